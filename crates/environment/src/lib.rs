@@ -1,1 +1,37 @@
+//! Builds a Python and its packages once, and tells the paths.
+//!
+//! An environment starts as a [`Definition`]: a small TOML file and a lock with the hash of every
+//! package. [`Environments::ensure`] turns it into an [`Environment`]: a directory that holds a
+//! virtual environment written for the *inside* of a sandbox, where it is mounted read-only at
+//! [`INSIDE_ENVIRONMENT`], and the list of what has to be mounted where. The second time it only
+//! reads one record.
+//!
+//! A directory is an environment when it has its record, which is written last; whatever goes wrong
+//! before that leaves nothing behind. Nothing here prints, and nothing here knows of sandboxes.
 
+mod builder;
+mod definition;
+mod discovery;
+mod environment;
+mod environments;
+mod error;
+mod lock;
+mod machine;
+mod program;
+mod progress;
+mod uv;
+mod version;
+mod view;
+
+pub use definition::{
+    Definition, DefinitionError, Imports, ModuleName, Name, PackageIndex, PackageName, Processes,
+};
+pub use discovery::{Discovery, Python, SkipReason, Skipped, discover};
+pub use environment::{Environment, Mount, Package};
+pub use environments::Environments;
+pub use error::BuildError;
+pub use lock::LockError;
+pub use machine::{IndexUrl, Machine};
+pub use progress::Progress;
+pub use version::{PythonVersion, VersionRange};
+pub use view::{INSIDE_ENVIRONMENT, INSIDE_INTERPRETER, INSIDE_PYTHON, INSIDE_SITE};

@@ -1,1 +1,25 @@
+//! One live kernel, and the pool of them.
+//!
+//! A [`Nursery`] is a warm Python and its warden; it gives birth to [`Sandbox`]es, each a walled
+//! interpreter with a working directory. A sandbox is used by one owner at a time, is killed when
+//! it is dropped, and is never believed: what it says arrives in bounded frames, and its time,
+//! memory and end are observed from outside. A [`Pool`] keeps a few warmed sandboxes waiting.
 
+mod capture;
+mod channel;
+mod files;
+mod live;
+mod nursery;
+mod pool;
+mod runtime;
+mod undertaker;
+mod view;
+mod watch;
+
+pub use channel::{Done, ProtocolError, PythonError};
+pub use files::{Entry, FileError, Listing};
+pub use live::{Cause, Cell, Ending, Sandbox, Stopper};
+pub use nursery::{BirthError, Nursery, NurseryConfig, WARDEN_ARGUMENT, Warmth};
+pub use pool::{Pool, PoolConfig};
+pub use runtime::{Kernel, Runtime};
+pub use view::View;

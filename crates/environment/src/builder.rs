@@ -1,0 +1,301 @@
+//! Making the contents of one environment, in a directory that nobody looks at yet.
+//!
+//! Every path that is *written into* the environment is one of the inside; every path that is
+//! *used* here is one of the host. The two must never be mixed up: a host path in there would tell
+//! a sandbox about the machine, and not work.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::definition::Definition;
+use crate::discovery::Python;
+use crate::environment::{Environment, Package};
+use crate::error::BuildError;
+use crate::machine::Machine;
+use crate::program;
+use crate::progress::Progress;
+use crate::uv::{Failure, Installation, Uv};
+use crate::view::{INSIDE_ENVIRONMENT, INSIDE_INTERPRETER, INSIDE_SITE, View};
+
+const FONT_CACHE: &str = include_str!("python/font_cache.py");
+
+/// Below the root of an environment.
+const MATPLOTLIB_CONFIG: &str = "etc/matplotlib";
+
+/// `compileall` could not compile some file. Packages ship files that are meant not to compile,
+/// as examples and for their own tests; what is needed and broken shows when it is imported.
+const SOME_NOT_COMPILED: i32 = 1;
+
+/// All that decides what an environment will contain.
+#[derive(Debug)]
+pub(crate) struct Plan<'a> {
+    pub(crate) definition: &'a Definition,
+    pub(crate) python: Python,
+    pub(crate) digest: String,
+    pub(crate) machine: &'a Machine,
+    pub(crate) tools: PathBuf,
+    pub(crate) cache: PathBuf,
+}
+
+/// Carries out a plan in `directory`, which exists and is empty. Writing the record is left to the
+/// caller, who knows where the directory will end.
+pub(crate) fn build(
+    plan: &Plan<'_>,
+    directory: &Path,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Environment, BuildError> {
+    let view = View::of(&plan.python);
+    lay_out(&view, directory).map_err(BuildError::files("laying out", directory))?;
+    let mut matplotlib_config = None;
+    if !plan.definition.lock.is_empty() {
+        install(plan, directory, progress)?;
+        point_scripts_inside(&directory.join("bin"))
+            .map_err(BuildError::files("adapting the programs in", directory))?;
+        progress(Progress::Compiling);
+        compile(plan, &view, directory)?;
+        matplotlib_config = cache_fonts(plan, &view, directory, progress);
+    }
+    open_to_read(directory).map_err(BuildError::files("opening to readers", directory))?;
+    Ok(Environment {
+        name: plan.definition.name.clone(),
+        digest: plan.digest.clone(),
+        python: plan.python.clone(),
+        packages: installed(&directory.join(view.site_packages()))
+            .map_err(BuildError::files("listing the packages in", directory))?,
+        preload: plan.definition.preload.clone(),
+        variables: variables(plan.definition, &view),
+        matplotlib_config,
+        built_at: seconds_since_1970(),
+        directory: directory.to_owned(),
+    })
+}
+
+/// A virtual environment without packages, as `python -m venv` would make it inside.
+fn lay_out(view: &View<'_>, directory: &Path) -> io::Result<()> {
+    let bin = directory.join("bin");
+    let site_packages = directory.join(view.site_packages());
+    fs::create_dir(&bin)?;
+    fs::create_dir_all(&site_packages)?;
+    // Some distributions build Pythons that look into lib64 for compiled packages.
+    symlink("lib", directory.join("lib64"))?;
+    fs::write(directory.join("pyvenv.cfg"), view.pyvenv_cfg())?;
+    symlink(view.interpreter(), bin.join("python"))?;
+    symlink("python", bin.join("python3"))?;
+    symlink("python", bin.join(view.versioned_name()))?;
+    fs::write(site_packages.join("belljar.pth"), format!("{INSIDE_SITE}\n"))
+}
+
+fn install(
+    plan: &Plan<'_>,
+    directory: &Path,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<(), BuildError> {
+    let uv = Uv::obtain(plan.machine, &plan.tools, &plan.python.executable, progress)?;
+    let lock = directory.join("packages.lock");
+    fs::write(&lock, plan.definition.lock.text()).map_err(BuildError::files("writing", &lock))?;
+    progress(Progress::Resolving);
+    let installation = Installation {
+        lock: &lock,
+        python: &plan.python.executable,
+        prefix: directory,
+        cache: &plan.cache,
+    };
+    uv.install(&installation, plan.machine, progress)?.map_err(|failure| explain(plan, failure))?;
+    // uv's own, and of no use to anybody else.
+    let uv_lock = directory.join(".lock");
+    if uv_lock.exists() {
+        fs::remove_file(&uv_lock).map_err(BuildError::files("removing", &uv_lock))?;
+    }
+    Ok(())
+}
+
+fn explain(plan: &Plan<'_>, failure: Failure) -> BuildError {
+    let name = plan.definition.name.clone();
+    match failure {
+        Failure::Refused { status, detail } => BuildError::Install { name, status, detail },
+        Failure::IndexUnreachable { cause } => BuildError::IndexUnreachable {
+            name,
+            missing: plan.definition.packages.clone(),
+            index: plan.machine.index.clone(),
+            cause,
+        },
+    }
+}
+
+/// Makes the programs that packages brought start the interpreter of the inside.
+fn point_scripts_inside(bin: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(bin)? {
+        let entry = entry?;
+        if !entry.file_type()?.is_file() {
+            continue;
+        }
+        if let Some(script) = with_inside_interpreter(&fs::read(entry.path())?) {
+            // A new file in place of the old: the old may be a link into the cache.
+            let adapted = bin.join(".adapted");
+            fs::write(&adapted, script)?;
+            fs::set_permissions(&adapted, Permissions::from_mode(0o755))?;
+            fs::rename(&adapted, entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// The script with its first line exchanged, when that line names a Python of the host.
+fn with_inside_interpreter(script: &[u8]) -> Option<Vec<u8>> {
+    let rest = if script.starts_with(b"#!/bin/sh\n'''exec' ") {
+        // How an interpreter with a long path or a space in it is named: two lines of shell that
+        // Python reads as a string.
+        after_lines(script, 3)?
+    } else {
+        let first = script.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+        first.windows(6).any(|window| window == b"python").then(|| after_lines(script, 1))??
+    };
+    Some([format!("#!{INSIDE_INTERPRETER}\n").as_bytes(), rest].concat())
+}
+
+fn after_lines(text: &[u8], count: usize) -> Option<&[u8]> {
+    (0..count).try_fold(text, |rest, _| {
+        let end = rest.iter().position(|byte| *byte == b'\n')?;
+        Some(&rest[end + 1..])
+    })
+}
+
+/// Writes bytecode that names the files of the inside, and is believed without a look at them:
+/// nobody can change them in there, and nobody could write better bytecode.
+fn compile(plan: &Plan<'_>, view: &View<'_>, directory: &Path) -> Result<(), BuildError> {
+    let mut command = program::isolated_python(&plan.python.executable);
+    command
+        .args(["-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"])
+        .arg("-s")
+        .arg(directory)
+        .args(["-p", INSIDE_ENVIRONMENT])
+        // A third of all files, and never imported.
+        .args(["-x", "/site-packages/.*/tests/"])
+        .arg(directory.join(view.site_packages()));
+    let ended = program::follow(&mut command, |_| {})
+        .map_err(|source| BuildError::Start { program: plan.python.executable.clone(), source })?;
+    match ended.status.code() {
+        Some(0 | SOME_NOT_COMPILED) => Ok(()),
+        _ => Err(BuildError::Compile {
+            name: plan.definition.name.clone(),
+            status: ended.status,
+            detail: ended.last_lines.last().cloned().unwrap_or_default(),
+        }),
+    }
+}
+
+/// Gives the directory with matplotlib's list of fonts, as seen from inside.
+///
+/// Without the list everything works, a second slower: that it cannot be made is not an error.
+fn cache_fonts(
+    plan: &Plan<'_>,
+    view: &View<'_>,
+    directory: &Path,
+    progress: &mut dyn FnMut(Progress),
+) -> Option<PathBuf> {
+    let site_packages = directory.join(view.site_packages());
+    if !site_packages.join("matplotlib").is_dir() {
+        return None;
+    }
+    progress(Progress::CachingFonts);
+    let config = directory.join(MATPLOTLIB_CONFIG);
+    fs::create_dir_all(&config).ok()?;
+    let mut command = program::isolated_python(&plan.python.executable);
+    command.args(["-c", FONT_CACHE]).arg(&site_packages).env("MPLCONFIGDIR", &config);
+    let ended = program::follow(&mut command, |_| {}).ok()?;
+    ended.status.success().then(|| Path::new(INSIDE_ENVIRONMENT).join(MATPLOTLIB_CONFIG))
+}
+
+fn variables(definition: &Definition, view: &View<'_>) -> BTreeMap<String, String> {
+    let library_path =
+        view.library_path().map(|path| ("LD_LIBRARY_PATH".to_owned(), path.display().to_string()));
+    definition.variables.clone().into_iter().chain(library_path).collect()
+}
+
+/// The packages by what they say of themselves, sorted by name.
+fn installed(site_packages: &Path) -> io::Result<Vec<Package>> {
+    let mut packages = Vec::new();
+    for entry in fs::read_dir(site_packages)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "dist-info") {
+            packages.extend(package_of(&fs::read_to_string(path.join("METADATA"))?));
+        }
+    }
+    packages.sort();
+    Ok(packages)
+}
+
+fn package_of(metadata: &str) -> Option<Package> {
+    let field = |name: &str| {
+        metadata
+            .lines()
+            .take_while(|line| !line.is_empty())
+            .find_map(|line| line.strip_prefix(name))
+    };
+    Some(Package { name: field("Name: ")?.to_owned(), version: field("Version: ")?.to_owned() })
+}
+
+/// Lets everybody read, whatever the umask: a sandbox runs as another user.
+fn open_to_read(directory: &Path) -> io::Result<()> {
+    fs::set_permissions(directory, Permissions::from_mode(0o755))?;
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            open_to_read(&entry.path())?;
+        } else if kind.is_file() {
+            let executable = entry.metadata()?.permissions().mode() & 0o111 != 0;
+            let mode = if executable { 0o755 } else { 0o644 };
+            fs::set_permissions(entry.path(), Permissions::from_mode(mode))?;
+        }
+    }
+    Ok(())
+}
+
+fn seconds_since_1970() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn adapted(script: &str) -> Option<String> {
+        with_inside_interpreter(script.as_bytes()).map(|script| String::from_utf8(script).unwrap())
+    }
+
+    #[test]
+    fn a_script_of_the_host_python_starts_the_inside_one() {
+        assert_eq!(
+            adapted("#!/root/.pyenv/versions/3.13.0/bin/python3.13\nimport sys\n").as_deref(),
+            Some("#!/opt/env/bin/python\nimport sys\n")
+        );
+    }
+
+    #[test]
+    fn a_script_that_goes_through_the_shell_is_straightened() {
+        assert_eq!(
+            adapted("#!/bin/sh\n'''exec' '/a b/python3' \"$0\" \"$@\"\n' '''\nimport sys\n")
+                .as_deref(),
+            Some("#!/opt/env/bin/python\nimport sys\n")
+        );
+    }
+
+    #[test]
+    fn other_programs_stay_as_they_are() {
+        assert_eq!(adapted("#!/bin/sh\necho python\n"), None);
+        assert_eq!(adapted("\x7fELF python"), None);
+        assert_eq!(adapted(""), None);
+    }
+
+    #[test]
+    fn a_package_is_named_by_the_head_of_its_metadata() {
+        let metadata = "Metadata-Version: 2.4\nName: et_xmlfile\nVersion: 2.0.0\n\nName: no\n";
+        let package = Package { name: "et_xmlfile".to_owned(), version: "2.0.0".to_owned() };
+        assert_eq!(package_of(metadata), Some(package));
+    }
+}

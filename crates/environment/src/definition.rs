@@ -1,0 +1,390 @@
+//! What an environment shall be: the TOML that people write, checked while it is read.
+//!
+//! After [`Definition::parse`] nobody sees an unchecked string: a name is fit for a directory, a
+//! module fit for an import, and every package stands in the lock with its hash.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::lock::{self, Lock, LockError};
+use crate::version::VersionRange;
+
+/// The environments that ship, each with its lock.
+const BUILT_IN: [(&str, &str, &str); 2] = [
+    (
+        "default",
+        include_str!("../../../environments/default.toml"),
+        include_str!("../../../environments/default.lock"),
+    ),
+    ("bare", include_str!("../../../environments/bare.toml"), ""),
+];
+
+/// A directory name with room for a digest behind it.
+const NAME_BYTES_MAX: usize = 40;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Definition {
+    pub name: Name,
+    #[serde(default)]
+    pub description: String,
+    pub python: VersionRange,
+    /// What was asked for; the lock has these and all that they need.
+    #[serde(default)]
+    pub packages: Vec<PackageName>,
+    /// Imported before the first sandbox is forked.
+    #[serde(default)]
+    pub preload: Vec<ModuleName>,
+    #[serde(default)]
+    pub imports: Imports,
+    #[serde(default)]
+    pub processes: Processes,
+    #[serde(default)]
+    pub index: PackageIndex,
+    /// Environment variables that the packages need, for every process inside.
+    #[serde(default)]
+    pub variables: BTreeMap<String, String>,
+    #[serde(skip)]
+    pub(crate) lock: Lock,
+}
+
+/// The name of an environment: lower-case letters, digits and dashes, a letter first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Name(String);
+
+/// The name of a distribution at the package index, in its normal form.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PackageName(String);
+
+/// A dotted name that can stand after `import`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ModuleName(String);
+
+/// Which modules code may import: `"any"`, or a list.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "ImportsText", into = "ImportsText")]
+pub enum Imports {
+    #[default]
+    Any,
+    Only(Vec<ModuleName>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Processes {
+    #[default]
+    Allow,
+    Deny,
+}
+
+/// Where a session may install more packages from: `"none"`, `"pypi"`, or the URL of an index.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum PackageIndex {
+    #[default]
+    None,
+    Pypi,
+    Url(String),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum DefinitionError {
+    #[error("there is no environment `{name}`; these ship with Belljar: {}", built_in_names())]
+    Unknown { name: String },
+    #[error("the definition of an environment cannot be read: {}", one_line(.source))]
+    Toml {
+        #[source]
+        source: Box<toml::de::Error>,
+    },
+    #[error("environment `{name}`: {source}")]
+    Lock { name: Name, source: LockError },
+}
+
+impl Definition {
+    /// Reads the TOML of an environment and the lock of its packages, which is empty for an
+    /// environment without packages.
+    pub fn parse(text: &str, lock: &str) -> Result<Self, DefinitionError> {
+        let definition: Self = toml::from_str(text)
+            .map_err(|source| DefinitionError::Toml { source: Box::new(source) })?;
+        definition.with_lock(lock)
+    }
+
+    /// One of the environments that ship.
+    pub fn built_in(name: &str) -> Result<Self, DefinitionError> {
+        let (_, text, lock) = BUILT_IN
+            .iter()
+            .find(|(known, _, _)| *known == name)
+            .ok_or_else(|| DefinitionError::Unknown { name: name.to_owned() })?;
+        Self::parse(text, lock)
+    }
+
+    fn with_lock(self, text: &str) -> Result<Self, DefinitionError> {
+        let lock = Lock::parse(text).and_then(|lock| {
+            self.packages.iter().try_for_each(|package| lock.require(&package.0))?;
+            Ok(lock)
+        });
+        match lock {
+            Ok(lock) => Ok(Self { lock, ..self }),
+            Err(source) => Err(DefinitionError::Lock { name: self.name, source }),
+        }
+    }
+
+    /// Takes everything that the definition says into `hasher`.
+    pub(crate) fn hash_into(&self, hasher: &mut Sha256) {
+        // Of the parsed value and not of the text: a comment in the TOML rebuilds nothing.
+        hasher.update(format!("{self:?}"));
+        hasher.update(self.lock.digest());
+    }
+}
+
+fn built_in_names() -> String {
+    BUILT_IN.map(|(name, _, _)| name).join(", ")
+}
+
+/// toml draws the place under the message; here it is named in the same line.
+fn one_line(error: &toml::de::Error) -> String {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+impl Name {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl PackageName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl ModuleName {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for Name {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let fits = text.len() <= NAME_BYTES_MAX
+            && text.starts_with(|c: char| c.is_ascii_lowercase())
+            && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+        if fits {
+            Ok(Self(text))
+        } else {
+            Err("a name has at most 40 of a-z, 0-9 and -, a letter first")
+        }
+    }
+}
+
+impl TryFrom<String> for PackageName {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        if lock::is_package_name(&text) {
+            Ok(Self(lock::normal_form(&text)))
+        } else {
+            Err("`packages` has names alone; versions belong to the lock")
+        }
+    }
+}
+
+impl TryFrom<String> for ModuleName {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let is_identifier = |part: &str| {
+            part.starts_with(|c: char| c.is_alphabetic() || c == '_')
+                && part.chars().all(|c| c.is_alphanumeric() || c == '_')
+        };
+        if text.split('.').all(is_identifier) {
+            Ok(Self(text))
+        } else {
+            Err("a module is named as after `import`, for example \"matplotlib.pyplot\"")
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged, expecting = "`imports` is \"any\" or a list of modules")]
+enum ImportsText {
+    Word(String),
+    List(Vec<ModuleName>),
+}
+
+impl TryFrom<ImportsText> for Imports {
+    type Error = &'static str;
+
+    fn try_from(text: ImportsText) -> Result<Self, Self::Error> {
+        match text {
+            ImportsText::Word(word) if word == "any" => Ok(Self::Any),
+            ImportsText::Word(_) => Err("`imports` is \"any\" or a list of modules"),
+            ImportsText::List(modules) => Ok(Self::Only(modules)),
+        }
+    }
+}
+
+impl From<Imports> for ImportsText {
+    fn from(imports: Imports) -> Self {
+        match imports {
+            Imports::Any => Self::Word("any".to_owned()),
+            Imports::Only(modules) => Self::List(modules),
+        }
+    }
+}
+
+impl TryFrom<String> for PackageIndex {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        match text.as_str() {
+            "none" => Ok(Self::None),
+            "pypi" => Ok(Self::Pypi),
+            url if url.starts_with("https://") || url.starts_with("http://") => Ok(Self::Url(text)),
+            _ => Err("`index` is \"none\", \"pypi\" or the URL of a package index"),
+        }
+    }
+}
+
+impl From<PackageIndex> for String {
+    fn from(index: PackageIndex) -> Self {
+        match index {
+            PackageIndex::None => "none".to_owned(),
+            PackageIndex::Pypi => "pypi".to_owned(),
+            PackageIndex::Url(url) => url,
+        }
+    }
+}
+
+macro_rules! as_written {
+    ($($name:ty),*) => {$(
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str(&self.0)
+            }
+        }
+    )*};
+}
+
+as_written!(Name, PackageName, ModuleName);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = r#"
+        name = "small"
+        python = "3.12"
+        packages = ["Et_XMLfile"]
+    "#;
+    const SMALL_LOCK: &str = "et-xmlfile==2.0.0 --hash=sha256:aa";
+
+    fn refusal(text: &str, lock: &str) -> String {
+        Definition::parse(text, lock).unwrap_err().to_string()
+    }
+
+    fn digest(definition: &Definition) -> [u8; 32] {
+        let mut hasher = Sha256::new();
+        definition.hash_into(&mut hasher);
+        hasher.finalize().into()
+    }
+
+    #[test]
+    fn what_ships_can_be_read() {
+        for (name, _, _) in BUILT_IN {
+            assert_eq!(Definition::built_in(name).unwrap().name.as_str(), name);
+        }
+    }
+
+    #[test]
+    fn the_default_lock_names_no_index_and_no_place_of_the_machine_it_was_made_on() {
+        let definition = Definition::built_in("default").unwrap();
+        assert!(!definition.lock.text().contains("://"));
+        assert!(!definition.lock.text().contains("/home/"));
+    }
+
+    #[test]
+    fn an_unknown_name_says_what_there_is() {
+        assert_eq!(
+            Definition::built_in("atlantis").unwrap_err().to_string(),
+            "there is no environment `atlantis`; these ship with Belljar: default, bare"
+        );
+    }
+
+    #[test]
+    fn what_is_left_out_is_the_common_case() {
+        let definition = Definition::parse(SMALL, SMALL_LOCK).unwrap();
+        assert_eq!(definition.packages[0].as_str(), "et-xmlfile");
+        assert_eq!(definition.imports, Imports::Any);
+        assert_eq!(definition.processes, Processes::Allow);
+        assert_eq!(definition.index, PackageIndex::None);
+    }
+
+    #[test]
+    fn a_list_of_imports_and_a_url_are_read() {
+        let text = format!(
+            "{SMALL}\nimports = [\"numpy\", \"os.path\"]\nprocesses = \"deny\"\nindex = \"https://example.org/simple\""
+        );
+        let definition = Definition::parse(&text, SMALL_LOCK).unwrap();
+        let modules = ["numpy", "os.path"].map(|name| ModuleName(name.to_owned()));
+        assert_eq!(definition.imports, Imports::Only(modules.into()));
+        assert_eq!(definition.processes, Processes::Deny);
+        assert_eq!(definition.index, PackageIndex::Url("https://example.org/simple".to_owned()));
+    }
+
+    #[test]
+    fn an_unknown_field_is_an_error_with_its_place() {
+        let error = refusal(&format!("{SMALL}\npackage = []"), SMALL_LOCK);
+        assert!(error.contains("unknown field `package`"), "{error}");
+        assert!(error.contains("line 6"), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+
+    #[test]
+    fn a_name_that_could_leave_its_directory_is_refused() {
+        for name in ["", "..", "a/b", "Default", "1st", "a.b", &"a".repeat(41)] {
+            assert!(Name::try_from(name.to_owned()).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_preload_that_is_not_a_module_is_refused() {
+        for name in ["", "os;import sys", "a..b", "a b", "1a"] {
+            assert!(ModuleName::try_from(name.to_owned()).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_package_outside_the_lock_is_refused() {
+        assert_eq!(
+            refusal(SMALL, "numpy==2.4.6 --hash=sha256:aa"),
+            "environment `small`: `et-xmlfile` is not in the lock; make the lock again"
+        );
+    }
+
+    #[test]
+    fn the_digest_follows_the_meaning_and_the_lock() {
+        let one = Definition::parse(SMALL, SMALL_LOCK).unwrap();
+        let commented = Definition::parse(&format!("# a note\n{SMALL}"), SMALL_LOCK).unwrap();
+        let preloaded =
+            Definition::parse(&format!("{SMALL}\npreload = [\"et_xmlfile\"]"), SMALL_LOCK);
+        let relocked = Definition::parse(SMALL, "et-xmlfile==2.0.0 --hash=sha256:bb").unwrap();
+        assert_eq!(digest(&one), digest(&commented));
+        assert_ne!(digest(&one), digest(&preloaded.unwrap()));
+        assert_ne!(digest(&one), digest(&relocked));
+    }
+}

@@ -1,0 +1,342 @@
+//! Finding the Pythons of a machine.
+//!
+//! A candidate is believed only after it ran and said what it is. What is handed on is the real
+//! interpreter, never a shim, a wrapper or a virtual environment, because only a real one can be
+//! mounted at another place. What was passed over is kept with the reason.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::Machine;
+use crate::program;
+use crate::version::{PythonVersion, VersionRange};
+
+const PROBE: &str = include_str!("python/probe.py");
+
+/// A cold start from a slow disk takes a second or two.
+const PROBE_TIME: Duration = Duration::from_secs(10);
+
+const OLDEST_MINOR: u16 = 11;
+
+/// The part of the file system that every jail has, so that a Python in it needs no mount.
+pub(crate) const SYSTEM_PREFIX: &str = "/usr";
+
+/// A CPython that can be put into a sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Python {
+    pub version: PythonVersion,
+    /// The real program, below `prefix`.
+    pub executable: PathBuf,
+    /// The directory that holds the program and its standard library, and has to be visible.
+    pub prefix: PathBuf,
+    /// Whether the program needs `libpython` from the `lib` directory of its prefix.
+    pub shared_library: bool,
+}
+
+/// What a search brought to light.
+#[derive(Debug, Clone, Default)]
+pub struct Discovery {
+    /// Newest first.
+    pub found: Vec<Python>,
+    pub skipped: Vec<Skipped>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    pub path: PathBuf,
+    pub reason: SkipReason,
+}
+
+/// Why a Python was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SkipReason {
+    #[error("it cannot be started ({})", io::Error::from(*.kind))]
+    CannotStart { kind: io::ErrorKind },
+    #[error("it did not say what it is{}", said(.message))]
+    NoAnswer { message: Option<String> },
+    #[error("it did not answer within {} s", PROBE_TIME.as_secs())]
+    TooSlow,
+    #[error("it is {implementation}, not CPython")]
+    NotCPython { implementation: String },
+    #[error("{version} is older than 3.{OLDEST_MINOR}")]
+    TooOld { version: PythonVersion },
+    #[error("{version} is a {level} release")]
+    NotFinal { version: PythonVersion, level: String },
+    #[error("it is a free-threaded build")]
+    FreeThreaded,
+    #[error("it is a {bits}-bit build")]
+    WrongWidth { bits: u16 },
+    #[error("{} is outside its prefix {}", .part.display(), .prefix.display())]
+    Scattered { part: PathBuf, prefix: PathBuf },
+    #[error("its prefix {} holds a home directory, which every sandbox would see", .prefix.display())]
+    ExposesHome { prefix: PathBuf },
+}
+
+fn said(message: &Option<String>) -> String {
+    message.as_ref().map(|line| format!(" ({line})")).unwrap_or_default()
+}
+
+/// What `probe.py` prints.
+#[derive(Debug, Clone, Deserialize)]
+struct Answer {
+    implementation: String,
+    version: [u16; 3],
+    release_level: String,
+    free_threaded: bool,
+    pointer_bits: u16,
+    executable: PathBuf,
+    prefix: PathBuf,
+    stdlib: PathBuf,
+    shared_library: bool,
+}
+
+impl Discovery {
+    /// The newest Python that a definition accepts.
+    pub fn newest(&self, range: &VersionRange) -> Option<&Python> {
+        self.found.iter().find(|python| range.contains(python.version))
+    }
+}
+
+/// Looks on `PATH`, among the versions of pyenv, and among those that uv installed.
+pub fn discover(machine: &Machine) -> Discovery {
+    let mut discovery = Discovery::default();
+    let mut seen = BTreeSet::new();
+    for candidate in candidates(machine) {
+        if !seen.insert(real_program(&candidate)) {
+            continue;
+        }
+        match examine(&candidate, machine) {
+            Ok(python) if discovery.found.contains(&python) => {}
+            Ok(python) => discovery.found.push(python),
+            Err(reason) => discovery.skipped.push(Skipped { path: candidate, reason }),
+        }
+    }
+    // Stable: of two with the same version, the one that comes first on `PATH` wins.
+    discovery.found.sort_by_key(|python| std::cmp::Reverse(python.version));
+    discovery
+}
+
+/// Runs one Python and judges what it says of itself.
+pub(crate) fn examine(path: &Path, machine: &Machine) -> Result<Python, SkipReason> {
+    judge(probe(path)?, machine.home.as_deref())
+}
+
+fn candidates(machine: &Machine) -> Vec<PathBuf> {
+    // What pyenv's shims stand for is found among its versions, without a shell for each.
+    let shims = machine.pyenv_root.as_ref().map(|root| root.join("shims"));
+    let on_path = machine
+        .search_path
+        .iter()
+        .filter(|directory| Some(*directory) != shims.as_ref())
+        .flat_map(|directory| pythons_in(directory));
+    let pyenv = machine.pyenv_root.iter().flat_map(|root| installations(&root.join("versions")));
+    let uv = machine.uv_pythons.iter().flat_map(|root| installations(root));
+    on_path.chain(pyenv).chain(uv).collect()
+}
+
+/// `python3` and `python3.X` in one directory, sorted by name.
+fn pythons_in(directory: &Path) -> Vec<PathBuf> {
+    let mut pythons: Vec<PathBuf> = entries(directory)
+        .into_iter()
+        .filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(names_python))
+        .collect();
+    pythons.sort();
+    pythons
+}
+
+fn names_python(name: &str) -> bool {
+    name.strip_prefix("python3").is_some_and(|rest| {
+        rest.is_empty()
+            || rest
+                .strip_prefix('.')
+                .is_some_and(|minor| !minor.is_empty() && minor.chars().all(|c| c.is_ascii_digit()))
+    })
+}
+
+/// `bin/python3` of every directory below `root`.
+fn installations(root: &Path) -> Vec<PathBuf> {
+    let mut pythons: Vec<PathBuf> = entries(root)
+        .into_iter()
+        .map(|directory| directory.join("bin/python3"))
+        .filter(|python| python.is_file())
+        .collect();
+    pythons.sort();
+    pythons
+}
+
+/// The entries of a directory; none when it is missing, as most of the places searched are.
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    fs::read_dir(directory)
+        .map(|entries| entries.filter_map(|entry| Some(entry.ok()?.path())).collect())
+        .unwrap_or_default()
+}
+
+/// The file behind the links, when it is an interpreter. Some shims are links to a program that
+/// looks at the name it was called by, so those are left as they are.
+fn real_program(path: &Path) -> PathBuf {
+    fs::canonicalize(path)
+        .ok()
+        .filter(|real| {
+            real.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"python"))
+        })
+        .unwrap_or_else(|| path.to_owned())
+}
+
+fn probe(path: &Path) -> Result<Answer, SkipReason> {
+    let ended = program::ask(program::isolated_python(path).args(["-c", PROBE]), PROBE_TIME)
+        .map_err(|error| SkipReason::CannotStart { kind: error.kind() })?
+        .ok_or(SkipReason::TooSlow)?;
+    serde_json::from_str(&ended.stdout)
+        .map_err(|_| SkipReason::NoAnswer { message: ended.last_lines.first().cloned() })
+}
+
+fn judge(answer: Answer, home: Option<&Path>) -> Result<Python, SkipReason> {
+    let [major, minor, micro] = answer.version;
+    let version = PythonVersion { major, minor, micro };
+    let prefix = answer.prefix;
+    if answer.implementation != "CPython" {
+        return Err(SkipReason::NotCPython { implementation: answer.implementation });
+    }
+    if (major, minor) < (3, OLDEST_MINOR) {
+        return Err(SkipReason::TooOld { version });
+    }
+    if answer.release_level != "final" {
+        return Err(SkipReason::NotFinal { version, level: answer.release_level });
+    }
+    if answer.free_threaded {
+        return Err(SkipReason::FreeThreaded);
+    }
+    if answer.pointer_bits != 64 {
+        return Err(SkipReason::WrongWidth { bits: answer.pointer_bits });
+    }
+    if holds_a_home(&prefix, home) {
+        return Err(SkipReason::ExposesHome { prefix });
+    }
+    for part in [&answer.executable, &answer.stdlib] {
+        if !part.starts_with(&prefix) {
+            return Err(SkipReason::Scattered { part: part.clone(), prefix });
+        }
+    }
+    Ok(Python {
+        version,
+        executable: answer.executable,
+        prefix,
+        shared_library: answer.shared_library,
+    })
+}
+
+/// Whether somebody's home directory would be mounted along with `prefix`: `/`, `/home`, `/root`,
+/// or the home of whoever runs this.
+fn holds_a_home(prefix: &Path, home: Option<&Path>) -> bool {
+    let homes = [Some(Path::new("/root")), Some(Path::new("/home")), home];
+    prefix != Path::new(SYSTEM_PREFIX)
+        && homes.into_iter().flatten().any(|home| home.starts_with(prefix))
+}
+
+impl fmt::Display for Python {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "CPython {} at {}", self.version, self.executable.display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer() -> Answer {
+        Answer {
+            implementation: "CPython".to_owned(),
+            version: [3, 13, 0],
+            release_level: "final".to_owned(),
+            free_threaded: false,
+            pointer_bits: 64,
+            executable: "/opt/py/bin/python3.13".into(),
+            prefix: "/opt/py".into(),
+            stdlib: "/opt/py/lib/python3.13".into(),
+            shared_library: false,
+        }
+    }
+
+    fn judged(answer: Answer) -> Result<PathBuf, SkipReason> {
+        judge(answer, Some(Path::new("/home/ada"))).map(|python| python.executable)
+    }
+
+    #[test]
+    fn a_usual_cpython_is_taken() {
+        assert_eq!(judged(answer()), Ok("/opt/py/bin/python3.13".into()));
+    }
+
+    #[test]
+    fn other_kinds_of_python_are_refused_by_their_kind() {
+        let pypy = Answer { implementation: "PyPy".to_owned(), ..answer() };
+        assert_eq!(judged(pypy), Err(SkipReason::NotCPython { implementation: "PyPy".to_owned() }));
+        let free_threaded = Answer { free_threaded: true, ..answer() };
+        assert_eq!(judged(free_threaded), Err(SkipReason::FreeThreaded));
+        let narrow = Answer { pointer_bits: 32, ..answer() };
+        assert_eq!(judged(narrow), Err(SkipReason::WrongWidth { bits: 32 }));
+    }
+
+    #[test]
+    fn old_and_unfinished_versions_are_refused() {
+        let old = Answer { version: [3, 10, 13], ..answer() };
+        assert_eq!(judged(old).unwrap_err().to_string(), "3.10.13 is older than 3.11");
+        let candidate = Answer { release_level: "candidate".to_owned(), ..answer() };
+        assert_eq!(judged(candidate).unwrap_err().to_string(), "3.13.0 is a candidate release");
+    }
+
+    fn judged_at(prefix: &str) -> Result<PathBuf, SkipReason> {
+        judged(Answer {
+            executable: Path::new(prefix).join("bin/python3"),
+            stdlib: Path::new(prefix).join("lib/python3.13"),
+            prefix: prefix.into(),
+            ..answer()
+        })
+    }
+
+    #[test]
+    fn a_prefix_that_holds_a_home_is_refused() {
+        for prefix in ["/", "/home", "/home/ada", "/root"] {
+            let refused = SkipReason::ExposesHome { prefix: prefix.into() };
+            assert_eq!(judged_at(prefix), Err(refused), "{prefix}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_below_a_home_is_taken() {
+        for prefix in ["/usr", "/usr/local", "/root/.pyenv/versions/3.13.0", "/home/ada/python"] {
+            assert!(judged_at(prefix).is_ok(), "{prefix}");
+        }
+    }
+
+    #[test]
+    fn a_program_outside_its_prefix_is_refused() {
+        let scattered = Answer { executable: "/usr/bin/python3".into(), ..answer() };
+        assert_eq!(
+            judged(scattered).unwrap_err().to_string(),
+            "/usr/bin/python3 is outside its prefix /opt/py"
+        );
+    }
+
+    #[test]
+    fn only_interpreters_are_candidates() {
+        for name in ["python3", "python3.11", "python3.14"] {
+            assert!(names_python(name), "{name}");
+        }
+        for name in [
+            "python",
+            "python2.7",
+            "python3-config",
+            "python3.11-config",
+            "python3.14t",
+            "python3.",
+        ] {
+            assert!(!names_python(name), "{name}");
+        }
+    }
+}

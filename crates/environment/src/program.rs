@@ -1,0 +1,136 @@
+//! Running other programs: with nothing on their input, bounded in time where they only answer a
+//! question, and with the end of what they said when they fail.
+
+use std::ffi::OsStr;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Enough for the message of a failure and its causes.
+const LAST_LINES_MAX: usize = 20;
+
+const POLL: Duration = Duration::from_millis(5);
+
+/// A program that ended, and what it wrote.
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) last_lines: Vec<String>,
+}
+
+/// Python with nothing of the user's: no `PYTHON*` variables, no user packages, no current
+/// directory, no bytecode written beside other people's files.
+pub(crate) fn isolated_python(executable: &Path) -> Command {
+    let mut command = Command::new(executable);
+    command.args(["-I", "-B"]);
+    command
+}
+
+/// A process that does not outlive the reader who gave up on it.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail only when the process is gone already, which is what is wanted.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Asks a program that is expected to answer within a moment and a few kilobytes.
+///
+/// Gives `None` when the time is over; the program is then killed.
+pub(crate) fn ask(command: &mut Command, time: Duration) -> io::Result<Option<Ended>> {
+    let mut running = Running(start(command, Stdio::piped())?);
+    let deadline = Instant::now() + time;
+    let status = loop {
+        match running.0.try_wait()? {
+            Some(status) => break status,
+            None if Instant::now() >= deadline => return Ok(None),
+            None => thread::sleep(POLL),
+        }
+    };
+    let mut stdout = String::new();
+    if let Some(pipe) = running.0.stdout.take() {
+        pipe.take(PIPE_BYTES).read_to_string(&mut stdout)?;
+    }
+    let mut stderr = String::new();
+    if let Some(pipe) = running.0.stderr.take() {
+        pipe.take(PIPE_BYTES).read_to_string(&mut stderr)?;
+    }
+    let last_lines = stderr.lines().map(str::to_owned).collect();
+    Ok(Some(Ended { status, stdout, last_lines }))
+}
+
+/// What a pipe holds: nobody reads while the program runs, so it cannot have written more.
+const PIPE_BYTES: u64 = 64 * 1024;
+
+/// Runs a program for as long as it takes, handing each line of its standard error to `watch`.
+pub(crate) fn follow(command: &mut Command, mut watch: impl FnMut(&str)) -> io::Result<Ended> {
+    let mut running = Running(start(command, Stdio::null())?);
+    let mut last_lines = Vec::new();
+    if let Some(pipe) = running.0.stderr.take() {
+        for line in BufReader::new(pipe).split(b'\n') {
+            let line = String::from_utf8_lossy(&line?).trim_end().to_owned();
+            watch(&line);
+            if last_lines.len() == LAST_LINES_MAX {
+                last_lines.remove(0);
+            }
+            last_lines.push(line);
+        }
+    }
+    Ok(Ended { status: running.0.wait()?, stdout: String::new(), last_lines })
+}
+
+fn start(command: &mut Command, stdout: Stdio) -> io::Result<Child> {
+    command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped()).spawn()
+}
+
+/// The first file of this name in the directories of a search path.
+pub(crate) fn find<'a>(
+    search_path: impl IntoIterator<Item = &'a Path>,
+    name: impl AsRef<OsStr>,
+) -> Option<std::path::PathBuf> {
+    search_path
+        .into_iter()
+        .map(|directory| directory.join(name.as_ref()))
+        .find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn an_answer_is_heard_with_its_status() {
+        let ended = ask(&mut shell("echo yes; echo no >&2; exit 3"), Duration::from_secs(10));
+        let ended = ended.unwrap().unwrap();
+        assert_eq!((ended.stdout.as_str(), ended.status.code()), ("yes\n", Some(3)));
+        assert_eq!(ended.last_lines, ["no"]);
+    }
+
+    #[test]
+    fn a_program_that_never_answers_is_given_up() {
+        let started = Instant::now();
+        let ended = ask(&mut shell("exec sleep 60"), Duration::from_millis(100)).unwrap();
+        assert!(ended.is_none());
+        assert!(started.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn the_end_of_a_long_story_is_kept() {
+        let mut heard = 0;
+        let ended = follow(&mut shell("seq 100 >&2; exit 1"), |_| heard += 1).unwrap();
+        assert_eq!(heard, 100);
+        assert_eq!(ended.last_lines.len(), LAST_LINES_MAX);
+        assert_eq!(ended.last_lines.last().map(String::as_str), Some("100"));
+    }
+}

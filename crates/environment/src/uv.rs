@@ -1,0 +1,291 @@
+//! Getting uv, the program that installs packages, and running it so that nothing but the lock
+//! decides what is installed.
+//!
+//! The uv of the machine is used when there is a good one. Otherwise one pinned release comes from
+//! the package index; it is run only after its digest was found to be the one written here.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::Duration;
+
+use crate::error::BuildError;
+use crate::machine::Machine;
+use crate::program;
+use crate::progress::Progress;
+
+const FETCH: &str = include_str!("python/fetch_uv.py");
+
+/// What `fetch_uv.py` says with its exit status.
+const WRONG_DIGEST: i32 = 5;
+
+const PINNED_VERSION: &str = "0.13.7";
+
+struct Wheel {
+    architecture: &'static str,
+    file: &'static str,
+    sha256: &'static str,
+}
+
+/// As listed by the page of uv at the public index.
+const PINNED_WHEELS: [Wheel; 2] = [
+    Wheel {
+        architecture: "x86_64",
+        file: "uv-0.13.7-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
+        sha256: "2c9bdc4a872b60a93c5f26c0791089ea11585a4f9d3b3c017d78eb8487505e25",
+    },
+    Wheel {
+        architecture: "aarch64",
+        file: "uv-0.13.7-py3-none-manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64.whl",
+        sha256: "a90f5d95716ab83091f0f73a8e7ec64e557abf2a28537fcd719b2ac88e6f725a",
+    },
+];
+
+/// The first release that knows every option used below.
+const OLDEST_RELEASE: [u32; 2] = [0, 5];
+
+const VERSION_TIME: Duration = Duration::from_secs(10);
+
+/// Variables of uv that say how to reach an index. All others are taken away, because they could
+/// change what is installed, and where.
+const KEPT_VARIABLES: [&str; 5] = [
+    "UV_CONCURRENT_DOWNLOADS",
+    "UV_HTTP_RETRIES",
+    "UV_HTTP_TIMEOUT",
+    "UV_INSECURE_HOST",
+    "UV_KEYRING_PROVIDER",
+];
+
+/// A uv that can be run.
+#[derive(Debug)]
+pub(crate) struct Uv {
+    program: PathBuf,
+}
+
+/// Where packages come from, and where they go.
+#[derive(Debug)]
+pub(crate) struct Installation<'a> {
+    pub(crate) lock: &'a Path,
+    pub(crate) python: &'a Path,
+    pub(crate) prefix: &'a Path,
+    pub(crate) cache: &'a Path,
+}
+
+/// How uv failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    IndexUnreachable { cause: String },
+    Refused { status: ExitStatus, detail: String },
+}
+
+impl Uv {
+    /// Finds uv on the search path or among `tools`, or fetches it there with `python`.
+    pub(crate) fn obtain(
+        machine: &Machine,
+        tools: &Path,
+        python: &Path,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Self, BuildError> {
+        let on_path = program::find(machine.search_path.iter().map(PathBuf::as_path), "uv");
+        if let Some(program) = on_path.filter(|program| is_recent(program)) {
+            return Ok(Self { program });
+        }
+        let program = tools.join(format!("uv-{PINNED_VERSION}")).join("uv");
+        if !program.exists() {
+            progress(Progress::FetchingUv { version: PINNED_VERSION });
+            fetch(machine, python, &program)?;
+        }
+        Ok(Self { program })
+    }
+
+    /// Installs exactly the lock. The outer error is that uv could not be started.
+    pub(crate) fn install(
+        &self,
+        installation: &Installation<'_>,
+        machine: &Machine,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Result<(), Failure>, BuildError> {
+        let mut command = self.install_command(installation, machine);
+        let ended = program::follow(&mut command, |line| {
+            if let Some(event) = parse_progress(line) {
+                progress(event);
+            }
+        })
+        .map_err(|source| BuildError::Start { program: self.program.clone(), source })?;
+        if ended.status.success() {
+            return Ok(Ok(()));
+        }
+        Ok(Err(Failure::read(ended.status, &ended.last_lines)))
+    }
+
+    fn install_command(&self, installation: &Installation<'_>, machine: &Machine) -> Command {
+        let mut command = Command::new(&self.program);
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy();
+            if name.starts_with("UV_") && !KEPT_VARIABLES.contains(&name.as_ref()) {
+                command.env_remove(name.as_ref());
+            }
+        }
+        command
+            .args(["--no-config", "--color", "never", "pip", "install"])
+            .args(["--require-hashes", "--no-deps", "--only-binary", ":all:"])
+            // The wheels of one cache serve every Python and every environment, on disk and in
+            // memory. Nobody writes through a link: the environment is mounted read-only.
+            .args(["--link-mode", "hardlink"])
+            .arg("--cache-dir")
+            .arg(installation.cache)
+            .arg("--python")
+            .arg(installation.python)
+            .arg("--prefix")
+            .arg(installation.prefix)
+            .arg("--requirements")
+            .arg(installation.lock)
+            // Not as an argument: it may carry a password, and everybody can read arguments.
+            .env("UV_DEFAULT_INDEX", machine.index.with_credentials())
+            .env("UV_PYTHON_DOWNLOADS", "never")
+            // The same wish under its new and its old name.
+            .env("UV_SYSTEM_CERTS", "true")
+            .env("UV_NATIVE_TLS", "true");
+        if let Some(certificates) = &machine.certificates {
+            command.env("SSL_CERT_FILE", certificates);
+        }
+        command
+    }
+}
+
+impl Failure {
+    /// uv has one status for every error, so its words have to tell which it was.
+    fn read(status: ExitStatus, lines: &[String]) -> Self {
+        let error = error_parts(lines);
+        if error.iter().any(|part| part.starts_with("Failed to fetch")) {
+            let cause = error.last().copied().unwrap_or_default().to_owned();
+            return Self::IndexUnreachable { cause };
+        }
+        Self::Refused { status, detail: error.join(": ") }
+    }
+}
+
+fn is_recent(program: &Path) -> bool {
+    program::ask(Command::new(program).arg("--version"), VERSION_TIME)
+        .ok()
+        .flatten()
+        .and_then(|ended| release(&ended.stdout))
+        .is_some_and(|found| found >= OLDEST_RELEASE)
+}
+
+/// `[0, 13]` of `uv 0.13.7 (x86_64-unknown-linux-gnu)`.
+fn release(version_line: &str) -> Option<[u32; 2]> {
+    let mut parts = version_line.strip_prefix("uv ")?.split(['.', ' ', '\n']);
+    Some([parts.next()?.parse().ok()?, parts.next()?.parse().ok()?])
+}
+
+fn fetch(machine: &Machine, python: &Path, destination: &Path) -> Result<(), BuildError> {
+    let architecture = std::env::consts::ARCH;
+    let wheel = PINNED_WHEELS
+        .iter()
+        .find(|wheel| wheel.architecture == architecture)
+        .ok_or(BuildError::UvUnknown { architecture })?;
+    if let Some(directory) = destination.parent() {
+        fs::create_dir_all(directory).map_err(BuildError::files("making", directory))?;
+    }
+    let mut command = program::isolated_python(python);
+    command
+        .args(["-c", FETCH, wheel.file, wheel.sha256])
+        .arg(destination)
+        .env("BELLJAR_INDEX", machine.index.with_credentials());
+    if let Some(certificates) = &machine.certificates {
+        command.env("SSL_CERT_FILE", certificates);
+    }
+    let ended = program::follow(&mut command, |_| {})
+        .map_err(|source| BuildError::Start { program: python.to_owned(), source })?;
+    let index = machine.index.clone();
+    let detail = ended.last_lines.last().cloned().unwrap_or_default();
+    match ended.status.code() {
+        Some(0) => Ok(()),
+        Some(WRONG_DIGEST) => Err(BuildError::UvForged { index, detail }),
+        _ => Err(BuildError::UvUnavailable { index, detail }),
+    }
+}
+
+/// uv writes for people; two of its lines tell how far it is.
+fn parse_progress(line: &str) -> Option<Progress> {
+    if let Some(rest) = line.strip_prefix("Resolved ") {
+        let packages = rest.split(' ').next()?.parse().ok()?;
+        return Some(Progress::Installing { packages });
+    }
+    let (package, size) = line.strip_prefix("Downloading ")?.split_once(" (")?;
+    Some(Progress::Downloading {
+        package: package.to_owned(),
+        size: size.strip_suffix(')')?.to_owned(),
+    })
+}
+
+/// What uv writes before the parts of an error; its older releases the last.
+const CAUSES: [&str; 3] = ["error: ", "cause: ", "Caused by: "];
+
+/// The error of uv with its causes, from the outermost to the one that matters.
+fn error_parts(lines: &[String]) -> Vec<&str> {
+    let start = lines.iter().position(|line| line.starts_with("error:")).unwrap_or(0);
+    lines[start..]
+        .iter()
+        .map(|line| CAUSES.iter().fold(line.trim(), |line, mark| line.trim_start_matches(mark)))
+        .filter(|line| !line.is_empty())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_line_is_read() {
+        assert_eq!(release("uv 0.13.7 (x86_64-unknown-linux-gnu)\n"), Some([0, 13]));
+        assert_eq!(release("uv 0.5.1\n"), Some([0, 5]));
+        assert_eq!(release("something else"), None);
+    }
+
+    #[test]
+    fn the_progress_of_uv_is_read() {
+        assert_eq!(
+            parse_progress("Resolved 21 packages in 1.05s"),
+            Some(Progress::Installing { packages: 21 })
+        );
+        assert_eq!(
+            parse_progress("Downloading scipy (33.7MiB)"),
+            Some(Progress::Downloading { package: "scipy".to_owned(), size: "33.7MiB".to_owned() })
+        );
+        assert_eq!(parse_progress(" Downloaded scipy"), None);
+    }
+
+    fn failure(lines: &[&str]) -> Failure {
+        let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
+        Failure::read(ExitStatus::default(), &lines)
+    }
+
+    #[test]
+    fn an_index_out_of_reach_is_told_by_the_innermost_cause() {
+        let failure = failure(&[
+            "Using CPython 3.11.2",
+            "error: Request failed after 3 retries",
+            "  cause: Failed to fetch: http://127.0.0.1:9/simple/a/",
+            "",
+            "  cause: Connection refused (os error 111)",
+        ]);
+        let Failure::IndexUnreachable { cause } = failure else { panic!("{failure:?}") };
+        assert_eq!(cause, "Connection refused (os error 111)");
+    }
+
+    #[test]
+    fn any_other_error_is_told_whole_without_what_went_before() {
+        let failure = failure(&[
+            "Resolved 21 packages in 5.52s",
+            "error: Failed to download `cycler==0.12.1`",
+            "  Caused by: Hash mismatch for `cycler==0.12.1`",
+        ]);
+        let Failure::Refused { detail, .. } = failure else { panic!("{failure:?}") };
+        assert_eq!(
+            detail,
+            "Failed to download `cycler==0.12.1`: Hash mismatch for `cycler==0.12.1`"
+        );
+    }
+}

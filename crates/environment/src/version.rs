@@ -1,0 +1,177 @@
+//! Versions of Python, and which of them a definition accepts.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A release of CPython, such as 3.13.0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PythonVersion {
+    pub major: u16,
+    pub minor: u16,
+    pub micro: u16,
+}
+
+/// Which Pythons a definition accepts: `">=3.11"`, `">=3.11,<3.15"`, or `"3.12"` for that one.
+///
+/// Packages are built for a minor version, so nothing finer can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct VersionRange {
+    from: Minor,
+    below: Option<Minor>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Minor(u16, u16);
+
+#[derive(Debug, thiserror::Error)]
+#[error("`{text}` is not a Python version; write {wanted}")]
+pub struct VersionError {
+    text: String,
+    wanted: &'static str,
+}
+
+impl VersionRange {
+    pub fn contains(&self, version: PythonVersion) -> bool {
+        let minor = Minor(version.major, version.minor);
+        self.from <= minor && self.below.is_none_or(|below| minor < below)
+    }
+}
+
+impl FromStr for VersionRange {
+    type Err = VersionError;
+
+    fn from_str(text: &str) -> Result<Self, VersionError> {
+        let parsed = match text.strip_prefix(">=") {
+            None => parse_minor(text)
+                .map(|only| Self { from: only, below: Some(Minor(only.0, only.1 + 1)) }),
+            Some(bounds) => match bounds.split_once(',') {
+                None => parse_minor(bounds).map(|from| Self { from, below: None }),
+                Some((from, below)) => parse_minor(from)
+                    .zip(below.trim().strip_prefix('<').and_then(parse_minor))
+                    .map(|(from, below)| Self { from, below: Some(below) }),
+            },
+        };
+        parsed.ok_or_else(|| VersionError {
+            text: text.to_owned(),
+            wanted: "\"3.12\", \">=3.11\" or \">=3.11,<3.15\"",
+        })
+    }
+}
+
+fn parse_minor(text: &str) -> Option<Minor> {
+    let (major, minor) = text.trim().split_once('.')?;
+    Some(Minor(major.parse().ok()?, minor.parse().ok().filter(|minor| *minor < u16::MAX)?))
+}
+
+impl FromStr for PythonVersion {
+    type Err = VersionError;
+
+    fn from_str(text: &str) -> Result<Self, VersionError> {
+        let parse = || {
+            let mut parts = text.split('.').map(|part| part.parse().ok());
+            let version =
+                Self { major: parts.next()??, minor: parts.next()??, micro: parts.next()?? };
+            parts.next().is_none().then_some(version)
+        };
+        parse().ok_or_else(|| VersionError { text: text.to_owned(), wanted: "\"3.13.0\"" })
+    }
+}
+
+impl fmt::Display for PythonVersion {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.{}.{}", self.major, self.minor, self.micro)
+    }
+}
+
+impl fmt::Display for Minor {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}.{}", self.0, self.1)
+    }
+}
+
+impl fmt::Display for VersionRange {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.below {
+            None => write!(formatter, ">={}", self.from),
+            Some(below) if below == Minor(self.from.0, self.from.1 + 1) => self.from.fmt(formatter),
+            Some(below) => write!(formatter, ">={},<{below}", self.from),
+        }
+    }
+}
+
+impl TryFrom<String> for PythonVersion {
+    type Error = VersionError;
+
+    fn try_from(text: String) -> Result<Self, VersionError> {
+        text.parse()
+    }
+}
+
+impl From<PythonVersion> for String {
+    fn from(version: PythonVersion) -> Self {
+        version.to_string()
+    }
+}
+
+impl TryFrom<String> for VersionRange {
+    type Error = VersionError;
+
+    fn try_from(text: String) -> Result<Self, VersionError> {
+        text.parse()
+    }
+}
+
+impl From<VersionRange> for String {
+    fn from(range: VersionRange) -> Self {
+        range.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accepts(range: &str, version: &str) -> bool {
+        let range: VersionRange = range.parse().unwrap();
+        range.contains(version.parse().unwrap())
+    }
+
+    #[test]
+    fn an_open_range_takes_everything_newer() {
+        assert!(accepts(">=3.11", "3.11.0"));
+        assert!(accepts(">=3.11", "3.20.1"));
+        assert!(!accepts(">=3.11", "3.10.13"));
+    }
+
+    #[test]
+    fn the_upper_end_is_outside() {
+        assert!(accepts(">=3.11,<3.15", "3.14.9"));
+        assert!(accepts(">=3.11, <3.15", "3.14.9"));
+        assert!(!accepts(">=3.11,<3.15", "3.15.0"));
+    }
+
+    #[test]
+    fn a_bare_version_is_that_minor_and_no_other() {
+        assert!(accepts("3.12", "3.12.1"));
+        assert!(!accepts("3.12", "3.13.0"));
+        assert!(!accepts("3.12", "3.11.7"));
+    }
+
+    #[test]
+    fn what_is_not_a_range_is_refused() {
+        for text in ["", "3", "3.", "3.12.1", ">3.11", "<3.12", ">=3.11,", "3.65535", "newest"] {
+            assert!(text.parse::<VersionRange>().is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_range_is_written_as_it_was_read() {
+        for text in ["3.12", ">=3.11", ">=3.11,<3.15"] {
+            assert_eq!(text.parse::<VersionRange>().unwrap().to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! Control groups, version 2 where its controllers are delegated to us and version 1 where that
+//! is what the host has. Plain files; all paths are ours to make and to remove.
+
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, unlinkat};
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fs, io, thread};
+
+/// The kernel's default accounting period, 100 ms, against which a share of CPU is given.
+const CPU_PERIOD_US: u64 = 100_000;
+/// Of every directory we make; the pid of the supervisor follows.
+const PREFIX: &str = "belljar-";
+const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
+/// A group can be removed once its last process has been reaped, which the kernel may still be
+/// at for a moment after the process was seen to end.
+const REMOVE_PATIENCE: Duration = Duration::from_secs(2);
+const REMOVE_PAUSE: Duration = Duration::from_millis(2);
+
+/// Why this host's cgroups cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Missing {
+    #[error("no cgroup file system is mounted")]
+    NotMounted,
+    #[error("the {0} controller is neither in cgroup v1 nor delegated in v2")]
+    Controller(&'static str),
+    #[error("{} cannot be written: {source}", path.display())]
+    NotOurs { path: PathBuf, source: io::Error },
+}
+
+/// A place below which groups can be made.
+#[derive(Debug)]
+pub struct Parent {
+    version: Version,
+    /// One directory for each hierarchy; version 2 has one for all.
+    directories: BTreeMap<&'static str, PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    V1,
+    V2,
+}
+
+/// What a group may use.
+#[derive(Debug, Clone, Copy)]
+pub struct Allowance {
+    pub memory_bytes: u64,
+    pub processes: u64,
+    pub cpu_percent: u64,
+}
+
+/// What a group has used, as the kernel counted it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Used {
+    pub cpu: Duration,
+    pub memory_peak_bytes: u64,
+    pub oom_kills: u64,
+    pub forks_refused: u64,
+}
+
+impl Parent {
+    /// Makes a directory for one nursery of this process in every hierarchy that is needed.
+    pub fn create(number: u64) -> Result<Self, Missing> {
+        let name = format!("{PREFIX}{}-{number}", std::process::id());
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let (version, places) = find(&mounts, &own)?;
+        let mut directories = BTreeMap::new();
+        for (controller, place) in places {
+            remove_orphans(&place);
+            let path = place.join(&name);
+            let made = fs::create_dir(&path);
+            if let Err(source) = made
+                && source.kind() != io::ErrorKind::AlreadyExists
+            {
+                return Err(Missing::NotOurs { path, source });
+            }
+            directories.insert(controller, path);
+        }
+        let parent = Self { version, directories };
+        if version == Version::V2 {
+            parent.enable_controllers()?;
+        }
+        Ok(parent)
+    }
+
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.directories.values().cloned().collect()
+    }
+
+    fn enable_controllers(&self) -> Result<(), Missing> {
+        for directory in self.directories.values().take(1) {
+            let path = directory.join("cgroup.subtree_control");
+            fs::write(&path, "+memory +pids +cpu")
+                .map_err(|source| Missing::NotOurs { path, source })?;
+        }
+        Ok(())
+    }
+
+    /// A new group with nothing in it.
+    pub fn group(&self, name: &str) -> io::Result<Group> {
+        let mut group = Group { version: self.version, directories: BTreeMap::new() };
+        for (controller, directory) in &self.directories {
+            let path = directory.join(name);
+            if !group.directories.values().any(|made| *made == path) {
+                fs::create_dir(&path)?;
+            }
+            group.directories.insert(controller, path);
+        }
+        Ok(group)
+    }
+}
+
+impl Drop for Parent {
+    fn drop(&mut self) {
+        for directory in self.directories.values() {
+            remove_when_empty(directory);
+        }
+    }
+}
+
+/// Removes what a supervisor and its launcher have left that were both killed.
+fn remove_orphans(place: &Path) {
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            Sweeper::open(&[entry.path()]).sweep();
+        }
+    }
+}
+
+/// Where to make our directory for each controller.
+fn find(mountinfo: &str, own: &str) -> Result<(Version, BTreeMap<&'static str, PathBuf>), Missing> {
+    let mounts: Vec<CgroupMount<'_>> = mountinfo.lines().filter_map(CgroupMount::parse).collect();
+    if mounts.is_empty() {
+        return Err(Missing::NotMounted);
+    }
+    if let Some(place) = mounts.iter().find(|mount| mount.v2).and_then(|mount| mount.v2_place(own))
+    {
+        return Ok((Version::V2, CONTROLLERS.map(|name| (name, place.clone())).into()));
+    }
+    let mut places = BTreeMap::new();
+    for controller in ["memory", "pids", "cpu", "cpuacct"] {
+        let place = mounts.iter().find_map(|mount| mount.v1_place(controller, own));
+        places.insert(controller, place.ok_or(Missing::Controller(controller))?);
+    }
+    Ok((Version::V1, places))
+}
+
+struct CgroupMount<'a> {
+    root: &'a str,
+    point: &'a str,
+    v2: bool,
+    options: &'a str,
+}
+
+impl<'a> CgroupMount<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (left, right) = line.split_once(" - ")?;
+        let mut left = left.split(' ').skip(3);
+        let (root, point) = (left.next()?, left.next()?);
+        let mut right = right.split(' ');
+        let v2 = match right.next()? {
+            "cgroup2" => true,
+            "cgroup" => false,
+            _ => return None,
+        };
+        Some(Self { root, point, v2, options: right.nth(1)? })
+    }
+
+    /// A process may not be beside groups that have limits, except in the root of all: root makes
+    /// its groups there, and anybody else where a manager has delegated a group to us alone.
+    fn v2_place(&self, own: &str) -> Option<PathBuf> {
+        let place = if rustix::process::geteuid().is_root() {
+            PathBuf::from(self.point)
+        } else {
+            self.beneath(own.lines().find_map(|line| line.strip_prefix("0::"))?)
+        };
+        let offered = fs::read_to_string(place.join("cgroup.controllers")).ok()?;
+        let offered: Vec<&str> = offered.split_whitespace().collect();
+        CONTROLLERS.iter().all(|name| offered.contains(name)).then_some(place)
+    }
+
+    fn v1_place(&self, controller: &str, own: &str) -> Option<PathBuf> {
+        if self.v2 || !self.options.split(',').any(|option| option == controller) {
+            return None;
+        }
+        let path = own.lines().find_map(|line| {
+            let mut parts = line.splitn(3, ':').skip(1);
+            let controllers = parts.next()?;
+            controllers.split(',').any(|name| name == controller).then(|| parts.next())?
+        })?;
+        Some(self.beneath(path))
+    }
+
+    /// The directory of a cgroup path, seen through this mount.
+    fn beneath(&self, path: &str) -> PathBuf {
+        let relative = Path::new(path).strip_prefix(self.root).unwrap_or(Path::new(""));
+        Path::new(self.point).join(relative)
+    }
+}
+
+/// One group. Dropping it removes its directories, for which it must be empty.
+#[derive(Debug)]
+pub struct Group {
+    version: Version,
+    directories: BTreeMap<&'static str, PathBuf>,
+}
+
+impl Group {
+    fn file(&self, controller: &'static str, name: &str) -> PathBuf {
+        self.directories.get(controller).map(|path| path.join(name)).unwrap_or_default()
+    }
+
+    fn write(&self, controller: &'static str, name: &str, value: u64) -> io::Result<()> {
+        fs::write(self.file(controller, name), value.to_string())
+    }
+
+    pub fn allow(&self, allowance: &Allowance) -> io::Result<()> {
+        let quota = allowance.cpu_percent.saturating_mul(CPU_PERIOD_US / 100);
+        self.write("pids", "pids.max", allowance.processes)?;
+        match self.version {
+            Version::V2 => {
+                self.write("memory", "memory.max", allowance.memory_bytes)?;
+                self.write("memory", "memory.oom.group", 1)?;
+                let swap = self.file("memory", "memory.swap.max");
+                if swap.exists() {
+                    fs::write(swap, "0")?;
+                }
+                fs::write(self.file("cpu", "cpu.max"), format!("{quota} {CPU_PERIOD_US}"))
+            }
+            Version::V1 => {
+                self.write("memory", "memory.limit_in_bytes", allowance.memory_bytes)?;
+                // There only where the kernel accounts for swap.
+                if self.file("memory", "memory.memsw.limit_in_bytes").exists() {
+                    self.write("memory", "memory.memsw.limit_in_bytes", allowance.memory_bytes)?;
+                }
+                self.write("cpu", "cpu.cfs_quota_us", quota)
+            }
+        }
+    }
+
+    /// Moves a process, whose future children will be in the group too.
+    pub fn add(&self, pid: i32) -> io::Result<()> {
+        let mut done: Vec<&Path> = Vec::new();
+        for directory in self.directories.values() {
+            if !done.contains(&directory.as_path()) {
+                fs::write(directory.join("cgroup.procs"), pid.to_string())?;
+                done.push(directory);
+            }
+        }
+        Ok(())
+    }
+
+    pub fn used(&self) -> Used {
+        let number = |controller, name| {
+            let text = fs::read_to_string(self.file(controller, name)).unwrap_or_default();
+            text.trim().parse::<u64>().unwrap_or(0)
+        };
+        let keyed = |controller, name, key| {
+            let text = fs::read_to_string(self.file(controller, name)).unwrap_or_default();
+            text.lines()
+                .filter_map(|line| line.split_once(' '))
+                .find(|(found, _)| *found == key)
+                .and_then(|(_, value)| value.trim().parse::<u64>().ok())
+                .unwrap_or(0)
+        };
+        let forks_refused = keyed("pids", "pids.events", "max");
+        match self.version {
+            Version::V2 => Used {
+                cpu: Duration::from_micros(keyed("cpu", "cpu.stat", "usage_usec")),
+                memory_peak_bytes: number("memory", "memory.peak"),
+                oom_kills: keyed("memory", "memory.events", "oom_kill"),
+                forks_refused,
+            },
+            Version::V1 => Used {
+                cpu: Duration::from_nanos(number("cpuacct", "cpuacct.usage")),
+                memory_peak_bytes: number("memory", "memory.max_usage_in_bytes"),
+                oom_kills: keyed("memory", "memory.oom_control", "oom_kill"),
+                forks_refused,
+            },
+        }
+    }
+
+    /// How many processes and threads are in the group now.
+    pub fn population(&self) -> u64 {
+        let text = fs::read_to_string(self.file("pids", "pids.current")).unwrap_or_default();
+        text.trim().parse().unwrap_or(0)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for directory in self.directories.values() {
+            remove_when_empty(directory);
+        }
+    }
+}
+
+fn remove_when_empty(directory: &Path) {
+    let until = Instant::now() + REMOVE_PATIENCE;
+    while let Err(error) = fs::remove_dir(directory) {
+        if error.raw_os_error() != Some(libc::EBUSY) || Instant::now() > until {
+            return;
+        }
+        thread::sleep(REMOVE_PAUSE);
+    }
+}
+
+/// Removes the groups of a supervisor that could not do so itself, through directories that
+/// were opened while their paths could still be reached.
+pub(crate) struct Sweeper(Vec<Sweep>);
+
+struct Sweep {
+    above: OwnedFd,
+    name: CString,
+    directory: OwnedFd,
+}
+
+impl Sweeper {
+    pub(crate) fn open(paths: &[PathBuf]) -> Self {
+        Self(paths.iter().filter_map(|path| Sweep::open(path)).collect())
+    }
+
+    pub(crate) fn sweep(&self) {
+        for Sweep { above, name, directory } in &self.0 {
+            let Ok(entries) = Dir::read_from(directory) else {
+                continue;
+            };
+            for entry in entries.flatten() {
+                remove_group(directory, entry.file_name());
+            }
+            remove_group(above, name);
+        }
+    }
+}
+
+impl Sweep {
+    fn open(path: &Path) -> Option<Self> {
+        let open = |path| openat(CWD, path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        Some(Self {
+            above: open(path.parent()?).ok()?,
+            name: CString::new(path.file_name()?.as_bytes()).ok()?,
+            directory: open(path).ok()?,
+        })
+    }
+}
+
+fn remove_group(above: &OwnedFd, name: &CStr) {
+    let until = Instant::now() + REMOVE_PATIENCE;
+    while unlinkat(above, name, AtFlags::REMOVEDIR) == Err(rustix::io::Errno::BUSY) {
+        if Instant::now() > until {
+            return;
+        }
+        thread::sleep(REMOVE_PAUSE);
+    }
+}

@@ -1,0 +1,132 @@
+//! Pid 1 of a jail. It makes the jail's own mounts and network, hands the jail over, gives up all
+//! it could do, and from then on reaps orphans. Its death is the death of everything inside.
+
+use crate::plan::{JailRequest, SANDBOX_ID, Step, WallError, WardenReply};
+use crate::seccomp::{Policy, compile};
+use crate::{message, mount, userns, walls};
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{DumpableBehavior, PidfdFlags, getpid, pidfd_open, set_dumpable_behavior};
+use std::os::fd::{AsFd, OwnedFd};
+use std::{fs, io};
+
+/// Beside the working directory, `/tmp` holds what programs put aside: its own bounds keep it
+/// from taking the working directory's room.
+const SCRATCH_INODES: u64 = 16_384;
+/// What `/dev/shm` and the home directory lead to.
+pub(crate) const SCRATCH_DIRECTORIES: [&str; 2] = ["/tmp/.shm", "/tmp/.home"];
+
+/// Runs as pid 1 of a new jail, and never returns.
+pub(crate) fn main(request: JailRequest, hostname: &str, control: OwnedFd, go: OwnedFd) -> ! {
+    let mut byte = [0];
+    if rustix::io::read(&go, &mut byte) != Ok(1) {
+        // The warden could not map our ids, and has said so.
+        exit(1);
+    }
+    drop(go);
+    let handed_over = prepare(request, hostname).and_then(|jail| {
+        give_up_rights()?;
+        hand_over(request.jail, &control, &jail)
+    });
+    if let Err(error) = handed_over {
+        let reply = WardenReply::JailFailed { jail: request.jail, error };
+        let _ = message::send(&control, &reply, &[]);
+        exit(1);
+    }
+    // Nothing is dropped here: every descriptor is closed, whoever owns it.
+    std::mem::forget(control);
+    if seal().is_err() {
+        exit(1);
+    }
+    sleep_for_ever()
+}
+
+struct Jail {
+    init: OwnedFd,
+    workspace: OwnedFd,
+    proc: OwnedFd,
+}
+
+fn prepare(request: JailRequest, hostname: &str) -> Result<Jail, WallError> {
+    userns::become_user(SANDBOX_ID).map_err(|error| Step::TakeIdentity.failed(error))?;
+    rustix::system::sethostname(hostname.as_bytes())
+        .map_err(|error| Step::Hostname.failed(error))?;
+    loopback_up().map_err(|error| Step::Loopback.failed(error))?;
+    // Through the warden's /proc, because the jail's own has no /proc/sys.
+    fs::write("/proc/sys/user/max_user_namespaces", "0")
+        .map_err(|error| Step::Sysctl.failed(error))?;
+    mount::scratch("/workspace", request.disk_bytes, request.disk_inodes, "0755")?;
+    mount::scratch("/tmp", request.disk_bytes, SCRATCH_INODES, "1777")?;
+    for directory in SCRATCH_DIRECTORIES {
+        fs::create_dir(directory)
+            .map_err(|error| Step::MountScratch(directory.into()).failed(error))?;
+    }
+    mount::proc(Some(c"subset=pid"))?;
+    let directory = |path: &str| {
+        open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|error| Step::HandOver.failed(error))
+    };
+    Ok(Jail {
+        init: pidfd_open(getpid(), PidfdFlags::empty())
+            .map_err(|error| Step::HandOver.failed(error))?,
+        workspace: directory("/workspace")?,
+        proc: directory("/proc")?,
+    })
+}
+
+fn hand_over(jail: u64, control: &OwnedFd, parts: &Jail) -> Result<(), WallError> {
+    let descriptors = [parts.init.as_fd(), parts.workspace.as_fd(), parts.proc.as_fd()];
+    message::send(control, &WardenReply::JailReady { jail }, &descriptors)
+        .map_err(|error| Step::HandOver.failed(error))
+}
+
+/// Programs expect 127.0.0.1 to answer, and in this namespace nobody else can be there.
+fn loopback_up() -> io::Result<()> {
+    let socket = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::DGRAM,
+        None,
+    )?;
+    // SAFETY: all-zero is a valid ifreq: an empty name and no flags.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (target, source) in request.ifr_name.iter_mut().zip(b"lo") {
+        *target = *source as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+    use std::os::fd::AsRawFd;
+    // SAFETY: SIOCSIFFLAGS reads one ifreq, which outlives the call.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Done before the jail is handed over, so that nothing inside ever meets an init with rights.
+fn give_up_rights() -> Result<(), WallError> {
+    // It took its id by a change, which has closed its /proc entries; the zygote needs to see
+    // them to enter these namespaces.
+    set_dumpable_behavior(DumpableBehavior::Dumpable)
+        .map_err(|error| Step::TakeIdentity.failed(error))?;
+    walls::drop_capabilities()
+}
+
+/// Whoever took this process over from now on would be able to do less than before.
+fn seal() -> Result<(), WallError> {
+    walls::close_above(-1).map_err(|error| Step::Descriptors.failed(error))?;
+    // SAFETY: installs no handler, and so touches no memory.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    let filter = compile(&Policy::init())
+        .map_err(|_| Step::Seccomp.failed(io::Error::from(io::ErrorKind::InvalidInput)))?;
+    walls::load(&filter).map_err(|error| Step::Seccomp.failed(error))
+}
+
+/// A parent that ignores SIGCHLD has its children reaped by the system itself.
+fn sleep_for_ever() -> ! {
+    loop {
+        // SAFETY: `pause` takes nothing and touches no memory.
+        unsafe { libc::pause() };
+    }
+}
+
+fn exit(code: i32) -> ! {
+    // SAFETY: ends this process without running handlers that belong to the warden it was
+    // copied from.
+    unsafe { libc::_exit(code) }
+}

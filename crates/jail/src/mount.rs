@@ -1,0 +1,157 @@
+//! Building the root that zygote and sandboxes share, and the mounts of one sandbox.
+
+use crate::plan::{RootStep, Step, WallError};
+use rustix::fs::{CWD, Mode};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change,
+    unmount,
+};
+use rustix::process::{chdir, fchdir, pivot_root};
+use std::ffi::CStr;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+/// Where the new root is put together: a directory that exists on every host and below which no
+/// source of a bind mount can be. It is covered in our own mount namespace only.
+const STAGE: &str = "/sys";
+const TMPFS_FLAGS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
+
+/// Devices that ordinary programs expect, none of which reaches hardware.
+const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
+
+/// Builds the root on a new tmpfs and makes it read-only, as `/` of this mount namespace.
+///
+/// Every mount is made before anything is pivoted, because sources are paths of the host.
+pub(crate) fn build_root(steps: &[RootStep]) -> Result<(), WallError> {
+    // Nothing we mount may travel back to the host.
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .map_err(|error| Step::UnshareMounts.failed(error))?;
+    let whole = |path: &str| Step::BuildRoot(PathBuf::from(path));
+    mount("tmpfs", STAGE, "tmpfs", TMPFS_FLAGS, Some(c"mode=0755,size=16m"))
+        .map_err(|error| whole("/").failed(error))?;
+    for step in steps {
+        let path = match step {
+            RootStep::Dir { path }
+            | RootStep::Symlink { path, .. }
+            | RootStep::File { path, .. }
+            | RootStep::Bind { to: path, .. } => path,
+        };
+        apply(step).map_err(|error| Step::BuildRoot(path.clone()).failed(error))?;
+    }
+    devices().map_err(|error| whole("/dev").failed(error))?;
+    bind(Path::new("/proc"), &staged(Path::new("/proc")))
+        .map_err(|error| whole("/proc").failed(error))?;
+    enter_root().map_err(|error| Step::PivotRoot.failed(error))
+}
+
+fn apply(step: &RootStep) -> io::Result<()> {
+    match step {
+        RootStep::Dir { path } => fs::create_dir_all(staged(path)),
+        RootStep::Symlink { path, target } => {
+            make_parent(&staged(path))?;
+            symlink(target, staged(path))
+        }
+        RootStep::File { path, content } => {
+            make_parent(&staged(path))?;
+            fs::write(staged(path), content)
+        }
+        RootStep::Bind { from, to } => {
+            bind(from, &staged(to))?;
+            lock(&staged(to))
+        }
+    }
+}
+
+fn devices() -> io::Result<()> {
+    for name in DEVICES {
+        bind(&Path::new("/dev").join(name), &staged(&Path::new("/dev").join(name)))?;
+    }
+    Ok(())
+}
+
+fn staged(path: &Path) -> PathBuf {
+    Path::new(STAGE).join(path.strip_prefix("/").unwrap_or(path))
+}
+
+fn make_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)
+}
+
+fn bind(from: &Path, to: &Path) -> io::Result<()> {
+    if fs::metadata(from)?.is_dir() {
+        fs::create_dir_all(to)?;
+    } else {
+        make_parent(to)?;
+        fs::write(to, "")?;
+    }
+    Ok(mount_bind_recursive(from, to)?)
+}
+
+/// Makes a mount and all below it read-only and free of setuid programs and devices.
+///
+/// `mount_setattr` only adds attributes. A remount would have to repeat those that a user
+/// namespace must not take off, and they differ from host to host.
+fn lock(path: &Path) -> io::Result<()> {
+    let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+    set_attributes(path, attributes, libc::AT_RECURSIVE)
+}
+
+fn set_attributes(path: &Path, attributes: u64, flags: libc::c_int) -> io::Result<()> {
+    let target = rustix::fs::openat(
+        CWD,
+        path,
+        rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    // SAFETY: all-zero is a valid mount_attr: nothing set, nothing cleared.
+    let mut change: libc::mount_attr = unsafe { std::mem::zeroed() };
+    change.attr_set = attributes;
+    // SAFETY: the path is an empty C string, and `change` outlives the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            target.as_fd().as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | flags,
+            &raw const change,
+            size_of_val(&change),
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn enter_root() -> io::Result<()> {
+    set_attributes(Path::new(STAGE), libc::MOUNT_ATTR_RDONLY, 0)?;
+    chdir(STAGE)?;
+    let old = rustix::fs::open(
+        "/",
+        rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    // The old root ends up below the new one, at the same place, and is let go from there.
+    pivot_root(".", ".")?;
+    fchdir(&old)?;
+    unmount(".", UnmountFlags::DETACH)?;
+    chdir("/")?;
+    Ok(())
+}
+
+/// A `/proc` of the pid namespace we are in, over the one that is there.
+///
+/// `subset=pid` leaves out everything that is not about processes: an allow-list, where masking
+/// single files would let each new kernel add a leak.
+pub(crate) fn proc(options: Option<&CStr>) -> Result<(), WallError> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount("proc", "/proc", "proc", flags, options).map_err(|error| Step::MountProc.failed(error))
+}
+
+/// Writable memory of a bounded size over `path`.
+pub(crate) fn scratch(path: &str, bytes: u64, inodes: u64, mode: &str) -> Result<(), WallError> {
+    let failed = |error: io::Error| Step::MountScratch(PathBuf::from(path)).failed(error);
+    let options = std::ffi::CString::new(format!("size={bytes},nr_inodes={inodes},mode={mode}"))
+        .map_err(|_| failed(io::ErrorKind::InvalidInput.into()))?;
+    mount("tmpfs", path, "tmpfs", TMPFS_FLAGS, Some(options.as_c_str()))
+        .map_err(|error| failed(error.into()))
+}

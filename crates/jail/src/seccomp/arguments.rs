@@ -1,0 +1,230 @@
+//! Calls that are judged by what they ask for.
+//!
+//! Where a kernel without the feature has a well-known answer (EAFNOSUPPORT, ENOTTY, EINVAL), that
+//! is the answer here too: libraries are written for it. EPERM is for what is known and forbidden.
+
+use super::numbers::*;
+use super::{Argument, Call, Case, Decision, Group, Rule, Test, Value, Verdict, calls};
+
+const ALLOW: Verdict = Verdict::Allow;
+const FORBIDDEN: Verdict = Verdict::Errno(EPERM);
+
+/// `values![AF_UNIX AF_INET]`: constants of any integer type under their own names.
+macro_rules! values {
+    ($($constant:tt)*) => {
+        &[$(Value { name: stringify!($constant), bits: $constant as u32 }),*]
+    };
+}
+
+const ZERO: &[Value] = values![0];
+
+const fn by_argument(
+    why: &'static str,
+    calls: &'static [Call],
+    cases: &'static [Case],
+    otherwise: Verdict,
+) -> Group {
+    Group { why, rule: Rule::ByArgument(Decision { cases, otherwise }), calls }
+}
+
+const fn when(tests: &'static [Test], then: Verdict) -> Case {
+    Case { tests, then }
+}
+
+const fn argument(index: u8, name: &'static str) -> Argument {
+    Argument { index, name }
+}
+
+/// The argument is one of the values.
+const fn is(argument: Argument, any_of: &'static [Value]) -> Test {
+    Test { argument, mask: u32::MAX, any_of }
+}
+
+/// The argument is one of the values once the bits of `ignored` are cleared.
+const fn is_but_for(ignored: i32, argument: Argument, any_of: &'static [Value]) -> Test {
+    Test { argument, mask: !(ignored as u32), any_of }
+}
+
+/// The bits of `mask` are one of the values; other bits do not matter.
+const fn bits(mask: u32, argument: Argument, any_of: &'static [Value]) -> Test {
+    Test { argument, mask, any_of }
+}
+
+pub(super) const RULES: &[Group] = &[
+    by_argument(
+        "fork and threads, but no new namespace; CLONE_PARENT would make the child one of the \
+         zygote's, outside (CLONE_NEWTIME is a signal number here: only clone3 knows it)",
+        calls![SYS_clone],
+        &[when(&[bits(FORBIDDEN_CLONE_FLAGS, argument(0, "flags"), ZERO)], ALLOW)],
+        FORBIDDEN,
+    ),
+    by_argument(
+        "exotic families are where page-cache bugs live (AF_ALG, AF_RXRPC, NETLINK_XFRM); raw \
+         packets and MPTCP, SCTP or ICMP are not needed to reach a proxy on loopback",
+        calls![SYS_socket],
+        &[
+            when(&[is(FAMILY, values![AF_UNIX]), UNIX_TYPE], ALLOW),
+            when(
+                &[
+                    is(FAMILY, INTERNET),
+                    is_but_for(TYPE_FLAGS, TYPE, values![SOCK_STREAM]),
+                    is(PROTOCOL, values![IPPROTO_IP IPPROTO_TCP]),
+                ],
+                ALLOW,
+            ),
+            when(
+                &[
+                    is(FAMILY, INTERNET),
+                    is_but_for(TYPE_FLAGS, TYPE, values![SOCK_DGRAM]),
+                    is(PROTOCOL, values![IPPROTO_IP IPPROTO_UDP]),
+                ],
+                ALLOW,
+            ),
+            when(
+                &[
+                    is(FAMILY, INTERNET),
+                    is_but_for(TYPE_FLAGS, TYPE, values![SOCK_STREAM SOCK_DGRAM]),
+                ],
+                Verdict::Errno(EPROTONOSUPPORT),
+            ),
+            when(&[is(FAMILY, values![AF_UNIX AF_INET AF_INET6])], FORBIDDEN),
+        ],
+        Verdict::Errno(EAFNOSUPPORT),
+    ),
+    by_argument(
+        "asyncio and multiprocessing talk over unix pairs; no other family makes pairs",
+        calls![SYS_socketpair],
+        &[
+            when(&[is(FAMILY, values![AF_UNIX]), UNIX_TYPE], ALLOW),
+            when(&[is(FAMILY, values![AF_UNIX])], FORBIDDEN),
+        ],
+        Verdict::Errno(EAFNOSUPPORT),
+    ),
+    by_argument(
+        "ordinary options of ordinary sockets; not those that load BPF or hand the stream to \
+         another protocol of the kernel (kTLS, ESP in UDP)",
+        calls![SYS_setsockopt],
+        &[
+            when(
+                &[is(LEVEL, values![SOL_SOCKET]), is(OPTION_NAME, LOADS_CODE)],
+                Verdict::Errno(ENOPROTOOPT),
+            ),
+            when(
+                &[is(LEVEL, values![IPPROTO_TCP]), is(OPTION_NAME, CHANGES_PROTOCOL)],
+                Verdict::Errno(ENOPROTOOPT),
+            ),
+            when(
+                &[is(LEVEL, values![IPPROTO_UDP]), is(OPTION_NAME, values![UDP_ENCAP])],
+                Verdict::Errno(ENOPROTOOPT),
+            ),
+            when(
+                &[is(LEVEL, values![SOL_SOCKET IPPROTO_IP IPPROTO_IPV6 IPPROTO_TCP IPPROTO_UDP])],
+                ALLOW,
+            ),
+        ],
+        Verdict::Errno(ENOPROTOOPT),
+    ),
+    by_argument(
+        "isatty, terminal size, non-blocking sockets, bytes waiting, names of interfaces; there \
+         is no terminal inside, so nothing that changes one, and never what types into one",
+        calls![SYS_ioctl],
+        &[
+            when(&[is(REQUEST, QUESTIONS_AND_FLAGS)], ALLOW),
+            when(&[is(REQUEST, TERMINAL_INJECTION)], FORBIDDEN),
+            // What tmpfs answers; pathlib.Path.copy falls back on this errno and not on ENOTTY.
+            when(&[is(REQUEST, values![FICLONE FICLONERANGE])], Verdict::Errno(EOPNOTSUPP)),
+        ],
+        Verdict::Errno(ENOTTY),
+    ),
+    by_argument(
+        "thread names, questions about oneself, and settings that only take something away; \
+         memory maps (PR_SET_VMA) stay unnamed because the names are charged to nobody",
+        calls![SYS_prctl],
+        &[when(&[is(OPTION, ABOUT_ONESELF)], ALLOW), when(&[is(OPTION, PRIVILEGES)], FORBIDDEN)],
+        Verdict::Errno(EINVAL),
+    ),
+    by_argument(
+        "ask for the personality or keep the usual one; others switch off address randomisation",
+        calls![SYS_personality],
+        &[when(&[is(argument(0, "persona"), values![0 QUERY])], ALLOW)],
+        FORBIDDEN,
+    ),
+    by_argument(
+        "os.sched_setscheduler among the policies that wait for their turn",
+        calls![SYS_sched_setscheduler],
+        &[when(
+            &[is_but_for(
+                SCHED_RESET_ON_FORK,
+                argument(1, "policy"),
+                values![SCHED_OTHER SCHED_BATCH SCHED_IDLE],
+            )],
+            ALLOW,
+        )],
+        FORBIDDEN,
+    ),
+    by_argument(
+        "os.mkfifo and os.mknod of files, no devices",
+        calls![SYS_mknodat],
+        &[when(&[bits(S_IFMT, argument(2, "mode"), NODE_TYPES)], ALLOW)],
+        FORBIDDEN,
+    ),
+];
+
+#[cfg(target_arch = "x86_64")]
+pub(super) const RULES_ON_THIS_ARCH: &[Group] = &[by_argument(
+    "os.mkfifo and os.mknod of files, no devices",
+    calls![SYS_mknod],
+    &[when(&[bits(S_IFMT, argument(1, "mode"), NODE_TYPES)], ALLOW)],
+    FORBIDDEN,
+)];
+#[cfg(target_arch = "aarch64")]
+pub(super) const RULES_ON_THIS_ARCH: &[Group] = &[];
+
+const FORBIDDEN_CLONE_FLAGS: u32 = (CLONE_NEWNS
+    | CLONE_NEWCGROUP
+    | CLONE_NEWUTS
+    | CLONE_NEWIPC
+    | CLONE_NEWUSER
+    | CLONE_NEWPID
+    | CLONE_NEWNET
+    | CLONE_PARENT) as u32;
+
+const FAMILY: Argument = argument(0, "family");
+const TYPE: Argument = argument(1, "type");
+const PROTOCOL: Argument = argument(2, "protocol");
+const TYPE_FLAGS: i32 = SOCK_NONBLOCK | SOCK_CLOEXEC;
+const INTERNET: &[Value] = values![AF_INET AF_INET6];
+const UNIX_TYPE: Test =
+    is_but_for(TYPE_FLAGS, TYPE, values![SOCK_STREAM SOCK_DGRAM SOCK_SEQPACKET]);
+
+const LEVEL: Argument = argument(1, "level");
+const OPTION_NAME: Argument = argument(2, "option");
+const LOADS_CODE: &[Value] = values![
+    SO_ATTACH_FILTER SO_ATTACH_BPF SO_ATTACH_REUSEPORT_CBPF SO_ATTACH_REUSEPORT_EBPF SO_ZEROCOPY
+];
+const CHANGES_PROTOCOL: &[Value] = values![TCP_ULP TCP_MD5SIG TCP_REPAIR TCP_AO_ADD_KEY];
+
+const REQUEST: Argument = argument(1, "request");
+const QUESTIONS_AND_FLAGS: &[Value] = values![
+    TCGETS FIONBIO FIOCLEX FIONREAD TIOCGWINSZ FIONCLEX FIOASYNC FIOQSIZE TCGETS2 TIOCGPGRP TIOCGSID
+    TIOCOUTQ SIOCGIFCONF SIOCGIFNAME SIOCGIFINDEX SIOCGIFFLAGS SIOCGIFADDR SIOCGIFNETMASK
+    SIOCGIFBRDADDR SIOCGIFMTU SIOCGIFHWADDR
+];
+const TERMINAL_INJECTION: &[Value] = values![TIOCSTI TIOCLINUX TIOCSETD TIOCCONS TIOCSCTTY];
+
+const OPTION: Argument = argument(0, "option");
+const ABOUT_ONESELF: &[Value] = values![
+    PR_SET_NAME PR_GET_NAME PR_SET_PDEATHSIG PR_GET_PDEATHSIG PR_GET_DUMPABLE PR_GET_KEEPCAPS
+    PR_GET_SECCOMP PR_CAPBSET_READ PR_GET_SECUREBITS PR_SET_TIMERSLACK PR_GET_TIMERSLACK
+    PR_SET_CHILD_SUBREAPER PR_GET_CHILD_SUBREAPER PR_SET_NO_NEW_PRIVS PR_GET_NO_NEW_PRIVS
+    PR_GET_TID_ADDRESS PR_SET_THP_DISABLE PR_GET_THP_DISABLE PR_GET_SPECULATION_CTRL
+];
+const PRIVILEGES: &[Value] = values![
+    PR_SET_DUMPABLE PR_SET_KEEPCAPS PR_SET_SECCOMP PR_CAPBSET_DROP PR_SET_SECUREBITS PR_SET_MM
+    PR_SET_PTRACER PR_CAP_AMBIENT PR_SET_SPECULATION_CTRL PR_SCHED_CORE
+];
+
+/// "Which personality is mine?", for `personality`.
+const QUERY: u32 = u32::MAX;
+
+const NODE_TYPES: &[Value] = values![0 S_IFREG S_IFIFO S_IFSOCK];

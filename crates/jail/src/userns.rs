@@ -1,0 +1,71 @@
+//! Mapping ids into user namespaces.
+
+use crate::plan::{Identity, SANDBOX_ID};
+use rustix::process::{Gid, Pid, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use std::{fs, io};
+
+/// Whose ids are inside, and which outside, for `count` ids from each on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IdMap {
+    inside: u32,
+    outside_uid: u32,
+    outside_gid: u32,
+    count: u32,
+}
+
+impl IdMap {
+    /// The namespace of warden and zygote, where they are root.
+    pub(crate) fn warden(identity: Identity) -> Self {
+        match identity {
+            Identity::Range { first, count } => {
+                Self { inside: 0, outside_uid: first, outside_gid: first, count }
+            }
+            Identity::Own { uid, gid } => {
+                Self { inside: 0, outside_uid: uid, outside_gid: gid, count: 1 }
+            }
+        }
+    }
+
+    /// The namespace of one sandbox, seen from the warden's: one user, who is not root.
+    pub(crate) fn sandbox(identity: Identity, slot: u32) -> Self {
+        let outside = match identity {
+            Identity::Range { .. } => slot,
+            Identity::Own { .. } => 0,
+        };
+        Self { inside: SANDBOX_ID, outside_uid: outside, outside_gid: outside, count: 1 }
+    }
+
+    /// Writes the map of a process in a new user namespace. `setgroups` is denied first: an
+    /// unprivileged writer must, and a sandbox never needs it.
+    pub(crate) fn write(self, process: Target) -> io::Result<()> {
+        let directory = match process {
+            Target::Itself => "/proc/self".to_owned(),
+            Target::Child(pid) => format!("/proc/{}", pid.as_raw_nonzero()),
+        };
+        let Self { inside, outside_uid, outside_gid, count } = self;
+        if count == 1 {
+            fs::write(format!("{directory}/setgroups"), "deny")?;
+        }
+        fs::write(format!("{directory}/gid_map"), format!("{inside} {outside_gid} {count}"))?;
+        fs::write(format!("{directory}/uid_map"), format!("{inside} {outside_uid} {count}"))
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Target {
+    Itself,
+    Child(Pid),
+}
+
+/// Becomes the given user for good, in all of real, effective and saved id.
+pub(crate) fn become_user(id: u32) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
+    set_thread_res_gid(gid, gid, gid)?;
+    set_thread_res_uid(uid, uid, uid)?;
+    Ok(())
+}
+
+pub(crate) fn drop_groups() -> io::Result<()> {
+    Ok(set_thread_groups(&[])?)
+}

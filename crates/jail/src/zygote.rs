@@ -1,0 +1,133 @@
+//! The C interface that is loaded into the zygote.
+//!
+//! The caller is a single-threaded process that calls, in this order: `belljar_zygote_open`
+//! once, `belljar_zygote_ready` once, and then for ever `belljar_zygote_next` and
+//! `belljar_zygote_fork`. The second returns twice: in the caller, and, with 0, in a new process
+//! that is inside a jail with every wall raised. A child that could not be walled in says so on
+//! its channel and ends; it never returns.
+
+use crate::clone::{Forked, clone3};
+use crate::message;
+use crate::plan::{SandboxPlan, SpawnReply, SpawnRequest, Step, WallError};
+use crate::seccomp::{Policy, Program, compile};
+use crate::walls::{self, Descriptors};
+use std::cell::RefCell;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Read by the supervisor as the exit code of a child that a wall has failed.
+pub const WALL_FAILED_EXIT: i32 = 72;
+
+const REQUEST_READY: i32 = 0;
+const SOCKET_CLOSED: i32 = 1;
+
+struct Zygote {
+    socket: OwnedFd,
+    plan: SandboxPlan,
+    filter: Program,
+    pending: Option<(SpawnRequest, Descriptors)>,
+}
+
+thread_local! {
+    static ZYGOTE: RefCell<Option<Zygote>> = const { RefCell::new(None) };
+}
+
+fn with_zygote(work: impl FnOnce(&mut Zygote) -> io::Result<i32>) -> i32 {
+    ZYGOTE.with_borrow_mut(|zygote| {
+        let result = zygote.as_mut().ok_or(io::ErrorKind::NotConnected.into()).and_then(work);
+        result.unwrap_or_else(|error| negative(&error))
+    })
+}
+
+fn negative(error: &io::Error) -> i32 {
+    -error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// Takes over the descriptors of the plan and of the request socket.
+#[unsafe(no_mangle)]
+pub extern "C" fn belljar_zygote_open(plan_fd: i32, socket_fd: i32) -> i32 {
+    // SAFETY: the caller gives us these two descriptors, and does not use them again.
+    let (plan, socket) = unsafe { (File::from_raw_fd(plan_fd), OwnedFd::from_raw_fd(socket_fd)) };
+    let opened = || -> io::Result<Zygote> {
+        let plan: SandboxPlan = serde_json::from_reader(plan)?;
+        let filter = compile(&Policy::sandbox()).map_err(io::Error::other)?;
+        Ok(Zygote { socket, plan, filter, pending: None })
+    };
+    match opened() {
+        Ok(zygote) => {
+            ZYGOTE.set(Some(zygote));
+            0
+        }
+        Err(error) => negative(&error),
+    }
+}
+
+/// Says that requests will be answered from now on.
+#[unsafe(no_mangle)]
+pub extern "C" fn belljar_zygote_ready() -> i32 {
+    with_zygote(|zygote| message::send(&zygote.socket, &SpawnReply::ZygoteReady, &[]).map(|()| 0))
+}
+
+/// Waits for the next request: 0 when there is one to fork for, 1 when there will be none.
+#[unsafe(no_mangle)]
+pub extern "C" fn belljar_zygote_next() -> i32 {
+    with_zygote(|zygote| {
+        let Some((request, descriptors)) = message::receive(&zygote.socket)? else {
+            return Ok(SOCKET_CLOSED);
+        };
+        let [init, channel, stdout, stderr] = <[OwnedFd; 4]>::try_from(descriptors)
+            .map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+        zygote.pending = Some((request, Descriptors { init, channel, stdout, stderr }));
+        Ok(REQUEST_READY)
+    })
+}
+
+/// Forks for the request that `belljar_zygote_next` has taken, and answers it.
+#[unsafe(no_mangle)]
+pub extern "C" fn belljar_zygote_fork() -> i32 {
+    with_zygote(|zygote| {
+        let (request, descriptors) =
+            zygote.pending.take().ok_or(io::Error::from(io::ErrorKind::InvalidInput))?;
+        match fork_into(&descriptors.init) {
+            Ok(Forked::Child) => {
+                wall_in(zygote, &request, descriptors);
+                Ok(0)
+            }
+            Ok(Forked::Parent { pid, pidfd }) => {
+                let pid = pid.as_raw_nonzero().get();
+                message::send(&zygote.socket, &SpawnReply::Started { pid }, &[pidfd.as_fd()])?;
+                Ok(pid)
+            }
+            Err(error) => {
+                let errno = error.errno;
+                message::send(&zygote.socket, &SpawnReply::Failed(error), &[])?;
+                Ok(-errno)
+            }
+        }
+    })
+}
+
+/// The child belongs to the zygote's parent, the warden, which reaps it.
+fn fork_into(init: &OwnedFd) -> Result<Forked, WallError> {
+    // SAFETY: takes a descriptor and a flag. Choosing the pid namespace concerns future children
+    // only, and this process makes none but here.
+    if unsafe { libc::setns(init.as_raw_fd(), libc::CLONE_NEWPID) } == -1 {
+        return Err(Step::EnterPidNamespace.failed(io::Error::last_os_error()));
+    }
+    clone3(libc::CLONE_PARENT, 0).map_err(|error| Step::Fork.failed(error))
+}
+
+fn wall_in(zygote: &Zygote, request: &SpawnRequest, descriptors: Descriptors) {
+    if let Err(error) = walls::raise(&zygote.plan, &zygote.filter, request, descriptors) {
+        let text = serde_json::json!({"ev": "wall", "error": error}).to_string();
+        let mut frame = u32::try_from(text.len()).unwrap_or(0).to_le_bytes().to_vec();
+        frame.extend(text.into_bytes());
+        // SAFETY: arranging descriptors is the first thing that `raise` does; should that have
+        // failed, the write fails too and the exit code has to say it all.
+        let channel = unsafe { BorrowedFd::borrow_raw(walls::CHANNEL_FD) };
+        let _ = rustix::io::write(channel, &frame);
+        // SAFETY: ends the half-walled child at once, before it could run anything.
+        unsafe { libc::_exit(WALL_FAILED_EXIT) }
+    }
+}

@@ -1,0 +1,239 @@
+//! The control channel: frames of a length and JSON, between the supervisor and a kernel that may
+//! be anything by now. A frame's length is checked before a byte of it is stored, descriptors
+//! that come along are dropped by the system because nobody takes them, and a frame that is not
+//! exactly one of [`FromKernel`] ends the sandbox.
+
+use jail::WallError;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use tokio::net::UnixStream;
+
+/// Holds one result of the largest size that an operator may allow, as JSON and base64.
+pub(crate) const FRAME_BYTES_MAX: usize = 8 * 1024 * 1024;
+const READ_BYTES: usize = 64 * 1024;
+const HEADER_BYTES: usize = 4;
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub(crate) enum ToKernel<'a> {
+    Run {
+        code: &'a str,
+        name: &'a str,
+        show_last: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        argv: Option<&'a [String]>,
+        result_limit: u64,
+        value_limit: u64,
+    },
+    /// Runs a cell that leaves no trace, so that the first real one finds its pages touched.
+    Warm,
+    /// Waits for threads and runs exit handlers, as the end of a script does.
+    Finish,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "ev", rename_all = "snake_case", deny_unknown_fields)]
+pub(crate) enum FromKernel {
+    Ready {
+        reseeded: Vec<String>,
+    },
+    Wall {
+        error: WallError,
+    },
+    Result {
+        data: BTreeMap<String, Value>,
+        main: bool,
+        #[serde(default)]
+        dropped: BTreeMap<String, u64>,
+    },
+    Done(Done),
+}
+
+/// How the kernel says that a cell has ended.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Done {
+    pub error: Option<PythonError>,
+    /// What was given to `sys.exit`, if the cell ended so.
+    pub exit_code: Option<i32>,
+    #[serde(default)]
+    pub value: Option<Value>,
+    #[serde(default)]
+    pub value_error: Option<String>,
+}
+
+/// An exception that the code did not catch.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PythonError {
+    #[serde(rename = "type")]
+    pub exception: String,
+    pub message: String,
+    pub traceback: String,
+    /// The code did not compile, and nothing of it was run.
+    pub syntax: bool,
+}
+
+/// How a kernel broke the protocol.
+#[derive(Debug, thiserror::Error)]
+pub enum ProtocolError {
+    #[error("a frame of {0} bytes, more than the {FRAME_BYTES_MAX} allowed")]
+    TooLarge(u64),
+    #[error("a frame that is not one of the protocol's: {0}")]
+    NotAFrame(#[from] serde_json::Error),
+    #[error("a frame that does not belong here")]
+    OutOfOrder,
+    #[error("reading the channel: {0}")]
+    Read(#[from] io::Error),
+}
+
+/// Puts frames together out of bytes as they come.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    bytes: Vec<u8>,
+}
+
+impl Decoder {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame, if it has arrived.
+    pub(crate) fn next(&mut self) -> Result<Option<FromKernel>, ProtocolError> {
+        let Some((header, body)) = self.bytes.split_first_chunk::<HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        let length = u32::from_le_bytes(*header) as usize;
+        if length > FRAME_BYTES_MAX {
+            return Err(ProtocolError::TooLarge(length as u64));
+        }
+        let Some(body) = body.get(..length) else {
+            return Ok(None);
+        };
+        let frame = serde_json::from_slice(body)?;
+        self.bytes.drain(..HEADER_BYTES + length);
+        if self.bytes.is_empty() {
+            // A large frame must not leave its room behind for the life of a session.
+            self.bytes.shrink_to(READ_BYTES);
+        }
+        Ok(Some(frame))
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Channel {
+    socket: UnixStream,
+    decoder: Decoder,
+}
+
+/// What became of waiting for a frame.
+#[derive(Debug)]
+pub(crate) enum Received {
+    Frame(FromKernel),
+    Closed,
+}
+
+impl Channel {
+    /// The socket must be non-blocking.
+    pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
+        let socket = UnixStream::from_std(StdUnixStream::from(socket))?;
+        Ok(Self { socket, decoder: Decoder::default() })
+    }
+
+    /// May be dropped at any point and called again without loss.
+    pub(crate) async fn receive(&mut self) -> Result<Received, ProtocolError> {
+        loop {
+            if let Some(frame) = self.decoder.next()? {
+                return Ok(Received::Frame(frame));
+            }
+            self.socket.readable().await?;
+            let mut buffer = [0; READ_BYTES];
+            match self.socket.try_read(&mut buffer) {
+                Ok(0) => return Ok(Received::Closed),
+                Ok(count) => self.decoder.push(&buffer[..count]),
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock | ErrorKind::Interrupted => {}
+                    ErrorKind::ConnectionReset => return Ok(Received::Closed),
+                    _ => return Err(ProtocolError::Read(error)),
+                },
+            }
+        }
+    }
+
+    pub(crate) async fn send(&self, message: &ToKernel<'_>) -> io::Result<()> {
+        let body = serde_json::to_vec(message)?;
+        let length = u32::try_from(body.len()).map_err(io::Error::other)?;
+        let mut frame = length.to_le_bytes().to_vec();
+        frame.extend(body);
+        let mut left = frame.as_slice();
+        while !left.is_empty() {
+            match self.socket.try_write(left) {
+                Ok(count) => left = &left[count..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.socket.writable().await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(json: &str) -> Vec<u8> {
+        let mut bytes = u32::try_from(json.len()).unwrap().to_le_bytes().to_vec();
+        bytes.extend(json.as_bytes());
+        bytes
+    }
+
+    const DONE: &str = r#"{"ev":"done","error":null,"exit_code":null}"#;
+
+    #[test]
+    fn frames_arrive_whole_however_they_are_cut() {
+        let bytes = [frame(DONE), frame(r#"{"ev":"ready","reseeded":["random"]}"#)].concat();
+        for cut in 0..bytes.len() {
+            let mut decoder = Decoder::default();
+            let mut frames = Vec::new();
+            for part in [&bytes[..cut], &bytes[cut..]] {
+                decoder.push(part);
+                while let Some(frame) = decoder.next().unwrap() {
+                    frames.push(frame);
+                }
+            }
+            assert!(
+                matches!(frames[..], [FromKernel::Done(_), FromKernel::Ready { .. }]),
+                "cut at {cut}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_length_over_the_cap_is_refused_before_the_body_comes() {
+        let mut decoder = Decoder::default();
+        decoder.push(&u32::MAX.to_le_bytes());
+        assert!(matches!(decoder.next(), Err(ProtocolError::TooLarge(4_294_967_295))));
+    }
+
+    #[test]
+    fn what_the_protocol_does_not_know_is_refused() {
+        for json in [
+            r#"{"ev":"done","error":null,"exit_code":null,"status":"ok"}"#,
+            r#"{"ev":"reboot"}"#,
+            r#"{"ev":"ready"}"#,
+            "[]",
+            "",
+            "\u{0}",
+        ] {
+            let mut decoder = Decoder::default();
+            decoder.push(&frame(json));
+            assert!(matches!(decoder.next(), Err(ProtocolError::NotAFrame(_))), "{json}");
+        }
+    }
+}

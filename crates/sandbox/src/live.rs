@@ -1,0 +1,509 @@
+//! One live sandbox: an interpreter behind its walls, and one execution in it at a time.
+
+use crate::capture::{Budget, Source};
+use crate::channel::{Channel, Done, FromKernel, ProtocolError, Received, ToKernel};
+use crate::files::{self, FileError, Listing};
+use crate::nursery::{BirthError, Jail, Nursery, allowance};
+use crate::undertaker::{self, Remains};
+use crate::watch::{self, Reading};
+use rustix::process::{Signal, pidfd_send_signal};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::net::unix::pipe;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
+use types::{Event, Limits, Output, Rich, Stream, Usage};
+
+/// After an interrupt code may tidy up for so long before it is killed; with the time the kill
+/// takes, an end comes within a second of the limit.
+const INTERRUPT_GRACE: Duration = Duration::from_millis(500);
+/// How long the wait status may trail behind the end of the process itself.
+const STATUS_PATIENCE: Duration = Duration::from_secs(2);
+/// What a sandbox must have reseeded before it may serve.
+const MUST_RESEED: [&str; 2] = ["random", "tempfile"];
+/// Displayed results of one execution, together.
+const RESULTS_BYTES_MAX: usize = 32 * 1024 * 1024;
+const RESULTS_MAX: usize = 256;
+
+/// Code to be run.
+#[derive(Debug, Clone, Copy)]
+pub struct Cell<'a> {
+    pub code: &'a str,
+    /// Stands in tracebacks for a file name.
+    pub name: &'a str,
+    /// Whether the value of a last expression is a result.
+    pub show_last: bool,
+    /// Makes it a script: `sys.argv`, and exit handlers are run at its end.
+    pub argv: Option<&'a [String]>,
+}
+
+/// Why an execution is over.
+#[derive(Debug)]
+pub enum Cause {
+    /// The kernel said so.
+    Done(Done),
+    TimeLimit,
+    CpuLimit,
+    /// Only without a cgroup, which otherwise does the killing itself.
+    MemoryLimit,
+    Stopped,
+    /// The interpreter ended, with this wait status if it could be had.
+    Died {
+        status: Option<i32>,
+    },
+    Broke(ProtocolError),
+}
+
+/// An execution that is over, as seen from outside.
+#[derive(Debug)]
+pub struct Ending {
+    pub cause: Cause,
+    /// What the kernel said although the end was not of its choosing: the traceback of an
+    /// interrupt.
+    pub last_words: Option<Done>,
+    /// Whether the interpreter is still there, with its state.
+    pub alive: bool,
+    pub usage: Usage,
+    pub output_dropped_bytes: u64,
+    pub results_dropped: usize,
+    /// Processes of this execution that were killed for lack of memory.
+    pub oom_kills: u64,
+    pub forks_refused: u64,
+}
+
+/// Stops an execution from elsewhere.
+#[derive(Debug, Clone, Default)]
+pub struct Stopper(Arc<Notify>);
+
+impl Stopper {
+    pub fn stop(&self) {
+        self.0.notify_one();
+    }
+}
+
+#[derive(Debug)]
+pub struct Sandbox {
+    nursery: Arc<Nursery>,
+    /// `None` once it was handed to the undertaker.
+    jail: Option<Jail>,
+    uid: u32,
+    pid: i32,
+    /// A pidfd, which for the runtime is something that becomes readable, as a pipe does.
+    process: pipe::Receiver,
+    exit: oneshot::Receiver<i32>,
+    channel: Channel,
+    streams: [Source; 2],
+    stopper: Stopper,
+    listing: Listing,
+}
+
+impl Sandbox {
+    pub(crate) fn new(
+        nursery: Arc<Nursery>,
+        jail: Jail,
+        uid: u32,
+        pid: i32,
+        pidfd: OwnedFd,
+        [channel, stdout, stderr]: [OwnedFd; 3],
+    ) -> Result<Self, BirthError> {
+        Ok(Self {
+            exit: nursery.exit_of(pid),
+            nursery,
+            jail: Some(jail),
+            uid,
+            pid,
+            process: pipe::Receiver::from_owned_fd_unchecked(pidfd)?,
+            channel: Channel::new(channel)?,
+            streams: [Source::new(Stream::Stdout, stdout)?, Source::new(Stream::Stderr, stderr)?],
+            stopper: Stopper::default(),
+            listing: Listing::default(),
+        })
+    }
+
+    /// Takes the kernel's word that it is ready, which must say that it is not a copy of its
+    /// siblings.
+    pub(crate) async fn await_ready(&mut self) -> Result<(), BirthError> {
+        match self.channel.receive().await {
+            Ok(Received::Frame(FromKernel::Ready { reseeded })) => {
+                let all = MUST_RESEED.iter().all(|name| reseeded.iter().any(|done| done == name));
+                if all { Ok(()) } else { Err(BirthError::NotReseeded) }
+            }
+            Ok(Received::Frame(FromKernel::Wall { error })) => Err(error.into()),
+            _ => Err(BirthError::Stillborn),
+        }
+    }
+
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// The number that the zygote has for the interpreter; the same for nobody else alive.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// A descriptor of the interpreter's process, for those who look at it from outside.
+    pub fn process(&self) -> impl AsFd {
+        &self.process
+    }
+
+    /// How many processes and threads are inside, where a cgroup counts them.
+    pub fn population(&self) -> Option<u64> {
+        self.jail.as_ref()?.group.as_ref().map(jail::cgroup::Group::population)
+    }
+
+    /// Touches everything that a first execution needs.
+    pub async fn warm(&mut self) -> Result<(), BirthError> {
+        self.channel.send(&ToKernel::Warm).await?;
+        match self.channel.receive().await {
+            Ok(Received::Frame(FromKernel::Done(_))) => Ok(()),
+            _ => Err(BirthError::Stillborn),
+        }
+    }
+
+    /// Puts the limits of the next execution in force, as far as they can change.
+    pub fn allow(&self, limits: &Limits) -> std::io::Result<()> {
+        match self.jail.as_ref().and_then(|jail| jail.group.as_ref()) {
+            Some(group) => group.allow(&allowance(limits)),
+            None => Ok(()),
+        }
+    }
+
+    /// Runs code to its end, whatever that is, and tells what happens on the way.
+    pub async fn run(
+        &mut self,
+        cell: &Cell<'_>,
+        limits: &Limits,
+        sink: &mut (dyn FnMut(Event) + Send),
+    ) -> Ending {
+        let mut run = Run::new(limits, sink, self.reading());
+        let request = ToKernel::Run {
+            code: cell.code,
+            name: cell.name,
+            show_last: cell.show_last,
+            argv: cell.argv,
+            result_limit: limits.result_bytes,
+            value_limit: limits.result_bytes,
+        };
+        let mut cause = self.exchange(&request, &mut run).await;
+        if cell.argv.is_some() && matches!(cause, Cause::Done(_)) {
+            // As at the end of any script: threads are waited for and exit handlers run.
+            let end = self.exchange(&ToKernel::Finish, &mut run).await;
+            if !matches!(end, Cause::Done(_)) {
+                cause = end;
+            }
+        }
+        self.conclude(cause, run).await
+    }
+
+    /// Sends one request and serves the sandbox until it is answered, or overdue.
+    async fn exchange(&mut self, request: &ToKernel<'_>, run: &mut Run<'_>) -> Cause {
+        let sent = tokio::select! {
+            sent = self.channel.send(request) => sent,
+            // A kernel that does not read must not hold us up.
+            () = sleep_until(run.deadline.into()) => return Cause::TimeLimit,
+        };
+        if sent.is_err() {
+            return Cause::Died { status: None };
+        }
+        let mut tick = interval(watch::TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        tick.reset();
+        loop {
+            let [stdout, stderr] = &mut self.streams;
+            tokio::select! {
+                biased;
+                () = stdout.ready() => run.drain(stdout),
+                () = stderr.ready() => run.drain(stderr),
+                received = self.channel.receive() => match received {
+                    Ok(Received::Frame(FromKernel::Done(done))) => return run.finished(done),
+                    Ok(Received::Frame(FromKernel::Result { data, main, dropped })) => {
+                        run.result(data, main, dropped);
+                    }
+                    Ok(Received::Frame(_)) => return Cause::Broke(ProtocolError::OutOfOrder),
+                    Ok(Received::Closed) => return run.died(),
+                    Err(error) => return Cause::Broke(error),
+                },
+                _ = self.process.readable() => return run.died(),
+                () = sleep_until(run.deadline.into()) => {
+                    if run.overdue() {
+                        return run.verdict();
+                    }
+                    self.interrupt();
+                    run.ask_to_end(Overrun::Time);
+                }
+                () = self.stopper.0.notified() => {
+                    self.interrupt();
+                    run.ask_to_end(Overrun::Stopped);
+                }
+                _ = tick.tick() => match run.judge(&self.reading(), self.has_group()) {
+                    None => {}
+                    Some(Overrun::Memory) => return Cause::MemoryLimit,
+                    Some(overrun) => {
+                        self.interrupt();
+                        run.ask_to_end(overrun);
+                    }
+                },
+            }
+        }
+    }
+
+    async fn conclude(&mut self, cause: Cause, mut run: Run<'_>) -> Ending {
+        let alive = match &cause {
+            Cause::Done(_) => true,
+            Cause::TimeLimit | Cause::CpuLimit | Cause::Stopped => run.last_words.is_some(),
+            Cause::MemoryLimit | Cause::Died { .. } | Cause::Broke(_) => false,
+        };
+        let cause = if let Cause::Died { status: None } = cause {
+            Cause::Died { status: self.status().await }
+        } else {
+            cause
+        };
+        for source in &mut self.streams {
+            run.drain(source);
+            run.flush(source);
+        }
+        let reading = self.reading();
+        if !alive {
+            self.kill();
+        }
+        let before = run.before;
+        Ending {
+            cause,
+            last_words: run.last_words,
+            alive,
+            usage: Usage {
+                wall_ms: millis(run.started.elapsed()),
+                cpu_ms: millis(reading.cpu.saturating_sub(before.cpu)),
+                rss_peak_bytes: reading.memory_bytes.max(run.memory_peak),
+                output_bytes: run.budget.kept + run.budget.dropped,
+            },
+            output_dropped_bytes: run.budget.dropped,
+            results_dropped: run.results_dropped,
+            oom_kills: reading.oom_kills.saturating_sub(before.oom_kills),
+            forks_refused: reading.forks_refused.saturating_sub(before.forks_refused),
+        }
+    }
+
+    async fn status(&mut self) -> Option<i32> {
+        match timeout(STATUS_PATIENCE, &mut self.exit).await {
+            Ok(Ok(status)) => Some(status),
+            Ok(Err(_)) | Err(_) => None,
+        }
+    }
+
+    fn has_group(&self) -> bool {
+        self.jail.as_ref().is_some_and(|jail| jail.group.is_some())
+    }
+
+    fn reading(&self) -> Reading {
+        self.jail.as_ref().map_or_else(Reading::default, |jail| {
+            watch::read(jail.group.as_ref(), &jail.proc, &jail.workspace)
+        })
+    }
+
+    fn interrupt(&self) {
+        let _ = pidfd_send_signal(&self.process, Signal::INT);
+    }
+
+    fn kill(&self) {
+        if let Some(jail) = &self.jail {
+            undertaker::kill(&jail.init);
+        }
+    }
+
+    /// Ends the sandbox, and returns when no process of it is left.
+    pub async fn end(mut self) {
+        let (sender, gone) = oneshot::channel();
+        self.bury(Some(sender));
+        let _ = gone.await;
+    }
+
+    fn bury(&mut self, gone: Option<oneshot::Sender<()>>) {
+        if let Some(jail) = self.jail.take() {
+            self.nursery.forget_exit_of(self.pid);
+            self.nursery.undertaker.take(Remains::of(jail, gone));
+        }
+    }
+
+    /// Puts a file into the working directory. It is not a file that the code made.
+    pub fn write_file(&mut self, name: &str, content: &mut dyn Read) -> Result<u64, FileError> {
+        let size = files::write(self.workspace(name)?, self.uid, name, content)?;
+        self.listing = self.list_files();
+        Ok(size)
+    }
+
+    pub fn read_file(&self, name: &str, most: u64) -> Result<Vec<u8>, FileError> {
+        files::read(self.workspace(name)?, self.uid, name, most)
+    }
+
+    pub fn remove_file(&mut self, name: &str) -> Result<(), FileError> {
+        files::remove(self.workspace(name)?, self.uid, name)
+    }
+
+    pub fn list_files(&self) -> Listing {
+        let jail = self.jail.as_ref();
+        jail.map_or_else(Listing::default, |jail| files::list(&jail.workspace, self.uid))
+    }
+
+    /// What is new or different in the working directory since the last time this was asked.
+    pub fn changed_files(&mut self) -> (Vec<String>, Listing) {
+        let now = self.list_files();
+        let changed = now.changed_since(&self.listing).cloned().collect();
+        self.listing = now.clone();
+        (changed, now)
+    }
+
+    fn workspace(&self, name: &str) -> Result<&OwnedFd, FileError> {
+        let gone = || FileError::NotFound { name: name.to_owned() };
+        self.jail.as_ref().map(|jail| &jail.workspace).ok_or_else(gone)
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        self.bury(None);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Overrun {
+    Time,
+    Cpu,
+    Memory,
+    Stopped,
+}
+
+/// The books of one execution.
+struct Run<'a> {
+    limits: &'a Limits,
+    sink: &'a mut (dyn FnMut(Event) + Send),
+    started: Instant,
+    /// When the next step against it is due: first an interrupt, then the kill.
+    deadline: Instant,
+    overrun: Option<Overrun>,
+    last_words: Option<Done>,
+    budget: Budget,
+    results_bytes: usize,
+    results: usize,
+    results_dropped: usize,
+    before: Reading,
+    memory_peak: u64,
+}
+
+impl<'a> Run<'a> {
+    fn new(limits: &'a Limits, sink: &'a mut (dyn FnMut(Event) + Send), before: Reading) -> Self {
+        let started = Instant::now();
+        Self {
+            limits,
+            sink,
+            started,
+            deadline: started + Duration::from_millis(limits.wall_ms),
+            overrun: None,
+            last_words: None,
+            budget: Budget::new(limits.output_bytes),
+            results_bytes: 0,
+            results: 0,
+            results_dropped: 0,
+            before,
+            memory_peak: 0,
+        }
+    }
+
+    fn drain(&mut self, source: &mut Source) {
+        let Self { sink, started, budget, .. } = self;
+        source.drain(budget, |stream, text| sink(output(*started, stream, text)));
+    }
+
+    fn flush(&mut self, source: &mut Source) {
+        let Self { sink, started, .. } = self;
+        source.flush(|stream, text| sink(output(*started, stream, text)));
+    }
+
+    fn result(
+        &mut self,
+        data: BTreeMap<String, Value>,
+        main: bool,
+        dropped: BTreeMap<String, u64>,
+    ) {
+        let size = data.values().map(size_of_json).sum::<usize>();
+        let fits = self.results_bytes + size <= RESULTS_BYTES_MAX && self.results < RESULTS_MAX;
+        if !dropped.is_empty() || !fits {
+            self.results_dropped += 1;
+        }
+        if fits {
+            self.results_bytes += size;
+            self.results += 1;
+            (self.sink)(Event::Result(Rich { data, main }));
+        }
+    }
+
+    fn overdue(&self) -> bool {
+        self.overrun.is_some()
+    }
+
+    fn ask_to_end(&mut self, overrun: Overrun) {
+        if self.overrun.is_none() {
+            self.overrun = Some(overrun);
+            self.deadline = Instant::now() + INTERRUPT_GRACE;
+        }
+    }
+
+    /// Whether what was read is more than the limits allow.
+    fn judge(&mut self, reading: &Reading, held_by_kernel: bool) -> Option<Overrun> {
+        self.memory_peak = self.memory_peak.max(reading.memory_bytes);
+        if !held_by_kernel && reading.memory_bytes > self.limits.memory_bytes {
+            return Some(Overrun::Memory);
+        }
+        let cpu = reading.cpu.saturating_sub(self.before.cpu);
+        let over = self.overrun.is_none() && cpu > Duration::from_millis(self.limits.cpu_ms);
+        over.then_some(Overrun::Cpu)
+    }
+
+    /// What an execution is that was asked to end, or was not.
+    fn verdict(&self) -> Cause {
+        match self.overrun {
+            Some(Overrun::Time) | None => Cause::TimeLimit,
+            Some(Overrun::Cpu) => Cause::CpuLimit,
+            Some(Overrun::Memory) => Cause::MemoryLimit,
+            Some(Overrun::Stopped) => Cause::Stopped,
+        }
+    }
+
+    /// The kernel may call it a success; over the limit it is not one.
+    fn finished(&mut self, done: Done) -> Cause {
+        if self.overrun.is_none() {
+            return Cause::Done(done);
+        }
+        self.last_words = Some(done);
+        self.verdict()
+    }
+
+    fn died(&self) -> Cause {
+        if self.overrun.is_none() { Cause::Died { status: None } } else { self.verdict() }
+    }
+}
+
+fn output(started: Instant, stream: Stream, text: String) -> Event {
+    Event::Output(Output { t: millis(started.elapsed()), stream, text })
+}
+
+/// Near enough for a bound, and without writing the text out.
+fn size_of_json(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(size_of_json).sum::<usize>() + items.len(),
+        Value::Object(fields) => {
+            fields.iter().map(|(name, value)| name.len() + size_of_json(value)).sum()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,675 @@
+//! A warm Python and its warden, and the births of sandboxes from them.
+
+use crate::live::Sandbox;
+use crate::runtime::Runtime;
+use crate::undertaker::{Remains, Slot, Slots, Undertaker};
+use crate::view::{self, View};
+use jail::cgroup::{Allowance, Group, Missing, Parent};
+use jail::{
+    Identity, JailRequest, Plan, SandboxPlan, SpawnReply, SpawnRequest, Wall, WallError,
+    WardenReply, message,
+};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::pipe::{PipeFlags, pipe_with};
+use serde::de::DeserializeOwned;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram as StdUnixDatagram, UnixListener};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, Interest};
+use tokio::net::UnixDatagram;
+use tokio::process::Command;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+use types::Limits;
+
+/// The first argument by which the binary knows that it is to be the warden.
+pub const WARDEN_ARGUMENT: &str = "__warden";
+
+/// Host user ids for sandboxes: above those of people, services, and the ranges that container
+/// managers hand out.
+const FIRST_UID: u32 = 2_000_000_000;
+const UIDS_PER_NURSERY: u32 = 65_536;
+const UID_RANGES: u32 = (u32::MAX - FIRST_UID) / UIDS_PER_NURSERY - 1;
+
+/// Importing numpy, pandas and matplotlib on a slow, busy machine.
+const ZYGOTE_START_MAX: Duration = Duration::from_secs(120);
+/// A warden that is told to end does so at once.
+const END_MAX: Duration = Duration::from_secs(5);
+/// A fork and its walls take milliseconds; this says that something is stuck.
+const BIRTH_MAX: Duration = Duration::from_secs(20);
+/// What a process may reserve without using it, beyond its memory limit: the libraries' own
+/// mappings and the arenas of allocators.
+const ADDRESS_HEADROOM_BYTES: u64 = 4 * 1024 * 1024 * 1024;
+/// Exits of processes that nobody had asked about yet when the news came.
+const EARLY_EXITS_KEPT: usize = 256;
+const DIAGNOSTICS_BYTES_MAX: usize = 8 * 1024;
+
+/// Whether the zygote imports the environment's modules before it serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Warmth {
+    /// For many sandboxes: a second spent once, and none in any of them.
+    Preloaded,
+    /// For one run from a command line, which may not need them.
+    Bare,
+}
+
+#[derive(Debug, Clone)]
+pub struct NurseryConfig {
+    /// The program that becomes the warden when started with [`WARDEN_ARGUMENT`].
+    pub helper: PathBuf,
+    pub runtime: Runtime,
+    pub view: View,
+    pub warmth: Warmth,
+    pub without: Vec<Wall>,
+    /// How many empty jails are kept ready for births.
+    pub jails_ready: usize,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum BirthError {
+    #[error("the warden could not be started: {0}")]
+    Warden(#[source] io::Error),
+    #[error("{0}")]
+    Wall(#[from] WallError),
+    #[error("Python did not start: {0}")]
+    Zygote(String),
+    #[error("the zygote has ended")]
+    ZygoteGone,
+    #[error("a sandbox did not report within {} s", BIRTH_MAX.as_secs())]
+    Silent,
+    #[error("a sandbox did not say that it had reseeded its random generators")]
+    NotReseeded,
+    #[error("a sandbox ended before it was ready")]
+    Stillborn,
+    #[error("making a sandbox: {0}")]
+    Io(#[from] io::Error),
+    #[error("no user id is left for another sandbox")]
+    NoSlot,
+}
+
+/// A prepared jail with nobody in it yet.
+#[derive(Debug)]
+pub(crate) struct Jail {
+    pub(crate) init: OwnedFd,
+    pub(crate) workspace: OwnedFd,
+    pub(crate) proc: OwnedFd,
+    pub(crate) group: Option<Group>,
+    pub(crate) slot: Slot,
+    disk: Disk,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Disk {
+    bytes: u64,
+    inodes: u64,
+}
+
+impl Disk {
+    fn of(limits: &Limits) -> Self {
+        Self { bytes: limits.disk_bytes, inodes: limits.disk_inodes }
+    }
+}
+
+#[derive(Debug)]
+pub struct Nursery {
+    wires: Arc<Wires>,
+    listeners: [AbortHandle; 2],
+    jails_ready: usize,
+    next_jail: AtomicU64,
+    births: AtomicU64,
+    uids: Uids,
+    slots: Slots,
+    cgroups: Option<Parent>,
+    cgroups_missing: Option<Missing>,
+    pub(crate) undertaker: Undertaker,
+}
+
+/// The sockets to warden and zygote, and who waits for what from them.
+#[derive(Debug)]
+struct Wires {
+    control: UnixDatagram,
+    spawn: UnixDatagram,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    jails_asked: BTreeMap<u64, JailWaiter>,
+    stock: Vec<Jail>,
+    stock_on_the_way: usize,
+    spawns_asked: VecDeque<oneshot::Sender<SpawnAnswer>>,
+    exits_asked: BTreeMap<i32, oneshot::Sender<i32>>,
+    early_exits: VecDeque<(i32, i32)>,
+    gone: bool,
+}
+
+type SpawnAnswer = Result<(i32, OwnedFd), WallError>;
+type JailParts = [OwnedFd; 3];
+
+#[derive(Debug)]
+struct JailWaiter(oneshot::Sender<Result<JailParts, WallError>>);
+
+/// The host ids of this nursery's sandboxes.
+#[derive(Debug)]
+enum Uids {
+    /// The listener holds the range: no two supervisors on a host can have the same.
+    Range {
+        first: u32,
+        _claim: UnixListener,
+    },
+    Own {
+        uid: u32,
+        gid: u32,
+    },
+}
+
+impl Uids {
+    fn claim() -> io::Result<Self> {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        if !uid.is_root() {
+            return Ok(Self::Own { uid: uid.as_raw(), gid: gid.as_raw() });
+        }
+        let start = std::process::id() % UID_RANGES;
+        for index in (start..UID_RANGES).chain(0..start) {
+            let name = SocketAddr::from_abstract_name(format!("belljar-uids-{index}"))?;
+            match UnixListener::bind_addr(&name) {
+                Ok(claim) => {
+                    let first = FIRST_UID + index * UIDS_PER_NURSERY;
+                    return Ok(Self::Range { first, _claim: claim });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::Error::from(io::ErrorKind::AddrInUse))
+    }
+
+    fn identity(&self) -> Identity {
+        match *self {
+            Self::Range { first, .. } => Identity::Range { first, count: UIDS_PER_NURSERY },
+            Self::Own { uid, gid } => Identity::Own { uid, gid },
+        }
+    }
+
+    /// The host uid of the sandbox in a slot.
+    fn of(&self, slot: &Slot) -> u32 {
+        match *self {
+            Self::Range { first, .. } => first + slot.number,
+            Self::Own { uid, .. } => uid,
+        }
+    }
+}
+
+static NURSERIES: AtomicU64 = AtomicU64::new(0);
+
+impl Nursery {
+    /// Starts a warden and a zygote, and waits until sandboxes can be born.
+    pub async fn start(config: NurseryConfig) -> Result<Arc<Self>, BirthError> {
+        let uids = Uids::claim()?;
+        let number = NURSERIES.fetch_add(1, Ordering::Relaxed);
+        let cgroups = Parent::create(number);
+        let (cgroups, cgroups_missing) = match cgroups {
+            Ok(parent) => (Some(parent), None),
+            Err(missing) => (None, Some(missing)),
+        };
+        let root = view::root(&config.view, config.runtime.path());
+        let plan = Plan {
+            identity: uids.identity(),
+            zygote: view::zygote(&config.view, config.warmth == Warmth::Preloaded),
+            sandbox: SandboxPlan {
+                hostname: view::HOSTNAME.into(),
+                landlock: view::landlock(&root),
+                without: config.without.clone(),
+            },
+            root,
+            cgroups: cgroups.as_ref().map(Parent::paths).unwrap_or_default(),
+        };
+        let (control, control_theirs) = seqpacket()?;
+        let (spawn, spawn_theirs) = seqpacket()?;
+        let mut warden = Command::new(&config.helper)
+            .arg(WARDEN_ARGUMENT)
+            .env_clear()
+            .stdin(Stdio::from(control_theirs))
+            .stdout(Stdio::from(spawn_theirs))
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(BirthError::Warden)?;
+        message::send(&control, &plan, &[])?;
+        let wires = Arc::new(Wires {
+            control: message_socket(control)?,
+            spawn: message_socket(spawn)?,
+            state: Mutex::default(),
+        });
+        let mut diagnostics = warden.stderr.take();
+        let ready = timeout(ZYGOTE_START_MAX, wires.await_ready()).await;
+        let problem = match ready {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(error),
+            Err(_) => Some(BirthError::ZygoteGone),
+        };
+        if let Some(error) = problem {
+            // Without its control socket the warden ends, and with it all that could still speak.
+            drop(wires);
+            let said = timeout(END_MAX, drain_diagnostics(&mut diagnostics)).await;
+            let said = said.unwrap_or_default();
+            let _ = warden.start_kill();
+            let _ = warden.wait().await;
+            let gone = matches!(error, BirthError::ZygoteGone);
+            return Err(if gone { BirthError::Zygote(said) } else { error });
+        }
+        // Reaps the launcher when everything below it has ended.
+        tokio::spawn(async move {
+            let _ = drain_diagnostics(&mut diagnostics).await;
+            let _ = warden.wait().await;
+        });
+        let nursery = Arc::new(Self {
+            listeners: Wires::listen(&wires),
+            wires,
+            jails_ready: config.jails_ready,
+            next_jail: AtomicU64::new(0),
+            births: AtomicU64::new(0),
+            slots: Slots::new(UIDS_PER_NURSERY - 1),
+            uids,
+            cgroups,
+            cgroups_missing,
+            undertaker: Undertaker::start(),
+        });
+        nursery.restock();
+        Ok(nursery)
+    }
+
+    /// Why sandboxes here have no cgroup, if they have none.
+    pub fn cgroups_missing(&self) -> Option<&Missing> {
+        self.cgroups_missing.as_ref()
+    }
+
+    pub fn cgroup_version(&self) -> Option<jail::cgroup::Version> {
+        self.cgroups.as_ref().map(Parent::version)
+    }
+
+    /// How many sandboxes were born here.
+    pub fn births(&self) -> u64 {
+        self.births.load(Ordering::Relaxed)
+    }
+
+    pub fn is_gone(&self) -> bool {
+        self.state().gone
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.wires.state()
+    }
+
+    /// Resolves to the wait status of a process that the zygote forked.
+    pub(crate) fn exit_of(&self, pid: i32) -> oneshot::Receiver<i32> {
+        let (sender, receiver) = oneshot::channel();
+        let mut state = self.state();
+        if let Some(index) = state.early_exits.iter().position(|(early, _)| *early == pid) {
+            if let Some((_, status)) = state.early_exits.remove(index) {
+                let _ = sender.send(status);
+            }
+        } else {
+            state.exits_asked.insert(pid, sender);
+        }
+        receiver
+    }
+
+    pub(crate) fn forget_exit_of(&self, pid: i32) {
+        self.state().exits_asked.remove(&pid);
+    }
+
+    /// A new sandbox under the given limits, with every wall raised and nothing run in it.
+    pub async fn birth(self: &Arc<Self>, limits: &Limits) -> Result<Sandbox, BirthError> {
+        match timeout(BIRTH_MAX, self.birth_unbounded(limits)).await {
+            Ok(born) => born,
+            Err(_) => Err(BirthError::Silent),
+        }
+    }
+
+    async fn birth_unbounded(self: &Arc<Self>, limits: &Limits) -> Result<Sandbox, BirthError> {
+        let jail = Crib::new(self, self.jail(limits).await?);
+        if let Some(group) = &jail.get()?.group {
+            group.allow(&allowance(limits))?;
+        }
+        let (channel, channel_theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+                .map_err(io::Error::from)?;
+        rustix::io::ioctl_fionbio(&channel, true).map_err(io::Error::from)?;
+        let (stdout, stdout_theirs) = output_pipe()?;
+        let (stderr, stderr_theirs) = output_pipe()?;
+        let descriptors = [
+            jail.get()?.init.as_fd(),
+            channel_theirs.as_fd(),
+            stdout_theirs.as_fd(),
+            stderr_theirs.as_fd(),
+        ];
+        let (pid, pidfd) = self.ask_zygote(limits, &descriptors).await?;
+        drop((channel_theirs, stdout_theirs, stderr_theirs));
+        self.births.fetch_add(1, Ordering::Relaxed);
+        if let Some(group) = &jail.get()?.group {
+            group.add(host_pid(&pidfd)?)?;
+        }
+        let jail = jail.take()?;
+        let uid = self.uids.of(&jail.slot);
+        let mut sandbox =
+            Sandbox::new(Arc::clone(self), jail, uid, pid, pidfd, [channel, stdout, stderr])?;
+        sandbox.await_ready().await?;
+        Ok(sandbox)
+    }
+
+    async fn ask_zygote(
+        &self,
+        limits: &Limits,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(i32, OwnedFd), BirthError> {
+        let request = SpawnRequest {
+            open_files: limits.open_files,
+            // The init of the jail and the limits of cgroups do not count the same things; the
+            // cgroup is exact where there is one.
+            processes: limits.processes + 1,
+            file_bytes: limits.disk_bytes.max(limits.memory_bytes),
+            address_bytes: limits.memory_bytes + ADDRESS_HEADROOM_BYTES,
+        };
+        let (sender, answer) = oneshot::channel();
+        loop {
+            {
+                let mut state = self.state();
+                if state.gone {
+                    return Err(BirthError::ZygoteGone);
+                }
+                // Sent under the lock: answers come in the order of the requests.
+                match message::send(&self.wires.spawn, &request, descriptors) {
+                    Ok(()) => {
+                        state.spawns_asked.push_back(sender);
+                        break;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(_) => return Err(BirthError::ZygoteGone),
+                }
+            }
+            self.wires.spawn.writable().await?;
+        }
+        Ok(answer.await.map_err(|_| BirthError::ZygoteGone)??)
+    }
+
+    /// A jail for these limits: from the stock, or made now.
+    async fn jail(self: &Arc<Self>, limits: &Limits) -> Result<Jail, BirthError> {
+        let stocked = {
+            let mut state = self.state();
+            let matching = state.stock.iter().position(|jail| jail.disk == Disk::of(limits));
+            matching.map(|index| state.stock.swap_remove(index))
+        };
+        match stocked {
+            Some(jail) => {
+                self.restock();
+                Ok(jail)
+            }
+            None => self.make_jail(Disk::of(limits)).await,
+        }
+    }
+
+    fn restock(self: &Arc<Self>) {
+        let missing = {
+            let mut state = self.state();
+            let missing =
+                self.jails_ready.saturating_sub(state.stock.len() + state.stock_on_the_way);
+            state.stock_on_the_way += missing;
+            missing
+        };
+        for _ in 0..missing {
+            let nursery = Arc::clone(self);
+            tokio::spawn(async move {
+                let made = nursery.make_jail(Disk::of(&Limits::DEFAULT)).await;
+                let mut state = nursery.state();
+                state.stock_on_the_way -= 1;
+                if let Ok(jail) = made {
+                    state.stock.push(jail);
+                }
+            });
+        }
+    }
+
+    async fn make_jail(&self, disk: Disk) -> Result<Jail, BirthError> {
+        let slot = self.slots.take().ok_or(BirthError::NoSlot)?;
+        let number = self.next_jail.fetch_add(1, Ordering::Relaxed);
+        let request = JailRequest {
+            jail: number,
+            slot: slot.number,
+            disk_bytes: disk.bytes,
+            disk_inodes: disk.inodes,
+        };
+        let (sender, made) = oneshot::channel();
+        self.state().jails_asked.insert(number, JailWaiter(sender));
+        loop {
+            match message::send(&self.wires.control, &request, &[]) {
+                Ok(()) => break,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.wires.control.writable().await?;
+                }
+                Err(_) => return Err(BirthError::ZygoteGone),
+            }
+        }
+        let group = match &self.cgroups {
+            Some(parent) => Some(parent.group(&slot.number.to_string())?),
+            None => None,
+        };
+        let [init, workspace, proc] = made.await.map_err(|_| BirthError::ZygoteGone)??;
+        Ok(Jail { init, workspace, proc, group, slot, disk })
+    }
+}
+
+impl Wires {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn await_ready(&self) -> Result<(), BirthError> {
+        loop {
+            tokio::select! {
+                reply = next::<SpawnReply>(&self.spawn) => match reply? {
+                    Some((SpawnReply::ZygoteReady, _)) => return Ok(()),
+                    Some((SpawnReply::Failed(error), _)) => return Err(error.into()),
+                    Some((SpawnReply::Started { .. }, _)) => {}
+                    None => return Err(BirthError::ZygoteGone),
+                },
+                reply = next::<WardenReply>(&self.control) => match reply? {
+                    Some((WardenReply::WardenFailed { error }, _)) => return Err(error.into()),
+                    Some((WardenReply::ZygoteExited { .. }, _)) | None => {
+                        return Err(BirthError::ZygoteGone);
+                    }
+                    Some(_) => {}
+                },
+            }
+        }
+    }
+
+    /// Takes what warden and zygote say to whoever waits for it.
+    fn listen(wires: &Arc<Self>) -> [AbortHandle; 2] {
+        let (warden, zygote) = (Arc::clone(wires), Arc::clone(wires));
+        let warden = tokio::spawn(async move {
+            while let Ok(Some((reply, descriptors))) = next(&warden.control).await {
+                warden.hear_warden(reply, descriptors);
+            }
+            warden.lose();
+        });
+        let zygote = tokio::spawn(async move {
+            while let Ok(Some((reply, descriptors))) = next(&zygote.spawn).await {
+                zygote.hear_zygote(reply, descriptors);
+            }
+            zygote.lose();
+        });
+        [warden.abort_handle(), zygote.abort_handle()]
+    }
+
+    fn lose(&self) {
+        let mut state = self.state();
+        state.gone = true;
+        // Dropping the senders tells all who wait.
+        state.jails_asked.clear();
+        state.spawns_asked.clear();
+        state.exits_asked.clear();
+    }
+
+    fn hear_warden(&self, reply: WardenReply, descriptors: Vec<OwnedFd>) {
+        match reply {
+            WardenReply::JailReady { jail } => {
+                if let Ok(parts) = JailParts::try_from(descriptors)
+                    && let Some(JailWaiter(waiter)) = self.state().jails_asked.remove(&jail)
+                {
+                    let _ = waiter.send(Ok(parts));
+                }
+            }
+            WardenReply::JailFailed { jail, error } => {
+                if let Some(JailWaiter(waiter)) = self.state().jails_asked.remove(&jail) {
+                    let _ = waiter.send(Err(error));
+                }
+            }
+            WardenReply::Exited { pid, status } => {
+                let mut state = self.state();
+                if let Some(waiter) = state.exits_asked.remove(&pid) {
+                    let _ = waiter.send(status);
+                } else {
+                    state.early_exits.push_back((pid, status));
+                    if state.early_exits.len() > EARLY_EXITS_KEPT {
+                        state.early_exits.pop_front();
+                    }
+                }
+            }
+            WardenReply::ZygoteExited { .. } | WardenReply::WardenFailed { .. } => {
+                self.state().gone = true;
+            }
+        }
+    }
+
+    fn hear_zygote(&self, reply: SpawnReply, descriptors: Vec<OwnedFd>) {
+        let answer = match reply {
+            SpawnReply::ZygoteReady => return,
+            SpawnReply::Failed(error) => Err(error),
+            SpawnReply::Started { pid } => match descriptors.into_iter().next() {
+                Some(pidfd) => Ok((pid, pidfd)),
+                None => return,
+            },
+        };
+        if let Some(waiter) = self.state().spawns_asked.pop_front() {
+            let _ = waiter.send(answer);
+        }
+    }
+}
+
+impl Drop for Nursery {
+    fn drop(&mut self) {
+        for listener in &self.listeners {
+            listener.abort();
+        }
+        let stock = std::mem::take(&mut self.state().stock);
+        for jail in stock {
+            self.undertaker.take(Remains::of(jail, None));
+        }
+    }
+}
+
+impl Remains {
+    pub(crate) fn of(jail: Jail, gone: Option<oneshot::Sender<()>>) -> Self {
+        let Jail { init, group, slot, .. } = jail;
+        Self { init, group, slot, gone }
+    }
+}
+
+/// A jail during a birth: buried if the birth fails or is given up.
+struct Crib<'a> {
+    nursery: &'a Nursery,
+    jail: Option<Jail>,
+}
+
+impl<'a> Crib<'a> {
+    fn new(nursery: &'a Nursery, jail: Jail) -> Self {
+        Self { nursery, jail: Some(jail) }
+    }
+
+    fn get(&self) -> Result<&Jail, BirthError> {
+        self.jail.as_ref().ok_or(BirthError::Stillborn)
+    }
+
+    fn take(mut self) -> Result<Jail, BirthError> {
+        self.jail.take().ok_or(BirthError::Stillborn)
+    }
+}
+
+impl Drop for Crib<'_> {
+    fn drop(&mut self) {
+        if let Some(jail) = self.jail.take() {
+            self.nursery.undertaker.take(Remains::of(jail, None));
+        }
+    }
+}
+
+pub(crate) fn allowance(limits: &Limits) -> Allowance {
+    Allowance {
+        memory_bytes: limits.memory_bytes,
+        processes: limits.processes,
+        cpu_percent: limits.cpu_percent,
+    }
+}
+
+/// The next message on a non-blocking socket; `None` at its end.
+async fn next<T: DeserializeOwned>(socket: &UnixDatagram) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    loop {
+        socket.readable().await?;
+        match socket.try_io(Interest::READABLE, || message::receive(socket)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            received => return received,
+        }
+    }
+}
+
+/// A `SOCK_SEQPACKET` socket for the runtime, which has no type for these but cares only whether
+/// it can be read.
+fn message_socket(socket: OwnedFd) -> io::Result<UnixDatagram> {
+    UnixDatagram::from_std(StdUnixDatagram::from(socket))
+}
+
+async fn drain_diagnostics(pipe: &mut Option<tokio::process::ChildStderr>) -> String {
+    let Some(pipe) = pipe else {
+        return String::new();
+    };
+    let mut said = Vec::new();
+    let mut buffer = [0; 1024];
+    while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
+        said.extend_from_slice(&buffer[..count]);
+        let excess = said.len().saturating_sub(DIAGNOSTICS_BYTES_MAX);
+        said.drain(..excess);
+    }
+    String::from_utf8_lossy(&said).trim().to_owned()
+}
+
+fn seqpacket() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    rustix::io::ioctl_fionbio(&ours, true)?;
+    Ok((ours, theirs))
+}
+
+fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&read, true)?;
+    Ok((read, write))
+}
+
+/// The number that our own pid namespace has for a process of another.
+fn host_pid(pidfd: &OwnedFd) -> io::Result<i32> {
+    use std::os::fd::AsRawFd;
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
+    info.lines()
+        .find_map(|line| line.strip_prefix("Pid:"))
+        .and_then(|pid| pid.trim().parse().ok())
+        .filter(|pid| *pid > 0)
+        .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+}

@@ -1,0 +1,121 @@
+//! Ends sandboxes: the last part of their lives, done off the path of any caller.
+//!
+//! A sandbox is killed by killing the init of its pid namespace. The kernel lets that init end
+//! only when nothing is left in the namespace, so that its end is the proof that all is gone.
+
+use jail::cgroup::Group;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Signal, pidfd_send_signal};
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::{self, JoinHandle};
+use tokio::sync::oneshot;
+
+/// What remains of a sandbox that is being ended.
+#[derive(Debug)]
+pub(crate) struct Remains {
+    pub(crate) init: OwnedFd,
+    pub(crate) group: Option<Group>,
+    pub(crate) slot: Slot,
+    /// Told when no process of the sandbox is left.
+    pub(crate) gone: Option<oneshot::Sender<()>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Undertaker {
+    /// `None` only while dropping.
+    queue: Option<mpsc::Sender<Remains>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Undertaker {
+    pub(crate) fn start() -> Self {
+        let (queue, remains) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            for remains in remains {
+                bury(remains);
+            }
+        });
+        Self { queue: Some(queue), thread: Some(thread) }
+    }
+
+    pub(crate) fn take(&self, remains: Remains) {
+        // Killed here and now; only the waiting is the thread's.
+        kill(&remains.init);
+        if let Some(queue) = &self.queue {
+            let _ = queue.send(remains);
+        }
+    }
+}
+
+impl Drop for Undertaker {
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+pub(crate) fn kill(init: &OwnedFd) {
+    // An error says that it has ended already.
+    let _ = pidfd_send_signal(init, Signal::KILL);
+}
+
+fn bury(remains: Remains) {
+    let Remains { init, group, slot, gone } = remains;
+    while let Err(rustix::io::Errno::INTR) = poll(&mut [PollFd::new(&init, PollFlags::IN)], None) {}
+    if let Some(gone) = gone {
+        let _ = gone.send(());
+    }
+    drop(group);
+    drop(slot);
+}
+
+/// The numbers that tell live sandboxes apart on the host: cgroup names and user ids.
+#[derive(Debug, Clone)]
+pub(crate) struct Slots {
+    state: Arc<Mutex<SlotState>>,
+    count: u32,
+}
+
+#[derive(Debug)]
+struct SlotState {
+    used: BTreeSet<u32>,
+    last: u32,
+}
+
+impl Slots {
+    /// Numbers from 1 to `count`.
+    pub(crate) fn new(count: u32) -> Self {
+        Self { state: Arc::new(Mutex::new(SlotState { used: BTreeSet::new(), last: 0 })), count }
+    }
+
+    /// A number that no live sandbox has, and that was not given away a moment ago.
+    pub(crate) fn take(&self) -> Option<Slot> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        for _ in 0..self.count {
+            state.last = state.last % self.count + 1;
+            let number = state.last;
+            if state.used.insert(number) {
+                return Some(Slot { number, slots: self.clone() });
+            }
+        }
+        None
+    }
+}
+
+/// A number that is given back when the sandbox is gone.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) number: u32,
+    slots: Slots,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut state = self.slots.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.used.remove(&self.number);
+    }
+}

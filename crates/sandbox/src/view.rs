@@ -1,0 +1,150 @@
+//! What code sees: the root directory of every sandbox, and which parts of it may be written.
+
+use jail::{Access, Program, RootStep};
+use std::path::{Path, PathBuf};
+
+/// The parts of the root that differ from environment to environment.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// Directories of the host and where they appear.
+    pub binds: Vec<(PathBuf, PathBuf)>,
+    pub interpreter: PathBuf,
+    /// Environment variables that this Python or its packages need.
+    pub variables: Vec<(String, String)>,
+    pub preload: Vec<String>,
+}
+
+/// The system's programs and libraries, as far as the host has them. `/usr/local` and `/opt` are
+/// left out: what an administrator has put there is nobody's business.
+const SYSTEM: [&str; 7] =
+    ["/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/share"];
+/// Symbolic links on a merged system, directories on an older one.
+const SYSTEM_LINKS: [&str; 5] = ["/bin", "/sbin", "/lib", "/lib32", "/lib64"];
+/// Configuration that programs read and that says nothing about this host.
+const ETC: [&str; 6] = [
+    "/etc/alternatives",
+    "/etc/fonts",
+    "/etc/ld.so.cache",
+    "/etc/mime.types",
+    "/etc/ssl/certs",
+    "/etc/pki/tls/certs",
+];
+const PASSWD: &str =
+    "jar:x:1000:1000:jar:/home/jar:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n";
+const GROUP: &str = "jar:x:1000:\nnogroup:x:65534:\n";
+const HOSTS: &str = "127.0.0.1 localhost jar\n::1 localhost\n";
+const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files\n";
+
+pub(crate) const HOSTNAME: &str = "jar";
+const RUNTIME: &str = "/opt/belljar";
+
+/// The steps that build the root, in order.
+pub(crate) fn root(view: &View, runtime: &Path) -> Vec<RootStep> {
+    let mut steps = Vec::new();
+    for path in ["/proc", "/workspace", "/tmp", "/dev", "/etc", "/home", "/usr", "/opt", "/run"] {
+        steps.push(RootStep::Dir { path: path.into() });
+    }
+    for path in SYSTEM {
+        steps.extend(same_as_host(path));
+    }
+    for path in SYSTEM_LINKS {
+        steps.extend(link_or_bind(path));
+    }
+    for path in ETC {
+        steps.extend(same_as_host(path));
+    }
+    for (from, to) in &view.binds {
+        steps.push(RootStep::Bind { from: from.clone(), to: to.clone() });
+    }
+    steps.push(RootStep::Bind { from: runtime.into(), to: RUNTIME.into() });
+    for (path, content) in [
+        ("/etc/passwd", PASSWD),
+        ("/etc/group", GROUP),
+        ("/etc/hosts", HOSTS),
+        ("/etc/nsswitch.conf", NSSWITCH),
+        ("/etc/hostname", "jar\n"),
+    ] {
+        steps.push(RootStep::File { path: path.into(), content: content.into() });
+    }
+    for (path, target) in [
+        ("/dev/fd", "/proc/self/fd"),
+        ("/dev/stdin", "/proc/self/fd/0"),
+        ("/dev/stdout", "/proc/self/fd/1"),
+        ("/dev/stderr", "/proc/self/fd/2"),
+        ("/dev/shm", "/tmp/.shm"),
+        ("/home/jar", "/tmp/.home"),
+        ("/home/uploaded_files", "/workspace"),
+        ("/var/tmp", "/tmp"),
+    ] {
+        steps.push(RootStep::Symlink { path: path.into(), target: target.into() });
+    }
+    steps
+}
+
+fn same_as_host(path: &str) -> Option<RootStep> {
+    let exists = Path::new(path).exists() && !Path::new(path).is_symlink();
+    exists.then(|| RootStep::Bind { from: path.into(), to: path.into() })
+}
+
+fn link_or_bind(path: &str) -> Option<RootStep> {
+    match std::fs::read_link(path) {
+        Ok(target) => Some(RootStep::Symlink { path: path.into(), target }),
+        Err(_) => same_as_host(path),
+    }
+}
+
+/// What Landlock opens. Anything else stays closed, even should it be mounted by mistake.
+pub(crate) fn landlock(root: &[RootStep]) -> Vec<(PathBuf, Access)> {
+    let mut rules = vec![
+        (PathBuf::from("/"), Access::List),
+        ("/workspace".into(), Access::Write),
+        ("/tmp".into(), Access::Write),
+        ("/proc".into(), Access::Read),
+        ("/dev".into(), Access::Device),
+        ("/usr".into(), Access::Read),
+        ("/etc".into(), Access::Read),
+    ];
+    for step in root {
+        if let RootStep::Bind { to, .. } = step
+            && !to.starts_with("/usr")
+            && !to.starts_with("/etc")
+        {
+            rules.push((to.clone(), Access::Read));
+        }
+    }
+    rules
+}
+
+/// How the zygote is started, with the whole of its environment: nothing of ours is inherited.
+pub(crate) fn zygote(view: &View, warm: bool) -> Program {
+    let mut args: Vec<String> =
+        ["-I", "-B", "/opt/belljar/kernel/zygote.py"].map(Into::into).into();
+    args.extend(["--lib", "/opt/belljar/lib/libbelljar_jail.so"].map(Into::into));
+    args.extend(["--socket", "3", "--plan", "4"].map(Into::into));
+    if warm {
+        for module in &view.preload {
+            args.extend(["--preload".into(), module.clone()]);
+        }
+        args.push("--warm-up".into());
+    }
+    let env = [
+        ("PATH", "/opt/env/bin:/opt/python/bin:/usr/bin:/bin"),
+        ("HOME", "/home/jar"),
+        ("USER", "jar"),
+        ("LOGNAME", "jar"),
+        ("SHELL", "/bin/sh"),
+        ("LANG", "C.UTF-8"),
+        ("TZ", "UTC"),
+        ("TMPDIR", "/tmp"),
+        ("VIRTUAL_ENV", "/opt/env"),
+        ("PYTHONDONTWRITEBYTECODE", "1"),
+        // A sandbox has one core by default, and a forked process must have one thread.
+        ("OPENBLAS_NUM_THREADS", "1"),
+        ("OMP_NUM_THREADS", "1"),
+        ("MPLBACKEND", "module://belljar_mpl"),
+    ];
+    let mut env: Vec<(String, String)> =
+        env.map(|(name, value)| (name.into(), value.into())).into();
+    env.extend(view.variables.iter().cloned());
+    Program { path: view.interpreter.clone(), args, env }
+}

@@ -1,0 +1,136 @@
+//! The Execution record: one run of code, and the one record that everything else projects.
+
+use crate::{ExecutionId, Fault, Limits, SandboxId};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Queued,
+    Running,
+    Succeeded,
+    Failed,
+    Cancelled,
+    TimedOut,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// A piece of output, at `t` milliseconds after the start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Output {
+    pub t: u64,
+    pub stream: Stream,
+    pub text: String,
+}
+
+/// Display data by MIME type. Binary types are base64.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Rich {
+    pub data: BTreeMap<String, Value>,
+    /// The value of the last expression, as opposed to what `display` or a chart showed.
+    pub main: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileKind {
+    Data,
+    Media,
+}
+
+/// A file that the code made or changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileOut {
+    /// Relative to the working directory.
+    pub name: String,
+    pub mime: String,
+    pub size: u64,
+    pub sha256: String,
+    pub kind: FileKind,
+}
+
+/// Something in the working directory that is not brought out, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkippedFile {
+    pub name: String,
+    pub reason: String,
+}
+
+/// What was cut, in bytes; absent when nothing was.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Truncated {
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub output_dropped_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub files: Vec<SkippedFile>,
+}
+
+impl Truncated {
+    pub fn is_nothing(&self) -> bool {
+        self == &Self::default()
+    }
+}
+
+/// What the run used, as the supervisor observed it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    pub wall_ms: u64,
+    pub cpu_ms: u64,
+    pub rss_peak_bytes: u64,
+    pub output_bytes: u64,
+}
+
+/// Something the caller should know that did not stop the run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warning {
+    pub code: String,
+    pub message: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Execution {
+    pub id: ExecutionId,
+    pub sandbox_id: SandboxId,
+    /// Grows when the session's memory was lost, so that nobody is surprised.
+    pub generation: u64,
+    pub environment: String,
+    pub status: Status,
+    pub entry: String,
+    pub code: String,
+    pub files_in: Vec<String>,
+    /// The last value, when it is plain JSON.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub value: Option<Value>,
+    pub results: Vec<Rich>,
+    pub output: Vec<Output>,
+    #[serde(skip_serializing_if = "Truncated::is_nothing", default)]
+    pub truncated: Truncated,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error: Option<Fault>,
+    /// As a shell would see it.
+    pub exit_code: i32,
+    pub files_out: Vec<FileOut>,
+    pub warnings: Vec<Warning>,
+    pub limits: Limits,
+    pub usage: Usage,
+    pub created_at: DateTime<Utc>,
+    pub started_at: DateTime<Utc>,
+    pub ended_at: DateTime<Utc>,
+}
+
+/// What happens while an execution runs, in order.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    Output(Output),
+    Result(Rich),
+}

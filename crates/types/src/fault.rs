@@ -1,0 +1,149 @@
+//! What went wrong, for a person and for a model: a stable code, one sentence, and a hint that
+//! names the sanctioned alternative.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+
+/// The stable codes of `error.code`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Code {
+    /// The user's own exception; the name is the exception's type.
+    Python(String),
+    CodeSyntax,
+    TimeExceeded,
+    MemoryExceeded,
+    OutputTooLarge,
+    DiskExceeded,
+    ProcessesExceeded,
+    ProcessDenied,
+    NetworkDenied,
+    ImportDenied,
+    FileNotFound,
+    FileUnsupported,
+    SessionNotFound,
+    SessionLost,
+    SessionBusy,
+    SessionExpired,
+    SandboxUnreachable,
+    SandboxCrashed,
+    CapacityExhausted,
+    ArgsInvalid,
+    /// The caller asked for the run to stop.
+    Cancelled,
+}
+
+const FIXED: [(Code, &str); 20] = [
+    (Code::CodeSyntax, "code.syntax"),
+    (Code::TimeExceeded, "time.exceeded"),
+    (Code::MemoryExceeded, "memory.exceeded"),
+    (Code::OutputTooLarge, "output.too_large"),
+    (Code::DiskExceeded, "disk.exceeded"),
+    (Code::ProcessesExceeded, "processes.exceeded"),
+    (Code::ProcessDenied, "process.denied"),
+    (Code::NetworkDenied, "network.denied"),
+    (Code::ImportDenied, "import.denied"),
+    (Code::FileNotFound, "file.not_found"),
+    (Code::FileUnsupported, "file.unsupported"),
+    (Code::SessionNotFound, "session.not_found"),
+    (Code::SessionLost, "session.lost"),
+    (Code::SessionBusy, "session.busy"),
+    (Code::SessionExpired, "session.expired"),
+    (Code::SandboxUnreachable, "sandbox.unreachable"),
+    (Code::SandboxCrashed, "sandbox.crashed"),
+    (Code::CapacityExhausted, "capacity.exhausted"),
+    (Code::ArgsInvalid, "args.invalid"),
+    (Code::Cancelled, "execution.cancelled"),
+];
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Self::Python(exception) = self {
+            return write!(f, "python.{exception}");
+        }
+        let name = FIXED.iter().find(|(code, _)| code == self).map(|(_, name)| *name);
+        f.write_str(name.unwrap_or("python"))
+    }
+}
+
+impl Serialize for Code {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Code {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if let Some(exception) = text.strip_prefix("python.") {
+            return Ok(Self::Python(exception.to_owned()));
+        }
+        FIXED
+            .iter()
+            .find(|(_, name)| *name == text)
+            .map(|(code, _)| code.clone())
+            .ok_or_else(|| serde::de::Error::custom(format!("unknown error code {text:?}")))
+    }
+}
+
+/// The `error` of an Execution.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    pub code: Code,
+    /// The exception's type for `python.*`, absent otherwise.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none", default)]
+    pub exception: Option<String>,
+    pub message: String,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub traceback: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub hint: Option<String>,
+    /// Whether the same request may succeed when sent again unchanged.
+    pub retryable: bool,
+}
+
+impl Fault {
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        let retryable =
+            matches!(code, Code::SandboxUnreachable | Code::CapacityExhausted | Code::SessionBusy);
+        Self {
+            code,
+            exception: None,
+            message: message.into(),
+            traceback: None,
+            hint: None,
+            retryable,
+        }
+    }
+
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, " ({hint})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_reads_back_as_itself() {
+        let python = Code::Python("json.decoder.JSONDecodeError".into());
+        for code in FIXED.iter().map(|(code, _)| code.clone()).chain([python]) {
+            let text = serde_json::to_string(&code).unwrap();
+            assert_eq!(serde_json::from_str::<Code>(&text).unwrap(), code);
+        }
+        assert!(serde_json::from_str::<Code>("\"no.such\"").is_err());
+    }
+}

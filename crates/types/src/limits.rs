@@ -1,0 +1,261 @@
+//! What an execution may use. Every limit is on by default, has a unit in its name and a reason,
+//! and may be asked for lower or higher up to the operator's cap.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+const MIB: u64 = 1024 * 1024;
+
+/// The limits that hold for one execution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Wall time from the moment the code is sent to the kernel.
+    pub wall_ms: u64,
+    /// CPU time of all processes of the sandbox together, so that threads cannot multiply it.
+    pub cpu_ms: u64,
+    /// How much of one core the sandbox may use, in percent; 200 is two cores.
+    pub cpu_percent: u64,
+    /// Memory of all processes and of the files in the working directory, which live in memory.
+    pub memory_bytes: u64,
+    /// Processes and threads together.
+    pub processes: u64,
+    /// Descriptors open at once in one process.
+    pub open_files: u64,
+    /// Bytes in the working directory; `/tmp` has as much again.
+    pub disk_bytes: u64,
+    /// Files and directories in the working directory.
+    pub disk_inodes: u64,
+    /// Bytes of stdout and stderr that are kept; the rest is counted and dropped.
+    pub output_bytes: u64,
+    /// Bytes of one displayed result.
+    pub result_bytes: u64,
+}
+
+impl Limits {
+    pub const DEFAULT: Self = Self {
+        // A model waits for the answer; what takes longer is a function or a task.
+        wall_ms: 30_000,
+        // A run that is alone on its core may spend all its wall time on it.
+        cpu_ms: 30_000,
+        // One core: neighbours on a small machine stay responsive.
+        cpu_percent: 100,
+        // Room for a data frame of some hundred thousand rows beside the libraries.
+        memory_bytes: 512 * MIB,
+        // Enough for a process pool or a thread pool of ordinary size.
+        processes: 64,
+        // The soft limit of a login shell.
+        open_files: 1024,
+        // Inputs and charts of one conversation.
+        disk_bytes: 256 * MIB,
+        // A package unpacked by hand still fits.
+        disk_inodes: 16_384,
+        // More than a model can read.
+        output_bytes: MIB,
+        // A large chart as PNG, or a table as HTML.
+        result_bytes: 2 * MIB,
+    };
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// The name of one limit, as it stands in JSON and on the command line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limit {
+    WallMs,
+    CpuMs,
+    CpuPercent,
+    MemoryBytes,
+    Processes,
+    OpenFiles,
+    DiskBytes,
+    DiskInodes,
+    OutputBytes,
+    ResultBytes,
+}
+
+impl Limit {
+    pub const ALL: [Self; 10] = [
+        Self::WallMs,
+        Self::CpuMs,
+        Self::CpuPercent,
+        Self::MemoryBytes,
+        Self::Processes,
+        Self::OpenFiles,
+        Self::DiskBytes,
+        Self::DiskInodes,
+        Self::OutputBytes,
+        Self::ResultBytes,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WallMs => "wall_ms",
+            Self::CpuMs => "cpu_ms",
+            Self::CpuPercent => "cpu_percent",
+            Self::MemoryBytes => "memory_bytes",
+            Self::Processes => "processes",
+            Self::OpenFiles => "open_files",
+            Self::DiskBytes => "disk_bytes",
+            Self::DiskInodes => "disk_inodes",
+            Self::OutputBytes => "output_bytes",
+            Self::ResultBytes => "result_bytes",
+        }
+    }
+
+    /// Below this the interpreter itself cannot start, so that asking for it is a mistake.
+    fn least(self) -> u64 {
+        match self {
+            Self::MemoryBytes => 32 * MIB,
+            Self::Processes => 4,
+            Self::OpenFiles => 16,
+            Self::DiskBytes => MIB,
+            Self::DiskInodes => 64,
+            Self::WallMs
+            | Self::CpuMs
+            | Self::CpuPercent
+            | Self::OutputBytes
+            | Self::ResultBytes => 1,
+        }
+    }
+
+    fn of(self, limits: &mut Limits) -> &mut u64 {
+        match self {
+            Self::WallMs => &mut limits.wall_ms,
+            Self::CpuMs => &mut limits.cpu_ms,
+            Self::CpuPercent => &mut limits.cpu_percent,
+            Self::MemoryBytes => &mut limits.memory_bytes,
+            Self::Processes => &mut limits.processes,
+            Self::OpenFiles => &mut limits.open_files,
+            Self::DiskBytes => &mut limits.disk_bytes,
+            Self::DiskInodes => &mut limits.disk_inodes,
+            Self::OutputBytes => &mut limits.output_bytes,
+            Self::ResultBytes => &mut limits.result_bytes,
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Limits as a caller asks for them: what is absent keeps its default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsRequest {
+    pub wall_ms: Option<u64>,
+    pub cpu_ms: Option<u64>,
+    pub cpu_percent: Option<u64>,
+    pub memory_bytes: Option<u64>,
+    pub processes: Option<u64>,
+    pub open_files: Option<u64>,
+    pub disk_bytes: Option<u64>,
+    pub disk_inodes: Option<u64>,
+    pub output_bytes: Option<u64>,
+    pub result_bytes: Option<u64>,
+}
+
+impl LimitsRequest {
+    fn of(&self, limit: Limit) -> Option<u64> {
+        match limit {
+            Limit::WallMs => self.wall_ms,
+            Limit::CpuMs => self.cpu_ms,
+            Limit::CpuPercent => self.cpu_percent,
+            Limit::MemoryBytes => self.memory_bytes,
+            Limit::Processes => self.processes,
+            Limit::OpenFiles => self.open_files,
+            Limit::DiskBytes => self.disk_bytes,
+            Limit::DiskInodes => self.disk_inodes,
+            Limit::OutputBytes => self.output_bytes,
+            Limit::ResultBytes => self.result_bytes,
+        }
+    }
+
+    /// The limits that hold: the defaults, with what was asked for where the operator allows it.
+    pub fn resolve(&self, caps: &OperatorCaps) -> Result<Limits, LimitError> {
+        let mut limits = Limits::DEFAULT;
+        let mut most = caps.0;
+        for limit in Limit::ALL {
+            let Some(asked) = self.of(limit) else {
+                continue;
+            };
+            let (least, most) = (limit.least(), *limit.of(&mut most));
+            if asked < least {
+                return Err(LimitError::TooLow { limit, asked, least });
+            }
+            if asked > most {
+                return Err(LimitError::OverCap { limit, asked, most });
+            }
+            *limit.of(&mut limits) = asked;
+        }
+        if let (Some(wall), None) = (self.wall_ms, self.cpu_ms) {
+            limits.cpu_ms = wall.saturating_mul(limits.cpu_percent.div_ceil(100));
+        }
+        Ok(limits)
+    }
+}
+
+/// The most that any execution may be given on this installation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OperatorCaps(pub Limits);
+
+impl Default for OperatorCaps {
+    fn default() -> Self {
+        Self(Limits {
+            wall_ms: 3_600_000,
+            cpu_ms: 64 * 3_600_000,
+            cpu_percent: 6_400,
+            memory_bytes: 64 * 1024 * MIB,
+            processes: 4_096,
+            open_files: 65_536,
+            disk_bytes: 64 * 1024 * MIB,
+            disk_inodes: 4_194_304,
+            // A frame of the control channel holds one result, and a record all the output.
+            output_bytes: 64 * MIB,
+            result_bytes: 6 * MIB,
+        })
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LimitError {
+    #[error("{limit} is {asked}, and must be at least {least}")]
+    TooLow { limit: Limit, asked: u64, least: u64 },
+    #[error("{limit} is {asked}, and the operator allows at most {most}")]
+    OverCap { limit: Limit, asked: u64, most: u64 },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_is_refused_and_one_above_the_cap_too() {
+        let caps = OperatorCaps::default();
+        for limit in Limit::ALL {
+            let mut most = caps.0;
+            let asked = |value: u64| {
+                let mut request = serde_json::Map::new();
+                request.insert(limit.name().into(), value.into());
+                let request: LimitsRequest = serde_json::from_value(request.into()).unwrap();
+                request.resolve(&caps)
+            };
+            assert!(matches!(asked(0), Err(LimitError::TooLow { .. })), "{limit}");
+            let cap = *limit.of(&mut most);
+            assert!(matches!(asked(cap + 1), Err(LimitError::OverCap { .. })), "{limit}");
+            assert_eq!(*limit.of(&mut asked(cap).unwrap()), cap);
+        }
+    }
+
+    #[test]
+    fn nothing_asked_for_is_the_defaults() {
+        let limits = LimitsRequest::default().resolve(&OperatorCaps::default());
+        assert_eq!(limits, Ok(Limits::DEFAULT));
+    }
+}

@@ -1,0 +1,71 @@
+"""matplotlib figures as results.
+
+A figure is shown when the user calls `show`, and otherwise at the end of the cell that changed it, unless the user has
+just saved that state to a file. matplotlib raises a figure's `stale` flag when it changes and lowers it when it draws,
+which it also does unseen; the backend therefore keeps the flag's news in `unseen`. matplotlib is never imported here.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+# Set by the session while it can send; elsewhere, as in a child of the user's, showing a figure does nothing.
+emit: Callable[[Any], None] | None = None
+
+_UNSEEN = "_belljar_unseen"
+
+
+def is_figure(value: Any) -> bool:
+    module = sys.modules.get("matplotlib.figure")
+    return module is not None and isinstance(value, module.Figure)
+
+
+def render(figure: Any) -> bytes:
+    """The figure as PNG, cut to its contents as in a notebook."""
+    image = BytesIO()
+    try:
+        figure.canvas.print_figure(image, format="png", bbox_inches="tight")
+    finally:
+        mark_seen(figure)  # also when it cannot be drawn: once is enough to say so
+    return image.getvalue()
+
+
+def mark_drawn(figure: Any) -> None:
+    """To be called before matplotlib draws a figure and forgets that it had changed."""
+    if figure.stale:
+        setattr(figure, _UNSEEN, True)
+
+
+def mark_seen(figure: Any) -> None:
+    figure.stale = False
+    setattr(figure, _UNSEEN, False)
+
+
+def show(figure: Any) -> None:
+    if emit is not None and len(figure.get_children()) > 1:  # the first child is the background
+        emit(figure)
+
+
+def show_all() -> None:
+    """What `plt.show()` does: every open figure goes out and is closed, as if its window had been."""
+    if emit is None:
+        return
+    for figure in _open_figures():
+        show(figure)
+        sys.modules["matplotlib.pyplot"].close(figure)
+
+
+def show_changed() -> None:
+    for figure in _open_figures():
+        if figure.stale or getattr(figure, _UNSEEN, False):
+            show(figure)
+
+
+def _open_figures() -> list[Any]:
+    helpers = sys.modules.get("matplotlib._pylab_helpers")
+    if helpers is None or not helpers.Gcf.figs:
+        return []
+    return [manager.canvas.figure for manager in helpers.Gcf.get_all_fig_managers()]

@@ -1,0 +1,155 @@
+"""Values on their way out: as display data by MIME type, and as strict JSON where they are JSON already."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from math import isfinite
+from typing import Any
+
+from . import figures
+from .channel import MAX_FRAME_BYTES, encode, utf8
+from .report import explain, note
+
+_MAX_DEPTH = 64
+# Room for the frame around the data.
+_MAX_DATA_BYTES = MAX_FRAME_BYTES - 64 * 1024
+
+_METHODS = {
+    "text/html": "_repr_html_",
+    "image/png": "_repr_png_",
+    "image/svg+xml": "_repr_svg_",
+    "text/markdown": "_repr_markdown_",
+    "text/latex": "_repr_latex_",
+    "application/json": "_repr_json_",
+}
+_WITHOUT_METHODS = frozenset((int, float, complex, bool, str, bytes, list, tuple, dict, set, frozenset, type, range))
+
+
+def bundle(value: Any) -> dict[str, Any]:
+    """All forms a value has. One that fails is left out with a note on stderr; the text form is always there."""
+    data = {"text/plain": _text(value)}
+    kind = type(value)
+    if kind in _WITHOUT_METHODS:
+        return data
+    # Looked up on the type: an object that answers every attribute, such as a mock, has no form but its repr.
+    if hasattr(kind, "_repr_mimebundle_"):
+        data.update(_mimebundle(value))
+    for mime, method in _METHODS.items():
+        if mime not in data and hasattr(kind, method):
+            form = _attempt(value, method)
+            if form is not None:
+                data[mime] = form[0] if isinstance(form, tuple) else form
+    if "image/png" not in data and figures.is_figure(value):
+        data.update(_drawn(value))
+    return data
+
+
+def _text(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception as problem:
+        return f"<{type(value).__qualname__} object whose repr failed: {explain(problem)}>"
+
+
+def _mimebundle(value: Any) -> dict[str, Any]:
+    forms = _attempt(value, "_repr_mimebundle_")
+    if isinstance(forms, tuple):  # with metadata
+        forms = forms[0]
+    if not isinstance(forms, dict):
+        return {}
+    return {str(mime): form for mime, form in forms.items() if form is not None}
+
+
+def _attempt(value: Any, method: str) -> Any:
+    try:
+        return getattr(value, method)()
+    except Exception as problem:
+        note(f"{method} of {type(value).__qualname__} failed: {explain(problem)}")
+        return None
+
+
+def _drawn(figure: Any) -> dict[str, Any]:
+    try:
+        return {"image/png": figures.render(figure)}
+    except Exception as problem:
+        note(f"the figure could not be drawn: {explain(problem)}")
+        return {}
+
+
+def frame(data: dict[str, Any], limit: int, *, main: bool) -> bytes:
+    """The result frame. Forms that do not fit, largest first, are named with their size instead."""
+    forms = {mime: form for mime, form in ((mime, _encoded(mime, form)) for mime, form in data.items()) if form}
+    limit = min(limit, _MAX_DATA_BYTES)
+    dropped: dict[str, int] = {}
+    while sum(map(len, forms.values())) > limit:
+        largest = max(forms, key=lambda mime: len(forms[mime]))
+        dropped[largest] = len(forms.pop(largest))
+    if dropped:
+        forms["text/plain"] = forms.get("text/plain") or utf8(encode(_apology(dropped, limit)))
+    body = b",".join(utf8(encode(mime)) + b":" + form for mime, form in forms.items())
+    tail = b',"dropped":' + utf8(encode(dropped)) if dropped else b""
+    return b'{"ev":"result","data":{%b},"main":%b%b}' % (body, b"true" if main else b"false", tail)
+
+
+def _encoded(mime: str, form: Any) -> bytes:
+    if isinstance(form, (bytes, bytearray, memoryview)):
+        form = b64encode(form).decode()
+    try:
+        return utf8(encode(form))
+    except Exception as problem:
+        note(f"the {mime} form of the result is left out: {explain(problem)}")
+        return b""
+
+
+def _apology(dropped: dict[str, int], limit: int) -> str:
+    sizes = ", ".join(f"{mime} has {size} bytes" for mime, size in dropped.items())
+    return f"<result too large to show: {sizes}, the limit is {limit}; write it to a file or show a part of it>"
+
+
+class NotJson(Exception):
+    """Says why a value has no JSON form."""
+
+
+def strict_json(value: Any, limit: int) -> bytes:
+    """The value as JSON text if it is JSON as it stands and fits."""
+    limit = min(limit, _MAX_DATA_BYTES)
+    try:
+        _spend(value, limit, 0)
+        text = encode(value).encode("utf-8")
+    except NotJson:
+        raise
+    except Exception as problem:  # a lone surrogate, an int of too many digits, a subclass with a will of its own
+        raise NotJson(explain(problem)) from None
+    if len(text) > limit:
+        raise NotJson(_TOO_LARGE)
+    return text
+
+
+_TOO_LARGE = "the value is larger than its limit"
+
+
+def _spend(value: Any, budget: int, depth: int) -> int:
+    """What is left of the budget after the least this value can take; it bounds the walk of large or shared data."""
+    if value is None or isinstance(value, int):
+        return budget - 1
+    if isinstance(value, str):
+        return budget - len(value)
+    if isinstance(value, float):
+        if not isfinite(value):
+            raise NotJson(f"{value} is not a number in JSON")
+        return budget - 1
+    if not isinstance(value, (list, tuple, dict)):
+        raise NotJson(f"a value of type {type(value).__qualname__} is not JSON")
+    if depth == _MAX_DEPTH:
+        raise NotJson(f"the value is nested deeper than {_MAX_DEPTH} levels, or contains itself")
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                raise NotJson(f"a key of type {type(key).__qualname__} is not JSON")
+            budget -= len(key)
+        value = value.values()
+    for item in value:
+        budget = _spend(item, budget - 1, depth + 1)
+        if budget < 0:
+            raise NotJson(_TOO_LARGE)
+    return budget

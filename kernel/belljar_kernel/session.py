@@ -1,0 +1,210 @@
+"""The loop of a sandbox: one request, one run, exactly one `done`.
+
+This process answers for itself alone. A child that user code forks shares its memory but must never speak on its
+channel, and ends like any script when it comes back here.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+from typing import Any, NoReturn
+
+from . import ending, figures, plotly_show, report, results, signals, surroundings
+from .cell import NO_VALUE, Interpreter, remember_source
+from .channel import MAX_FRAME_BYTES, Channel, encode, utf8
+from .reseed import reseed
+from .streams import Streams
+
+RESEED_FAILED = 71
+# Below this the kernel itself could not print a traceback; a cell that sets less has it for its own code only.
+_LEAST_RECURSION = 1000
+
+_DONE = b'{"ev":"done","error":null,"exit_code":null}'
+_DONE_WITH_VALUE = b'{"ev":"done","error":null,"exit_code":null,"value":%b}'
+
+_exit = os._exit
+
+
+def serve(channel_fd: int) -> NoReturn:
+    """The life of a sandbox, from the fork to the end of its channel."""
+    try:
+        reseeded = reseed()
+    except BaseException as problem:
+        os.write(2, f"belljar: reseeding failed, this sandbox must not serve: {problem!r}\n".encode())
+        _exit(RESEED_FAILED)
+    session = Session(Channel(channel_fd))
+    session.channel.send(utf8(encode({"ev": "ready", "reseeded": reseeded})))
+    session.loop()
+    _exit(0)
+
+
+class Session:
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.streams = Streams()
+        self.main = surroundings.fresh_main()
+        self.interpreter = Interpreter(self.main.__dict__)
+        self._forked = False
+        self._result_limit = MAX_FRAME_BYTES
+        self._recursion_limit = 0
+        os.set_inheritable(channel.fd, False)
+        os.register_at_fork(after_in_child=self._become_users_child)
+        surroundings.furnish(self.display)
+        figures.emit = self.display
+        plotly_show.install()
+        signals.install()
+
+    def loop(self) -> None:
+        while (request := self.channel.receive()) is not None:
+            self.channel.send(self._answer(request))
+            if request["op"] == "finish":
+                return
+
+    def _answer(self, request: dict[str, Any]) -> bytes:
+        self.streams.mend()
+        self._give_recursion_limit()
+        try:
+            try:
+                signals.listen()
+                answer = _OPERATIONS[request["op"]](self, request)
+                self.streams.flush()
+            finally:
+                signals.ignore()
+        except BaseException as stray:
+            # An interrupt can arrive after the cell, while its results or its traceback are being made.
+            signals.ignore()
+            self._take_recursion_limit()
+            if self._forked:
+                self._leave(stray)
+            self.streams.flush()
+            return self._failure(stray)
+        return answer
+
+    def _run(self, request: dict[str, Any]) -> bytes:
+        self._result_limit = request.get("result_limit", MAX_FRAME_BYTES)
+        source, name, show_last = request["code"], request["name"], request.get("show_last", False)
+        remember_source(source, name)
+        try:
+            cell = self.interpreter.compile(source, name, show_last=show_last)
+        except BaseException as error:
+            self._take_recursion_limit()
+            report.strip_kernel_frames(error)
+            return _failed(report.describe(error, syntax=isinstance(error, (SyntaxError, ValueError))))
+        value, error = self._execute(cell, request.get("argv"))
+        self._take_recursion_limit()
+        if self._forked:
+            self._leave(error)
+        if value is not NO_VALUE:
+            self._show_last(value)
+        figures.show_changed()
+        if error is not None:
+            return self._failure(error)
+        return _succeeded(value, request.get("value_limit", 0))
+
+    def _execute(self, cell: Any, argv: list[str] | None) -> tuple[Any, BaseException | None]:
+        try:
+            if argv is None:
+                return self.interpreter.run(cell), None
+            with surroundings.as_script(self.main, argv):
+                return self.interpreter.run(cell), None
+        except BaseException as error:
+            return NO_VALUE, error
+
+    def _failure(self, error: BaseException) -> bytes:
+        report.strip_kernel_frames(error)
+        if isinstance(error, SystemExit):
+            return b'{"ev":"done","error":null,"exit_code":%d}' % report.exit_code(error)
+        report.call_users_hook(error)
+        return _failed(report.describe(error))
+
+    def _show_last(self, value: Any) -> None:
+        if value is None:
+            return
+        hook = getattr(sys, "displayhook", sys.__displayhook__)
+        if hook is not sys.__displayhook__:
+            _call_displayhook(hook, value)
+        self._emit(results.bundle(value), main=True)
+        builtins._ = value
+
+    def display(self, *values: Any, raw: bool = False, **_jupyter: Any) -> None:
+        """Show values as results of this cell, in all the forms they have."""
+        for value in values:
+            if not self._forked:
+                self._emit(dict(value) if raw else results.bundle(value), main=False)
+            elif not raw:
+                print(repr(value))
+
+    def _emit(self, data: dict[str, Any], *, main: bool) -> None:
+        # What was printed before a result is in the pipes before the result is on the channel.
+        self.streams.flush()
+        frame = results.frame(data, self._result_limit, main=main)
+        signals.undisturbed(self.channel.send, frame)
+
+    def _warm(self, request: dict[str, Any]) -> bytes:
+        """Touches every page that a first cell will need and leaves nothing behind."""
+        rehearse()
+        self.streams.touch()
+        return _DONE
+
+    def _finish(self, request: dict[str, Any]) -> bytes:
+        ending.run_exit_handlers()
+        return _DONE
+
+    def _become_users_child(self) -> None:
+        if not self._forked:
+            self._forked = True
+            figures.emit = None
+            os.close(self.channel.fd)
+
+    def _leave(self, error: BaseException | None) -> NoReturn:
+        status = 1
+        try:
+            status = ending.status_of(error)
+            ending.run_exit_handlers()
+            self.streams.flush()
+        finally:
+            _exit(status)
+
+    def _take_recursion_limit(self) -> None:
+        limit = sys.getrecursionlimit()
+        if limit < _LEAST_RECURSION:
+            self._recursion_limit = limit
+            sys.setrecursionlimit(_LEAST_RECURSION)
+
+    def _give_recursion_limit(self) -> None:
+        if self._recursion_limit:
+            sys.setrecursionlimit(self._recursion_limit)
+            self._recursion_limit = 0
+
+
+_OPERATIONS = {"run": Session._run, "warm": Session._warm, "finish": Session._finish}
+
+
+def rehearse() -> None:
+    interpreter = Interpreter({"__name__": "__main__", "__builtins__": builtins})
+    cell = interpreter.compile("print(end='')\nx = 1\nx", "<warm-up>", show_last=True)
+    value = interpreter.run(cell)
+    results.frame(results.bundle(value), MAX_FRAME_BYTES, main=True)
+    _succeeded([value, {"a": 1.5}], MAX_FRAME_BYTES)
+
+
+def _call_displayhook(hook: Any, value: Any) -> None:
+    try:
+        hook(value)
+    except Exception as problem:
+        report.note(f"sys.displayhook failed: {report.type_name(problem)}")
+
+
+def _succeeded(value: Any, limit: int) -> bytes:
+    if value is NO_VALUE:
+        return _DONE
+    try:
+        return _DONE_WITH_VALUE % results.strict_json(value, limit)
+    except results.NotJson as reason:
+        return b'{"ev":"done","error":null,"exit_code":null,"value_error":%b}' % utf8(encode(str(reason)))
+
+
+def _failed(error: dict[str, Any]) -> bytes:
+    return b'{"ev":"done","error":%b,"exit_code":null}' % utf8(encode(error))

@@ -1,0 +1,140 @@
+"""stdout, stderr and stdin as plain Python has them, over descriptors 1, 2 and 0.
+
+The host reads descriptors 1 and 2 through two pipes, which loses the order between them. So that a reader sees what a
+terminal would have shown, a write that changes from one stream to the other waits until the host has emptied the other
+pipe. A host that does not read costs one such wait per cell, not one per line.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import sys
+from fcntl import F_DUPFD_CLOEXEC, F_GETFD, fcntl, ioctl
+from os import dup2
+from termios import FIONREAD
+from time import monotonic, sleep
+
+_LONGEST_WAIT_SECONDS = 0.020
+_POLL_SECONDS = 0.000_02
+# Out of the way of programs that count on getting the lowest descriptors.
+_SPARES_FROM = 100
+
+_raw_write = io.FileIO.write
+_NOTHING_UNREAD = bytes(4)
+
+# CDLL, not PyDLL: flushing may block on a lock that another thread holds while it waits for the GIL.
+_libc = ctypes.CDLL(None)
+_libc.setvbuf.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
+_flush_c_streams = _libc.fflush
+_LINE_BUFFERED = 1
+
+
+class _Turn:
+    """Which of the two streams was written last."""
+
+    def __init__(self) -> None:
+        self.writer: _Stream | None = None
+        self.host_reads = True
+
+    def pass_to(self, writer: _Stream) -> None:
+        before, self.writer = self.writer, writer
+        if before is not None and self.host_reads:
+            self.host_reads = _wait_until_read(before.descriptor)
+
+
+def _wait_until_read(fd: int) -> bool:
+    give_up = monotonic() + _LONGEST_WAIT_SECONDS
+    try:
+        while ioctl(fd, FIONREAD, _NOTHING_UNREAD) != _NOTHING_UNREAD:
+            if monotonic() > give_up:
+                return False
+            sleep(_POLL_SECONDS)
+    except OSError:
+        pass  # the user put something else there, which has no queue to wait for
+    return True
+
+
+class _Stream(io.FileIO):
+    """The raw end of stdout or stderr; everything above it is Python's own."""
+
+    def __init__(self, fd: int, name: str, turn: _Turn) -> None:
+        # Closing sys.stdout leaves descriptor 1 open, as it does in plain Python.
+        super().__init__(fd, "w", closefd=False)
+        self.name = name
+        self.descriptor = fd
+        self._turn = turn
+
+    def write(self, data: bytes) -> int | None:
+        if self._turn.writer is not self:
+            self._turn.pass_to(self)
+        return _raw_write(self, data)
+
+
+class Streams:
+    """Owns what `sys.stdin`, `sys.stdout` and `sys.stderr` are, and puts them back when a cell has broken them."""
+
+    def __init__(self) -> None:
+        self._turn = _Turn()
+        self._spares = {fd: fcntl(fd, F_DUPFD_CLOEXEC, _SPARES_FROM) for fd in (1, 2)}
+        sys.stdin = sys.__stdin__ = self._open_stdin()
+        sys.stdout = sys.__stdout__ = self._open_stdout()
+        sys.stderr = sys.__stderr__ = self._open_stderr()
+        for name in ("stdout", "stderr"):
+            _libc.setvbuf(ctypes.c_void_p.in_dll(_libc, name), None, _LINE_BUFFERED, 0)
+
+    def _open_stdin(self) -> io.TextIOWrapper:
+        raw = io.FileIO(0, "r", closefd=False)
+        raw.name = "<stdin>"
+        return io.TextIOWrapper(io.BufferedReader(raw), "utf-8", "surrogateescape")
+
+    def _open_stdout(self) -> io.TextIOWrapper:
+        return self._open_writer(1, "<stdout>", "surrogateescape")
+
+    def _open_stderr(self) -> io.TextIOWrapper:
+        return self._open_writer(2, "<stderr>", "backslashreplace")
+
+    def _open_writer(self, fd: int, name: str, errors: str) -> io.TextIOWrapper:
+        raw = _Stream(fd, name, self._turn)
+        stream = io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", errors, "\n", line_buffering=True)
+        stream.mode = "w"
+        return stream
+
+    def touch(self) -> None:
+        """Walks the way of a printed line without printing: writing nothing to a pipe wakes nobody."""
+        for stream in (sys.stderr, sys.stdout):
+            stream.buffer.raw.write(b"")
+
+    def mend(self) -> None:
+        """Before a cell: a stream that the last one closed is opened again; one that it redirected stays so."""
+        self._turn.host_reads = True
+        if not _usable("stdout"):
+            sys.stdout = sys.__stdout__ = self._open_stdout()
+        if not _usable("stderr"):
+            sys.stderr = sys.__stderr__ = self._open_stderr()
+        if not _usable("stdin"):
+            sys.stdin = sys.__stdin__ = self._open_stdin()
+
+    def flush(self) -> None:
+        """Everything that was printed is in the pipes when this returns, whichever layer held it."""
+        for fd, spare in self._spares.items():
+            try:
+                fcntl(fd, F_GETFD)
+            except OSError:
+                dup2(spare, fd)
+        for name in ("stdout", "stderr"):
+            try:
+                getattr(sys, name).flush()
+            except Exception:
+                pass  # deleted, closed, or an object of the user's that cannot: `mend` sees to it
+        _flush_c_streams(None)
+
+
+def _usable(name: str) -> bool:
+    stream = getattr(sys, name, None)
+    try:
+        return stream is not None and not stream.closed
+    except AttributeError:
+        return True  # an object of the user's with a write method is enough for Python
+    except Exception:
+        return False  # detached

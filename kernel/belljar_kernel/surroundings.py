@@ -1,0 +1,70 @@
+"""What user code finds around it: the `__main__` of a fresh interpreter, and two builtins fitted to the sandbox."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.machinery import BuiltinImporter
+from types import ModuleType
+from typing import Any
+
+_builtin_input = builtins.input
+_NOBODY = "nobody is at the keyboard of this sandbox; put the value into the code instead of asking for it"
+
+
+def fresh_main() -> ModuleType:
+    """As the interactive interpreter has it: no `__file__` and no `__spec__`, which multiprocessing would follow."""
+    main = ModuleType("__main__")
+    main.__loader__ = BuiltinImporter
+    main.__builtins__ = builtins
+    sys.modules["__main__"] = main
+    return main
+
+
+def furnish(display: Callable[..., None]) -> None:
+    sys.argv = [""]
+    sys.orig_argv = [sys.executable]
+    # Modules that the user writes into the working directory can be imported, wherever that moves.
+    sys.path.insert(0, "")
+    builtins.display = display
+    builtins.input = input
+    _fork_by_default()
+
+
+def input(prompt: object = "", /) -> str:
+    """Read a line from standard input, which in this sandbox is empty unless the code replaces sys.stdin."""
+    try:
+        return _builtin_input(prompt)
+    except EOFError:
+        raise EOFError(f"input() has nothing to read: {_NOBODY}") from None
+
+
+def _fork_by_default() -> None:
+    """Since Python 3.14 multiprocessing prefers a fork server, which cannot find functions defined in a cell.
+
+    Only the default changes; `set_start_method` still works, once, as in a fresh interpreter.
+    """
+    if sys.version_info >= (3, 14):
+        from multiprocessing import context
+
+        context._default_context._default_context = context._concrete_contexts["fork"]
+
+
+@contextmanager
+def as_script(main: ModuleType, argv: list[str]) -> Iterator[None]:
+    """For one run, what `python script.py arguments` would set."""
+    path = os.path.abspath(argv[0]) if argv else ""
+    old_argv, sys.argv = sys.argv, list(argv)
+    main.__file__ = path
+    sys.path.insert(0, os.path.dirname(path))
+    inserted = sys.path[0]
+    try:
+        yield
+    finally:
+        sys.argv = old_argv
+        main.__dict__.pop("__file__", None)
+        if inserted in sys.path:
+            sys.path.remove(inserted)

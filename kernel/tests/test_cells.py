@@ -1,0 +1,180 @@
+"""A cell is like a page of a notebook: names stay, the last expression shows, everything else is plain Python."""
+
+import sys
+import unittest
+
+from tests.harness import Kernel, KernelTest
+
+
+class Cells(KernelTest):
+    def test_a_name_set_in_one_cell_is_there_in_the_next(self):
+        self.run_cell("x = 20")
+        self.assertEqual(self.value_of("x + 1"), 21)
+
+    def test_the_last_expression_is_the_value_and_the_main_result(self):
+        reply = self.run_cell("y = [1, 2]\ny")
+        self.assertEqual(reply.done, {"ev": "done", "error": None, "exit_code": None, "value": [1, 2]})
+        self.assertEqual(reply.results, [{"ev": "result", "data": {"text/plain": "[1, 2]"}, "main": True}])
+
+    def test_none_is_a_value_but_nothing_to_show(self):
+        reply = self.run_cell("print(1)")
+        self.assertEqual((reply.stdout, reply.results, reply.done["value"]), ("1\n", [], None))
+
+    def test_a_cell_that_ends_in_a_statement_has_no_value(self):
+        self.assertNotIn("value", self.run_cell("x = 1").done)
+
+    def test_an_empty_cell_succeeds(self):
+        for code in ("", "\n", "# nothing"):
+            self.assertEqual(self.run_cell(code).done, {"ev": "done", "error": None, "exit_code": None})
+
+    def test_underscore_keeps_the_last_value_that_was_not_none(self):
+        self.run_cell("'kept'")
+        self.run_cell("None")
+        self.assertEqual(self.value_of("_"), "kept")
+
+    def test_a_script_shows_no_last_expression(self):
+        reply = self.run_cell("1 + 1", show_last=False)
+        self.assertEqual((reply.results, "value" in reply.done), ([], False))
+
+    def test_a_script_sees_its_arguments_and_its_file_for_that_run_only(self):
+        path = self.kernel.workspace + "/tool.py"
+        reply = self.run_cell(
+            "import sys\nprint(sys.argv, __file__, sys.path[0])", show_last=False, argv=["tool.py", "-v"], name=path
+        )
+        self.assertEqual(reply.stdout, f"['tool.py', '-v'] {path} {self.kernel.workspace}\n")
+        self.assertEqual(self.value_of("[sys.argv, '__file__' in globals(), sys.path[0]]"), [[""], False, ""])
+
+    def test_main_is_the_namespace_of_cells(self):
+        self.assertEqual(self.value_of("__name__"), "__main__")
+        self.assertTrue(self.value_of("import sys\nglobals() is sys.modules['__main__'].__dict__"))
+
+    def test_nothing_of_the_kernel_is_in_the_namespace(self):
+        names = set(self.value_of("list(globals())"))
+        self.assertEqual(names, {"__name__", "__doc__", "__package__", "__loader__", "__spec__", "__builtins__"})
+
+    def test_a_module_written_into_the_working_directory_can_be_imported(self):
+        self.run_cell("open('helper.py', 'w').write('def twice(n): return 2 * n')")
+        self.assertEqual(self.value_of("import helper\nhelper.twice(4)"), 8)
+
+    def test_a_future_import_holds_for_later_cells(self):
+        self.run_cell("from __future__ import annotations")
+        self.assertEqual(self.value_of("def f(x: no_such_name): pass\nf.__annotations__"), {"x": "no_such_name"})
+
+    def test_annotations_of_the_kernel_do_not_leak_into_cells(self):
+        self.assertEqual(self.value_of("def f(x: 1 + 1): pass\nf.__annotations__"), {"x": 2})
+
+    def test_classes_of_a_cell_can_be_pickled(self):
+        self.run_cell("import pickle, dataclasses\n@dataclasses.dataclass\nclass P:\n    x: int")
+        self.assertTrue(self.value_of("pickle.loads(pickle.dumps(P(3))) == P(3)"))
+
+    def test_type_hints_of_a_cell_resolve(self):
+        self.run_cell("import typing\nclass A:\n    other: 'A'")
+        self.assertTrue(self.value_of("typing.get_type_hints(A)['other'] is A"))
+
+    def test_the_source_of_a_function_from_an_earlier_cell_can_be_read(self):
+        self.run_cell("def greet():\n    return 'hi'")
+        self.assertEqual(self.value_of("import inspect\ninspect.getsource(greet)"), "def greet():\n    return 'hi'\n")
+
+    def test_doctest_runs_on_functions_of_a_cell(self):
+        reply = self.run_cell('def one():\n    """\n    >>> one()\n    1\n    """\n    return 1\nimport doctest\ndoctest.testmod()')
+        self.assertEqual(reply.main["text/plain"], "TestResults(failed=0, attempted=1)", reply)
+
+    def test_unittest_main_runs_in_a_cell(self):
+        reply = self.run_cell(
+            "import unittest\nclass T(unittest.TestCase):\n    def test(self): self.assertEqual(1, 1)\n"
+            "result = unittest.main(exit=False, argv=['']).result\nresult.testsRun"
+        )
+        self.assertEqual((reply.done.get("value"), "OK" in reply.stderr), (1, True), reply)
+
+    def test_a_warning_about_syntax_comes_once(self):
+        reply = self.run_cell("x = 1 is 1\nx")
+        self.assertEqual(reply.stderr.count("SyntaxWarning"), 1, reply.stderr)
+
+    def test_a_syntax_warning_of_the_last_expression_comes_once(self):
+        self.assertEqual(self.run_cell(r"y = 1" "\n" r"'\d'").stderr.count("Warning"), 1 if sys.version_info >= (3, 12) else 0)
+
+    def test_a_warm_up_leaves_no_trace(self):
+        before = self.value_of("sorted(globals())")
+        self.kernel.send(op="warm")
+        reply = self.kernel.collect()
+        self.assertEqual((reply.printed, reply.results, reply.done["error"]), ([], [], None))
+        self.assertEqual(self.value_of("sorted(globals())"), before)
+
+
+class Awaiting(KernelTest):
+    def test_a_cell_can_await_at_its_top_level(self):
+        self.assertEqual(self.value_of("import asyncio\nawait asyncio.sleep(0, 'slept')"), "slept")
+
+    def test_a_task_started_in_one_cell_can_be_awaited_in_the_next(self):
+        self.run_cell("import asyncio\nt = asyncio.create_task(asyncio.sleep(0.01, 5))\nawait asyncio.sleep(0)")
+        self.assertEqual(self.value_of("await t"), 5)
+
+    def test_asyncio_run_works_before_and_after_an_await(self):
+        self.assertEqual(self.value_of("import asyncio\nasync def f(): return 3\nasyncio.run(f())"), 3)
+        self.assertEqual(self.value_of("await f()"), 3)
+        self.assertEqual(self.value_of("asyncio.run(f())"), 3)
+        self.assertEqual(self.value_of("await f()"), 3)
+
+    def test_async_for_and_async_with_work_at_the_top_level(self):
+        code = "async def g():\n    for i in range(3): yield i\n[i async for i in g()]"
+        self.assertEqual(self.value_of(code), [0, 1, 2])
+
+    def test_settings_made_after_an_await_stay(self):
+        self.run_cell("import asyncio, decimal\nawait asyncio.sleep(0)\ndecimal.getcontext().prec = 7")
+        self.assertEqual(self.value_of("decimal.getcontext().prec"), 7)
+
+    def test_an_error_in_awaited_code_shows_the_users_frames_alone(self):
+        reply = self.run_cell("async def f():\n    1 / 0\nawait f()")
+        self.assertEqual(reply.traceback.count("File "), 2, reply.traceback)
+
+    def test_a_loop_closed_by_the_user_is_replaced(self):
+        self.run_cell("import asyncio\nloop = asyncio.get_running_loop() if False else None\nawait asyncio.sleep(0)")
+        self.run_cell("asyncio.get_event_loop_policy().get_event_loop().close()")
+        self.assertEqual(self.value_of("await asyncio.sleep(0, 1)"), 1)
+
+
+class Values(KernelTest):
+    def test_what_is_json_already_comes_out_as_it_is(self):
+        value = {"a": [1, 2.5, "é", None, True], "b": {"c": 10**30}}
+        self.assertEqual(self.value_of(repr(value)), value)
+
+    def test_a_tuple_comes_out_as_a_list(self):
+        self.assertEqual(self.value_of("(1, (2,))"), [1, [2]])
+
+    def test_what_is_not_json_has_no_value_but_a_reason(self):
+        for code, reason in {
+            "{1: 2}": "a key of type int is not JSON",
+            "{1, 2}": "a value of type set is not JSON",
+            "[float('nan')]": "nan is not a number in JSON",
+            "object()": "a value of type object is not JSON",
+            "x = []; x.append(x); x": "the value is nested deeper than 64 levels, or contains itself",
+        }.items():
+            self.assertEqual(self.run_cell(code).done, {"ev": "done", "error": None, "exit_code": None, "value_error": reason})
+
+    def test_text_that_has_no_utf8_form_has_no_value(self):
+        self.assertNotIn("value", self.run_cell(r"'\ud800'").done)
+
+    def test_depth_up_to_sixty_four_and_not_beyond(self):
+        self.assertIn("value", self.run_cell("x = 1\nfor _ in range(64): x = [x]\nx").done)
+        self.assertNotIn("value", self.run_cell("x = [x]\nx").done)
+
+    def test_a_value_over_its_limit_is_left_out(self):
+        self.assertIn("value", self.run_cell("'x' * 90", value_limit=100).done)
+        self.assertNotIn("value", self.run_cell("'x' * 100", value_limit=100).done)
+
+    def test_shared_parts_that_would_unfold_endlessly_are_given_up_quickly(self):
+        done = self.run_cell("x = 'ab'\nfor _ in range(60): x = [x, x]\nclass Q(list):\n    __repr__ = lambda s: 'q'\nQ(x)").done
+        self.assertNotIn("value", done)
+
+
+class SeparateKernels(unittest.TestCase):
+    def test_two_kernels_never_draw_the_same_random_numbers(self):
+        draws = []
+        for _ in range(2):
+            kernel = Kernel()
+            self.addCleanup(kernel.close)
+            self.assertLessEqual({"random", "ssl", "tempfile"}, set(kernel.ready["reseeded"]))
+            code = "import random, ssl, tempfile, uuid\n" \
+                "[random.random(), ssl.RAND_bytes(8).hex(), tempfile.mktemp(), str(uuid.uuid4())]"
+            draws.append(kernel.run(code).done["value"])
+        self.assertFalse(set(draws[0]) & set(draws[1]), draws)

@@ -1,0 +1,121 @@
+"""The zygote forks kernels that share its modules and nothing else. A stub stands in for the native library."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from tests.harness import HERE, SITE, Kernel
+
+ZYGOTE = os.path.join(os.path.dirname(HERE), "zygote.py")
+# In the jail a .pth file puts the backend's folder on the path; the test's own folder stands for site-packages.
+LAUNCH = [
+    sys.executable, "-I", "-B", "-c",
+    f"import os, runpy, sys; sys.path += [{SITE!r}, os.getcwd()]; runpy.run_path({ZYGOTE!r}, run_name='__main__')",
+]
+
+
+@unittest.skipUnless(shutil.which("cc"), "needs a C compiler for the stub of the native library")
+class Zygote(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="belljar-zygote-")
+        cls.library = os.path.join(cls.folder, "stub.so")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", cls.library, os.path.join(HERE, "zygote_stub.c")], check=True)
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+
+    def start(self, *options: str, plan: bytes = b"plan") -> None:
+        self.socket, theirs = socket.socketpair()
+        self.addCleanup(self.socket.close)
+        reader, writer = os.pipe()
+        os.write(writer, plan)
+        os.close(writer)
+        fds = theirs.detach(), reader
+        command = [*LAUNCH, "--lib", self.library, "--socket", str(fds[0]), "--plan", str(fds[1])]
+        environment = {"HOME": self.folder, "LANG": "C.UTF-8", "MPLBACKEND": "module://belljar_mpl", "OPENBLAS_NUM_THREADS": "1"}
+        self.zygote = subprocess.Popen(
+            [*command, *options], pass_fds=fds, env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        for fd in fds:
+            os.close(fd)
+        self.addCleanup(self._stop)
+
+    def _stop(self) -> None:
+        self.zygote.kill()
+        self.zygote.communicate()
+
+    def spawn(self) -> Kernel:
+        kernel = Kernel(self._request)
+        self.addCleanup(kernel.close)
+        return kernel
+
+    def _request(self, workspace: str, channel: int, out: int, err: int) -> int:
+        socket.send_fds(self.socket, [b"S"], [out, err, channel])
+        return int.from_bytes(self.socket.recv(4), "little")
+
+    def test_kernels_run_cells_and_see_nothing_of_the_zygote(self):
+        self.start("--preload", "json", "--warm-up")
+        self.assertEqual(self.socket.recv(1), b"R")
+        kernel = self.spawn()
+        self.assertEqual(kernel.run("print(1)\n6 * 7").done["value"], 42)
+        code = "import sys\n[sorted(n for n in globals() if n[:2] != '__'), sys.argv, sys.path[0], [p for p in sys.path if p.endswith('kernel')], " \
+            "'json' in sys.modules, __name__, list(sys.orig_argv) == [sys.executable]]"
+        value = kernel.run(code).done["value"]
+        self.assertEqual(value, [["sys"], [""], "", [], True, "__main__", True])
+
+    def test_two_kernels_share_nothing(self):
+        self.start()
+        self.assertEqual(self.socket.recv(1), b"R")
+        first, second = self.spawn(), self.spawn()
+        first.run("x = 1")
+        self.assertEqual(second.run("x").error["type"], "NameError")
+        draws = [kernel.run("import random; random.random()").done["value"] for kernel in (first, second)]
+        self.assertNotEqual(*draws)
+
+    def test_the_zygote_ends_when_its_socket_is_closed(self):
+        self.start()
+        self.assertEqual(self.socket.recv(1), b"R")
+        self.socket.close()
+        self.assertEqual(self.zygote.wait(20), 0)
+
+    def assert_refuses(self, reason: str) -> None:
+        self.assertEqual((self.zygote.wait(20), self.zygote.stderr.read()), (70, f"belljar zygote: {reason}\n"))
+
+    def test_a_preload_that_starts_a_thread_is_refused(self):
+        with open(os.path.join(self.folder, "threaded.py"), "w") as module:
+            module.write("import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n")
+        self.start("--preload", "threaded")
+        self.assert_refuses("it has 2 threads and may have only one: a preloaded module started the others")
+
+    def test_a_preload_that_keeps_a_file_open_is_refused(self):
+        path = os.path.join(self.folder, "keeper.py")
+        with open(path, "w") as module:
+            module.write("kept = open(__file__)\n")
+        self.start("--preload", "keeper")
+        self.assert_refuses(f"a preloaded module keeps files open: {path}")
+
+    def test_a_preload_that_does_not_exist_is_refused(self):
+        self.start("--preload", "no_such_module")
+        self.assert_refuses("preloading no_such_module failed: ModuleNotFoundError: No module named 'no_such_module'")
+
+    def test_a_refused_plan_stops_the_zygote(self):
+        self.start(plan=b"nope")
+        self.assert_refuses("the native library refused the plan: Invalid argument")
+
+    def test_a_warm_up_with_tables_and_figures_leaves_no_figure(self):
+        if not _installed("matplotlib", "pandas"):
+            self.skipTest("matplotlib and pandas are not installed")
+        self.start("--preload", "pandas", "--preload", "matplotlib.pyplot", "--warm-up")
+        self.assertEqual(self.socket.recv(1), b"R")
+        kernel = self.spawn()
+        self.assertIn("numpy", kernel.ready["reseeded"])
+        self.assertEqual(kernel.run("import matplotlib.pyplot as plt\nplt.get_fignums()").done["value"], [])
+        self.assertEqual(len(kernel.run("plt.plot([1]); plt.show()").results), 1)
+
+
+def _installed(*names: str) -> bool:
+    program = "import sys, importlib.util as u; sys.exit(not all(u.find_spec(n) for n in sys.argv[1:]))"
+    return subprocess.run([sys.executable, "-I", "-c", program, *names]).returncode == 0
