@@ -10,9 +10,13 @@ from . import figures
 from .channel import MAX_FRAME_BYTES, encode, utf8
 from .report import explain, note
 
+# Well within what JSON readers take; the host's refuses 128 levels, and numbers beyond a double.
 _MAX_DEPTH = 64
+_MAX_INT_BITS = 1023
 # Room for the frame around the data.
 _MAX_DATA_BYTES = MAX_FRAME_BYTES - 64 * 1024
+# Beyond this a form is not even measured: data that contains the same part twice at every level has no end.
+_MAX_WALK_BYTES = 2 * MAX_FRAME_BYTES
 
 _METHODS = {
     "text/html": "_repr_html_",
@@ -78,26 +82,37 @@ def _drawn(figure: Any) -> dict[str, Any]:
 
 def frame(data: dict[str, Any], limit: int, *, main: bool) -> bytes:
     """The result frame. Forms that do not fit, largest first, are named with their size instead."""
-    forms = {mime: form for mime, form in ((mime, _encoded(mime, form)) for mime, form in data.items()) if form}
     limit = min(limit, _MAX_DATA_BYTES)
-    dropped: dict[str, int] = {}
+    forms, dropped = _encode_forms(data, limit)
     while sum(map(len, forms.values())) > limit:
         largest = max(forms, key=lambda mime: len(forms[mime]))
         dropped[largest] = len(forms.pop(largest))
-    if dropped:
-        forms["text/plain"] = forms.get("text/plain") or utf8(encode(_apology(dropped, limit)))
+    if dropped and "text/plain" not in forms:
+        forms["text/plain"] = utf8(encode(_apology(dropped, limit)))
     body = b",".join(utf8(encode(mime)) + b":" + form for mime, form in forms.items())
     tail = b',"dropped":' + utf8(encode(dropped)) if dropped else b""
     return b'{"ev":"result","data":{%b},"main":%b%b}' % (body, b"true" if main else b"false", tail)
+
+
+def _encode_forms(data: dict[str, Any], limit: int) -> tuple[dict[str, bytes], dict[str, int]]:
+    forms, dropped = {}, {}
+    for mime, form in data.items():
+        if isinstance(form, str) and len(form) > limit:
+            dropped[mime] = len(form)  # at least; encoding a huge text to learn more would take its size again
+        elif encoded := _encoded(mime, form):
+            forms[mime] = encoded
+    return forms, dropped
 
 
 def _encoded(mime: str, form: Any) -> bytes:
     if isinstance(form, (bytes, bytearray, memoryview)):
         form = b64encode(form).decode()
     try:
+        if not isinstance(form, str):
+            _spend(form, _MAX_WALK_BYTES, 0)
         return utf8(encode(form))
     except Exception as problem:
-        note(f"the {mime} form of the result is left out: {explain(problem)}")
+        note(f"the {mime} form of the result is left out: {problem}")
         return b""
 
 
@@ -130,7 +145,11 @@ _TOO_LARGE = "the value is larger than its limit"
 
 def _spend(value: Any, budget: int, depth: int) -> int:
     """What is left of the budget after the least this value can take; it bounds the walk of large or shared data."""
-    if value is None or isinstance(value, int):
+    if value is None:
+        return budget - 4
+    if isinstance(value, int):
+        if value.bit_length() > _MAX_INT_BITS:
+            raise NotJson(f"an integer of {value.bit_length()} bits is too large for JSON")
         return budget - 1
     if isinstance(value, str):
         return budget - len(value)

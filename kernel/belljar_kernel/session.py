@@ -18,6 +18,7 @@ from .reseed import reseed
 from .streams import Streams
 
 RESEED_FAILED = 71
+CHANNEL_LOST = 72
 # Below this the kernel itself could not print a traceback; a cell that sets less has it for its own code only.
 _LEAST_RECURSION = 1000
 
@@ -32,12 +33,21 @@ def serve(channel_fd: int) -> NoReturn:
     try:
         reseeded = reseed()
     except BaseException as problem:
-        os.write(2, f"belljar: reseeding failed, this sandbox must not serve: {problem!r}\n".encode())
-        _exit(RESEED_FAILED)
-    session = Session(Channel(channel_fd))
-    session.channel.send(utf8(encode({"ev": "ready", "reseeded": reseeded})))
-    session.loop()
+        _exit_with(RESEED_FAILED, f"reseeding failed, this sandbox must not serve: {problem!r}")
+    try:
+        session = Session(Channel(channel_fd))
+        session.channel.send(utf8(encode({"ev": "ready", "reseeded": reseeded})))
+        session.loop()
+    except BaseException as problem:
+        _exit_with(CHANNEL_LOST, f"the kernel cannot go on: {problem!r}")
     _exit(0)
+
+
+def _exit_with(status: int, message: str) -> NoReturn:
+    try:
+        os.write(2, f"belljar: {message}\n".encode())
+    finally:
+        _exit(status)
 
 
 class Session:

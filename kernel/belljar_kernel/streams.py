@@ -76,7 +76,7 @@ class Streams:
 
     def __init__(self) -> None:
         self._turn = _Turn()
-        self._spares = {fd: fcntl(fd, F_DUPFD_CLOEXEC, _SPARES_FROM) for fd in (1, 2)}
+        self._spares = {fd: fcntl(fd, F_DUPFD_CLOEXEC, _SPARES_FROM) for fd in (0, 1, 2)}
         sys.stdin = sys.__stdin__ = self._open_stdin()
         sys.stdout = sys.__stdout__ = self._open_stdout()
         sys.stderr = sys.__stderr__ = self._open_stderr()

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.machinery import BuiltinImporter
 from types import ModuleType
-from typing import Any
+
+if sys.version_info >= (3, 14):
+    from multiprocessing import context as _processes
 
 _builtin_input = builtins.input
 _NOBODY = "nobody is at the keyboard of this sandbox; put the value into the code instead of asking for it"
@@ -48,9 +50,7 @@ def _fork_by_default() -> None:
     Only the default changes; `set_start_method` still works, once, as in a fresh interpreter.
     """
     if sys.version_info >= (3, 14):
-        from multiprocessing import context
-
-        context._default_context._default_context = context._concrete_contexts["fork"]
+        _processes._default_context._default_context = _processes._concrete_contexts["fork"]
 
 
 @contextmanager

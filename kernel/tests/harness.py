@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import tempfile
+import textwrap
 import time
 import unittest
 import warnings
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from belljar_kernel.session import serve
+from belljar_kernel import session
 
 PATIENCE_SECONDS = 30
 MEBIBYTE = 1024 * 1024
@@ -60,7 +61,7 @@ class Kernel:
         self._socket, theirs = socket.socketpair()
         out, their_out = os.pipe()
         err, their_err = os.pipe()
-        self.pid = (start or _fork_kernel)(self.workspace, theirs.fileno(), their_out, their_err)
+        self.pid = (start or fork_kernel)(self.workspace, theirs.fileno(), their_out, their_err)
         self._is_our_child = start is None
         for fd in (theirs.detach(), their_out, their_err):
             os.close(fd)
@@ -74,9 +75,12 @@ class Kernel:
         self._socket.sendall(len(body).to_bytes(4, "little") + body)
 
     def start(self, code: str, **options: Any) -> None:
+        """Code that begins with a line break is a block of the test's own text and loses that text's indentation."""
+        if code.startswith("\n"):
+            code = textwrap.dedent(code).strip()
         self._cells += 1
-        request = {"name": f"<cell {self._cells}>", "show_last": True, "result_limit": MEBIBYTE, "value_limit": MEBIBYTE}
-        self.send(op="run", code=code, **(request | options))
+        limits = {"result_limit": MEBIBYTE, "value_limit": MEBIBYTE}
+        self.send(op="run", code=code, **({"name": f"<cell {self._cells}>", "show_last": True} | limits | options))
 
     def run(self, code: str, **options: Any) -> Reply:
         self.start(code, **options)
@@ -148,7 +152,7 @@ class Kernel:
         shutil.rmtree(self.workspace)
 
 
-def _fork_kernel(workspace: str, channel: int, out: int, err: int) -> int:
+def fork_kernel(workspace: str, channel: int, out: int, err: int) -> int:
     pid = os.fork()
     if pid:
         return pid
@@ -162,7 +166,7 @@ def _fork_kernel(workspace: str, channel: int, out: int, err: int) -> int:
         os.setpgid(0, 0)
         warnings.filters[:] = _FILTERS
         warnings._filters_mutated()
-        serve(3)
+        session.serve(3)
     finally:
         os._exit(99)
 

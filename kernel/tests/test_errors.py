@@ -2,19 +2,19 @@
 
 import subprocess
 import sys
+import tempfile
+import textwrap
 
 from tests.harness import KernelTest
 
 
 def as_plain_python(code: str) -> str:
-    """What this Python prints for the same program in a file of the name of the first cell."""
-    program = "import sys, linecache; s = sys.argv[1]; linecache.cache['<cell 1>'] = (len(s), None, s.splitlines(True), '<cell 1>')\n" \
-        "import traceback\n" \
-        "try: exec(compile(s, '<cell 1>', 'exec'), {'__name__': '__main__'})\n" \
-        "except BaseException as e:\n" \
-        "    e.__traceback__ = e.__traceback__.tb_next\n" \
-        "    traceback.print_exception(e)\n"
-    return subprocess.run([sys.executable, "-c", program, code], capture_output=True, text=True).stderr
+    """What this Python prints when the same program is a file."""
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as program:
+        program.write(textwrap.dedent(code).strip())
+        program.flush()
+        printed = subprocess.run([sys.executable, program.name], capture_output=True, text=True).stderr
+        return printed.replace(program.name, "<cell 1>")
 
 
 class Errors(KernelTest):
@@ -22,26 +22,45 @@ class Errors(KernelTest):
         self.assertEqual(self.run_cell(code).traceback, as_plain_python(code))
 
     def test_a_simple_error(self):
-        self.assert_as_in_plain_python("def f(x):\n    return 1 / x\n\nf(0)\n")
+        self.assert_as_in_plain_python("def f(x):\n    return 1 / x\n\nf(0)")
 
     def test_a_chained_error(self):
-        self.assert_as_in_plain_python("try:\n    {}['k']\nexcept KeyError as e:\n    raise ValueError('bad') from e\n")
+        self.assert_as_in_plain_python("""
+            try:
+                {}['k']
+            except KeyError as e:
+                raise ValueError('bad') from e
+        """)
 
     def test_an_error_in_an_except_block(self):
-        self.assert_as_in_plain_python("try:\n    int('x')\nexcept ValueError:\n    undefined_name\n")
+        self.assert_as_in_plain_python("""
+            try:
+                int('x')
+            except ValueError:
+                undefined_name
+        """)
 
     def test_a_group_of_errors(self):
-        code = "def bad(n):\n    raise ValueError(n)\nerrors = []\nfor n in range(2):\n    try:\n        bad(n)\n" \
-            "    except ValueError as e:\n        errors.append(e)\nraise ExceptionGroup('both', errors)\n"
+        code = """
+            def bad(n):
+                raise ValueError(n)
+            errors = []
+            for n in range(2):
+                try:
+                    bad(n)
+                except ValueError as e:
+                    errors.append(e)
+            raise ExceptionGroup('both', errors)
+        """
         self.assert_as_in_plain_python(code)
 
     def test_a_note(self):
-        self.assert_as_in_plain_python("e = ValueError('x')\ne.add_note('look here')\nraise e\n")
+        self.assert_as_in_plain_python("e = ValueError('x')\ne.add_note('look here')\nraise e")
 
     def test_a_syntax_error_points_at_the_place(self):
-        reply = self.run_cell("x = (1,\ny = 2")
-        self.assertEqual((reply.error["type"], reply.error["syntax"]), ("SyntaxError", True))
-        self.assertEqual(reply.traceback, '  File "<cell 1>", line 1\n    x = (1,\n        ^\nSyntaxError: \'(\' was never closed\n')
+        self.assert_as_in_plain_python("x = (1,\ny = 2")
+        error = self.run_cell("x = (1,\ny = 2").error
+        self.assertEqual((error["type"], error["syntax"]), ("SyntaxError", True))
 
     def test_wrong_indentation_is_a_syntax_error(self):
         error = self.run_cell("  x = 1").error
@@ -77,12 +96,23 @@ class Errors(KernelTest):
         self.assert_still_works()
 
     def test_endless_recursion_under_a_raised_limit_is_reported_briefly(self):
-        error = self.run_cell("import sys\nsys.setrecursionlimit(50_000)\ndef f(n):\n    if n: f(n - 1)\n    else: 1 / 0\nf(20_000)").error
+        error = self.run_cell("""
+            import sys
+            sys.setrecursionlimit(50_000)
+            def f(n):
+                if n: f(n - 1)
+                else: 1 / 0
+            f(20_000)
+        """).error
         self.assertEqual(error["type"], "ZeroDivisionError")
         self.assertLess(len(error["traceback"]), 66 * 1024)
 
     def test_an_exception_whose_text_fails_is_still_reported(self):
-        error = self.run_cell("class E(Exception):\n    def __str__(self): raise TypeError('no')\nraise E").error
+        error = self.run_cell("""
+            class E(Exception):
+                def __str__(self): raise TypeError('no')
+            raise E
+        """).error
         self.assertEqual((error["type"], error["message"]), ("E", "<exception str() failed>"))
 
     def test_an_exception_outside_the_exception_tree_is_an_error_of_the_cell(self):
@@ -97,9 +127,13 @@ class Errors(KernelTest):
         self.assert_still_works()
 
     def test_a_users_excepthook_is_called_as_well(self):
-        self.run_cell("import sys\nsys.excepthook = lambda kind, error, trace: print('hook saw', kind.__name__)")
+        self.run_cell("""
+            import sys
+            sys.excepthook = lambda kind, error, trace: print('hook saw', kind.__name__)
+        """)
         reply = self.run_cell("1 / 0")
-        self.assertEqual((reply.stdout, reply.error["type"]), ("hook saw ZeroDivisionError\n", "ZeroDivisionError"))
+        self.assertEqual(reply.stdout, "hook saw ZeroDivisionError\n")
+        self.assertEqual(reply.error["type"], "ZeroDivisionError")
 
     def test_a_failing_excepthook_changes_nothing(self):
         self.run_cell("import sys\nsys.excepthook = lambda *a: undefined")
@@ -115,7 +149,11 @@ class Errors(KernelTest):
 
 class Exits(KernelTest):
     def test_exit_codes_are_those_a_shell_would_see(self):
-        for code, status in {"sys.exit()": 0, "sys.exit(3)": 3, "sys.exit(-1)": 255, "exit(4)": 4, "quit()": 0, "raise SystemExit(True)": 1}.items():
+        statuses = {
+            "sys.exit()": 0, "sys.exit(3)": 3, "sys.exit(-1)": 255,
+            "exit(4)": 4, "quit()": 0, "raise SystemExit(True)": 1,
+        }
+        for code, status in statuses.items():
             done = self.run_cell("import sys\n" + code).done
             self.assertEqual((done["error"], done["exit_code"]), (None, status), code)
         self.assert_still_works()

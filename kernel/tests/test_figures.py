@@ -4,7 +4,7 @@ import base64
 import os
 import unittest
 
-from tests.harness import KernelTest
+from tests.harness import SITE, KernelTest
 
 
 class Figures(KernelTest):
@@ -51,7 +51,11 @@ class Figures(KernelTest):
         self.assertEqual(self.images("x = 1"), 0)
 
     def test_a_figure_saved_under_another_backend_is_not_sent_as_well(self):
-        self.assertEqual(self.images("import matplotlib\nmatplotlib.use('Agg')\nplt.plot([1]); plt.savefig('a.png', dpi=150)"), 0)
+        self.assertEqual(self.images("""
+            import matplotlib
+            matplotlib.use('Agg')
+            plt.plot([1]); plt.savefig('a.png', dpi=150)
+        """), 0)
 
     def test_a_figure_saved_as_pdf_is_not_sent_as_well(self):
         self.assertEqual(self.images("plt.plot([1]); plt.savefig('a.pdf', bbox_inches='tight')"), 0)
@@ -80,7 +84,11 @@ class Figures(KernelTest):
         self.assertEqual([(r["main"], "image/png" in r["data"]) for r in reply.results], [(True, False), (False, True)])
 
     def test_a_figure_without_pyplot_can_be_displayed(self):
-        self.assertEqual(self.images("from matplotlib.figure import Figure\nf = Figure(); f.subplots().plot([1])\ndisplay(f)"), 1)
+        self.assertEqual(self.images("""
+            from matplotlib.figure import Figure
+            f = Figure(); f.subplots().plot([1])
+            display(f)
+        """), 1)
 
     def test_a_figure_shown_alone_stays_open(self):
         self.assertEqual(self.images("fig = plt.figure(); plt.plot([1]); fig.show()"), 1)
@@ -100,14 +108,19 @@ class Figures(KernelTest):
         self.assertEqual(self.run_cell("x = 1").stderr, "")
 
     def test_show_in_a_subprocess_does_nothing(self):
-        site = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "site")
-        code = f"import subprocess, sys, os\nsubprocess.run([sys.executable, '-c', 'import matplotlib.pyplot as p; p.plot([1]); p.show(); print(1)'], " \
-            f"env=os.environ | {{'PYTHONPATH': {site!r}}})"
+        program = "import matplotlib.pyplot as plt; plt.plot([1]); plt.show(); print(1)"
+        code = f"""
+            import os, subprocess, sys
+            subprocess.run([sys.executable, '-c', {program!r}], env=os.environ | {{'PYTHONPATH': {SITE!r}}})
+        """
         reply = self.run_cell(code)
         self.assertEqual((reply.stdout, reply.stderr), ("1\n", ""))
 
     def test_show_in_a_forked_child_does_nothing(self):
-        code = "import multiprocessing\ndef draw(): plt.plot([1]); plt.show()\n" \
-            "p = multiprocessing.get_context('fork').Process(target=draw); p.start(); p.join(); p.exitcode"
+        code = """
+            import multiprocessing
+            def draw(): plt.plot([1]); plt.show()
+            p = multiprocessing.get_context('fork').Process(target=draw); p.start(); p.join(); p.exitcode
+        """
         reply = self.run_cell(code)
         self.assertEqual((reply.done["value"], len(reply.results)), (0, 1))

@@ -12,14 +12,27 @@ class Output(KernelTest):
         self.assertEqual("".join(text for _, text in self.run_cell(code).printed), expected)
 
     def test_a_host_that_does_not_read_costs_one_short_wait(self):
-        code = "import sys, time\nstart = time.monotonic()\nfor i in range(100):\n    print(i)\n    print(i, file=sys.stderr)\n" \
-            "time.monotonic() - start"
+        code = """
+            import sys, time
+            start = time.monotonic()
+            for i in range(100):
+                print(i)
+                print(i, file=sys.stderr)
+            time.monotonic() - start
+        """
         self.kernel.start(code)
         time.sleep(0.5)
         self.assertLess(self.kernel.collect().done["value"], 0.1)
 
     def test_text_and_bytes_on_one_stream_keep_their_order(self):
-        code = "import sys\nprint('a')\nsys.stdout.buffer.write(b'b\\n')\nprint('c', end='')\nsys.stdout.flush()\nsys.stdout.buffer.write(b'd')"
+        code = r"""
+            import sys
+            print('a')
+            sys.stdout.buffer.write(b'b\n')
+            print('c', end='')
+            sys.stdout.flush()
+            sys.stdout.buffer.write(b'd')
+        """
         self.assertEqual(self.run_cell(code).stdout, "a\nb\ncd")
 
     def test_a_line_without_its_end_arrives_with_the_cell(self):
@@ -36,27 +49,47 @@ class Output(KernelTest):
         self.assertEqual(self.run_cell(code).stdout, "before\nchild\nafter\n")
 
     def test_c_output_without_a_line_end_arrives_with_the_cell(self):
-        self.assertEqual(self.run_cell("import ctypes\nctypes.CDLL(None).printf(b'partial')").stdout, "partial")
+        self.assertEqual(self.run_cell("""
+            import ctypes
+            ctypes.CDLL(None).printf(b'partial')
+        """).stdout, "partial")
 
     def test_descriptors_written_directly_arrive(self):
         self.assertEqual(self.run_cell("import os\nos.write(2, b'raw')").stderr, "raw")
 
     def test_stdout_is_what_python_makes_it(self):
-        code = "import io, sys\n[isinstance(sys.stdout, io.TextIOWrapper), sys.stdout.fileno(), sys.stdout.encoding, sys.stdout.name, " \
-            "sys.stderr.errors, sys.stdout is sys.__stdout__, sys.stdout.isatty(), sys.stdout.mode]"
+        code = """
+            import io, sys
+            out = sys.stdout
+            [isinstance(out, io.TextIOWrapper), out.fileno(), out.encoding, out.name, sys.stderr.errors,
+             out is sys.__stdout__, out.isatty(), out.mode]
+        """
         self.assertEqual(self.value_of(code), [True, 1, "utf-8", "<stdout>", "backslashreplace", True, False, "w"])
 
     def test_stdout_can_be_reconfigured(self):
-        self.assertEqual(self.run_cell("import sys\nsys.stdout.reconfigure(encoding='latin-1')\nprint('é')").stdout, "\udce9\n")
+        self.assertEqual(self.run_cell("""
+            import sys
+            sys.stdout.reconfigure(encoding='latin-1')
+            print('é')
+        """).stdout, "\udce9\n")
 
     def test_redirect_stdout_captures(self):
-        code = "import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()) as f:\n    print('inside')\nf.getvalue()"
+        code = """
+            import contextlib, io
+            with contextlib.redirect_stdout(io.StringIO()) as f:
+                print('inside')
+            f.getvalue()
+        """
         self.assertEqual(self.value_of(code), "inside\n")
 
     def test_a_redirection_stays_until_the_user_ends_it(self):
         self.run_cell("import io, sys\nsys.stdout = io.StringIO()")
         self.assertEqual(self.run_cell("print('hidden')").stdout, "")
-        self.assertEqual(self.value_of("text = sys.stdout.getvalue()\nsys.stdout = sys.__stdout__\ntext"), "hidden\n")
+        self.assertEqual(self.value_of("""
+            text = sys.stdout.getvalue()
+            sys.stdout = sys.__stdout__
+            text
+        """), "hidden\n")
         self.assert_still_works()
 
     def test_large_output_arrives_whole(self):
@@ -94,7 +127,7 @@ class Mistakes(KernelTest):
         self.assert_survives("import builtins\nbuiltins.open = None")
 
     def test_a_file_named_like_a_module_of_the_standard_library(self):
-        self.assert_survives("for name in ('json', 'traceback', 'linecache', 'io', 'ast'): open(name + '.py', 'w').write('1 / 0')")
+        self.assert_survives("for name in ('json', 'traceback', 'io', 'ast'): open(name + '.py', 'w').write('1 / 0')")
         self.assertEqual(self.run_cell("1 / 0").error["type"], "ZeroDivisionError")
 
     def test_patching_json(self):
@@ -105,6 +138,13 @@ class Mistakes(KernelTest):
 
     def test_closing_the_descriptors(self):
         self.assert_survives("import os\nos.close(1)\nos.close(2)\nos.close(0)")
+
+    def test_closing_streams_and_descriptors(self):
+        self.assert_survives("""
+            import os, sys
+            for stream in (sys.stdin, sys.stdout, sys.stderr): stream.close()
+            for fd in range(3): os.close(fd)
+        """)
 
     def test_detaching_stdout(self):
         self.assert_survives("import sys\nsys.stdout.detach()")
@@ -121,7 +161,10 @@ class Mistakes(KernelTest):
     def test_a_tiny_recursion_limit(self):
         self.assert_survives("import sys\nsys.setrecursionlimit(60)")
         self.assertEqual(self.value_of("sys.getrecursionlimit()"), 60)
-        self.assertEqual(self.run_cell("def f(n): return f(n - 1) if n else 0\nf(100)").error["type"], "RecursionError")
+        self.assertEqual(self.run_cell("""
+            def f(n): return f(n - 1) if n else 0
+            f(100)
+        """).error["type"], "RecursionError")
 
     def test_leaving_the_working_directory(self):
         self.assert_survives("import os\nos.mkdir('gone')\nos.chdir('gone')\nos.rmdir('../gone')")
@@ -130,7 +173,11 @@ class Mistakes(KernelTest):
         self.assert_survives("globals().clear()")
 
     def test_clearing_modules(self):
-        self.assert_survives("import sys\nfor name in list(sys.modules):\n    if name.startswith(('json', 'traceback')): del sys.modules[name]")
+        self.assert_survives("""
+            import sys
+            for name in list(sys.modules):
+                if name.startswith(('json', 'traceback')): del sys.modules[name]
+        """)
 
     def test_clearing_the_environment(self):
         self.assert_survives("import os\nos.environ.clear()")

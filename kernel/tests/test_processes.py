@@ -21,7 +21,13 @@ class Interrupts(KernelTest):
         self.assertEqual(self.interrupted("import time\ntime.sleep(60)").error["type"], "KeyboardInterrupt")
 
     def test_an_interrupt_ends_an_await_and_its_finally_runs(self):
-        reply = self.interrupted("import asyncio\ntry:\n    await asyncio.sleep(60)\nfinally:\n    print('cleaned')")
+        reply = self.interrupted("""
+            import asyncio
+            try:
+                await asyncio.sleep(60)
+            finally:
+                print('cleaned')
+        """)
         self.assertEqual((reply.error["type"], reply.stdout), ("KeyboardInterrupt", "cleaned\n"))
         self.assertIn("await asyncio.sleep(60)", reply.traceback)
         self.assertEqual(self.value_of("await asyncio.sleep(0, 1)"), 1)
@@ -53,98 +59,179 @@ class Interrupts(KernelTest):
         self.assert_still_works()
 
     def test_a_cell_can_catch_an_interrupt(self):
-        reply = self.interrupted("import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: got = 'caught'\ngot")
+        reply = self.interrupted("""
+            import time
+            try: time.sleep(60)
+            except KeyboardInterrupt: got = 'caught'
+            got
+        """)
         self.assertEqual(reply.done["value"], "caught")
 
     def test_a_handler_of_the_users_is_used_and_stays(self):
-        self.run_cell("import signal, time\nseen = []\nsignal.signal(signal.SIGINT, lambda *a: seen.append(1))")
+        self.run_cell("""
+            import signal, time
+            seen = []
+            signal.signal(signal.SIGINT, lambda *a: seen.append(1))
+        """)
         self.interrupted("time.sleep(0.8)")
         self.assertEqual(self.value_of("len(seen)"), 1)
 
     def test_an_alarm_that_a_cell_forgot_does_not_break_the_kernel(self):
-        self.run_cell("import signal\ndef late(*a): raise TimeoutError('late')\nsignal.signal(signal.SIGALRM, late)\nsignal.setitimer(signal.ITIMER_REAL, 0.05)")
+        self.run_cell("""
+            import signal
+            def late(*a): raise TimeoutError('late')
+            signal.signal(signal.SIGALRM, late)
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+        """)
         time.sleep(0.2)
         self.run_cell("pass")
         self.assert_still_works()
 
     def test_an_alarm_works_as_a_timeout_inside_a_cell(self):
-        code = "import signal, time\ndef late(*a): raise TimeoutError('late')\nsignal.signal(signal.SIGALRM, late)\nsignal.setitimer(signal.ITIMER_REAL, 0.1)\ntime.sleep(30)"
+        code = """
+            import signal, time
+            def late(*a): raise TimeoutError('late')
+            signal.signal(signal.SIGALRM, late)
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            time.sleep(30)
+        """
         self.assertEqual(self.run_cell(code).error["type"], "TimeoutError")
 
 
 class Threads(KernelTest):
     def test_a_thread_goes_on_between_cells(self):
-        self.run_cell("import threading, time\ndone = []\nt = threading.Thread(target=lambda: (time.sleep(0.2), done.append(1)))\nt.start()")
+        self.run_cell("""
+            import threading, time
+            done = []
+            t = threading.Thread(target=lambda: (time.sleep(0.2), done.append(1)))
+            t.start()
+        """)
         time.sleep(0.4)
         self.assertEqual(self.value_of("done"), [1])
 
     def test_an_error_in_a_thread_is_printed(self):
-        reply = self.run_cell("import threading\nt = threading.Thread(target=lambda: 1 / 0, name='worker')\nt.start(); t.join()")
+        reply = self.run_cell("""
+            import threading
+            t = threading.Thread(target=lambda: 1 / 0, name='worker')
+            t.start(); t.join()
+        """)
         self.assertIn("Exception in thread worker:", reply.stderr)
         self.assertIn("ZeroDivisionError: division by zero", reply.stderr)
 
 
 class Processes(KernelTest):
     def test_a_forked_child_ends_like_a_script(self):
-        code = "import os, atexit\natexit.register(lambda: print('bye from', 'child' if os.getpid() != parent else 'parent'))\n" \
-            "parent = os.getpid()\npid = os.fork()\nif pid: _, status = os.waitpid(pid, 0)\nelse: print('in child', end=' ')\n" \
-            "os.waitstatus_to_exitcode(status) if pid else None"
+        code = """
+            import os, atexit
+            atexit.register(lambda: print('bye from', 'child' if os.getpid() != parent else 'parent'))
+            parent = os.getpid()
+            pid = os.fork()
+            if pid: _, status = os.waitpid(pid, 0)
+            else: print('in child', end=' ')
+            os.waitstatus_to_exitcode(status) if pid else None
+        """
         reply = self.run_cell(code)
         self.assertEqual((reply.stdout, reply.done["value"]), ("in child bye from child\n", 0))
         self.assert_still_works()
 
     def test_a_forked_child_that_fails_prints_its_traceback_and_exits_with_one(self):
-        reply = self.run_cell("import os\npid = os.fork()\nif not pid: 1 / 0\nos.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])")
+        reply = self.run_cell("""
+            import os
+            pid = os.fork()
+            if not pid: 1 / 0
+            os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        """)
         self.assertEqual(reply.done["value"], 1)
         self.assertIn('File "<cell 1>", line 3, in <module>', reply.stderr)
         self.assertNotIn("belljar_kernel", reply.stderr)
 
     def test_a_forked_child_that_exits_gives_its_code(self):
-        reply = self.run_cell("import os, sys\npid = os.fork()\nif not pid: sys.exit(7)\nos.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])")
+        reply = self.run_cell("""
+            import os, sys
+            pid = os.fork()
+            if not pid: sys.exit(7)
+            os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        """)
         self.assertEqual(reply.done["value"], 7)
 
     def test_a_forked_child_cannot_speak_on_the_channel(self):
-        code = "import os\npid = os.fork()\nif not pid:\n    display('from the child')\n    try: os.fstat(3)\n    except OSError: print('no channel')\n" \
-            "    os._exit(0)\nos.waitpid(pid, 0)[1]"
+        code = """
+            import os
+            pid = os.fork()
+            if not pid:
+                display('from the child')
+                try: os.fstat(3)
+                except OSError: print('no channel')
+                os._exit(0)
+            os.waitpid(pid, 0)[1]
+        """
         reply = self.run_cell(code)
-        self.assertEqual(([r for r in reply.results if not r["main"]], reply.stdout), ([], "'from the child'\nno channel\n"))
+        self.assertEqual([result for result in reply.results if not result["main"]], [])
+        self.assertEqual(reply.stdout, "'from the child'\nno channel\n")
 
     def test_a_subprocess_does_not_inherit_the_channel(self):
-        code = "import subprocess\nsubprocess.run(['ls', '/proc/self/fd'], capture_output=True, text=True, close_fds=False).stdout.split()"
+        code = """
+            import subprocess
+            subprocess.run(['ls', '/proc/self/fd'], capture_output=True, text=True, close_fds=False).stdout.split()
+        """
         self.assertEqual(self.value_of(code)[:3], ["0", "1", "2"])
         self.assertLessEqual(len(self.value_of(code)), 4)
 
     def test_a_pool_runs_functions_of_a_cell(self):
         self.run_cell("def square(n): return n * n")
-        code = "import multiprocessing\nwith multiprocessing.Pool(2) as pool: out = pool.map(square, range(4))\nout"
+        code = """
+            import multiprocessing
+            with multiprocessing.Pool(2) as pool: out = pool.map(square, range(4))
+            out
+        """
         self.assertEqual(self.value_of(code), [0, 1, 4, 9])
 
     def test_a_process_pool_executor_runs_functions_of_a_cell(self):
-        code = "from concurrent.futures import ProcessPoolExecutor\ndef half(n): return n / 2\n" \
-            "with ProcessPoolExecutor(2) as pool: out = list(pool.map(half, [2, 4]))\nout"
+        code = """
+            from concurrent.futures import ProcessPoolExecutor
+            def half(n): return n / 2
+            with ProcessPoolExecutor(2) as pool: out = list(pool.map(half, [2, 4]))
+            out
+        """
         self.assertEqual(self.value_of(code), [1, 2])
 
     def test_spawn_and_forkserver_run_functions_of_modules(self):
         self.run_cell("open('work.py', 'w').write('def triple(n): return 3 * n')")
         for method in ("spawn", "forkserver"):
-            code = f"import multiprocessing, work\nwith multiprocessing.get_context({method!r}).Pool(1) as pool: out = pool.map(work.triple, [1, 2])\nout"
+            code = f"""
+                import multiprocessing, work
+                with multiprocessing.get_context({method!r}).Pool(1) as pool: out = pool.map(work.triple, [1, 2])
+                out
+            """
             self.assertEqual(self.value_of(code), [3, 6], method)
 
     def test_a_child_process_prints_and_its_error_is_seen(self):
-        code = "import multiprocessing\ndef f():\n    print('child')\n    1 / 0\n" \
-            "p = multiprocessing.get_context('fork').Process(target=f); p.start(); p.join(); p.exitcode"
+        code = """
+            import multiprocessing
+            def f():
+                print('child')
+                1 / 0
+            p = multiprocessing.get_context('fork').Process(target=f); p.start(); p.join(); p.exitcode
+        """
         reply = self.run_cell(code)
         self.assertEqual((reply.stdout, reply.done["value"]), ("child\n", 1))
         self.assertIn("ZeroDivisionError", reply.stderr)
 
     def test_the_user_still_chooses_the_start_method(self):
-        self.assertEqual(self.value_of("import multiprocessing\nmultiprocessing.set_start_method('spawn')\nmultiprocessing.get_start_method()"), "spawn")
+        self.assertEqual(self.value_of("""
+            import multiprocessing
+            multiprocessing.set_start_method('spawn')
+            multiprocessing.get_start_method()
+        """), "spawn")
 
 
 class Finishing(KernelTest):
     def test_the_end_waits_for_threads_and_runs_exit_handlers(self):
-        self.run_cell("import atexit, threading, time\natexit.register(print, 'handler')\n"
-                      "threading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()")
+        self.run_cell("""
+            import atexit, threading, time
+            atexit.register(print, 'handler')
+            threading.Thread(target=lambda: (time.sleep(0.2), print('thread'))).start()
+        """)
         self.kernel.send(op="finish")
         reply = self.kernel.collect()
         self.assertEqual((reply.stdout, reply.error), ("thread\nhandler\n", None))

@@ -11,6 +11,7 @@ import unittest
 from tests.harness import HERE, SITE, Kernel
 
 ZYGOTE = os.path.join(os.path.dirname(HERE), "zygote.py")
+ENVIRONMENT = {"LANG": "C.UTF-8", "MPLBACKEND": "module://belljar_mpl", "OPENBLAS_NUM_THREADS": "1"}
 # In the jail a .pth file puts the backend's folder on the path; the test's own folder stands for site-packages.
 LAUNCH = [
     sys.executable, "-I", "-B", "-c",
@@ -35,9 +36,9 @@ class Zygote(unittest.TestCase):
         os.close(writer)
         fds = theirs.detach(), reader
         command = [*LAUNCH, "--lib", self.library, "--socket", str(fds[0]), "--plan", str(fds[1])]
-        environment = {"HOME": self.folder, "LANG": "C.UTF-8", "MPLBACKEND": "module://belljar_mpl", "OPENBLAS_NUM_THREADS": "1"}
         self.zygote = subprocess.Popen(
-            [*command, *options], pass_fds=fds, env=environment, cwd=self.folder, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            [*command, *options], pass_fds=fds, cwd=self.folder, env={"HOME": self.folder} | ENVIRONMENT,
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )
         for fd in fds:
             os.close(fd)
@@ -61,10 +62,14 @@ class Zygote(unittest.TestCase):
         self.assertEqual(self.socket.recv(1), b"R")
         kernel = self.spawn()
         self.assertEqual(kernel.run("print(1)\n6 * 7").done["value"], 42)
-        code = "import sys\n[sorted(n for n in globals() if n[:2] != '__'), sys.argv, sys.path[0], [p for p in sys.path if p.endswith('kernel')], " \
-            "'json' in sys.modules, __name__, list(sys.orig_argv) == [sys.executable]]"
+        code = """
+            import sys
+            names = [name for name in globals() if name[:2] != '__']
+            kernel = [path for path in sys.path if path.endswith('kernel')]
+            [names, kernel, sys.argv, sys.path[0], 'json' in sys.modules, __name__, sys.orig_argv == [sys.executable]]
+        """
         value = kernel.run(code).done["value"]
-        self.assertEqual(value, [["sys"], [""], "", [], True, "__main__", True])
+        self.assertEqual(value, [["sys"], [], [""], "", True, "__main__", True])
 
     def test_two_kernels_share_nothing(self):
         self.start()
@@ -86,7 +91,7 @@ class Zygote(unittest.TestCase):
 
     def test_a_preload_that_starts_a_thread_is_refused(self):
         with open(os.path.join(self.folder, "threaded.py"), "w") as module:
-            module.write("import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n")
+            module.write("import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n")
         self.start("--preload", "threaded")
         self.assert_refuses("it has 2 threads and may have only one: a preloaded module started the others")
 

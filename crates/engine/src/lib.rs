@@ -1,1 +1,26 @@
+//! The walk of one request: admit, find capacity, lease a sandbox, run, collect, record.
+//!
+//! [`run`] has the walk on one screen. Everything a door can ask for is a method of [`Engine`];
+//! it never prints, and what went wrong is always a [`types::Fault`].
 
+mod capacity;
+mod collect;
+mod command;
+mod config;
+mod environments;
+mod outcome;
+mod run;
+mod session;
+mod walls;
+
+pub use command::{Code, CodeError, Command, Entry, FileIn, NewSession};
+pub use config::{Config, Expiry};
+pub use environments::Packages;
+pub use run::{Engine, Finished};
+pub use sandbox::Listing;
+pub use session::SessionInfo;
+pub use walls::{Host, become_warden_if_asked};
+
+pub use environment::{BuildError, Discovery, Machine, Progress, discover};
+pub use jail::Wall;
+pub use sandbox::{Kernel, Nursery, NurseryConfig, Pool, Sandbox, Stopper, Warmth};

@@ -40,3 +40,7 @@ pub fn namespaces() -> io::Result<()> {
         }
     }
 }
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

@@ -1,0 +1,209 @@
+//! Turning what was observed into what is reported: status, error and exit code.
+//!
+//! An exception is the user's own; everything else here is decided by the supervisor's
+//! observation, and the kernel's word only adds the traceback.
+
+use sandbox::{BirthError, Cause, Done, Ending, PythonError};
+use types::{Code, Fault, Limits, Status};
+
+/// As `timeout(1)` has it.
+const EXIT_TIME: i32 = 124;
+/// As a shell reports a process that was killed for lack of memory.
+const EXIT_MEMORY: i32 = 137;
+const EXIT_INTERRUPTED: i32 = 130;
+/// As container runtimes report that they, and not the program, have failed.
+const EXIT_SANDBOX: i32 = 125;
+const EXIT_EXCEPTION: i32 = 1;
+const SIGNAL_EXIT_BASE: i32 = 128;
+
+const ENOSPC: &str = "[Errno 28]";
+const EDQUOT: &str = "[Errno 122]";
+
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) status: Status,
+    pub(crate) error: Option<Fault>,
+    pub(crate) exit_code: i32,
+}
+
+impl Outcome {
+    fn failed(exit_code: i32, error: Fault) -> Self {
+        Self { status: Status::Failed, error: Some(error), exit_code }
+    }
+}
+
+pub(crate) fn judge(ending: &Ending, limits: &Limits, environment: &str) -> Outcome {
+    match &ending.cause {
+        Cause::Done(done) => finished(done, ending, environment),
+        Cause::TimeLimit => {
+            timed_out(ending, format!("over the wall time of {} ms", limits.wall_ms))
+        }
+        Cause::CpuLimit => timed_out(ending, format!("over the CPU time of {} ms", limits.cpu_ms)),
+        Cause::MemoryLimit => Outcome::failed(EXIT_MEMORY, memory(limits)),
+        Cause::Stopped => Outcome {
+            status: Status::Cancelled,
+            error: Some(with_traceback(
+                Fault::new(Code::Cancelled, "the execution was interrupted"),
+                ending.last_words.as_ref(),
+            )),
+            exit_code: EXIT_INTERRUPTED,
+        },
+        Cause::Died { status } => died(*status, ending, limits),
+        Cause::Broke(error) => Outcome::failed(
+            EXIT_SANDBOX,
+            Fault::new(Code::SandboxCrashed, format!("the kernel broke its protocol: {error}"))
+                .hint("the code has written to a descriptor that is not its own, descriptor 3"),
+        ),
+    }
+}
+
+fn finished(done: &Done, ending: &Ending, environment: &str) -> Outcome {
+    if let Some(error) = &done.error {
+        let fault = exception(error, ending, environment);
+        let exit = if fault.code == Code::MemoryExceeded { EXIT_MEMORY } else { EXIT_EXCEPTION };
+        return Outcome::failed(exit, fault);
+    }
+    match done.exit_code {
+        None | Some(0) => Outcome { status: Status::Succeeded, error: None, exit_code: 0 },
+        Some(code) => {
+            let mut fault = Fault::new(
+                Code::Python("SystemExit".into()),
+                format!("the code ended itself with exit code {code}"),
+            );
+            fault.exception = Some("SystemExit".into());
+            Outcome::failed(code, fault)
+        }
+    }
+}
+
+fn exception(error: &PythonError, ending: &Ending, environment: &str) -> Fault {
+    let mut fault = Fault::new(code_of(error, ending), error.message.clone());
+    fault.exception = Some(error.exception.clone());
+    fault.traceback = Some(error.traceback.clone());
+    fault.hint = hint(&fault, error, environment);
+    fault
+}
+
+fn code_of(error: &PythonError, ending: &Ending) -> Code {
+    let message = error.message.as_str();
+    if error.syntax {
+        Code::CodeSyntax
+    } else if error.exception == "MemoryError" {
+        Code::MemoryExceeded
+    } else if message.contains(ENOSPC) || message.contains(EDQUOT) {
+        Code::DiskExceeded
+    } else if ending.forks_refused > 0
+        && (error.exception == "BlockingIOError" || message.contains("can't start new thread"))
+    {
+        Code::ProcessesExceeded
+    } else {
+        Code::Python(error.exception.clone())
+    }
+}
+
+fn hint(fault: &Fault, error: &PythonError, environment: &str) -> Option<String> {
+    let text = match (&fault.code, error.exception.as_str()) {
+        (Code::CodeSyntax, _) => "nothing was run; correct the line and send the whole code again",
+        (Code::MemoryExceeded, _) => "work on less at a time, or ask for more memory_bytes",
+        (Code::DiskExceeded, _) => {
+            "remove files from /workspace or /tmp, or ask for more disk_bytes or disk_inodes"
+        }
+        (Code::ProcessesExceeded, _) => "use fewer processes or threads, or ask for more processes",
+        (_, "ModuleNotFoundError") => {
+            return Some(format!(
+                "environment `{environment}` does not have this package; use what it has, or run in an \
+                 environment that has it"
+            ));
+        }
+        (_, "EOFError") => "nobody is at the keyboard: put the values into the code",
+        (_, "socket.gaierror" | "ConnectionRefusedError" | "urllib.error.URLError") => {
+            "a sandbox has no network; pass data in as files"
+        }
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+fn timed_out(ending: &Ending, message: String) -> Outcome {
+    let fault = Fault::new(Code::TimeExceeded, message).hint(if ending.alive {
+        "the session and its variables are still there; do less at a time, or ask for more wall_ms"
+    } else {
+        "the code did not react to an interrupt and was killed; do less at a time"
+    });
+    let error = Some(with_traceback(fault, ending.last_words.as_ref()));
+    Outcome { status: Status::TimedOut, error, exit_code: EXIT_TIME }
+}
+
+fn with_traceback(mut fault: Fault, last_words: Option<&Done>) -> Fault {
+    let said = last_words.and_then(|done| done.error.as_ref());
+    fault.traceback = said.map(|error| error.traceback.clone());
+    fault
+}
+
+fn died(status: Option<i32>, ending: &Ending, limits: &Limits) -> Outcome {
+    let Some(status) = status else {
+        let fault = Fault::new(Code::SandboxCrashed, "the interpreter is gone without a trace");
+        return Outcome::failed(EXIT_SANDBOX, fault);
+    };
+    // The layout of a wait status: the signal in the low seven bits, else the code above them.
+    let (signal, code) = (status & 0x7f, (status >> 8) & 0xff);
+    match (signal, code) {
+        (0, 0) => Outcome { status: Status::Succeeded, error: None, exit_code: 0 },
+        (0, code) => Outcome::failed(
+            code,
+            Fault::new(
+                Code::SandboxCrashed,
+                format!("the interpreter ended itself with exit code {code}"),
+            )
+            .hint("use sys.exit instead of os._exit to keep the session"),
+        ),
+        (9, _) if ending.oom_kills > 0 => Outcome::failed(EXIT_MEMORY, memory(limits)),
+        (signal, _) => Outcome::failed(
+            SIGNAL_EXIT_BASE + signal,
+            Fault::new(
+                Code::SandboxCrashed,
+                format!("the interpreter was ended by signal {signal} ({})", signal_name(signal)),
+            )
+            .hint("native code has failed; the next execution starts with a new interpreter"),
+        ),
+    }
+}
+
+fn memory(limits: &Limits) -> Fault {
+    Fault::new(
+        Code::MemoryExceeded,
+        format!("over the memory limit of {} MiB", limits.memory_bytes / (1024 * 1024)),
+    )
+    .hint("work on less at a time, or ask for more memory_bytes")
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        4 => "illegal instruction",
+        6 => "abort",
+        7 => "bus error",
+        8 => "arithmetic error",
+        9 => "killed",
+        11 => "segmentation fault",
+        15 => "terminated",
+        _ => "unexpected",
+    }
+}
+
+/// Why there is no sandbox to run in, and what to do about it.
+pub(crate) fn birth_fault(error: &BirthError) -> Fault {
+    let fault = Fault::new(Code::SandboxUnreachable, format!("no sandbox could be made: {error}"));
+    let hint = match error {
+        BirthError::Wall(_) | BirthError::Warden(_) => {
+            "`belljar doctor` says which wall is missing and how to get it"
+        }
+        BirthError::Zygote(_) => "`belljar doctor` tries each part by itself",
+        BirthError::ZygoteGone
+        | BirthError::Silent
+        | BirthError::NotReseeded
+        | BirthError::Stillborn
+        | BirthError::Io(_)
+        | BirthError::NoSlot => "try again; if it persists, `belljar doctor` may say why",
+    };
+    fault.hint(hint)
+}

@@ -1,0 +1,202 @@
+//! `belljar exec`: one execution in a fresh sandbox.
+
+use super::setup::{self, EngineArgs};
+use super::{Failure, progress};
+use engine::{Code, Command, Engine, Entry, FileIn, Finished};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use types::{Event, Execution, LimitsRequest, Stream, Warning};
+
+/// Read from a terminal or a pipe; a little more than the engine accepts, so that it can say so.
+const STDIN_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    engine: EngineArgs,
+
+    /// A file for the working directory; may be repeated
+    #[arg(long = "file", value_name = "PATH")]
+    files: Vec<PathBuf>,
+
+    /// Wall time in seconds
+    #[arg(long, value_name = "S", default_value = "30", value_parser = parse_seconds)]
+    timeout: u64,
+
+    /// Memory in MiB
+    #[arg(long, value_name = "MIB", default_value = "512", value_parser = parse_mib)]
+    memory: u64,
+
+    /// Write the files that the code makes into this directory
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Print one Execution record as JSON, and nothing else
+    #[arg(long)]
+    json: bool,
+
+    /// Code, the path of a script that ends in .py, or - for standard input
+    #[arg(value_name = "CODE | SCRIPT.py | -")]
+    code: String,
+
+    /// Arguments for a script
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
+
+fn parse_seconds(text: &str) -> Result<u64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    let millis = (seconds * 1000.0).round();
+    if (1.0..=1e15).contains(&millis) {
+        Ok(millis as u64)
+    } else {
+        Err("must be more than zero".to_owned())
+    }
+}
+
+fn parse_mib(text: &str) -> Result<u64, String> {
+    let mib: u64 = text.parse().map_err(|_| "not a whole number of MiB above zero".to_owned())?;
+    mib.checked_mul(1024 * 1024).filter(|bytes| *bytes > 0).ok_or("must be more than zero".into())
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
+    let command = command(&args)?;
+    if let Some(out) = &args.out {
+        fs::create_dir_all(out)
+            .map_err(|error| Failure::usage(format!("--out {}: {error}", out.display())))?;
+    }
+    let config = args.engine.single()?;
+    let finished = setup::runtime()?.block_on(async {
+        let engine = Engine::start(config);
+        engine.prepare(&command.environment, progress::show()).await?;
+        let live = !args.json;
+        engine
+            .run(command, &mut |event| {
+                if live {
+                    show(event)
+                }
+            })
+            .await
+    })?;
+    if let Some(out) = &args.out {
+        write_out(out, &finished)?;
+    }
+    let execution = &finished.execution;
+    if args.json {
+        let record = serde_json::to_string(execution).unwrap_or_default();
+        println!("{record}");
+    } else {
+        conclude(execution, args.out.is_some());
+    }
+    Ok(ExitCode::from(u8::try_from(execution.exit_code).unwrap_or(1)))
+}
+
+/// Everything that can be wrong with the request is found here, before anything is started.
+fn command(args: &Args) -> Result<Command, Failure> {
+    let (entry, code) = source(args)?;
+    let code = Code::new(code).map_err(|error| Failure::usage(error.to_string()))?;
+    let files = args.files.iter().map(|path| input(path)).collect::<Result<_, _>>()?;
+    Ok(Command {
+        session: None,
+        environment: args.engine.environment.clone(),
+        entry,
+        code,
+        files,
+        limits: LimitsRequest {
+            wall_ms: Some(args.timeout),
+            memory_bytes: Some(args.memory),
+            ..LimitsRequest::default()
+        },
+        bring_files: args.out.is_some(),
+    })
+}
+
+fn source(args: &Args) -> Result<(Entry, Vec<u8>), Failure> {
+    if args.code == "-" {
+        let mut code = Vec::new();
+        let read = io::stdin().take(STDIN_BYTES_MAX).read_to_end(&mut code);
+        read.map_err(|error| Failure::usage(format!("standard input: {error}")))?;
+        return Ok((Entry::Cell, code));
+    }
+    let is_script = args.code.ends_with(".py") && !args.code.contains('\n');
+    if !is_script {
+        return Ok((Entry::Cell, args.code.clone().into_bytes()));
+    }
+    let code =
+        fs::read(&args.code).map_err(|error| Failure::usage(format!("{}: {error}", args.code)))?;
+    let mut argv = vec![args.code.clone()];
+    argv.extend(args.args.iter().cloned());
+    Ok((Entry::Script { argv }, code))
+}
+
+fn input(path: &Path) -> Result<FileIn, Failure> {
+    let failed = |reason: &str| Failure::usage(format!("--file {}: {reason}", path.display()));
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| failed("has no name that can be used"))?.to_owned();
+    let content = fs::read(path).map_err(|error| failed(&error.to_string()))?;
+    Ok(FileIn { name, content })
+}
+
+fn show(event: &Event) {
+    match event {
+        Event::Output(piece) => match piece.stream {
+            Stream::Stdout => write_now(&mut io::stdout(), &piece.text),
+            Stream::Stderr => write_now(&mut io::stderr(), &piece.text),
+        },
+        Event::Result(result) => {
+            let text = result.data.get("text/plain").and_then(|text| text.as_str());
+            if let Some(text) = text {
+                write_now(&mut io::stdout(), &format!("{text}\n"));
+            }
+        }
+    }
+}
+
+/// Whoever reads us may have gone away, which is no reason to stop the code.
+fn write_now(stream: &mut impl Write, text: &str) {
+    let _ = stream.write_all(text.as_bytes()).and_then(|()| stream.flush());
+}
+
+fn conclude(execution: &Execution, written: bool) {
+    if let Some(error) = &execution.error {
+        match &error.traceback {
+            Some(traceback) => eprintln!("{}", traceback.trim_end()),
+            None => eprintln!("belljar: {}: {}", error.code, error.message),
+        }
+        if let Some(hint) = &error.hint {
+            eprintln!("belljar: {hint}");
+        }
+    }
+    for Warning { message, .. } in &execution.warnings {
+        eprintln!("belljar: warning: {message}");
+    }
+    for file in &execution.files_out {
+        let hint = if written { "" } else { ", kept with --out DIR" };
+        eprintln!("belljar: file {} ({} bytes{hint})", file.name, file.size);
+    }
+    for file in &execution.truncated.files {
+        eprintln!("belljar: left out {}: {}", file.name, file.reason);
+    }
+}
+
+/// Names come from the sandbox, where they were checked to be plain relative paths; what stands
+/// in their way here is replaced, and nothing is followed.
+fn write_out(out: &Path, finished: &Finished) -> Result<(), Failure> {
+    for (name, content) in &finished.files {
+        let path = out.join(name);
+        let failed = |error: io::Error| Failure {
+            message: format!("{} could not be written: {error}", path.display()),
+            exit: super::EXIT_BELLJAR,
+        };
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(failed)?;
+        }
+        if path.is_symlink() {
+            fs::remove_file(&path).map_err(failed)?;
+        }
+        fs::write(&path, content).map_err(failed)?;
+    }
+    Ok(())
+}

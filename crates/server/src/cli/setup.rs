@@ -1,0 +1,79 @@
+//! What every verb that runs code needs: where data is kept, which walls may be missing, an
+//! engine, and a runtime for it.
+
+use super::Failure;
+use engine::{Config, Wall};
+use std::env;
+use std::path::PathBuf;
+use tokio::runtime::Runtime;
+
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct EngineArgs {
+    /// The environment: `default`, or `bare` for the standard library only
+    #[arg(long = "env", value_name = "NAME", default_value = "default")]
+    pub(super) environment: String,
+
+    /// Where environments are kept [default: the XDG data directory]
+    #[arg(long, value_name = "DIR", env = "BELLJAR_DATA")]
+    data: Option<PathBuf>,
+
+    /// The Python to use instead of the newest one found
+    #[arg(long, value_name = "PATH", env = "BELLJAR_PYTHON")]
+    python: Option<PathBuf>,
+
+    /// Run although this wall is missing; every result will say so
+    #[arg(long, value_name = "NAME", value_parser = parse_wall)]
+    allow_missing_wall: Vec<Wall>,
+}
+
+fn parse_wall(name: &str) -> Result<Wall, String> {
+    let known = Wall::ALL.into_iter().find(|wall| wall.name() == name);
+    known.ok_or_else(|| {
+        let names = Wall::ALL.map(Wall::name).join(", ");
+        format!("only these can be done without: {names}")
+    })
+}
+
+impl EngineArgs {
+    /// The configuration for one caller at a command line.
+    pub(super) fn single(&self) -> Result<Config, Failure> {
+        self.filled(Config::single(self.data()?, helper()))
+    }
+
+    /// The configuration for many sandboxes.
+    pub(super) fn service(&self) -> Result<Config, Failure> {
+        self.filled(Config::service(self.data()?, helper()))
+    }
+
+    fn filled(&self, mut config: Config) -> Result<Config, Failure> {
+        config.python.clone_from(&self.python);
+        config.without.clone_from(&self.allow_missing_wall);
+        Ok(config)
+    }
+
+    fn data(&self) -> Result<PathBuf, Failure> {
+        let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+        let home = || variable("HOME").map(|home| PathBuf::from(home).join(".local/share"));
+        self.data
+            .clone()
+            .or_else(|| {
+                let shared = variable("XDG_DATA_HOME").map(PathBuf::from).or_else(home)?;
+                Some(shared.join("belljar"))
+            })
+            .ok_or_else(|| {
+                Failure::usage("there is no HOME to keep data in; name a directory with --data")
+            })
+    }
+}
+
+/// This program, by a name that stays right when the file is replaced while it runs.
+fn helper() -> PathBuf {
+    PathBuf::from("/proc/self/exe")
+}
+
+pub(super) fn runtime() -> Result<Runtime, Failure> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| Failure {
+        message: format!("no threads could be started: {error}"),
+        exit: super::EXIT_BELLJAR,
+    })
+}

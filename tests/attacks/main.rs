@@ -1,0 +1,4 @@
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod smoke;
