@@ -16,6 +16,7 @@ import unittest
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from belljar_kernel import session
@@ -61,16 +62,20 @@ class Kernel:
         self._socket, theirs = socket.socketpair()
         out, their_out = os.pipe()
         err, their_err = os.pipe()
-        self.pid = (start or fork_kernel)(self.workspace, theirs.fileno(), their_out, their_err)
+        self.pid = (start or _fork_kernel)(self.workspace, theirs.fileno(), their_out, their_err)
         self._is_our_child = start is None
         for fd in (theirs.detach(), their_out, their_err):
             os.close(fd)
         self._pipes = {out: "stdout", err: "stderr"}
         self._unread = bytearray()
         self._cells = 0
-        self.ready = self.collect().done
+
+    @cached_property
+    def ready(self) -> dict[str, Any]:
+        return self.collect().done
 
     def send(self, **request: Any) -> None:
+        assert self.ready["ev"] == "ready"
         body = json.dumps(request).encode()
         self._socket.sendall(len(body).to_bytes(4, "little") + body)
 
@@ -152,7 +157,7 @@ class Kernel:
         shutil.rmtree(self.workspace)
 
 
-def fork_kernel(workspace: str, channel: int, out: int, err: int) -> int:
+def _fork_kernel(workspace: str, channel: int, out: int, err: int) -> int:
     pid = os.fork()
     if pid:
         return pid
@@ -178,6 +183,7 @@ class KernelTest(unittest.TestCase):
 
     def setUp(self) -> None:
         self.kernel = Kernel()
+        self.assertEqual(self.kernel.ready["ev"], "ready")
         self.addCleanup(self.kernel.close)
         self.run_cell = self.kernel.run
 

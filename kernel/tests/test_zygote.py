@@ -80,6 +80,21 @@ class Zygote(unittest.TestCase):
         draws = [kernel.run("import random; random.random()").done["value"] for kernel in (first, second)]
         self.assertNotEqual(*draws)
 
+    def test_two_kernels_have_no_random_state_in_common(self):
+        self.start("--preload", "uuid", "--preload", "multiprocessing")
+        self.assertEqual(self.socket.recv(1), b"R")
+        kernels = self.spawn(), self.spawn()
+        for kernel in kernels:
+            expected = ["random", "ssl", "tempfile", "uuid", "multiprocessing"]
+            self.assertEqual([name for name in kernel.ready["reseeded"] if name != "numpy"], expected)
+        code = """
+            import multiprocessing, random, ssl, tempfile, uuid
+            key = bytes(multiprocessing.current_process().authkey)
+            [random.random(), ssl.RAND_bytes(8).hex(), tempfile.mktemp(), str(uuid.uuid1()), key.hex()]
+        """
+        first, second = [kernel.run(code).done["value"] for kernel in kernels]
+        self.assertFalse(set(first) & set(second), (first, second))
+
     def test_the_zygote_ends_when_its_socket_is_closed(self):
         self.start()
         self.assertEqual(self.socket.recv(1), b"R")

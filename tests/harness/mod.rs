@@ -2,6 +2,7 @@
 //! in which environments are built once for all of them.
 
 #![allow(dead_code, reason = "each test binary uses a part of this")]
+#![allow(clippy::unwrap_used, reason = "a harness that cannot set up a test has to fail it")]
 
 use engine::{Code, Command, Config, Engine, Entry, Finished, Warmth};
 use std::path::PathBuf;
