@@ -11,16 +11,16 @@ import ast
 import asyncio
 import linecache
 from contextvars import copy_context
+from functools import reduce
 from inspect import CO_COROUTINE
+from operator import or_
 from types import CodeType
 from typing import Any, NamedTuple
 
 NO_VALUE: Any = object()
 
 _run_code = eval  # also runs statements; cells may hide the builtin
-_FUTURES = 0
-for _name in _future.all_feature_names:
-    _FUTURES |= getattr(_future, _name).compiler_flag
+_FUTURES = reduce(or_, (getattr(_future, name).compiler_flag for name in _future.all_feature_names))
 
 
 class Cell(NamedTuple):

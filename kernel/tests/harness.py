@@ -128,6 +128,7 @@ class Kernel:
             return text != b""
         data = self._socket.recv(MEBIBYTE)
         if not data:
+            self._drain(reply)
             raise ConnectionError(f"the kernel is gone: {reply}")
         self._unread += data
         while (end := 4 + int.from_bytes(self._unread[:4], "little")) <= len(self._unread) and len(self._unread) >= 4:

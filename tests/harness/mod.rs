@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 #![allow(clippy::unwrap_used, reason = "a harness that cannot set up a test has to fail it")]
+#![allow(unreachable_pub, reason = "a test binary has no outside")]
 
 use engine::{Code, Command, Config, Engine, Entry, Finished, Warmth};
 use std::path::PathBuf;

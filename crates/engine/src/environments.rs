@@ -4,6 +4,7 @@ use crate::config::Config;
 use environment::{Definition, Environment, Environments, INSIDE_INTERPRETER, Progress};
 use sandbox::{NurseryConfig, Pool, PoolConfig, Runtime, View};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 use types::{Code, Fault};
@@ -16,6 +17,30 @@ pub type Packages = Vec<environment::Package>;
 pub(crate) struct Ready {
     pub(crate) environment: Environment,
     pub(crate) pool: Arc<Pool>,
+}
+
+/// How to start the Python of an environment outside of any wall, to compare with.
+#[derive(Debug, Clone)]
+pub struct Outside {
+    pub interpreter: PathBuf,
+    pub site_packages: PathBuf,
+    /// Where the sources of the kernel are.
+    pub kernel: PathBuf,
+    pub variables: Vec<(String, String)>,
+    pub preload: Vec<String>,
+}
+
+impl Ready {
+    pub(crate) fn outside(&self, config: &Config) -> Result<Outside, Fault> {
+        let environment = &self.environment;
+        Ok(Outside {
+            interpreter: environment.python.executable.clone(),
+            site_packages: environment.site_packages(),
+            kernel: runtime(config)?.path().join("kernel"),
+            variables: environment.variables.clone().into_iter().collect(),
+            preload: preload(environment),
+        })
+    }
 }
 
 #[derive(Debug)]
@@ -69,27 +94,30 @@ async fn build(
     }
 }
 
+fn runtime(config: &Config) -> Result<Runtime, Fault> {
+    Runtime::install(&config.data, &config.kernel).map_err(|error| {
+        let place = config.data.display();
+        let message = format!("the files of the kernel cannot be put into {place}: {error}");
+        Fault::new(Code::SandboxUnreachable, message)
+    })
+}
+
+fn preload(environment: &Environment) -> Vec<String> {
+    environment.preload.iter().map(|module| module.as_str().to_owned()).collect()
+}
+
 fn pool_config(config: &Config, environment: &Environment) -> Result<PoolConfig, Fault> {
-    let runtime = Runtime::install(&config.data, &config.kernel).map_err(|error| {
-        Fault::new(
-            Code::SandboxUnreachable,
-            format!(
-                "the files of the kernel cannot be put into {}: {error}",
-                config.data.display()
-            ),
-        )
-    })?;
     let binds = environment.mounts().into_iter().map(|mount| (mount.host, mount.inside)).collect();
     let view = View {
         binds,
         interpreter: INSIDE_INTERPRETER.into(),
         variables: environment.variables.clone().into_iter().collect(),
-        preload: environment.preload.iter().map(|module| module.as_str().to_owned()).collect(),
+        preload: preload(environment),
     };
     Ok(PoolConfig {
         nursery: NurseryConfig {
             helper: config.helper.clone(),
-            runtime,
+            runtime: runtime(config)?,
             view,
             warmth: config.warmth,
             without: config.without.clone(),

@@ -15,7 +15,7 @@ mod walls;
 
 pub use command::{Code, CodeError, Command, Entry, FileIn, NewSession};
 pub use config::{Config, Expiry};
-pub use environments::Packages;
+pub use environments::{Outside, Packages};
 pub use run::{Engine, Finished};
 pub use sandbox::Listing;
 pub use session::SessionInfo;

@@ -5,7 +5,7 @@ use crate::capacity::{Capacity, Slot};
 use crate::collect::{Collected, collect};
 use crate::command::{Command, Entry, FileIn, NewSession};
 use crate::config::Config;
-use crate::environments::{Ready, Shelf};
+use crate::environments::{Outside, Ready, Shelf};
 use crate::outcome::{self, Outcome};
 use crate::session::{Inside, Session, SessionInfo};
 use crate::walls;
@@ -81,6 +81,23 @@ impl Engine {
     ) -> Result<crate::Packages, Fault> {
         let ready = self.shelf.get(&self.config, environment, progress).await?;
         Ok(ready.environment.packages.clone())
+    }
+
+    /// How the same Python is started without walls, for those who measure what walls cost.
+    pub async fn outside(&self, environment: &str) -> Result<Outside, Fault> {
+        self.shelf.get(&self.config, environment, |_| {}).await?.outside(&self.config)
+    }
+
+    /// How many warmed sandboxes of an environment wait now.
+    pub async fn waiting(&self, environment: &str) -> Result<usize, Fault> {
+        Ok(self.shelf.get(&self.config, environment, |_| {}).await?.pool.ready())
+    }
+
+    /// Memory that the session alone uses: what ending it would give back.
+    pub async fn memory_of(&self, id: SandboxId) -> Result<u64, Fault> {
+        let session = self.session(id)?;
+        let inside = session.inside.try_lock().map_err(|_| session.busy())?;
+        Ok(inside.sandbox.as_ref().map_or(0, Sandbox::private_bytes))
     }
 
     /// Runs one command from its request to its record.

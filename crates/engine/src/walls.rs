@@ -1,5 +1,9 @@
 //! What this host offers for walls, for `doctor` and for the warnings of results.
 
+use jail::cgroup::{Missing, Version};
+use jail::probe::{
+    self, HostIds, LandlockCause, Namespace, NamespaceCause, ProcCause, Refused, SeccompCause,
+};
 use std::io;
 use types::Warning;
 
@@ -13,23 +17,37 @@ pub fn become_warden_if_asked() -> Option<i32> {
 /// The answers of the kernel to direct questions.
 #[derive(Debug)]
 pub struct Host {
-    pub namespaces: io::Result<()>,
-    pub landlock_abi: io::Result<u32>,
-    pub seccomp: io::Result<()>,
-    pub cgroup: Result<jail::cgroup::Version, jail::cgroup::Missing>,
-    pub is_root: bool,
+    pub namespaces: Vec<(Namespace, Result<(), Refused<NamespaceCause>>)>,
+    pub proc_mount: Result<(), Refused<ProcCause>>,
+    pub landlock_abi: Result<u32, Refused<LandlockCause>>,
+    pub seccomp: Result<(), Refused<SeccompCause>>,
+    pub capabilities: io::Result<()>,
+    pub ids: HostIds,
+    /// Without one, rlimits and the supervisor's watchdog hold the limits.
+    pub cgroup: Result<Version, Missing>,
 }
 
 impl Host {
     /// Must be called while the process has one thread.
     pub fn look() -> Self {
         Self {
-            namespaces: jail::probe::namespaces(),
-            landlock_abi: jail::probe::landlock_abi(),
-            seccomp: jail::probe::seccomp_filters(),
+            namespaces: Namespace::ALL.map(|kind| (kind, probe::namespace(kind))).into(),
+            proc_mount: probe::proc_mount(),
+            landlock_abi: probe::landlock_abi(),
+            seccomp: probe::seccomp_filter(),
+            capabilities: probe::capabilities(),
+            ids: probe::host_ids(),
             cgroup: jail::cgroup::Parent::create(u64::MAX).map(|parent| parent.version()),
-            is_root: jail::probe::is_root(),
         }
+    }
+
+    /// The walls that are missing here and that an operator may agree to do without.
+    pub fn missing_walls(&self) -> Vec<jail::Wall> {
+        let missing = |wall: &jail::Wall| match wall {
+            jail::Wall::Landlock => self.landlock_abi.is_err(),
+            jail::Wall::Seccomp => self.seccomp.is_err(),
+        };
+        jail::Wall::ALL.into_iter().filter(missing).collect()
     }
 }
 

@@ -57,6 +57,11 @@ impl Environment {
         View::of(&self.python).mount().into_iter().chain([own]).collect()
     }
 
+    /// Where the packages are on the host.
+    pub fn site_packages(&self) -> PathBuf {
+        self.directory.join(View::of(&self.python).site_packages())
+    }
+
     /// Reads the record of a built environment. `None` when the directory is not one, or was built
     /// by a Belljar that recorded something else.
     pub(crate) fn load(directory: &Path) -> Option<Self> {

@@ -1,46 +1,366 @@
-//! What this host offers, found out by asking the kernel and not by reading version numbers.
+//! What this host offers, found out by trying it and not by reading version numbers, and which
+//! setting is to blame where it offers less.
+//!
+//! Every trial happens in a copy of this process, which ends with it: the process itself stays as
+//! it was. So all of this must be called while there is one thread.
 
 use crate::clone::{Forked, clone3};
-use crate::landlock;
+use crate::mount;
+use crate::seccomp::{Policy, compile};
+use crate::{landlock, walls};
+use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{WaitOptions, waitpid};
-use std::io;
+use rustix::thread::CapabilitySet;
+use std::path::Path;
+use std::{fs, io};
 
-/// The version of Landlock.
-pub fn landlock_abi() -> io::Result<u32> {
-    landlock::abi()
+/// The kinds of namespace that every sandbox has of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Namespace {
+    User,
+    Pid,
+    Mount,
+    Net,
+    Ipc,
+    Uts,
+    Cgroup,
 }
 
-/// Whether seccomp filters can be loaded, asked in a way that loads none.
-pub fn seccomp_filters() -> io::Result<()> {
-    let action: u32 = libc::SECCOMP_RET_ERRNO;
-    // SAFETY: reads one u32, which outlives the call.
-    let result = unsafe {
-        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, &raw const action)
-    };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
+impl Namespace {
+    pub const ALL: [Self; 7] = [
+        Self::User,
+        Self::Pid,
+        Self::Mount,
+        Self::Net,
+        Self::Ipc,
+        Self::Uts,
+        Self::Cgroup,
+    ];
 
-/// Makes a process in namespaces of every kind that a sandbox has, and lets it end.
-///
-/// Must be called while the process has one thread.
-pub fn namespaces() -> io::Result<()> {
-    let all = libc::CLONE_NEWUSER
-        | libc::CLONE_NEWPID
-        | libc::CLONE_NEWNS
-        | libc::CLONE_NEWNET
-        | libc::CLONE_NEWIPC
-        | libc::CLONE_NEWUTS
-        | libc::CLONE_NEWCGROUP;
-    match clone3(all, libc::SIGCHLD)? {
-        // SAFETY: ends the copy at once.
-        Forked::Child => unsafe { libc::_exit(0) },
-        Forked::Parent { pid, .. } => {
-            waitpid(Some(pid), WaitOptions::empty())?;
-            Ok(())
+    fn flag(self) -> libc::c_int {
+        match self {
+            Self::User => libc::CLONE_NEWUSER,
+            Self::Pid => libc::CLONE_NEWPID,
+            Self::Mount => libc::CLONE_NEWNS,
+            Self::Net => libc::CLONE_NEWNET,
+            Self::Ipc => libc::CLONE_NEWIPC,
+            Self::Uts => libc::CLONE_NEWUTS,
+            Self::Cgroup => libc::CLONE_NEWCGROUP,
+        }
+    }
+
+    /// As in `/proc/sys/user/max_NAME_namespaces`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Pid => "pid",
+            Self::Mount => "mnt",
+            Self::Net => "net",
+            Self::Ipc => "ipc",
+            Self::Uts => "uts",
+            Self::Cgroup => "cgroup",
         }
     }
 }
 
-pub fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+/// Why a wall is missing: what the kernel said, and what it comes from as far as that shows.
+#[derive(Debug)]
+pub struct Refused<Cause> {
+    pub cause: Cause,
+    pub error: io::Error,
+}
+
+/// The settings that take namespaces away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NamespaceCause {
+    /// The kernel was built without them.
+    NotBuiltIn,
+    /// `user.max_NAME_namespaces` is zero.
+    NoneAllowed(Namespace),
+    /// `kernel.unprivileged_userns_clone` is zero, as Debian once had it.
+    Unprivileged,
+    /// `kernel.apparmor_restrict_unprivileged_userns` is one, as Ubuntu has it.
+    AppArmor,
+    /// A filter that whoever started this process has put on it.
+    Filtered(Surroundings),
+    Unknown,
+}
+
+/// The settings that forbid a `/proc` of one's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProcCause {
+    /// Parts of `/proc` are covered, and the kernel refuses another one that would show them.
+    Covered(Surroundings),
+    /// There are no namespaces to mount it in.
+    NoNamespaces,
+    Unknown,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LandlockCause {
+    NotBuiltIn,
+    /// It is in the kernel, but not in its `lsm=` list.
+    NotEnabled,
+    Filtered(Surroundings),
+    Unknown,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SeccompCause {
+    NotBuiltIn,
+    Filtered(Surroundings),
+    Unknown,
+}
+
+/// What kind of place this process runs in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Surroundings {
+    Docker,
+    Podman,
+    /// No container that we know.
+    Plain,
+}
+
+/// Makes a process in a namespace of that kind, inside a user namespace as sandboxes have it.
+pub fn namespace(kind: Namespace) -> Result<(), Refused<NamespaceCause>> {
+    in_copy(libc::CLONE_NEWUSER | kind.flag(), || Ok(()))
+        .map_err(|error| Refused { cause: Settings::read().namespace_cause(kind), error })
+}
+
+/// Mounts a `/proc` for a pid namespace, as every sandbox needs it.
+pub fn proc_mount() -> Result<(), Refused<ProcCause>> {
+    let namespaces = libc::CLONE_NEWUSER | libc::CLONE_NEWPID | libc::CLONE_NEWNS;
+    if let Err(error) = in_copy(namespaces, || Ok(())) {
+        return Err(Refused { cause: ProcCause::NoNamespaces, error });
+    }
+    in_copy(namespaces, || {
+        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+        mount::proc(None).map_err(|failed| io::Error::from_raw_os_error(failed.errno))
+    })
+    .map_err(|error| {
+        let covered = proc_is_covered(&text("/proc/self/mountinfo"));
+        let cause = if covered {
+            ProcCause::Covered(Settings::read().surroundings)
+        } else {
+            ProcCause::Unknown
+        };
+        Refused { cause, error }
+    })
+}
+
+/// The version of Landlock.
+pub fn landlock_abi() -> Result<u32, Refused<LandlockCause>> {
+    landlock::abi().map_err(|error| {
+        let settings = Settings::read();
+        let cause = match error.raw_os_error() {
+            Some(libc::EOPNOTSUPP) => LandlockCause::NotEnabled,
+            Some(_) if settings.filtered => LandlockCause::Filtered(settings.surroundings),
+            Some(libc::ENOSYS) => LandlockCause::NotBuiltIn,
+            _ => LandlockCause::Unknown,
+        };
+        Refused { cause, error }
+    })
+}
+
+/// Loads the filter of a sandbox into a copy of this process.
+pub fn seccomp_filter() -> Result<(), Refused<SeccompCause>> {
+    in_copy(0, || {
+        let filter = compile(&Policy::sandbox()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        rustix::thread::set_no_new_privs(true)?;
+        walls::load(&filter)
+    })
+    .map_err(|error| {
+        let settings = Settings::read();
+        let cause = match error.raw_os_error() {
+            Some(_) if settings.filtered => SeccompCause::Filtered(settings.surroundings),
+            Some(libc::ENOSYS | libc::EINVAL) => SeccompCause::NotBuiltIn,
+            _ => SeccompCause::Unknown,
+        };
+        Refused { cause, error }
+    })
+}
+
+/// Gives up every capability in a copy of this process, and the way back to them.
+pub fn capabilities() -> io::Result<()> {
+    in_copy(libc::CLONE_NEWUSER, || {
+        walls::drop_capabilities().map_err(|failed| io::Error::from_raw_os_error(failed.errno))
+    })
+}
+
+/// Whose rights sandboxes can be given on the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostIds {
+    /// Each sandbox has an id that nobody else has.
+    OneEach,
+    /// All have the id of the ordinary user who started us.
+    Shared,
+    /// Root by name, without the rights to build a root directory or to map ids.
+    RootWithoutRights,
+}
+
+pub fn host_ids() -> HostIds {
+    if !rustix::process::geteuid().is_root() {
+        return HostIds::Shared;
+    }
+    let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::SETUID | CapabilitySet::SETGID;
+    let held = rustix::thread::capabilities(None).map(|sets| sets.effective.contains(needed));
+    if held.unwrap_or(false) { HostIds::OneEach } else { HostIds::RootWithoutRights }
+}
+
+/// Runs `trial` in a copy of this process, in new namespaces, and gives what it gave.
+fn in_copy(namespaces: libc::c_int, trial: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    match clone3(namespaces, libc::SIGCHLD)? {
+        Forked::Child => {
+            let code = trial().map_or_else(|error| error.raw_os_error().unwrap_or(libc::EIO), |()| 0);
+            // SAFETY: ends the copy at once, without running handlers that belong to the original.
+            unsafe { libc::_exit(code) }
+        }
+        Forked::Parent { pid, .. } => {
+            let ended = waitpid(Some(pid), WaitOptions::empty())?;
+            match ended.and_then(|(_, status)| status.exit_status()) {
+                Some(0) => Ok(()),
+                // Every errno is below 256, so that an exit code can carry it.
+                Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+                None => Err(io::ErrorKind::Interrupted.into()),
+            }
+        }
+    }
+}
+
+/// What the host says of itself, read once something was refused.
+#[derive(Debug)]
+struct Settings {
+    built_in: bool,
+    /// `user.max_NAME_namespaces`, for the kinds that are set to zero.
+    none_allowed: Vec<Namespace>,
+    unprivileged_off: bool,
+    apparmor_on: bool,
+    /// A seccomp filter is on this process.
+    filtered: bool,
+    root: bool,
+    surroundings: Surroundings,
+}
+
+impl Settings {
+    fn read() -> Self {
+        let is = |path: &str, value: &str| text(path).trim() == value;
+        let none = |kind: &Namespace| {
+            is(&format!("/proc/sys/user/max_{}_namespaces", kind.name()), "0")
+        };
+        Self {
+            built_in: Path::new("/proc/self/ns/user").exists(),
+            none_allowed: Namespace::ALL.into_iter().filter(none).collect(),
+            unprivileged_off: is("/proc/sys/kernel/unprivileged_userns_clone", "0"),
+            apparmor_on: is("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"),
+            filtered: is_filtered(&text("/proc/self/status")),
+            root: rustix::process::geteuid().is_root(),
+            surroundings: surroundings(),
+        }
+    }
+
+    /// The first setting that explains a refusal. A number of zero holds for everybody; the two
+    /// switches that come after it hold for ordinary users only.
+    fn namespace_cause(&self, kind: Namespace) -> NamespaceCause {
+        if !self.built_in {
+            NamespaceCause::NotBuiltIn
+        } else if self.none_allowed.contains(&Namespace::User) {
+            NamespaceCause::NoneAllowed(Namespace::User)
+        } else if self.none_allowed.contains(&kind) {
+            NamespaceCause::NoneAllowed(kind)
+        } else if self.unprivileged_off && !self.root {
+            NamespaceCause::Unprivileged
+        } else if self.filtered {
+            NamespaceCause::Filtered(self.surroundings)
+        } else if self.apparmor_on && !self.root {
+            NamespaceCause::AppArmor
+        } else {
+            NamespaceCause::Unknown
+        }
+    }
+}
+
+fn text(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+fn is_filtered(status: &str) -> bool {
+    status.lines().any(|line| line.split_whitespace().eq(["Seccomp:", "2"]))
+}
+
+fn surroundings() -> Surroundings {
+    if Path::new("/run/.containerenv").exists() {
+        Surroundings::Podman
+    } else if Path::new("/.dockerenv").exists() {
+        Surroundings::Docker
+    } else {
+        Surroundings::Plain
+    }
+}
+
+/// Whether something is mounted over a part of `/proc`.
+fn proc_is_covered(mountinfo: &str) -> bool {
+    let points = mountinfo.lines().filter_map(|line| line.split(' ').nth(4));
+    points.filter_map(|point| point.strip_prefix("/proc/")).any(|part| {
+        // A file system of its own, not a cover.
+        part != "sys/fs/binfmt_misc"
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open_host() -> Settings {
+        Settings {
+            built_in: true,
+            none_allowed: Vec::new(),
+            unprivileged_off: false,
+            apparmor_on: false,
+            filtered: false,
+            root: false,
+            surroundings: Surroundings::Plain,
+        }
+    }
+
+    #[test]
+    fn each_setting_that_refuses_namespaces_is_named() {
+        let cause = |settings: Settings| settings.namespace_cause(Namespace::Net);
+        assert_eq!(cause(open_host()), NamespaceCause::Unknown);
+        assert_eq!(cause(Settings { built_in: false, ..open_host() }), NamespaceCause::NotBuiltIn);
+        for kind in [Namespace::User, Namespace::Net] {
+            let settings = Settings { none_allowed: vec![kind], ..open_host() };
+            assert_eq!(cause(settings), NamespaceCause::NoneAllowed(kind));
+        }
+        let other = Settings { none_allowed: vec![Namespace::Ipc], ..open_host() };
+        assert_eq!(cause(other), NamespaceCause::Unknown);
+        let debian = Settings { unprivileged_off: true, ..open_host() };
+        assert_eq!(cause(debian), NamespaceCause::Unprivileged);
+        let ubuntu = Settings { apparmor_on: true, ..open_host() };
+        assert_eq!(cause(ubuntu), NamespaceCause::AppArmor);
+        let docker =
+            Settings { filtered: true, surroundings: Surroundings::Docker, ..open_host() };
+        assert_eq!(cause(docker), NamespaceCause::Filtered(Surroundings::Docker));
+    }
+
+    #[test]
+    fn root_is_not_told_to_change_what_holds_for_others_only() {
+        let settings =
+            Settings { unprivileged_off: true, apparmor_on: true, root: true, ..open_host() };
+        assert_eq!(settings.namespace_cause(Namespace::Pid), NamespaceCause::Unknown);
+    }
+
+    #[test]
+    fn a_covered_proc_is_told_from_a_plain_one() {
+        let plain = "22 1 0:20 / /proc rw,nosuid - proc proc rw\n\
+                     23 22 0:21 / /proc/sys/fs/binfmt_misc rw - binfmt_misc none rw\n";
+        assert!(!proc_is_covered(plain));
+        let docker = "30 22 0:5 /null /proc/kcore rw,nosuid - tmpfs tmpfs rw\n";
+        assert!(proc_is_covered(&format!("{plain}{docker}")));
+    }
+
+    #[test]
+    fn only_a_filter_counts_as_filtered() {
+        assert!(is_filtered("NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"));
+        assert!(!is_filtered("NoNewPrivs:\t0\nSeccomp:\t0\nSeccomp_filters:\t2\n"));
+    }
 }

@@ -3,7 +3,7 @@
 use crate::capture::{Budget, Source};
 use crate::channel::{Channel, Done, FromKernel, ProtocolError, Received, ToKernel};
 use crate::files::{self, FileError, Listing};
-use crate::nursery::{BirthError, Jail, Nursery, allowance};
+use crate::nursery::{self, BirthError, Jail, Nursery, allowance};
 use crate::undertaker::{self, Remains};
 use crate::watch::{self, Reading};
 use rustix::process::{Signal, pidfd_send_signal};
@@ -154,6 +154,11 @@ impl Sandbox {
     /// How many processes and threads are inside, where a cgroup counts them.
     pub fn population(&self) -> Option<u64> {
         self.jail.as_ref()?.group.as_ref().map(jail::cgroup::Group::population)
+    }
+
+    /// Memory of the interpreter that it shares with nobody, with the tables that map it.
+    pub fn private_bytes(&self) -> u64 {
+        nursery::host_pid(&self.process).map_or(0, watch::private_bytes)
     }
 
     /// Touches everything that a first execution needs.

@@ -14,7 +14,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram as StdUnixDatagram, UnixListener};
 use std::path::PathBuf;
@@ -664,9 +664,9 @@ fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// The number that our own pid namespace has for a process of another.
-fn host_pid(pidfd: &OwnedFd) -> io::Result<i32> {
-    use std::os::fd::AsRawFd;
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
+pub(crate) fn host_pid(pidfd: impl AsFd) -> io::Result<i32> {
+    let number = pidfd.as_fd().as_raw_fd();
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}"))?;
     info.lines()
         .find_map(|line| line.strip_prefix("Pid:"))
         .and_then(|pid| pid.trim().parse().ok())

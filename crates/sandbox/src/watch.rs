@@ -79,3 +79,16 @@ fn bytes_in_files(workspace: &OwnedFd) -> u64 {
         .map(|stat| (stat.f_blocks - stat.f_bfree) * stat.f_frsize)
         .unwrap_or(0)
 }
+
+/// Pages of a process that no other process has, and its page tables.
+pub(crate) fn private_bytes(pid: i32) -> u64 {
+    let kib = |file: &str, keys: &[&str]| -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let counted = text.lines().filter_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            keys.contains(&key).then(|| value.trim().trim_end_matches(" kB").parse::<u64>().ok())?
+        });
+        counted.sum()
+    };
+    1024 * (kib("smaps_rollup", &["Private_Clean", "Private_Dirty"]) + kib("status", &["VmPTE"]))
+}

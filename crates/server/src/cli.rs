@@ -6,6 +6,7 @@
     reason = "printing is what a command line is for; nothing else in the workspace does"
 )]
 
+mod bench;
 mod exec;
 mod progress;
 mod setup;
@@ -30,11 +31,14 @@ struct Cli {
 enum Verb {
     /// Run code in a fresh sandbox
     Exec(exec::Args),
+    /// Measure what the walls cost
+    Bench(bench::Args),
 }
 
 pub(crate) fn main() -> ExitCode {
     let failed = match Cli::parse().verb {
         Verb::Exec(args) => exec::main(args),
+        Verb::Bench(args) => bench::main(args),
     };
     match failed {
         Ok(code) => code,

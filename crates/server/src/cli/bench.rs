@@ -1,0 +1,56 @@
+//! `belljar bench`: what the walls cost, as ratios to a floor measured in the same run.
+//!
+//! Absolute times depend on the machine and on its neighbours. Every figure is taken in turn with
+//! the floor, one of each, so that both have had the same weather.
+
+mod bubblewrap;
+mod floor;
+mod measure;
+mod report;
+
+use super::setup::{self, EngineArgs};
+use super::{Failure, progress};
+use engine::Engine;
+use measure::Bench;
+use std::process::ExitCode;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    engine: EngineArgs,
+
+    /// Print the figures as one JSON object
+    #[arg(long)]
+    json: bool,
+
+    /// Samples of each figure
+    #[arg(long, value_name = "N", default_value = "200")]
+    samples: usize,
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
+    let environment = args.engine.environment.clone();
+    let figures = setup::runtime()?.block_on(async {
+        // Without waiting sandboxes, so that what is fresh is fresh; with them, for what is not.
+        let fresh = engine::Config { pool_ready: 0, ..args.engine.service()? };
+        let pooled = engine::Config { pool_ready: 4, ..args.engine.service()? };
+        let fresh = Engine::start(fresh);
+        fresh.prepare(&environment, progress::show()).await?;
+        let pooled = Engine::start(pooled);
+        pooled.prepare(&environment, progress::show()).await?;
+        let mut bench = Bench::start(fresh, pooled, environment, args.samples.max(10)).await?;
+        bench
+            .run(&mut |name| {
+                if !args.json {
+                    eprintln!("belljar: measuring {name}");
+                }
+            })
+            .await
+    })?;
+    if args.json {
+        println!("{}", report::json(&figures));
+    } else {
+        println!("{}", report::table(&figures));
+    }
+    Ok(ExitCode::SUCCESS)
+}

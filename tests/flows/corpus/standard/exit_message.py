@@ -1,0 +1,4 @@
+import sys
+
+print("out")
+sys.exit("a message goes to stderr")

@@ -1,0 +1,20 @@
+import os
+import sys
+
+print("a")
+sys.stdout.flush()
+sys.stdout.buffer.write(b"b\n")
+sys.stdout.buffer.flush()
+sys.stdout.write("c\n")
+sys.stdout.writelines(["d\n", "e\n"])
+sys.stdout.flush()
+os.write(1, b"f\n")
+print("g", end="", flush=True)
+print(file=sys.stdout)
+print("error", file=sys.stderr)
+sys.stderr.write("more\n")
+sys.stderr.buffer.write(b"bytes\n")
+sys.stderr.flush()
+sys.__stdout__.write("h\n")
+print(sys.stdout.fileno(), sys.stderr.fileno(), sys.stdout.isatty(), sys.stdin.isatty())
+print("é ☃ 𝒳 \udc80".encode("utf-8", "surrogateescape"))
