@@ -16,7 +16,8 @@ from typing import NoReturn
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, _HERE)
-from belljar_kernel import session, warmup  # noqa: E402
+from belljar_kernel import reseed, session, warmup  # noqa: E402
+from belljar_kernel.channel import Channel  # noqa: E402
 sys.path.remove(_HERE)
 
 CHANNEL_FD = 3
@@ -30,13 +31,15 @@ def main() -> NoReturn:
     _preload(options.preload)
     if options.warm_up:
         warmup.warm_up()
+    reseed.prepare()
+    sandbox = session.Session(Channel(CHANNEL_FD))
     _settle_memory()
     _refuse_threads()
     _refuse_files(_open_files() - opened_before)
     library = _open(options)
     while _wait_for_request(library):
         if _fork(library) == 0:
-            session.serve(CHANNEL_FD)
+            session.serve(sandbox)
     os._exit(0)
 
 

@@ -10,7 +10,23 @@ from __future__ import annotations
 import os
 import random
 import sys
+from ctypes import c_int, memmove
 from types import ModuleType
+
+
+# The state of numpy's global generator: 624 words, and how many of them are used up.
+_MT19937_WORDS = 624
+_MT19937_BYTES = 4 * _MT19937_WORDS
+
+
+def prepare() -> None:
+    """In the zygote: brings every generator into the state from which `reseed` is quick."""
+    for _, module, renew in _RENEWALS:
+        if module in sys.modules:
+            renew(sys.modules[module])
+    if "numpy.random.mtrand" in sys.modules:
+        # Also forgets the second half of a pair of normal numbers.
+        sys.modules["numpy.random.mtrand"].seed()
 
 
 def reseed() -> list[str]:
@@ -24,7 +40,13 @@ def reseed() -> list[str]:
 
 
 def _numpy(mtrand: ModuleType) -> None:
-    mtrand.seed()
+    """Puts random words in the place of the state. Numpy's own seeding takes 0.6 ms in a process just forked."""
+    generator = mtrand.get_bit_generator()
+    if type(generator).__name__ != "MT19937":
+        raise RuntimeError(f"numpy's global generator is a {type(generator).__name__}, which is not known here")
+    state = generator.ctypes.state_address
+    memmove(state, os.urandom(_MT19937_BYTES), _MT19937_BYTES)
+    c_int.from_address(state + _MT19937_BYTES).value = _MT19937_WORDS
 
 
 def _ssl(ssl: ModuleType) -> None:

@@ -28,14 +28,14 @@ _DONE_WITH_VALUE = b'{"ev":"done","error":null,"exit_code":null,"value":%b}'
 _exit = os._exit
 
 
-def serve(channel_fd: int) -> NoReturn:
+def serve(session: Session) -> NoReturn:
     """The life of a sandbox, from the fork to the end of its channel."""
     try:
         reseeded = reseed()
     except BaseException as problem:
         _exit_with(RESEED_FAILED, f"reseeding failed, this sandbox must not serve: {problem!r}")
     try:
-        session = Session(Channel(channel_fd))
+        session.begin()
         session.channel.send(utf8(encode({"ev": "ready", "reseeded": reseeded})))
         session.loop()
     except BaseException as problem:
@@ -51,6 +51,11 @@ def _exit_with(status: int, message: str) -> NoReturn:
 
 
 class Session:
+    """Made in the zygote, where it costs nothing to have: a sandbox only begins it.
+
+    The descriptors it speaks of have the same numbers on both sides of the fork, and mean other things.
+    """
+
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.streams = Streams()
@@ -59,11 +64,14 @@ class Session:
         self._forked = False
         self._result_limit = MAX_FRAME_BYTES
         self._recursion_limit = 0
-        os.set_inheritable(channel.fd, False)
-        os.register_at_fork(after_in_child=self._become_users_child)
         surroundings.furnish(self.display)
         figures.emit = self.display
         plotly_show.install()
+
+    def begin(self) -> None:
+        """What only the process that serves can do."""
+        self.streams.keep_spares()
+        os.register_at_fork(after_in_child=self._become_users_child)
         signals.install()
 
     def loop(self) -> None:

@@ -20,7 +20,8 @@ _POLL_SECONDS = 0.000_02
 # Out of the way of programs that count on getting the lowest descriptors.
 _SPARES_FROM = 100
 
-_raw_write = io.FileIO.write
+_write = io.BufferedWriter.write
+_flush = io.BufferedWriter.flush
 _NOTHING_UNREAD = bytes(4)
 
 # CDLL, not PyDLL: flushing may block on a lock that another thread holds while it waits for the GIL.
@@ -55,20 +56,34 @@ def _wait_until_read(fd: int) -> bool:
     return True
 
 
-class _Stream(io.FileIO):
-    """The raw end of stdout or stderr; everything above it is Python's own."""
+class _Stream(io.BufferedWriter):
+    """The binary layer of stdout or stderr; all the rest is Python's own.
+
+    Not the raw layer below it: an interrupt that falls between a write in there and its return would leave Python
+    with text that it does not know to be written, and it would write that again.
+    """
 
     def __init__(self, fd: int, name: str, turn: _Turn) -> None:
         # Closing sys.stdout leaves descriptor 1 open, as it does in plain Python.
-        super().__init__(fd, "w", closefd=False)
-        self.name = name
+        raw = io.FileIO(fd, "w", closefd=False)
+        raw.name = name
+        super().__init__(raw)
         self.descriptor = fd
         self._turn = turn
+        self._holds = False
 
-    def write(self, data: bytes) -> int | None:
+    def write(self, data: bytes) -> int:
         if self._turn.writer is not self:
             self._turn.pass_to(self)
-        return _raw_write(self, data)
+        self._holds = True
+        return _write(self, data)
+
+    def flush(self) -> None:
+        if self._holds:
+            if self._turn.writer is not self:
+                self._turn.pass_to(self)
+            self._holds = False
+        _flush(self)
 
 
 class Streams:
@@ -76,12 +91,16 @@ class Streams:
 
     def __init__(self) -> None:
         self._turn = _Turn()
-        self._spares = {fd: fcntl(fd, F_DUPFD_CLOEXEC, _SPARES_FROM) for fd in (0, 1, 2)}
+        self._spares: dict[int, int] = {}
         sys.stdin = sys.__stdin__ = self._open_stdin()
         sys.stdout = sys.__stdout__ = self._open_stdout()
         sys.stderr = sys.__stderr__ = self._open_stderr()
         for name in ("stdout", "stderr"):
             _libc.setvbuf(ctypes.c_void_p.in_dll(_libc, name), None, _LINE_BUFFERED, 0)
+
+    def keep_spares(self) -> None:
+        """So that a cell which closes one of the three descriptors does not silence those that follow."""
+        self._spares = {fd: fcntl(fd, F_DUPFD_CLOEXEC, _SPARES_FROM) for fd in (0, 1, 2)}
 
     def _open_stdin(self) -> io.TextIOWrapper:
         raw = io.FileIO(0, "r", closefd=False)
@@ -95,8 +114,8 @@ class Streams:
         return self._open_writer(2, "<stderr>", "backslashreplace")
 
     def _open_writer(self, fd: int, name: str, errors: str) -> io.TextIOWrapper:
-        raw = _Stream(fd, name, self._turn)
-        stream = io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", errors, "\n", line_buffering=True)
+        binary = _Stream(fd, name, self._turn)
+        stream = io.TextIOWrapper(binary, "utf-8", errors, "\n", line_buffering=True)
         stream.mode = "w"
         return stream
 

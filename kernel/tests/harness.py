@@ -20,6 +20,7 @@ from functools import cached_property
 from typing import Any
 
 from belljar_kernel import session
+from belljar_kernel.channel import Channel
 
 PATIENCE_SECONDS = 30
 MEBIBYTE = 1024 * 1024
@@ -166,13 +167,13 @@ def _fork_kernel(workspace: str, channel: int, out: int, err: int) -> int:
         null = os.open("/dev/null", os.O_RDONLY)
         # Out of the way first, so that no target is overwritten before it is copied.
         for target, fd in enumerate([os.dup(fd) for fd in (null, out, err, channel)]):
-            os.dup2(fd, target)
+            os.dup2(fd, target, inheritable=target < 3)
         os.closerange(4, 256)
         os.chdir(workspace)
         os.setpgid(0, 0)
         warnings.filters[:] = _FILTERS
         warnings._filters_mutated()
-        session.serve(3)
+        session.serve(session.Session(Channel(3)))
     finally:
         os._exit(99)
 

@@ -1,4 +1,14 @@
+//! Promises about the whole system, in the words of the person who uses it.
+
 #[path = "../harness/mod.rs"]
 mod harness;
 
-mod smoke;
+mod bad_input;
+mod ends;
+mod exec;
+mod leaks;
+mod limits;
+mod ordinary_user;
+mod python;
+mod pythons;
+mod sessions;

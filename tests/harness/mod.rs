@@ -5,11 +5,12 @@
 #![allow(clippy::unwrap_used, reason = "a harness that cannot set up a test has to fail it")]
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
-use engine::{Code, Command, Config, Engine, Entry, Finished, Warmth};
+use engine::{Code, Command, Config, Engine, Entry, Finished, NewSession, Warmth};
 use std::path::PathBuf;
 use std::process::{self, Output};
 use std::sync::Arc;
-use types::{Execution, LimitsRequest, Stream};
+use std::time::{Duration, Instant};
+use types::{Execution, LimitsRequest, SandboxId, Stream};
 
 /// The binary under test.
 pub fn binary() -> PathBuf {
@@ -76,4 +77,96 @@ pub async fn run_with(engine: &Arc<Engine>, command: Command) -> Finished {
 pub fn printed(execution: &Execution, stream: Stream) -> String {
     let pieces = execution.output.iter().filter(|piece| piece.stream == stream);
     pieces.map(|piece| piece.text.as_str()).collect()
+}
+
+/// A session of that environment with the usual limits.
+pub async fn open(engine: &Arc<Engine>, environment: &str) -> SandboxId {
+    open_with(engine, environment, LimitsRequest::default()).await
+}
+
+pub async fn open_with(
+    engine: &Arc<Engine>,
+    environment: &str,
+    limits: LimitsRequest,
+) -> SandboxId {
+    let request = NewSession { environment: environment.into(), limits };
+    engine.open(&request).await.unwrap()
+}
+
+/// Runs code in a session.
+pub async fn run_in(engine: &Arc<Engine>, session: SandboxId, code: &str) -> Execution {
+    let command = Command { session: Some(session), ..command("bare", code) };
+    run_with(engine, command).await.execution
+}
+
+/// The stable code of what went wrong; empty when nothing did.
+pub fn error_code(execution: &Execution) -> String {
+    execution.error.as_ref().map_or_else(String::new, |error| error.code.to_string())
+}
+
+/// Runs an ignored test of this very program in a process of its own, for promises about what a
+/// whole process holds. `RUST_TEST_THREADS` and neighbours cannot disturb it.
+pub fn in_a_process_of_its_own(test: &str) {
+    let output = process::Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+        .output()
+        .unwrap();
+    let said = stdout(&output);
+    assert!(output.status.success(), "{said}\n{}", stderr(&output));
+    assert!(said.contains("1 passed"), "no test is called {test}: {said}");
+}
+
+/// The cgroup directories that a supervisor with this pid has made, in every hierarchy.
+pub fn cgroups_of(pid: u32) -> Vec<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let points = mounts.lines().filter(|line| line.contains(" - cgroup"));
+    let roots = points.filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+    let mut found = Vec::new();
+    let mut left: Vec<PathBuf> = roots.collect();
+    while let Some(directory) = left.pop() {
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        for path in entries.map(|entry| entry.path()).filter(|path| path.is_dir()) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if name.starts_with(&format!("belljar-{pid}-")) {
+                found.push(path.clone());
+            }
+            left.push(path);
+        }
+    }
+    found
+}
+
+/// Every process below this one, whatever has become of those between.
+pub fn descendants_of(pid: u32) -> Vec<u32> {
+    let processes: Vec<(u32, u32)> = std::fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter_map(|pid| Some((pid, parent_of(pid)?)))
+        .collect();
+    let mut found = vec![pid];
+    for index in 0.. {
+        let Some(parent) = found.get(index).copied() else {
+            break;
+        };
+        found.extend(processes.iter().filter(|(_, of)| *of == parent).map(|(child, _)| child));
+    }
+    found.split_off(1)
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// Waits until it holds, and says whether it came to that in time.
+pub fn soon(patience: Duration, mut holds: impl FnMut() -> bool) -> bool {
+    let until = Instant::now() + patience;
+    while !holds() {
+        if Instant::now() > until {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
 }

@@ -21,6 +21,16 @@ pub use sandbox::Listing;
 pub use session::SessionInfo;
 pub use walls::{Host, become_warden_if_asked};
 
-pub use environment::{BuildError, Discovery, Machine, Progress, discover};
+pub use environment::{
+    BuildError, Discovery, Environments, Machine, Progress, Python, Skipped, UvSource, discover,
+};
 pub use jail::Wall;
+/// The answers in a [`Host`].
+pub mod host {
+    pub use jail::cgroup::{Missing as CgroupMissing, Version as CgroupVersion};
+    pub use jail::probe::{
+        HostIds, LandlockCause, Namespace, NamespaceCause, ProcCause, Refused, SeccompCause,
+        Surroundings,
+    };
+}
 pub use sandbox::{Kernel, Nursery, NurseryConfig, Pool, Sandbox, Stopper, Warmth};

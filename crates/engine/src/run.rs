@@ -13,6 +13,7 @@ use chrono::{DateTime, Utc};
 use environment::Progress;
 use sandbox::{Cell, Ending, FileError, Listing, Sandbox};
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -27,6 +28,9 @@ const EXPIRY_CHECK: Duration = Duration::from_millis(500);
 /// Pieces of output that follow each other on one stream are one piece up to this size, so that
 /// a program that writes single bytes does not make a record of single bytes.
 const OUTPUT_PIECE_BYTES: usize = 8 * 1024;
+/// Where code finds itself.
+const WORKING_DIRECTORY: &str = "/workspace";
+const UNNAMED_SCRIPT: &str = "script.py";
 
 #[derive(Debug)]
 pub struct Engine {
@@ -121,15 +125,27 @@ impl Engine {
                 let limits = self.admit_in(&session, &command.limits)?;
                 let mut inside = session.inside.try_lock().map_err(|_| session.busy())?;
                 let mut lease = self.resume(&session, &mut inside).await?;
-                session.begin(lease.sandbox.stopper());
+                let running = session.begin(lease.sandbox.stopper());
                 let walked = self.walk(&command, &limits, &mut lease, created, sink).await;
-                session.finish();
+                drop(running);
                 inside.lent = false;
-                let (mut finished, alive) = walked?;
+                let (mut finished, alive) = match walked {
+                    Ok(walked) => walked,
+                    Err(fault) => {
+                        // Nothing was run, and the session is as it was.
+                        inside.sandbox = Some(lease.sandbox);
+                        return Err(fault);
+                    }
+                };
+                let mut lost = std::mem::take(&mut inside.loss_untold);
                 if alive {
                     inside.sandbox = Some(lease.sandbox);
                 } else {
-                    lose(&session, &mut finished.execution);
+                    finished.execution.generation = session.lose_memory();
+                    lost = true;
+                }
+                if lost {
+                    tell_loss(&mut finished.execution);
                 }
                 Ok(finished)
             }
@@ -146,17 +162,15 @@ impl Engine {
         sink: &mut (dyn FnMut(&Event) + Send),
     ) -> Result<(Finished, bool), Fault> {
         place(&mut lease.sandbox, &command.files)?;
+        let argv = place_script(&mut lease.sandbox, command)?;
         lease.sandbox.allow(limits).map_err(|error| unreachable_sandbox(&error))?;
         let mut record = Record::new(created);
-        let name = cell_name(&command.entry, lease.cell);
+        let name = cell_name(argv.as_deref(), lease.cell);
         let cell = Cell {
             code: command.code.as_str(),
             name: &name,
             show_last: command.entry == Entry::Cell,
-            argv: match &command.entry {
-                Entry::Cell => None,
-                Entry::Script { argv } => Some(argv),
-            },
+            argv: argv.as_deref(),
         };
         let ending = lease
             .sandbox
@@ -228,6 +242,7 @@ impl Engine {
         };
         if std::mem::replace(&mut inside.lent, true) {
             session.lose_memory();
+            inside.loss_untold = true;
         }
         inside.cells += 1;
         Ok(Lease {
@@ -343,11 +358,25 @@ impl Engine {
     }
 }
 
-fn cell_name(entry: &Entry, cell: u64) -> String {
-    match entry {
-        Entry::Cell => format!("<cell {cell}>"),
-        Entry::Script { argv } => argv.first().cloned().unwrap_or_else(|| "<script>".into()),
+fn cell_name(argv: Option<&[String]>, cell: u64) -> String {
+    match argv.and_then(<[String]>::first) {
+        Some(script) => format!("{WORKING_DIRECTORY}/{script}"),
+        None => format!("<cell {cell}>"),
     }
+}
+
+/// Puts a script where it will seem to have been started from, and returns its arguments: it may
+/// open `__file__`, look for its data beside it, and be imported by the children it spawns.
+fn place_script(sandbox: &mut Sandbox, command: &Command) -> Result<Option<Vec<String>>, Fault> {
+    let Entry::Script { argv } = &command.entry else {
+        return Ok(None);
+    };
+    let given = argv.first().map_or(UNNAMED_SCRIPT, String::as_str);
+    let name = Path::new(given).file_name().and_then(|name| name.to_str());
+    let name = name.unwrap_or(UNNAMED_SCRIPT).to_owned();
+    let content = command.code.as_str().as_bytes().to_vec();
+    place(sandbox, &[FileIn { name: name.clone(), content }])?;
+    Ok(Some([name].into_iter().chain(argv.iter().skip(1).cloned()).collect()))
 }
 
 fn place(sandbox: &mut Sandbox, files: &[FileIn]) -> Result<(), Fault> {
@@ -376,8 +405,7 @@ fn unreachable_sandbox(error: &std::io::Error) -> Fault {
 }
 
 /// Records that the memory of a session is gone, where the caller will see it.
-fn lose(session: &Session, execution: &mut Execution) {
-    execution.generation = session.lose_memory();
+fn tell_loss(execution: &mut Execution) {
     execution.warnings.push(Warning {
         code: Code::SessionLost.to_string(),
         message: format!(

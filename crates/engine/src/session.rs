@@ -41,6 +41,20 @@ pub(crate) struct Inside {
     /// The sandbox is with an execution. Found true by the next one when the caller of this one
     /// went away in the middle of it, which ended the sandbox.
     pub(crate) lent: bool,
+    /// The memory was lost so, and no record has said it yet.
+    pub(crate) loss_untold: bool,
+}
+
+/// An execution in a session: over when dropped, also when its caller went away.
+#[derive(Debug)]
+pub(crate) struct Running<'a>(&'a Session);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let mut outside = self.0.outside();
+        outside.stopper = None;
+        outside.last_used = Instant::now();
+    }
 }
 
 #[derive(Debug)]
@@ -64,7 +78,12 @@ impl Session {
             id,
             ready,
             limits,
-            inside: Mutex::new(Inside { sandbox: Some(sandbox), cells: 0, lent: false }),
+            inside: Mutex::new(Inside {
+                sandbox: Some(sandbox),
+                cells: 0,
+                lent: false,
+                loss_untold: false,
+            }),
             outside: SyncMutex::new(outside),
             opened: Instant::now(),
             opened_at: now,
@@ -87,16 +106,11 @@ impl Session {
         outside.generation
     }
 
-    pub(crate) fn begin(&self, stopper: Stopper) {
+    pub(crate) fn begin(&self, stopper: Stopper) -> Running<'_> {
         let mut outside = self.outside();
         outside.stopper = Some(stopper);
         outside.last_used = Instant::now();
-    }
-
-    pub(crate) fn finish(&self) {
-        let mut outside = self.outside();
-        outside.stopper = None;
-        outside.last_used = Instant::now();
+        Running(self)
     }
 
     /// Asks the running execution to end; whether there was one.

@@ -29,6 +29,7 @@ use crate::environment::Environment;
 use crate::error::BuildError;
 use crate::machine::Machine;
 use crate::progress::Progress;
+use crate::uv::UvSource;
 use crate::view::LAYOUT;
 
 /// 48 bits: there will never be a million environments on one machine.
@@ -90,6 +91,11 @@ impl Environments {
         Ok(environment)
     }
 
+    /// Where uv would come from, should something have to be installed.
+    pub fn uv(&self) -> UvSource {
+        UvSource::find(&self.machine, &self.tools())
+    }
+
     /// What an earlier request with the same link was given, if it is still good.
     fn recall(&self, link: &Path) -> Option<Environment> {
         let directory = self.environments().join(fs::read_link(link).ok()?);
@@ -127,7 +133,7 @@ impl Environments {
             python,
             digest: short_hex(hasher),
             machine: &self.machine,
-            tools: self.data.join("tools"),
+            tools: self.tools(),
             cache: self.data.join("cache/uv"),
         }
     }
@@ -200,6 +206,10 @@ impl Environments {
 
     fn environments(&self) -> PathBuf {
         self.data.join("environments")
+    }
+
+    fn tools(&self) -> PathBuf {
+        self.data.join("tools")
     }
 }
 

@@ -33,5 +33,6 @@ pub use error::BuildError;
 pub use lock::LockError;
 pub use machine::{IndexUrl, Machine};
 pub use progress::Progress;
+pub use uv::UvSource;
 pub use version::{PythonVersion, VersionRange};
 pub use view::{INSIDE_ENVIRONMENT, INSIDE_INTERPRETER, INSIDE_PYTHON, INSIDE_SITE};

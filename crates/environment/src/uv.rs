@@ -56,6 +56,37 @@ const KEPT_VARIABLES: [&str; 5] = [
     "UV_KEYRING_PROVIDER",
 ];
 
+/// Where the uv comes from that packages are installed with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UvSource {
+    OnPath(PathBuf),
+    /// Brought from the index by an earlier build.
+    Fetched(PathBuf),
+    /// Not here yet; the first build with packages brings it.
+    Index {
+        version: &'static str,
+    },
+}
+
+impl UvSource {
+    pub(crate) fn find(machine: &Machine, tools: &Path) -> Self {
+        let on_path = program::find(machine.search_path.iter().map(PathBuf::as_path), "uv");
+        if let Some(program) = on_path.filter(|program| is_recent(program)) {
+            return Self::OnPath(program);
+        }
+        let program = pinned_program(tools);
+        if program.exists() {
+            Self::Fetched(program)
+        } else {
+            Self::Index { version: PINNED_VERSION }
+        }
+    }
+}
+
+fn pinned_program(tools: &Path) -> PathBuf {
+    tools.join(format!("uv-{PINNED_VERSION}")).join("uv")
+}
+
 /// A uv that can be run.
 #[derive(Debug)]
 pub(crate) struct Uv {
@@ -86,15 +117,15 @@ impl Uv {
         python: &Path,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, BuildError> {
-        let on_path = program::find(machine.search_path.iter().map(PathBuf::as_path), "uv");
-        if let Some(program) = on_path.filter(|program| is_recent(program)) {
-            return Ok(Self { program });
-        }
-        let program = tools.join(format!("uv-{PINNED_VERSION}")).join("uv");
-        if !program.exists() {
-            progress(Progress::FetchingUv { version: PINNED_VERSION });
-            fetch(machine, python, &program)?;
-        }
+        let program = match UvSource::find(machine, tools) {
+            UvSource::OnPath(program) | UvSource::Fetched(program) => program,
+            UvSource::Index { version } => {
+                let program = pinned_program(tools);
+                progress(Progress::FetchingUv { version });
+                fetch(machine, python, &program)?;
+                program
+            }
+        };
         Ok(Self { program })
     }
 

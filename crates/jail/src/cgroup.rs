@@ -4,8 +4,10 @@
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, unlinkat};
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
@@ -107,15 +109,16 @@ impl Parent {
 
     /// A new group with nothing in it.
     pub fn group(&self, name: &str) -> io::Result<Group> {
-        let mut group = Group { version: self.version, directories: BTreeMap::new() };
+        let mut directories = BTreeMap::new();
         for (controller, directory) in &self.directories {
             let path = directory.join(name);
-            if !group.directories.values().any(|made| *made == path) {
+            if !directories.values().any(|made| *made == path) {
                 fs::create_dir(&path)?;
             }
-            group.directories.insert(controller, path);
+            directories.insert(*controller, path);
         }
-        Ok(group)
+        let counters = Counters::open(self.version, &directories);
+        Ok(Group { version: self.version, directories, counters })
     }
 }
 
@@ -214,6 +217,65 @@ impl<'a> CgroupMount<'a> {
 pub struct Group {
     version: Version,
     directories: BTreeMap<&'static str, PathBuf>,
+    counters: Counters,
+}
+
+/// The files that are read at every execution, kept open: that is most of what reading one costs.
+#[derive(Debug)]
+struct Counters {
+    cpu: Counter,
+    memory_peak: Counter,
+    oom_kills: Counter,
+    forks_refused: Counter,
+}
+
+/// A number in a file, alone or behind a key.
+#[derive(Debug)]
+struct Counter {
+    file: Option<File>,
+    key: Option<&'static str>,
+}
+
+impl Counter {
+    fn open(path: PathBuf, key: Option<&'static str>) -> Self {
+        // A kernel may lack one of them; it then counts as zero.
+        Self { file: File::open(path).ok(), key }
+    }
+
+    fn read(&self) -> u64 {
+        let mut buffer = [0; 1024];
+        let length = self.file.as_ref().and_then(|file| file.read_at(&mut buffer, 0).ok());
+        let text = std::str::from_utf8(&buffer[..length.unwrap_or(0)]).unwrap_or("");
+        let number = match self.key {
+            None => Some(text),
+            Some(key) => text.lines().find_map(|line| line.strip_prefix(key)),
+        };
+        number.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+    }
+}
+
+impl Counters {
+    fn open(version: Version, directories: &BTreeMap<&'static str, PathBuf>) -> Self {
+        let open = |controller, name: &str, key| {
+            let directory = directories.get(controller).cloned().unwrap_or_default();
+            Counter::open(directory.join(name), key)
+        };
+        let forks_refused = open("pids", "pids.events", Some("max "));
+        match version {
+            Version::V2 => Self {
+                cpu: open("cpu", "cpu.stat", Some("usage_usec ")),
+                memory_peak: open("memory", "memory.peak", None),
+                oom_kills: open("memory", "memory.events", Some("oom_kill ")),
+                forks_refused,
+            },
+            Version::V1 => Self {
+                cpu: open("cpuacct", "cpuacct.usage", None),
+                memory_peak: open("memory", "memory.max_usage_in_bytes", None),
+                oom_kills: open("memory", "memory.oom_control", Some("oom_kill ")),
+                forks_refused,
+            },
+        }
+    }
 }
 
 impl Group {
@@ -262,32 +324,15 @@ impl Group {
     }
 
     pub fn used(&self) -> Used {
-        let number = |controller, name| {
-            let text = fs::read_to_string(self.file(controller, name)).unwrap_or_default();
-            text.trim().parse::<u64>().unwrap_or(0)
-        };
-        let keyed = |controller, name, key| {
-            let text = fs::read_to_string(self.file(controller, name)).unwrap_or_default();
-            text.lines()
-                .filter_map(|line| line.split_once(' '))
-                .find(|(found, _)| *found == key)
-                .and_then(|(_, value)| value.trim().parse::<u64>().ok())
-                .unwrap_or(0)
-        };
-        let forks_refused = keyed("pids", "pids.events", "max");
-        match self.version {
-            Version::V2 => Used {
-                cpu: Duration::from_micros(keyed("cpu", "cpu.stat", "usage_usec")),
-                memory_peak_bytes: number("memory", "memory.peak"),
-                oom_kills: keyed("memory", "memory.events", "oom_kill"),
-                forks_refused,
+        let cpu = self.counters.cpu.read();
+        Used {
+            cpu: match self.version {
+                Version::V2 => Duration::from_micros(cpu),
+                Version::V1 => Duration::from_nanos(cpu),
             },
-            Version::V1 => Used {
-                cpu: Duration::from_nanos(number("cpuacct", "cpuacct.usage")),
-                memory_peak_bytes: number("memory", "memory.max_usage_in_bytes"),
-                oom_kills: keyed("memory", "memory.oom_control", "oom_kill"),
-                forks_refused,
-            },
+            memory_peak_bytes: self.counters.memory_peak.read(),
+            oom_kills: self.counters.oom_kills.read(),
+            forks_refused: self.counters.forks_refused.read(),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::mount;
 use crate::seccomp::{Policy, compile};
 use crate::{landlock, walls};
 use rustix::mount::{MountPropagationFlags, mount_change};
-use rustix::process::{WaitOptions, waitpid};
+use rustix::process::{Pid, WaitOptions, waitpid};
 use rustix::thread::CapabilitySet;
 use std::path::Path;
 use std::{fs, io};
@@ -27,15 +27,8 @@ pub enum Namespace {
 }
 
 impl Namespace {
-    pub const ALL: [Self; 7] = [
-        Self::User,
-        Self::Pid,
-        Self::Mount,
-        Self::Net,
-        Self::Ipc,
-        Self::Uts,
-        Self::Cgroup,
-    ];
+    pub const ALL: [Self; 7] =
+        [Self::User, Self::Pid, Self::Mount, Self::Net, Self::Ipc, Self::Uts, Self::Cgroup];
 
     fn flag(self) -> libc::c_int {
         match self {
@@ -164,7 +157,7 @@ pub fn landlock_abi() -> Result<u32, Refused<LandlockCause>> {
 
 /// Loads the filter of a sandbox into a copy of this process.
 pub fn seccomp_filter() -> Result<(), Refused<SeccompCause>> {
-    in_copy(0, || {
+    in_plain_copy(|| {
         let filter = compile(&Policy::sandbox()).map_err(|_| io::ErrorKind::InvalidInput)?;
         rustix::thread::set_no_new_privs(true)?;
         walls::load(&filter)
@@ -210,20 +203,35 @@ pub fn host_ids() -> HostIds {
 /// Runs `trial` in a copy of this process, in new namespaces, and gives what it gave.
 fn in_copy(namespaces: libc::c_int, trial: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     match clone3(namespaces, libc::SIGCHLD)? {
-        Forked::Child => {
-            let code = trial().map_or_else(|error| error.raw_os_error().unwrap_or(libc::EIO), |()| 0);
-            // SAFETY: ends the copy at once, without running handlers that belong to the original.
-            unsafe { libc::_exit(code) }
-        }
-        Forked::Parent { pid, .. } => {
-            let ended = waitpid(Some(pid), WaitOptions::empty())?;
-            match ended.and_then(|(_, status)| status.exit_status()) {
-                Some(0) => Ok(()),
-                // Every errno is below 256, so that an exit code can carry it.
-                Some(errno) => Err(io::Error::from_raw_os_error(errno)),
-                None => Err(io::ErrorKind::Interrupted.into()),
-            }
-        }
+        Forked::Child => end_with(trial()),
+        Forked::Parent { pid, .. } => end_of(pid),
+    }
+}
+
+/// The same without namespaces. By `fork`, which a host without `clone3` has too, so that its
+/// absence is not taken for the absence of something else.
+fn in_plain_copy(trial: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    // SAFETY: there is one thread, so that the copy may do whatever this process may.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => end_with(trial()),
+        pid => end_of(Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?),
+    }
+}
+
+/// Every errno is below 256, so that an exit code can carry it.
+fn end_with(result: io::Result<()>) -> ! {
+    let code = result.map_or_else(|error| error.raw_os_error().unwrap_or(libc::EIO), |()| 0);
+    // SAFETY: ends the copy at once, without running handlers that belong to the original.
+    unsafe { libc::_exit(code) }
+}
+
+fn end_of(copy: Pid) -> io::Result<()> {
+    let ended = waitpid(Some(copy), WaitOptions::empty())?;
+    match ended.and_then(|(_, status)| status.exit_status()) {
+        Some(0) => Ok(()),
+        Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+        None => Err(io::ErrorKind::Interrupted.into()),
     }
 }
 
@@ -244,9 +252,8 @@ struct Settings {
 impl Settings {
     fn read() -> Self {
         let is = |path: &str, value: &str| text(path).trim() == value;
-        let none = |kind: &Namespace| {
-            is(&format!("/proc/sys/user/max_{}_namespaces", kind.name()), "0")
-        };
+        let none =
+            |kind: &Namespace| is(&format!("/proc/sys/user/max_{}_namespaces", kind.name()), "0");
         Self {
             built_in: Path::new("/proc/self/ns/user").exists(),
             none_allowed: Namespace::ALL.into_iter().filter(none).collect(),
@@ -337,8 +344,7 @@ mod tests {
         assert_eq!(cause(debian), NamespaceCause::Unprivileged);
         let ubuntu = Settings { apparmor_on: true, ..open_host() };
         assert_eq!(cause(ubuntu), NamespaceCause::AppArmor);
-        let docker =
-            Settings { filtered: true, surroundings: Surroundings::Docker, ..open_host() };
+        let docker = Settings { filtered: true, surroundings: Surroundings::Docker, ..open_host() };
         assert_eq!(cause(docker), NamespaceCause::Filtered(Surroundings::Docker));
     }
 

@@ -7,10 +7,10 @@
 
 use crate::clone::{Forked, clone3};
 use crate::plan::{
-    Identity, JailRequest, Plan, Program, SandboxPlan, Step, WallError, WardenReply,
+    Identity, JailRequest, Plan, Program, SandboxPlan, Step, Wall, WallError, WardenReply,
 };
 use crate::userns::{IdMap, Target};
-use crate::{cgroup, init, message, mount, userns};
+use crate::{cgroup, init, message, mount, probe, userns};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::mount::{MountFlags, mount as mount_fs};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -161,6 +161,10 @@ impl Warden {
             std::fs::create_dir(directory)
                 .map_err(|error| Step::MountScratch(directory.into()).failed(error))?;
         }
+        if !plan.sandbox.without.contains(&Wall::Seccomp) {
+            // Asked here, because an init that cannot load its filter can no longer say so.
+            probe::seccomp_filter().map_err(|refused| Step::Seccomp.failed(refused.error))?;
+        }
         let child_ended = watch_children().map_err(|error| Step::StartZygote.failed(error))?;
         burn_pid_2().map_err(|error| Step::StartZygote.failed(error))?;
         let zygote = start_zygote(&plan.zygote, &plan.sandbox, control, spawn)?;
@@ -209,7 +213,7 @@ impl Warden {
         {
             Forked::Child => {
                 drop(go);
-                init::main(request, &self.sandbox.hostname, control, wait_go)
+                init::main(request, &self.sandbox, control, wait_go)
             }
             Forked::Parent { pid, .. } => {
                 self.inits.push(pid);

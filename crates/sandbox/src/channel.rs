@@ -99,6 +99,8 @@ pub(crate) struct Decoder {
 
 impl Decoder {
     pub(crate) fn push(&mut self, bytes: &[u8]) {
+        // Growing by doubling, as a vector does on its own, would take twice the cap.
+        self.bytes.reserve_exact(bytes.len());
         self.bytes.extend_from_slice(bytes);
     }
 
@@ -235,5 +237,121 @@ mod tests {
             decoder.push(&frame(json));
             assert!(matches!(decoder.next(), Err(ProtocolError::NotAFrame(_))), "{json}");
         }
+    }
+
+    /// What fuzzing needs of chance, and a failure that can be had again from its seed.
+    struct Dice(u64);
+
+    impl Dice {
+        fn below(&mut self, sides: usize) -> usize {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            usize::try_from(self.0 >> 16).unwrap() % sides
+        }
+
+        fn bytes(&mut self, count: usize) -> Vec<u8> {
+            (0..count).map(|_| u8::try_from(self.below(256)).unwrap()).collect()
+        }
+
+        /// Frames, almost frames, and noise.
+        fn hostile(&mut self) -> Vec<u8> {
+            let valid = [
+                DONE,
+                r#"{"ev":"ready","reseeded":["random"]}"#,
+                r#"{"ev":"result","data":{"text/plain":"\u00e9","n":[1,-2.5e3,null]},"main":true}"#,
+                r#"{"ev":"done","error":{"type":"E","message":"m","traceback":"","syntax":false},"exit_code":3}"#,
+                r#"{"ev":"wall","error":{"step":"Landlock","errno":1}}"#,
+            ];
+            let mut bytes = Vec::new();
+            for _ in 0..=self.below(4) {
+                let mut one = frame(valid[self.below(valid.len())]);
+                match self.below(6) {
+                    0 => {
+                        let at = self.below(one.len());
+                        one[at] = self.bytes(1)[0];
+                    }
+                    1 => one.truncate(self.below(one.len())),
+                    2 => {
+                        let count = self.below(300);
+                        one = self.bytes(count);
+                    }
+                    3 => {
+                        let count = self.below(200);
+                        let noise = self.bytes(count);
+                        one = u32::try_from(count).unwrap().to_le_bytes().to_vec();
+                        one.extend(noise);
+                    }
+                    4 => one = frame(&"[".repeat(self.below(5000))),
+                    _ => {}
+                }
+                bytes.extend(one);
+            }
+            bytes
+        }
+
+        /// Everything that a decoder makes of `bytes`, cut at random.
+        fn decode(&mut self, mut bytes: &[u8]) -> Vec<Result<String, String>> {
+            let mut decoder = Decoder::default();
+            let mut made = Vec::new();
+            while !bytes.is_empty() {
+                let (now, later) = bytes.split_at(1 + self.below(bytes.len().min(READ_BYTES)));
+                bytes = later;
+                decoder.push(now);
+                loop {
+                    match decoder.next() {
+                        Ok(Some(frame)) => made.push(Ok(format!("{frame:?}"))),
+                        Ok(None) => break,
+                        Err(error) => {
+                            let named = matches!(
+                                error,
+                                ProtocolError::TooLarge(_) | ProtocolError::NotAFrame(_)
+                            );
+                            assert!(named, "{error:?}");
+                            made.push(Err(format!("{error:?}")));
+                            // The sandbox is at its end with the first one.
+                            return made;
+                        }
+                    }
+                }
+            }
+            made
+        }
+    }
+
+    #[test]
+    fn t17_frame_decoder_fuzz() {
+        let (mut frames, mut refusals) = (0, 0);
+        for seed in 1..=20_000 {
+            let mut dice = Dice(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed));
+            let bytes = dice.hostile();
+            let made = dice.decode(&bytes);
+            assert_eq!(made, dice.decode(&bytes), "cut otherwise, seed {seed}");
+            frames += made.iter().filter(|made| made.is_ok()).count();
+            refusals += made.iter().filter(|made| made.is_err()).count();
+        }
+        assert!(frames > 3_000 && refusals > 10_000, "{frames} frames, {refusals} refusals");
+    }
+
+    #[test]
+    fn t17_a_decoder_keeps_no_more_than_the_cap() {
+        let most = FRAME_BYTES_MAX + HEADER_BYTES + READ_BYTES;
+        let length = u32::try_from(FRAME_BYTES_MAX).unwrap().to_le_bytes();
+        let mut decoder = Decoder::default();
+        decoder.push(&length);
+        // Pieces of no round size: a vector that doubles would just fit otherwise.
+        let piece = [b' '; READ_BYTES - 5_000];
+        while let Ok(None) = decoder.next() {
+            decoder.push(&piece);
+            assert!(decoder.bytes.capacity() <= most, "{}", decoder.bytes.capacity());
+        }
+        assert!(decoder.bytes.len() >= FRAME_BYTES_MAX);
+
+        let text = "x".repeat(FRAME_BYTES_MAX - 100);
+        let text = format!(r#"{{"ev":"result","data":{{"text/plain":"{text}"}},"main":true}}"#);
+        let mut decoder = Decoder::default();
+        decoder.push(&frame(&text));
+        assert!(matches!(decoder.next(), Ok(Some(FromKernel::Result { .. }))));
+        assert!(decoder.bytes.capacity() <= READ_BYTES, "{}", decoder.bytes.capacity());
     }
 }

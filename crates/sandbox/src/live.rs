@@ -99,6 +99,9 @@ pub struct Sandbox {
     streams: [Source; 2],
     stopper: Stopper,
     listing: Listing,
+    /// As of the end of the last execution. What runs on in between counts to the next one.
+    reading: Reading,
+    allowed: Limits,
 }
 
 impl Sandbox {
@@ -109,6 +112,7 @@ impl Sandbox {
         pid: i32,
         pidfd: OwnedFd,
         [channel, stdout, stderr]: [OwnedFd; 3],
+        allowed: Limits,
     ) -> Result<Self, BirthError> {
         Ok(Self {
             exit: nursery.exit_of(pid),
@@ -121,6 +125,8 @@ impl Sandbox {
             streams: [Source::new(Stream::Stdout, stdout)?, Source::new(Stream::Stderr, stderr)?],
             stopper: Stopper::default(),
             listing: Listing::default(),
+            reading: Reading::default(),
+            allowed,
         })
     }
 
@@ -137,7 +143,10 @@ impl Sandbox {
         }
     }
 
-    pub fn stopper(&self) -> Stopper {
+    /// Stops the next execution. One that was asked for an earlier execution, and came too late
+    /// for it, has no effect on this.
+    pub fn stopper(&mut self) -> Stopper {
+        self.stopper = Stopper::default();
         self.stopper.clone()
     }
 
@@ -171,11 +180,14 @@ impl Sandbox {
     }
 
     /// Puts the limits of the next execution in force, as far as they can change.
-    pub fn allow(&self, limits: &Limits) -> std::io::Result<()> {
-        match self.jail.as_ref().and_then(|jail| jail.group.as_ref()) {
-            Some(group) => group.allow(&allowance(limits)),
-            None => Ok(()),
+    pub fn allow(&mut self, limits: &Limits) -> std::io::Result<()> {
+        if let Some(group) = self.jail.as_ref().and_then(|jail| jail.group.as_ref())
+            && self.allowed != *limits
+        {
+            group.allow(&allowance(limits))?;
+            self.allowed = *limits;
         }
+        Ok(())
     }
 
     /// Runs code to its end, whatever that is, and tells what happens on the way.
@@ -185,7 +197,7 @@ impl Sandbox {
         limits: &Limits,
         sink: &mut (dyn FnMut(Event) + Send),
     ) -> Ending {
-        let mut run = Run::new(limits, sink, self.reading());
+        let mut run = Run::new(limits, sink, self.reading);
         let request = ToKernel::Run {
             code: cell.code,
             name: cell.name,
@@ -222,18 +234,7 @@ impl Sandbox {
             let [stdout, stderr] = &mut self.streams;
             tokio::select! {
                 biased;
-                () = stdout.ready() => run.drain(stdout),
-                () = stderr.ready() => run.drain(stderr),
-                received = self.channel.receive() => match received {
-                    Ok(Received::Frame(FromKernel::Done(done))) => return run.finished(done),
-                    Ok(Received::Frame(FromKernel::Result { data, main, dropped })) => {
-                        run.result(data, main, dropped);
-                    }
-                    Ok(Received::Frame(_)) => return Cause::Broke(ProtocolError::OutOfOrder),
-                    Ok(Received::Closed) => return run.died(),
-                    Err(error) => return Cause::Broke(error),
-                },
-                _ = self.process.readable() => return run.died(),
+                // First of all: a sandbox that never stops talking must not outtalk the clock, nor us.
                 () = sleep_until(run.deadline.into()) => {
                     if run.overdue() {
                         return run.verdict();
@@ -253,6 +254,18 @@ impl Sandbox {
                         run.ask_to_end(overrun);
                     }
                 },
+                () = stdout.ready() => run.drain(stdout),
+                () = stderr.ready() => run.drain(stderr),
+                received = self.channel.receive() => match received {
+                    Ok(Received::Frame(FromKernel::Done(done))) => return run.finished(done),
+                    Ok(Received::Frame(FromKernel::Result { data, main, dropped })) => {
+                        run.result(data, main, dropped);
+                    }
+                    Ok(Received::Frame(_)) => return Cause::Broke(ProtocolError::OutOfOrder),
+                    Ok(Received::Closed) => return run.died(),
+                    Err(error) => return Cause::Broke(error),
+                },
+                _ = self.process.readable() => return run.died(),
             }
         }
     }
@@ -273,6 +286,7 @@ impl Sandbox {
             run.flush(source);
         }
         let reading = self.reading();
+        self.reading = reading;
         if !alive {
             self.kill();
         }

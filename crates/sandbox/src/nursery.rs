@@ -237,6 +237,8 @@ impl Nursery {
         let mut warden = Command::new(&config.helper)
             .arg(WARDEN_ARGUMENT)
             .env_clear()
+            // Ctrl-C at a terminal is for us to pass on, not for all that runs below us.
+            .process_group(0)
             .stdin(Stdio::from(control_theirs))
             .stdout(Stdio::from(spawn_theirs))
             .stderr(Stdio::piped())
@@ -359,8 +361,15 @@ impl Nursery {
         }
         let jail = jail.take()?;
         let uid = self.uids.of(&jail.slot);
-        let mut sandbox =
-            Sandbox::new(Arc::clone(self), jail, uid, pid, pidfd, [channel, stdout, stderr])?;
+        let mut sandbox = Sandbox::new(
+            Arc::clone(self),
+            jail,
+            uid,
+            pid,
+            pidfd,
+            [channel, stdout, stderr],
+            *limits,
+        )?;
         sandbox.await_ready().await?;
         Ok(sandbox)
     }
@@ -372,9 +381,9 @@ impl Nursery {
     ) -> Result<(i32, OwnedFd), BirthError> {
         let request = SpawnRequest {
             open_files: limits.open_files,
-            // The init of the jail and the limits of cgroups do not count the same things; the
-            // cgroup is exact where there is one.
-            processes: limits.processes + 1,
+            // The user id of the sandbox has the init of the jail as well. Where there is a cgroup
+            // it must be the one that refuses, because it also counts what it has refused.
+            processes: limits.processes + if self.cgroups.is_some() { 2 } else { 1 },
             file_bytes: limits.disk_bytes.max(limits.memory_bytes),
             address_bytes: limits.memory_bytes + ADDRESS_HEADROOM_BYTES,
         };
@@ -472,13 +481,15 @@ impl Wires {
     }
 
     async fn await_ready(&self) -> Result<(), BirthError> {
+        let mut zygote_open = true;
         loop {
             tokio::select! {
-                reply = next::<SpawnReply>(&self.spawn) => match reply? {
+                reply = next::<SpawnReply>(&self.spawn), if zygote_open => match reply? {
                     Some((SpawnReply::ZygoteReady, _)) => return Ok(()),
                     Some((SpawnReply::Failed(error), _)) => return Err(error.into()),
                     Some((SpawnReply::Started { .. }, _)) => {}
-                    None => return Err(BirthError::ZygoteGone),
+                    // The warden knows why.
+                    None => zygote_open = false,
                 },
                 reply = next::<WardenReply>(&self.control) => match reply? {
                     Some((WardenReply::WardenFailed { error }, _)) => return Err(error.into()),

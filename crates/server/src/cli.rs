@@ -7,9 +7,12 @@
 )]
 
 mod bench;
+mod doctor;
 mod exec;
 mod progress;
+mod session;
 mod setup;
+mod terminal;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -31,22 +34,43 @@ struct Cli {
 enum Verb {
     /// Run code in a fresh sandbox
     Exec(exec::Args),
+    /// Work at a prompt, in a sandbox that remembers
+    Session(session::Args),
+    /// Say which walls this machine has, prove each, and tell how to get what is missing
+    Doctor(doctor::Args),
     /// Measure what the walls cost
     Bench(bench::Args),
 }
 
 pub(crate) fn main() -> ExitCode {
-    let failed = match Cli::parse().verb {
+    let done = arguments().and_then(|Cli { verb }| match verb {
         Verb::Exec(args) => exec::main(args),
+        Verb::Session(args) => session::main(args),
+        Verb::Doctor(args) => doctor::main(args),
         Verb::Bench(args) => bench::main(args),
-    };
-    match failed {
+    });
+    match done {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("belljar: {error}");
+            eprintln!("belljar: {}", terminal::for_stderr(&error.to_string()));
             ExitCode::from(error.exit)
         }
     }
+}
+
+/// What was asked for, or what is wrong with it in one line instead of clap's several.
+fn arguments() -> Result<Cli, Failure> {
+    use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    Cli::try_parse().map_err(|error| {
+        if !error.use_stderr() || error.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
+            error.exit()
+        }
+        let rendered = error.to_string();
+        let lines = rendered.lines().take_while(|line| !line.is_empty()).map(str::trim);
+        let problem = lines.collect::<Vec<_>>().join(" ");
+        let problem = problem.strip_prefix("error: ").unwrap_or(&problem);
+        Failure::usage(format!("{problem} (--help explains the options)"))
+    })
 }
 
 /// A failure of the command itself, in one line.

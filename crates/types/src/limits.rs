@@ -112,7 +112,8 @@ impl Limit {
         match self {
             Self::MemoryBytes => 32 * MIB,
             Self::Processes => 4,
-            Self::OpenFiles => 16,
+            // The kernel keeps spares of its own at 100, out of the way of programs.
+            Self::OpenFiles => 128,
             Self::DiskBytes => MIB,
             Self::DiskInodes => 64,
             Self::WallMs

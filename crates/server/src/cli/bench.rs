@@ -12,6 +12,7 @@ use super::setup::{self, EngineArgs};
 use super::{Failure, progress};
 use engine::Engine;
 use measure::Bench;
+use report::Figure;
 use std::process::ExitCode;
 
 #[derive(Debug, clap::Args)]
@@ -29,28 +30,35 @@ pub(super) struct Args {
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
-    let environment = args.engine.environment.clone();
-    let figures = setup::runtime()?.block_on(async {
-        // Without waiting sandboxes, so that what is fresh is fresh; with them, for what is not.
-        let fresh = engine::Config { pool_ready: 0, ..args.engine.service()? };
-        let pooled = engine::Config { pool_ready: 4, ..args.engine.service()? };
-        let fresh = Engine::start(fresh);
-        fresh.prepare(&environment, progress::show()).await?;
-        let pooled = Engine::start(pooled);
-        pooled.prepare(&environment, progress::show()).await?;
-        let mut bench = Bench::start(fresh, pooled, environment, args.samples.max(10)).await?;
-        bench
-            .run(&mut |name| {
-                if !args.json {
-                    eprintln!("belljar: measuring {name}");
-                }
-            })
-            .await
-    })?;
-    if args.json {
+    let json = args.json;
+    let runtime = setup::runtime()?;
+    // As a task, which is how a server works: on the main thread every answer from a sandbox would
+    // first have to be handed over by another one.
+    let figures = runtime
+        .block_on(runtime.spawn(measure(args)))
+        .map_err(|error| Failure { message: error.to_string(), exit: super::EXIT_BELLJAR })??;
+    if json {
         println!("{}", report::json(&figures));
     } else {
         println!("{}", report::table(&figures));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn measure(args: Args) -> Result<Vec<Figure>, Failure> {
+    let environment = args.engine.environment.clone();
+    // Without waiting sandboxes, so that what is fresh is fresh; with them, for what is not.
+    let fresh = engine::Config { pool_ready: 0, ..args.engine.service()? };
+    let pooled = engine::Config { pool_ready: 4, ..args.engine.service()? };
+    let fresh = Engine::start(fresh);
+    fresh.prepare(&environment, progress::show()).await?;
+    let pooled = Engine::start(pooled);
+    pooled.prepare(&environment, progress::show()).await?;
+    let mut bench = Bench::start(fresh, pooled, environment, args.samples.max(10)).await?;
+    let mut tell = |name: &str| {
+        if !args.json {
+            eprintln!("belljar: measuring {name}");
+        }
+    };
+    bench.run(&mut tell).await
 }

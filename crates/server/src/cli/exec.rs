@@ -1,13 +1,14 @@
 //! `belljar exec`: one execution in a fresh sandbox.
 
 use super::setup::{self, EngineArgs};
+use super::terminal::{self, Screen};
 use super::{Failure, progress};
 use engine::{Code, Command, Engine, Entry, FileIn, Finished};
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use types::{Event, Execution, LimitsRequest, Stream, Warning};
+use types::{Execution, LimitsRequest};
 
 /// Read from a terminal or a pipe; a little more than the engine accepts, so that it can say so.
 const STDIN_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -22,11 +23,13 @@ pub(super) struct Args {
     files: Vec<PathBuf>,
 
     /// Wall time in seconds
-    #[arg(long, value_name = "S", default_value = "30", value_parser = parse_seconds)]
+    #[arg(long, value_name = "S", default_value = "30", allow_negative_numbers = true)]
+    #[arg(value_parser = parse_seconds)]
     timeout: u64,
 
     /// Memory in MiB
-    #[arg(long, value_name = "MIB", default_value = "512", value_parser = parse_mib)]
+    #[arg(long, value_name = "MIB", default_value = "512", allow_negative_numbers = true)]
+    #[arg(value_parser = parse_mib)]
     memory: u64,
 
     /// Write the files that the code makes into this directory
@@ -46,7 +49,7 @@ pub(super) struct Args {
     args: Vec<String>,
 }
 
-fn parse_seconds(text: &str) -> Result<u64, String> {
+pub(super) fn parse_seconds(text: &str) -> Result<u64, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
     let millis = (seconds * 1000.0).round();
     if (1.0..=1e15).contains(&millis) {
@@ -56,7 +59,7 @@ fn parse_seconds(text: &str) -> Result<u64, String> {
     }
 }
 
-fn parse_mib(text: &str) -> Result<u64, String> {
+pub(super) fn parse_mib(text: &str) -> Result<u64, String> {
     let mib: u64 = text.parse().map_err(|_| "not a whole number of MiB above zero".to_owned())?;
     mib.checked_mul(1024 * 1024).filter(|bytes| *bytes > 0).ok_or("must be more than zero".into())
 }
@@ -68,6 +71,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
             .map_err(|error| Failure::usage(format!("--out {}: {error}", out.display())))?;
     }
     let config = args.engine.single()?;
+    let mut screen = Screen::new();
     let finished = setup::runtime()?.block_on(async {
         let engine = Engine::start(config);
         engine.prepare(&command.environment, progress::show()).await?;
@@ -75,7 +79,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
         engine
             .run(command, &mut |event| {
                 if live {
-                    show(event)
+                    screen.show(event);
                 }
             })
             .await
@@ -86,9 +90,10 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     let execution = &finished.execution;
     if args.json {
         let record = serde_json::to_string(execution).unwrap_or_default();
-        println!("{record}");
+        println!("{}", terminal::for_stdout(&record));
     } else {
-        conclude(execution, args.out.is_some());
+        screen.conclude(execution);
+        list_files(&mut screen, execution, args.out.is_some());
     }
     Ok(ExitCode::from(u8::try_from(execution.exit_code).unwrap_or(1)))
 }
@@ -131,7 +136,7 @@ fn source(args: &Args) -> Result<(Entry, Vec<u8>), Failure> {
     Ok((Entry::Script { argv }, code))
 }
 
-fn input(path: &Path) -> Result<FileIn, Failure> {
+pub(super) fn input(path: &Path) -> Result<FileIn, Failure> {
     let failed = |reason: &str| Failure::usage(format!("--file {}: {reason}", path.display()));
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| failed("has no name that can be used"))?.to_owned();
@@ -139,45 +144,13 @@ fn input(path: &Path) -> Result<FileIn, Failure> {
     Ok(FileIn { name, content })
 }
 
-fn show(event: &Event) {
-    match event {
-        Event::Output(piece) => match piece.stream {
-            Stream::Stdout => write_now(&mut io::stdout(), &piece.text),
-            Stream::Stderr => write_now(&mut io::stderr(), &piece.text),
-        },
-        Event::Result(result) => {
-            let text = result.data.get("text/plain").and_then(|text| text.as_str());
-            if let Some(text) = text {
-                write_now(&mut io::stdout(), &format!("{text}\n"));
-            }
-        }
-    }
-}
-
-/// Whoever reads us may have gone away, which is no reason to stop the code.
-fn write_now(stream: &mut impl Write, text: &str) {
-    let _ = stream.write_all(text.as_bytes()).and_then(|()| stream.flush());
-}
-
-fn conclude(execution: &Execution, written: bool) {
-    if let Some(error) = &execution.error {
-        match &error.traceback {
-            Some(traceback) => eprintln!("{}", traceback.trim_end()),
-            None => eprintln!("belljar: {}: {}", error.code, error.message),
-        }
-        if let Some(hint) = &error.hint {
-            eprintln!("belljar: {hint}");
-        }
-    }
-    for Warning { message, .. } in &execution.warnings {
-        eprintln!("belljar: warning: {message}");
-    }
+fn list_files(screen: &mut Screen, execution: &Execution, written: bool) {
     for file in &execution.files_out {
         let hint = if written { "" } else { ", kept with --out DIR" };
-        eprintln!("belljar: file {} ({} bytes{hint})", file.name, file.size);
+        screen.note(&format!("belljar: file {} ({} bytes{hint})", file.name, file.size));
     }
     for file in &execution.truncated.files {
-        eprintln!("belljar: left out {}: {}", file.name, file.reason);
+        screen.note(&format!("belljar: left out {}: {}", file.name, file.reason));
     }
 }
 

@@ -13,6 +13,17 @@ pub(super) struct EngineArgs {
     #[arg(long = "env", value_name = "NAME", default_value = "default")]
     pub(super) environment: String,
 
+    #[command(flatten)]
+    place: Place,
+
+    /// Run although this wall is missing; every result will say so
+    #[arg(long, value_name = "NAME", value_parser = parse_wall)]
+    allow_missing_wall: Vec<Wall>,
+}
+
+/// Where things are on this machine.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Place {
     /// Where environments are kept [default: the XDG data directory]
     #[arg(long, value_name = "DIR", env = "BELLJAR_DATA")]
     data: Option<PathBuf>,
@@ -20,10 +31,6 @@ pub(super) struct EngineArgs {
     /// The Python to use instead of the newest one found
     #[arg(long, value_name = "PATH", env = "BELLJAR_PYTHON")]
     python: Option<PathBuf>,
-
-    /// Run although this wall is missing; every result will say so
-    #[arg(long, value_name = "NAME", value_parser = parse_wall)]
-    allow_missing_wall: Vec<Wall>,
 }
 
 fn parse_wall(name: &str) -> Result<Wall, String> {
@@ -37,18 +44,23 @@ fn parse_wall(name: &str) -> Result<Wall, String> {
 impl EngineArgs {
     /// The configuration for one caller at a command line.
     pub(super) fn single(&self) -> Result<Config, Failure> {
-        self.filled(Config::single(self.data()?, helper()))
+        Ok(Config { without: self.allow_missing_wall.clone(), ..self.place.single()? })
     }
 
     /// The configuration for many sandboxes.
     pub(super) fn service(&self) -> Result<Config, Failure> {
-        self.filled(Config::service(self.data()?, helper()))
+        Ok(Config {
+            without: self.allow_missing_wall.clone(),
+            python: self.place.python.clone(),
+            ..Config::service(self.place.data()?, helper())
+        })
     }
+}
 
-    fn filled(&self, mut config: Config) -> Result<Config, Failure> {
-        config.python.clone_from(&self.python);
-        config.without.clone_from(&self.allow_missing_wall);
-        Ok(config)
+impl Place {
+    /// The configuration for one caller, with no wall missing.
+    pub(super) fn single(&self) -> Result<Config, Failure> {
+        Ok(Config { python: self.python.clone(), ..Config::single(self.data()?, helper()) })
     }
 
     fn data(&self) -> Result<PathBuf, Failure> {

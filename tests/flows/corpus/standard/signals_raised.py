@@ -33,7 +33,7 @@ try:
     signal.raise_signal(signal.SIGINT)
 except KeyboardInterrupt:
     print("interrupt")
-print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, signal.getsignal(signal.SIGTERM))
+print(callable(signal.getsignal(signal.SIGINT)), signal.getsignal(signal.SIGTERM))
 print(signal.pthread_sigmask(signal.SIG_BLOCK, []), signal.getsignal(signal.SIGPIPE), signal.getsignal(signal.SIGCHLD))
 thread = threading.Thread(target=signal.pthread_kill, args=(threading.main_thread().ident, signal.SIGUSR1))
 thread.start()

@@ -73,7 +73,10 @@ impl Bench {
         Ok(Self { fresh, pooled, environment, samples, outside, floor })
     }
 
-    pub(super) async fn run(&mut self, tell: &mut dyn FnMut(&str)) -> Result<Vec<Figure>, Failure> {
+    pub(super) async fn run(
+        &mut self,
+        tell: &mut (dyn FnMut(&str) + Send),
+    ) -> Result<Vec<Figure>, Failure> {
         let mut figures = Vec::new();
         tell("fresh");
         figures.extend(self.fresh().await?);

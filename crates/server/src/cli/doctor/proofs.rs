@@ -1,0 +1,248 @@
+//! A real sandbox, and code in it that tries what each wall forbids.
+
+use super::super::{progress, terminal};
+use super::report::{Outcome, Proof};
+use engine::{Code, Command, Config, Engine, Entry};
+use serde::Deserialize;
+use serde_json::json;
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+use types::{Execution, Fault, LimitsRequest, Stream};
+
+const ATTEMPTS: &str = include_str!("attempts.py");
+const MIB: u64 = 1024 * 1024;
+
+/// Small, so that passing them takes a moment only.
+const PROCESSES: u64 = 16;
+const DISK_BYTES: u64 = 4 * MIB;
+const DISK_INODES: u64 = 128;
+const MEMORY_BYTES: u64 = 64 * MIB;
+const SPIN_MS: u64 = 300;
+/// For all attempts together, on a slow and busy machine.
+const ATTEMPTS_MS: u64 = 25_000;
+
+/// The functions of `attempts.py`, and what each proves.
+const INSIDE: [(&str, &str); 23] = [
+    ("host_files", "files of the host cannot be opened"),
+    ("read_only", "the system cannot be written to"),
+    ("landlock", "Landlock refuses by itself"),
+    ("mount", "nothing can be mounted"),
+    ("user_namespace", "no second user namespace"),
+    ("other_namespace", "no other namespace can be entered"),
+    ("processes", "no process of the host is seen"),
+    ("signals", "init cannot be killed"),
+    ("ptrace", "no process can be traced"),
+    ("socket_families", "no sockets to kernel or hypervisor"),
+    ("network", "neither host nor network is reached"),
+    ("identity", "nobody becomes root"),
+    ("capabilities", "there are no capabilities"),
+    ("seccomp", "the filter on system calls is on"),
+    ("no_new_privs", "setuid programs give nothing"),
+    ("rlimits", "limits cannot be raised"),
+    ("process_limit", "a fork bomb ends at the limit"),
+    ("disk_limit", "a growing file ends at the limit"),
+    ("inode_limit", "too many files end at the limit"),
+    ("workspace", "yet files can be written"),
+    ("loopback", "yet its own loopback works"),
+    ("child_process", "yet programs can be started"),
+    ("thread", "yet threads can be started"),
+];
+
+/// Code that never ends by itself, and the fault that has to end it.
+struct Endless {
+    name: &'static str,
+    says: &'static str,
+    code: &'static str,
+    limits: LimitsRequest,
+    fault: types::Code,
+}
+
+fn endless() -> [Endless; 2] {
+    let limits = LimitsRequest::default();
+    [
+        Endless {
+            name: "memory_limit",
+            says: "memory ends at the limit",
+            // Slowly enough for a watchdog that looks twenty times a second.
+            code: "import time\nkept = []\nwhile True:\n    kept.append(b'x' * 2**20)\n    time.sleep(0.002)",
+            limits: LimitsRequest { memory_bytes: Some(MEMORY_BYTES), ..limits },
+            fault: types::Code::MemoryExceeded,
+        },
+        Endless {
+            name: "time_limit",
+            says: "time ends at the limit",
+            code: "while True:\n    pass",
+            limits: LimitsRequest { wall_ms: Some(SPIN_MS), ..limits },
+            fault: types::Code::TimeExceeded,
+        },
+    ]
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(super) struct Trial {
+    pub(super) environment: String,
+    pub(super) proofs: Vec<Proof>,
+    /// Why there was no sandbox.
+    pub(super) refused: Option<String>,
+}
+
+pub(super) async fn attempt(config: Config, environment: &str) -> Trial {
+    let proofs = try_all(config, environment).await;
+    let environment = environment.to_owned();
+    match proofs {
+        Ok(proofs) => Trial { environment, proofs, refused: None },
+        Err(fault) => {
+            let refused = Some(terminal::for_stdout(&fault.message.replace('\n', " ")));
+            Trial { environment, proofs: not_tried(), refused }
+        }
+    }
+}
+
+fn not_tried() -> Vec<Proof> {
+    let outcome = Outcome::NotTried;
+    let inside = INSIDE.into_iter().chain(endless().map(|endless| (endless.name, endless.says)));
+    inside.map(|(name, says)| Proof { name, says, outcome, saw: String::new() }).collect()
+}
+
+async fn try_all(config: Config, environment: &str) -> Result<Vec<Proof>, Fault> {
+    let bait = Bait::lay(&config.data).map_err(|error| {
+        Fault::new(types::Code::SandboxUnreachable, format!("nothing to look for: {error}"))
+    })?;
+    let engine = Engine::start(config);
+    engine.prepare(environment, progress::show()).await?;
+    let limits = LimitsRequest {
+        wall_ms: Some(ATTEMPTS_MS),
+        processes: Some(PROCESSES),
+        disk_bytes: Some(DISK_BYTES),
+        disk_inodes: Some(DISK_INODES),
+        ..LimitsRequest::default()
+    };
+    let code = format!("HOST = {}\n{ATTEMPTS}", bait.described());
+    let mut proofs = judge(&run(&engine, environment, code, limits).await?);
+    for endless in endless() {
+        let run = run(&engine, environment, endless.code.to_owned(), endless.limits).await?;
+        proofs.push(judge_end(&endless, &run));
+    }
+    Ok(proofs)
+}
+
+async fn run(
+    engine: &Engine,
+    environment: &str,
+    code: String,
+    limits: LimitsRequest,
+) -> Result<Execution, Fault> {
+    let code = Code::new(code.into_bytes())
+        .map_err(|error| Fault::new(types::Code::ArgsInvalid, error.to_string()))?;
+    let command = Command {
+        session: None,
+        environment: environment.to_owned(),
+        entry: Entry::Cell,
+        code,
+        files: Vec::new(),
+        limits,
+        bring_files: false,
+    };
+    Ok(engine.run(command, &mut |_| {}).await?.execution)
+}
+
+/// One line that `attempts.py` prints.
+#[derive(Deserialize)]
+struct Answer {
+    name: String,
+    proved: bool,
+    saw: String,
+}
+
+fn judge(execution: &Execution) -> Vec<Proof> {
+    let pieces = execution.output.iter().filter(|piece| piece.stream == Stream::Stdout);
+    let printed: String = pieces.map(|piece| piece.text.as_str()).collect();
+    let mut answers: Vec<Answer> =
+        printed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let silence =
+        || execution.error.as_ref().map_or("no answer".into(), |error| error.code.to_string());
+    INSIDE
+        .into_iter()
+        .map(|(name, says)| {
+            let answer = answers.iter().position(|answer| answer.name == name);
+            let (proved, saw) = match answer.map(|index| answers.swap_remove(index)) {
+                Some(answer) => (answer.proved, answer.saw),
+                None => (false, silence()),
+            };
+            let outcome = if proved { Outcome::Proved } else { Outcome::NotProved };
+            Proof { name, says, outcome, saw: terminal::for_stdout(&saw.replace('\n', " ")) }
+        })
+        .collect()
+}
+
+fn judge_end(endless: &Endless, execution: &Execution) -> Proof {
+    let ended_by = execution.error.as_ref().map(|fault| &fault.code);
+    let held = ended_by == Some(&endless.fault);
+    Proof {
+        name: endless.name,
+        says: endless.says,
+        outcome: if held { Outcome::Proved } else { Outcome::NotProved },
+        saw: match ended_by {
+            Some(code) => format!("{code} after {} ms", execution.usage.wall_ms),
+            None => "it went on".into(),
+        },
+    }
+}
+
+/// What is there on the host for code to find, gone when this is dropped.
+struct Bait {
+    canary: PathBuf,
+    port: TcpListener,
+    socket: String,
+    _listener: UnixListener,
+}
+
+impl Bait {
+    fn lay(data: &Path) -> io::Result<Self> {
+        let name = format!("belljar-doctor-{}", std::process::id());
+        let canary = fs::canonicalize(data)?.join(format!(".{name}"));
+        fs::write(&canary, "not for sandboxes\n")?;
+        Ok(Self {
+            canary,
+            port: TcpListener::bind("127.0.0.1:0")?,
+            _listener: UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?,
+            socket: name,
+        })
+    }
+
+    /// As a Python literal, which this JSON is.
+    fn described(&self) -> String {
+        json!({
+            "attempts": INSIDE.map(|(name, _)| name),
+            "canary": self.canary.to_string_lossy(),
+            "port": self.port.local_addr().map_or(0, |address| address.port()),
+            "socket": self.socket,
+            "processes": PROCESSES,
+            "disk_bytes": DISK_BYTES,
+            "disk_inodes": DISK_INODES,
+        })
+        .to_string()
+    }
+}
+
+impl Drop for Bait {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.canary);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_proof_has_its_attempt() {
+        for (name, _) in INSIDE {
+            assert!(ATTEMPTS.contains(&format!("\ndef {name}():\n")), "{name}");
+        }
+    }
+}

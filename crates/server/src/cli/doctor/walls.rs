@@ -1,0 +1,140 @@
+//! The walls of the host, one row each.
+
+use super::fixes;
+use super::report::{Row, State};
+use engine::Host;
+use engine::host::{CgroupVersion, HostIds, Namespace, Refused};
+use std::io;
+
+pub(super) fn rows(host: &Host) -> Vec<Row> {
+    let mut rows: Vec<Row> = host
+        .namespaces
+        .iter()
+        .map(|(kind, answer)| {
+            let found = answer.as_ref().map(|()| "made".to_owned());
+            let fix = |refused: &Refused<_>| Some(fixes::namespace(refused.cause));
+            row(&format!("{} namespace", title(*kind)), given_by(*kind), found, fix)
+        })
+        .collect();
+    // What is done inside namespaces cannot be had before them.
+    let namespaces_fix = rows.iter().find_map(|row| row.fix.clone());
+    rows.push(row(
+        "/proc mount",
+        "code sees its own processes, nothing of the host",
+        host.proc_mount.as_ref().map(|()| "mounted".to_owned()),
+        |refused| fixes::proc_mount(refused.cause).or_else(|| namespaces_fix.clone()),
+    ));
+    rows.push(row(
+        "Landlock",
+        "files and signals stay closed even by mistake",
+        host.landlock_abi.as_ref().map(|abi| format!("ABI {abi}")),
+        |refused| Some(fixes::landlock(refused.cause)),
+    ));
+    rows.push(row(
+        "seccomp",
+        "system calls that Python never needs are refused",
+        host.seccomp.as_ref().map(|()| "filter loaded".to_owned()),
+        |refused| Some(fixes::seccomp(refused.cause)),
+    ));
+    rows.push(capabilities(&host.capabilities, namespaces_fix));
+    rows.push(host_ids(host.ids));
+    rows.push(cgroup(host));
+    rows
+}
+
+fn title(kind: Namespace) -> &'static str {
+    match kind {
+        Namespace::Mount => "mount",
+        Namespace::User
+        | Namespace::Pid
+        | Namespace::Net
+        | Namespace::Ipc
+        | Namespace::Uts
+        | Namespace::Cgroup => kind.name(),
+    }
+}
+
+fn given_by(kind: Namespace) -> &'static str {
+    match kind {
+        Namespace::User => "no rights outside, even for root inside",
+        Namespace::Pid => "no process of others is seen; all end together",
+        Namespace::Mount => "a root directory of its own, read-only",
+        Namespace::Net => "no network but a loopback of its own",
+        Namespace::Ipc => "no shared memory with others",
+        Namespace::Uts => "a host name that says nothing",
+        Namespace::Cgroup => "no view of the host's groups",
+    }
+}
+
+fn row<Cause>(
+    name: &str,
+    gives: &'static str,
+    found: Result<String, &Refused<Cause>>,
+    fix: impl FnOnce(&Refused<Cause>) -> Option<String>,
+) -> Row {
+    let name = name.to_owned();
+    match found {
+        Ok(found) => Row { name, state: State::Ok, found, gives, fix: None },
+        Err(refused) => Row {
+            name,
+            state: State::Missing,
+            found: said(&refused.error),
+            gives,
+            fix: fix(refused),
+        },
+    }
+}
+
+/// What the kernel said, without the number that Rust adds.
+fn said(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+fn capabilities(dropped: &io::Result<()>, fix: Option<String>) -> Row {
+    let (state, found) = match dropped {
+        Ok(()) => (State::Ok, "all dropped".to_owned()),
+        Err(error) => (State::Missing, said(error)),
+    };
+    Row {
+        name: "capabilities".into(),
+        state,
+        found,
+        gives: "no privilege, and no_new_privs: no way to one",
+        fix: fix.filter(|_| dropped.is_err()),
+    }
+}
+
+fn host_ids(ids: HostIds) -> Row {
+    let (state, found, fix) = match ids {
+        HostIds::OneEach => (State::Ok, "one for each", None),
+        HostIds::Shared => (State::Optional, "yours, for all", Some(fixes::shared_ids())),
+        HostIds::RootWithoutRights => {
+            (State::Missing, "root without rights", Some(fixes::root_without_rights()))
+        }
+    };
+    Row {
+        name: "host user id".into(),
+        state,
+        found: found.into(),
+        gives: "sandboxes are strangers to each other and to you",
+        fix,
+    }
+}
+
+fn cgroup(host: &Host) -> Row {
+    let (state, found, fix) = match &host.cgroup {
+        Ok(CgroupVersion::V1) => (State::Ok, "version 1", None),
+        Ok(CgroupVersion::V2) => (State::Ok, "version 2", None),
+        Err(missing) => {
+            (State::Optional, "rlimits and a watchdog", Some(fixes::cgroup(missing, host.ids)))
+        }
+    };
+    Row {
+        name: "cgroup".into(),
+        state,
+        found: found.into(),
+        gives: "memory, CPU and processes held by the kernel",
+        fix,
+    }
+}

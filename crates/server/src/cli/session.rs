@@ -1,0 +1,242 @@
+//! `belljar session`: a prompt on one sandbox that remembers.
+//!
+//! On a terminal there are line editing, a history and prompts; from a pipe the same lines are read
+//! without any of them. What is shown, and where, is the same in both.
+
+mod cell;
+mod images;
+mod input;
+
+use super::exec;
+use super::setup::{self, EngineArgs};
+use super::terminal::{self, Screen};
+use super::{Failure, progress};
+use engine::{Code, Command, Config, Engine, Entry, Expiry, FileIn, NewSession};
+use images::Image;
+use input::{Entered, Input};
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use types::{Code as FaultCode, Event, Fault, LimitsRequest, SandboxId};
+
+/// A prompt lasts as long as somebody keeps it open.
+const NEVER: Expiry = Expiry { idle: Duration::MAX, absolute: Duration::MAX };
+/// What `%save` brings out at most: as much as a working directory can hold by default, twice.
+const SAVE_BYTES_MAX: u64 = 512 * 1024 * 1024;
+
+const HELP: &str = "\
+Python goes in as it is; a block ends with an empty line, Ctrl-C interrupts, Ctrl-D leaves.
+  %files          what is in the working directory
+  %put PATH       bring a file of yours into it
+  %save NAME      bring a file of it here
+  %save           bring the images that were shown last here
+  %reset          start again with nothing
+  %exit           leave
+";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    engine: EngineArgs,
+
+    /// A file for the working directory; may be repeated
+    #[arg(long = "file", value_name = "PATH")]
+    files: Vec<PathBuf>,
+
+    /// Wall time of each cell in seconds
+    #[arg(long, value_name = "S", default_value = "30", value_parser = exec::parse_seconds)]
+    timeout: u64,
+
+    /// Memory in MiB
+    #[arg(long, value_name = "MIB", default_value = "512", value_parser = exec::parse_mib)]
+    memory: u64,
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
+    let files: Vec<FileIn> =
+        args.files.iter().map(|path| exec::input(path)).collect::<Result<_, _>>()?;
+    let config = Config { expiry: NEVER, ..args.engine.single()? };
+    let history = config.data.join("history");
+    let runtime = setup::runtime()?;
+    let mut session = runtime.block_on(Session::open(config, &args, &files))?;
+    let mut input = Input::open(&history)?;
+    if input.is_terminal() {
+        println!("A sandbox of the environment `{}`; %help says more.", session.environment);
+    }
+    while let Some(entered) = input.next(&runtime)? {
+        match entered {
+            Entered::Cell(text) => runtime.block_on(session.run(text)),
+            Entered::Command(line) => {
+                if runtime.block_on(session.obey(&line)) == Then::Leave {
+                    break;
+                }
+            }
+        }
+    }
+    runtime.block_on(session.close());
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Then {
+    GoOn,
+    Leave,
+}
+
+#[derive(Debug)]
+struct Session {
+    engine: Arc<Engine>,
+    id: SandboxId,
+    environment: String,
+    /// Of the last cell that showed any.
+    images: Vec<Image>,
+}
+
+impl Session {
+    async fn open(config: Config, args: &Args, files: &[FileIn]) -> Result<Self, Fault> {
+        let engine = Engine::start(config);
+        let environment = args.engine.environment.clone();
+        engine.prepare(&environment, progress::show()).await?;
+        let limits = LimitsRequest {
+            wall_ms: Some(args.timeout),
+            memory_bytes: Some(args.memory),
+            ..LimitsRequest::default()
+        };
+        let id = engine.open(&NewSession { environment: environment.clone(), limits }).await?;
+        for file in files {
+            engine.write_file(id, file).await?;
+        }
+        Ok(Self { engine, id, environment, images: Vec::new() })
+    }
+
+    async fn close(&self) {
+        // It may have ended by itself, which is all the same now.
+        let _ = self.engine.close(self.id).await;
+    }
+
+    /// Runs a cell; whatever comes of it is shown.
+    async fn run(&mut self, text: String) {
+        let mut screen = Screen::new();
+        match self.run_on(&mut screen, text).await {
+            Ok(()) => {}
+            Err(fault) => screen.note(&format!("belljar: {fault}")),
+        }
+    }
+
+    async fn run_on(&mut self, screen: &mut Screen, text: String) -> Result<(), Fault> {
+        let invalid = |message: String| Fault::new(FaultCode::ArgsInvalid, message);
+        let code = Code::new(text.into_bytes()).map_err(|error| invalid(error.to_string()))?;
+        let command = Command {
+            session: Some(self.id),
+            environment: self.environment.clone(),
+            entry: Entry::Cell,
+            code,
+            files: Vec::new(),
+            limits: LimitsRequest::default(),
+            bring_files: false,
+        };
+        // Made anew for each cell, so that it has not heard of what was pressed before.
+        let mut interrupts =
+            signal(SignalKind::interrupt()).map_err(|error| invalid(error.to_string()))?;
+        let mut images = Vec::new();
+        let finished = {
+            let mut show = |event: &Event| {
+                screen.show(event);
+                images.extend(images::of(event));
+            };
+            let mut running = std::pin::pin!(self.engine.run(command, &mut show));
+            loop {
+                tokio::select! {
+                    finished = &mut running => break finished,
+                    Some(()) = interrupts.recv() => {
+                        self.engine.interrupt(self.id)?;
+                    }
+                }
+            }
+        }?;
+        screen.conclude(&finished.execution);
+        for image in &images {
+            screen.note(&format!("belljar: {image}, kept with %save"));
+        }
+        if !images.is_empty() {
+            self.images = images;
+        }
+        Ok(())
+    }
+
+    async fn obey(&mut self, line: &str) -> Then {
+        let (command, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let done = match (command, argument.trim()) {
+            ("%exit", "") => return Then::Leave,
+            ("%help", _) => {
+                print!("{HELP}");
+                Ok(())
+            }
+            ("%files", "") => self.list_files().await,
+            ("%reset", "") => self.reset().await,
+            ("%save", "") => self.save_images(),
+            ("%save", name) => self.save_file(name).await,
+            ("%put", path) if !path.is_empty() => self.put(Path::new(path)).await,
+            _ => Err(Failure::usage(format!("{line} is not known here; %help lists what is"))),
+        };
+        if let Err(failure) = done {
+            eprintln!("belljar: {}", terminal::for_stderr(&failure.to_string()));
+        }
+        Then::GoOn
+    }
+
+    async fn list_files(&self) -> Result<(), Failure> {
+        let listing = self.engine.list_files(self.id).await?;
+        for (name, entry) in &listing.files {
+            println!("{:>12}  {}", entry.size, terminal::for_stdout(name));
+        }
+        for (name, reason) in &listing.skipped {
+            println!("{:>12}  {}", "-", terminal::for_stdout(&format!("{name} ({reason})")));
+        }
+        Ok(())
+    }
+
+    async fn reset(&mut self) -> Result<(), Failure> {
+        let generation = self.engine.reset(self.id).await?;
+        self.images.clear();
+        eprintln!("belljar: a new interpreter, with nothing in it (generation {generation})");
+        Ok(())
+    }
+
+    async fn put(&self, path: &Path) -> Result<(), Failure> {
+        let file = exec::input(path)?;
+        let size = self.engine.write_file(self.id, &file).await?;
+        eprintln!("belljar: {} ({size} bytes) is in the working directory", file.name);
+        Ok(())
+    }
+
+    async fn save_file(&self, name: &str) -> Result<(), Failure> {
+        let content = self.engine.read_file(self.id, name, SAVE_BYTES_MAX).await?;
+        // Checked by the engine to be a plain relative path; here only its last part counts.
+        let here = Path::new(name).file_name().map(PathBuf::from).unwrap_or_default();
+        save(&here, &content)
+    }
+
+    fn save_images(&self) -> Result<(), Failure> {
+        if self.images.is_empty() {
+            return Err(Failure::usage("no image was shown yet"));
+        }
+        for image in &self.images {
+            save(&image.free_name(), &image.content)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a file of its own; nothing that is there already is touched.
+fn save(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let written = File::create_new(path).and_then(|mut file| file.write_all(content));
+    let shown = terminal::for_stderr(&path.display().to_string());
+    written.map_err(|error| Failure::usage(format!("{shown} cannot be written: {error}")))?;
+    eprintln!("belljar: saved {shown} ({} bytes)", content.len());
+    Ok(())
+}

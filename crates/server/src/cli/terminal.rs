@@ -1,0 +1,256 @@
+//! Text from a sandbox on somebody's terminal.
+//!
+//! A terminal obeys what it is sent: escape sequences rename its window, write to the clipboard,
+//! answer as if somebody had typed, and format characters make a line read as another one. What is
+//! shown on a terminal is therefore text, line ends, tabs and colours; anything else is written
+//! out as an escape. Where nobody is watching, every byte goes through as it is.
+
+use std::io::{self, IsTerminal, Write};
+use types::{Event, Execution, Rich, Stream, Warning};
+
+const ESCAPE: char = '\x1b';
+/// More than any real sequence of colours has.
+const COLOUR_BYTES_MAX: usize = 64;
+const RESET: &str = "\x1b[0m";
+
+/// Where the text of one execution is shown.
+#[derive(Debug)]
+pub(super) struct Screen {
+    stdout: Outlet<io::Stdout>,
+    stderr: Outlet<io::Stderr>,
+}
+
+impl Screen {
+    pub(super) fn new() -> Self {
+        Self { stdout: Outlet::new(io::stdout()), stderr: Outlet::new(io::stderr()) }
+    }
+
+    /// Shows what happens while the code runs.
+    pub(super) fn show(&mut self, event: &Event) {
+        match event {
+            Event::Output(piece) => match piece.stream {
+                Stream::Stdout => self.stdout.show(&piece.text),
+                Stream::Stderr => self.stderr.show(&piece.text),
+            },
+            Event::Result(result) => {
+                if let Some(text) = plain(result) {
+                    self.stdout.show(&format!("{text}\n"));
+                }
+            }
+        }
+    }
+
+    /// Shows how it ended, unless that was well.
+    pub(super) fn conclude(&mut self, execution: &Execution) {
+        self.stdout.finish();
+        self.stderr.finish();
+        if let Some(error) = &execution.error {
+            match &error.traceback {
+                Some(traceback) => self.note(traceback.trim_end()),
+                None => self.note(&format!("belljar: {}: {}", error.code, error.message)),
+            }
+            if let Some(hint) = &error.hint {
+                self.note(&format!("belljar: {hint}"));
+            }
+        }
+        for Warning { message, .. } in &execution.warnings {
+            self.note(&format!("belljar: warning: {message}"));
+        }
+    }
+
+    /// A line on standard error.
+    pub(super) fn note(&mut self, line: &str) {
+        self.stderr.show(line);
+        self.stderr.finish();
+        self.stderr.write("\n");
+    }
+}
+
+/// The text form of a result, which every result of the kernel has.
+pub(super) fn plain(result: &Rich) -> Option<&str> {
+    result.data.get("text/plain").and_then(|text| text.as_str())
+}
+
+/// One of our two outputs.
+#[derive(Debug)]
+struct Outlet<W> {
+    to: W,
+    /// Absent when the bytes are to stay as they are.
+    cleaner: Option<Cleaner>,
+}
+
+impl<W: Write + IsTerminal> Outlet<W> {
+    fn new(to: W) -> Self {
+        let cleaner = to.is_terminal().then(Cleaner::default);
+        Self { to, cleaner }
+    }
+
+    fn show(&mut self, text: &str) {
+        let clean = self.cleaner.as_mut().map(|cleaner| cleaner.clean(text));
+        self.write(clean.as_deref().unwrap_or(text));
+    }
+
+    /// Ends what the last piece may have begun.
+    fn finish(&mut self) {
+        let rest = self.cleaner.as_mut().map(Cleaner::finish);
+        self.write(&rest.unwrap_or_default());
+    }
+
+    /// Whoever reads us may have gone away, which is no reason to stop the code.
+    fn write(&mut self, text: &str) {
+        let _ = self.to.write_all(text.as_bytes()).and_then(|()| self.to.flush());
+    }
+}
+
+/// A whole text, as it can be shown on standard error.
+pub(super) fn for_stderr(text: &str) -> String {
+    if io::stderr().is_terminal() { clean(text) } else { text.to_owned() }
+}
+
+/// A whole text, as it can be shown on standard output.
+pub(super) fn for_stdout(text: &str) -> String {
+    if io::stdout().is_terminal() { clean(text) } else { text.to_owned() }
+}
+
+fn clean(text: &str) -> String {
+    let mut cleaner = Cleaner::default();
+    let mut clean = cleaner.clean(text);
+    clean.push_str(&cleaner.finish());
+    clean
+}
+
+/// Remembers what a piece ended with, since pieces may be cut anywhere.
+#[derive(Debug, Default)]
+struct Cleaner {
+    /// The beginning of what may become a sequence of colours, or a carriage return.
+    held: String,
+    coloured: bool,
+}
+
+impl Cleaner {
+    fn clean(&mut self, text: &str) -> String {
+        let mut clean = String::with_capacity(text.len());
+        for character in text.chars() {
+            self.push(character, &mut clean);
+        }
+        clean
+    }
+
+    fn push(&mut self, character: char, clean: &mut String) {
+        match (self.held.as_str(), character) {
+            ("", ESCAPE | '\r') => self.held.push(character),
+            ("", _) => show(character, clean),
+            ("\r", '\n') => self.let_go(clean),
+            ("\r", _) => {
+                self.let_go(clean);
+                self.push(character, clean);
+            }
+            ("\x1b", '[') => self.held.push('['),
+            (held, 'm') if held.len() > 1 => {
+                clean.push_str(held);
+                clean.push('m');
+                self.held.clear();
+                self.coloured = true;
+            }
+            (held, '0'..='9' | ';' | ':') if (2..COLOUR_BYTES_MAX).contains(&held.len()) => {
+                self.held.push(character);
+            }
+            _ => {
+                self.let_go(clean);
+                self.push(character, clean);
+            }
+        }
+    }
+
+    /// What was held did not become what it might have.
+    fn let_go(&mut self, clean: &mut String) {
+        for character in std::mem::take(&mut self.held).chars() {
+            // Progress bars go back to write over their line; here each state has its own.
+            let character = if character == '\r' { '\n' } else { character };
+            show(character, clean);
+        }
+    }
+
+    fn finish(&mut self) -> String {
+        let mut rest = String::new();
+        self.let_go(&mut rest);
+        if std::mem::take(&mut self.coloured) {
+            rest.push_str(RESET);
+        }
+        rest
+    }
+}
+
+fn show(character: char, clean: &mut String) {
+    match character {
+        '\n' | '\t' => clean.push(character),
+        _ if !deceives(character) => clean.push(character),
+        '\0'..='\x7f' => clean.push_str(&format!("\\x{:02x}", u32::from(character))),
+        // As in JSON, so that a record shown on a terminal can still be read as one.
+        '\u{80}'..='\u{ffff}' => clean.push_str(&format!("\\u{:04x}", u32::from(character))),
+        _ => clean.push_str(&format!("\\U{:08x}", u32::from(character))),
+    }
+}
+
+/// Whether a character does something to a terminal, or to how the text around it reads. The two
+/// joiners stay: emoji and several scripts are made with them.
+fn deceives(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{feff}'
+            // Line ends that are none, embeddings, overrides, isolates and invisible operators.
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            // Annotations, and letters that nobody sees and a model reads.
+            | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn t49_cli_escapes() {
+        for (from_sandbox, shown) in [
+            ("plain ☃ 😀 日本 👩\u{200d}🚀\n\tx", "plain ☃ 😀 日本 👩\u{200d}🚀\n\tx"),
+            ("\x1b]0;owned\x07", "\\x1b]0;owned\\x07"),
+            ("\x1b]52;c;cm0gLXJmIC8=\x1b\\", "\\x1b]52;c;cm0gLXJmIC8=\\x1b\\"),
+            ("\x1b[2J\x1b[H", "\\x1b[2J\\x1b[H"),
+            ("\x1b[6n\x1bc\x1bP", "\\x1b[6n\\x1bc\\x1bP"),
+            ("\u{9b}2J\u{9d}0;x\u{9c}", "\\u009b2J\\u009d0;x\\u009c"),
+            ("safe\u{202e}exe.txt\u{2066}", "safe\\u202eexe.txt\\u2066"),
+            ("a\u{e0041}\u{200b}b\u{feff}", "a\\U000e0041\\u200bb\\ufeff"),
+            ("a\x08\x7f\0\x0b", "a\\x08\\x7f\\x00\\x0b"),
+            ("\x1b[?25l\x1b[1;999H", "\\x1b[?25l\\x1b[1;999H"),
+        ] {
+            assert_eq!(clean(from_sandbox), shown, "{from_sandbox:?}");
+        }
+    }
+
+    #[test]
+    fn colours_are_kept_and_end_with_the_text() {
+        assert_eq!(clean("\x1b[1;31mred"), "\x1b[1;31mred\x1b[0m");
+        assert_eq!(clean("\x1b[38:5:9mred\x1b[m"), "\x1b[38:5:9mred\x1b[m\x1b[0m");
+        assert_eq!(clean("no colour"), "no colour");
+    }
+
+    #[test]
+    fn a_sequence_may_be_cut_anywhere() {
+        let whole = "a\x1b[31mb\x1b[2Jc\r\nd\re";
+        for cut in 0..=whole.len() {
+            let mut cleaner = Cleaner::default();
+            let mut shown = cleaner.clean(&whole[..cut]);
+            shown.push_str(&cleaner.clean(&whole[cut..]));
+            shown.push_str(&cleaner.finish());
+            assert_eq!(shown, "a\x1b[31mb\\x1b[2Jc\nd\ne\x1b[0m", "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn an_endless_sequence_is_not_kept_in_memory() {
+        let mut cleaner = Cleaner::default();
+        let digits = "1".repeat(10_000);
+        let shown = cleaner.clean(&format!("\x1b[{digits}"));
+        assert!(cleaner.held.len() <= COLOUR_BYTES_MAX);
+        assert_eq!(shown, format!("\\x1b[{digits}"));
+    }
+}

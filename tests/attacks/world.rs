@@ -1,0 +1,243 @@
+//! What the attacks share: code that is run and answers, kernels that were tampered with, and the
+//! look at a sandbox from outside.
+
+use crate::harness;
+use engine::{Config, Engine, Kernel, Warmth};
+use environment::{Definition, Environments, INSIDE_INTERPRETER};
+use sandbox::{Cell, Nursery, NurseryConfig, Runtime, Sandbox, View};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fs, process};
+use tempfile::TempDir;
+use types::{Event, Execution, Limits, Status, Stream};
+
+/// Functions that every attack from inside uses: see `inside/prelude.py`.
+const PRELUDE: &str = include_str!("inside/prelude.py");
+
+pub(crate) fn engine() -> Arc<Engine> {
+    Engine::start(harness::config())
+}
+
+pub(crate) fn with_prelude(code: &str) -> String {
+    format!("{PRELUDE}\n{code}")
+}
+
+/// What code prints in a fresh sandbox. It may be refused whatever it tries, but has to end well.
+pub(crate) async fn answer(engine: &Arc<Engine>, code: &str) -> String {
+    let execution = harness::run(engine, &with_prelude(code)).await;
+    said(&execution)
+}
+
+pub(crate) fn said(execution: &Execution) -> String {
+    let stderr = harness::printed(execution, Stream::Stderr);
+    assert_eq!(execution.status, Status::Succeeded, "{:?}\n{stderr}", execution.error);
+    harness::printed(execution, Stream::Stdout).trim_end().to_owned()
+}
+
+/// The engine has to be of use to the next caller, whatever the last one did.
+pub(crate) async fn still_serves(engine: &Arc<Engine>) {
+    assert_eq!(answer(engine, "print(6 * 7)").await, "42");
+}
+
+/// Tries Python expressions one after the other in one sandbox and compares what became of each:
+/// `ok`, or the name of an errno, or the type of another exception.
+pub(crate) async fn attempts(engine: &Arc<Engine>, table: &[(&str, &str)]) {
+    let expressions: Vec<&str> = table.iter().map(|(expression, _)| *expression).collect();
+    let listed = serde_json::to_string(&expressions).unwrap();
+    let seen = answer(engine, &format!("report({listed})")).await;
+    let seen: Vec<String> = serde_json::from_str(&seen).unwrap();
+    let differ: Vec<String> = table
+        .iter()
+        .zip(&seen)
+        .filter(|((_, expected), seen)| !expected.split('|').any(|one| one == *seen))
+        .map(|((expression, expected), seen)| format!("{expression}: {seen}, not {expected}"))
+        .collect();
+    assert!(differ.is_empty(), "{differ:#?}");
+    assert_eq!(seen.len(), table.len());
+}
+
+/// A copy of the kernel in which texts are replaced, each of which must be there.
+pub(crate) fn doctored(edits: &[(&str, &str, &str)]) -> (TempDir, Kernel) {
+    let directory = tempfile::tempdir().unwrap();
+    let original = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel");
+    copy_sources(&original, directory.path());
+    for (file, from, to) in edits {
+        let path = directory.path().join(file);
+        let source = fs::read_to_string(&path).unwrap();
+        assert!(source.contains(from), "{file} no longer has {from:?}");
+        fs::write(path, source.replacen(from, to, 1)).unwrap();
+    }
+    let kernel = Kernel::Directory(directory.path().to_path_buf());
+    (directory, kernel)
+}
+
+/// A kernel that reseeds and says that it is ready as it should, and then runs `code` with the
+/// channel as `channel`, a socket.
+pub(crate) fn malicious(code: &str) -> (TempDir, Kernel) {
+    let body: String = code.lines().map(|line| format!("        {line}\n")).collect();
+    let turned = format!("import socket, time\n        channel = socket.socket(fileno=3)\n{body}");
+    doctored(&[("belljar_kernel/session.py", "session.loop()", &turned)])
+}
+
+fn copy_sources(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let target = to.join(path.file_name().unwrap());
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "tests") {
+            fs::create_dir(&target).unwrap();
+            copy_sources(&path, &target);
+        } else if path.extension().is_some_and(|extension| extension == "py") {
+            fs::copy(&path, &target).unwrap();
+        }
+    }
+}
+
+/// Everything that is mounted for an environment: inside and outside.
+pub(crate) fn mounts(name: &str) -> Vec<(PathBuf, PathBuf)> {
+    let mounts = built(name).mounts().into_iter();
+    mounts.map(|mount| (mount.host, mount.inside)).collect()
+}
+
+pub(crate) fn built(name: &str) -> environment::Environment {
+    let definition = Definition::built_in(name).unwrap();
+    let environments = Environments::open(&harness::data()).unwrap();
+    environments.ensure(&definition, None, &mut |_| {}).unwrap()
+}
+
+pub(crate) fn runtime(kernel: &Kernel) -> Runtime {
+    Runtime::install(&harness::data(), kernel).unwrap()
+}
+
+/// For tests that need the sandbox itself in their hands, which the engine does not give away.
+pub(crate) fn nursery_config(kernel: &Kernel) -> NurseryConfig {
+    of_environment("bare", kernel, Warmth::Bare)
+}
+
+/// With numpy, pandas and matplotlib loaded in the zygote.
+pub(crate) fn warm_nursery_config() -> NurseryConfig {
+    of_environment("default", &Kernel::Embedded, Warmth::Preloaded)
+}
+
+fn of_environment(name: &str, kernel: &Kernel, warmth: Warmth) -> NurseryConfig {
+    let environment = built(name);
+    NurseryConfig {
+        helper: harness::binary(),
+        runtime: runtime(kernel),
+        view: View {
+            binds: mounts(name),
+            interpreter: INSIDE_INTERPRETER.into(),
+            variables: environment.variables.into_iter().collect(),
+            preload: environment.preload.iter().map(|name| name.as_str().to_owned()).collect(),
+        },
+        warmth,
+        without: Vec::new(),
+        jails_ready: 8,
+    }
+}
+
+pub(crate) async fn born(nursery: &Arc<Nursery>) -> Sandbox {
+    nursery.birth(&Limits::DEFAULT).await.unwrap()
+}
+
+/// What code prints in this sandbox, with the prelude.
+pub(crate) async fn told(sandbox: &mut Sandbox, code: &str) -> String {
+    let code = with_prelude(code);
+    let cell = Cell { code: &code, name: "<attack>", show_last: false, argv: None };
+    let mut text = String::new();
+    let ending = sandbox
+        .run(&cell, &Limits::DEFAULT, &mut |event| {
+            if let Event::Output(piece) = event {
+                text.push_str(&piece.text);
+            }
+        })
+        .await;
+    assert!(ending.alive, "{:?}\n{text}", ending.cause);
+    text.trim_end().to_owned()
+}
+
+/// A process as its host sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Process(pub(crate) u32);
+
+impl Process {
+    /// The interpreter of a sandbox.
+    pub(crate) fn of(sandbox: &Sandbox) -> Self {
+        let process = sandbox.process();
+        let number = process.as_fd().as_raw_fd();
+        let info = fs::read_to_string(format!("/proc/self/fdinfo/{number}")).unwrap();
+        let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")).unwrap();
+        Self(pid.trim().parse().unwrap())
+    }
+
+    pub(crate) fn path(self, name: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/{name}", self.0))
+    }
+
+    pub(crate) fn status(self) -> BTreeMap<String, String> {
+        let text = fs::read_to_string(self.path("status")).unwrap_or_default();
+        let fields = text.lines().filter_map(|line| line.split_once(':'));
+        fields.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
+    }
+
+    pub(crate) fn namespace(self, kind: &str) -> Option<PathBuf> {
+        fs::read_link(self.path("ns").join(kind)).ok()
+    }
+
+    pub(crate) fn descriptors(self) -> BTreeSet<u32> {
+        let entries = fs::read_dir(self.path("fd")).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    pub(crate) fn command_line(self) -> String {
+        String::from_utf8_lossy(&fs::read(self.path("cmdline")).unwrap_or_default()).into_owned()
+    }
+
+    /// Whether this is a zygote: a sandbox has its command line too, and a filter besides.
+    pub(crate) fn is_zygote(self) -> bool {
+        let unfiltered = self.status().get("Seccomp").is_some_and(|mode| mode == "0");
+        self.command_line().contains("zygote.py") && unfiltered
+    }
+
+    pub(crate) fn everyone() -> Vec<Self> {
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).map(Self).collect()
+    }
+
+    pub(crate) fn parent(self) -> Option<Self> {
+        self.status().get("PPid")?.parse().ok().map(Self)
+    }
+
+    /// All that this process has started, and what those have.
+    pub(crate) fn descendants(self) -> BTreeSet<Self> {
+        let parents: BTreeMap<Self, Self> = Self::everyone()
+            .into_iter()
+            .filter_map(|process| Some((process, process.parent()?)))
+            .collect();
+        let comes_from_us = |mut process: Self| {
+            while let Some(parent) = parents.get(&process) {
+                if *parent == self {
+                    return true;
+                }
+                process = *parent;
+            }
+            false
+        };
+        parents.keys().copied().filter(|process| comes_from_us(*process)).collect()
+    }
+}
+
+/// The descriptors of this test process.
+pub(crate) fn own_descriptors() -> usize {
+    Process(process::id()).descriptors().len()
+}
+
+/// Whether each sandbox has a host user id of its own, which only root can give.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+pub(crate) fn config_with(kernel: Kernel) -> Config {
+    Config { kernel, ..harness::config() }
+}

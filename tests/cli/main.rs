@@ -1,0 +1,18 @@
+//! Promises of the command line: what it refuses, what it finds out, and what it is like to work
+//! at its prompt.
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod doctor;
+mod missing_walls;
+mod session;
+mod terminal;
+
+/// A helper beside this file, for the Python of the host.
+fn helper(name: &str) -> std::process::Command {
+    let mut command = std::process::Command::new("python3");
+    command.arg(format!("{}/../../tests/cli/{name}", env!("CARGO_MANIFEST_DIR")));
+    command.env("BELLJAR_DATA", harness::data()).env_remove("BELLJAR_PYTHON");
+    command
+}

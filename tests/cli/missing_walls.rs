@@ -1,0 +1,148 @@
+//! A wall that cannot be raised: no code runs, unless the operator has agreed by name. The walls
+//! are taken away for real, by a filter on the system calls that raise them.
+
+use crate::{harness, helper};
+use harness::{binary, stderr, stdout};
+use std::process::Output;
+
+const MARK: &str = "print('it ran')";
+
+fn without(wall: &str, args: &[&str]) -> Output {
+    helper("without.py").arg(wall).arg(binary()).args(args).output().unwrap()
+}
+
+fn exec_without(wall: &str, options: &[&str]) -> Output {
+    without(wall, &[&["exec", "--env", "bare"], options, &[MARK]].concat())
+}
+
+fn check_refused(wall: &str, step: &str) {
+    // The environment is there already, so that nothing is said about building it.
+    assert_eq!(stdout(&harness::exec(&["--env", "bare", MARK])), "it ran\n");
+    let output = exec_without(wall, &[]);
+    assert_eq!(stdout(&output), "");
+    assert_eq!(
+        stderr(&output),
+        format!(
+            "belljar: sandbox.unreachable: no sandbox could be made: {step} (`belljar doctor` says \
+             which wall is missing and how to get it)\n"
+        )
+    );
+    assert_eq!(output.status.code(), Some(125));
+}
+
+#[test]
+fn code_is_not_run_without_landlock() {
+    check_refused(
+        "landlock",
+        "restricting itself with Landlock: Function not implemented (os error 38)",
+    );
+}
+
+#[test]
+fn code_is_not_run_without_seccomp() {
+    check_refused("seccomp", "loading the seccomp filter: Operation not permitted (os error 1)");
+}
+
+#[test]
+fn code_is_not_run_without_namespaces() {
+    let step = if rustix::process::geteuid().is_root() {
+        "making namespaces: Function not implemented (os error 38)"
+    } else {
+        "making a user namespace: Operation not permitted (os error 1)"
+    };
+    check_refused("namespaces", step);
+}
+
+fn check_allowed(wall: &str) {
+    let warning = format!("this ran without the {wall} wall, as the operator allowed");
+    let allow = ["--allow-missing-wall", wall];
+    let output = exec_without(wall, &allow);
+    assert_eq!(stdout(&output), "it ran\n");
+    assert_eq!(stderr(&output), format!("belljar: warning: {warning}\n"));
+    assert_eq!(output.status.code(), Some(0));
+
+    let output = exec_without(wall, &[&allow[..], &["--json"]].concat());
+    let record: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let expected = serde_json::json!([{ "code": "wall.missing", "message": warning }]);
+    assert_eq!(record["warnings"], expected);
+}
+
+#[test]
+fn an_operator_can_agree_to_do_without_landlock() {
+    check_allowed("landlock");
+}
+
+#[test]
+fn an_operator_can_agree_to_do_without_seccomp() {
+    check_allowed("seccomp");
+}
+
+#[test]
+fn one_wall_that_was_allowed_does_not_stand_for_another() {
+    let output = exec_without("seccomp", &["--allow-missing-wall", "landlock"]);
+    assert_eq!((stdout(&output).as_str(), output.status.code()), ("", Some(125)));
+}
+
+#[test]
+fn nobody_can_agree_to_do_without_namespaces() {
+    let output = exec_without("namespaces", &["--allow-missing-wall", "namespaces"]);
+    assert_eq!(
+        stderr(&output).lines().next(),
+        Some(
+            "error: invalid value 'namespaces' for '--allow-missing-wall <NAME>': only these can be \
+             done without: landlock, seccomp"
+        )
+    );
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// The names of rows in a state, as the doctor has them.
+fn doctor_without(wall: &str) -> (Vec<String>, Vec<String>, Option<i32>) {
+    let output = without(wall, &["doctor", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["safe"], false);
+    let names = |rows: &str, key: &str, value: &str| {
+        let rows = report[rows].as_array().unwrap().iter().filter(|row| row[key] == value);
+        rows.map(|row| row["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let missing = names("walls", "state", "missing");
+    (missing, names("proofs", "outcome", "not_proved"), output.status.code())
+}
+
+#[test]
+fn doctor_names_landlock_and_what_it_no_longer_holds() {
+    let (missing, open, code) = doctor_without("landlock");
+    assert_eq!((missing, open), (vec!["Landlock".into()], vec!["landlock".into()]));
+    assert_eq!(code, Some(1));
+}
+
+#[test]
+fn doctor_names_seccomp_and_what_it_no_longer_holds() {
+    let (missing, open, code) = doctor_without("seccomp");
+    assert_eq!(missing, ["seccomp"]);
+    assert_eq!(open, ["ptrace", "socket_families"]);
+    assert_eq!(code, Some(1));
+}
+
+#[test]
+fn doctor_names_the_namespaces_and_what_stands_in_them() {
+    let (missing, _, code) = doctor_without("namespaces");
+    let kinds = ["user", "pid", "mount", "net", "ipc", "uts", "cgroup"];
+    let mut expected = kinds.map(|kind| format!("{kind} namespace")).to_vec();
+    expected.extend(["/proc mount".into(), "capabilities".into()]);
+    assert_eq!(missing, expected);
+    assert_eq!(code, Some(1));
+}
+
+#[test]
+fn doctor_tells_how_to_get_the_wall_back() {
+    let output = without("landlock", &["doctor"]);
+    let report = stdout(&output);
+    let fix = report.split_once("\nTO FIX\n  Landlock:\n      ").unwrap().1.lines().next().unwrap();
+    let container = ["/.dockerenv", "/run/.containerenv"]
+        .iter()
+        .any(|mark| std::path::Path::new(mark).exists());
+    let expected = if container { "--security-opt seccomp=unconfined" } else { "seccomp filter" };
+    assert!(fix.contains(expected), "{fix}");
+    assert!(report.ends_with("\nCode cannot be run safely on this machine.\n"), "{report}");
+}

@@ -1,0 +1,279 @@
+//! `belljar exec`, as a person or a program at a shell sees it.
+
+use crate::harness::{self, belljar, cgroups_of, descendants_of, exec, soon, stderr, stdout};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
+use types::{Execution, Status};
+
+fn bare(args: &[&str]) -> Output {
+    exec(&[&["--env", "bare"], args].concat())
+}
+
+fn exit(args: &[&str]) -> Option<i32> {
+    bare(args).status.code()
+}
+
+#[test]
+fn code_is_run_and_its_output_printed() {
+    let output = bare(&["import sys\nprint(1 + 1)\nprint('e', file=sys.stderr)"]);
+    assert_eq!(stdout(&output), "2\n");
+    assert_eq!(stderr(&output), "e\n");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn the_last_value_is_printed() {
+    assert_eq!(stdout(&bare(&["6 * 7"])), "42\n");
+}
+
+#[test]
+fn the_default_environment_has_its_packages() {
+    let output = exec(&["import numpy; print(numpy.arange(3).sum())"]);
+    assert_eq!(stdout(&output), "3\n", "{}", stderr(&output));
+}
+
+#[test]
+fn the_exit_code_is_the_codes_own() {
+    assert_eq!(exit(&["import sys; sys.exit(0)"]), Some(0));
+    assert_eq!(exit(&["import sys; sys.exit(3)"]), Some(3));
+    assert_eq!(exit(&["import sys; sys.exit('message')"]), Some(1));
+    assert_eq!(exit(&["import os; os._exit(7)"]), Some(7));
+}
+
+#[test]
+fn an_exception_is_1_with_its_traceback_on_stderr() {
+    let output = bare(&["1 / 0"]);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(1), ""));
+    let said = stderr(&output);
+    assert!(said.starts_with("Traceback (most recent call last):\n"), "{said}");
+    assert_eq!(said.lines().last(), Some("ZeroDivisionError: division by zero"));
+}
+
+#[test]
+fn too_much_time_is_124() {
+    let began = Instant::now();
+    let output = bare(&["--timeout", "0.5", "print('a', flush=True)\nwhile True: pass"]);
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(124), "a\n"));
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+}
+
+#[test]
+fn too_much_memory_is_137() {
+    let code = "x = []\nwhile True: x.append(bytearray(1 << 20))";
+    let output = bare(&["--memory", "64", code]);
+    assert_eq!(output.status.code(), Some(137));
+    let said = stderr(&output);
+    assert!(said.contains("over the memory limit of 64 MiB"), "{said}");
+}
+
+#[test]
+fn a_segmentation_fault_is_139() {
+    assert_eq!(exit(&["import ctypes; ctypes.string_at(0)"]), Some(139));
+}
+
+#[test]
+fn standard_input_is_code() {
+    let mut command = belljar(&["exec", "--env", "bare", "-"]);
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"print('from stdin')").unwrap();
+    assert_eq!(stdout(&child.wait_with_output().unwrap()), "from stdin\n");
+}
+
+#[test]
+fn a_script_has_its_arguments_and_its_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("tool.py");
+    let code = "import sys\nif __name__ == '__main__':\n    \
+                print(sys.argv[1:], __file__, sys.argv[0], len(open(__file__).read()) > 0)\n'unseen'";
+    std::fs::write(&script, code).unwrap();
+    let output = bare(&[script.to_str().unwrap(), "a b", "--flag", "-x", "--", "ü"]);
+    let expected = "['a b', '--flag', '-x', '--', 'ü'] /workspace/tool.py tool.py True\n";
+    assert_eq!(stdout(&output), expected, "{}", stderr(&output));
+}
+
+#[test]
+fn a_script_can_be_one_of_the_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("main.py");
+    let helper = directory.path().join("helper.py");
+    std::fs::write(&script, "import helper\nprint(helper.VALUE)").unwrap();
+    std::fs::write(&helper, "VALUE = 5").unwrap();
+    let output = bare(&["--file", helper.to_str().unwrap(), script.to_str().unwrap()]);
+    assert_eq!(stdout(&output), "5\n", "{}", stderr(&output));
+}
+
+#[test]
+fn files_go_in_and_files_come_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let (input, other) = (directory.path().join("in.csv"), directory.path().join("ü b.bin"));
+    std::fs::write(&input, "1,2\n").unwrap();
+    std::fs::write(&other, [0, 255]).unwrap();
+    let out = directory.path().join("new/out");
+    let code = "import os\nprint(sorted(os.listdir()))\nos.makedirs('deep/er')\n\
+                open('deep/er/sum.txt', 'w').write(str(sum(map(int, open('in.csv').read().split(',')))))\n\
+                open('ü b.bin', 'ab').write(b'\\x01')";
+    let (input, other) = (input.to_str().unwrap(), other.to_str().unwrap());
+    let output = bare(&["--file", input, "--file", other, "--out", out.to_str().unwrap(), code]);
+    assert_eq!(stdout(&output), "['in.csv', 'ü b.bin']\n1\n", "{}", stderr(&output));
+    assert_eq!(std::fs::read_to_string(out.join("deep/er/sum.txt")).unwrap(), "3");
+    assert_eq!(std::fs::read(out.join("ü b.bin")).unwrap(), [0, 255, 1]);
+    assert!(!out.join("in.csv").exists(), "it was not changed");
+}
+
+#[test]
+fn files_are_named_when_they_are_not_kept() {
+    let output = bare(&["open('a.txt', 'w').write('xy');"]);
+    assert_eq!(stderr(&output), "belljar: file a.txt (2 bytes, kept with --out DIR)\n");
+}
+
+#[test]
+fn files_come_out_of_code_that_failed() {
+    let out = tempfile::tempdir().unwrap();
+    let code = "open('partial', 'w').write('x'); 1 / 0";
+    assert_eq!(exit(&["--out", out.path().to_str().unwrap(), code]), Some(1));
+    assert_eq!(std::fs::read_to_string(out.path().join("partial")).unwrap(), "x");
+}
+
+#[test]
+fn a_link_in_the_way_is_replaced_and_not_followed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (out, victim) = (directory.path().join("out"), directory.path().join("victim"));
+    std::fs::create_dir(&out).unwrap();
+    std::fs::write(&victim, "untouched").unwrap();
+    std::os::unix::fs::symlink(&victim, out.join("f")).unwrap();
+    bare(&["--out", out.to_str().unwrap(), "open('f', 'w').write('new')"]);
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "untouched");
+    assert_eq!(std::fs::read_to_string(out.join("f")).unwrap(), "new");
+}
+
+#[test]
+fn what_is_not_a_file_is_left_out_and_said() {
+    let out = tempfile::tempdir().unwrap();
+    let code = "import os\nos.symlink('/etc/passwd', 'link'); os.mkfifo('fifo')";
+    let output = bare(&["--out", out.path().to_str().unwrap(), code]);
+    let expected = "belljar: left out fifo: a FIFO\nbelljar: left out link: a symbolic link\n";
+    assert_eq!(stderr(&output), expected);
+    assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn json_is_one_record_and_nothing_else() {
+    let code =
+        "import sys\nprint('out')\nprint('err', file=sys.stderr)\nopen('f', 'w').write('x')\n[1]";
+    let output = bare(&["--json", code]);
+    assert_eq!((stderr(&output).as_str(), output.status.code()), ("", Some(0)));
+    let said = stdout(&output);
+    assert_eq!(said.lines().count(), 1);
+    let record: Execution = serde_json::from_str(&said).unwrap();
+    assert_eq!((record.status, record.exit_code), (Status::Succeeded, 0));
+    let texts: Vec<&str> = record.output.iter().map(|piece| piece.text.as_str()).collect();
+    assert_eq!(texts, ["out\n", "err\n"]);
+    assert_eq!(record.value, Some(serde_json::json!([1])));
+    assert_eq!(record.files_out[0].name, "f");
+    assert_eq!(record.code, code);
+    assert_eq!((record.environment.as_str(), record.entry.as_str()), ("bare", "cell"));
+}
+
+#[test]
+fn json_keeps_the_exit_code_and_tells_the_error() {
+    let output = bare(&["--json", "import sys; sys.exit(3)"]);
+    assert_eq!((stderr(&output).as_str(), output.status.code()), ("", Some(3)));
+    let record: Execution = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!((record.status, record.exit_code), (Status::Failed, 3));
+}
+
+#[test]
+fn output_streams_while_the_code_runs() {
+    let code = "import time\nprint('first')\ntime.sleep(60)";
+    let mut child = belljar(&["exec", "--env", "bare", code])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "first\n");
+    assert!(child.try_wait().unwrap().is_none(), "it was over before its line came");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_reader_who_goes_away_does_not_stop_the_code() {
+    let out = tempfile::tempdir().unwrap();
+    let code = "for n in range(1000): print('x' * 1000)\nopen('done', 'w').write('1');";
+    let mut child =
+        belljar(&["exec", "--env", "bare", "--out", out.path().to_str().unwrap(), code])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(out.path().join("done").exists());
+}
+
+/// A command that is running something which would run for long.
+fn running() -> std::process::Child {
+    let code =
+        "import subprocess\nsubprocess.Popen(['sleep', '600'])\nprint('up')\nwhile True: pass";
+    let mut child = belljar(&["exec", "--env", "bare", code])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    stdout.read_line(&mut line).unwrap();
+    assert_eq!(line, "up\n");
+    child
+}
+
+#[test]
+fn a_command_killed_with_9_leaves_no_process_and_no_cgroup() {
+    let mut child = running();
+    let pid = child.id();
+    let below = descendants_of(pid);
+    assert!(below.len() >= 5, "launcher, warden, zygote, init, Python and sleep: {below:?}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let gone = |pid: &u32| !std::path::Path::new(&format!("/proc/{pid}")).exists();
+    assert!(soon(Duration::from_secs(2), || below.iter().all(gone)), "{below:?}");
+    assert!(soon(Duration::from_secs(2), || cgroups_of(pid).is_empty()), "{:?}", cgroups_of(pid));
+}
+
+#[test]
+fn a_command_that_ends_leaves_no_process_and_no_cgroup() {
+    let child = belljar(&["exec", "--env", "bare", "1"]).stdout(Stdio::null()).spawn().unwrap();
+    let pid = child.id();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(soon(Duration::from_secs(2), || cgroups_of(pid).is_empty()), "{:?}", cgroups_of(pid));
+}
+
+#[test]
+fn twenty_commands_at_once_all_answer() {
+    let children: Vec<_> = (0..20)
+        .map(|n| {
+            let code = format!("print({n})");
+            let mut command = belljar(&["exec", "--env", "bare", &code]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        })
+        .collect();
+    for (n, child) in children.into_iter().enumerate() {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(stdout(&output), format!("{n}\n"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_second_start_builds_nothing() {
+    assert_eq!(stderr(&bare(&["1"])), "");
+    assert_eq!(stderr(&harness::exec(&["1"])), "");
+}

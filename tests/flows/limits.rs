@@ -1,0 +1,596 @@
+//! T21 to T26: every limit is on by default, can be set, and ends what passes it with its own
+//! error code within a second, while neighbours notice nothing.
+
+use crate::harness::{self, error_code, open, open_with, printed, run_in};
+use engine::{Command, Engine, Finished};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use types::{Execution, Limits, LimitsRequest, Status, Stream};
+
+const MIB: u64 = 1024 * 1024;
+
+async fn run(engine: &Arc<Engine>, code: &str, limits: LimitsRequest) -> Execution {
+    let command = Command { limits, ..harness::command("bare", code) };
+    harness::run_with(engine, command).await.execution
+}
+
+async fn run_once(code: &str, limits: LimitsRequest) -> Execution {
+    run(&Engine::start(harness::config()), code, limits).await
+}
+
+fn out(execution: &Execution) -> String {
+    printed(execution, Stream::Stdout)
+}
+
+fn none() -> LimitsRequest {
+    LimitsRequest::default()
+}
+
+fn memory(mib: u64) -> LimitsRequest {
+    LimitsRequest { memory_bytes: Some(mib * MIB), ..none() }
+}
+
+// T21
+
+/// Takes a little more than the limit, in each way there is.
+const BOMBS: [(&str, &str); 5] = [
+    ("heap", "blocks = [bytearray(b'x') * (1 << 20) for _ in range(LIMIT + 16)]"),
+    (
+        "shared mapping",
+        "import mmap\nm = mmap.mmap(-1, (LIMIT + 16) << 20)\n\
+         for n in range(LIMIT + 16): m[n << 20:(n + 1) << 20] = b'x' * (1 << 20)",
+    ),
+    (
+        "memfd",
+        "import os\nfd = os.memfd_create('x')\n\
+         for n in range(LIMIT + 16): os.write(fd, b'x' * (1 << 20))",
+    ),
+    (
+        "files",
+        "for n in range(LIMIT + 16):\n    for d in ('/workspace', '/tmp'):\n\
+         \x20       with open(f'{d}/{n % 2}', 'ab') as f: f.write(b'x' * (1 << 19))",
+    ),
+    (
+        "pipe buffers",
+        "import fcntl, os\npipes = []\n\
+         for n in range(2 * LIMIT + 64):\n    r, w = os.pipe(); pipes.append((r, w))\n\
+         \x20   try: fcntl.fcntl(w, fcntl.F_SETPIPE_SZ, 1 << 20)\n    except PermissionError: pass\n\
+         \x20   os.set_blocking(w, False)\n    os.write(w, b'x' * (1 << 20))\nprint('held')",
+    ),
+];
+
+/// The bomb must end in `memory.exceeded` while a neighbour, who computes all the time, goes on.
+async fn bomb_is_contained(name: &str, limit_mib: u64) {
+    let (_, bomb) = BOMBS.iter().find(|(bomb, _)| *bomb == name).unwrap();
+    let engine = Engine::start(harness::config());
+    let neighbour = open(&engine, "bare").await;
+    run_in(&engine, neighbour, "block = bytearray(b'n') * (8 << 20)").await;
+    let other = Arc::clone(&engine);
+    let busy = tokio::spawn(async move {
+        run_in(&other, neighbour, "import time\ntime.sleep(1)\nprint(sum(block))").await
+    });
+    let limits = LimitsRequest {
+        open_files: Some(8192),
+        disk_bytes: Some(1 << 30),
+        wall_ms: Some(20_000),
+        ..memory(limit_mib)
+    };
+    let code = bomb.replace("LIMIT", &limit_mib.to_string());
+    let execution = run(&engine, &code, limits).await;
+    let code = error_code(&execution);
+    assert_eq!((code.as_str(), execution.exit_code), ("memory.exceeded", 137), "{execution:?}");
+    assert!(execution.usage.rss_peak_bytes <= (limit_mib + 1) * MIB, "{:?}", execution.usage);
+    let neighbour = busy.await.unwrap();
+    assert_eq!(out(&neighbour), format!("{}\n", (8 << 20) * u64::from(b'n')));
+    assert_eq!(out(&harness::run(&engine, "print(1)").await), "1\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t21_heap_over_64_mib() {
+    bomb_is_contained("heap", 64).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t21_heap_over_512_mib() {
+    bomb_is_contained("heap", 512).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t21_shared_mapping_over_64_mib() {
+    bomb_is_contained("shared mapping", 64).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t21_shared_mapping_over_512_mib() {
+    bomb_is_contained("shared mapping", 512).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t21_memfd_over_64_mib() {
+    bomb_is_contained("memfd", 64).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t21_memfd_over_512_mib() {
+    bomb_is_contained("memfd", 512).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t21_files_over_64_mib() {
+    bomb_is_contained("files", 64).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t21_files_over_512_mib() {
+    bomb_is_contained("files", 512).await;
+}
+
+/// The kernel's own bound on the pipes of a user may come first, and is as good a wall.
+#[tokio::test(flavor = "multi_thread")]
+async fn t21_pipe_buffers_stay_within_64_mib() {
+    let (_, bomb) = BOMBS[4];
+    let limits = LimitsRequest { open_files: Some(8192), ..memory(64) };
+    let execution = run_once(&bomb.replace("LIMIT", "64"), limits).await;
+    assert!(execution.usage.rss_peak_bytes <= 65 * MIB, "{:?}", execution.usage);
+    let ends = [("memory.exceeded", 137), ("", 0), ("python.BlockingIOError", 1)];
+    assert!(ends.contains(&(error_code(&execution).as_str(), execution.exit_code)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t21_the_default_is_512_mib() {
+    let execution = run_once("x = bytearray(b'x') * (640 << 20)", none()).await;
+    assert_eq!((error_code(&execution).as_str(), execution.exit_code), ("memory.exceeded", 137));
+    let twin = run_once("x = bytearray(b'x') * (440 << 20)\nprint(len(x) >> 20)", none()).await;
+    assert_eq!(out(&twin), "440\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t21_a_child_that_takes_too_much_dies_and_the_session_is_told() {
+    let engine = Engine::start(harness::config());
+    let session = open_with(&engine, "bare", memory(96)).await;
+    let code = "import os\npid = os.fork()\nif pid == 0:\n    blocks = []\n    \
+                while True: blocks.append(bytearray(1 << 20))\n\
+                print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))";
+    let execution = run_in(&engine, session, code).await;
+    assert_eq!((out(&execution).as_str(), execution.exit_code), ("-9\n", 0), "{execution:?}");
+    let warned: Vec<_> = execution.warnings.iter().map(|w| w.code.as_str()).collect();
+    assert_eq!(warned, ["memory.exceeded"]);
+}
+
+// T22
+
+fn processes(count: u64) -> LimitsRequest {
+    LimitsRequest { processes: Some(count), ..none() }
+}
+
+const FORKS: &str = "import os, time\nchildren = 0\ntry:\n    while True:\n        \
+                     if os.fork() == 0: time.sleep(60); os._exit(0)\n        children += 1\n\
+                     except OSError as error: print(children, error.errno)\n";
+const THREADS: &str = "import threading, time\nthreads = 0\ntry:\n    while True:\n        \
+                       threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n        \
+                       threads += 1\nexcept RuntimeError as error: print(threads, error)\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t22_the_last_process_that_fits_is_started_and_the_next_gets_eagain() {
+    let execution = run_once(FORKS, processes(20)).await;
+    assert_eq!(out(&execution), "19 11\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t22_the_last_thread_that_fits_is_started_and_the_next_is_not() {
+    let execution = run_once(THREADS, processes(20)).await;
+    assert_eq!(out(&execution), "19 can't start new thread\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t22_the_default_is_64() {
+    assert_eq!(out(&run_once(FORKS, none()).await), "63 11\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t22_too_many_processes_have_their_own_code_when_uncaught() {
+    let code = "import os, time\nwhile True:\n    if os.fork() == 0: time.sleep(60)";
+    let execution = run_once(code, processes(16)).await;
+    assert_eq!((error_code(&execution).as_str(), execution.exit_code), ("processes.exceeded", 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t22_too_many_threads_have_their_own_code_when_uncaught() {
+    let code = "import threading, time\nwhile True:\n    \
+                threading.Thread(target=time.sleep, args=(60,), daemon=True).start()";
+    let execution = run_once(code, processes(16)).await;
+    assert_eq!((error_code(&execution).as_str(), execution.exit_code), ("processes.exceeded", 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t22_a_fork_bomb_ends_and_leaves_no_process() {
+    let engine = Engine::start(harness::config());
+    let limits = LimitsRequest { wall_ms: Some(1000), ..none() };
+    let code = "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass";
+    let began = Instant::now();
+    let execution = run(&engine, code, limits).await;
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert_eq!(error_code(&execution), "time.exceeded");
+    assert_eq!(out(&harness::run(&engine, "print(1)").await), "1\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t22_the_last_descriptor_that_fits_is_opened_and_the_next_gets_emfile() {
+    let code = "import os\nopened = []\ntry:\n    while True: opened.append(os.open('/dev/null', 0))\n\
+                except OSError as error: print(max(opened) + 1, error.errno)";
+    let limits = LimitsRequest { open_files: Some(200), ..none() };
+    assert_eq!(out(&run_once(code, limits).await), "200 24\n");
+    assert_eq!(out(&run_once(code, none()).await), "1024 24\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t22_limits_cannot_be_raised_from_inside() {
+    let code = "
+import resource as r
+for name in ('NOFILE', 'NPROC', 'AS', 'FSIZE', 'CORE', 'STACK', 'MEMLOCK', 'SIGPENDING', 'MSGQUEUE'):
+    which = getattr(r, 'RLIMIT_' + name)
+    soft, hard = r.getrlimit(which)
+    try: r.setrlimit(which, (hard + 1, hard + 1)); print(name, 'raised')
+    except (ValueError, PermissionError): pass
+import os
+try: os.nice(-1); print('nicer')
+except PermissionError: pass
+print('done')";
+    assert_eq!(out(&run_once(code, none()).await), "done\n");
+}
+
+// T23
+
+fn disk(bytes: u64, inodes: u64) -> LimitsRequest {
+    LimitsRequest { disk_bytes: Some(bytes), disk_inodes: Some(inodes), ..none() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t23_the_working_directory_takes_exactly_its_bytes() {
+    let code = "import os\nfd = os.open('f', os.O_CREAT | os.O_WRONLY)\nwritten = 0\ntry:\n    \
+                while True: written += os.write(fd, b'x' * 4096)\n\
+                except OSError as error: print(written, error.errno)";
+    let execution = run_once(code, disk(4 * MIB, 100)).await;
+    assert_eq!(out(&execution), format!("{} 28\n", 4 * MIB));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t23_the_default_is_256_mib() {
+    let code = "import os\nprint(os.statvfs('.').f_blocks * os.statvfs('.').f_frsize >> 20, \
+                os.statvfs('.').f_files)";
+    assert_eq!(out(&run_once(code, none()).await), "256 16384\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t23_the_working_directory_takes_exactly_its_inodes() {
+    let code = "import os\nmade = 0\ntry:\n    while True: os.close(os.open(str(made), os.O_CREAT)); made += 1\n\
+                except OSError as error: print(made + 1, error.errno)";
+    // The directory itself is one.
+    assert_eq!(out(&run_once(code, disk(4 * MIB, 100)).await), "100 28\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t23_unlinked_files_count_as_long_as_they_are_open() {
+    let code = "import os\nfd = os.open('f', os.O_CREAT | os.O_RDWR)\nos.unlink('f')\n\
+                os.write(fd, b'x' * (3 << 20))\ntry: open('g', 'wb').write(b'x' * (2 << 20))\n\
+                except OSError as error: print(error.errno)\nos.close(fd)\nos.unlink('g')\n\
+                print(open('h', 'wb').write(b'x' * (4 << 20)) >> 20)";
+    assert_eq!(out(&run_once(code, disk(4 * MIB, 100)).await), "28\n4\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t23_reserving_more_than_there_is_fails() {
+    let code = "import os\nfd = os.open('f', os.O_CREAT | os.O_RDWR)\n\
+                try: os.posix_fallocate(fd, 0, 5 << 20)\nexcept OSError as error: print(error.errno)";
+    assert_eq!(out(&run_once(code, disk(4 * MIB, 100)).await), "28\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t23_a_full_directory_has_its_own_code_when_uncaught() {
+    let execution = run_once("open('f', 'wb').write(b'x' * (5 << 20))", disk(4 * MIB, 100)).await;
+    assert_eq!((error_code(&execution).as_str(), execution.exit_code), ("disk.exceeded", 1));
+    let execution = run_once("for n in range(101): open(str(n), 'w')", disk(4 * MIB, 100)).await;
+    assert_eq!((error_code(&execution).as_str(), execution.exit_code), ("disk.exceeded", 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t23_the_next_sandbox_finds_all_its_space() {
+    let engine = Engine::start(harness::config());
+    for _ in 0..5 {
+        let code = "print(open('f', 'wb').write(b'x' * (4 << 20)) >> 20)";
+        assert_eq!(out(&run(&engine, code, disk(4 * MIB, 100)).await), "4\n");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t23_an_input_file_that_does_not_fit_is_refused() {
+    let engine = Engine::start(harness::config());
+    let file = engine::FileIn { name: "big".into(), content: vec![0; 5 << 20] };
+    let limits = disk(4 * MIB, 100);
+    let command = Command { files: vec![file], limits, ..harness::command("bare", "1") };
+    let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
+    assert_eq!(refused.code.to_string(), "disk.exceeded");
+}
+
+// T24
+
+fn output(bytes: u64) -> LimitsRequest {
+    LimitsRequest { output_bytes: Some(bytes), ..none() }
+}
+
+fn kept_and_dropped(execution: &Execution) -> (usize, u64) {
+    let kept = execution.output.iter().map(|piece| piece.text.len()).sum();
+    (kept, execution.truncated.output_dropped_bytes.unwrap_or(0))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t24_as_much_output_as_allowed_is_kept_whole() {
+    let execution = run_once("print('x' * 999)", output(1000)).await;
+    assert_eq!(kept_and_dropped(&execution), (1000, 0));
+    assert!(execution.warnings.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t24_one_byte_more_is_dropped_and_said() {
+    let execution = run_once("print('x' * 1000)", output(1000)).await;
+    assert_eq!(kept_and_dropped(&execution), (1000, 1));
+    assert_eq!(execution.status, Status::Succeeded);
+    let warned: Vec<_> = execution.warnings.iter().map(|w| w.code.as_str()).collect();
+    assert_eq!(warned, ["output.too_large"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t24_the_limit_counts_both_streams() {
+    let code = "import sys\nprint('x' * 599, flush=True)\nprint('y' * 599, file=sys.stderr)";
+    let execution = run_once(code, output(1000)).await;
+    assert_eq!(kept_and_dropped(&execution), (1000, 200));
+    assert_eq!(printed(&execution, Stream::Stderr), "y".repeat(400));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t24_five_megabytes_are_cut_at_the_default_of_one_mebibyte() {
+    let execution = run_once("print('x' * 5_000_000)\nprint('end')", none()).await;
+    assert_eq!(kept_and_dropped(&execution), (1 << 20, 5_000_005 - (1 << 20)));
+    assert_eq!(execution.usage.output_bytes, 5_000_005);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t24_nul_and_control_bytes_are_kept() {
+    let execution = run_once(r"print('a\0b\x1b[0m\x07')", none()).await;
+    assert_eq!(out(&execution), "a\0b\u{1b}[0m\u{7}\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t24_characters_cut_by_a_write_are_put_together() {
+    let code =
+        "import os, time\nfor byte in '☃é𝒳'.encode(): os.write(1, bytes([byte])); time.sleep(0.02)";
+    assert_eq!(out(&run_once(code, none()).await), "☃é𝒳");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t24_invalid_utf_8_is_replaced_across_chunks() {
+    let code = r"import os
+os.write(1, b'a\xff\xe2\x98'); os.write(1, b'b' * 70_000 + b'\xe2'); os.write(1, b'\x98\x83\xc3')";
+    let expected = format!("a\u{fffd}\u{fffd}{}☃\u{fffd}", "b".repeat(70_000));
+    assert_eq!(out(&run_once(code, none()).await), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t24_a_cut_inside_a_character_leaves_no_half_of_it() {
+    let execution = run_once("print('☃' * 10)", output(7)).await;
+    assert_eq!(out(&execution), "☃☃");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t24_a_result_over_its_limit_is_named_with_its_size() {
+    let limits = LimitsRequest { result_bytes: Some(1000), ..none() };
+    let execution = run_once("'x' * 5000", limits).await;
+    let text = execution.results[0].data["text/plain"].as_str().unwrap();
+    assert!(text.starts_with("<result too large to show: text/plain has 50"), "{text}");
+    assert_eq!(execution.value, None);
+    assert_eq!(execution.warnings[0].code, "output.too_large");
+}
+
+#[test]
+fn t24_a_hundred_times_the_limit_costs_no_memory_outside() {
+    harness::in_a_process_of_its_own("limits::alone_a_hundred_times_the_limit");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures the whole program; t24_a_hundred_times_the_limit_costs_no_memory_outside runs it"]
+async fn alone_a_hundred_times_the_limit() {
+    let engine = Engine::start(harness::config());
+    harness::run(&engine, "print('x' * (1 << 20))").await;
+    let before = peak_of_this_process();
+    let code = "import os\nfor _ in range(1600): os.write(1, b'x' * (1 << 16))";
+    let execution = run(&engine, code, none()).await;
+    assert_eq!(kept_and_dropped(&execution), (1 << 20, 99 << 20));
+    let grown = peak_of_this_process() - before;
+    assert!(grown <= 16 * MIB, "{grown} bytes");
+}
+
+fn peak_of_this_process() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
+}
+
+// T25
+
+/// Code that does not react to an interrupt, each in another way.
+const DEAF: [(&str, &str); 8] = [
+    (
+        "C loop",
+        "import ctypes\nctypes.CDLL(None).usleep.restype\nctypes.PyDLL(None).sleep(3600)\nctypes.PyDLL(None).sleep(3600)",
+    ),
+    (
+        "blocked signals",
+        "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\nwhile True: pass",
+    ),
+    ("stopped", "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)"),
+    (
+        "FIFO",
+        "import os, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nos.mkfifo('f')\nopen('f')",
+    ),
+    (
+        "flock",
+        "import fcntl, os, signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nf = open('f', 'w')\nif os.fork() == 0:\n    g = open('f', 'w'); fcntl.flock(g, fcntl.LOCK_EX); time.sleep(3600)\ntime.sleep(0.1)\nfcntl.flock(f, fcntl.LOCK_EX)",
+    ),
+    (
+        "regex",
+        "import re\nre.match(r'(a+)+$', 'a' * 60 + 'b')\nwhile True:\n    try: re.match(r'(a+)+$', 'a' * 60 + 'b')\n    except KeyboardInterrupt: pass",
+    ),
+    (
+        "big integer",
+        "x = 3 ** (3 ** 15)\nwhile True:\n    try: x * x\n    except KeyboardInterrupt: pass",
+    ),
+    (
+        "64 spinners",
+        "import os\nfor _ in range(62):\n    if os.fork() == 0: break\nwhile True:\n    try:\n        while True: pass\n    except KeyboardInterrupt: pass",
+    ),
+];
+
+/// Runs of each variant: a few here, 25 of each (200 together) when `BELLJAR_DEAF_RUNS=25`.
+fn deaf_runs() -> usize {
+    std::env::var("BELLJAR_DEAF_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t25_deaf_code_dies_within_a_second_of_its_limit() {
+    let engine = Engine::start(harness::config());
+    harness::run(&engine, "1").await;
+    let limits = LimitsRequest { wall_ms: Some(300), ..none() };
+    for (name, code) in DEAF {
+        for _ in 0..deaf_runs() {
+            let began = Instant::now();
+            let execution = run(&engine, code, limits).await;
+            let took = began.elapsed();
+            assert_eq!((execution.status, execution.exit_code), (Status::TimedOut, 124), "{name}");
+            assert_eq!(error_code(&execution), "time.exceeded", "{name}");
+            assert!(took < Duration::from_millis(1300), "{name}: {took:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t25_code_that_swallows_every_exception_dies_too() {
+    let code =
+        "while True:\n    try:\n        while True: pass\n    except BaseException: print('no')";
+    let limits = LimitsRequest { wall_ms: Some(300), ..none() };
+    let execution = run_once(code, limits).await;
+    assert_eq!((execution.status, out(&execution).as_str()), (Status::TimedOut, "no\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t25_an_exit_handler_of_a_script_does_not_outlast_the_limit() {
+    let engine = Engine::start(harness::config());
+    let limits = LimitsRequest { wall_ms: Some(500), ..none() };
+    let entry = engine::Entry::Script { argv: vec!["s.py".into()] };
+    let code = "import atexit, time\n@atexit.register\ndef _():\n    while True:\n        \
+                try: time.sleep(9)\n        except BaseException: pass";
+    let command = Command { entry, limits, ..harness::command("bare", code) };
+    let Finished { execution, .. } = harness::run_with(&engine, command).await;
+    assert_eq!((execution.status, execution.exit_code), (Status::TimedOut, 124));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t25_the_default_is_thirty_seconds() {
+    let execution = run_once("1", none()).await;
+    assert_eq!(execution.limits, Limits::DEFAULT);
+    assert_eq!(execution.limits.wall_ms, 30_000);
+}
+
+// T26
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t26_the_share_of_a_core_is_held() {
+    let limits = LimitsRequest {
+        cpu_percent: Some(30),
+        wall_ms: Some(2000),
+        cpu_ms: Some(60_000),
+        ..none()
+    };
+    let code = "import os\nos.fork()\nwhile True: pass";
+    let execution = run_once(code, limits).await;
+    let usage = execution.usage;
+    // Of every 100 ms it has 30; the last period may be counted whole.
+    let most = usage.wall_ms as f64 * 0.30 * 1.05 + 60.0;
+    assert!((usage.cpu_ms as f64) <= most, "{} of {} ms", usage.cpu_ms, usage.wall_ms);
+    assert!(usage.cpu_ms >= 100, "{} ms: the loop did not run", usage.cpu_ms);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t26_cpu_time_is_limited_apart_from_wall_time() {
+    let limits = LimitsRequest {
+        cpu_ms: Some(300),
+        cpu_percent: Some(200),
+        wall_ms: Some(20_000),
+        ..none()
+    };
+    let execution = run_once("import os\nos.fork()\nwhile True: pass", limits).await;
+    assert_eq!((execution.status, execution.exit_code), (Status::TimedOut, 124));
+    let error = execution.error.unwrap();
+    assert_eq!(error.code.to_string(), "time.exceeded");
+    assert_eq!(error.message, "over the CPU time of 300 ms");
+    assert!(execution.usage.cpu_ms < 1300 * 2, "{:?}", execution.usage);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t26_waiting_costs_no_cpu_time() {
+    let limits = LimitsRequest { cpu_ms: Some(300), wall_ms: Some(5000), ..none() };
+    let execution = run_once("import time\ntime.sleep(1)\nprint('slept')", limits).await;
+    assert_eq!(out(&execution), "slept\n");
+}
+
+// Asking
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_of_zero_and_one_over_the_operators_cap_are_refused() {
+    let engine = Engine::start(harness::config());
+    for limits in [
+        LimitsRequest { wall_ms: Some(0), ..none() },
+        LimitsRequest { memory_bytes: Some(0), ..none() },
+        LimitsRequest { processes: Some(0), ..none() },
+        LimitsRequest { output_bytes: Some(0), ..none() },
+        LimitsRequest { wall_ms: Some(3_600_001), ..none() },
+        LimitsRequest { memory_bytes: Some(u64::MAX), ..none() },
+        LimitsRequest { processes: Some(4097), ..none() },
+        LimitsRequest { disk_inodes: Some(u64::MAX), ..none() },
+    ] {
+        let command = Command { limits, ..harness::command("bare", "1") };
+        let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
+        assert_eq!(refused.code.to_string(), "args.invalid", "{limits:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_least_that_can_be_asked_for_still_runs_python() {
+    let limits = LimitsRequest {
+        memory_bytes: Some(32 * MIB),
+        processes: Some(4),
+        open_files: Some(128),
+        disk_bytes: Some(MIB),
+        disk_inodes: Some(64),
+        cpu_percent: Some(10),
+        ..none()
+    };
+    let execution = run_once("import json, os\nprint(json.dumps([1]), os.getcwd())", limits).await;
+    assert_eq!(out(&execution), "[1] /workspace\n", "{execution:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_has_the_limits_it_was_opened_with_and_an_execution_may_lower_them() {
+    let engine = Engine::start(harness::config());
+    let session = open_with(&engine, "bare", memory(128)).await;
+    let execution = run_in(&engine, session, "1").await;
+    assert_eq!(execution.limits.memory_bytes, 128 * MIB);
+    let limits = LimitsRequest { wall_ms: Some(200), ..none() };
+    let command =
+        Command { session: Some(session), limits, ..harness::command("bare", "while True: pass") };
+    let execution = harness::run_with(&engine, command).await.execution;
+    assert_eq!((execution.status, execution.limits.memory_bytes), (Status::TimedOut, 128 * MIB));
+    let limits = LimitsRequest { disk_bytes: Some(MIB), ..none() };
+    let command = Command { session: Some(session), limits, ..harness::command("bare", "1") };
+    let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
+    assert_eq!(refused.code.to_string(), "args.invalid");
+}

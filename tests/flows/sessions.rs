@@ -1,0 +1,366 @@
+//! A session is a live interpreter with a working directory, and belongs to one conversation.
+
+use crate::harness::{self, error_code, open, printed, run_in, soon};
+use engine::{Command, Config, Engine, Expiry, FileIn};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use types::{Execution, LimitsRequest, SandboxId, Status, Stream};
+
+async fn started() -> (Arc<Engine>, SandboxId) {
+    let engine = Engine::start(harness::config());
+    let session = open(&engine, "bare").await;
+    (engine, session)
+}
+
+fn out(execution: &Execution) -> String {
+    printed(execution, Stream::Stdout)
+}
+
+fn warned_of(execution: &Execution) -> Vec<&str> {
+    execution.warnings.iter().map(|warning| warning.code.as_str()).collect()
+}
+
+/// Starts code that says when it has begun, and waits until it has said so.
+async fn begin(
+    engine: &Arc<Engine>,
+    session: SandboxId,
+    code: &str,
+    limits: LimitsRequest,
+) -> tokio::task::JoinHandle<Execution> {
+    let (begun, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
+    let code = format!("print('begun', flush=True)\n{code}");
+    let command = Command { session: Some(session), limits, ..harness::command("bare", &code) };
+    let engine = Arc::clone(engine);
+    let running = tokio::spawn(async move {
+        let finished = engine.run(command, &mut |_| _ = begun.send(())).await;
+        finished.unwrap().execution
+    });
+    has_begun.recv().await.unwrap();
+    running
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn variables_imports_functions_and_classes_stay() {
+    let (engine, session) = started().await;
+    run_in(&engine, session, "import math\nx = 20\ndef f(y): return x + y\nclass C: z = 1").await;
+    let next = run_in(&engine, session, "print(f(int(math.sqrt(4))) + C.z - 1)").await;
+    assert_eq!(out(&next), "22\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_and_the_working_directory_stay() {
+    let (engine, session) = started().await;
+    run_in(&engine, session, "import os\nos.mkdir('d')\nos.chdir('d')\nopen('f', 'w').write('1')")
+        .await;
+    let next = run_in(&engine, session, "print(os.getcwd(), open('f').read())").await;
+    assert_eq!(out(&next), "/workspace/d 1\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_new_and_changed_files_are_reported() {
+    let (engine, session) = started().await;
+    let names = |execution: &Execution| -> Vec<String> {
+        execution.files_out.iter().map(|file| file.name.clone()).collect()
+    };
+    let first = run_in(&engine, session, "for n in 'ab': open(n, 'w').write('1')").await;
+    assert_eq!(names(&first), ["a", "b"]);
+    let second = run_in(&engine, session, "open('b', 'a').write('2')").await;
+    assert_eq!(names(&second), ["b"]);
+    assert_eq!(names(&run_in(&engine, session, "open('a').read()").await), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_value_is_underscore_and_the_events_loop_goes_on() {
+    let (engine, session) = started().await;
+    run_in(
+        &engine,
+        session,
+        "import asyncio\ntask = asyncio.create_task(asyncio.sleep(0, 7))\n\
+                              await asyncio.sleep(0)\n40",
+    )
+    .await;
+    let next = run_in(&engine, session, "print(_ + 2, await task)").await;
+    assert_eq!(out(&next), "42 7\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_sessions_share_nothing() {
+    let (engine, one) = started().await;
+    let other = open(&engine, "bare").await;
+    run_in(&engine, one, "secret = 1\nopen('/tmp/f', 'w'); open('f', 'w')").await;
+    let code = "import os\nprint('secret' in globals(), os.path.exists('/tmp/f'), os.listdir())";
+    assert_eq!(out(&run_in(&engine, other, code).await), "False False []\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupt_ends_the_execution_and_keeps_the_state() {
+    let (engine, session) = started().await;
+    run_in(&engine, session, "kept = 42").await;
+    let running =
+        begin(&engine, session, "import time\ntime.sleep(60)", LimitsRequest::default()).await;
+    assert!(engine.interrupt(session).unwrap());
+    let execution = running.await.unwrap();
+    assert_eq!((execution.status, execution.exit_code), (Status::Cancelled, 130));
+    assert_eq!(error_code(&execution), "execution.cancelled");
+    let next = run_in(&engine, session, "print(kept)").await;
+    assert_eq!((out(&next).as_str(), next.generation), ("42\n", 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupt_lets_the_code_tidy_up() {
+    let (engine, session) = started().await;
+    let code = "import time\ntry:\n    print('begun', flush=True)\n    time.sleep(60)\n\
+                finally:\n    print('tidied')";
+    let running = begin(&engine, session, code, LimitsRequest::default()).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    engine.interrupt(session).unwrap();
+    assert_eq!(out(&running.await.unwrap()), "begun\nbegun\ntidied\n");
+}
+
+/// The interrupt falls into the printing itself, where Python has written a line and does not
+/// know it yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupt_prints_no_line_twice() {
+    let (engine, session) = started().await;
+    for _ in 0..30 {
+        let code = "for n in range(10**6): print(n, flush=True)";
+        let running = begin(&engine, session, code, LimitsRequest::default()).await;
+        engine.interrupt(session).unwrap();
+        let execution = running.await.unwrap();
+        let printed = out(&execution);
+        let lines: Vec<&str> = printed.lines().skip(1).collect();
+        let expected: Vec<String> = (0..lines.len()).map(|n| n.to_string()).collect();
+        assert_eq!(lines, expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupt_when_nothing_runs_says_so_and_harms_nothing() {
+    let (engine, session) = started().await;
+    run_in(&engine, session, "x = 1").await;
+    assert!(!engine.interrupt(session).unwrap());
+    let next = run_in(&engine, session, "import time\ntime.sleep(0.2)\nprint(x)").await;
+    assert_eq!(out(&next), "1\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interrupt_that_comes_too_late_does_not_hit_the_next_execution() {
+    let (engine, session) = started().await;
+    for _ in 0..20 {
+        // Large files keep the end of an execution busy after its code has ended.
+        let code = "import os, time\nwith open('f', 'wb') as f: f.truncate(16 << 20)";
+        let running = begin(&engine, session, code, LimitsRequest::default()).await;
+        while !running.is_finished() {
+            engine.interrupt(session).unwrap();
+            tokio::task::yield_now().await;
+        }
+        running.await.unwrap();
+        let next = run_in(&engine, session, "import time\ntime.sleep(0.01)\nprint(1)").await;
+        assert_eq!((next.status, out(&next).as_str()), (Status::Succeeded, "1\n"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deaf_code_is_killed_after_an_interrupt_and_the_session_says_that_it_lost_its_memory() {
+    let (engine, session) = started().await;
+    run_in(&engine, session, "kept = 42").await;
+    let code =
+        "while True:\n    try:\n        while True: pass\n    except KeyboardInterrupt: pass";
+    let running = begin(&engine, session, code, LimitsRequest::default()).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let asked = Instant::now();
+    engine.interrupt(session).unwrap();
+    let execution = running.await.unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    assert_eq!((execution.status, execution.generation), (Status::Cancelled, 2));
+    assert_eq!(warned_of(&execution), ["session.lost"]);
+    let next = run_in(&engine, session, "print('kept' in globals())").await;
+    assert_eq!((out(&next).as_str(), next.generation), ("False\n", 2));
+    assert_eq!(warned_of(&next), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_limit_keeps_the_state_of_code_that_listens() {
+    let (engine, session) = started().await;
+    run_in(&engine, session, "kept = 42").await;
+    let limits = LimitsRequest { wall_ms: Some(200), ..LimitsRequest::default() };
+    let execution = begin(&engine, session, "while True: pass", limits).await.await.unwrap();
+    assert_eq!((execution.status, execution.exit_code), (Status::TimedOut, 124));
+    let next = run_in(&engine, session, "print(kept)").await;
+    assert_eq!((out(&next).as_str(), next.generation), ("42\n", 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_execution_at_the_same_time_is_told_that_the_session_is_busy() {
+    let (engine, session) = started().await;
+    let running =
+        begin(&engine, session, "import time\ntime.sleep(60)", LimitsRequest::default()).await;
+    let command = Command { session: Some(session), ..harness::command("bare", "1") };
+    let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
+    assert_eq!((refused.code.to_string().as_str(), refused.retryable), ("session.busy", true));
+    assert_eq!(engine.reset(session).await.unwrap_err().code.to_string(), "session.busy");
+    assert!(engine.list()[0].busy);
+    engine.interrupt(session).unwrap();
+    running.await.unwrap();
+    assert_eq!(out(&run_in(&engine, session, "print(2)").await), "2\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_session_is_not_found() {
+    let (engine, session) = started().await;
+    engine.close(session).await.unwrap();
+    let command = Command { session: Some(session), ..harness::command("bare", "1") };
+    let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
+    assert_eq!(refused.code.to_string(), "session.not_found");
+    assert_eq!(engine.close(session).await.unwrap_err().code.to_string(), "session.not_found");
+    assert!(engine.list().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closing_a_session_ends_what_it_is_running() {
+    let (engine, session) = started().await;
+    let code = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(60)";
+    let running = begin(&engine, session, code, LimitsRequest::default()).await;
+    let asked = Instant::now();
+    engine.close(session).await.unwrap();
+    assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+    assert_eq!(running.await.unwrap().status, Status::Cancelled);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reset_gives_a_new_interpreter_and_an_empty_directory() {
+    let (engine, session) = started().await;
+    run_in(&engine, session, "x = 1\nopen('f', 'w')\nopen('/tmp/f', 'w')").await;
+    assert_eq!(engine.reset(session).await.unwrap(), 2);
+    let code = "import os\nprint('x' in globals(), os.listdir(), os.path.exists('/tmp/f'))";
+    let next = run_in(&engine, session, code).await;
+    assert_eq!((out(&next).as_str(), next.generation), ("False [] False\n", 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_go_in_are_listed_and_come_out() {
+    let (engine, session) = started().await;
+    let file = FileIn { name: "data/in.csv".into(), content: b"a,b\n1,2\n".to_vec() };
+    assert_eq!(engine.write_file(session, &file).await.unwrap(), 8);
+    let code = "text = open('data/in.csv').read()\nopen('out.txt', 'w').write(text.upper())";
+    let execution = run_in(&engine, session, code).await;
+    let made: Vec<_> = execution.files_out.iter().map(|f| (f.name.as_str(), f.size)).collect();
+    assert_eq!(made, [("out.txt", 8)]);
+    let listed = engine.list_files(session).await.unwrap();
+    let names: Vec<_> = listed.files.keys().map(String::as_str).collect();
+    assert_eq!(names, ["data/in.csv", "out.txt"]);
+    assert_eq!(engine.read_file(session, "out.txt", 100).await.unwrap(), b"A,B\n1,2\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_not_there_or_leads_out_is_refused() {
+    let (engine, session) = started().await;
+    run_in(&engine, session, "import os\nos.symlink('/etc/passwd', 'link')").await;
+    for (name, code) in [
+        ("nothing", "file.not_found"),
+        ("../etc/passwd", "file.unsupported"),
+        ("/etc/passwd", "file.unsupported"),
+        ("link", "file.unsupported"),
+    ] {
+        let refused = engine.read_file(session, name, 100).await.unwrap_err();
+        assert_eq!(refused.code.to_string(), code, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_is_refused_leaves_the_session_as_it_was() {
+    let (engine, session) = started().await;
+    run_in(&engine, session, "kept = 1").await;
+    let files = vec![FileIn { name: "../out".into(), content: Vec::new() }];
+    let command = Command { session: Some(session), files, ..harness::command("bare", "1") };
+    let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
+    assert_eq!(refused.code.to_string(), "file.unsupported");
+    assert_eq!(out(&run_in(&engine, session, "print(kept)").await), "1\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_who_goes_away_ends_the_sandbox_and_the_next_one_is_told() {
+    let (engine, session) = started().await;
+    run_in(&engine, session, "kept = 1").await;
+    let running =
+        begin(&engine, session, "import time\ntime.sleep(600.31)", LimitsRequest::default()).await;
+    running.abort();
+    let _ = running.await;
+    let next = run_in(&engine, session, "print('kept' in globals())").await;
+    assert_eq!((out(&next).as_str(), next.generation), ("False\n", 2));
+    assert_eq!(warned_of(&next), ["session.lost"]);
+    assert!(!engine.list()[0].busy);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_whose_caller_went_away_is_not_busy() {
+    let (engine, session) = started().await;
+    let running =
+        begin(&engine, session, "import time\ntime.sleep(60)", LimitsRequest::default()).await;
+    running.abort();
+    let _ = running.await;
+    assert!(!engine.list()[0].busy);
+    assert!(!engine.interrupt(session).unwrap());
+}
+
+/// A session whose child can be found from outside by its argument.
+async fn expiring(expiry: Expiry, argument: &str) -> (Arc<Engine>, SandboxId) {
+    let engine = Engine::start(Config { expiry, ..harness::config() });
+    let session = open(&engine, "bare").await;
+    let code = format!("import subprocess\nsubprocess.Popen(['sleep', '{argument}'])");
+    run_in(&engine, session, &code).await;
+    assert_eq!(sleepers(argument), 1);
+    (engine, session)
+}
+
+fn sleepers(argument: &str) -> usize {
+    harness::descendants_of(std::process::id())
+        .into_iter()
+        .filter_map(|pid| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok())
+        .filter(|line| *line == format!("sleep\0{argument}\0"))
+        .count()
+}
+
+const LONG: Duration = Duration::from_secs(3600);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_session_expires_with_all_its_processes() {
+    let expiry = Expiry { idle: Duration::from_millis(600), absolute: LONG };
+    let (engine, session) = expiring(expiry, "600.41").await;
+    assert!(soon(Duration::from_secs(3), || engine.list().is_empty() && sleepers("600.41") == 0));
+    let command = Command { session: Some(session), ..harness::command("bare", "1") };
+    let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
+    assert_eq!(refused.code.to_string(), "session.not_found");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_in_use_does_not_expire_for_being_idle() {
+    let expiry = Expiry { idle: Duration::from_millis(900), absolute: LONG };
+    let (engine, session) = expiring(expiry, "600.42").await;
+    let execution = run_in(&engine, session, "import time\ntime.sleep(2)\nprint(1)").await;
+    assert_eq!(out(&execution), "1\n");
+    assert_eq!(out(&run_in(&engine, session, "print(2)").await), "2\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_expires_in_the_end_however_busy_it_is() {
+    let expiry = Expiry { idle: LONG, absolute: Duration::from_millis(1500) };
+    let (engine, session) = expiring(expiry, "600.43").await;
+    let began = Instant::now();
+    let execution = run_in(&engine, session, "while True: pass").await;
+    assert_eq!(execution.status, Status::Cancelled);
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    assert!(soon(Duration::from_secs(2), || sleepers("600.43") == 0));
+    assert!(engine.list().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_session_more_than_there_is_room_for_is_refused_at_once() {
+    let engine = Engine::start(Config { sandboxes_max: 2, ..harness::config() });
+    let first = open(&engine, "bare").await;
+    open(&engine, "bare").await;
+    let refused = engine.run(harness::command("bare", "1"), &mut |_| {}).await.unwrap_err();
+    assert_eq!(refused.code.to_string(), "capacity.exhausted");
+    engine.close(first).await.unwrap();
+    assert_eq!(out(&harness::run(&engine, "print(1)").await), "1\n");
+}
