@@ -1,6 +1,8 @@
 //! Promises of the command line: what it refuses, what it finds out, and what it is like to work
 //! at its prompt.
 
+#![allow(clippy::unwrap_used, reason = "a helper that cannot set up a test has to fail it")]
+
 #[path = "../harness/mod.rs"]
 mod harness;
 

@@ -86,13 +86,9 @@ fn one_wall_that_was_allowed_does_not_stand_for_another() {
 #[test]
 fn nobody_can_agree_to_do_without_namespaces() {
     let output = exec_without("namespaces", &["--allow-missing-wall", "namespaces"]);
-    assert_eq!(
-        stderr(&output).lines().next(),
-        Some(
-            "error: invalid value 'namespaces' for '--allow-missing-wall <NAME>': only these can be \
-             done without: landlock, seccomp"
-        )
-    );
+    let refusal =
+        "'--allow-missing-wall <NAME>': only these can be done without: landlock, seccomp";
+    assert!(stderr(&output).contains(refusal), "{}", stderr(&output));
     assert_eq!(output.status.code(), Some(2));
 }
 
@@ -145,4 +141,46 @@ fn doctor_tells_how_to_get_the_wall_back() {
     let expected = if container { "--security-opt seccomp=unconfined" } else { "seccomp filter" };
     assert!(fix.contains(expected), "{fix}");
     assert!(report.ends_with("\nCode cannot be run safely on this machine.\n"), "{report}");
+}
+
+/// As root of a user namespace of its own, which is what one is in a rootless container, after
+/// `settings` were made there.
+fn in_container(settings: &str, args: &[&str]) -> Output {
+    let script = format!("{settings}; exec \"$0\" \"$@\"");
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--user", "--map-root-user", "--mount", "sh", "-ec", &script]);
+    command.arg(binary()).args(args).env("BELLJAR_DATA", harness::data()).output().unwrap()
+}
+
+/// What the doctor tells to do there about a wall, in the first line.
+fn fix_in_container(settings: &str, wall: &str) -> String {
+    let output = in_container(settings, &["doctor", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let row = report["walls"].as_array().unwrap().iter().find(|row| row["name"] == wall).unwrap();
+    assert_eq!(row["state"], "missing", "{row}");
+    row["fix"].as_str().unwrap().lines().next().unwrap().to_owned()
+}
+
+#[test]
+fn doctor_names_the_number_that_refuses_namespaces() {
+    for (kind, wall) in [("user", "user namespace"), ("net", "net namespace")] {
+        let setting = format!("echo 0 > /proc/sys/user/max_{kind}_namespaces");
+        let fix = format!("sysctl -w user.max_{kind}_namespaces=15000");
+        assert_eq!(fix_in_container(&setting, wall), fix);
+    }
+}
+
+#[test]
+fn doctor_names_the_covers_that_refuse_a_proc() {
+    let fix = fix_in_container("mount --bind /dev/null /proc/meminfo", "/proc mount");
+    assert!(fix.starts_with("docker run") || fix.starts_with("unmount what covers"), "{fix}");
+}
+
+#[test]
+fn the_same_place_without_these_settings_is_good() {
+    let output = in_container("true", &["exec", "--env", "bare", MARK]);
+    assert_eq!((stdout(&output).as_str(), stderr(&output).as_str()), ("it ran\n", ""));
+    let output = in_container("true", &["doctor"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
 }

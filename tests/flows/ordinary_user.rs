@@ -1,1 +1,168 @@
+//! Root is not needed. When the tests run as root, the same binary is run as somebody else, with
+//! a data directory of his own; when they do not, all the other tests show it already.
 
+use crate::harness::{self, binary, cgroups_of, stderr, stdout};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// `nobody`, who owns nothing else on this machine.
+const USER: u32 = 65_534;
+
+/// A directory that the ordinary user owns, with the binary in it.
+struct Home(tempfile::TempDir);
+
+impl Home {
+    fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::copy(binary(), home.path().join("belljar")).unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+            chown(home.path(), Some(USER), Some(USER)).unwrap();
+        }
+        Self(home)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(self.path().join("belljar"));
+        command
+            .args(["exec", "--env", "bare"])
+            .args(args)
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", self.path())
+            .env("BELLJAR_DATA", self.path().join("data"))
+            .current_dir(self.path())
+            .stdin(Stdio::null());
+        if rustix::process::geteuid().is_root() {
+            command.uid(USER).gid(USER);
+        }
+        command
+    }
+
+    fn exec(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+}
+
+#[track_caller]
+fn printed(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(output));
+    stdout(output)
+}
+
+#[test]
+fn code_runs_without_root() {
+    let home = Home::new();
+    assert_eq!(printed(&home.exec(&["print(1 + 1)"])), "2\n");
+}
+
+#[test]
+fn code_has_the_same_view_without_root() {
+    let home = Home::new();
+    let code = "import os, getpass\nopen('f', 'w').write('x')\n\
+                print(os.getuid(), getpass.getuser(), os.getcwd(), sorted(os.listdir('/home')), os.getpid())";
+    let output = home.exec(&[code]);
+    assert_eq!(printed(&output), "1000 jar /workspace ['jar', 'uploaded_files'] 2\n");
+}
+
+#[test]
+fn the_memory_limit_holds_without_root() {
+    let home = Home::new();
+    let code = "x = []\nwhile True: x.append(bytearray(b'x') * (1 << 20))";
+    let output = home.exec(&["--memory", "128", code]);
+    assert_eq!(output.status.code(), Some(137), "{}", stderr(&output));
+    assert!(stderr(&output).contains("over the memory limit of 128 MiB"), "{}", stderr(&output));
+}
+
+#[test]
+fn files_count_as_memory_without_root() {
+    let home = Home::new();
+    let code = "import time\nfor d in ('/workspace', '/tmp'):\n    \
+                with open(d + '/f', 'wb') as f:\n        \
+                for _ in range(100): f.write(b'x' * (1 << 20))\ntime.sleep(1)";
+    let output = home.exec(&["--memory", "128", code]);
+    assert_eq!(output.status.code(), Some(137), "{}", stderr(&output));
+}
+
+#[test]
+fn a_neighbours_processes_are_not_counted_without_root() {
+    let home = Home::new();
+    assert_eq!(printed(&home.exec(&["1"])), "1\n");
+    let code = "import os, time\nfor _ in range(50):\n    if os.fork() == 0: time.sleep(3); os._exit(0)\n\
+                print('up', flush=True)\ntime.sleep(2)";
+    let first =
+        home.command(&[code]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let second = home.exec(&[code]);
+    assert_eq!(printed(&second), "up\n");
+    assert_eq!(printed(&first.wait_with_output().unwrap()), "up\n");
+}
+
+#[test]
+fn the_time_limit_holds_without_root() {
+    let home = Home::new();
+    printed(&home.exec(&["1"]));
+    let began = Instant::now();
+    let code = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass";
+    let output = home.exec(&["--timeout", "0.5", code]);
+    assert_eq!(output.status.code(), Some(124), "{}", stderr(&output));
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+}
+
+#[test]
+fn the_process_limit_holds_without_root() {
+    let home = Home::new();
+    let code = "import os, time\nn = 0\ntry:\n    while True:\n        \
+                if os.fork() == 0: time.sleep(60)\n        n += 1\n\
+                except OSError as error: print(n, error.errno)";
+    assert_eq!(printed(&home.exec(&[code])), "63 11\n");
+}
+
+#[test]
+fn too_many_processes_have_their_own_code_without_root() {
+    let home = Home::new();
+    let code = "import os, time\nwhile True:\n    if os.fork() == 0: time.sleep(60)";
+    let output = home.exec(&["--json", code]);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let record: types::Execution = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(harness::error_code(&record), "processes.exceeded");
+}
+
+#[test]
+fn multiprocessing_works_without_root() {
+    let home = Home::new();
+    let code = "import multiprocessing as mp\ndef f(x): return x * x\n\
+                with mp.get_context('fork').Pool(4) as pool: print(pool.map(f, range(5)))";
+    assert_eq!(printed(&home.exec(&[code])), "[0, 1, 4, 9, 16]\n");
+}
+
+#[test]
+fn files_go_in_and_come_out_without_root() {
+    let home = Home::new();
+    std::fs::write(home.path().join("in"), "abc").unwrap();
+    let code = "open('out', 'w').write(open('in').read().upper());";
+    let output = home.exec(&["--file", "in", "--out", "made", code]);
+    assert_eq!(printed(&output), "3\n");
+    assert_eq!(std::fs::read_to_string(home.path().join("made/out")).unwrap(), "ABC");
+}
+
+#[test]
+fn killing_the_command_ends_its_sandbox_without_root() {
+    let home = Home::new();
+    printed(&home.exec(&["1"]));
+    let mut child = home.command(&["while True: pass"]).spawn().unwrap();
+    let pid = child.id();
+    assert!(harness::soon(Duration::from_secs(10), || harness::descendants_of(pid).len() >= 5));
+    let below = harness::descendants_of(pid);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let gone = |pid: &u32| !Path::new(&format!("/proc/{pid}")).exists();
+    assert!(harness::soon(Duration::from_secs(2), || below.iter().all(gone)), "{below:?}");
+    assert_eq!(cgroups_of(pid), [""; 0].map(std::path::PathBuf::from));
+}

@@ -340,8 +340,8 @@ async fn code_that_breaks_its_own_interpreter_does_not_break_the_next_cell() {
     for code in [
         "import sys\nsys.stdout.close()",
         "import os\nos.close(1); os.close(2); os.close(0)",
-        "import builtins\nbuiltins.print = None; del builtins.len",
-        "import sys\nsys.modules.clear()",
+        "list = dict = len = str = int = type = print = open = id = 1",
+        "import builtins\nbuiltins.print = None",
         "import json, os\njson.dumps = json.loads = os.read = os.write = None",
         "import sys\nsys.setrecursionlimit(60)",
         "import threading\nthreading.Thread = None\nimport gc; gc.disable()",

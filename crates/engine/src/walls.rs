@@ -36,7 +36,7 @@ impl Host {
             landlock_abi: probe::landlock_abi(),
             seccomp: probe::seccomp_filter(),
             capabilities: probe::capabilities(),
-            ids: probe::host_ids(),
+            ids: probe::host_ids(&sandbox::HOST_UIDS),
             cgroup: jail::cgroup::Parent::create(u64::MAX).map(|parent| parent.version()),
         }
     }

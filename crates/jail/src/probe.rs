@@ -11,6 +11,7 @@ use crate::{landlock, walls};
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{Pid, WaitOptions, waitpid};
 use rustix::thread::CapabilitySet;
+use std::ops::Range;
 use std::path::Path;
 use std::{fs, io};
 
@@ -185,14 +186,16 @@ pub fn capabilities() -> io::Result<()> {
 pub enum HostIds {
     /// Each sandbox has an id that nobody else has.
     OneEach,
-    /// All have the id of the ordinary user who started us.
+    /// All have the id of whoever started us: an ordinary user, or the root of a user namespace
+    /// that has no ids to give away, as in a rootless container.
     Shared,
     /// Root by name, without the rights to build a root directory or to map ids.
     RootWithoutRights,
 }
 
-pub fn host_ids() -> HostIds {
-    if !rustix::process::geteuid().is_root() {
+/// Asks for the ids that are meant for sandboxes.
+pub fn host_ids(wanted: &Range<u32>) -> HostIds {
+    if !rustix::process::geteuid().is_root() || !is_mapped(&text("/proc/self/uid_map"), wanted) {
         return HostIds::Shared;
     }
     let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::SETUID | CapabilitySet::SETGID;
@@ -286,6 +289,18 @@ impl Settings {
     }
 }
 
+/// Whether all of these ids exist in our own user namespace.
+fn is_mapped(uid_map: &str, wanted: &Range<u32>) -> bool {
+    uid_map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().filter_map(|number| number.parse::<u64>().ok());
+        let (inside, _outside, count) = (numbers.next(), numbers.next(), numbers.next());
+        inside.zip(count).is_some_and(|(inside, count)| {
+            (inside..inside + count).contains(&u64::from(wanted.start))
+                && inside + count >= u64::from(wanted.end)
+        })
+    })
+}
+
 fn text(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
@@ -362,6 +377,18 @@ mod tests {
         assert!(!proc_is_covered(plain));
         let docker = "30 22 0:5 /null /proc/kcore rw,nosuid - tmpfs tmpfs rw\n";
         assert!(proc_is_covered(&format!("{plain}{docker}")));
+    }
+
+    #[test]
+    fn ids_are_given_away_only_where_they_exist() {
+        let wanted = 2_000_000_000..2_000_065_536;
+        assert!(is_mapped("         0          0 4294967295\n", &wanted));
+        assert!(!is_mapped("         0       1000          1\n", &wanted));
+        let rootless = "0 1000 1\n1 100000 65536\n";
+        assert!(!is_mapped(rootless, &wanted));
+        assert!(is_mapped(rootless, &(1..65_537)));
+        assert!(!is_mapped(rootless, &(1..65_538)));
+        assert!(!is_mapped("", &wanted));
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod watch;
 pub use channel::{Done, ProtocolError, PythonError};
 pub use files::{Entry, FileError, Listing};
 pub use live::{Cause, Cell, Ending, Sandbox, Stopper};
-pub use nursery::{BirthError, Nursery, NurseryConfig, WARDEN_ARGUMENT, Warmth};
+pub use nursery::{BirthError, HOST_UIDS, Nursery, NurseryConfig, WARDEN_ARGUMENT, Warmth};
 pub use pool::{Pool, PoolConfig};
 pub use runtime::{Kernel, Runtime};
 pub use view::View;

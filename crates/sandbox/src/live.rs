@@ -246,7 +246,7 @@ impl Sandbox {
                     self.interrupt();
                     run.ask_to_end(Overrun::Stopped);
                 }
-                _ = tick.tick() => match run.judge(&self.reading(), self.has_group()) {
+                _ = tick.tick() => match run.judge(&self.reading(run.limits), self.has_group()) {
                     None => {}
                     Some(Overrun::Memory) => return Cause::MemoryLimit,
                     Some(overrun) => {
@@ -285,7 +285,7 @@ impl Sandbox {
             run.drain(source);
             run.flush(source);
         }
-        let reading = self.reading();
+        let reading = self.reading(run.limits);
         self.reading = reading;
         if !alive {
             self.kill();
@@ -319,9 +319,9 @@ impl Sandbox {
         self.jail.as_ref().is_some_and(|jail| jail.group.is_some())
     }
 
-    fn reading(&self) -> Reading {
+    fn reading(&self, limits: &Limits) -> Reading {
         self.jail.as_ref().map_or_else(Reading::default, |jail| {
-            watch::read(jail.group.as_ref(), &jail.proc, &jail.workspace)
+            watch::read(jail.group.as_ref(), &jail.proc, &jail.workspace, limits)
         })
     }
 

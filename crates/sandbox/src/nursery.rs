@@ -5,15 +5,18 @@ use crate::runtime::Runtime;
 use crate::undertaker::{Remains, Slot, Slots, Undertaker};
 use crate::view::{self, View};
 use jail::cgroup::{Allowance, Group, Missing, Parent};
+use jail::probe::HostIds;
 use jail::{
     Identity, JailRequest, Plan, SandboxPlan, SpawnReply, SpawnRequest, Wall, WallError,
     WardenReply, message,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Uid;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram as StdUnixDatagram, UnixListener};
@@ -38,6 +41,7 @@ pub const WARDEN_ARGUMENT: &str = "__warden";
 const FIRST_UID: u32 = 2_000_000_000;
 const UIDS_PER_NURSERY: u32 = 65_536;
 const UID_RANGES: u32 = (u32::MAX - FIRST_UID) / UIDS_PER_NURSERY - 1;
+pub const HOST_UIDS: Range<u32> = FIRST_UID..FIRST_UID + UID_RANGES * UIDS_PER_NURSERY;
 
 /// Importing numpy, pandas and matplotlib on a slow, busy machine.
 const ZYGOTE_START_MAX: Duration = Duration::from_secs(120);
@@ -48,6 +52,9 @@ const BIRTH_MAX: Duration = Duration::from_secs(20);
 /// What a process may reserve without using it, beyond its memory limit: the libraries' own
 /// mappings and the arenas of allocators.
 const ADDRESS_HEADROOM_BYTES: u64 = 4 * 1024 * 1024 * 1024;
+/// Whoever took the last one from a shelf is served before the shelf is filled again: on a small
+/// machine the two would compete for a core.
+pub(crate) const RESTOCK_PAUSE: Duration = Duration::from_millis(5);
 /// Exits of processes that nobody had asked about yet when the news came.
 const EARLY_EXITS_KEPT: usize = 256;
 const DIAGNOSTICS_BYTES_MAX: usize = 8 * 1024;
@@ -174,7 +181,7 @@ enum Uids {
 impl Uids {
     fn claim() -> io::Result<Self> {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-        if !uid.is_root() {
+        if jail::probe::host_ids(&HOST_UIDS) == HostIds::Shared {
             return Ok(Self::Own { uid: uid.as_raw(), gid: gid.as_raw() });
         }
         let start = std::process::id() % UID_RANGES;
@@ -345,8 +352,9 @@ impl Nursery {
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
                 .map_err(io::Error::from)?;
         rustix::io::ioctl_fionbio(&channel, true).map_err(io::Error::from)?;
-        let (stdout, stdout_theirs) = output_pipe()?;
-        let (stderr, stderr_theirs) = output_pipe()?;
+        let owner = self.uids.of(&jail.get()?.slot);
+        let (stdout, stdout_theirs) = output_pipe(owner)?;
+        let (stderr, stderr_theirs) = output_pipe(owner)?;
         let descriptors = [
             jail.get()?.init.as_fd(),
             channel_theirs.as_fd(),
@@ -436,6 +444,7 @@ impl Nursery {
         for _ in 0..missing {
             let nursery = Arc::clone(self);
             tokio::spawn(async move {
+                tokio::time::sleep(RESTOCK_PAUSE).await;
                 let made = nursery.make_jail(Disk::of(&Limits::DEFAULT)).await;
                 let mut state = nursery.state();
                 state.stock_on_the_way -= 1;
@@ -668,8 +677,10 @@ fn seqpacket() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((ours, theirs))
 }
 
-fn output_pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+/// A pipe that belongs to the sandbox, so that `/dev/stdout` can be opened there.
+fn output_pipe(owner: u32) -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::fs::fchown(&write, Some(Uid::from_raw(owner)), None)?;
     rustix::io::ioctl_fionbio(&read, true)?;
     Ok((read, write))
 }

@@ -2,7 +2,7 @@
 //! time and when it has died.
 
 use crate::live::Sandbox;
-use crate::nursery::{BirthError, Nursery, NurseryConfig};
+use crate::nursery::{BirthError, Nursery, NurseryConfig, RESTOCK_PAUSE};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -132,6 +132,7 @@ impl Pool {
         for _ in 0..missing {
             let pool = Arc::clone(self);
             tokio::spawn(async move {
+                tokio::time::sleep(RESTOCK_PAUSE).await;
                 let born = pool.warmed().await;
                 let mut waiting = pool.waiting();
                 waiting.on_the_way -= 1;

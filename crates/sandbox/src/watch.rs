@@ -8,14 +8,15 @@ use jail::cgroup::{Group, Used};
 use rustix::fs::{Mode, OFlags, openat};
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
+use types::Limits;
 
 /// Often enough that a limit is noticed well within a second of being passed.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 /// `USER_HZ`, the unit of /proc/PID/stat, which is 100 on every architecture we run on.
 const CLOCK_TICKS_PER_SECOND: u64 = 100;
-const PAGE_BYTES: u64 = 4096;
+const INIT: &str = "1";
 
 /// What a sandbox has used up to now.
 #[derive(Debug, Clone, Copy, Default)]
@@ -27,44 +28,97 @@ pub(crate) struct Reading {
 }
 
 /// Looks at the cgroup, or at the processes where there is none.
-pub(crate) fn read(group: Option<&Group>, proc: &OwnedFd, workspace: &OwnedFd) -> Reading {
+pub(crate) fn read(
+    group: Option<&Group>,
+    proc: &OwnedFd,
+    workspace: &OwnedFd,
+    limits: &Limits,
+) -> Reading {
     match group {
         Some(group) => {
             let Used { cpu, memory_peak_bytes, oom_kills, forks_refused } = group.used();
             Reading { cpu, memory_bytes: memory_peak_bytes, oom_kills, forks_refused }
         }
-        None => add_up(proc, workspace),
+        None => add_up(proc, workspace, limits),
     }
 }
 
-fn add_up(proc: &OwnedFd, workspace: &OwnedFd) -> Reading {
-    let mut reading = Reading { memory_bytes: bytes_in_files(workspace), ..Reading::default() };
-    let Ok(entries) = rustix::fs::Dir::read_from(proc) else {
-        return reading;
-    };
-    for entry in entries.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.bytes().all(|byte| byte.is_ascii_digit()) {
-            let (cpu, memory) = process(proc, &name).unwrap_or_default();
-            reading.cpu += cpu;
-            reading.memory_bytes += memory;
-        }
-    }
-    reading
+/// What one process has, as far as it can be told cheaply.
+#[derive(Debug, Default)]
+struct Process {
+    cpu: Duration,
+    threads: u64,
+    /// Of its own or still shared with whoever forked it.
+    anonymous_bytes: u64,
+    /// Mapped files of the working directory, too.
+    shared_bytes: u64,
 }
 
-fn process(proc: &OwnedFd, pid: &str) -> Option<(Duration, u64)> {
+fn add_up(proc: &OwnedFd, workspace: &OwnedFd, limits: &Limits) -> Reading {
+    let pids = pids(proc);
+    let mut all = Process::default();
+    for found in pids.iter().filter_map(|pid| process(proc, pid)) {
+        all.cpu += found.cpu;
+        all.threads += found.threads;
+        all.anonymous_bytes += found.anonymous_bytes;
+        all.shared_bytes += found.shared_bytes;
+    }
+    // A mapped file would count twice if its pages and its bytes were both added.
+    let files = (bytes_in_files(workspace) + bytes_in_scratch(proc)).max(all.shared_bytes);
+    let mut memory_bytes = files + all.anonymous_bytes;
+    if memory_bytes > limits.memory_bytes {
+        // Forked processes share most of what each seems to have. To know how much is dear, so
+        // that it is asked only when it decides.
+        memory_bytes = files + pids.iter().map(|pid| proportional_bytes(proc, pid)).sum::<u64>();
+    }
+    Reading {
+        cpu: all.cpu,
+        memory_bytes,
+        oom_kills: 0,
+        // Nobody counts refusals here; with no room left, a refusal was one for that reason.
+        forks_refused: u64::from(all.threads >= limits.processes),
+    }
+}
+
+/// The processes of a sandbox, without the init of its jail.
+fn pids(proc: &OwnedFd) -> Vec<String> {
+    let entries = rustix::fs::Dir::read_from(proc).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name != INIT && name.bytes().all(|byte| byte.is_ascii_digit())).collect()
+}
+
+fn process(proc: &OwnedFd, pid: &str) -> Option<Process> {
     let stat = text(proc, &format!("{pid}/stat"))?;
     // The command's name is in brackets and may hold anything, spaces and brackets too.
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
     // User and system time, of itself and of children that were waited for.
     let ticks: u64 = (11..15).filter_map(number).sum();
-    let statm = text(proc, &format!("{pid}/statm"))?;
-    let mut pages = statm.split_whitespace().filter_map(|field| field.parse::<u64>().ok());
-    let (resident, shared) = (pages.nth(1)?, pages.next()?);
-    let cpu = Duration::from_millis(ticks * 1000 / CLOCK_TICKS_PER_SECOND);
-    Some((cpu, resident.saturating_sub(shared) * PAGE_BYTES))
+    let status = text(proc, &format!("{pid}/status"))?;
+    Some(Process {
+        cpu: Duration::from_millis(ticks * 1000 / CLOCK_TICKS_PER_SECOND),
+        threads: number(17)?,
+        anonymous_bytes: kib(&status, &["RssAnon"]) * 1024,
+        shared_bytes: kib(&status, &["RssShmem"]) * 1024,
+    })
+}
+
+/// Pages that several processes have count a part in each. Code can close this to us, and is
+/// then taken by its word of having all of them alone.
+fn proportional_bytes(proc: &OwnedFd, pid: &str) -> u64 {
+    match text(proc, &format!("{pid}/smaps_rollup")) {
+        Some(rollup) => kib(&rollup, &["Pss_Anon"]) * 1024,
+        None => process(proc, pid).map_or(0, |process| process.anonymous_bytes),
+    }
+}
+
+/// The sum of some lines of a file of /proc.
+fn kib(text: &str, keys: &[&str]) -> u64 {
+    let counted = text.lines().filter_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        keys.contains(&key).then(|| value.trim().trim_end_matches(" kB").parse::<u64>().ok())?
+    });
+    counted.sum()
 }
 
 fn text(proc: &OwnedFd, path: &str) -> Option<String> {
@@ -74,21 +128,21 @@ fn text(proc: &OwnedFd, path: &str) -> Option<String> {
     Some(text)
 }
 
-fn bytes_in_files(workspace: &OwnedFd) -> u64 {
-    rustix::fs::fstatvfs(workspace)
+fn bytes_in_files(directory: impl AsFd) -> u64 {
+    rustix::fs::fstatvfs(directory)
         .map(|stat| (stat.f_blocks - stat.f_bfree) * stat.f_frsize)
         .unwrap_or(0)
 }
 
+/// `/tmp`, which holds what was put into `/dev/shm` as well.
+fn bytes_in_scratch(proc: &OwnedFd) -> u64 {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(proc, format!("{INIT}/root/tmp"), flags, Mode::empty()).map_or(0, bytes_in_files)
+}
+
 /// Pages of a process that no other process has, and its page tables.
 pub(crate) fn private_bytes(pid: i32) -> u64 {
-    let kib = |file: &str, keys: &[&str]| -> u64 {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-        let counted = text.lines().filter_map(|line| {
-            let (key, value) = line.split_once(':')?;
-            keys.contains(&key).then(|| value.trim().trim_end_matches(" kB").parse::<u64>().ok())?
-        });
-        counted.sum()
-    };
-    1024 * (kib("smaps_rollup", &["Private_Clean", "Private_Dirty"]) + kib("status", &["VmPTE"]))
+    let file = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}"));
+    let pages = kib(&file("smaps_rollup").unwrap_or_default(), &["Private_Clean", "Private_Dirty"]);
+    1024 * (pages + kib(&file("status").unwrap_or_default(), &["VmPTE"]))
 }

@@ -17,7 +17,7 @@ def outcome(action):
     try:
         action()
     except OSError as refusal:
-        return errno.errorcode.get(refusal.errno, repr(refusal))
+        return errno.errorcode.get(refusal.errno, type(refusal).__name__)
     except Exception as other:
         return type(other).__name__
     return "ok"

@@ -129,10 +129,11 @@ fn source(args: &Args) -> Result<(Entry, Vec<u8>), Failure> {
     if !is_script {
         return Ok((Entry::Cell, args.code.clone().into_bytes()));
     }
-    let code =
-        fs::read(&args.code).map_err(|error| Failure::usage(format!("{}: {error}", args.code)))?;
-    let mut argv = vec![args.code.clone()];
-    argv.extend(args.args.iter().cloned());
+    let failed = |reason: &str| Failure::usage(format!("{}: {reason}", args.code));
+    let name = Path::new(&args.code).file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| failed("has no name that can be used"))?.to_owned();
+    let code = fs::read(&args.code).map_err(|error| failed(&error.to_string()))?;
+    let argv = [&[name], args.args.as_slice()].concat();
     Ok((Entry::Script { argv }, code))
 }
 

@@ -125,6 +125,7 @@ impl Session {
             Ok(()) => {}
             Err(fault) => screen.note(&format!("belljar: {fault}")),
         }
+        screen.end_line();
     }
 
     async fn run_on(&mut self, screen: &mut Screen, text: String) -> Result<(), Fault> {

@@ -58,11 +58,18 @@ impl Screen {
         }
     }
 
+    /// Leaves the last line of output alone, which a prompt would write over on a terminal.
+    pub(super) fn end_line(&mut self) {
+        self.stdout.end_line();
+        self.stderr.end_line();
+    }
+
     /// A line on standard error.
     pub(super) fn note(&mut self, line: &str) {
         self.stderr.show(line);
         self.stderr.finish();
         self.stderr.write("\n");
+        self.stderr.in_line = false;
     }
 }
 
@@ -77,15 +84,19 @@ struct Outlet<W> {
     to: W,
     /// Absent when the bytes are to stay as they are.
     cleaner: Option<Cleaner>,
+    in_line: bool,
 }
 
 impl<W: Write + IsTerminal> Outlet<W> {
     fn new(to: W) -> Self {
         let cleaner = to.is_terminal().then(Cleaner::default);
-        Self { to, cleaner }
+        Self { to, cleaner, in_line: false }
     }
 
     fn show(&mut self, text: &str) {
+        if let Some(last) = text.chars().next_back() {
+            self.in_line = last != '\n';
+        }
         let clean = self.cleaner.as_mut().map(|cleaner| cleaner.clean(text));
         self.write(clean.as_deref().unwrap_or(text));
     }
@@ -94,6 +105,12 @@ impl<W: Write + IsTerminal> Outlet<W> {
     fn finish(&mut self) {
         let rest = self.cleaner.as_mut().map(Cleaner::finish);
         self.write(&rest.unwrap_or_default());
+    }
+
+    fn end_line(&mut self) {
+        if self.cleaner.is_some() && std::mem::take(&mut self.in_line) {
+            self.write("\n");
+        }
     }
 
     /// Whoever reads us may have gone away, which is no reason to stop the code.

@@ -20,19 +20,19 @@ pub(super) fn rows(host: &Host) -> Vec<Row> {
     let namespaces_fix = rows.iter().find_map(|row| row.fix.clone());
     rows.push(row(
         "/proc mount",
-        "code sees its own processes, nothing of the host",
+        "its own processes, nothing of the host",
         host.proc_mount.as_ref().map(|()| "mounted".to_owned()),
         |refused| fixes::proc_mount(refused.cause).or_else(|| namespaces_fix.clone()),
     ));
     rows.push(row(
         "Landlock",
-        "files and signals stay closed even by mistake",
+        "a second wall around files, and signals",
         host.landlock_abi.as_ref().map(|abi| format!("ABI {abi}")),
         |refused| Some(fixes::landlock(refused.cause)),
     ));
     rows.push(row(
         "seccomp",
-        "system calls that Python never needs are refused",
+        "calls that Python never needs are refused",
         host.seccomp.as_ref().map(|()| "filter loaded".to_owned()),
         |refused| Some(fixes::seccomp(refused.cause)),
     ));
@@ -57,7 +57,7 @@ fn title(kind: Namespace) -> &'static str {
 fn given_by(kind: Namespace) -> &'static str {
     match kind {
         Namespace::User => "no rights outside, even for root inside",
-        Namespace::Pid => "no process of others is seen; all end together",
+        Namespace::Pid => "no process of others is seen",
         Namespace::Mount => "a root directory of its own, read-only",
         Namespace::Net => "no network but a loopback of its own",
         Namespace::Ipc => "no shared memory with others",
@@ -100,7 +100,7 @@ fn capabilities(dropped: &io::Result<()>, fix: Option<String>) -> Row {
         name: "capabilities".into(),
         state,
         found,
-        gives: "no privilege, and no_new_privs: no way to one",
+        gives: "no privileges, no_new_privs: no way to any",
         fix: fix.filter(|_| dropped.is_err()),
     }
 }
@@ -117,7 +117,7 @@ fn host_ids(ids: HostIds) -> Row {
         name: "host user id".into(),
         state,
         found: found.into(),
-        gives: "sandboxes are strangers to each other and to you",
+        gives: "sandboxes are strangers to each other",
         fix,
     }
 }
