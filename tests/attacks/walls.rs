@@ -3,10 +3,11 @@
 
 use crate::harness;
 use crate::world::{
-    Process, answer, attempts, born, built, doctored, engine, is_root, mounts, nursery_config,
-    runtime, still_serves, told,
+    Process, answer, attempts, born, built, doctored, engine, is_root, nursery_config, runtime,
+    still_serves, told,
 };
 use engine::Kernel;
+use environment::Python;
 use sandbox::Nursery;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -352,9 +353,11 @@ fn shared_files() -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     hash_tree(runtime(&Kernel::Embedded).path(), usize::MAX, &mut files);
     hash_tree(&built("bare").directory, usize::MAX, &mut files);
-    for (host, _) in mounts("bare") {
-        for part in ["bin", "lib"] {
-            hash_tree(&host.join(part), 3, &mut files);
+    let Python { executable, prefix, .. } = built("bare").python;
+    hash_tree(&executable, 0, &mut files);
+    for entry in fs::read_dir(prefix.join("lib")).unwrap().flatten() {
+        if entry.file_name().to_string_lossy().starts_with("python3") {
+            hash_tree(&entry.path(), 2, &mut files);
         }
     }
     files

@@ -58,8 +58,26 @@ pub(crate) async fn attempts(engine: &Arc<Engine>, table: &[(&str, &str)]) {
     assert_eq!(seen.len(), table.len());
 }
 
+/// The sources of a kernel that was tampered with, and what is made of them in the data directory:
+/// both go when this does.
+pub(crate) struct Doctored {
+    source: TempDir,
+}
+
+impl Doctored {
+    fn kernel(&self) -> Kernel {
+        Kernel::Directory(self.source.path().to_path_buf())
+    }
+}
+
+impl Drop for Doctored {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(runtime(&self.kernel()).path());
+    }
+}
+
 /// A copy of the kernel in which texts are replaced, each of which must be there.
-pub(crate) fn doctored(edits: &[(&str, &str, &str)]) -> (TempDir, Kernel) {
+pub(crate) fn doctored(edits: &[(&str, &str, &str)]) -> (Doctored, Kernel) {
     let directory = tempfile::tempdir().unwrap();
     let original = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel");
     copy_sources(&original, directory.path());
@@ -69,13 +87,14 @@ pub(crate) fn doctored(edits: &[(&str, &str, &str)]) -> (TempDir, Kernel) {
         assert!(source.contains(from), "{file} no longer has {from:?}");
         fs::write(path, source.replacen(from, to, 1)).unwrap();
     }
-    let kernel = Kernel::Directory(directory.path().to_path_buf());
-    (directory, kernel)
+    let doctored = Doctored { source: directory };
+    let kernel = doctored.kernel();
+    (doctored, kernel)
 }
 
 /// A kernel that reseeds and says that it is ready as it should, and then runs `code` with the
 /// channel as `channel`, a socket.
-pub(crate) fn malicious(code: &str) -> (TempDir, Kernel) {
+pub(crate) fn malicious(code: &str) -> (Doctored, Kernel) {
     let body: String = code.lines().map(|line| format!("        {line}\n")).collect();
     let turned = format!("import socket, time\n        channel = socket.socket(fileno=3)\n{body}");
     doctored(&[("belljar_kernel/session.py", "session.loop()", &turned)])
@@ -194,10 +213,13 @@ impl Process {
         String::from_utf8_lossy(&fs::read(self.path("cmdline")).unwrap_or_default()).into_owned()
     }
 
+    pub(crate) fn is_filtered(self) -> bool {
+        self.status().get("Seccomp").is_some_and(|mode| mode == "2")
+    }
+
     /// Whether this is a zygote: a sandbox has its command line too, and a filter besides.
     pub(crate) fn is_zygote(self) -> bool {
-        let unfiltered = self.status().get("Seccomp").is_some_and(|mode| mode == "0");
-        self.command_line().contains("zygote.py") && unfiltered
+        self.command_line().contains("zygote.py") && !self.is_filtered()
     }
 
     pub(crate) fn everyone() -> Vec<Self> {

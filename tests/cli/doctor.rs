@@ -113,3 +113,25 @@ fn an_environment_that_is_not_known_is_refused() {
     assert_eq!(json(&output)["safe"], false);
     assert_eq!(output.status.code(), Some(1));
 }
+
+#[test]
+fn a_machine_without_python_is_told_to_install_one_and_a_named_one_is_enough() {
+    let data = tempfile::tempdir().unwrap();
+    let doctor = |options: &[&str]| {
+        let mut command = belljar(&[&["doctor", "--json"], options].concat());
+        command
+            .env("PATH", "/nonexistent")
+            .env("HOME", data.path())
+            .env("BELLJAR_DATA", data.path());
+        command.env_remove("PYENV_ROOT").env_remove("UV_PYTHON_INSTALL_DIR").output().unwrap()
+    };
+    let output = doctor(&[]);
+    let report = json(&output);
+    let row = &report["tools"][0];
+    assert_eq!((&row["name"], &row["state"]), (&"Python".into(), &"missing".into()));
+    assert!(row["fix"].as_str().unwrap().starts_with("apt install python3\n"));
+    assert_eq!(output.status.code(), Some(1));
+
+    let found = engine::discover(&engine::Machine::from_env()).found;
+    check_all_well(&doctor(&["--python", found[0].executable.to_str().unwrap()]));
+}

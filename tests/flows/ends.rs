@@ -232,6 +232,41 @@ fn names(pids: &[u32]) -> String {
     pids.iter().map(|pid| format!("{pid} {}; ", command(*pid).replace('\0', " "))).collect()
 }
 
+#[test]
+fn a_zygote_or_warden_that_dies_is_replaced() {
+    harness::in_a_process_of_its_own("ends::alone_a_zygote_or_warden_that_dies");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "kills what this program started; a_zygote_or_warden_that_dies_is_replaced runs it"]
+async fn alone_a_zygote_or_warden_that_dies() {
+    let engine = Engine::start(harness::config());
+    let session = open(&engine, "bare").await;
+    run_in(&engine, session, "kept = 1").await;
+    kill_first_called("zygote.py");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let kept = run_in(&engine, session, "print(kept)").await;
+    assert_eq!(printed(&kept, Stream::Stdout), "1\n", "sandboxes outlive their zygote");
+    assert_eq!(printed(&harness::run(&engine, "print(2)").await, Stream::Stdout), "2\n");
+    // The session is of the first warden, and the run above of the second.
+    kill_first_called("__warden");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let lost = run_in(&engine, session, "print(kept)").await;
+    assert_eq!((error_code(&lost).as_str(), lost.generation), ("sandbox.crashed", 2), "{lost:?}");
+    let next = run_in(&engine, session, "print(3)").await;
+    assert_eq!(printed(&next, Stream::Stdout), "3\n", "{next:?}");
+    assert_eq!(printed(&harness::run(&engine, "print(4)").await, Stream::Stdout), "4\n");
+}
+
+/// Of the processes with this name the first is the original; the others were forked from it.
+fn kill_first_called(name: &str) {
+    let line = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
+    let below = descendants_of(std::process::id()).into_iter();
+    let first = below.filter(|pid| line(pid).is_ok_and(|line| line.contains(name))).min();
+    let pid = rustix::process::Pid::from_raw(first.unwrap().cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
 /// A background process of a session lives on between executions, and ends with the session.
 #[test]
 fn t27_closing_a_session_ends_its_processes() {

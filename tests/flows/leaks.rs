@@ -2,7 +2,7 @@
 //! `BELLJAR_LEAK_RUNS=10000`.
 
 use crate::harness::{self, cgroups_of, descendants_of, printed, soon};
-use engine::{Command, Engine};
+use engine::{Command, Config, Engine};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,8 +18,7 @@ struct Held {
     cgroups: usize,
     mounts: usize,
     network_namespaces: usize,
-    files_in_data: usize,
-    files_in_temp: usize,
+    files: usize,
 }
 
 impl Held {
@@ -38,8 +37,7 @@ impl Held {
             descriptors: count("/proc/self/fd"),
             cgroups: cgroups_of(own).iter().map(|group| 1 + groups_in(group)).sum(),
             mounts: std::fs::read_to_string("/proc/self/mountinfo").unwrap().lines().count(),
-            files_in_data: count(harness::data().join("runtime")) + count(harness::data()),
-            files_in_temp: names_of_ours(&std::env::temp_dir()),
+            files: files_below(&std::env::temp_dir()),
         }
     }
 }
@@ -53,9 +51,15 @@ fn groups_in(group: &Path) -> usize {
     entries.filter(|entry| entry.path().is_dir()).count()
 }
 
-fn names_of_ours(directory: &Path) -> usize {
+fn files_below(directory: &Path) -> usize {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_name().to_string_lossy().contains("belljar")).count()
+    let below = |path: &Path| if path.is_dir() { files_below(path) } else { 0 };
+    entries.map(|entry| 1 + below(&entry.path())).sum()
+}
+
+/// Its data is among the temporary files, which are counted.
+fn config(data: &tempfile::TempDir) -> Config {
+    Config { data: data.path().into(), ..harness::config() }
 }
 
 /// Waits for the stock of jails to be full again, and returns what is held then.
@@ -78,9 +82,10 @@ fn t65_a_thousand_runs_leave_nothing() {
 async fn alone_a_thousand_runs() {
     let runs = std::env::var("BELLJAR_LEAK_RUNS").ok().and_then(|runs| runs.parse().ok());
     let runs: usize = runs.unwrap_or(1000);
-    let engine = Engine::start(harness::config());
-    for _ in 0..8 {
-        endings(&engine, 0).await;
+    let data = tempfile::tempdir().unwrap();
+    let engine = Engine::start(config(&data));
+    for run in 0..50 {
+        endings(&engine, run).await;
     }
     let before = at_rest(None).await;
     let mut clients = Vec::new();
@@ -101,7 +106,7 @@ async fn alone_a_thousand_runs() {
 /// One run; every fiftieth ends in another way than by returning.
 async fn endings(engine: &Arc<Engine>, run: usize) {
     match run % 50 {
-        10 => abandoned(engine).await,
+        10..=12 => abandoned(engine, Duration::from_millis(run as u64 % 25)).await,
         20 => _ = harness::run(engine, "import os\nos.kill(os.getpid(), 9)").await,
         30 => {
             let limits = LimitsRequest { wall_ms: Some(50), ..LimitsRequest::default() };
@@ -119,11 +124,11 @@ async fn endings(engine: &Arc<Engine>, run: usize) {
     }
 }
 
-/// The caller goes away in the middle.
-async fn abandoned(engine: &Arc<Engine>) {
+/// The caller goes away: before there is a sandbox, while it is born, or while it runs.
+async fn abandoned(engine: &Arc<Engine>, after: Duration) {
     let other = Arc::clone(engine);
     let running = tokio::spawn(async move { harness::run(&other, "while True: pass").await });
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    tokio::time::sleep(after).await;
     running.abort();
     let _ = running.await;
 }
@@ -136,22 +141,24 @@ fn t65_an_engine_that_ends_leaves_nothing() {
 #[test]
 #[ignore = "counts what the whole program holds; t65_an_engine_that_ends_leaves_nothing runs it"]
 fn alone_an_engine_that_ends() {
+    let data = tempfile::tempdir().unwrap();
     let mut held = Vec::new();
     for _ in 0..6 {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
-            let engine = Engine::start(harness::config());
+            let engine = Engine::start(config(&data));
             let session = harness::open(&engine, "bare").await;
             harness::run_in(&engine, session, "print(1)").await;
         });
         drop(runtime);
-        soon(Duration::from_secs(5), || {
-            let held = Held::now();
-            held.processes == held.zombies && held.cgroups == 0
-        });
-        held.push(Held::now());
+        soon(Duration::from_secs(5), || alive(Held::now()).processes == 0);
+        held.push(alive(Held::now()));
     }
-    // The runtime that would have taken note of the launcher's end is gone with the engine.
-    assert_eq!((held[0].processes - held[0].zombies, held[0].cgroups), (0, 0));
+    assert_eq!((held[0].processes, held[0].cgroups), (0, 0));
     assert_eq!(held[5], held[1]);
+}
+
+/// The runtime that would have taken note of the launcher's end is gone with the engine.
+fn alive(held: Held) -> Held {
+    Held { processes: held.processes - held.zombies, zombies: 0, ..held }
 }

@@ -128,6 +128,39 @@ async fn a_cell_prints_as_in_plain_python() {
     report(&differences);
 }
 
+/// A wall that is too tight shows itself once in a thousand runs, and more under load.
+/// `BELLJAR_CORPUS_ROUNDS` is how often each script is run; two here, many by hand.
+#[tokio::test(flavor = "multi_thread")]
+async fn scripts_that_run_side_by_side_do_not_disturb_each_other() {
+    let rounds = std::env::var("BELLJAR_CORPUS_ROUNDS").ok().and_then(|text| text.parse().ok());
+    let rounds: usize = rounds.unwrap_or(2);
+    let engine = Engine::start(harness::config());
+    let python = newest();
+    let work: Vec<(PathBuf, Ran)> = corpus("standard")
+        .into_iter()
+        .map(|script| (script.clone(), on_the_host(&python, &script)))
+        .collect();
+    let work = Arc::new(work);
+    let mut clients = Vec::new();
+    for client in 0..6 {
+        let (engine, work) = (Arc::clone(&engine), Arc::clone(&work));
+        clients.push(tokio::spawn(async move {
+            let mut differences = Vec::new();
+            for turn in (client..rounds * work.len()).step_by(6) {
+                let (script, host) = &work[turn % work.len()];
+                let jar = in_the_jar(&engine, "bare", script, as_script(script)).await;
+                if *host != jar {
+                    differences.push(format!("{}\n host {host:?}\n jar  {jar:?}", stem(script)));
+                }
+            }
+            differences
+        }));
+    }
+    for client in clients {
+        report(&client.await.unwrap());
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_packages_of_the_default_environment_work() {
     let engine = Engine::start(harness::config());

@@ -105,10 +105,12 @@ pub fn error_code(execution: &Execution) -> String {
 }
 
 /// Runs an ignored test of this very program in a process of its own, for promises about what a
-/// whole process holds. `RUST_TEST_THREADS` and neighbours cannot disturb it.
+/// whole process holds. It also has a directory for temporary files to itself.
 pub fn in_a_process_of_its_own(test: &str) {
+    let temporary = tempfile::tempdir().unwrap();
     let output = process::Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
+        .env("TMPDIR", temporary.path())
         .output()
         .unwrap();
     let said = stdout(&output);

@@ -140,8 +140,6 @@ impl Warden {
         spawn: OwnedFd,
         go: OwnedFd,
     ) -> Result<Self, WallError> {
-        set_parent_process_death_signal(Some(Signal::KILL))
-            .map_err(|error| Step::NewNamespaces.failed(error))?;
         let mut byte = [0];
         rustix::io::read(&go, &mut byte).map_err(|error| Step::NewNamespaces.failed(error))?;
         if matches!(plan.identity, Identity::Range { .. }) {
@@ -153,6 +151,9 @@ impl Warden {
             set_dumpable_behavior(DumpableBehavior::Dumpable)
                 .map_err(|error| Step::TakeIdentity.failed(error))?;
         }
+        // After the change of ids, which would have undone it.
+        set_parent_process_death_signal(Some(Signal::KILL))
+            .map_err(|error| Step::NewNamespaces.failed(error))?;
         rustix::process::setsid().map_err(|error| Step::NewNamespaces.failed(error))?;
         mount::proc(None)?;
         mount::scratch("/workspace", ZYGOTE_SCRATCH_BYTES, ZYGOTE_SCRATCH_INODES, "0755")?;

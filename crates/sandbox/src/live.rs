@@ -449,7 +449,7 @@ impl<'a> Run<'a> {
         main: bool,
         dropped: BTreeMap<String, u64>,
     ) {
-        let size = data.values().map(size_of_json).sum::<usize>();
+        let size = data.iter().map(|(form, value)| form.len() + size_here(value)).sum::<usize>();
         let fits = self.results_bytes + size <= RESULTS_BYTES_MAX && self.results < RESULTS_MAX;
         if !dropped.is_empty() || !fits {
             self.results_dropped += 1;
@@ -511,16 +511,20 @@ fn output(started: Instant, stream: Stream, text: String) -> Event {
     Event::Output(Output { t: millis(started.elapsed()), stream, text })
 }
 
-/// Near enough for a bound, and without writing the text out.
-fn size_of_json(value: &Value) -> usize {
-    match value {
+/// What a value takes in this process: for many small ones that is far more than their text.
+fn size_here(value: &Value) -> usize {
+    let within = match value {
         Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(size_of_json).sum::<usize>() + items.len(),
+        Value::Array(items) => items.iter().map(size_here).sum(),
         Value::Object(fields) => {
-            fields.iter().map(|(name, value)| name.len() + size_of_json(value)).sum()
+            let field = |(name, value): (&String, &Value)| {
+                size_of_val(name) + name.len() + size_here(value)
+            };
+            fields.iter().map(field).sum()
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
-    }
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    size_of::<Value>() + within
 }
 
 fn millis(duration: Duration) -> u64 {

@@ -2,7 +2,7 @@
 
 use crate::live::Sandbox;
 use crate::runtime::Runtime;
-use crate::undertaker::{Remains, Slot, Slots, Undertaker};
+use crate::undertaker::{self, Remains, Slot, Slots, Undertaker};
 use crate::view::{self, View};
 use jail::cgroup::{Allowance, Group, Missing, Parent};
 use jail::probe::HostIds;
@@ -162,7 +162,26 @@ type SpawnAnswer = Result<(i32, OwnedFd), WallError>;
 type JailParts = [OwnedFd; 3];
 
 #[derive(Debug)]
-struct JailWaiter(oneshot::Sender<Result<JailParts, WallError>>);
+struct JailWaiter(oneshot::Sender<Result<Newborn, WallError>>);
+
+/// A jail on its way to whoever asked for it. One that has gone away meanwhile will never take
+/// it, and a jail that nobody holds would stay for ever: dropping it ends it.
+#[derive(Debug)]
+struct Newborn(Option<JailParts>);
+
+impl Newborn {
+    fn take(mut self) -> Result<JailParts, BirthError> {
+        self.0.take().ok_or(BirthError::Stillborn)
+    }
+}
+
+impl Drop for Newborn {
+    fn drop(&mut self) {
+        if let Some([init, ..]) = &self.0 {
+            undertaker::kill(init);
+        }
+    }
+}
 
 /// The host ids of this nursery's sandboxes.
 #[derive(Debug)]
@@ -364,9 +383,10 @@ impl Nursery {
         let (pid, pidfd) = self.ask_zygote(limits, &descriptors).await?;
         drop((channel_theirs, stdout_theirs, stderr_theirs));
         self.births.fetch_add(1, Ordering::Relaxed);
-        if let Some(group) = &jail.get()?.group {
-            group.add(host_pid(&pidfd)?)?;
-        }
+        let grouped = match &jail.get()?.group {
+            Some(group) => host_pid(&pidfd).and_then(|pid| group.add(pid)),
+            None => Ok(()),
+        };
         let jail = jail.take()?;
         let uid = self.uids.of(&jail.slot);
         let mut sandbox = Sandbox::new(
@@ -378,7 +398,9 @@ impl Nursery {
             [channel, stdout, stderr],
             *limits,
         )?;
+        // A child that could not be walled has said so and is gone; that comes before its absence.
         sandbox.await_ready().await?;
+        grouped?;
         Ok(sandbox)
     }
 
@@ -479,7 +501,8 @@ impl Nursery {
             Some(parent) => Some(parent.group(&slot.number.to_string())?),
             None => None,
         };
-        let [init, workspace, proc] = made.await.map_err(|_| BirthError::ZygoteGone)??;
+        let newborn = made.await.map_err(|_| BirthError::ZygoteGone)??;
+        let [init, workspace, proc] = newborn.take()?;
         Ok(Jail { init, workspace, proc, group, slot, disk })
     }
 }
@@ -541,10 +564,11 @@ impl Wires {
     fn hear_warden(&self, reply: WardenReply, descriptors: Vec<OwnedFd>) {
         match reply {
             WardenReply::JailReady { jail } => {
-                if let Ok(parts) = JailParts::try_from(descriptors)
-                    && let Some(JailWaiter(waiter)) = self.state().jails_asked.remove(&jail)
-                {
-                    let _ = waiter.send(Ok(parts));
+                if let Ok(parts) = JailParts::try_from(descriptors) {
+                    let newborn = Newborn(Some(parts));
+                    if let Some(JailWaiter(waiter)) = self.state().jails_asked.remove(&jail) {
+                        let _ = waiter.send(Ok(newborn));
+                    }
                 }
             }
             WardenReply::JailFailed { jail, error } => {

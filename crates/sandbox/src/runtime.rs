@@ -3,9 +3,11 @@
 
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, io, process};
 
 static LIBRARY: &[u8] = include_bytes!(env!("BELLJAR_JAIL_LIBRARY"));
+static CALLS: AtomicU64 = AtomicU64::new(0);
 const LIBRARY_NAME: &str = "libbelljar_jail.so";
 /// Changes when files are laid out differently under the same content.
 const LAYOUT: u32 = 1;
@@ -82,7 +84,9 @@ fn read_tree(directory: &Path) -> io::Result<Sources> {
 
 /// Whole or not at all: a half-written runtime must never be mounted.
 fn write_tree(path: &Path, sources: &Sources) -> io::Result<()> {
-    let staged = path.with_extension(format!("new-{}", process::id()));
+    // Of this call alone: two engines of one process may be at it at the same time.
+    let call = CALLS.fetch_add(1, Ordering::Relaxed);
+    let staged = path.with_extension(format!("new-{}-{call}", process::id()));
     for (name, content) in sources {
         let target = match name.strip_prefix("site") {
             Ok(rest) => staged.join("site").join(rest),

@@ -68,7 +68,7 @@ SHARED = [
     "/opt/belljar/site/belljar_mpl.py",
 ]
 for place in (sys.prefix, os.path.dirname(os.__file__), "/opt/belljar/kernel", "/opt/belljar/site"):
-    for name in ("sitecustomize.py", "usercustomize.py", "evil.pth"):
+    for name in ("usercustomize.py", "evil.pth", "t06.py"):
         WAYS.append(lambda _, path=os.path.join(place, name): create(path))
 print("refused:", *sorted({outcome(lambda: way(path)) for path in SHARED for way in WAYS}))
 

@@ -35,7 +35,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     // Before the runtime has threads.
     let host = Host::look();
     let config = args.place.single()?;
-    let tools = tools::look(&config.data);
+    let tools = tools::look(&config);
     // Whatever is missing, the other walls are tried all the same.
     let config = Config { without: host.missing_walls(), ..config };
     let trial = setup::runtime()?.block_on(proofs::attempt(config, &args.environment));

@@ -103,14 +103,14 @@ impl Report {
             self.environment
         )?;
         for Proof { says, outcome, saw, .. } in &self.proofs {
-            let saw = if saw.is_empty() { String::new() } else { format!("  {saw}") };
-            let line = format!("{says:<42}{saw}");
+            let line = format!("{says:<42}  {saw}");
             writeln!(table, "  {} {}", paint.outcome(*outcome), line.trim_end())?;
         }
         if let Some(refused) = &self.refused {
             writeln!(table, "  {refused}")?;
         }
-        self.write_fixes(table)?;
+        self.write_fixes(table, "TO FIX", State::Missing)?;
+        self.write_fixes(table, "TO HAVE MORE", State::Optional)?;
         let verdict = if self.safe {
             "Code can be run safely on this machine."
         } else {
@@ -120,9 +120,9 @@ impl Report {
     }
 
     /// One setting often takes several walls away; it is named once.
-    fn write_fixes(&self, table: &mut String) -> std::fmt::Result {
+    fn write_fixes(&self, table: &mut String, heading: &str, state: State) -> std::fmt::Result {
         let mut fixes: Vec<(&str, Vec<&str>)> = Vec::new();
-        for row in self.walls.iter().chain(&self.tools) {
+        for row in self.walls.iter().chain(&self.tools).filter(|row| row.state == state) {
             let Some(fix) = &row.fix else {
                 continue;
             };
@@ -132,7 +132,7 @@ impl Report {
             }
         }
         if !fixes.is_empty() {
-            writeln!(table, "\nTO FIX")?;
+            writeln!(table, "\n{heading}")?;
         }
         for (fix, names) in fixes {
             match names.as_slice() {

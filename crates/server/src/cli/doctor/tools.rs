@@ -1,23 +1,37 @@
 //! The programs and places that Belljar uses, one row each.
 
 use super::report::{Row, State};
-use engine::{Environments, Machine, Python, Skipped, UvSource, discover};
+use engine::{Config, Environments, Machine, Python, Skipped, UvSource, discover};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub(super) fn look(data: &Path) -> Vec<Row> {
+const INTERPRETER: &str = "the interpreter inside";
+
+pub(super) fn look(config: &Config) -> Vec<Row> {
     let machine = Machine::from_env();
     let discovery = discover(&machine);
-    let mut rows: Vec<Row> = discovery.found.iter().map(python).collect();
+    let named = config.python.as_deref().map(named_python);
+    let mut rows: Vec<Row> = named.into_iter().chain(discovery.found.iter().map(python)).collect();
     if rows.is_empty() {
         rows.push(no_python());
     }
     rows.extend(discovery.skipped.iter().map(skipped));
-    rows.push(uv(data));
-    rows.push(data_directory(data));
+    rows.push(uv(&config.data));
+    rows.push(data_directory(&config.data));
     rows.push(bubblewrap(&machine));
     rows
+}
+
+/// One that was asked for. Whether it can be used shows when a sandbox is started with it.
+fn named_python(path: &Path) -> Row {
+    Row {
+        name: "Python, named".into(),
+        state: State::Ok,
+        found: path.display().to_string(),
+        gives: INTERPRETER,
+        fix: None,
+    }
 }
 
 fn python(python: &Python) -> Row {
@@ -25,7 +39,7 @@ fn python(python: &Python) -> Row {
         name: format!("Python {}", python.version),
         state: State::Ok,
         found: python.executable.display().to_string(),
-        gives: "the interpreter inside",
+        gives: INTERPRETER,
         fix: None,
     }
 }
@@ -35,7 +49,7 @@ fn no_python() -> Row {
         name: "Python".into(),
         state: State::Missing,
         found: "no CPython from 3.11 on".into(),
-        gives: "the interpreter inside",
+        gives: INTERPRETER,
         fix: Some("apt install python3\nor, where that is older: uv python install 3.13".into()),
     }
 }
