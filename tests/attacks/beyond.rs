@@ -394,7 +394,6 @@ async fn limits_only_go_down() {
         "NPROC",
         "FSIZE",
         "AS",
-        "CORE",
         "MEMLOCK",
         "SIGPENDING",
         "MSGQUEUE",
@@ -416,6 +415,23 @@ async fn limits_only_go_down() {
     table.push(("os.setpriority(os.PRIO_PROCESS, 0, 5)".into(), "ok"));
     let table: Vec<(&str, &str)> = table.iter().map(|(one, how)| (one.as_str(), *how)).collect();
     attempts(&engine, &table).await;
+}
+
+/// A filter that looks at half of a pointer takes this one for none.
+#[cfg(target_arch = "x86_64")]
+#[tokio::test(flavor = "multi_thread")]
+async fn a_round_address_is_not_null() {
+    let engine = engine();
+    let lower = "
+ROUND, RLIMIT_CORE, FIXED = 1 << 32, 4, 0x10 | 0x20 | 0x02
+assert syscall(9, ROUND, 4096, 3, FIXED, -1, 0) == ROUND
+before = resource.getrlimit(resource.RLIMIT_CORE)
+ctypes.memmove(ROUND, struct.pack('QQ', 0, 0), 16)
+outcome(lambda: syscall(302, 0, RLIMIT_CORE, ROUND, 0))
+print(resource.getrlimit(resource.RLIMIT_CORE) == before)
+ctypes.memmove(ROUND, struct.pack('QQ', 64, 64), 16)
+print(outcome(lambda: syscall(302, 0, resource.RLIMIT_NOFILE, ROUND, 0)))";
+    assert_eq!(answer(&engine, lower).await, "True\nok");
 }
 
 /// Names that the host gives itself, where code might read them.

@@ -189,6 +189,34 @@ fn json_keeps_the_exit_code_and_tells_the_error() {
 }
 
 #[test]
+fn json_that_cannot_be_printed_is_a_failure_in_one_line() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = belljar(&["exec", "--env", "bare", "--json", "1"]).stdout(full).output().unwrap();
+    let expected =
+        "belljar: the record could not be printed: No space left on device (os error 28)\n";
+    assert_eq!((stderr(&output).as_str(), output.status.code()), (expected, Some(125)));
+}
+
+#[test]
+fn json_for_a_reader_who_went_away_keeps_the_exit_code() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = belljar(&["exec", "--env", "bare", "--json", "import sys; sys.exit(3)"]);
+    let output = command.stdout(writer).output().unwrap();
+    assert_eq!((stderr(&output).as_str(), output.status.code()), ("", Some(3)));
+}
+
+/// A careful administrator's umask must not close what is built to those who have to read it.
+#[test]
+fn an_environment_built_under_a_strict_umask_works() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "umask 077; exec \"$0\" exec --env bare 'print(1)'"]);
+    let output = command.arg(harness::binary()).env("BELLJAR_DATA", data.path()).output().unwrap();
+    assert_eq!(stdout(&output), "1\n", "{}", stderr(&output));
+}
+
+#[test]
 fn output_streams_while_the_code_runs() {
     let code = "import time\nprint('first')\ntime.sleep(60)";
     let mut child = belljar(&["exec", "--env", "bare", code])

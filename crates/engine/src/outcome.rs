@@ -126,9 +126,10 @@ fn hint(fault: &Fault, error: &PythonError, environment: &str) -> Option<String>
 
 fn timed_out(ending: &Ending, message: String) -> Outcome {
     let fault = Fault::new(Code::TimeExceeded, message).hint(if ending.alive {
-        "the session and its variables are still there; do less at a time, or ask for more wall_ms"
+        "it was interrupted, and a session keeps its variables; do less at a time, or ask for more \
+         wall_ms"
     } else {
-        "the code did not react to an interrupt and was killed; do less at a time"
+        "it did not react to an interrupt and was killed; do less at a time"
     });
     let error = Some(with_traceback(fault, ending.last_words.as_ref()));
     Outcome { status: Status::TimedOut, error, exit_code: EXIT_TIME }

@@ -201,10 +201,11 @@ impl Engine {
         let fixed = session.limits;
         let changed = request.disk_bytes.is_some_and(|asked| asked != fixed.disk_bytes)
             || request.disk_inodes.is_some_and(|asked| asked != fixed.disk_inodes)
-            || request.open_files.is_some_and(|asked| asked != fixed.open_files);
+            || request.open_files.is_some_and(|asked| asked != fixed.open_files)
+            || request.processes.is_some_and(|asked| asked > fixed.processes);
         if changed {
-            let message =
-                "disk_bytes, disk_inodes and open_files of a session are fixed at its start";
+            let message = "disk_bytes, disk_inodes and open_files of a session are fixed at its \
+                           start, and processes cannot grow";
             return Err(Fault::new(Code::ArgsInvalid, message)
                 .hint("open another session with the limits that are wanted"));
         }

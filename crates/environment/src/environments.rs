@@ -14,9 +14,9 @@
 //! that is why asking a second time starts no process. Whoever holds the lock owns every directory
 //! that is being built under that name, so that one left by a dead process can be removed.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -229,6 +229,7 @@ impl Building {
         if place.exists() {
             fs::remove_dir_all(place).map_err(BuildError::files("removing", place))?;
         }
+        open_to_all(&self.directory).map_err(BuildError::files("opening", &self.directory))?;
         fs::rename(&self.directory, place).map_err(BuildError::files("moving into place", place))
     }
 }
@@ -238,6 +239,25 @@ impl Drop for Building {
         // After `finish` there is nothing to remove; after a failure the next build tries again.
         let _ = fs::remove_dir_all(&self.directory);
     }
+}
+
+/// Sandboxes run under other users than the one who built this, whatever his umask was.
+fn open_to_all(path: &Path) -> io::Result<()> {
+    let found = fs::symlink_metadata(path)?;
+    if found.is_symlink() {
+        return Ok(());
+    }
+    let mode = found.permissions().mode();
+    let wanted = mode | if mode & 0o100 == 0 { 0o444 } else { 0o555 };
+    if wanted != mode {
+        fs::set_permissions(path, Permissions::from_mode(wanted))?;
+    }
+    if found.is_dir() {
+        for entry in fs::read_dir(path)? {
+            open_to_all(&entry?.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Names have no dot, so that no name is the beginning of another here.

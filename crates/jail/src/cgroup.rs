@@ -16,6 +16,8 @@ use std::{fs, io, thread};
 const CPU_PERIOD_US: u64 = 100_000;
 /// Of every directory we make; the pid of the supervisor follows.
 const PREFIX: &str = "belljar-";
+/// The group into which a supervisor steps when its own is to have groups below it.
+const SUPERVISOR: &str = "belljar-supervisor";
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 /// A group can be removed once its last process has been reaped, which the kernel may still be
 /// at for a moment after the process was seen to end.
@@ -71,19 +73,18 @@ impl Parent {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let (version, places) = find(&mounts, &own)?;
-        let mut directories = BTreeMap::new();
+        // Made first, so that dropping it on failure removes what was made up to there.
+        let mut parent = Self { version, directories: BTreeMap::new() };
         for (controller, place) in places {
             remove_orphans(&place);
             let path = place.join(&name);
-            let made = fs::create_dir(&path);
-            if let Err(source) = made
+            if let Err(source) = fs::create_dir(&path)
                 && source.kind() != io::ErrorKind::AlreadyExists
             {
                 return Err(Missing::NotOurs { path, source });
             }
-            directories.insert(controller, path);
+            parent.directories.insert(controller, path);
         }
-        let parent = Self { version, directories };
         if version == Version::V2 {
             parent.enable_controllers()?;
         }
@@ -128,6 +129,24 @@ impl Drop for Parent {
             remove_when_empty(directory);
         }
     }
+}
+
+/// Gives the controllers of a version 2 group to the groups below it, for which it must have no
+/// processes of its own: we step down into one of those.
+fn hand_down(place: &Path, is_root: bool) -> io::Result<()> {
+    let enabled = fs::read_to_string(place.join("cgroup.subtree_control"))?;
+    let enabled: Vec<&str> = enabled.split_whitespace().collect();
+    if CONTROLLERS.iter().all(|name| enabled.contains(name)) {
+        return Ok(());
+    }
+    if !is_root {
+        let leaf = place.join(SUPERVISOR);
+        fs::create_dir(&leaf).or_else(|error| {
+            if error.kind() == io::ErrorKind::AlreadyExists { Ok(()) } else { Err(error) }
+        })?;
+        fs::write(leaf.join("cgroup.procs"), std::process::id().to_string())?;
+    }
+    fs::write(place.join("cgroup.subtree_control"), "+memory +pids +cpu")
 }
 
 /// Removes what a supervisor and its launcher have left that were both killed.
@@ -183,14 +202,19 @@ impl<'a> CgroupMount<'a> {
     /// A process may not be beside groups that have limits, except in the root of all: root makes
     /// its groups there, and anybody else where a manager has delegated a group to us alone.
     fn v2_place(&self, own: &str) -> Option<PathBuf> {
-        let place = if rustix::process::geteuid().is_root() {
+        let is_root = rustix::process::geteuid().is_root();
+        let place = if is_root {
             PathBuf::from(self.point)
         } else {
-            self.beneath(own.lines().find_map(|line| line.strip_prefix("0::"))?)
+            // Ours, or, once we have moved out of the way of our own groups, the one above.
+            let own = self.beneath(own.lines().find_map(|line| line.strip_prefix("0::"))?);
+            let moved = own.file_name().is_some_and(|name| name == SUPERVISOR);
+            if moved { own.parent()?.to_owned() } else { own }
         };
         let offered = fs::read_to_string(place.join("cgroup.controllers")).ok()?;
         let offered: Vec<&str> = offered.split_whitespace().collect();
-        CONTROLLERS.iter().all(|name| offered.contains(name)).then_some(place)
+        let all = CONTROLLERS.iter().all(|name| offered.contains(name));
+        (all && hand_down(&place, is_root).is_ok()).then_some(place)
     }
 
     fn v1_place(&self, controller: &str, own: &str) -> Option<PathBuf> {
@@ -301,14 +325,23 @@ impl Group {
                 fs::write(self.file("cpu", "cpu.max"), format!("{quota} {CPU_PERIOD_US}"))
             }
             Version::V1 => {
-                self.write("memory", "memory.limit_in_bytes", allowance.memory_bytes)?;
-                // There only where the kernel accounts for swap.
-                if self.file("memory", "memory.memsw.limit_in_bytes").exists() {
-                    self.write("memory", "memory.memsw.limit_in_bytes", allowance.memory_bytes)?;
-                }
+                self.limit_memory_v1(allowance.memory_bytes)?;
                 self.write("cpu", "cpu.cfs_quota_us", quota)
             }
         }
+    }
+
+    /// The limit with swap may never be below the one without: raised, it has to go first. It is
+    /// there only where the kernel accounts for swap.
+    fn limit_memory_v1(&self, bytes: u64) -> io::Result<()> {
+        let (alone, with_swap) = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes");
+        if !self.file("memory", with_swap).exists() {
+            return self.write("memory", alone, bytes);
+        }
+        let held = fs::read_to_string(self.file("memory", alone))?;
+        let raised = held.trim().parse::<u64>().is_ok_and(|held| bytes > held);
+        let order = if raised { [with_swap, alone] } else { [alone, with_swap] };
+        order.into_iter().try_for_each(|name| self.write("memory", name, bytes))
     }
 
     /// Moves a process, whose future children will be in the group too.

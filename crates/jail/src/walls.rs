@@ -23,6 +23,8 @@ const INIT_FD: RawFd = 4;
 const SIGNALS_PENDING_MAX: u64 = 1024;
 const MESSAGE_QUEUE_BYTES_MAX: u64 = 1024 * 1024;
 const LOCKED_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// Too little for a file, and the one value at which a core dump is not piped to a handler either.
+const CORE_BYTES: u64 = 1;
 /// The stack of a login shell: deep recursion then ends as it does in plain Python.
 const STACK_BYTES: u64 = 8 * 1024 * 1024;
 const HIGHEST_CAPABILITY: u32 = 63;
@@ -122,7 +124,7 @@ fn limit(request: &SpawnRequest) -> io::Result<()> {
         (Resource::Memlock, LOCKED_BYTES_MAX),
         (Resource::Sigpending, SIGNALS_PENDING_MAX),
         (Resource::Msgqueue, MESSAGE_QUEUE_BYTES_MAX),
-        (Resource::Core, 0),
+        (Resource::Core, CORE_BYTES),
         (Resource::Nice, 0),
         (Resource::Rtprio, 0),
     ];

@@ -16,8 +16,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Read by the supervisor as the exit code of a child that a wall has failed.
-pub const WALL_FAILED_EXIT: i32 = 72;
+/// The exit code of a child that a wall has failed, for whoever looks at the warden's reports; the
+/// kernel's own codes are 70 to 72.
+const WALL_FAILED_EXIT: i32 = 73;
 
 const REQUEST_READY: i32 = 0;
 const SOCKET_CLOSED: i32 = 1;

@@ -7,7 +7,6 @@
 use jail::as_owner;
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, openat2, statat,
-    unlinkat,
 };
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -171,20 +170,6 @@ pub(crate) fn read(
             .read_to_end(&mut content)
             .map_err(|source| FileError::Io { name: name.to_owned(), source })?;
         if content.len() as u64 > most { Err(too_large(content.len() as u64)) } else { Ok(content) }
-    })
-}
-
-pub(crate) fn remove(workspace: &OwnedFd, owner: u32, name: &str) -> Result<(), FileError> {
-    let path = checked(name)?;
-    let failed = |error: Errno| FileError::io(name, error);
-    as_owner(owner, || {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        let parent =
-            openat2(workspace, parent.unwrap_or(Path::new(".")), flags, Mode::empty(), BENEATH)
-                .map_err(failed)?;
-        let name = path.file_name().unwrap_or(path.as_os_str());
-        unlinkat(parent, name, AtFlags::empty()).map_err(failed)
     })
 }
 

@@ -23,8 +23,6 @@ use types::{Event, Limits, Output, Rich, Stream, Usage};
 const INTERRUPT_GRACE: Duration = Duration::from_millis(500);
 /// How long the wait status may trail behind the end of the process itself.
 const STATUS_PATIENCE: Duration = Duration::from_secs(2);
-/// What a sandbox must have reseeded before it may serve.
-const MUST_RESEED: [&str; 2] = ["random", "tempfile"];
 /// Displayed results of one execution, together.
 const RESULTS_BYTES_MAX: usize = 32 * 1024 * 1024;
 const RESULTS_MAX: usize = 256;
@@ -135,7 +133,8 @@ impl Sandbox {
     pub(crate) async fn await_ready(&mut self) -> Result<(), BirthError> {
         match self.channel.receive().await {
             Ok(Received::Frame(FromKernel::Ready { reseeded })) => {
-                let all = MUST_RESEED.iter().all(|name| reseeded.iter().any(|done| done == name));
+                let must = &self.nursery.must_reseed;
+                let all = must.iter().all(|name| reseeded.iter().any(|done| done == name));
                 if all { Ok(()) } else { Err(BirthError::NotReseeded) }
             }
             Ok(Received::Frame(FromKernel::Wall { error })) => Err(error.into()),
@@ -358,10 +357,6 @@ impl Sandbox {
 
     pub fn read_file(&self, name: &str, most: u64) -> Result<Vec<u8>, FileError> {
         files::read(self.workspace(name)?, self.uid, name, most)
-    }
-
-    pub fn remove_file(&mut self, name: &str) -> Result<(), FileError> {
-        files::remove(self.workspace(name)?, self.uid, name)
     }
 
     pub fn list_files(&self) -> Listing {

@@ -4,12 +4,13 @@ use crate::live::Sandbox;
 use crate::runtime::Runtime;
 use crate::undertaker::{self, Remains, Slot, Slots, Undertaker};
 use crate::view::{self, View};
-use jail::cgroup::{Allowance, Group, Missing, Parent};
+use jail::cgroup::{Allowance, Group, Parent};
 use jail::probe::HostIds;
 use jail::{
-    Identity, JailRequest, Plan, SandboxPlan, SpawnReply, SpawnRequest, Wall, WallError,
+    Identity, JailRequest, Plan, SandboxPlan, SpawnReply, SpawnRequest, Step, Wall, WallError,
     WardenReply, message,
 };
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Uid;
@@ -132,10 +133,11 @@ pub struct Nursery {
     jails_ready: usize,
     next_jail: AtomicU64,
     births: AtomicU64,
+    /// What a sandbox must say it has reseeded before it may serve.
+    pub(crate) must_reseed: Vec<&'static str>,
     uids: Uids,
     slots: Slots,
     cgroups: Option<Parent>,
-    cgroups_missing: Option<Missing>,
     pub(crate) undertaker: Undertaker,
 }
 
@@ -241,11 +243,8 @@ impl Nursery {
     pub async fn start(config: NurseryConfig) -> Result<Arc<Self>, BirthError> {
         let uids = Uids::claim()?;
         let number = NURSERIES.fetch_add(1, Ordering::Relaxed);
-        let cgroups = Parent::create(number);
-        let (cgroups, cgroups_missing) = match cgroups {
-            Ok(parent) => (Some(parent), None),
-            Err(missing) => (None, Some(missing)),
-        };
+        // Where there are none, limits and the supervisor's own watch have to do: `doctor` says so.
+        let cgroups = Parent::create(number).ok();
         let root = view::root(&config.view, config.runtime.path());
         let plan = Plan {
             identity: uids.identity(),
@@ -304,23 +303,14 @@ impl Nursery {
             jails_ready: config.jails_ready,
             next_jail: AtomicU64::new(0),
             births: AtomicU64::new(0),
+            must_reseed: must_reseed(&config),
             slots: Slots::new(UIDS_PER_NURSERY - 1),
             uids,
             cgroups,
-            cgroups_missing,
             undertaker: Undertaker::start(),
         });
         nursery.restock();
         Ok(nursery)
-    }
-
-    /// Why sandboxes here have no cgroup, if they have none.
-    pub fn cgroups_missing(&self) -> Option<&Missing> {
-        self.cgroups_missing.as_ref()
-    }
-
-    pub fn cgroup_version(&self) -> Option<jail::cgroup::Version> {
-        self.cgroups.as_ref().map(Parent::version)
     }
 
     /// How many sandboxes were born here.
@@ -564,11 +554,9 @@ impl Wires {
     fn hear_warden(&self, reply: WardenReply, descriptors: Vec<OwnedFd>) {
         match reply {
             WardenReply::JailReady { jail } => {
-                if let Ok(parts) = JailParts::try_from(descriptors) {
-                    let newborn = Newborn(Some(parts));
-                    if let Some(JailWaiter(waiter)) = self.state().jails_asked.remove(&jail) {
-                        let _ = waiter.send(Ok(newborn));
-                    }
+                let newborn = Newborn(JailParts::try_from(descriptors).ok());
+                if let Some(JailWaiter(waiter)) = self.state().jails_asked.remove(&jail) {
+                    let _ = waiter.send(Ok(newborn));
                 }
             }
             WardenReply::JailFailed { jail, error } => {
@@ -599,7 +587,8 @@ impl Wires {
             SpawnReply::Failed(error) => Err(error),
             SpawnReply::Started { pid } => match descriptors.into_iter().next() {
                 Some(pidfd) => Ok((pid, pidfd)),
-                None => return,
+                // This process has no descriptor left for it.
+                None => Err(WallError { step: Step::Fork, errno: Errno::MFILE.raw_os_error() }),
             },
         };
         if let Some(waiter) = self.state().spawns_asked.pop_front() {
@@ -653,6 +642,16 @@ impl Drop for Crib<'_> {
             self.nursery.undertaker.take(Remains::of(jail, None));
         }
     }
+}
+
+/// Every generator that the zygote is known to have loaded, and that siblings would share.
+fn must_reseed(config: &NurseryConfig) -> Vec<&'static str> {
+    let preloads_numpy = config.view.preload.iter().any(|module| module == "numpy");
+    let mut names = vec!["random", "tempfile"];
+    if config.warmth == Warmth::Preloaded && preloads_numpy {
+        names.push("numpy");
+    }
+    names
 }
 
 pub(crate) fn allowance(limits: &Limits) -> Allowance {

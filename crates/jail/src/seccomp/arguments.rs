@@ -17,6 +17,7 @@ macro_rules! values {
 }
 
 const ZERO: &[Value] = values![0];
+const CORE: &[Value] = values![RLIMIT_CORE];
 
 const fn by_argument(
     why: &'static str,
@@ -51,6 +52,22 @@ const fn bits(mask: u32, argument: Argument, any_of: &'static [Value]) -> Test {
 }
 
 pub(super) const RULES: &[Group] = &[
+    by_argument(
+        "limits may be lowered, but not that on core dumps: at one byte it stops both kinds, at \
+         zero a host that pipes them to a handler would start it on what hostile code has prepared",
+        calls![SYS_prlimit64],
+        &[
+            when(&[is(argument(1, "resource"), CORE), is(argument(2, "new limit"), ZERO)], ALLOW),
+            when(&[is(argument(1, "resource"), CORE)], FORBIDDEN),
+        ],
+        ALLOW,
+    ),
+    by_argument(
+        "as prlimit64",
+        calls![SYS_setrlimit],
+        &[when(&[is(argument(0, "resource"), CORE)], FORBIDDEN)],
+        ALLOW,
+    ),
     by_argument(
         "fork and threads, but no new namespace; CLONE_PARENT would make the child one of the \
          zygote's, outside (CLONE_NEWTIME is a signal number here: only clone3 knows it)",

@@ -124,8 +124,7 @@ pub(super) const ALLOWED: &[Group] = &[
     allow(
         "limits and usage; hard limits are set and only a capability could raise them",
         calls![
-            SYS_getrlimit SYS_setrlimit SYS_prlimit64 SYS_getrusage SYS_times SYS_sysinfo SYS_uname
-            SYS_getcpu SYS_getrandom
+            SYS_getrlimit SYS_getrusage SYS_times SYS_sysinfo SYS_uname SYS_getcpu SYS_getrandom
         ],
     ),
     allow(

@@ -5,7 +5,7 @@ use super::terminal::{self, Screen};
 use super::{Failure, progress};
 use engine::{Code, Command, Engine, Entry, FileIn, Finished};
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use types::{Execution, LimitsRequest};
@@ -90,12 +90,23 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     let execution = &finished.execution;
     if args.json {
         let record = serde_json::to_string(execution).unwrap_or_default();
-        println!("{}", terminal::for_stdout(&record));
+        print_record(&terminal::for_stdout(&record))?;
     } else {
         screen.conclude(execution);
         list_files(&mut screen, execution, args.out.is_some());
     }
     Ok(ExitCode::from(u8::try_from(execution.exit_code).unwrap_or(1)))
+}
+
+fn print_record(record: &str) -> Result<(), Failure> {
+    match writeln!(io::stdout(), "{record}") {
+        // Whoever read us has gone away, which says nothing about the execution.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure {
+            message: format!("the record could not be printed: {error}"),
+            exit: super::EXIT_BELLJAR,
+        }),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Everything that can be wrong with the request is found here, before anything is started.
