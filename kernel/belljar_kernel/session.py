@@ -71,6 +71,7 @@ class Session:
     def begin(self) -> None:
         """What only the process that serves can do."""
         self.streams.keep_spares()
+        surroundings.bring_font_list()
         os.register_at_fork(after_in_child=self._become_users_child)
         signals.install()
 

@@ -14,6 +14,9 @@ if sys.version_info >= (3, 14):
     from multiprocessing import context as _processes
 
 _builtin_input = builtins.input
+# Written when the environment was built; matplotlib takes it only from a directory that it can write to.
+_FONT_LIST = "/opt/env/etc/matplotlib"
+_FONT_LIST_PLACE = os.path.expanduser("~/.cache/matplotlib")
 _NOBODY = "nobody is at the keyboard of this sandbox; put the value into the code instead of asking for it"
 
 
@@ -34,6 +37,16 @@ def furnish(display: Callable[..., None]) -> None:
     builtins.display = display
     builtins.input = input
     _fork_by_default()
+
+
+def bring_font_list() -> None:
+    """Puts the environment's list of fonts where matplotlib will look, which would otherwise make one of its own."""
+    if "matplotlib" in sys.modules or not os.path.isdir(_FONT_LIST):
+        return
+    os.makedirs(_FONT_LIST_PLACE, exist_ok=True)
+    for name in os.listdir(_FONT_LIST):
+        with open(f"{_FONT_LIST}/{name}", "rb") as made, open(f"{_FONT_LIST_PLACE}/{name}", "wb") as copy:
+            copy.write(made.read())
 
 
 def input(prompt: object = "", /) -> str:

@@ -12,6 +12,7 @@ use crate::plan::{
 use crate::userns::{IdMap, Target};
 use crate::{cgroup, init, message, mount, probe, userns};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::Mode;
 use rustix::mount::{MountFlags, mount as mount_fs};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
@@ -80,6 +81,8 @@ fn launch(control: &OwnedFd, spawn: OwnedFd) -> Result<i32, WallError> {
             WARDEN_NAMESPACES
         }
     };
+    // The root belongs to us and is read by the users of the sandboxes, whatever our umask was.
+    rustix::process::umask(Mode::from_raw_mode(0o022));
     mount::build_root(&plan.root)?;
     let (wait_go, go) =
         pipe_with(PipeFlags::CLOEXEC).map_err(|error| Step::NewNamespaces.failed(error))?;

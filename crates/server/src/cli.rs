@@ -9,6 +9,7 @@
 mod bench;
 mod doctor;
 mod exec;
+mod images;
 mod progress;
 mod session;
 mod setup;
@@ -100,5 +101,37 @@ impl From<types::Fault> for Failure {
         );
         let exit = if asked_wrongly { EXIT_USAGE } else { EXIT_BELLJAR };
         Self { message: fault.to_string(), exit }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cli;
+    use clap::CommandFactory;
+    use std::fs;
+    use std::path::Path;
+
+    /// `docs/reference/cli.md` is what `--help` says, verb by verb.
+    #[test]
+    fn the_reference_of_the_command_line_is_current() {
+        let mut command = Cli::command().term_width(100);
+        command.build();
+        let mut reference = String::from(
+            "# The command line\n\nMade from the program itself: \
+             `BELLJAR_REGENERATE=1 cargo test -p belljar-server --bin belljar reference`\n",
+        );
+        for verb in command.get_subcommands_mut().filter(|verb| verb.get_name() != "help") {
+            let (name, help) = (verb.get_name().to_owned(), verb.render_long_help().to_string());
+            reference += &format!("\n## belljar {name}\n\n```text\n{}\n```\n", help.trim_end());
+        }
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/cli.md");
+        if std::env::var_os("BELLJAR_REGENERATE").is_some() {
+            fs::write(&path, &reference).unwrap();
+        }
+        let written = fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            written == reference,
+            "docs/reference/cli.md is not what --help says; make it anew"
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! `belljar exec`: one execution in a fresh sandbox.
 
+use super::images::{self, Image};
 use super::setup::{self, EngineArgs};
 use super::terminal::{self, Screen};
 use super::{Failure, progress};
@@ -72,12 +73,14 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     }
     let config = args.engine.single()?;
     let mut screen = Screen::new();
+    let mut shown = Vec::new();
     let finished = setup::runtime()?.block_on(async {
         let engine = Engine::start(config);
         engine.prepare(&command.environment, progress::show()).await?;
         let live = !args.json;
         engine
             .run(command, &mut |event| {
+                shown.extend(images::of(event));
                 if live {
                     screen.show(event);
                 }
@@ -86,6 +89,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     })?;
     if let Some(out) = &args.out {
         write_out(out, &finished)?;
+        write_images(out, &shown)?;
     }
     let execution = &finished.execution;
     if args.json {
@@ -94,6 +98,9 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     } else {
         screen.conclude(execution);
         list_files(&mut screen, execution, args.out.is_some());
+        for image in shown.iter().filter(|_| args.out.is_none()) {
+            screen.note(&format!("belljar: {image}, kept with --out DIR"));
+        }
     }
     Ok(ExitCode::from(u8::try_from(execution.exit_code).unwrap_or(1)))
 }
@@ -166,8 +173,20 @@ fn list_files(screen: &mut Screen, execution: &Execution, written: bool) {
     }
 }
 
-/// Names come from the sandbox, where they were checked to be plain relative paths; what stands
-/// in their way here is replaced, and nothing is followed.
+/// Charts that were shown and not saved have no name of their own.
+fn write_images(out: &Path, images: &[Image]) -> Result<(), Failure> {
+    for image in images {
+        let path = image.free_name_in(out);
+        fs::write(&path, &image.content).map_err(|error| Failure {
+            message: format!("{} could not be written: {error}", path.display()),
+            exit: super::EXIT_BELLJAR,
+        })?;
+    }
+    Ok(())
+}
+
+/// Names come from the sandbox, where they were checked to be plain relative paths. A link that
+/// stands in the place of a file is replaced, not followed.
 fn write_out(out: &Path, finished: &Finished) -> Result<(), Failure> {
     for (name, content) in &finished.files {
         let path = out.join(name);

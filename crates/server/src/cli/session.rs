@@ -4,15 +4,14 @@
 //! without any of them. What is shown, and where, is the same in both.
 
 mod cell;
-mod images;
 mod input;
 
 use super::exec;
+use super::images::{self, Image};
 use super::setup::{self, EngineArgs};
 use super::terminal::{self, Screen};
 use super::{Failure, progress};
 use engine::{Code, Command, Config, Engine, Entry, Expiry, FileIn, NewSession};
-use images::Image;
 use input::{Entered, Input};
 use std::fs::File;
 use std::io::Write;
@@ -227,7 +226,7 @@ impl Session {
             return Err(Failure::usage("no image was shown yet"));
         }
         for image in &self.images {
-            save(&image.free_name(), &image.content)?;
+            save(&image.free_name_in(Path::new("")), &image.content)?;
         }
         Ok(())
     }

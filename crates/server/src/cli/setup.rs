@@ -25,11 +25,11 @@ pub(super) struct EngineArgs {
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Place {
     /// Where environments are kept [default: the XDG data directory]
-    #[arg(long, value_name = "DIR", env = "BELLJAR_DATA")]
+    #[arg(long, value_name = "DIR", env = "BELLJAR_DATA", hide_env_values = true)]
     data: Option<PathBuf>,
 
     /// The Python to use instead of the newest one found
-    #[arg(long, value_name = "PATH", env = "BELLJAR_PYTHON")]
+    #[arg(long, value_name = "PATH", env = "BELLJAR_PYTHON", hide_env_values = true)]
     python: Option<PathBuf>,
 }
 

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use types::Event;
 
 const PNG: &str = "image/png";
@@ -33,14 +33,14 @@ pub(super) fn of(event: &Event) -> Option<Image> {
 }
 
 impl Image {
-    /// The first name of its kind that is not taken in the current directory.
-    pub(super) fn free_name(&self) -> PathBuf {
+    /// The first name of its kind that is not taken in a directory.
+    pub(super) fn free_name_in(&self, directory: &Path) -> PathBuf {
         let ending = match self.mime {
             JPEG => "jpg",
             SVG => "svg",
             _ => "png",
         };
-        let mut names = (0..).map(|number| PathBuf::from(format!("plot_{number}.{ending}")));
+        let mut names = (0..).map(|number| directory.join(format!("plot_{number}.{ending}")));
         names.find(|name| !name.exists()).unwrap_or_default()
     }
 
