@@ -542,6 +542,19 @@ async fn t26_waiting_costs_no_cpu_time() {
     assert_eq!(out(&execution), "slept\n");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn t26_what_ran_between_two_executions_is_not_charged_to_the_second() {
+    let engine = Engine::start(harness::config());
+    let limits = LimitsRequest { cpu_ms: Some(1000), ..none() };
+    let session = open_with(&engine, "bare", limits).await;
+    let code = "import subprocess, sys\n\
+                child = subprocess.Popen([sys.executable, '-c', 'while True: pass'])";
+    run_in(&engine, session, code).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let next = run_in(&engine, session, "import time\ntime.sleep(0.2)\nprint(1)").await;
+    assert_eq!(out(&next), "1\n", "{next:?}");
+}
+
 // Asking
 
 #[tokio::test(flavor = "multi_thread")]

@@ -97,7 +97,7 @@ pub struct Sandbox {
     streams: [Source; 2],
     stopper: Stopper,
     listing: Listing,
-    /// As of the end of the last execution. What runs on in between counts to the next one.
+    /// As of the end of the last execution.
     reading: Reading,
     allowed: Limits,
 }
@@ -285,6 +285,7 @@ impl Sandbox {
             run.flush(source);
         }
         let reading = self.reading(run.limits);
+        run.settle(&reading);
         self.reading = reading;
         if !alive {
             self.kill();
@@ -344,6 +345,8 @@ impl Sandbox {
     fn bury(&mut self, gone: Option<oneshot::Sender<()>>) {
         if let Some(jail) = self.jail.take() {
             self.nursery.forget_exit_of(self.pid);
+            // The largest process starts to end while the init is still being woken.
+            let _ = pidfd_send_signal(&self.process, Signal::KILL);
             self.nursery.undertaker.take(Remains::of(jail, gone));
         }
     }
@@ -406,6 +409,7 @@ struct Run<'a> {
     results: usize,
     results_dropped: usize,
     before: Reading,
+    before_is_settled: bool,
     memory_peak: u64,
 }
 
@@ -424,6 +428,7 @@ impl<'a> Run<'a> {
             results: 0,
             results_dropped: 0,
             before,
+            before_is_settled: false,
             memory_peak: 0,
         }
     }
@@ -467,8 +472,18 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Takes out of the account what ran on in the background since the last execution: this one
+    /// cannot have used more than its share of the time since it began.
+    fn settle(&mut self, reading: &Reading) {
+        if !std::mem::replace(&mut self.before_is_settled, true) {
+            let share = self.started.elapsed().mul_f64(self.limits.cpu_percent as f64 / 100.0);
+            self.before.cpu = self.before.cpu.max(reading.cpu.saturating_sub(share));
+        }
+    }
+
     /// Whether what was read is more than the limits allow.
     fn judge(&mut self, reading: &Reading, held_by_kernel: bool) -> Option<Overrun> {
+        self.settle(reading);
         self.memory_peak = self.memory_peak.max(reading.memory_bytes);
         if !held_by_kernel && reading.memory_bytes > self.limits.memory_bytes {
             return Some(Overrun::Memory);
