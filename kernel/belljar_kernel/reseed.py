@@ -61,6 +61,8 @@ def _uuid(uuid: ModuleType) -> None:
     for state in ("_node", "_last_timestamp", "_last_timestamp_v7"):
         if hasattr(uuid, state):
             setattr(uuid, state, None)
+    # libuuid keeps a clock sequence of its own that nobody can renew; Python's way has none.
+    uuid._generate_time_safe = None
 
 
 def _multiprocessing(process: ModuleType) -> None:

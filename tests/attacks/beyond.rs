@@ -1,7 +1,4 @@
 //! Attacks that the list does not have: what somebody would try who has read this design.
-//!
-//! A test that is ignored stands for a hole that is known and not closed yet; its reason says what
-//! would close it.
 
 use crate::harness;
 use crate::world::{Process, answer, attempts, engine, is_root, said, still_serves, with_prelude};
@@ -473,7 +470,6 @@ fn supervisor_peak(code: &str) -> u64 {
 }
 
 #[test]
-#[ignore = "open: collect reads whole files into memory; hash them in pieces, and skip holes"]
 fn a_hole_in_a_file_costs_the_supervisor_nothing() {
     let plain = supervisor_peak("open('/workspace/x', 'w').write('x')");
     let sparse = supervisor_peak("f = open('/workspace/x', 'w'); f.truncate(500 << 20)");
@@ -503,7 +499,6 @@ for _ in range({count}):
 
 /// Everything below `/usr` is one set of inodes for the host and all sandboxes.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "open: inotify, dnotify and leases reach inodes of the host; refuse them in the filter"]
 async fn nobody_sees_what_others_open() {
     let engine = engine();
     let watch = "
@@ -528,14 +523,12 @@ print(seen, outcome(lambda: fcntl.fcntl(os.open('/usr/bin', os.O_RDONLY), F_NOTI
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "open: the device nodes are bound read-write; bind them read-only, which writes to them survive"]
 async fn devices_of_the_host_are_not_touched() {
     let engine = engine();
     attempts(&engine, &[("os.utime('/dev/null')", "EROFS"), ("write('/dev/null')", "ok")]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "open: under root the pipes belong to root; give them to the sandbox's user with fchown"]
 async fn the_standard_streams_can_be_opened_by_name() {
     let engine = engine();
     assert!(is_root(), "for anybody else they are his own");

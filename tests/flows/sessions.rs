@@ -330,7 +330,7 @@ async fn an_idle_session_expires_with_all_its_processes() {
     assert!(soon(Duration::from_secs(3), || engine.list().is_empty() && sleepers("600.41") == 0));
     let command = Command { session: Some(session), ..harness::command("bare", "1") };
     let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
-    assert_eq!(refused.code.to_string(), "session.not_found");
+    assert_eq!(refused.code.to_string(), "session.expired");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,10 +2,13 @@
 
 use sandbox::Sandbox;
 use sha2::{Digest, Sha256};
+use std::io::{ErrorKind, Read};
 use types::{FileKind, FileOut, SkippedFile};
 
-/// Files that one execution brings out, together, with as much again for the copy being hashed.
-const FILES_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Of one file, and of all the files whose content is kept. The working directory is bounded as
+/// well, but a file with holes can be longer than all of it.
+const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+const PIECE_BYTES: usize = 64 * 1024;
 /// Names of files left out that a record carries.
 const SKIPPED_MAX: usize = 100;
 
@@ -18,21 +21,25 @@ pub(crate) struct Collected {
 }
 
 /// Reads every file that is new or changed since the last execution.
-pub(crate) fn collect(sandbox: &mut Sandbox, keep_contents: bool) -> Collected {
+pub(crate) async fn collect(sandbox: &mut Sandbox, keep_contents: bool) -> Collected {
     let (changed, listing) = sandbox.changed_files();
     let mut collected = Collected::default();
-    let mut left = FILES_BYTES_MAX;
+    let mut opened = Vec::new();
     for name in changed {
-        match sandbox.read_file(&name, left) {
-            Ok(content) => {
-                left -= content.len() as u64;
-                collected.files.push(describe(&name, &content));
-                if keep_contents {
-                    collected.contents.push((name, content));
-                }
-            }
+        match sandbox.open_file(&name, FILE_BYTES_MAX) {
+            Ok(file) => opened.push((name, file)),
             Err(error) => collected.skipped.push(SkippedFile { name, reason: error.to_string() }),
         }
+    }
+    if !opened.is_empty() {
+        // Hashing can take a second, and other executions are served by the same threads.
+        let reading = tokio::task::spawn_blocking(move || {
+            for (name, file) in opened {
+                collected.take(name, file, keep_contents);
+            }
+            collected
+        });
+        collected = reading.await.unwrap_or_default();
     }
     let others = listing.skipped.into_iter();
     collected.skipped.extend(others.map(|(name, reason)| SkippedFile { name, reason }));
@@ -40,14 +47,43 @@ pub(crate) fn collect(sandbox: &mut Sandbox, keep_contents: bool) -> Collected {
     collected
 }
 
-fn describe(name: &str, content: &[u8]) -> FileOut {
+impl Collected {
+    fn take(&mut self, name: String, mut file: impl Read, keep_content: bool) {
+        let mut hash = Sha256::new();
+        let (mut size, mut content) = (0, Vec::new());
+        let mut piece = vec![0; PIECE_BYTES];
+        loop {
+            match file.read(&mut piece) {
+                Ok(0) => break,
+                Ok(count) => {
+                    hash.update(&piece[..count]);
+                    size += count as u64;
+                    if keep_content {
+                        content.extend_from_slice(&piece[..count]);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => {
+                    let reason = error.to_string();
+                    return self.skipped.push(SkippedFile { name, reason });
+                }
+            }
+        }
+        self.files.push(describe(&name, size, &hash.finalize()));
+        if keep_content {
+            self.contents.push((name, content));
+        }
+    }
+}
+
+fn describe(name: &str, size: u64, hash: &[u8]) -> FileOut {
     let mime = mime_guess::from_path(name).first_or_octet_stream();
     let media = matches!(mime.type_().as_str(), "image" | "audio" | "video");
     FileOut {
         name: name.to_owned(),
         mime: mime.essence_str().to_owned(),
-        size: content.len() as u64,
-        sha256: Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect(),
+        size,
+        sha256: hash.iter().map(|byte| format!("{byte:02x}")).collect(),
         kind: if media { FileKind::Media } else { FileKind::Data },
     }
 }

@@ -12,7 +12,7 @@ use crate::walls;
 use chrono::{DateTime, Utc};
 use environment::Progress;
 use sandbox::{Cell, Ending, FileError, Listing, Sandbox};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,6 +25,8 @@ use uuid::Uuid;
 
 /// How often expired sessions are looked for.
 const EXPIRY_CHECK: Duration = Duration::from_millis(500);
+/// Enough that whoever comes back to a session the next day is still told what became of it.
+const EXPIRED_REMEMBERED: usize = 1024;
 /// Pieces of output that follow each other on one stream are one piece up to this size, so that
 /// a program that writes single bytes does not make a record of single bytes.
 const OUTPUT_PIECE_BYTES: usize = 8 * 1024;
@@ -38,6 +40,8 @@ pub struct Engine {
     shelf: Shelf,
     capacity: Capacity,
     sessions: Mutex<HashMap<SandboxId, Arc<Session>>>,
+    /// The last ones that were closed because nobody used them, for a better answer.
+    expired: Mutex<VecDeque<SandboxId>>,
 }
 
 /// The record of an execution, with the content of its files if that was asked for.
@@ -64,6 +68,7 @@ impl Engine {
             capacity: Capacity::new(config.sandboxes_max),
             shelf: Shelf::new(),
             sessions: Mutex::default(),
+            expired: Mutex::default(),
             config,
         });
         let watched = Arc::downgrade(&engine);
@@ -180,7 +185,7 @@ impl Engine {
             })
             .await;
         let alive = ending.alive;
-        let collected = collect(&mut lease.sandbox, command.bring_files);
+        let collected = collect(&mut lease.sandbox, command.bring_files).await;
         let environment = lease.ready.environment.name.as_str();
         let outcome = outcome::judge(&ending, limits, environment);
         let warnings = walls::warnings(&self.config.without);
@@ -262,9 +267,17 @@ impl Engine {
 
     fn session(&self, id: SandboxId) -> Result<Arc<Session>, Fault> {
         self.sessions().get(&id).cloned().ok_or_else(|| {
-            Fault::new(Code::SessionNotFound, format!("there is no session {id}"))
-                .hint("it was closed or has expired; open a new one")
+            let (code, state) = if self.expired().contains(&id) {
+                (Code::SessionExpired, "has expired")
+            } else {
+                (Code::SessionNotFound, "is not there, or not any more")
+            };
+            Fault::new(code, format!("session {id} {state}")).hint("open a new one")
         })
+    }
+
+    fn expired(&self) -> MutexGuard<'_, VecDeque<SandboxId>> {
+        self.expired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub async fn open(&self, request: &NewSession) -> Result<SandboxId, Fault> {
@@ -354,6 +367,11 @@ impl Engine {
             ids.iter().filter_map(|id| sessions.remove(id)).collect()
         };
         for session in expired {
+            let mut remembered = self.expired();
+            remembered.push_back(session.id);
+            if remembered.len() > EXPIRED_REMEMBERED {
+                remembered.pop_front();
+            }
             session.interrupt();
         }
     }

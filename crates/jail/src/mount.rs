@@ -65,8 +65,13 @@ fn apply(step: &RootStep) -> io::Result<()> {
 }
 
 fn devices() -> io::Result<()> {
+    // A read-only mount keeps their times and modes as they are on the host; what a device itself
+    // does with a write is another matter.
+    let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
     for name in DEVICES {
-        bind(&Path::new("/dev").join(name), &staged(&Path::new("/dev").join(name)))?;
+        let path = Path::new("/dev").join(name);
+        bind(&path, &staged(&path))?;
+        set_attributes(&staged(&path), attributes, 0)?;
     }
     Ok(())
 }

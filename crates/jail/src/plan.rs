@@ -60,6 +60,8 @@ pub struct Program {
 pub struct SandboxPlan {
     pub hostname: String,
     pub landlock: Vec<(PathBuf, Access)>,
+    /// Whether a cgroup counts the memory of the sandbox.
+    pub memory_counted: bool,
     /// Walls that the operator has agreed to do without.
     pub without: Vec<Wall>,
 }

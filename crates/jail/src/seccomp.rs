@@ -29,26 +29,36 @@ pub use compile::{CompileError, Program, compile};
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
     tables: &'static [&'static [Group]],
+    /// One more, in which policies that share the others differ.
+    last: &'static [Group],
     unlisted: Verdict,
 }
+
+const SANDBOX: Policy = Policy {
+    tables: &[
+        table::ALLOWED,
+        table::ALLOWED_ON_THIS_ARCH,
+        table::PRETENDED,
+        table::FORBIDDEN,
+        table::FORBIDDEN_ON_THIS_ARCH,
+        table::ABSENT,
+        table::ABSENT_ON_THIS_ARCH,
+        arguments::RULES,
+        arguments::RULES_ON_THIS_ARCH,
+    ],
+    last: &[],
+    unlisted: Verdict::Errno(libc::ENOSYS),
+};
 
 impl Policy {
     /// For everything that runs user code: ordinary Python, its threads and its subprocesses.
     pub const fn sandbox() -> Policy {
-        Policy {
-            tables: &[
-                table::ALLOWED,
-                table::ALLOWED_ON_THIS_ARCH,
-                table::PRETENDED,
-                table::FORBIDDEN,
-                table::FORBIDDEN_ON_THIS_ARCH,
-                table::ABSENT,
-                table::ABSENT_ON_THIS_ARCH,
-                arguments::RULES,
-                arguments::RULES_ON_THIS_ARCH,
-            ],
-            unlisted: Verdict::Errno(libc::ENOSYS),
-        }
+        Policy { last: table::UNMAPPED_MEMORY, ..SANDBOX }
+    }
+
+    /// The same where no cgroup counts memory: what no process has mapped would be nobody's.
+    pub const fn sandbox_uncounted() -> Policy {
+        Policy { last: table::UNMAPPED_MEMORY_ABSENT, ..SANDBOX }
     }
 
     /// For pid 1 of a sandbox, which only reaps orphans and waits to be killed.
@@ -57,6 +67,7 @@ impl Policy {
     pub const fn init() -> Policy {
         Policy {
             tables: &[table::INIT, table::INIT_ON_THIS_ARCH],
+            last: &[],
             unlisted: Verdict::Errno(libc::EPERM),
         }
     }
@@ -66,6 +77,7 @@ impl Policy {
         self.tables
             .iter()
             .flat_map(|table| table.iter())
+            .chain(self.last)
             .flat_map(|group| group.calls.iter().map(|call| (call, &group.rule)))
     }
 }
@@ -103,11 +115,12 @@ struct Case {
     then: Verdict,
 }
 
-/// Holds when the low 32 bits of an argument, masked, are one of some values.
+/// Holds when one half of an argument, masked, is one of some values.
 ///
-/// Only the low half is read because the kernel reads no more of any argument judged here: all are
-/// `int`, `unsigned int` or `umode_t`, and `clone` truncates its flags. Comparing 64 bits would let
-/// `TIOCSTI | 1 << 32` pass as an unknown command and act as TIOCSTI (CVE-2019-7303, CVE-2019-10063).
+/// Of numbers only the low half is read because the kernel reads no more of those judged here: all
+/// are `int`, `unsigned int` or `umode_t`, and `clone` truncates its flags. Comparing 64 bits would
+/// let `TIOCSTI | 1 << 32` pass as an unknown command and act as TIOCSTI (CVE-2019-7303,
+/// CVE-2019-10063). A pointer is null only when both halves are zero.
 #[derive(Debug)]
 struct Test {
     argument: Argument,
@@ -119,7 +132,14 @@ struct Test {
 #[derive(Debug)]
 struct Argument {
     index: u8,
+    half: Half,
     name: &'static str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Half {
+    Low,
+    High,
 }
 
 #[derive(Debug)]

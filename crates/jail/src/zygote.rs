@@ -52,7 +52,9 @@ pub extern "C" fn belljar_zygote_open(plan_fd: i32, socket_fd: i32) -> i32 {
     let (plan, socket) = unsafe { (File::from_raw_fd(plan_fd), OwnedFd::from_raw_fd(socket_fd)) };
     let opened = || -> io::Result<Zygote> {
         let plan: SandboxPlan = serde_json::from_reader(plan)?;
-        let filter = compile(&Policy::sandbox()).map_err(io::Error::other)?;
+        let policy =
+            if plan.memory_counted { Policy::sandbox() } else { Policy::sandbox_uncounted() };
+        let filter = compile(&policy).map_err(io::Error::other)?;
         Ok(Zygote { socket, plan, filter, pending: None })
     };
     match opened() {

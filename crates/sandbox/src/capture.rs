@@ -7,6 +7,9 @@ use tokio::net::unix::pipe;
 use types::Stream;
 
 const READ_BYTES: usize = 64 * 1024;
+/// Many times what a pipe holds, so that all that was there is read; and an end, because whoever
+/// writes may write as fast as we read.
+const READS_MAX: usize = 16;
 
 /// One stream of a sandbox.
 #[derive(Debug)]
@@ -67,14 +70,17 @@ impl Source {
     /// a cell is done, its last bytes are in the pipe though the runtime may not know yet.
     pub(crate) fn drain(&mut self, budget: &mut Budget, mut emit: impl FnMut(Stream, String)) {
         let mut buffer = [0; READ_BYTES];
-        while !self.closed {
+        for _ in 0..READS_MAX {
+            if self.closed {
+                return;
+            }
             let read = match rustix::io::read(&self.pipe, &mut buffer) {
                 // Asked through the runtime as well, so that it too knows that the pipe is empty.
                 Err(Errno::AGAIN) => self.pipe.try_read(&mut buffer).ok(),
                 read => read.ok(),
             };
             match read {
-                None => break,
+                None => return,
                 Some(0) => self.closed = true,
                 Some(count) => {
                     let granted = budget.take(count);

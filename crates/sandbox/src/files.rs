@@ -79,7 +79,9 @@ impl Listing {
 fn checked(name: &str) -> Result<&Path, FileError> {
     let path = Path::new(name);
     let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
-    let fits = name.split('/').all(|part| !part.is_empty() && part.len() <= NAME_BYTES_MAX);
+    // `components` passes over a `.` in the middle.
+    let fits =
+        name.split('/').all(|part| !part.is_empty() && part != "." && part.len() <= NAME_BYTES_MAX);
     let printable = !name.chars().any(|c| c.is_control());
     let shallow = path.components().count() <= DEPTH_MAX;
     if plain && fits && printable && shallow && !name.is_empty() {
@@ -142,12 +144,14 @@ fn mkdirat_beneath(workspace: &OwnedFd, path: &Path) -> Result<(), Errno> {
     mkdirat(parent, name, mode)
 }
 
-pub(crate) fn read(
+/// Opens a regular file of at most `most` bytes. It may still grow: more than that many bytes are
+/// not to be read from it.
+pub(crate) fn open(
     workspace: &OwnedFd,
     owner: u32,
     name: &str,
     most: u64,
-) -> Result<Vec<u8>, FileError> {
+) -> Result<File, FileError> {
     let path = checked(name)?;
     let failed = |error: Errno| FileError::io(name, error);
     as_owner(owner, || {
@@ -158,19 +162,26 @@ pub(crate) fn read(
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(FileError::NotRegular { name: name.to_owned() });
         }
-        let too_large = |size| FileError::TooLarge { name: name.to_owned(), size, most };
         let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
         if size > most {
-            return Err(too_large(size));
+            return Err(FileError::TooLarge { name: name.to_owned(), size, most });
         }
-        let mut content = Vec::new();
-        // It may grow while it is read.
-        File::from(file)
-            .take(most + 1)
-            .read_to_end(&mut content)
-            .map_err(|source| FileError::Io { name: name.to_owned(), source })?;
-        if content.len() as u64 > most { Err(too_large(content.len() as u64)) } else { Ok(content) }
+        Ok(File::from(file))
     })
+}
+
+pub(crate) fn read(
+    workspace: &OwnedFd,
+    owner: u32,
+    name: &str,
+    most: u64,
+) -> Result<Vec<u8>, FileError> {
+    let mut content = Vec::new();
+    open(workspace, owner, name, most)?
+        .take(most)
+        .read_to_end(&mut content)
+        .map_err(|source| FileError::Io { name: name.to_owned(), source })?;
+    Ok(content)
 }
 
 /// Every regular file, and what else is there with the reason why it is left alone.

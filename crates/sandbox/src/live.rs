@@ -218,6 +218,10 @@ impl Sandbox {
 
     /// Sends one request and serves the sandbox until it is answered, or overdue.
     async fn exchange(&mut self, request: &ToKernel<'_>, run: &mut Run<'_>) -> Cause {
+        // An answer that nobody has asked for yet must not pass for the one to this request.
+        if let Err(error) = self.channel.discard_results() {
+            return Cause::Broke(error);
+        }
         let sent = tokio::select! {
             sent = self.channel.send(request) => sent,
             // A kernel that does not read must not hold us up.
@@ -280,15 +284,15 @@ impl Sandbox {
         } else {
             cause
         };
-        for source in &mut self.streams {
-            run.drain(source);
-            run.flush(source);
-        }
         let reading = self.reading(run.limits);
         run.settle(&reading);
         self.reading = reading;
         if !alive {
             self.kill();
+        }
+        for source in &mut self.streams {
+            run.drain(source);
+            run.flush(source);
         }
         let before = run.before;
         Ending {
@@ -356,6 +360,11 @@ impl Sandbox {
         let size = files::write(self.workspace(name)?, self.uid, name, content)?;
         self.listing = self.list_files();
         Ok(size)
+    }
+
+    /// A file of the working directory, to be read piece by piece and no further than `most` bytes.
+    pub fn open_file(&self, name: &str, most: u64) -> Result<impl Read + use<>, FileError> {
+        Ok(files::open(self.workspace(name)?, self.uid, name, most)?.take(most))
     }
 
     pub fn read_file(&self, name: &str, most: u64) -> Result<Vec<u8>, FileError> {

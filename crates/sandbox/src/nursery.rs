@@ -252,6 +252,7 @@ impl Nursery {
             sandbox: SandboxPlan {
                 hostname: view::HOSTNAME.into(),
                 landlock: view::landlock(&root),
+                memory_counted: cgroups.is_some(),
                 without: config.without.clone(),
             },
             root,

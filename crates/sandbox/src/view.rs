@@ -21,11 +21,13 @@ const SYSTEM: [&str; 7] =
 /// Symbolic links on a merged system, directories on an older one.
 const SYSTEM_LINKS: [&str; 5] = ["/bin", "/sbin", "/lib", "/lib32", "/lib64"];
 /// Configuration that programs read and that says nothing about this host.
-const ETC: [&str; 6] = [
+const ETC: [&str; 8] = [
     "/etc/alternatives",
     "/etc/fonts",
     "/etc/ld.so.cache",
     "/etc/mime.types",
+    "/etc/protocols",
+    "/etc/services",
     "/etc/ssl/certs",
     "/etc/pki/tls/certs",
 ];

@@ -4,7 +4,7 @@
 //! is the answer here too: libraries are written for it. EPERM is for what is known and forbidden.
 
 use super::numbers::*;
-use super::{Argument, Call, Case, Decision, Group, Rule, Test, Value, Verdict, calls};
+use super::{Argument, Call, Case, Decision, Group, Half, Rule, Test, Value, Verdict, calls};
 
 const ALLOW: Verdict = Verdict::Allow;
 const FORBIDDEN: Verdict = Verdict::Errno(EPERM);
@@ -18,6 +18,7 @@ macro_rules! values {
 
 const ZERO: &[Value] = values![0];
 const CORE: &[Value] = values![RLIMIT_CORE];
+const FCNTL_FORBIDDEN: &[Value] = values![F_NOTIFY F_SETLEASE];
 
 const fn by_argument(
     why: &'static str,
@@ -33,7 +34,11 @@ const fn when(tests: &'static [Test], then: Verdict) -> Case {
 }
 
 const fn argument(index: u8, name: &'static str) -> Argument {
-    Argument { index, name }
+    Argument { index, half: Half::Low, name }
+}
+
+const fn high_half(index: u8, name: &'static str) -> Argument {
+    Argument { index, half: Half::High, name }
 }
 
 /// The argument is one of the values.
@@ -57,9 +62,23 @@ pub(super) const RULES: &[Group] = &[
          zero a host that pipes them to a handler would start it on what hostile code has prepared",
         calls![SYS_prlimit64],
         &[
-            when(&[is(argument(1, "resource"), CORE), is(argument(2, "new limit"), ZERO)], ALLOW),
+            when(
+                &[
+                    is(argument(1, "resource"), CORE),
+                    is(argument(2, "new limit"), ZERO),
+                    is(high_half(2, "new limit's high half"), ZERO),
+                ],
+                ALLOW,
+            ),
             when(&[is(argument(1, "resource"), CORE)], FORBIDDEN),
         ],
+        ALLOW,
+    ),
+    by_argument(
+        "duplicate, lock and size descriptors; but no leases and no notices, which reach files that \
+         are shared with the host",
+        calls![SYS_fcntl],
+        &[when(&[is(argument(1, "command"), FCNTL_FORBIDDEN)], FORBIDDEN)],
         ALLOW,
     ),
     by_argument(

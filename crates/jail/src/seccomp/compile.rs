@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Decision, Policy, Rule, Test, Verdict};
+use super::{Decision, Half, Policy, Rule, Test, Verdict};
 
 /// The kernel's BPF_MAXINSNS.
 const MAX_INSTRUCTIONS: usize = 4096;
@@ -185,7 +185,11 @@ impl Backwards {
             compare = self.push(AND, test.mask);
         }
         let index = u32::from(test.argument.index);
-        self.load(OFFSET_OF_ARGUMENTS + ARGUMENT_SIZE * index, compare)
+        let half = match test.argument.half {
+            Half::Low => 0,
+            Half::High => ARGUMENT_SIZE / 2,
+        };
+        self.load(OFFSET_OF_ARGUMENTS + ARGUMENT_SIZE * index + half, compare)
     }
 
     /// A `ret` costs as much as a jump to one, so a new one is made when the last is out of reach.

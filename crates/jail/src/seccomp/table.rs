@@ -32,14 +32,13 @@ pub(super) const ALLOWED: &[Group] = &[
         calls![
             SYS_read SYS_write SYS_readv SYS_writev SYS_pread64 SYS_pwrite64 SYS_preadv SYS_pwritev
             SYS_preadv2 SYS_pwritev2 SYS_openat SYS_openat2 SYS_close SYS_close_range SYS_lseek
-            SYS_dup SYS_dup3 SYS_pipe2 SYS_fcntl SYS_flock
+            SYS_dup SYS_dup3 SYS_pipe2 SYS_flock
         ],
     ),
     allow(
-        "size, flush and copy files within the workspace",
+        "size and copy files within the workspace",
         calls![
-            SYS_truncate SYS_ftruncate SYS_fallocate SYS_fadvise64 SYS_readahead SYS_fsync
-            SYS_fdatasync SYS_sync_file_range SYS_copy_file_range
+            SYS_truncate SYS_ftruncate SYS_fallocate SYS_copy_file_range
         ],
     ),
     allow(
@@ -65,30 +64,24 @@ pub(super) const ALLOWED: &[Group] = &[
         ],
     ),
     allow(
-        "watch files and wait for events: asyncio, select, selectors, watchdog",
+        "wait for events: asyncio, select, selectors",
         calls![
             SYS_epoll_create1 SYS_epoll_ctl SYS_epoll_pwait SYS_epoll_pwait2 SYS_ppoll SYS_pselect6
             SYS_eventfd2 SYS_signalfd4 SYS_timerfd_create SYS_timerfd_settime SYS_timerfd_gettime
-            SYS_inotify_init1 SYS_inotify_add_watch SYS_inotify_rm_watch
         ],
     ),
     allow(
         "allocate memory; writable and executable pages stay possible, since numba, cffi and \
          ctypes callbacks need them and native code is assumed to be hostile anyway",
         calls![
-            SYS_brk SYS_mmap SYS_munmap SYS_mremap SYS_mprotect SYS_madvise SYS_msync SYS_mincore
-            SYS_mseal SYS_memfd_create
+            SYS_brk SYS_mmap SYS_munmap SYS_mremap SYS_mprotect SYS_madvise SYS_mincore SYS_mseal
         ],
     ),
     allow(
         "keep pages in memory, within RLIMIT_MEMLOCK",
         calls![SYS_mlock SYS_mlock2 SYS_munlock SYS_mlockall SYS_munlockall],
     ),
-    allow(
-        "System V shared memory: own ipc namespace, pages charged to the cgroup; PostgreSQL and \
-         MPI will not start without it",
-        calls![SYS_shmget SYS_shmat SYS_shmctl SYS_shmdt],
-    ),
+    allow("use shared memory that is there", calls![SYS_shmat SYS_shmctl SYS_shmdt]),
     allow(
         "threads and locks",
         calls![
@@ -173,7 +166,7 @@ pub(super) const ALLOWED_ON_THIS_ARCH: &[Group] = &[
         "older spellings of waiting and time",
         calls![
             SYS_poll SYS_select SYS_epoll_create SYS_epoll_wait SYS_eventfd SYS_signalfd
-            SYS_inotify_init SYS_pause SYS_alarm SYS_time
+            SYS_pause SYS_alarm SYS_time
         ],
     ),
     allow("subprocess starts programs with vfork", calls![SYS_fork SYS_vfork SYS_getpgrp]),
@@ -185,11 +178,39 @@ pub(super) const ALLOWED_ON_THIS_ARCH: &[Group] = &[
 #[cfg(target_arch = "aarch64")]
 pub(super) const ALLOWED_ON_THIS_ARCH: &[Group] = &[];
 
-pub(super) const PRETENDED: &[Group] = &[pretend(
-    "os.sync() is ordinary, and flushing the disks of the whole host is not; the workspace is in \
-     memory, so there is nothing to flush (syncfs reaches the host through any file of the root)",
-    calls![SYS_sync SYS_syncfs],
+/// Memory that lives without being mapped.
+const UNMAPPED: &[Call] = calls![SYS_memfd_create SYS_shmget];
+
+pub(super) const UNMAPPED_MEMORY: &[Group] = &[allow(
+    "os.memfd_create, and System V segments in the own ipc namespace, without which PostgreSQL and \
+     MPI will not start; their pages are charged to the cgroup",
+    UNMAPPED,
 )];
+
+pub(super) const UNMAPPED_MEMORY_ABSENT: &[Group] = &[absent(
+    "memory that no process has mapped is counted by a cgroup alone, and here there is none; \
+     multiprocessing.shared_memory uses files, which are counted",
+    UNMAPPED,
+)];
+
+pub(super) const PRETENDED: &[Group] = &[
+    pretend(
+        "os.sync() is ordinary, and flushing the disks of the whole host is not; the workspace is \
+         in memory, so there is nothing to flush (syncfs reaches the host through any file of the \
+         root)",
+        calls![SYS_sync SYS_syncfs],
+    ),
+    pretend(
+        "the same for one file: on a read-only file of the host it would flush the host's disk, \
+         and everything that can be written here is in memory",
+        calls![SYS_fsync SYS_fdatasync SYS_sync_file_range SYS_msync],
+    ),
+    pretend(
+        "hints; on files that are shared with the host they move pages in and out of its cache, \
+         which others can see",
+        calls![SYS_fadvise64 SYS_readahead],
+    ),
+];
 
 pub(super) const FORBIDDEN: &[Group] = &[
     forbid("enter or make a namespace", calls![SYS_unshare SYS_setns]),
@@ -255,6 +276,10 @@ pub(super) const ABSENT: &[Group] = &[
         calls![SYS_splice SYS_tee SYS_vmsplice SYS_sendfile],
     ),
     absent(
+        "watches follow the file and not the mount: one on /usr/bin tells what the host runs",
+        calls![SYS_inotify_init1 SYS_inotify_add_watch SYS_inotify_rm_watch],
+    ),
+    absent(
         "run calls that no filter sees",
         calls![SYS_io_uring_setup SYS_io_uring_enter SYS_io_uring_register],
     ),
@@ -302,7 +327,7 @@ pub(super) const ABSENT: &[Group] = &[
 pub(super) const ABSENT_ON_THIS_ARCH: &[Group] = &[absent(
     "left from another time",
     calls![
-        SYS_uselib SYS_ustat SYS_sysfs SYS__sysctl SYS_set_thread_area SYS_get_thread_area
+        SYS_inotify_init SYS_uselib SYS_ustat SYS_sysfs SYS__sysctl SYS_set_thread_area SYS_get_thread_area
         SYS_epoll_ctl_old SYS_epoll_wait_old SYS_getpmsg SYS_putpmsg SYS_afs_syscall SYS_tuxcall
         SYS_security SYS_vserver
     ],

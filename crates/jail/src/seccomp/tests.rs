@@ -8,7 +8,7 @@ mod threats;
 
 use super::compile::NATIVE_ARCH;
 use super::simulate::{self, Data};
-use super::{Decision, Policy, Program, Rule, Verdict, compile};
+use super::{Decision, Half, Policy, Program, Rule, Verdict, compile};
 
 fn sandbox() -> Program {
     compile(&Policy::sandbox()).expect("the sandbox policy compiles")
@@ -48,8 +48,12 @@ fn judge(rule: Option<&Rule>, unlisted: Verdict, data: &Data) -> Verdict {
 fn judge_arguments(decision: &Decision, data: &Data) -> Verdict {
     for case in decision.cases {
         let holds = case.tests.iter().all(|test| {
-            let low_half = data.args[usize::from(test.argument.index)] & 0xffff_ffff;
-            let masked = low_half & u64::from(test.mask);
+            let whole = data.args[usize::from(test.argument.index)];
+            let half = match test.argument.half {
+                Half::Low => whole & 0xffff_ffff,
+                Half::High => whole >> 32,
+            };
+            let masked = half & u64::from(test.mask);
             test.any_of.iter().any(|value| masked == u64::from(value.bits))
         });
         if holds {

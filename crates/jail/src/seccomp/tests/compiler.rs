@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::super::simulate::{self, Data, Defect, I386, X32_BIT};
 use super::super::{
-    Argument, Call, Case, CompileError, Decision, Group, Policy, Rule, Test, Value, Verdict,
+    Argument, Call, Case, CompileError, Decision, Group, Half, Policy, Rule, Test, Value, Verdict,
     compile,
 };
 use super::{answer, judge, native, sandbox};
@@ -119,12 +119,16 @@ fn crowded(calls: u32, values: u32) -> Policy {
 }
 
 fn policy(groups: Vec<Group>) -> Policy {
-    Policy { tables: leak(vec![leak(groups)]), unlisted: Verdict::Errno(libc::ENOSYS) }
+    Policy { tables: leak(vec![leak(groups)]), last: &[], unlisted: Verdict::Errno(libc::ENOSYS) }
 }
 
 fn one_of(index: u8, values: u32) -> Rule {
     let any_of = leak((0..values).map(|bits| Value { name: "value", bits }).collect());
-    let tests = leak(vec![Test { argument: Argument { index, name: "test" }, mask: 0xff, any_of }]);
+    let tests = leak(vec![Test {
+        argument: Argument { index, half: Half::Low, name: "test" },
+        mask: 0xff,
+        any_of,
+    }]);
     let cases = leak(vec![Case { tests, then: Verdict::Allow }]);
     Rule::ByArgument(Decision { cases, otherwise: Verdict::Errno(libc::EPERM) })
 }
