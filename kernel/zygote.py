@@ -33,6 +33,8 @@ def main() -> NoReturn:
         warmup.warm_up()
     reseed.prepare()
     sandbox = session.Session(Channel(CHANNEL_FD))
+    if options.warm_up:
+        sandbox.rehearse()
     _settle_memory()
     _refuse_threads()
     _refuse_files(_open_files() - opened_before)

@@ -105,3 +105,7 @@ def remember_source(source: str, name: str) -> None:
     # No modification time: linecache then never looks for a file of that name. The last line must end, as linecache
     # makes it do for files, or the carets under it are one column off in Python 3.11 and 3.12.
     linecache.cache[name] = (len(source), None, (source + "\n").splitlines(keepends=True), name)
+
+
+def forget_source(name: str) -> None:
+    linecache.cache.pop(name, None)

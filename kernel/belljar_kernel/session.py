@@ -12,7 +12,7 @@ import sys
 from typing import Any, NoReturn
 
 from . import ending, figures, plotly_show, report, results, signals, surroundings
-from .cell import NO_VALUE, Interpreter, remember_source
+from .cell import NO_VALUE, Interpreter, forget_source, remember_source
 from .channel import MAX_FRAME_BYTES, Channel, encode, utf8
 from .reseed import reseed
 from .streams import Streams
@@ -24,6 +24,11 @@ _LEAST_RECURSION = 1000
 
 _DONE = b'{"ev":"done","error":null,"exit_code":null}'
 _DONE_WITH_VALUE = b'{"ev":"done","error":null,"exit_code":null,"value":%b}'
+
+# A cell that goes the whole way of a cell, prints nothing and leaves no name.
+_NOTHING = "print(end='')"
+_REHEARSAL = "<warm-up>"
+_REHEARSALS = 20
 
 _exit = os._exit
 
@@ -67,6 +72,12 @@ class Session:
         surroundings.furnish(self.display)
         figures.emit = self.display
         plotly_show.install()
+
+    def rehearse(self) -> None:
+        """In the zygote, often enough for the interpreter to specialise what it runs: no sandbox has to write there."""
+        signals.install()
+        for _ in range(_REHEARSALS):
+            self._answer({"op": "warm"})
 
     def begin(self) -> None:
         """What only the process that serves can do."""
@@ -164,6 +175,9 @@ class Session:
     def _warm(self, request: dict[str, Any]) -> bytes:
         """Touches every page that a first cell will need and leaves nothing behind."""
         rehearse()
+        for _ in range(2):
+            self._run({"code": _NOTHING, "name": _REHEARSAL, "show_last": True})
+        forget_source(_REHEARSAL)
         self.streams.touch()
         return _DONE
 
@@ -203,7 +217,7 @@ _OPERATIONS = {"run": Session._run, "warm": Session._warm, "finish": Session._fi
 
 def rehearse() -> None:
     interpreter = Interpreter({"__name__": "__main__", "__builtins__": builtins})
-    cell = interpreter.compile("print(end='')\nx = 1\nx", "<warm-up>", show_last=True)
+    cell = interpreter.compile("print(end='')\nx = 1\nx", _REHEARSAL, show_last=True)
     value = interpreter.run(cell)
     results.frame(results.bundle(value), MAX_FRAME_BYTES, main=True)
     _succeeded([value, {"a": 1.5}], MAX_FRAME_BYTES)

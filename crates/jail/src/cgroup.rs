@@ -50,7 +50,7 @@ pub enum Version {
 }
 
 /// What a group may use.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowance {
     pub memory_bytes: u64,
     pub processes: u64,

@@ -355,7 +355,9 @@ impl Nursery {
 
     async fn birth_unbounded(self: &Arc<Self>, limits: &Limits) -> Result<Sandbox, BirthError> {
         let jail = Crib::new(self, self.jail(limits).await?);
-        if let Some(group) = &jail.get()?.group {
+        if let Some(group) = &jail.get()?.group
+            && allowance(limits) != allowance(&Limits::DEFAULT)
+        {
             group.allow(&allowance(limits))?;
         }
         let (channel, channel_theirs) =
@@ -489,7 +491,12 @@ impl Nursery {
             }
         }
         let group = match &self.cgroups {
-            Some(parent) => Some(parent.group(&slot.number.to_string())?),
+            Some(parent) => {
+                let group = parent.group(&slot.number.to_string())?;
+                // Written now, off the path of a birth, which has to write only what differs.
+                group.allow(&allowance(&Limits::DEFAULT))?;
+                Some(group)
+            }
             None => None,
         };
         let newborn = made.await.map_err(|_| BirthError::ZygoteGone)??;

@@ -1,7 +1,7 @@
 //! `belljar bench`: what the walls cost, as ratios to a floor measured in the same run.
 //!
 //! Absolute times depend on the machine and on its neighbours. Every figure is taken in turn with
-//! the floor, one of each, so that both have had the same weather.
+//! the floor, a block of each, back to back, so that both have had the same weather.
 
 mod bubblewrap;
 mod floor;
@@ -49,7 +49,7 @@ async fn measure(args: Args) -> Result<Vec<Figure>, Failure> {
     let environment = args.engine.environment.clone();
     // Without waiting sandboxes, so that what is fresh is fresh; with them, for what is not.
     let fresh = engine::Config { pool_ready: 0, ..args.engine.service()? };
-    let pooled = engine::Config { pool_ready: 4, ..args.engine.service()? };
+    let pooled = engine::Config { pool_ready: measure::POOL, ..args.engine.service()? };
     let fresh = Engine::start(fresh);
     fresh.prepare(&environment, progress::show()).await?;
     let pooled = Engine::start(pooled);

@@ -9,6 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::{Event, Execution, LimitsRequest, SandboxId, Stream};
 
+/// Samples of one kind in a row. Short enough that both kinds have the same weather, long enough
+/// that each has its own pages in the caches, as it has when it is used.
+const BLOCK: usize = 20;
+/// Sandboxes that wait in the pool.
+pub(super) const POOL: usize = 4;
+const POOL_REST: Duration = Duration::from_millis(12);
 const BURST: usize = 100;
 const CLIENTS: usize = 8;
 const RATE_SECONDS: u64 = 4;
@@ -115,10 +121,20 @@ impl Bench {
         NewSession { environment: self.environment.clone(), limits: LimitsRequest::default() }
     }
 
+    /// Takes a block of floors before each block of a figure, both back to back.
+    fn floor_in_turn(&mut self, turn: usize, samples: &mut Samples) -> Result<(), Failure> {
+        if turn.is_multiple_of(BLOCK) {
+            for _ in 0..BLOCK {
+                samples.floor.push(self.floor.sample()?);
+            }
+        }
+        Ok(())
+    }
+
     async fn fresh(&mut self) -> Result<Vec<Figure>, Failure> {
         let mut samples = Samples::default();
-        for _ in 0..self.samples {
-            samples.floor.push(self.floor.sample()?);
+        for turn in 0..self.samples {
+            self.floor_in_turn(turn, &mut samples)?;
             let command = self.command(None, "print(1)")?;
             samples.figure.push(to_output(&self.fresh, command).await?);
         }
@@ -134,20 +150,22 @@ impl Bench {
 
     async fn pooled(&mut self) -> Result<Figure, Failure> {
         let mut samples = Samples::default();
-        for _ in 0..self.samples {
+        for turn in 0..self.samples {
+            self.floor_in_turn(turn, &mut samples)?;
             self.await_waiting().await?;
-            samples.floor.push(self.floor.sample()?);
             let command = self.command(None, "print(1)")?;
             samples.figure.push(to_output(&self.pooled, command).await?);
         }
         Ok(samples.figures("pooled", 0.2))
     }
 
-    /// Lets the pool fill up, so that what is measured does find a waiting sandbox.
+    /// Lets the pool fill up and come to rest, so that what is measured finds a waiting sandbox and
+    /// does not share a core with the making of the next one.
     async fn await_waiting(&self) -> Result<(), Failure> {
-        while self.pooled.waiting(&self.environment).await? < 2 {
+        while self.pooled.waiting(&self.environment).await? < POOL {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        tokio::time::sleep(POOL_REST).await;
         Ok(())
     }
 
@@ -155,8 +173,8 @@ impl Bench {
         let session = self.fresh.open(&self.new_session()).await?;
         let mut samples = Samples::default();
         finished(&self.fresh, self.command(Some(session), "x = 0")?).await?;
-        for _ in 0..self.samples {
-            samples.floor.push(self.floor.sample()?);
+        for turn in 0..self.samples {
+            self.floor_in_turn(turn, &mut samples)?;
             let command = self.command(Some(session), "x += 1\nprint(x)")?;
             let started = Instant::now();
             finished(&self.fresh, command).await?;
@@ -168,9 +186,9 @@ impl Bench {
 
     async fn ten_commands(&mut self) -> Result<Figure, Failure> {
         let mut samples = Samples::default();
-        for _ in 0..self.samples {
+        for turn in 0..self.samples {
+            self.floor_in_turn(turn, &mut samples)?;
             self.await_waiting().await?;
-            samples.floor.push(self.floor.sample()?);
             let started = Instant::now();
             let session = self.pooled.open(&self.new_session()).await?;
             finished(&self.pooled, self.command(Some(session), "x = [1]")?).await?;
