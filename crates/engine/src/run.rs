@@ -1,48 +1,25 @@
 //! The walk. `Engine::run` is the whole of it on one screen: each stage takes what the stage
 //! before has produced, so that none can be left out.
 
-use crate::capacity::{Capacity, Slot};
-use crate::collect::{Collected, collect};
-use crate::command::{Command, Entry, FileIn, NewSession};
-use crate::config::Config;
-use crate::environments::{Outside, Ready, Shelf};
-use crate::outcome::{self, Outcome};
-use crate::session::{Inside, Session, SessionInfo};
+use crate::capacity::Slot;
+use crate::collect::collect;
+use crate::command::{Command, Entry, FileIn};
+use crate::engine::Engine;
+use crate::environments::Ready;
+use crate::outcome;
+use crate::record::{Record, tell_loss};
+use crate::session::{Inside, Session};
 use crate::walls;
 use chrono::{DateTime, Utc};
-use environment::Progress;
-use sandbox::{Cell, Ending, FileError, Listing, Sandbox};
-use std::collections::{HashMap, VecDeque};
+use sandbox::{Cell, FileError, Sandbox};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-use tokio::time::Instant;
-use types::{
-    Code, Event, Execution, ExecutionId, Fault, Limits, LimitsRequest, Output, Rich, SandboxId,
-    Truncated, Warning,
-};
+use std::sync::Arc;
+use types::{Code, Event, Execution, Fault, Limits, LimitsRequest, SandboxId};
 use uuid::Uuid;
 
-/// How often expired sessions are looked for.
-const EXPIRY_CHECK: Duration = Duration::from_millis(500);
-/// Enough that whoever comes back to a session the next day is still told what became of it.
-const EXPIRED_REMEMBERED: usize = 1024;
-/// Pieces of output that follow each other on one stream are one piece up to this size, so that
-/// a program that writes single bytes does not make a record of single bytes.
-const OUTPUT_PIECE_BYTES: usize = 8 * 1024;
 /// Where code finds itself.
 const WORKING_DIRECTORY: &str = "/workspace";
 const UNNAMED_SCRIPT: &str = "script.py";
-
-#[derive(Debug)]
-pub struct Engine {
-    config: Config,
-    shelf: Shelf,
-    capacity: Capacity,
-    sessions: Mutex<HashMap<SandboxId, Arc<Session>>>,
-    /// The last ones that were closed because nobody used them, for a better answer.
-    expired: Mutex<VecDeque<SandboxId>>,
-}
 
 /// The record of an execution, with the content of its files if that was asked for.
 #[derive(Debug)]
@@ -52,63 +29,16 @@ pub struct Finished {
 }
 
 /// A sandbox of one's own for one execution. Dropping it on any path ends the sandbox.
-struct Lease {
-    ready: Arc<Ready>,
-    sandbox: Sandbox,
-    sandbox_id: SandboxId,
-    generation: u64,
+pub(crate) struct Lease {
+    pub(crate) ready: Arc<Ready>,
+    pub(crate) sandbox: Sandbox,
+    pub(crate) sandbox_id: SandboxId,
+    pub(crate) generation: u64,
     cell: u64,
-    _slot: Option<Slot>,
+    pub(crate) slot: Option<Slot>,
 }
 
 impl Engine {
-    /// Must be called inside a tokio runtime, which also closes expired sessions.
-    pub fn start(config: Config) -> Arc<Self> {
-        let engine = Arc::new(Self {
-            capacity: Capacity::new(config.sandboxes_max),
-            shelf: Shelf::new(),
-            sessions: Mutex::default(),
-            expired: Mutex::default(),
-            config,
-        });
-        let watched = Arc::downgrade(&engine);
-        tokio::spawn(async move {
-            while let Some(engine) = watched.upgrade() {
-                engine.close_expired();
-                drop(engine);
-                tokio::time::sleep(EXPIRY_CHECK).await;
-            }
-        });
-        engine
-    }
-
-    /// Builds the environment and starts its Python, unless that was done before.
-    pub async fn prepare(
-        &self,
-        environment: &str,
-        progress: impl FnMut(Progress) + Send + 'static,
-    ) -> Result<crate::Packages, Fault> {
-        let ready = self.shelf.get(&self.config, environment, progress).await?;
-        Ok(ready.environment.packages.clone())
-    }
-
-    /// How the same Python is started without walls, for those who measure what walls cost.
-    pub async fn outside(&self, environment: &str) -> Result<Outside, Fault> {
-        self.shelf.get(&self.config, environment, |_| {}).await?.outside(&self.config)
-    }
-
-    /// How many warmed sandboxes of an environment wait now.
-    pub async fn waiting(&self, environment: &str) -> Result<usize, Fault> {
-        Ok(self.shelf.get(&self.config, environment, |_| {}).await?.pool.ready())
-    }
-
-    /// Memory that the session alone uses: what ending it would give back.
-    pub async fn memory_of(&self, id: SandboxId) -> Result<u64, Fault> {
-        let session = self.session(id)?;
-        let inside = session.inside.try_lock().map_err(|_| session.busy())?;
-        Ok(inside.sandbox.as_ref().map_or(0, Sandbox::private_bytes))
-    }
-
     /// Runs one command from its request to its record.
     pub async fn run(
         &self,
@@ -194,7 +124,7 @@ impl Engine {
         Ok((Finished { execution, files: collected.contents }, alive))
     }
 
-    fn admit(&self, request: &LimitsRequest) -> Result<Limits, Fault> {
+    pub(crate) fn admit(&self, request: &LimitsRequest) -> Result<Limits, Fault> {
         request
             .resolve(&self.config.caps)
             .map_err(|error| Fault::new(Code::ArgsInvalid, error.to_string()))
@@ -229,16 +159,25 @@ impl Engine {
         })
     }
 
-    async fn lease(&self, environment: &str, limits: &Limits, slot: Slot) -> Result<Lease, Fault> {
+    pub(crate) async fn lease(
+        &self,
+        environment: &str,
+        limits: &Limits,
+        slot: Slot,
+    ) -> Result<Lease, Fault> {
         let ready = self.shelf.get(&self.config, environment, |_| {}).await?;
         let sandbox =
             ready.pool.lease(limits).await.map_err(|error| outcome::birth_fault(&error))?;
         let sandbox_id = SandboxId::new(Uuid::now_v7());
-        Ok(Lease { ready, sandbox, sandbox_id, generation: 1, cell: 1, _slot: Some(slot) })
+        Ok(Lease { ready, sandbox, sandbox_id, generation: 1, cell: 1, slot: Some(slot) })
     }
 
     /// The session's own sandbox, or a new one in the place of one that died.
-    async fn resume(&self, session: &Session, inside: &mut Inside) -> Result<Lease, Fault> {
+    pub(crate) async fn resume(
+        &self,
+        session: &Session,
+        inside: &mut Inside,
+    ) -> Result<Lease, Fault> {
         let sandbox = match inside.sandbox.take() {
             Some(sandbox) => sandbox,
             None => {
@@ -257,123 +196,8 @@ impl Engine {
             sandbox_id: session.id,
             generation: session.generation(),
             cell: inside.cells,
-            _slot: None,
+            slot: None,
         })
-    }
-
-    fn sessions(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Session>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn session(&self, id: SandboxId) -> Result<Arc<Session>, Fault> {
-        self.sessions().get(&id).cloned().ok_or_else(|| {
-            let (code, state) = if self.expired().contains(&id) {
-                (Code::SessionExpired, "has expired")
-            } else {
-                (Code::SessionNotFound, "is not there, or not any more")
-            };
-            Fault::new(code, format!("session {id} {state}")).hint("open a new one")
-        })
-    }
-
-    fn expired(&self) -> MutexGuard<'_, VecDeque<SandboxId>> {
-        self.expired.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub async fn open(&self, request: &NewSession) -> Result<SandboxId, Fault> {
-        let limits = self.admit(&request.limits)?;
-        let slot = self.capacity.take()?;
-        let Lease { ready, sandbox, sandbox_id, _slot: slot, .. } =
-            self.lease(&request.environment, &limits, slot).await?;
-        let Some(slot) = slot else {
-            return Err(Fault::new(Code::CapacityExhausted, "no room for the session"));
-        };
-        let session = Session::new(sandbox_id, ready, limits, sandbox, slot, Utc::now());
-        self.sessions().insert(sandbox_id, Arc::new(session));
-        Ok(sandbox_id)
-    }
-
-    pub fn list(&self) -> Vec<SessionInfo> {
-        self.sessions().values().map(|session| session.info()).collect()
-    }
-
-    /// Asks what the session is running to end; its state is kept if the code lets itself be
-    /// interrupted. Says whether anything was running.
-    pub fn interrupt(&self, id: SandboxId) -> Result<bool, Fault> {
-        Ok(self.session(id)?.interrupt())
-    }
-
-    /// A new interpreter and an empty working directory for the session.
-    pub async fn reset(&self, id: SandboxId) -> Result<u64, Fault> {
-        let session = self.session(id)?;
-        let mut inside = session.inside.try_lock().map_err(|_| session.busy())?;
-        if let Some(sandbox) = inside.sandbox.take() {
-            sandbox.end().await;
-        }
-        Ok(session.lose_memory())
-    }
-
-    /// Ends the session; nothing of it is left when this returns.
-    pub async fn close(&self, id: SandboxId) -> Result<(), Fault> {
-        let session = self.session(id)?;
-        self.sessions().remove(&id);
-        session.interrupt();
-        if let Some(sandbox) = session.inside.lock().await.sandbox.take() {
-            sandbox.end().await;
-        }
-        Ok(())
-    }
-
-    pub async fn list_files(&self, id: SandboxId) -> Result<Listing, Fault> {
-        self.with_sandbox(id, |sandbox| Ok(sandbox.list_files())).await
-    }
-
-    pub async fn read_file(&self, id: SandboxId, name: &str, most: u64) -> Result<Vec<u8>, Fault> {
-        self.with_sandbox(id, |sandbox| sandbox.read_file(name, most)).await
-    }
-
-    pub async fn write_file(&self, id: SandboxId, file: &FileIn) -> Result<u64, Fault> {
-        self.with_sandbox(id, |sandbox| sandbox.write_file(&file.name, &mut &*file.content)).await
-    }
-
-    async fn with_sandbox<T>(
-        &self,
-        id: SandboxId,
-        work: impl FnOnce(&mut Sandbox) -> Result<T, FileError>,
-    ) -> Result<T, Fault> {
-        let session = self.session(id)?;
-        let mut inside = session.inside.try_lock().map_err(|_| session.busy())?;
-        let mut lease = self.resume(&session, &mut inside).await?;
-        let result = work(&mut lease.sandbox).map_err(|error| file_fault(&error));
-        inside.sandbox = Some(lease.sandbox);
-        inside.lent = false;
-        inside.cells -= 1;
-        result
-    }
-
-    fn close_expired(&self) {
-        let expiry = self.config.expiry;
-        let now = Instant::now();
-        let over = |session: &Arc<Session>| {
-            let unused = now.saturating_duration_since(session.idle_since()) > expiry.idle;
-            let old = now.saturating_duration_since(session.opened()) > expiry.absolute;
-            // One that is running something is not idle, however long that takes.
-            (unused && session.inside.try_lock().is_ok()) || old
-        };
-        let expired: Vec<Arc<Session>> = {
-            let mut sessions = self.sessions();
-            let ids: Vec<SandboxId> =
-                sessions.values().filter(|session| over(session)).map(|s| s.id).collect();
-            ids.iter().filter_map(|id| sessions.remove(id)).collect()
-        };
-        for session in expired {
-            let mut remembered = self.expired();
-            remembered.push_back(session.id);
-            if remembered.len() > EXPIRED_REMEMBERED {
-                remembered.pop_front();
-            }
-            session.interrupt();
-        }
     }
 }
 
@@ -407,7 +231,7 @@ fn place(sandbox: &mut Sandbox, files: &[FileIn]) -> Result<(), Fault> {
     Ok(())
 }
 
-fn file_fault(error: &FileError) -> Fault {
+pub(crate) fn file_fault(error: &FileError) -> Fault {
     let code = match error {
         FileError::NotFound { .. } => Code::FileNotFound,
         FileError::Full { .. } => Code::DiskExceeded,
@@ -421,113 +245,4 @@ fn file_fault(error: &FileError) -> Fault {
 
 fn unreachable_sandbox(error: &std::io::Error) -> Fault {
     Fault::new(Code::SandboxUnreachable, format!("its limits could not be set: {error}"))
-}
-
-/// Records that the memory of a session is gone, where the caller will see it.
-fn tell_loss(execution: &mut Execution) {
-    execution.warnings.push(Warning {
-        code: Code::SessionLost.to_string(),
-        message: format!(
-            "the interpreter has ended: variables and files of the session are gone, and its \
-             generation is now {}",
-            execution.generation
-        ),
-    });
-}
-
-/// The record while it is being written.
-struct Record {
-    created: DateTime<Utc>,
-    started: DateTime<Utc>,
-    output: Vec<Output>,
-    results: Vec<Rich>,
-}
-
-impl Record {
-    fn new(created: DateTime<Utc>) -> Self {
-        Self { created, started: Utc::now(), output: Vec::new(), results: Vec::new() }
-    }
-
-    fn hear(&mut self, event: Event) {
-        match event {
-            Event::Result(result) => self.results.push(result),
-            Event::Output(piece) => match self.output.last_mut() {
-                Some(last)
-                    if last.stream == piece.stream
-                        && last.text.len() + piece.text.len() <= OUTPUT_PIECE_BYTES =>
-                {
-                    last.text.push_str(&piece.text);
-                }
-                _ => self.output.push(piece),
-            },
-        }
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "each is one part of the record, used once")]
-    fn close(
-        self,
-        command: &Command,
-        lease: &Lease,
-        limits: &Limits,
-        ending: &Ending,
-        outcome: Outcome,
-        collected: &Collected,
-        mut warnings: Vec<Warning>,
-    ) -> Execution {
-        warnings.extend(notices(ending));
-        let value = match &ending.cause {
-            sandbox::Cause::Done(done) => done.value.clone(),
-            _ => None,
-        };
-        Execution {
-            id: ExecutionId::new(Uuid::now_v7()),
-            sandbox_id: lease.sandbox_id,
-            generation: lease.generation,
-            environment: lease.ready.environment.name.as_str().to_owned(),
-            status: outcome.status,
-            entry: match command.entry {
-                Entry::Cell => "cell".into(),
-                Entry::Script { .. } => "script".into(),
-            },
-            code: command.code.as_str().to_owned(),
-            files_in: command.files.iter().map(|file| file.name.clone()).collect(),
-            value,
-            results: self.results,
-            output: self.output,
-            truncated: Truncated {
-                output_dropped_bytes: Some(ending.output_dropped_bytes).filter(|bytes| *bytes > 0),
-                files: collected.skipped.clone(),
-            },
-            error: outcome.error,
-            exit_code: outcome.exit_code,
-            files_out: collected.files.clone(),
-            warnings,
-            limits: *limits,
-            usage: ending.usage,
-            created_at: self.created,
-            started_at: self.started,
-            ended_at: Utc::now(),
-        }
-    }
-}
-
-/// What did not stop the run, and should be known all the same.
-fn notices(ending: &Ending) -> Vec<Warning> {
-    let mut notices = Vec::new();
-    let mut notice = |code: Code, message: String| {
-        notices.push(Warning { code: code.to_string(), message });
-    };
-    if ending.output_dropped_bytes > 0 {
-        let message = format!("{} bytes of output were dropped", ending.output_dropped_bytes);
-        notice(Code::OutputTooLarge, message);
-    }
-    if ending.results_dropped > 0 {
-        let message = format!("{} results were too large and were cut", ending.results_dropped);
-        notice(Code::OutputTooLarge, message);
-    }
-    if ending.alive && ending.oom_kills > 0 {
-        let message = "a process of the code was killed for lack of memory".to_owned();
-        notice(Code::MemoryExceeded, message);
-    }
-    notices
 }

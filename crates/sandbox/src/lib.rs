@@ -5,6 +5,7 @@
 //! it is dropped, and is never believed: what it says arrives in bounded frames, and its time,
 //! memory and end are observed from outside. A [`Pool`] keeps a few warmed sandboxes waiting.
 
+mod books;
 mod capture;
 mod channel;
 mod files;
@@ -12,14 +13,17 @@ mod live;
 mod nursery;
 mod pool;
 mod runtime;
+mod uids;
 mod undertaker;
 mod view;
 mod watch;
+mod wires;
 
 pub use channel::{Done, ProtocolError, PythonError};
 pub use files::{Entry, FileError, Listing};
 pub use live::{Cause, Cell, Ending, Sandbox, Stopper};
-pub use nursery::{BirthError, HOST_UIDS, Nursery, NurseryConfig, WARDEN_ARGUMENT, Warmth};
+pub use nursery::{BirthError, Nursery, NurseryConfig, WARDEN_ARGUMENT, Warmth};
 pub use pool::{Pool, PoolConfig};
 pub use runtime::{Kernel, Runtime};
+pub use uids::HOST_UIDS;
 pub use view::View;

@@ -2,32 +2,23 @@
 
 use crate::live::Sandbox;
 use crate::runtime::Runtime;
-use crate::undertaker::{self, Remains, Slot, Slots, Undertaker};
+use crate::uids::{UIDS_PER_NURSERY, Uids};
+use crate::undertaker::{Remains, Slot, Slots, Undertaker};
 use crate::view::{self, View};
+use crate::wires::{JailWaiter, State, Wires, seqpacket};
 use jail::cgroup::{Allowance, Group, Parent};
-use jail::probe::HostIds;
-use jail::{
-    Identity, JailRequest, Plan, SandboxPlan, SpawnReply, SpawnRequest, Step, Wall, WallError,
-    WardenReply, message,
-};
-use rustix::io::Errno;
+use jail::{JailRequest, Plan, SandboxPlan, SpawnRequest, Wall, WallError, message};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Uid;
-use serde::de::DeserializeOwned;
-use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram as StdUnixDatagram, UnixListener};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, Interest};
-use tokio::net::UnixDatagram;
+use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -36,13 +27,6 @@ use types::Limits;
 
 /// The first argument by which the binary knows that it is to be the warden.
 pub const WARDEN_ARGUMENT: &str = "__warden";
-
-/// Host user ids for sandboxes: above those of people, services, and the ranges that container
-/// managers hand out.
-const FIRST_UID: u32 = 2_000_000_000;
-const UIDS_PER_NURSERY: u32 = 65_536;
-const UID_RANGES: u32 = (u32::MAX - FIRST_UID) / UIDS_PER_NURSERY - 1;
-pub const HOST_UIDS: Range<u32> = FIRST_UID..FIRST_UID + UID_RANGES * UIDS_PER_NURSERY;
 
 /// Importing numpy, pandas and matplotlib on a slow, busy machine.
 const ZYGOTE_START_MAX: Duration = Duration::from_secs(120);
@@ -56,8 +40,6 @@ const ADDRESS_HEADROOM_BYTES: u64 = 4 * 1024 * 1024 * 1024;
 /// Whoever took the last one from a shelf is served before the shelf is filled again: on a small
 /// machine the two would compete for a core.
 pub(crate) const RESTOCK_PAUSE: Duration = Duration::from_millis(5);
-/// Exits of processes that nobody had asked about yet when the news came.
-const EARLY_EXITS_KEPT: usize = 256;
 const DIAGNOSTICS_BYTES_MAX: usize = 8 * 1024;
 
 /// Whether the zygote imports the environment's modules before it serves.
@@ -128,7 +110,7 @@ impl Disk {
 
 #[derive(Debug)]
 pub struct Nursery {
-    wires: Arc<Wires>,
+    pub(crate) wires: Arc<Wires>,
     listeners: [AbortHandle; 2],
     jails_ready: usize,
     next_jail: AtomicU64,
@@ -139,101 +121,6 @@ pub struct Nursery {
     slots: Slots,
     cgroups: Option<Parent>,
     pub(crate) undertaker: Undertaker,
-}
-
-/// The sockets to warden and zygote, and who waits for what from them.
-#[derive(Debug)]
-struct Wires {
-    control: UnixDatagram,
-    spawn: UnixDatagram,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    jails_asked: BTreeMap<u64, JailWaiter>,
-    stock: Vec<Jail>,
-    stock_on_the_way: usize,
-    spawns_asked: VecDeque<oneshot::Sender<SpawnAnswer>>,
-    exits_asked: BTreeMap<i32, oneshot::Sender<i32>>,
-    early_exits: VecDeque<(i32, i32)>,
-    gone: bool,
-}
-
-type SpawnAnswer = Result<(i32, OwnedFd), WallError>;
-type JailParts = [OwnedFd; 3];
-
-#[derive(Debug)]
-struct JailWaiter(oneshot::Sender<Result<Newborn, WallError>>);
-
-/// A jail on its way to whoever asked for it. One that has gone away meanwhile will never take
-/// it, and a jail that nobody holds would stay for ever: dropping it ends it.
-#[derive(Debug)]
-struct Newborn(Option<JailParts>);
-
-impl Newborn {
-    fn take(mut self) -> Result<JailParts, BirthError> {
-        self.0.take().ok_or(BirthError::Stillborn)
-    }
-}
-
-impl Drop for Newborn {
-    fn drop(&mut self) {
-        if let Some([init, ..]) = &self.0 {
-            undertaker::kill(init);
-        }
-    }
-}
-
-/// The host ids of this nursery's sandboxes.
-#[derive(Debug)]
-enum Uids {
-    /// The listener holds the range: no two supervisors on a host can have the same.
-    Range {
-        first: u32,
-        _claim: UnixListener,
-    },
-    Own {
-        uid: u32,
-        gid: u32,
-    },
-}
-
-impl Uids {
-    fn claim() -> io::Result<Self> {
-        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-        if jail::probe::host_ids(&HOST_UIDS) == HostIds::Shared {
-            return Ok(Self::Own { uid: uid.as_raw(), gid: gid.as_raw() });
-        }
-        let start = std::process::id() % UID_RANGES;
-        for index in (start..UID_RANGES).chain(0..start) {
-            let name = SocketAddr::from_abstract_name(format!("belljar-uids-{index}"))?;
-            match UnixListener::bind_addr(&name) {
-                Ok(claim) => {
-                    let first = FIRST_UID + index * UIDS_PER_NURSERY;
-                    return Ok(Self::Range { first, _claim: claim });
-                }
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(io::Error::from(io::ErrorKind::AddrInUse))
-    }
-
-    fn identity(&self) -> Identity {
-        match *self {
-            Self::Range { first, .. } => Identity::Range { first, count: UIDS_PER_NURSERY },
-            Self::Own { uid, gid } => Identity::Own { uid, gid },
-        }
-    }
-
-    /// The host uid of the sandbox in a slot.
-    fn of(&self, slot: &Slot) -> u32 {
-        match *self {
-            Self::Range { first, .. } => first + slot.number,
-            Self::Own { uid, .. } => uid,
-        }
-    }
 }
 
 static NURSERIES: AtomicU64 = AtomicU64::new(0);
@@ -271,11 +158,7 @@ impl Nursery {
             .spawn()
             .map_err(BirthError::Warden)?;
         message::send(&control, &plan, &[])?;
-        let wires = Arc::new(Wires {
-            control: message_socket(control)?,
-            spawn: message_socket(spawn)?,
-            state: Mutex::default(),
-        });
+        let wires = Arc::new(Wires::new(control, spawn)?);
         let mut diagnostics = warden.stderr.take();
         let ready = timeout(ZYGOTE_START_MAX, wires.await_ready()).await;
         let problem = match ready {
@@ -325,24 +208,6 @@ impl Nursery {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.wires.state()
-    }
-
-    /// Resolves to the wait status of a process that the zygote forked.
-    pub(crate) fn exit_of(&self, pid: i32) -> oneshot::Receiver<i32> {
-        let (sender, receiver) = oneshot::channel();
-        let mut state = self.state();
-        if let Some(index) = state.early_exits.iter().position(|(early, _)| *early == pid) {
-            if let Some((_, status)) = state.early_exits.remove(index) {
-                let _ = sender.send(status);
-            }
-        } else {
-            state.exits_asked.insert(pid, sender);
-        }
-        receiver
-    }
-
-    pub(crate) fn forget_exit_of(&self, pid: i32) {
-        self.state().exits_asked.remove(&pid);
     }
 
     /// A new sandbox under the given limits, with every wall raised and nothing run in it.
@@ -505,106 +370,6 @@ impl Nursery {
     }
 }
 
-impl Wires {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn await_ready(&self) -> Result<(), BirthError> {
-        let mut zygote_open = true;
-        loop {
-            tokio::select! {
-                reply = next::<SpawnReply>(&self.spawn), if zygote_open => match reply? {
-                    Some((SpawnReply::ZygoteReady, _)) => return Ok(()),
-                    Some((SpawnReply::Failed(error), _)) => return Err(error.into()),
-                    Some((SpawnReply::Started { .. }, _)) => {}
-                    // The warden knows why.
-                    None => zygote_open = false,
-                },
-                reply = next::<WardenReply>(&self.control) => match reply? {
-                    Some((WardenReply::WardenFailed { error }, _)) => return Err(error.into()),
-                    Some((WardenReply::ZygoteExited { .. }, _)) | None => {
-                        return Err(BirthError::ZygoteGone);
-                    }
-                    Some(_) => {}
-                },
-            }
-        }
-    }
-
-    /// Takes what warden and zygote say to whoever waits for it.
-    fn listen(wires: &Arc<Self>) -> [AbortHandle; 2] {
-        let (warden, zygote) = (Arc::clone(wires), Arc::clone(wires));
-        let warden = tokio::spawn(async move {
-            while let Ok(Some((reply, descriptors))) = next(&warden.control).await {
-                warden.hear_warden(reply, descriptors);
-            }
-            warden.lose();
-        });
-        let zygote = tokio::spawn(async move {
-            while let Ok(Some((reply, descriptors))) = next(&zygote.spawn).await {
-                zygote.hear_zygote(reply, descriptors);
-            }
-            zygote.lose();
-        });
-        [warden.abort_handle(), zygote.abort_handle()]
-    }
-
-    fn lose(&self) {
-        let mut state = self.state();
-        state.gone = true;
-        // Dropping the senders tells all who wait.
-        state.jails_asked.clear();
-        state.spawns_asked.clear();
-        state.exits_asked.clear();
-    }
-
-    fn hear_warden(&self, reply: WardenReply, descriptors: Vec<OwnedFd>) {
-        match reply {
-            WardenReply::JailReady { jail } => {
-                let newborn = Newborn(JailParts::try_from(descriptors).ok());
-                if let Some(JailWaiter(waiter)) = self.state().jails_asked.remove(&jail) {
-                    let _ = waiter.send(Ok(newborn));
-                }
-            }
-            WardenReply::JailFailed { jail, error } => {
-                if let Some(JailWaiter(waiter)) = self.state().jails_asked.remove(&jail) {
-                    let _ = waiter.send(Err(error));
-                }
-            }
-            WardenReply::Exited { pid, status } => {
-                let mut state = self.state();
-                if let Some(waiter) = state.exits_asked.remove(&pid) {
-                    let _ = waiter.send(status);
-                } else {
-                    state.early_exits.push_back((pid, status));
-                    if state.early_exits.len() > EARLY_EXITS_KEPT {
-                        state.early_exits.pop_front();
-                    }
-                }
-            }
-            WardenReply::ZygoteExited { .. } | WardenReply::WardenFailed { .. } => {
-                self.state().gone = true;
-            }
-        }
-    }
-
-    fn hear_zygote(&self, reply: SpawnReply, descriptors: Vec<OwnedFd>) {
-        let answer = match reply {
-            SpawnReply::ZygoteReady => return,
-            SpawnReply::Failed(error) => Err(error),
-            SpawnReply::Started { pid } => match descriptors.into_iter().next() {
-                Some(pidfd) => Ok((pid, pidfd)),
-                // This process has no descriptor left for it.
-                None => Err(WallError { step: Step::Fork, errno: Errno::MFILE.raw_os_error() }),
-            },
-        };
-        if let Some(waiter) = self.state().spawns_asked.pop_front() {
-            let _ = waiter.send(answer);
-        }
-    }
-}
-
 impl Drop for Nursery {
     fn drop(&mut self) {
         for listener in &self.listeners {
@@ -670,23 +435,6 @@ pub(crate) fn allowance(limits: &Limits) -> Allowance {
     }
 }
 
-/// The next message on a non-blocking socket; `None` at its end.
-async fn next<T: DeserializeOwned>(socket: &UnixDatagram) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-    loop {
-        socket.readable().await?;
-        match socket.try_io(Interest::READABLE, || message::receive(socket)) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            received => return received,
-        }
-    }
-}
-
-/// A `SOCK_SEQPACKET` socket for the runtime, which has no type for these but cares only whether
-/// it can be read.
-fn message_socket(socket: OwnedFd) -> io::Result<UnixDatagram> {
-    UnixDatagram::from_std(StdUnixDatagram::from(socket))
-}
-
 async fn drain_diagnostics(pipe: &mut Option<tokio::process::ChildStderr>) -> String {
     let Some(pipe) = pipe else {
         return String::new();
@@ -699,13 +447,6 @@ async fn drain_diagnostics(pipe: &mut Option<tokio::process::ChildStderr>) -> St
         said.drain(..excess);
     }
     String::from_utf8_lossy(&said).trim().to_owned()
-}
-
-fn seqpacket() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (ours, theirs) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    rustix::io::ioctl_fionbio(&ours, true)?;
-    Ok((ours, theirs))
 }
 
 /// A pipe that belongs to the sandbox, so that `/dev/stdout` can be opened there.

@@ -1,0 +1,175 @@
+//! The books of one execution: its clock, its limits, and what it has said so far.
+
+use crate::capture::{Budget, Source};
+use crate::channel::Done;
+use crate::live::Cause;
+use crate::watch::Reading;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use types::{Event, Limits, Output, Rich, Stream};
+
+/// After an interrupt code may tidy up for so long before it is killed; with the time the kill
+/// takes, an end comes within a second of the limit.
+const INTERRUPT_GRACE: Duration = Duration::from_millis(500);
+/// Displayed results of one execution, together.
+const RESULTS_BYTES_MAX: usize = 32 * 1024 * 1024;
+const RESULTS_MAX: usize = 256;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Overrun {
+    Time,
+    Cpu,
+    Memory,
+    Stopped,
+}
+
+/// The books of one execution.
+pub(crate) struct Run<'a> {
+    pub(crate) limits: &'a Limits,
+    pub(crate) sink: &'a mut (dyn FnMut(Event) + Send),
+    pub(crate) started: Instant,
+    /// When the next step against it is due: first an interrupt, then the kill.
+    pub(crate) deadline: Instant,
+    pub(crate) overrun: Option<Overrun>,
+    pub(crate) last_words: Option<Done>,
+    pub(crate) budget: Budget,
+    pub(crate) results_bytes: usize,
+    pub(crate) results: usize,
+    pub(crate) results_dropped: usize,
+    pub(crate) before: Reading,
+    pub(crate) before_is_settled: bool,
+    pub(crate) memory_peak: u64,
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(
+        limits: &'a Limits,
+        sink: &'a mut (dyn FnMut(Event) + Send),
+        before: Reading,
+    ) -> Self {
+        let started = Instant::now();
+        Self {
+            limits,
+            sink,
+            started,
+            deadline: started + Duration::from_millis(limits.wall_ms),
+            overrun: None,
+            last_words: None,
+            budget: Budget::new(limits.output_bytes),
+            results_bytes: 0,
+            results: 0,
+            results_dropped: 0,
+            before,
+            before_is_settled: false,
+            memory_peak: 0,
+        }
+    }
+
+    pub(crate) fn drain(&mut self, source: &mut Source) {
+        let Self { sink, started, budget, .. } = self;
+        source.drain(budget, |stream, text| sink(output(*started, stream, text)));
+    }
+
+    pub(crate) fn flush(&mut self, source: &mut Source) {
+        let Self { sink, started, .. } = self;
+        source.flush(|stream, text| sink(output(*started, stream, text)));
+    }
+
+    pub(crate) fn result(
+        &mut self,
+        data: BTreeMap<String, Value>,
+        main: bool,
+        dropped: BTreeMap<String, u64>,
+    ) {
+        let size = data.iter().map(|(form, value)| form.len() + size_here(value)).sum::<usize>();
+        let fits = self.results_bytes + size <= RESULTS_BYTES_MAX && self.results < RESULTS_MAX;
+        if !dropped.is_empty() || !fits {
+            self.results_dropped += 1;
+        }
+        if fits {
+            self.results_bytes += size;
+            self.results += 1;
+            (self.sink)(Event::Result(Rich { data, main }));
+        }
+    }
+
+    pub(crate) fn overdue(&self) -> bool {
+        self.overrun.is_some()
+    }
+
+    pub(crate) fn ask_to_end(&mut self, overrun: Overrun) {
+        if self.overrun.is_none() {
+            self.overrun = Some(overrun);
+            self.deadline = Instant::now() + INTERRUPT_GRACE;
+        }
+    }
+
+    /// Takes out of the account what ran on in the background since the last execution: this one
+    /// cannot have used more than its share of the time since it began.
+    pub(crate) fn settle(&mut self, reading: &Reading) {
+        if !std::mem::replace(&mut self.before_is_settled, true) {
+            let share = self.started.elapsed().mul_f64(self.limits.cpu_percent as f64 / 100.0);
+            self.before.cpu = self.before.cpu.max(reading.cpu.saturating_sub(share));
+        }
+    }
+
+    /// Whether what was read is more than the limits allow.
+    pub(crate) fn judge(&mut self, reading: &Reading, held_by_kernel: bool) -> Option<Overrun> {
+        self.settle(reading);
+        self.memory_peak = self.memory_peak.max(reading.memory_bytes);
+        if !held_by_kernel && reading.memory_bytes > self.limits.memory_bytes {
+            return Some(Overrun::Memory);
+        }
+        let cpu = reading.cpu.saturating_sub(self.before.cpu);
+        let over = self.overrun.is_none() && cpu > Duration::from_millis(self.limits.cpu_ms);
+        over.then_some(Overrun::Cpu)
+    }
+
+    /// What an execution is that was asked to end, or was not.
+    pub(crate) fn verdict(&self) -> Cause {
+        match self.overrun {
+            Some(Overrun::Time) | None => Cause::TimeLimit,
+            Some(Overrun::Cpu) => Cause::CpuLimit,
+            Some(Overrun::Memory) => Cause::MemoryLimit,
+            Some(Overrun::Stopped) => Cause::Stopped,
+        }
+    }
+
+    /// The kernel may call it a success; over the limit it is not one.
+    pub(crate) fn finished(&mut self, done: Done) -> Cause {
+        if self.overrun.is_none() {
+            return Cause::Done(done);
+        }
+        self.last_words = Some(done);
+        self.verdict()
+    }
+
+    pub(crate) fn died(&self) -> Cause {
+        if self.overrun.is_none() { Cause::Died { status: None } } else { self.verdict() }
+    }
+}
+
+fn output(started: Instant, stream: Stream, text: String) -> Event {
+    Event::Output(Output { t: millis(started.elapsed()), stream, text })
+}
+
+/// What a value takes in this process: for many small ones that is far more than their text.
+fn size_here(value: &Value) -> usize {
+    let within = match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(size_here).sum(),
+        Value::Object(fields) => {
+            let field = |(name, value): (&String, &Value)| {
+                size_of_val(name) + name.len() + size_here(value)
+            };
+            fields.iter().map(field).sum()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    size_of::<Value>() + within
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

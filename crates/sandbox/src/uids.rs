@@ -1,0 +1,67 @@
+//! Host user ids: as root, each sandbox has one that nobody else has.
+
+use crate::undertaker::Slot;
+use jail::Identity;
+use jail::probe::HostIds;
+use std::io;
+use std::ops::Range;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+
+/// Host user ids for sandboxes: above those of people, services, and the ranges that container
+/// managers hand out.
+const FIRST_UID: u32 = 2_000_000_000;
+pub(crate) const UIDS_PER_NURSERY: u32 = 65_536;
+const UID_RANGES: u32 = (u32::MAX - FIRST_UID) / UIDS_PER_NURSERY - 1;
+pub const HOST_UIDS: Range<u32> = FIRST_UID..FIRST_UID + UID_RANGES * UIDS_PER_NURSERY;
+
+/// The host ids of this nursery's sandboxes.
+#[derive(Debug)]
+pub(crate) enum Uids {
+    /// The listener holds the range: no two supervisors on a host can have the same.
+    Range {
+        first: u32,
+        _claim: UnixListener,
+    },
+    Own {
+        uid: u32,
+        gid: u32,
+    },
+}
+
+impl Uids {
+    pub(crate) fn claim() -> io::Result<Self> {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        if jail::probe::host_ids(&HOST_UIDS) == HostIds::Shared {
+            return Ok(Self::Own { uid: uid.as_raw(), gid: gid.as_raw() });
+        }
+        let start = std::process::id() % UID_RANGES;
+        for index in (start..UID_RANGES).chain(0..start) {
+            let name = SocketAddr::from_abstract_name(format!("belljar-uids-{index}"))?;
+            match UnixListener::bind_addr(&name) {
+                Ok(claim) => {
+                    let first = FIRST_UID + index * UIDS_PER_NURSERY;
+                    return Ok(Self::Range { first, _claim: claim });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::Error::from(io::ErrorKind::AddrInUse))
+    }
+
+    pub(crate) fn identity(&self) -> Identity {
+        match *self {
+            Self::Range { first, .. } => Identity::Range { first, count: UIDS_PER_NURSERY },
+            Self::Own { uid, gid } => Identity::Own { uid, gid },
+        }
+    }
+
+    /// The host uid of the sandbox in a slot.
+    pub(crate) fn of(&self, slot: &Slot) -> u32 {
+        match *self {
+            Self::Range { first, .. } => first + slot.number,
+            Self::Own { uid, .. } => uid,
+        }
+    }
+}
