@@ -476,6 +476,20 @@ fn a_hole_in_a_file_costs_the_supervisor_nothing() {
     assert!(sparse <= plain + 32, "{sparse} MiB, and {plain} MiB without");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn many_holes_are_not_read_for_ever() {
+    let engine = engine();
+    let code = "
+for n in range(50):
+    with open(f'/workspace/{n}', 'w') as f: f.truncate(500 << 20)
+for n in range(3000): os.mkdir(f'/workspace/d{n}')";
+    let execution = harness::run(&engine, &with_prelude(code)).await;
+    let read: u64 = execution.files_out.iter().map(|file| file.size).sum();
+    assert!(read <= 1 << 30, "{read} bytes were read");
+    assert!(execution.truncated.files.iter().any(|file| file.reason.contains("entries")));
+    still_serves(&engine).await;
+}
+
 /// A few bytes of JSON can be many of memory, and a bound on results must not look at one part of
 /// them only.
 #[test]

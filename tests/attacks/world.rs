@@ -163,7 +163,7 @@ pub(crate) async fn born(nursery: &Arc<Nursery>) -> Sandbox {
 /// What code prints in this sandbox, with the prelude.
 pub(crate) async fn told(sandbox: &mut Sandbox, code: &str) -> String {
     let code = with_prelude(code);
-    let cell = Cell { code: &code, name: "<attack>", show_last: false, argv: None };
+    let cell = Cell { code: &code, name: "<attack>", show_last: false, argv: None, last: false };
     let mut text = String::new();
     let ending = sandbox
         .run(&cell, &Limits::DEFAULT, &mut |event| {

@@ -48,7 +48,10 @@ pub(crate) fn on_the_host(python: &Path, script: &Path) -> Ran {
     let directory = tempfile::tempdir().unwrap();
     let name = script.file_name().unwrap();
     std::fs::copy(script, directory.path().join(name)).unwrap();
-    let output = std::process::Command::new(python)
+    // Whoever started the tests may ignore the interrupt, and that would be inherited.
+    let output = std::process::Command::new("env")
+        .arg("--default-signal=INT")
+        .arg(python)
         .arg(name)
         .current_dir(directory.path())
         .env("LANG", "C.UTF-8")

@@ -303,6 +303,28 @@ async fn a_session_whose_caller_went_away_is_not_busy() {
     assert!(!engine.interrupt(session).unwrap());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn code_that_was_never_run_is_no_success() {
+    let (engine, session) = started().await;
+    let code = "import os, threading\nthreading.Timer(0.1, os._exit, (0,)).start()";
+    assert_eq!(run_in(&engine, session, code).await.status, Status::Succeeded);
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let lost = run_in(&engine, session, "print('never')").await;
+    assert_eq!((lost.status, lost.generation), (Status::Failed, 2));
+    assert_eq!(harness::error_code(&lost), "session.lost");
+    assert_eq!(out(&run_in(&engine, session, "print('again')").await), "again\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_in_a_session_leaves_it_alive() {
+    let (engine, session) = started().await;
+    let entry = engine::Entry::Script { argv: vec!["s.py".into()] };
+    let script = Command { session: Some(session), entry, ..harness::command("bare", "x = 41") };
+    assert_eq!(engine.run(script, &mut |_| {}).await.unwrap().execution.status, Status::Succeeded);
+    let after = run_in(&engine, session, "print(x + 1)").await;
+    assert_eq!((out(&after).as_str(), after.generation), ("42\n", 1));
+}
+
 /// A session whose child can be found from outside by its argument.
 async fn expiring(expiry: Expiry, argument: &str) -> (Arc<Engine>, SandboxId) {
     let engine = Engine::start(Config { expiry, ..harness::config() });

@@ -1,13 +1,13 @@
 //! What the code has left in its working directory.
 
-use sandbox::Sandbox;
+use sandbox::{Files, Sandbox};
 use sha2::{Digest, Sha256};
 use std::io::{ErrorKind, Read};
 use types::{FileKind, FileOut, SkippedFile};
 
-/// Of one file, and of all the files whose content is kept. The working directory is bounded as
-/// well, but a file with holes can be longer than all of it.
-const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Of all the files of one execution together. The working directory is bounded as well, but files
+/// with holes can be longer than all of it.
+const FILES_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 const PIECE_BYTES: usize = 64 * 1024;
 /// Names of files left out that a record carries.
 const SKIPPED_MAX: usize = 100;
@@ -24,18 +24,13 @@ pub(crate) struct Collected {
 pub(crate) async fn collect(sandbox: &mut Sandbox, keep_contents: bool) -> Collected {
     let (changed, listing) = sandbox.changed_files();
     let mut collected = Collected::default();
-    let mut opened = Vec::new();
-    for name in changed {
-        match sandbox.open_file(&name, FILE_BYTES_MAX) {
-            Ok(file) => opened.push((name, file)),
-            Err(error) => collected.skipped.push(SkippedFile { name, reason: error.to_string() }),
-        }
-    }
-    if !opened.is_empty() {
+    if !changed.is_empty()
+        && let Ok(files) = sandbox.files()
+    {
         // Hashing can take a second, and other executions are served by the same threads.
         let reading = tokio::task::spawn_blocking(move || {
-            for (name, file) in opened {
-                collected.take(name, file, keep_contents);
+            for name in changed {
+                collected.take(&files, name, keep_contents);
             }
             collected
         });
@@ -48,7 +43,14 @@ pub(crate) async fn collect(sandbox: &mut Sandbox, keep_contents: bool) -> Colle
 }
 
 impl Collected {
-    fn take(&mut self, name: String, mut file: impl Read, keep_content: bool) {
+    fn take(&mut self, files: &Files, name: String, keep_content: bool) {
+        let read: u64 = self.files.iter().map(|file| file.size).sum();
+        let mut file = match files.open(&name, FILES_BYTES_MAX - read) {
+            Ok(file) => file,
+            Err(error) => {
+                return self.skipped.push(SkippedFile { name, reason: error.to_string() });
+            }
+        };
         let mut hash = Sha256::new();
         let (mut size, mut content) = (0, Vec::new());
         let mut piece = vec![0; PIECE_BYTES];

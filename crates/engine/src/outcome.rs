@@ -48,6 +48,11 @@ pub(crate) fn judge(ending: &Ending, limits: &Limits, environment: &str) -> Outc
             )),
             exit_code: EXIT_INTERRUPTED,
         },
+        Cause::Absent => Outcome::failed(
+            EXIT_SANDBOX,
+            Fault::new(Code::SessionLost, "the interpreter had ended before; nothing was run")
+                .hint("send it again: the next execution starts with a new interpreter"),
+        ),
         Cause::Died { status } => died(*status, ending, limits),
         Cause::Broke(error) => Outcome::failed(
             EXIT_SANDBOX,
@@ -104,16 +109,21 @@ fn code_of(error: &PythonError, ending: &Ending) -> Code {
 fn hint(fault: &Fault, error: &PythonError, environment: &str) -> Option<String> {
     let text = match (&fault.code, error.exception.as_str()) {
         (Code::CodeSyntax, _) => "nothing was run; correct the line and send the whole code again",
-        (Code::MemoryExceeded, _) => "work on less at a time, or ask for more memory_bytes",
+        (Code::MemoryExceeded, _) => {
+            "work on less at a time, or ask for more memory_bytes (--memory MIB)"
+        }
         (Code::DiskExceeded, _) => {
             "remove files from /workspace or /tmp, or ask for more disk_bytes or disk_inodes"
         }
         (Code::ProcessesExceeded, _) => "use fewer processes or threads, or ask for more processes",
         (_, "ModuleNotFoundError") => {
             return Some(format!(
-                "environment `{environment}` does not have this package; use what it has, or run in an \
-                 environment that has it"
+                "environment `{environment}` does not have this package; use what it has, or give a module \
+                 of your own as a file"
             ));
+        }
+        (_, "FileNotFoundError") => {
+            "a sandbox sees none of your files but those that it is given (--file PATH)"
         }
         (_, "EOFError") => "nobody is at the keyboard: put the values into the code",
         (_, "socket.gaierror" | "ConnectionRefusedError" | "urllib.error.URLError") => {
@@ -127,7 +137,7 @@ fn hint(fault: &Fault, error: &PythonError, environment: &str) -> Option<String>
 fn timed_out(ending: &Ending, message: String) -> Outcome {
     let fault = Fault::new(Code::TimeExceeded, message).hint(if ending.alive {
         "it was interrupted, and a session keeps its variables; do less at a time, or ask for more \
-         wall_ms"
+         wall_ms (--timeout S)"
     } else {
         "it did not react to an interrupt and was killed; do less at a time"
     });
@@ -143,6 +153,9 @@ fn with_traceback(mut fault: Fault, last_words: Option<&Done>) -> Fault {
 
 fn died(status: Option<i32>, ending: &Ending, limits: &Limits) -> Outcome {
     let Some(status) = status else {
+        if ending.oom_kills > 0 {
+            return Outcome::failed(EXIT_MEMORY, memory(limits));
+        }
         let fault = Fault::new(Code::SandboxCrashed, "the interpreter is gone without a trace");
         return Outcome::failed(EXIT_SANDBOX, fault);
     };
@@ -175,7 +188,7 @@ fn memory(limits: &Limits) -> Fault {
         Code::MemoryExceeded,
         format!("over the memory limit of {} MiB", limits.memory_bytes / (1024 * 1024)),
     )
-    .hint("work on less at a time, or ask for more memory_bytes")
+    .hint("work on less at a time, or ask for more memory_bytes (--memory MIB)")
 }
 
 fn signal_name(signal: i32) -> &'static str {

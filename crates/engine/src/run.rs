@@ -106,6 +106,7 @@ impl Engine {
             name: &name,
             show_last: command.entry == Entry::Cell,
             argv: argv.as_deref(),
+            last: command.session.is_none() && command.entry != Entry::Cell,
         };
         let ending = lease
             .sandbox

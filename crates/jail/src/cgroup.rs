@@ -154,6 +154,7 @@ fn remove_orphans(place: &Path) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
+        let pid = pid.filter(|pid| pid.bytes().all(|byte| byte.is_ascii_digit()));
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
             Sweeper::open(&[entry.path()]).sweep();
         }

@@ -43,9 +43,8 @@ pub(crate) fn raise(
     plan: &SandboxPlan,
     filter: &Program,
     request: &SpawnRequest,
-    descriptors: Descriptors,
+    init: OwnedFd,
 ) -> Result<(), WallError> {
-    let init = arrange(descriptors).map_err(|error| Step::Descriptors.failed(error))?;
     enter_namespaces(init).map_err(|error| Step::EnterNamespaces.failed(error))?;
     take_place().map_err(|error| Step::WorkingDirectory.failed(error))?;
     userns::become_user(SANDBOX_ID).map_err(|error| Step::TakeIdentity.failed(error))?;
@@ -65,7 +64,7 @@ pub(crate) fn raise(
 
 /// Leaves exactly 0 to 3 open, and the init until its namespaces are entered: nothing that zygote
 /// or warden holds may come along.
-fn arrange(descriptors: Descriptors) -> io::Result<OwnedFd> {
+pub(crate) fn arrange(descriptors: Descriptors) -> io::Result<OwnedFd> {
     let stdin = open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let Descriptors { init, channel, stdout, stderr } = descriptors;
     // Moved out of the way first: a source may itself be one of the numbers to be filled.

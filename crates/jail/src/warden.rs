@@ -29,6 +29,7 @@ use std::os::unix::ffi::OsStrExt;
 /// Room for what the zygote itself leaves in `/tmp` and `/workspace` while it imports.
 const ZYGOTE_SCRATCH_BYTES: u64 = 64 * 1024 * 1024;
 const ZYGOTE_SCRATCH_INODES: u64 = 4096;
+const HIGHEST_SIGNAL: i32 = 64;
 /// Where the zygote finds its two descriptors.
 const ZYGOTE_SOCKET_FD: i32 = 3;
 const ZYGOTE_PLAN_FD: i32 = 4;
@@ -349,6 +350,10 @@ fn exec_zygote(exec: &Exec, spawn: &OwnedFd, plan: &File) -> io::Error {
     // SAFETY: both arrays are ended by a null pointer, and they and their strings outlive the
     // calls; unblocking a signal touches no memory but the set.
     unsafe {
+        // Whoever started us may ignore some signals, and what is ignored is inherited.
+        for signal in 1..=HIGHEST_SIGNAL {
+            libc::signal(signal, libc::SIG_DFL);
+        }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());

@@ -122,12 +122,16 @@ fn fork_into(init: &OwnedFd) -> Result<Forked, WallError> {
 }
 
 fn wall_in(zygote: &Zygote, request: &SpawnRequest, descriptors: Descriptors) {
-    if let Err(error) = walls::raise(&zygote.plan, &zygote.filter, request, descriptors) {
+    let Ok(init) = walls::arrange(descriptors) else {
+        // Descriptor 3 may still be the socket of the zygote, so that nothing can be said.
+        // SAFETY: ends the half-walled child at once, before it could run anything.
+        unsafe { libc::_exit(WALL_FAILED_EXIT) }
+    };
+    if let Err(error) = walls::raise(&zygote.plan, &zygote.filter, request, init) {
         let text = serde_json::json!({"ev": "wall", "error": error}).to_string();
         let mut frame = u32::try_from(text.len()).unwrap_or(0).to_le_bytes().to_vec();
         frame.extend(text.into_bytes());
-        // SAFETY: arranging descriptors is the first thing that `raise` does; should that have
-        // failed, the write fails too and the exit code has to say it all.
+        // SAFETY: descriptors have been arranged, so that 3 is the channel.
         let channel = unsafe { BorrowedFd::borrow_raw(walls::CHANNEL_FD) };
         let _ = rustix::io::write(channel, &frame);
         // SAFETY: ends the half-walled child at once, before it could run anything.

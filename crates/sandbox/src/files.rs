@@ -65,6 +65,8 @@ pub struct Listing {
     pub files: BTreeMap<String, Entry>,
     /// What is not brought out, and why.
     pub skipped: BTreeMap<String, String>,
+    /// Everything that was looked at, directories too.
+    entries: usize,
 }
 
 impl Listing {
@@ -144,6 +146,24 @@ fn mkdirat_beneath(workspace: &OwnedFd, path: &Path) -> Result<(), Errno> {
     mkdirat(parent, name, mode)
 }
 
+/// A working directory that is read from outside its sandbox.
+#[derive(Debug)]
+pub struct Files {
+    workspace: OwnedFd,
+    owner: u32,
+}
+
+impl Files {
+    pub(crate) fn new(workspace: OwnedFd, owner: u32) -> Self {
+        Self { workspace, owner }
+    }
+
+    /// A file to be read piece by piece, and no further than `most` bytes.
+    pub fn open(&self, name: &str, most: u64) -> Result<impl Read + use<>, FileError> {
+        Ok(open(&self.workspace, self.owner, name, most)?.take(most))
+    }
+}
+
 /// Opens a regular file of at most `most` bytes. It may still grow: more than that many bytes are
 /// not to be read from it.
 pub(crate) fn open(
@@ -205,20 +225,22 @@ fn walk(parent: impl AsFd, path: &Path, depth: usize, listing: &mut Listing) {
         return;
     };
     for entry in entries.flatten() {
+        if entry.file_name() == c"." || entry.file_name() == c".." {
+            continue;
+        }
+        // Counted before anything else: names that are left out cost as much to look at.
+        listing.entries += 1;
+        if listing.entries > FILES_MAX {
+            listing.skipped.insert("…".into(), format!("more than {FILES_MAX} entries"));
+            return;
+        }
         let Ok(name) = entry.file_name().to_str() else {
             let name = path.join(entry.file_name().to_string_lossy().as_ref());
             listing.skipped.insert(name.display().to_string(), "name is not UTF-8".into());
             continue;
         };
-        if name == "." || name == ".." {
-            continue;
-        }
         let full = path.join(name);
         let shown = full.display().to_string();
-        if listing.files.len() + listing.skipped.len() >= FILES_MAX {
-            listing.skipped.insert("…".into(), format!("more than {FILES_MAX} entries"));
-            return;
-        }
         if let Ok(stat) = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory if depth + 1 < DEPTH_MAX => {

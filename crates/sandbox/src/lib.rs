@@ -20,7 +20,7 @@ mod watch;
 mod wires;
 
 pub use channel::{Done, ProtocolError, PythonError};
-pub use files::{Entry, FileError, Listing};
+pub use files::{Entry, FileError, Files, Listing};
 pub use live::{Cause, Cell, Ending, Sandbox, Stopper};
 pub use nursery::{BirthError, Nursery, NurseryConfig, WARDEN_ARGUMENT, Warmth};
 pub use pool::{Pool, PoolConfig};

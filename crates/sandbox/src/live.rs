@@ -3,10 +3,11 @@
 use crate::books::{Overrun, Run, millis};
 use crate::capture::Source;
 use crate::channel::{Channel, Done, FromKernel, ProtocolError, Received, ToKernel};
-use crate::files::{self, FileError, Listing};
+use crate::files::{self, FileError, Files, Listing};
 use crate::nursery::{self, BirthError, Jail, Nursery, allowance};
 use crate::undertaker::{self, Remains};
 use crate::watch::{self, Reading};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,8 +29,11 @@ pub struct Cell<'a> {
     pub name: &'a str,
     /// Whether the value of a last expression is a result.
     pub show_last: bool,
-    /// Makes it a script: `sys.argv`, and exit handlers are run at its end.
+    /// Makes it a script: `sys.argv`.
     pub argv: Option<&'a [String]>,
+    /// The last code in this interpreter: threads are waited for and exit handlers run, as at the
+    /// end of any program, and then it ends.
+    pub last: bool,
 }
 
 /// Why an execution is over.
@@ -42,6 +46,8 @@ pub enum Cause {
     /// Only without a cgroup, which otherwise does the killing itself.
     MemoryLimit,
     Stopped,
+    /// The interpreter had ended before it was asked: nothing was run.
+    Absent,
     /// The interpreter ended, with this wait status if it could be had.
     Died {
         status: Option<i32>,
@@ -98,7 +104,6 @@ pub struct Sandbox {
 impl Sandbox {
     pub(crate) fn new(
         nursery: Arc<Nursery>,
-        jail: Jail,
         uid: u32,
         pid: i32,
         pidfd: OwnedFd,
@@ -108,7 +113,7 @@ impl Sandbox {
         Ok(Self {
             exit: nursery.wires.exit_of(pid),
             nursery,
-            jail: Some(jail),
+            jail: None,
             uid,
             pid,
             process: pipe::Receiver::from_owned_fd_unchecked(pidfd)?,
@@ -119,6 +124,17 @@ impl Sandbox {
             reading: Reading::default(),
             allowed,
         })
+    }
+
+    /// Given last, so that whatever fails before leaves the jail with its owner.
+    pub(crate) fn move_in(&mut self, jail: Jail) {
+        self.jail = Some(jail);
+    }
+
+    /// Whether the interpreter is still there.
+    pub(crate) fn is_alive(&self) -> bool {
+        let mut ended = [PollFd::new(&self.process, PollFlags::IN)];
+        matches!(poll(&mut ended, Some(&Timespec::default())), Ok(0)) && !self.nursery.is_gone()
     }
 
     /// Takes the kernel's word that it is ready, which must say that it is not a copy of its
@@ -165,8 +181,8 @@ impl Sandbox {
     /// Touches everything that a first execution needs.
     pub async fn warm(&mut self) -> Result<(), BirthError> {
         self.channel.send(&ToKernel::Warm).await?;
-        match self.channel.receive().await {
-            Ok(Received::Frame(FromKernel::Done(_))) => Ok(()),
+        match timeout(nursery::BIRTH_MAX, self.channel.receive()).await {
+            Ok(Ok(Received::Frame(FromKernel::Done(_)))) => Ok(()),
             _ => Err(BirthError::Stillborn),
         }
     }
@@ -199,8 +215,7 @@ impl Sandbox {
             value_limit: limits.result_bytes,
         };
         let mut cause = self.exchange(&request, &mut run).await;
-        if cell.argv.is_some() && matches!(cause, Cause::Done(_)) {
-            // As at the end of any script: threads are waited for and exit handlers run.
+        if cell.last && matches!(cause, Cause::Done(_)) {
             let end = self.exchange(&ToKernel::Finish, &mut run).await;
             if !matches!(end, Cause::Done(_)) {
                 cause = end;
@@ -221,7 +236,7 @@ impl Sandbox {
             () = sleep_until(run.deadline.into()) => return Cause::TimeLimit,
         };
         if sent.is_err() {
-            return Cause::Died { status: None };
+            return Cause::Absent;
         }
         let mut tick = interval(watch::TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -270,7 +285,7 @@ impl Sandbox {
         let alive = match &cause {
             Cause::Done(_) => true,
             Cause::TimeLimit | Cause::CpuLimit | Cause::Stopped => run.last_words.is_some(),
-            Cause::MemoryLimit | Cause::Died { .. } | Cause::Broke(_) => false,
+            Cause::MemoryLimit | Cause::Absent | Cause::Died { .. } | Cause::Broke(_) => false,
         };
         let cause = if let Cause::Died { status: None } = cause {
             Cause::Died { status: self.status().await }
@@ -355,9 +370,10 @@ impl Sandbox {
         Ok(size)
     }
 
-    /// A file of the working directory, to be read piece by piece and no further than `most` bytes.
-    pub fn open_file(&self, name: &str, most: u64) -> Result<impl Read + use<>, FileError> {
-        Ok(files::open(self.workspace(name)?, self.uid, name, most)?.take(most))
+    /// The working directory by itself, for whoever reads it elsewhere.
+    pub fn files(&self) -> std::io::Result<Files> {
+        let jail = self.jail.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
+        Ok(Files::new(jail.workspace.try_clone()?, self.uid))
     }
 
     pub fn read_file(&self, name: &str, most: u64) -> Result<Vec<u8>, FileError> {

@@ -11,6 +11,7 @@ use jail::{JailRequest, Plan, SandboxPlan, SpawnRequest, Wall, WallError, messag
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Uid;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -33,7 +34,7 @@ const ZYGOTE_START_MAX: Duration = Duration::from_secs(120);
 /// A warden that is told to end does so at once.
 const END_MAX: Duration = Duration::from_secs(5);
 /// A fork and its walls take milliseconds; this says that something is stuck.
-const BIRTH_MAX: Duration = Duration::from_secs(20);
+pub(crate) const BIRTH_MAX: Duration = Duration::from_secs(20);
 /// What a process may reserve without using it, beyond its memory limit: the libraries' own
 /// mappings and the arenas of allocators.
 const ADDRESS_HEADROOM_BYTES: u64 = 4 * 1024 * 1024 * 1024;
@@ -128,6 +129,7 @@ static NURSERIES: AtomicU64 = AtomicU64::new(0);
 impl Nursery {
     /// Starts a warden and a zygote, and waits until sandboxes can be born.
     pub async fn start(config: NurseryConfig) -> Result<Arc<Self>, BirthError> {
+        allow_many_descriptors();
         let uids = Uids::claim()?;
         let number = NURSERIES.fetch_add(1, Ordering::Relaxed);
         // Where there are none, limits and the supervisor's own watch have to do: `doctor` says so.
@@ -245,17 +247,9 @@ impl Nursery {
             Some(group) => host_pid(&pidfd).and_then(|pid| group.add(pid)),
             None => Ok(()),
         };
-        let jail = jail.take()?;
-        let uid = self.uids.of(&jail.slot);
-        let mut sandbox = Sandbox::new(
-            Arc::clone(self),
-            jail,
-            uid,
-            pid,
-            pidfd,
-            [channel, stdout, stderr],
-            *limits,
-        )?;
+        let streams = [channel, stdout, stderr];
+        let mut sandbox = Sandbox::new(Arc::clone(self), owner, pid, pidfd, streams, *limits)?;
+        sandbox.move_in(jail.take()?);
         // A child that could not be walled has said so and is gone; that comes before its absence.
         sandbox.await_ready().await?;
         grouped?;
@@ -283,7 +277,7 @@ impl Nursery {
                     return Err(BirthError::ZygoteGone);
                 }
                 // Sent under the lock: answers come in the order of the requests.
-                match message::send(&self.wires.spawn, &request, descriptors) {
+                match self.wires.send_spawn(&request, descriptors) {
                     Ok(()) => {
                         state.spawns_asked.push_back(sender);
                         break;
@@ -347,7 +341,7 @@ impl Nursery {
         let (sender, made) = oneshot::channel();
         self.state().jails_asked.insert(number, JailWaiter(sender));
         loop {
-            match message::send(&self.wires.control, &request, &[]) {
+            match self.wires.send_control(&request) {
                 Ok(()) => break,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.wires.control.writable().await?;
@@ -415,6 +409,13 @@ impl Drop for Crib<'_> {
             self.nursery.undertaker.take(Remains::of(jail, None));
         }
     }
+}
+
+/// A sandbox takes eleven descriptors, and the soft limit of a login shell is a thousand.
+fn allow_many_descriptors() {
+    let held = getrlimit(Resource::Nofile);
+    // Without it fewer sandboxes fit, and the one too many is told so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: held.maximum, ..held });
 }
 
 /// Every generator that the zygote is known to have loaded, and that siblings would share.

@@ -101,7 +101,7 @@ impl Pool {
                 result_bytes: 0,
                 ..Limits::DEFAULT
             };
-        let waiting = if usual { self.waiting().sandboxes.pop_front() } else { None };
+        let waiting = if usual { self.take_waiting() } else { None };
         match waiting {
             Some(sandbox) => {
                 self.refill();
@@ -109,6 +109,12 @@ impl Pool {
             }
             None => self.fresh(limits).await,
         }
+    }
+
+    /// The first that still lives: with its warden all of them may have died.
+    fn take_waiting(&self) -> Option<Sandbox> {
+        let mut waiting = self.waiting();
+        std::iter::from_fn(|| waiting.sandboxes.pop_front()).find(Sandbox::is_alive)
     }
 
     /// A sandbox that is born now.

@@ -26,18 +26,24 @@ pub(crate) struct Remains {
 pub(crate) struct Undertaker {
     /// `None` only while dropping.
     queue: Option<mpsc::Sender<Remains>>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
+
+/// So that one sandbox which is slow to end does not hold up the answers to all others.
+const THREADS: usize = 4;
 
 impl Undertaker {
     pub(crate) fn start() -> Self {
         let (queue, remains) = mpsc::channel();
-        let thread = thread::spawn(move || {
-            for remains in remains {
+        let remains = Arc::new(Mutex::new(remains));
+        let work = move || {
+            let next = || remains.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            while let Ok(remains) = next() {
                 bury(remains);
             }
-        });
-        Self { queue: Some(queue), thread: Some(thread) }
+        };
+        let threads = (0..THREADS).map(|_| thread::spawn(work.clone())).collect();
+        Self { queue: Some(queue), threads }
     }
 
     pub(crate) fn take(&self, remains: Remains) {
@@ -52,7 +58,7 @@ impl Undertaker {
 impl Drop for Undertaker {
     fn drop(&mut self) {
         self.queue = None;
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }

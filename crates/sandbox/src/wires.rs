@@ -2,13 +2,13 @@
 
 use crate::nursery::{BirthError, Jail};
 use crate::undertaker;
-use jail::{SpawnReply, Step, WallError, WardenReply, message};
+use jail::{JailRequest, SpawnReply, SpawnRequest, Step, WallError, WardenReply, message};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram as StdUnixDatagram;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::io::Interest;
@@ -69,6 +69,20 @@ impl Wires {
         Ok(Self { control, spawn, state: Mutex::default() })
     }
 
+    /// Through the runtime, so that it knows when there was no room.
+    pub(crate) fn send_spawn(
+        &self,
+        request: &SpawnRequest,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        let send = || message::send(&self.spawn, request, descriptors);
+        self.spawn.try_io(Interest::WRITABLE, send)
+    }
+
+    pub(crate) fn send_control(&self, request: &JailRequest) -> io::Result<()> {
+        self.control.try_io(Interest::WRITABLE, || message::send(&self.control, request, &[]))
+    }
+
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -108,9 +122,16 @@ impl Wires {
             while let Ok(Some((reply, descriptors))) = next(&zygote.spawn).await {
                 zygote.hear_zygote(reply, descriptors);
             }
-            zygote.lose();
+            zygote.lose_zygote();
         });
         [warden.abort_handle(), zygote.abort_handle()]
+    }
+
+    /// No births any more; what was born lives on, and the warden will tell of its end.
+    fn lose_zygote(&self) {
+        let mut state = self.state();
+        state.gone = true;
+        state.spawns_asked.clear();
     }
 
     fn lose(&self) {

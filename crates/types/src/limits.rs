@@ -183,6 +183,10 @@ impl LimitsRequest {
         let mut limits = Limits::DEFAULT;
         let mut most = caps.0;
         for limit in Limit::ALL {
+            let value = limit.of(&mut limits);
+            *value = (*value).min(*limit.of(&mut most));
+        }
+        for limit in Limit::ALL {
             let Some(asked) = self.of(limit) else {
                 continue;
             };
@@ -196,7 +200,8 @@ impl LimitsRequest {
             *limit.of(&mut limits) = asked;
         }
         if let (Some(wall), None) = (self.wall_ms, self.cpu_ms) {
-            limits.cpu_ms = wall.saturating_mul(limits.cpu_percent.div_ceil(100));
+            let all_of_it = wall.saturating_mul(limits.cpu_percent.div_ceil(100));
+            limits.cpu_ms = all_of_it.min(most.cpu_ms);
         }
         Ok(limits)
     }
@@ -252,6 +257,15 @@ mod tests {
             assert!(matches!(asked(cap + 1), Err(LimitError::OverCap { .. })), "{limit}");
             assert_eq!(*limit.of(&mut asked(cap).unwrap()), cap);
         }
+    }
+
+    #[test]
+    fn an_operator_can_hold_what_nobody_asked_for() {
+        let caps =
+            OperatorCaps(Limits { memory_bytes: 64 * MIB, wall_ms: 5_000, ..Limits::DEFAULT });
+        let limits = LimitsRequest::default().resolve(&caps).unwrap();
+        assert_eq!((limits.memory_bytes, limits.wall_ms), (64 * MIB, 5_000));
+        assert_eq!(limits.disk_bytes, Limits::DEFAULT.disk_bytes);
     }
 
     #[test]

@@ -9,9 +9,9 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use types::{Execution, LimitsRequest};
+use types::{Execution, LimitsRequest, OperatorCaps};
 
-/// Read from a terminal or a pipe; a little more than the engine accepts, so that it can say so.
+/// Read from a terminal or a pipe: more than the engine accepts, so that it can say so.
 const STDIN_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 #[derive(Debug, clap::Args)]
@@ -45,7 +45,7 @@ pub(super) struct Args {
     #[arg(value_name = "CODE | SCRIPT.py | -")]
     code: String,
 
-    /// Arguments for a script
+    /// Arguments for a script; `--` before them keeps their options apart from ours
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
 }
@@ -102,6 +102,12 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
             screen.note(&format!("belljar: {image}, kept with --out DIR"));
         }
     }
+    if let Some(error) = screen.lost() {
+        return Err(Failure {
+            message: format!("a part of the output could not be written: {error}"),
+            exit: super::EXIT_BELLJAR,
+        });
+    }
     Ok(ExitCode::from(u8::try_from(execution.exit_code).unwrap_or(1)))
 }
 
@@ -121,29 +127,38 @@ fn command(args: &Args) -> Result<Command, Failure> {
     let (entry, code) = source(args)?;
     let code = Code::new(code).map_err(|error| Failure::usage(error.to_string()))?;
     let files = args.files.iter().map(|path| input(path)).collect::<Result<_, _>>()?;
+    let limits = LimitsRequest {
+        wall_ms: Some(args.timeout),
+        memory_bytes: Some(args.memory),
+        ..LimitsRequest::default()
+    };
+    limits.resolve(&OperatorCaps::default()).map_err(|error| Failure::usage(error.to_string()))?;
     Ok(Command {
         session: None,
         environment: args.engine.environment.clone(),
         entry,
         code,
         files,
-        limits: LimitsRequest {
-            wall_ms: Some(args.timeout),
-            memory_bytes: Some(args.memory),
-            ..LimitsRequest::default()
-        },
+        limits,
         bring_files: args.out.is_some(),
     })
 }
 
 fn source(args: &Args) -> Result<(Entry, Vec<u8>), Failure> {
+    let is_script = args.code.ends_with(".py") && !args.code.contains('\n');
+    if !is_script && !args.args.is_empty() {
+        return Err(Failure::usage(format!(
+            "{:?} comes after the code: options go before it, arguments are for scripts, and code \
+             with spaces needs quotes",
+            args.args.join(" ")
+        )));
+    }
     if args.code == "-" {
         let mut code = Vec::new();
         let read = io::stdin().take(STDIN_BYTES_MAX).read_to_end(&mut code);
         read.map_err(|error| Failure::usage(format!("standard input: {error}")))?;
         return Ok((Entry::Cell, code));
     }
-    let is_script = args.code.ends_with(".py") && !args.code.contains('\n');
     if !is_script {
         return Ok((Entry::Cell, args.code.clone().into_bytes()));
     }

@@ -45,9 +45,12 @@ impl Screen {
         self.stdout.finish();
         self.stderr.finish();
         if let Some(error) = &execution.error {
-            match &error.traceback {
-                Some(traceback) => self.note(traceback.trim_end()),
-                None => self.note(&format!("belljar: {}: {}", error.code, error.message)),
+            if let Some(traceback) = &error.traceback {
+                self.note(traceback.trim_end());
+            }
+            // A traceback of an exception says all of it; that of an interrupt does not say why.
+            if error.traceback.is_none() || error.exception.is_none() {
+                self.note(&format!("belljar: {}: {}", error.code, error.message));
             }
             if let Some(hint) = &error.hint {
                 self.note(&format!("belljar: {hint}"));
@@ -56,6 +59,11 @@ impl Screen {
         for Warning { message, .. } in &execution.warnings {
             self.note(&format!("belljar: warning: {message}"));
         }
+    }
+
+    /// Why a part of the output is missing: a full disk behind a redirection, for one.
+    pub(super) fn lost(&self) -> Option<&io::Error> {
+        self.stdout.lost.as_ref()
     }
 
     /// Leaves the last line of output alone, which a prompt would write over on a terminal.
@@ -85,12 +93,14 @@ struct Outlet<W> {
     /// Absent when the bytes are to stay as they are.
     cleaner: Option<Cleaner>,
     in_line: bool,
+    /// Why something could not be written, other than that nobody reads it.
+    lost: Option<io::Error>,
 }
 
 impl<W: Write + IsTerminal> Outlet<W> {
     fn new(to: W) -> Self {
         let cleaner = to.is_terminal().then(Cleaner::default);
-        Self { to, cleaner, in_line: false }
+        Self { to, cleaner, in_line: false, lost: None }
     }
 
     fn show(&mut self, text: &str) {
@@ -115,7 +125,12 @@ impl<W: Write + IsTerminal> Outlet<W> {
 
     /// Whoever reads us may have gone away, which is no reason to stop the code.
     fn write(&mut self, text: &str) {
-        let _ = self.to.write_all(text.as_bytes()).and_then(|()| self.to.flush());
+        let written = self.to.write_all(text.as_bytes()).and_then(|()| self.to.flush());
+        if let Err(error) = written
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            self.lost.get_or_insert(error);
+        }
     }
 }
 
