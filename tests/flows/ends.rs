@@ -248,11 +248,16 @@ async fn alone_a_zygote_or_warden_that_dies() {
     let kept = run_in(&engine, session, "print(kept)").await;
     assert_eq!(printed(&kept, Stream::Stdout), "1\n", "sandboxes outlive their zygote");
     assert_eq!(printed(&harness::run(&engine, "print(2)").await, Stream::Stdout), "2\n");
-    // The session is of the first warden, and the run above of the second.
+    // An end after that of the zygote is still told as what it was.
+    let code = "import os\nos._exit(7)";
+    assert_eq!(run_in(&engine, session, code).await.exit_code, 7);
+    let code = "kept = 1";
+    run_in(&engine, session, code).await;
+    // The session is of the second warden by now, as the run above.
     kill_first_called("__warden");
     tokio::time::sleep(Duration::from_millis(200)).await;
     let lost = run_in(&engine, session, "print(kept)").await;
-    assert_eq!((error_code(&lost).as_str(), lost.generation), ("sandbox.crashed", 2), "{lost:?}");
+    assert_eq!((error_code(&lost).as_str(), lost.generation), ("session.lost", 3), "{lost:?}");
     let next = run_in(&engine, session, "print(3)").await;
     assert_eq!(printed(&next, Stream::Stdout), "3\n", "{next:?}");
     assert_eq!(printed(&harness::run(&engine, "print(4)").await, Stream::Stdout), "4\n");

@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use types::{Execution, LimitsRequest, OperatorCaps};
+use types::{Execution, Fault, LimitsRequest, OperatorCaps};
 
 /// Read from a terminal or a pipe: more than the engine accepts, so that it can say so.
 const STDIN_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -132,7 +132,9 @@ fn command(args: &Args) -> Result<Command, Failure> {
         memory_bytes: Some(args.memory),
         ..LimitsRequest::default()
     };
-    limits.resolve(&OperatorCaps::default()).map_err(|error| Failure::usage(error.to_string()))?;
+    limits
+        .resolve(&OperatorCaps::default())
+        .map_err(|error| Fault::new(types::Code::ArgsInvalid, error.to_string()))?;
     Ok(Command {
         session: None,
         environment: args.engine.environment.clone(),

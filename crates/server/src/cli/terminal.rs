@@ -6,7 +6,7 @@
 //! out as an escape. Where nobody is watching, every byte goes through as it is.
 
 use std::io::{self, IsTerminal, Write};
-use types::{Event, Execution, Rich, Stream, Warning};
+use types::{Code, Event, Execution, Rich, Stream, Warning};
 
 const ESCAPE: char = '\x1b';
 /// More than any real sequence of colours has.
@@ -48,8 +48,8 @@ impl Screen {
             if let Some(traceback) = &error.traceback {
                 self.note(traceback.trim_end());
             }
-            // A traceback of an exception says all of it; that of an interrupt does not say why.
-            if error.traceback.is_none() || error.exception.is_none() {
+            // The traceback of a time limit ends in an interrupt, and does not say whose.
+            if error.traceback.is_none() || error.code == Code::TimeExceeded {
                 self.note(&format!("belljar: {}: {}", error.code, error.message));
             }
             if let Some(hint) = &error.hint {
