@@ -134,7 +134,7 @@ impl Engine {
     pub async fn close(&self, id: SandboxId) -> Result<(), Fault> {
         let session = self.session(id)?;
         self.sessions().remove(&id);
-        session.interrupt();
+        session.kill();
         if let Some(sandbox) = session.inside.lock().await.sandbox.take() {
             sandbox.end().await;
         }
@@ -189,7 +189,7 @@ impl Engine {
             if remembered.len() > EXPIRED_REMEMBERED {
                 remembered.pop_front();
             }
-            session.interrupt();
+            session.kill();
         }
     }
 }

@@ -119,6 +119,13 @@ impl Session {
         outside.stopper.as_ref().inspect(|stopper| stopper.stop()).is_some()
     }
 
+    /// Ends the running execution without waiting for the code to agree.
+    pub(crate) fn kill(&self) {
+        if let Some(stopper) = &self.outside().stopper {
+            stopper.kill();
+        }
+    }
+
     pub(crate) fn idle_since(&self) -> Instant {
         self.outside().last_used
     }

@@ -12,6 +12,8 @@ use types::{Event, Limits, Output, Rich, Stream};
 /// After an interrupt code may tidy up for so long before it is killed; with the time the kill
 /// takes, an end comes within a second of the limit.
 const INTERRUPT_GRACE: Duration = Duration::from_millis(500);
+/// Somebody who interrupts wants to keep the state, and a busy machine may take its time.
+const STOP_GRACE: Duration = Duration::from_secs(3);
 /// Displayed results of one execution, together.
 const RESULTS_BYTES_MAX: usize = 32 * 1024 * 1024;
 const RESULTS_MAX: usize = 256;
@@ -101,7 +103,8 @@ impl<'a> Run<'a> {
     pub(crate) fn ask_to_end(&mut self, overrun: Overrun) {
         if self.overrun.is_none() {
             self.overrun = Some(overrun);
-            self.deadline = Instant::now() + INTERRUPT_GRACE;
+            let grace = if overrun == Overrun::Stopped { STOP_GRACE } else { INTERRUPT_GRACE };
+            self.deadline = Instant::now() + grace;
         }
     }
 

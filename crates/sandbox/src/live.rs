@@ -74,11 +74,23 @@ pub struct Ending {
 
 /// Stops an execution from elsewhere.
 #[derive(Debug, Clone, Default)]
-pub struct Stopper(Arc<Notify>);
+pub struct Stopper(Arc<Stops>);
+
+#[derive(Debug, Default)]
+struct Stops {
+    interrupt: Notify,
+    kill: Notify,
+}
 
 impl Stopper {
+    /// Asks the code to end, which keeps the state of the interpreter if it does.
     pub fn stop(&self) {
-        self.0.notify_one();
+        self.0.interrupt.notify_one();
+    }
+
+    /// Ends the interpreter, whatever it is doing.
+    pub fn kill(&self) {
+        self.0.kill.notify_one();
     }
 }
 
@@ -253,7 +265,8 @@ impl Sandbox {
                     self.interrupt();
                     run.ask_to_end(Overrun::Time);
                 }
-                () = self.stopper.0.notified() => {
+                () = self.stopper.0.kill.notified() => return Cause::Stopped,
+                () = self.stopper.0.interrupt.notified() => {
                     self.interrupt();
                     run.ask_to_end(Overrun::Stopped);
                 }
