@@ -12,8 +12,10 @@ use types::{Event, Limits, Output, Rich, Stream};
 /// After an interrupt code may tidy up for so long before it is killed; with the time the kill
 /// takes, an end comes within a second of the limit.
 const INTERRUPT_GRACE: Duration = Duration::from_millis(500);
-/// Somebody who interrupts wants to keep the state, and a busy machine may take its time.
-const STOP_GRACE: Duration = Duration::from_secs(3);
+/// Somebody who interrupts wants to keep the state: code that has not had this much CPU time since
+/// then, on a busy machine, cannot have answered yet and is given the longer time, once.
+const ANSWER_CPU: Duration = Duration::from_millis(50);
+const STARVED_GRACE: Duration = Duration::from_secs(3);
 /// Displayed results of one execution, together.
 const RESULTS_BYTES_MAX: usize = 32 * 1024 * 1024;
 const RESULTS_MAX: usize = 256;
@@ -34,6 +36,7 @@ pub(crate) struct Run<'a> {
     /// When the next step against it is due: first an interrupt, then the kill.
     pub(crate) deadline: Instant,
     pub(crate) overrun: Option<Overrun>,
+    stopped_at_cpu: Option<Duration>,
     pub(crate) last_words: Option<Done>,
     pub(crate) budget: Budget,
     pub(crate) results_bytes: usize,
@@ -57,6 +60,7 @@ impl<'a> Run<'a> {
             started,
             deadline: started + Duration::from_millis(limits.wall_ms),
             overrun: None,
+            stopped_at_cpu: None,
             last_words: None,
             budget: Budget::new(limits.output_bytes),
             results_bytes: 0,
@@ -100,11 +104,28 @@ impl<'a> Run<'a> {
         self.overrun.is_some()
     }
 
+    /// Notes how much CPU time was used when somebody interrupted.
+    pub(crate) fn stop(&mut self, cpu: Duration) {
+        if self.overrun.is_none() {
+            self.stopped_at_cpu = Some(cpu);
+        }
+        self.ask_to_end(Overrun::Stopped);
+    }
+
+    /// Whether an interrupted execution is given more time, because it has had none.
+    pub(crate) fn wait_if_starved(&mut self, cpu: Duration) -> bool {
+        let since = self.stopped_at_cpu.take().map(|before| cpu.saturating_sub(before));
+        let starved = since.is_some_and(|since| since < ANSWER_CPU);
+        if starved {
+            self.deadline = Instant::now() + STARVED_GRACE;
+        }
+        starved
+    }
+
     pub(crate) fn ask_to_end(&mut self, overrun: Overrun) {
         if self.overrun.is_none() {
             self.overrun = Some(overrun);
-            let grace = if overrun == Overrun::Stopped { STOP_GRACE } else { INTERRUPT_GRACE };
-            self.deadline = Instant::now() + grace;
+            self.deadline = Instant::now() + INTERRUPT_GRACE;
         }
     }
 

@@ -259,16 +259,17 @@ impl Sandbox {
                 biased;
                 // First of all: a sandbox that never stops talking must not outtalk the clock, nor us.
                 () = sleep_until(run.deadline.into()) => {
-                    if run.overdue() {
+                    if !run.overdue() {
+                        self.interrupt();
+                        run.ask_to_end(Overrun::Time);
+                    } else if !run.wait_if_starved(self.reading(run.limits).cpu) {
                         return run.verdict();
                     }
-                    self.interrupt();
-                    run.ask_to_end(Overrun::Time);
                 }
                 () = self.stopper.0.kill.notified() => return Cause::Stopped,
                 () = self.stopper.0.interrupt.notified() => {
+                    run.stop(self.reading(run.limits).cpu);
                     self.interrupt();
-                    run.ask_to_end(Overrun::Stopped);
                 }
                 _ = tick.tick() => match run.judge(&self.reading(run.limits), self.has_group()) {
                     None => {}
