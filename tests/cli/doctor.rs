@@ -1,6 +1,6 @@
 //! `belljar doctor` on a machine that has what is needed.
 
-use crate::harness::{self, belljar, binary, stderr, stdout};
+use crate::harness::{self, belljar, stderr, stdout};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::chown;
@@ -51,7 +51,7 @@ fn every_wall_is_proved_for_an_ordinary_user() {
     chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
     // Where this is built may be closed to others.
     let program = home.path().join("belljar");
-    fs::copy(binary(), &program).unwrap();
+    harness::copy_binary_to(&program);
     let output = Command::new(&program)
         .args(["doctor", "--json"])
         .env_clear()

@@ -1,7 +1,7 @@
 //! Root is not needed. When the tests run as root, the same binary is run as somebody else, with
 //! a data directory of his own; when they do not, all the other tests show it already.
 
-use crate::harness::{self, binary, cgroups_of, stderr, stdout};
+use crate::harness::{self, cgroups_of, stderr, stdout};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -17,7 +17,7 @@ struct Home(tempfile::TempDir);
 impl Home {
     fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
-        std::fs::copy(binary(), home.path().join("belljar")).unwrap();
+        harness::copy_binary_to(&home.path().join("belljar"));
         if rustix::process::geteuid().is_root() {
             std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
             chown(home.path(), Some(USER), Some(USER)).unwrap();

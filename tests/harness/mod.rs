@@ -17,6 +17,12 @@ pub fn binary() -> PathBuf {
     env!("CARGO_BIN_EXE_belljar").into()
 }
 
+/// Copies the binary, by a program that has ended when this returns: a descriptor of our own on
+/// the copy could be in a child that another test is just forking, and it could not be started.
+pub fn copy_binary_to(path: &std::path::Path) {
+    assert!(process::Command::new("cp").arg(binary()).arg(path).status().unwrap().success());
+}
+
 /// Kept between runs below the target directory, as the build itself is. `BELLJAR_TEST_DATA`
 /// names another one.
 pub fn data() -> PathBuf {
