@@ -257,7 +257,7 @@ async fn alone_a_zygote_or_warden_that_dies() {
     kill_first_called("__warden");
     tokio::time::sleep(Duration::from_millis(200)).await;
     let lost = run_in(&engine, session, "print(kept)").await;
-    assert_eq!((error_code(&lost).as_str(), lost.generation), ("session.lost", 3), "{lost:?}");
+    assert_eq!((error_code(&lost).as_str(), lost.generation), ("sandbox.crashed", 3), "{lost:?}");
     let next = run_in(&engine, session, "print(3)").await;
     assert_eq!(printed(&next, Stream::Stdout), "3\n", "{next:?}");
     assert_eq!(printed(&harness::run(&engine, "print(4)").await, Stream::Stdout), "4\n");

@@ -311,7 +311,7 @@ async fn code_that_was_never_run_is_no_success() {
     tokio::time::sleep(Duration::from_millis(600)).await;
     let lost = run_in(&engine, session, "print('never')").await;
     assert_eq!((lost.status, lost.generation), (Status::Failed, 2));
-    assert_eq!(harness::error_code(&lost), "session.lost");
+    assert_eq!(harness::error_code(&lost), "sandbox.crashed");
     assert_eq!(out(&run_in(&engine, session, "print('again')").await), "again\n");
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn judge(ending: &Ending, limits: &Limits, environment: &str) -> Outc
         },
         Cause::Absent => Outcome::failed(
             EXIT_SANDBOX,
-            Fault::new(Code::SessionLost, "the interpreter had ended before; nothing was run")
+            Fault::new(Code::SandboxCrashed, "the interpreter had ended before; nothing was run")
                 .hint("send it again: the next execution starts with a new interpreter"),
         ),
         Cause::Died { status } => died(*status, ending, limits),
