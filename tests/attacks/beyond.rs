@@ -104,6 +104,7 @@ print(run(getpid_32), run(getpid_x32), run(getpid_64))";
 }
 
 /// However the way is spelt, it ends at the wall.
+// proves C-129, P-046, U-052
 #[tokio::test(flavor = "multi_thread")]
 async fn no_spelling_of_a_path_leads_out() {
     let outside = tempfile::tempdir().unwrap();
@@ -137,6 +138,8 @@ async fn no_spelling_of_a_path_leads_out() {
         &[("read('/proc/self/root/etc/passwd')", "ok"), ("read('/workspace/../etc/hosts')", "ok")],
     )
     .await;
+    let users = "print(*(line.split(':')[0] for line in open('/etc/passwd')))";
+    assert_eq!(answer(&engine, users).await, "jar nobody");
 }
 
 /// What a file can carry that gives whoever runs it more than he has.

@@ -16,6 +16,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use types::Stream;
 
+// proves C-129, C-130, U-052
 #[tokio::test(flavor = "multi_thread")]
 async fn t01_fs_view_is_exactly_the_manifest() {
     let engine = engine();
@@ -248,6 +249,7 @@ print(os.listdir('/proc/1/fd'), outcome(lambda: os.readlink('/proc/1/ns/net')))"
     assert_eq!((new, rest), (Vec::new(), "[] EACCES"));
 }
 
+// proves P-046, U-051, U-053
 #[tokio::test(flavor = "multi_thread")]
 async fn t04_two_sandboxes_are_blind() {
     let nursery = Nursery::start(nursery_config(&Kernel::Embedded)).await.unwrap();
@@ -292,6 +294,7 @@ print({{outcome(lambda: os.kill(pid, 0)) for pid in others}},
     assert_eq!(told(&mut b, "print('still here')").await, "still here");
 }
 
+// proves P-046, S-023, U-051
 #[tokio::test(flavor = "multi_thread")]
 async fn t05_residue_zero() {
     const LOOK: &str = "

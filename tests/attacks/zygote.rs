@@ -301,6 +301,7 @@ async fn t15_fork_under_load_no_deadlock() {
 }
 
 /// The other half of T15: nothing of what a sandbox does comes back to the zygote.
+// proves S-023
 #[tokio::test(flavor = "multi_thread")]
 async fn t15_children_never_change_the_zygote() {
     let engine = Engine::start(harness::config());

@@ -98,6 +98,7 @@ fn t28_sys_exit_with_zero_is_a_success() {
     ends("import sys\nsys.exit(0)", left);
 }
 
+// proves S-024
 #[test]
 fn t28_an_uncaught_exception() {
     ends("{}['k']", raised(1, "python.KeyError"));
@@ -184,6 +185,7 @@ const LEFTOVERS: [(&str, &str); 5] = [
     ),
 ];
 
+// proves U-051
 #[test]
 fn t27_nothing_outlives_the_reply() {
     harness::in_a_process_of_its_own("ends::alone_nothing_outlives_the_reply");

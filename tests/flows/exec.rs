@@ -58,6 +58,7 @@ fn too_much_time_is_124() {
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
 }
 
+// proves C-137
 #[test]
 fn too_much_memory_is_137() {
     let code = "x = []\nwhile True: x.append(bytearray(1 << 20))";

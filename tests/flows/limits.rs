@@ -85,6 +85,7 @@ async fn bomb_is_contained(name: &str, limit_mib: u64) {
     assert_eq!(out(&harness::run(&engine, "print(1)").await), "1\n");
 }
 
+// proves C-137, P-048
 #[tokio::test(flavor = "multi_thread")]
 async fn t21_heap_over_64_mib() {
     bomb_is_contained("heap", 64).await;
@@ -176,6 +177,7 @@ async fn t22_the_last_process_that_fits_is_started_and_the_next_gets_eagain() {
     assert_eq!(out(&execution), "19 11\n");
 }
 
+// proves C-135
 #[tokio::test(flavor = "multi_thread")]
 async fn t22_the_last_thread_that_fits_is_started_and_the_next_is_not() {
     let execution = run_once(THREADS, processes(20)).await;
@@ -194,6 +196,7 @@ async fn t22_too_many_processes_have_their_own_code_when_uncaught() {
     assert_eq!((error_code(&execution).as_str(), execution.exit_code), ("processes.exceeded", 1));
 }
 
+// proves C-135
 #[tokio::test(flavor = "multi_thread")]
 async fn t22_too_many_threads_have_their_own_code_when_uncaught() {
     let code = "import threading, time\nwhile True:\n    \
@@ -285,12 +288,17 @@ async fn t23_reserving_more_than_there_is_fails() {
     assert_eq!(out(&run_once(code, disk(4 * MIB, 100)).await), "28\n");
 }
 
+// proves P-048
 #[tokio::test(flavor = "multi_thread")]
 async fn t23_a_full_directory_has_its_own_code_when_uncaught() {
-    let execution = run_once("open('f', 'wb').write(b'x' * (5 << 20))", disk(4 * MIB, 100)).await;
-    assert_eq!((error_code(&execution).as_str(), execution.exit_code), ("disk.exceeded", 1));
-    let execution = run_once("for n in range(101): open(str(n), 'w')", disk(4 * MIB, 100)).await;
-    assert_eq!((error_code(&execution).as_str(), execution.exit_code), ("disk.exceeded", 1));
+    let engine = Engine::start(harness::config());
+    for code in
+        ["open('f', 'wb').write(b'x' * (5 << 20))", "for n in range(101): open(str(n), 'w')"]
+    {
+        let execution = run(&engine, code, disk(4 * MIB, 100)).await;
+        assert_eq!((error_code(&execution).as_str(), execution.exit_code), ("disk.exceeded", 1));
+    }
+    assert_eq!(out(&run(&engine, "print(1)", none()).await), "1\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -455,6 +463,7 @@ fn deaf_runs() -> usize {
     std::env::var("BELLJAR_DEAF_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(2)
 }
 
+// proves P-047
 #[tokio::test(flavor = "multi_thread")]
 async fn t25_deaf_code_dies_within_a_second_of_its_limit() {
     let engine = Engine::start(harness::config());

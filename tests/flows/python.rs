@@ -98,6 +98,7 @@ fn report(differences: &[String]) {
     assert!(differences.is_empty(), "{} differ:\n{}", differences.len(), differences.join("\n"));
 }
 
+// proves C-130
 #[tokio::test(flavor = "multi_thread")]
 async fn a_script_prints_and_exits_as_in_plain_python() {
     let engine = Engine::start(harness::config());
@@ -164,6 +165,7 @@ async fn scripts_that_run_side_by_side_do_not_disturb_each_other() {
     }
 }
 
+// proves U-017
 #[tokio::test(flavor = "multi_thread")]
 async fn the_packages_of_the_default_environment_work() {
     let engine = Engine::start(harness::config());
@@ -209,6 +211,7 @@ fn images(execution: &Execution) -> usize {
     mimes(execution).iter().filter(|forms| forms.contains(&"image/png")).count()
 }
 
+// proves S-030, U-036
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shown_chart_is_one_image() {
     let code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()";
@@ -216,6 +219,7 @@ async fn a_shown_chart_is_one_image() {
     assert_eq!((images(&execution), execution.files_out.len()), (1, 0), "{execution:?}");
 }
 
+// proves S-030, U-036
 #[tokio::test(flavor = "multi_thread")]
 async fn a_saved_chart_is_one_file() {
     let code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.savefig('chart.png')";

@@ -39,6 +39,7 @@ async fn begin(
     running
 }
 
+// proves S-018, S-019
 #[tokio::test(flavor = "multi_thread")]
 async fn variables_imports_functions_and_classes_stay() {
     let (engine, session) = started().await;
@@ -47,6 +48,7 @@ async fn variables_imports_functions_and_classes_stay() {
     assert_eq!(out(&next), "22\n");
 }
 
+// proves S-021
 #[tokio::test(flavor = "multi_thread")]
 async fn files_and_the_working_directory_stay() {
     let (engine, session) = started().await;
@@ -83,6 +85,7 @@ async fn the_last_value_is_underscore_and_the_events_loop_goes_on() {
     assert_eq!(out(&next), "42 7\n");
 }
 
+// proves S-022, U-053
 #[tokio::test(flavor = "multi_thread")]
 async fn two_sessions_share_nothing() {
     let (engine, one) = started().await;
@@ -90,6 +93,7 @@ async fn two_sessions_share_nothing() {
     run_in(&engine, one, "secret = 1\nopen('/tmp/f', 'w'); open('f', 'w')").await;
     let code = "import os\nprint('secret' in globals(), os.path.exists('/tmp/f'), os.listdir())";
     assert_eq!(out(&run_in(&engine, other, code).await), "False False []\n");
+    assert_eq!(error_code(&run_in(&engine, other, "secret").await), "python.NameError");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -179,6 +183,7 @@ async fn deaf_code_is_killed_after_an_interrupt_and_the_session_says_that_it_los
     assert_eq!(warned_of(&next), [""; 0]);
 }
 
+// proves C-136
 #[tokio::test(flavor = "multi_thread")]
 async fn a_time_limit_keeps_the_state_of_code_that_listens() {
     let (engine, session) = started().await;
@@ -186,10 +191,12 @@ async fn a_time_limit_keeps_the_state_of_code_that_listens() {
     let limits = LimitsRequest { wall_ms: Some(200), ..LimitsRequest::default() };
     let execution = begin(&engine, session, "while True: pass", limits).await.await.unwrap();
     assert_eq!((execution.status, execution.exit_code), (Status::TimedOut, 124));
+    assert_eq!(execution.error.unwrap().message, "over the wall time of 200 ms");
     let next = run_in(&engine, session, "print(kept)").await;
     assert_eq!((out(&next).as_str(), next.generation), ("42\n", 1));
 }
 
+// proves U-055
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_execution_at_the_same_time_is_told_that_the_session_is_busy() {
     let (engine, session) = started().await;
