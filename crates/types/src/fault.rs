@@ -10,6 +10,12 @@ pub enum Code {
     /// The user's own exception; the name is the exception's type.
     Python(String),
     CodeSyntax,
+    /// The function that should be called is not there.
+    CodeNoEntry,
+    CodeAnnotation,
+    CodeDuplicateArgument,
+    CodeType,
+    CodeDocstring,
     TimeExceeded,
     MemoryExceeded,
     OutputTooLarge,
@@ -28,12 +34,21 @@ pub enum Code {
     SandboxCrashed,
     CapacityExhausted,
     ArgsInvalid,
+    ArgsMissing,
+    ArgsUnknown,
+    ValueNotJson,
+    OutputSchema,
     /// The caller asked for the run to stop.
     Cancelled,
 }
 
-const FIXED: [(Code, &str); 20] = [
+const FIXED: [(Code, &str); 29] = [
     (Code::CodeSyntax, "code.syntax"),
+    (Code::CodeNoEntry, "code.no_entry"),
+    (Code::CodeAnnotation, "code.annotation"),
+    (Code::CodeDuplicateArgument, "code.duplicate_argument"),
+    (Code::CodeType, "code.type"),
+    (Code::CodeDocstring, "code.docstring"),
     (Code::TimeExceeded, "time.exceeded"),
     (Code::MemoryExceeded, "memory.exceeded"),
     (Code::OutputTooLarge, "output.too_large"),
@@ -52,6 +67,10 @@ const FIXED: [(Code, &str); 20] = [
     (Code::SandboxCrashed, "sandbox.crashed"),
     (Code::CapacityExhausted, "capacity.exhausted"),
     (Code::ArgsInvalid, "args.invalid"),
+    (Code::ArgsMissing, "args.missing"),
+    (Code::ArgsUnknown, "args.unknown"),
+    (Code::ValueNotJson, "value.not_json"),
+    (Code::OutputSchema, "output.schema"),
     (Code::Cancelled, "execution.cancelled"),
 ];
 

@@ -1,0 +1,51 @@
+//! What a Google docstring says about each parameter. Nothing else of it reaches a model.
+
+use crate::python::Docstring;
+use crate::source::{Source, Span};
+use pydocstring::model::SectionKind;
+use pydocstring::parse::{Document, parse_google};
+use std::collections::BTreeMap;
+
+/// The descriptions of the `Args:` section, by the names of their parameters.
+pub(crate) fn descriptions(docstring: &Docstring) -> BTreeMap<String, String> {
+    let text = dedent(&docstring.text);
+    let parsed = parse_google(&text);
+    let document = Document::new(&parsed);
+    let arguments = document.sections().filter(|section| section.kind() == SectionKind::Parameters);
+    let mut found = BTreeMap::new();
+    for entry in arguments.flat_map(|section| section.entries().collect::<Vec<_>>()) {
+        let description = entry.description().map_or("", |description| description.text());
+        let description = description.split_whitespace().collect::<Vec<_>>().join(" ");
+        for name in entry.names() {
+            found.insert(name.text().trim_start_matches('*').to_owned(), description.clone());
+        }
+    }
+    found
+}
+
+/// The line of the docstring that speaks of `name`, or all of it.
+pub(crate) fn span_of(name: &str, docstring: &Docstring, source: &Source) -> Span {
+    let mut start = docstring.span.start;
+    for line in source.slice(docstring.span).split_inclusive('\n') {
+        let said = line.trim_start();
+        if said.strip_prefix(name).is_some_and(|rest| rest.trim_start().starts_with([':', '('])) {
+            let start = start + line.len() - said.len();
+            return Span { start, end: start + name.len() };
+        }
+        start += line.len();
+    }
+    docstring.span
+}
+
+/// As `inspect.cleandoc` does it: without the indentation that all lines but the first share.
+fn dedent(text: &str) -> String {
+    let text = text.replace('\t', "        ");
+    let indent = |line: &str| line.len() - line.trim_start_matches(' ').len();
+    let rest = text.lines().skip(1).filter(|line| !line.trim().is_empty());
+    let shared = rest.map(indent).min().unwrap_or(0);
+    let lines = text.lines().enumerate().map(|(at, line)| match at {
+        0 => line.trim_start(),
+        _ => line.get(shared.min(indent(line))..).unwrap_or_default(),
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,332 @@
+//! Importer 2: lists of SchemaField, as seed 003 has them, to a schema, and the way back.
+
+use crate::problem::Problem;
+use crate::schema::{Array, Format, Kind, Object, Others, Property, Range, Schema};
+use serde_json::{Map, Value, json};
+use types::Code;
+
+const TYPES: [&str; 6] = ["STRING", "INTEGER", "NUMBER", "BOOLEAN", "ARRAY", "OBJECT"];
+/// Deeper than any form that a person fills in, and shallow enough to be walked.
+const FIELDS_DEPTH_MAX: usize = 32;
+
+/// The keys of a SchemaField, and which types they belong to.
+const KEYS: [(&str, &[&str]); 15] = [
+    ("name", &TYPES),
+    ("field_type", &TYPES),
+    ("required", &TYPES),
+    ("title", &TYPES),
+    ("description", &TYPES),
+    ("enum_values", &["STRING", "INTEGER", "NUMBER"]),
+    ("format", &["STRING", "INTEGER", "NUMBER"]),
+    ("minimum", &["INTEGER", "NUMBER"]),
+    ("maximum", &["INTEGER", "NUMBER"]),
+    ("items_type", &["ARRAY"]),
+    ("items_schema", &["ARRAY"]),
+    ("min_items", &["ARRAY"]),
+    ("max_items", &["ARRAY"]),
+    ("properties", &["OBJECT"]),
+    ("items", &[]),
+];
+
+/// The object that a list of fields describes. It has no fields but these.
+pub(crate) fn import(list: &Value, path: &str, problems: &mut Vec<Problem>) -> Object {
+    Importer { problems }.fields(list, path, 0)
+}
+
+struct Importer<'a> {
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Importer<'_> {
+    fn wrong(&mut self, path: &str, message: impl Into<String>) {
+        self.problems.push(Problem::new(Code::ArgsInvalid, message).in_json(path));
+    }
+
+    fn fields(&mut self, list: &Value, path: &str, depth: usize) -> Object {
+        let mut object = Object { properties: Vec::new(), others: Others::Nothing };
+        let Some(list) = list.as_array() else {
+            self.wrong(path, "must be a list of fields");
+            return object;
+        };
+        for (at, field) in list.iter().enumerate() {
+            let path = format!("{path}[{at}]");
+            let Some(field) = field.as_object() else {
+                self.wrong(&path, "a field must be an object");
+                continue;
+            };
+            let name = field.get("name").and_then(Value::as_str).unwrap_or_default().trim();
+            if name.is_empty() {
+                self.wrong(&format!("{path}.name"), "a field needs a name");
+            } else if object.properties.iter().any(|property| property.name == name) {
+                self.wrong(&format!("{path}.name"), format!("there is a second field '{name}'"));
+            }
+            let required = self.optional(field, "required", &path, "true or false", Value::as_bool);
+            let schema = self.field(field, &path, depth);
+            object.properties.push(Property {
+                name: name.to_owned(),
+                required: required.unwrap_or(false),
+                schema,
+            });
+        }
+        object
+    }
+
+    fn field(&mut self, field: &Map<String, Value>, path: &str, depth: usize) -> Schema {
+        let Some(kind) = self.type_at(field, "field_type", path) else { return Kind::Any.into() };
+        self.check_keys(field, kind, path);
+        let mut schema = Schema::from(match kind {
+            "STRING" => Kind::String { format: self.format(field, kind, path) },
+            "INTEGER" => Kind::Integer(self.range(field, kind, path)),
+            "NUMBER" => Kind::Number(self.range(field, kind, path)),
+            "BOOLEAN" => Kind::Boolean,
+            "ARRAY" => Kind::Array(self.array(field, path, depth)),
+            _ => Kind::Object(self.object(field, path, depth)),
+        });
+        schema.title = self.optional(field, "title", path, "text", text);
+        schema.description = self.optional(field, "description", path, "text", text);
+        schema.one_of = self.choices(field, &schema, path);
+        schema
+    }
+
+    fn type_at(
+        &mut self,
+        field: &Map<String, Value>,
+        key: &str,
+        path: &str,
+    ) -> Option<&'static str> {
+        let given = field.get(key).and_then(Value::as_str).unwrap_or_default();
+        if let Some(known) = TYPES.into_iter().find(|known| *known == given) {
+            return Some(known);
+        }
+        let upper = given.to_uppercase();
+        let message = match TYPES.into_iter().find(|known| *known == upper) {
+            Some(known) => format!("{key} '{given}' must be written '{known}'"),
+            None if given.is_empty() => format!("{key} must be one of {}", TYPES.join(", ")),
+            None => format!("{key} '{given}' is none of {}", TYPES.join(", ")),
+        };
+        self.wrong(&format!("{path}.{key}"), message);
+        None
+    }
+
+    fn check_keys(&mut self, field: &Map<String, Value>, kind: &str, path: &str) {
+        for (key, _) in field.iter().filter(|(_, value)| !value.is_null()) {
+            let fits = KEYS.iter().find(|(known, _)| known == key).map(|(_, types)| types);
+            let message = match fits {
+                None => format!("a field has no '{key}'"),
+                Some(types) if types.contains(&kind) => continue,
+                Some([]) => format!("a field has no '{key}'; use items_type or items_schema"),
+                Some(types) => format!("'{key}' belongs to {}, not to {kind}", types.join(", ")),
+            };
+            self.wrong(&format!("{path}.{key}"), message);
+        }
+    }
+
+    /// A key that may be absent or null, and must otherwise be what it should.
+    fn optional<T>(
+        &mut self,
+        field: &Map<String, Value>,
+        key: &str,
+        path: &str,
+        expected: &str,
+        read: impl Fn(&Value) -> Option<T>,
+    ) -> Option<T> {
+        let value = field.get(key).filter(|value| !value.is_null())?;
+        let found = read(value);
+        if found.is_none() {
+            self.wrong(&format!("{path}.{key}"), format!("'{key}' must be {expected}"));
+        }
+        found
+    }
+
+    fn format(&mut self, field: &Map<String, Value>, kind: &str, path: &str) -> Option<Format> {
+        let name = self.optional(field, "format", path, "text", text)?;
+        let fitting: Vec<&str> = Format::ALL
+            .into_iter()
+            .filter(|format| format.is_of_numbers() == (kind != "STRING"))
+            .map(Format::name)
+            .collect();
+        let format = Format::named(&name).filter(|format| fitting.contains(&format.name()));
+        if format.is_none() {
+            let message =
+                format!("'{name}' is no format of {kind}; known are {}", fitting.join(", "));
+            self.wrong(&format!("{path}.format"), message);
+        }
+        format
+    }
+
+    fn range(&mut self, field: &Map<String, Value>, kind: &str, path: &str) -> Range {
+        let range = Range {
+            minimum: self.optional(field, "minimum", path, "a number", Value::as_f64),
+            maximum: self.optional(field, "maximum", path, "a number", Value::as_f64),
+            format: self.format(field, kind, path),
+        };
+        if let (Some(minimum), Some(maximum)) = (range.minimum, range.maximum)
+            && minimum > maximum
+        {
+            self.wrong(&format!("{path}.minimum"), "'minimum' is more than 'maximum'");
+        }
+        range
+    }
+
+    fn array(&mut self, field: &Map<String, Value>, path: &str, depth: usize) -> Array {
+        let count = "a whole number from 0";
+        let min_items = self.optional(field, "min_items", path, count, Value::as_u64);
+        let max_items = self.optional(field, "max_items", path, count, Value::as_u64);
+        if let (Some(least), Some(most)) = (min_items, max_items)
+            && least > most
+        {
+            self.wrong(&format!("{path}.min_items"), "'min_items' is more than 'max_items'");
+        }
+        let items = self.items(field, path, depth);
+        Array { items: items.map(Box::new), min_items, max_items }
+    }
+
+    /// `items_type` alone, or `items_schema`: one field without a name, or the fields of objects.
+    fn items(&mut self, field: &Map<String, Value>, path: &str, depth: usize) -> Option<Schema> {
+        let given = |key: &str| field.get(key).filter(|value| !value.is_null());
+        let kind = match given("items_type") {
+            Some(_) => Some(self.type_at(field, "items_type", path)?),
+            None => None,
+        };
+        let Some(schema) = given("items_schema") else {
+            return kind.map(|kind| match kind {
+                "STRING" => Kind::String { format: None }.into(),
+                "INTEGER" => Kind::Integer(Range::default()).into(),
+                "NUMBER" => Kind::Number(Range::default()).into(),
+                "BOOLEAN" => Kind::Boolean.into(),
+                "ARRAY" => Kind::Array(Array::default()).into(),
+                _ => Kind::Object(Object::default()).into(),
+            });
+        };
+        let inner = format!("{path}.items_schema");
+        if self.too_deep(&inner, depth) {
+            return None;
+        }
+        let items = match schema {
+            Value::Array(_) => Kind::Object(self.fields(schema, &inner, depth + 1)).into(),
+            Value::Object(item) => self.field(item, &inner, depth + 1),
+            _ => {
+                self.wrong(&inner, "'items_schema' must be a field, or a list of fields");
+                return None;
+            }
+        };
+        if let Some(kind) = kind
+            && items.kind.type_name().is_some_and(|name| name.to_uppercase() != kind)
+        {
+            self.wrong(&inner, format!("'items_schema' is not of items_type {kind}"));
+        }
+        Some(items)
+    }
+
+    fn object(&mut self, field: &Map<String, Value>, path: &str, depth: usize) -> Object {
+        let inner = format!("{path}.properties");
+        match field.get("properties").filter(|value| !value.is_null()) {
+            Some(properties) if !self.too_deep(&inner, depth) => {
+                let object = self.fields(properties, &inner, depth + 1);
+                // One without fields is any object.
+                if object.properties.is_empty() { Object::default() } else { object }
+            }
+            _ => Object::default(),
+        }
+    }
+
+    fn too_deep(&mut self, path: &str, depth: usize) -> bool {
+        let too_deep = depth >= FIELDS_DEPTH_MAX;
+        if too_deep {
+            let message = format!("fields are nested deeper than {FIELDS_DEPTH_MAX} levels");
+            self.wrong(path, message);
+        }
+        too_deep
+    }
+
+    fn choices(&mut self, field: &Map<String, Value>, schema: &Schema, path: &str) -> Vec<Value> {
+        let list = |value: &Value| value.as_array().filter(|list| !list.is_empty()).cloned();
+        let choices = self.optional(field, "enum_values", path, "a list of values", list);
+        let choices = choices.unwrap_or_default();
+        for (at, choice) in choices.iter().enumerate() {
+            if schema.conform(choice.clone()).is_err() {
+                let message = format!("{choice} is no value of this field");
+                self.wrong(&format!("{path}.enum_values[{at}]"), message);
+            }
+        }
+        choices
+    }
+}
+
+fn text(value: &Value) -> Option<String> {
+    value.as_str().map(str::to_owned)
+}
+
+impl Format {
+    fn is_of_numbers(self) -> bool {
+        matches!(self, Self::Int32 | Self::Int64 | Self::Float | Self::Double)
+    }
+}
+
+/// What a SchemaField cannot say.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoField {
+    #[error("'{0}' may be null, and a SchemaField cannot say that")]
+    Nullable(String),
+    #[error("'{0}' may be anything, and a SchemaField has a type")]
+    Any(String),
+    #[error("'{0}' is a map of values, and the fields of an OBJECT are named")]
+    Map(String),
+}
+
+/// The way back: the list of SchemaField that describes an object.
+pub fn export(object: &Object) -> Result<Vec<Value>, NoField> {
+    object
+        .properties
+        .iter()
+        .map(|property| {
+            let mut field = Map::new();
+            field.insert("name".into(), json!(property.name));
+            field.extend(export_schema(&property.schema, &property.name)?);
+            field.insert("required".into(), json!(property.required));
+            Ok(Value::Object(field))
+        })
+        .collect()
+}
+
+fn export_schema(schema: &Schema, name: &str) -> Result<Map<String, Value>, NoField> {
+    if schema.nullable {
+        return Err(NoField::Nullable(name.to_owned()));
+    }
+    let kind = schema.kind.type_name().ok_or_else(|| NoField::Any(name.to_owned()))?;
+    let mut field = Map::new();
+    let mut say = |key: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            field.insert(key.into(), value);
+        }
+    };
+    say("field_type", Some(json!(kind.to_uppercase())));
+    say("title", schema.title.as_ref().map(|title| json!(title)));
+    say("description", schema.description.as_ref().map(|text| json!(text)));
+    say("enum_values", (!schema.one_of.is_empty()).then(|| json!(schema.one_of)));
+    match &schema.kind {
+        Kind::Any | Kind::Boolean => {}
+        Kind::String { format } => say("format", format.map(|format| json!(format.name()))),
+        Kind::Integer(range) | Kind::Number(range) => {
+            say("minimum", range.minimum.map(|bound| json!(bound)));
+            say("maximum", range.maximum.map(|bound| json!(bound)));
+            say("format", range.format.map(|format| json!(format.name())));
+        }
+        Kind::Array(array) => {
+            say("min_items", array.min_items.map(|count| json!(count)));
+            say("max_items", array.max_items.map(|count| json!(count)));
+            if let Some(items) = &array.items {
+                let items = export_schema(items, &format!("{name}[]"))?;
+                say("items_type", items.get("field_type").cloned());
+                // A type alone says it all.
+                say("items_schema", (items.len() > 1).then_some(Value::Object(items)));
+            }
+        }
+        Kind::Object(object) => match &object.others {
+            Others::Each(_) => return Err(NoField::Map(name.to_owned())),
+            _ if object.properties.is_empty() => {}
+            _ => say("properties", Some(Value::Array(export(object)?))),
+        },
+    }
+    Ok(field)
+}

@@ -1,0 +1,137 @@
+//! What the formats of a schema mean.
+
+use crate::schema::Format;
+use chrono::{NaiveDate, NaiveTime, Timelike};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// A DNS name, and each of its labels.
+const HOSTNAME_BYTES_MAX: usize = 253;
+const LABEL_BYTES_MAX: usize = 63;
+
+pub(crate) fn is(format: Format, text: &str) -> bool {
+    match format {
+        Format::DateTime => canonical_datetime(text).is_some(),
+        Format::Date => is_plain_date(text),
+        Format::Time => time_and_offset(text).is_some(),
+        Format::Email => is_email(text),
+        Format::Uuid => text.len() == 36 && uuid::Uuid::try_parse(text).is_ok(),
+        Format::Uri => is_uri(text),
+        Format::Hostname => is_hostname(text),
+        Format::Ipv4 => text.parse::<Ipv4Addr>().is_ok(),
+        Format::Ipv6 => text.parse::<Ipv6Addr>().is_ok(),
+        // Of numbers; a string has none of these.
+        Format::Int32 | Format::Int64 | Format::Float | Format::Double => false,
+    }
+}
+
+/// What a number of that format can be at least and at most.
+pub(crate) fn limits(format: Format) -> Option<(f64, f64)> {
+    match format {
+        Format::Int32 => Some((f64::from(i32::MIN), f64::from(i32::MAX))),
+        Format::Int64 => Some((i64::MIN as f64, i64::MAX as f64)),
+        Format::Float => Some((f64::from(f32::MIN), f64::from(f32::MAX))),
+        _ => None,
+    }
+}
+
+/// A date and time as Python's `fromisoformat` reads it: with the offset that was given, or
+/// without one.
+pub(crate) fn canonical_datetime(text: &str) -> Option<String> {
+    // Anything else is left to no guess: week dates and packed digits are read differently
+    // by different libraries.
+    let date = text.get(..10).filter(|date| is_plain_date(date))?;
+    let rest = text.get(10..)?;
+    let rest = if rest.is_empty() { "00:00:00" } else { rest.strip_prefix(['T', 't', ' '])? };
+    let (time, offset) = time_and_offset(rest)?;
+    let fraction = match time.nanosecond() / 1000 {
+        0 => String::new(),
+        micros => format!(".{micros:06}"),
+    };
+    Some(format!("{date}T{}{fraction}{offset}", time.format("%H:%M:%S")))
+}
+
+fn is_plain_date(text: &str) -> bool {
+    let shape = text.len() == 10
+        && text.bytes().enumerate().all(|(at, byte)| match at {
+            4 | 7 => byte == b'-',
+            _ => byte.is_ascii_digit(),
+        });
+    // Python has no year 0.
+    shape && !text.starts_with("0000") && NaiveDate::parse_from_str(text, "%Y-%m-%d").is_ok()
+}
+
+/// The time, and the offset in the form `+01:00`, empty if there is none.
+fn time_and_offset(text: &str) -> Option<(NaiveTime, String)> {
+    let (time, offset) = match text.find(['Z', 'z', '+', '-']) {
+        None => (text, String::new()),
+        Some(at) => {
+            let (time, offset) = text.split_at(at);
+            (time, canonical_offset(offset)?)
+        }
+    };
+    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let (clock, fraction) = time.split_once('.').unwrap_or((time, "0"));
+    let shape = matches!(clock.len(), 5 | 8) && (1..=18).contains(&fraction.len());
+    if !shape || !digits(fraction) {
+        return None;
+    }
+    let clock = if clock.len() == 5 { format!("{clock}:00") } else { clock.to_owned() };
+    let parts: Vec<&str> = clock.split(':').collect();
+    let &[hour, minute, second] = parts.as_slice() else { return None };
+    if [hour, minute, second].iter().any(|part| part.len() != 2 || !digits(part)) {
+        return None;
+    }
+    let micros: u32 = format!("{fraction:0<6}").get(..6)?.parse().ok()?;
+    let number = |part: &str| part.parse::<u32>().ok();
+    let time =
+        NaiveTime::from_hms_micro_opt(number(hour)?, number(minute)?, number(second)?, micros)?;
+    Some((time, offset))
+}
+
+fn canonical_offset(text: &str) -> Option<String> {
+    if matches!(text, "Z" | "z") {
+        return Some("+00:00".to_owned());
+    }
+    let sign = text.get(..1)?;
+    let digits: String = text.get(1..)?.chars().filter(|c| *c != ':').collect();
+    let shape = matches!(text.len(), 3 | 5 | 6)
+        && (text.len() != 6 || text.get(3..4) == Some(":"))
+        && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let hours: u32 = digits.get(..2)?.parse().ok()?;
+    let minutes: u32 =
+        digits.get(2..).filter(|rest| !rest.is_empty()).map_or(Ok(0), str::parse).ok()?;
+    (shape && hours < 24 && minutes < 60).then(|| format!("{sign}{hours:02}:{minutes:02}"))
+}
+
+/// One `@`, something before it, a host after it: whether mail arrives is not for us to say.
+fn is_email(text: &str) -> bool {
+    let printable = text.chars().all(|c| !c.is_whitespace() && !c.is_control());
+    printable
+        && text.rsplit_once('@').is_some_and(|(name, host)| {
+            !name.is_empty() && !name.contains('@') && is_hostname(host)
+        })
+}
+
+fn is_hostname(text: &str) -> bool {
+    let is_label = |label: &str| {
+        (1..=LABEL_BYTES_MAX).contains(&label.len())
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    text.len() <= HOSTNAME_BYTES_MAX && text.split('.').all(is_label)
+}
+
+/// A scheme, a colon, and characters that may stand in a URI.
+fn is_uri(text: &str) -> bool {
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+    };
+    let fits = |c: char| {
+        c.is_ascii_graphic() && !matches!(c, '"' | '<' | '>' | '\\' | '^' | '`' | '{' | '|' | '}')
+    };
+    text.split_once(':').is_some_and(|(scheme, rest)| {
+        is_scheme(scheme) && !rest.is_empty() && rest.chars().all(fits)
+    })
+}

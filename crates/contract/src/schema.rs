@@ -1,0 +1,267 @@
+//! JSON Schema as far as contracts use it, as a type: what both importers make, what arguments and
+//! values are checked against, and what the model is shown.
+
+use serde_json::{Map, Value, json};
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Schema {
+    pub kind: Kind,
+    /// Whether null is a value of it too.
+    pub nullable: bool,
+    pub title: Option<String>,
+    pub description: Option<String>,
+    pub default: Option<Value>,
+    /// If not empty, nothing else is a value of it.
+    pub one_of: Vec<Value>,
+    /// The keyword that drives conversion.
+    pub python: Option<Python>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Kind {
+    Any,
+    String { format: Option<Format> },
+    Integer(Range),
+    Number(Range),
+    Boolean,
+    Array(Array),
+    Object(Object),
+}
+
+/// Both ends belong to it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Range {
+    pub minimum: Option<f64>,
+    pub maximum: Option<f64>,
+    /// How wide the number is, where the author has said so.
+    pub format: Option<Format>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Array {
+    /// Any, when absent.
+    pub items: Option<Box<Schema>>,
+    pub min_items: Option<u64>,
+    pub max_items: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Object {
+    pub properties: Vec<Property>,
+    pub others: Others,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Property {
+    pub name: String,
+    pub required: bool,
+    pub schema: Schema,
+}
+
+/// What an object may have besides its properties.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Others {
+    #[default]
+    Anything,
+    Nothing,
+    /// Nothing either, and the schema does not say so: the published form of a seed leaves it out.
+    NothingUnsaid,
+    Each(Box<Schema>),
+}
+
+/// What a value becomes before a function is called with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Python {
+    Float,
+    Datetime,
+    NodeId,
+    /// An instance of a class of the tool's own.
+    Dataclass(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    DateTime,
+    Date,
+    Time,
+    Email,
+    Uuid,
+    Uri,
+    Hostname,
+    Ipv4,
+    Ipv6,
+    Int32,
+    Int64,
+    Float,
+    Double,
+}
+
+impl Format {
+    pub const ALL: [Self; 13] = [
+        Self::DateTime,
+        Self::Date,
+        Self::Time,
+        Self::Email,
+        Self::Uuid,
+        Self::Uri,
+        Self::Hostname,
+        Self::Ipv4,
+        Self::Ipv6,
+        Self::Int32,
+        Self::Int64,
+        Self::Float,
+        Self::Double,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DateTime => "date-time",
+            Self::Date => "date",
+            Self::Time => "time",
+            Self::Email => "email",
+            Self::Uuid => "uuid",
+            Self::Uri => "uri",
+            Self::Hostname => "hostname",
+            Self::Ipv4 => "ipv4",
+            Self::Ipv6 => "ipv6",
+            Self::Int32 => "int32",
+            Self::Int64 => "int64",
+            Self::Float => "float",
+            Self::Double => "double",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|format| format.name() == name)
+    }
+}
+
+impl From<Kind> for Schema {
+    fn from(kind: Kind) -> Self {
+        Self {
+            kind,
+            nullable: false,
+            title: None,
+            description: None,
+            default: None,
+            one_of: Vec::new(),
+            python: None,
+        }
+    }
+}
+
+impl Schema {
+    pub(crate) fn becomes(self, python: Python) -> Self {
+        Self { python: Some(python), ..self }
+    }
+
+    /// As a model sees it. What an argument becomes in Python is none of its business.
+    pub fn descriptor(&self) -> Value {
+        let mut schema = Map::new();
+        if let Some(name) = self.kind.type_name() {
+            let name = if self.nullable { json!([name, "null"]) } else { json!(name) };
+            schema.insert("type".into(), name);
+        }
+        self.kind.render_into(&mut schema);
+        let mut say = |keyword: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                schema.insert(keyword.into(), value);
+            }
+        };
+        let mut one_of = self.one_of.clone();
+        if self.nullable && !one_of.is_empty() {
+            one_of.push(Value::Null);
+        }
+        say("enum", (!one_of.is_empty()).then_some(Value::Array(one_of)));
+        say("title", self.title.clone().map(Value::String));
+        say("description", self.description.clone().map(Value::String));
+        say("default", self.default.clone());
+        Value::Object(schema)
+    }
+}
+
+impl Kind {
+    pub(crate) fn type_name(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Any => return None,
+            Self::String { .. } => "string",
+            Self::Integer(_) => "integer",
+            Self::Number(_) => "number",
+            Self::Boolean => "boolean",
+            Self::Array(_) => "array",
+            Self::Object(_) => "object",
+        })
+    }
+
+    fn render_into(&self, schema: &mut Map<String, Value>) {
+        let mut say = |keyword: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                schema.insert(keyword.into(), value);
+            }
+        };
+        let format = |format: &Option<Format>| format.map(|format| json!(format.name()));
+        match self {
+            Self::Any | Self::Boolean => {}
+            Self::String { format: named } => say("format", format(named)),
+            Self::Integer(range) | Self::Number(range) => {
+                say("minimum", range.minimum.map(number));
+                say("maximum", range.maximum.map(number));
+                say("format", format(&range.format));
+            }
+            Self::Array(array) => {
+                say("items", array.items.as_ref().map(|items| items.descriptor()));
+                say("minItems", array.min_items.map(Value::from));
+                say("maxItems", array.max_items.map(Value::from));
+            }
+            Self::Object(object) => object.render_into(schema),
+        }
+    }
+}
+
+/// A bound as its author wrote it: 5 and not 5.0.
+fn number(bound: f64) -> Value {
+    let whole = bound.fract() == 0.0 && bound.abs() < 2f64.powi(53);
+    if whole { json!(bound as i64) } else { json!(bound) }
+}
+
+impl Object {
+    /// As a model sees it.
+    pub fn descriptor(&self) -> Value {
+        let mut schema = Map::from_iter([("type".to_owned(), json!("object"))]);
+        self.render_into(&mut schema);
+        Value::Object(schema)
+    }
+
+    pub(crate) fn required(&self) -> impl Iterator<Item = &str> {
+        self.properties
+            .iter()
+            .filter(|property| property.required)
+            .map(|property| property.name.as_str())
+    }
+
+    /// `required` is sorted, as the seed has it. A map of anything has no properties to speak of.
+    fn render_into(&self, schema: &mut Map<String, Value>) {
+        let is_map =
+            self.properties.is_empty() && matches!(self.others, Others::Anything | Others::Each(_));
+        if !is_map {
+            let properties: Map<String, Value> = self
+                .properties
+                .iter()
+                .map(|property| (property.name.clone(), property.schema.descriptor()))
+                .collect();
+            let mut required: Vec<&str> = self.required().collect();
+            required.sort_unstable();
+            schema.insert("properties".into(), Value::Object(properties));
+            schema.insert("required".into(), json!(required));
+        }
+        match &self.others {
+            Others::Anything | Others::NothingUnsaid => {}
+            Others::Nothing => {
+                schema.insert("additionalProperties".into(), Value::Bool(false));
+            }
+            Others::Each(each) => {
+                schema.insert("additionalProperties".into(), each.descriptor());
+            }
+        }
+    }
+}
