@@ -1,0 +1,50 @@
+//! What the contract crate promises, line by line of the spec.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set itself up has to fail")]
+#![allow(clippy::panic, reason = "as above")]
+
+mod arguments;
+mod extended;
+mod fields;
+mod handle;
+mod hostile;
+mod tools;
+
+use belljar_contract::{Annotations, Checked, Problem, Source, Tool};
+use serde_json::Value;
+
+fn check_as(code: &str, annotations: Annotations) -> Checked<Tool> {
+    match Source::new(code) {
+        Ok(source) => Tool::from_python("tool", source, annotations),
+        Err(problem) => Checked { outcome: Err(vec![problem]), warnings: Vec::new() },
+    }
+}
+
+fn check(code: &str) -> Checked<Tool> {
+    check_as(code, Annotations::Strict)
+}
+
+fn tool(code: &str) -> Tool {
+    check(code).outcome.unwrap_or_else(|problems| panic!("{problems:#?}"))
+}
+
+fn schema(code: &str) -> Value {
+    tool(code).descriptor()
+}
+
+fn problems(code: &str) -> Vec<Problem> {
+    check(code).outcome.unwrap_err()
+}
+
+/// The code, message and line of each error.
+fn errors(code: &str) -> Vec<(String, String)> {
+    let problems = problems(code);
+    problems.into_iter().map(|problem| (problem.code.to_string(), problem.message)).collect()
+}
+
+/// The one error that there is.
+fn error(code: &str) -> (String, String) {
+    let errors = errors(code);
+    assert_eq!(errors.len(), 1, "{errors:#?}");
+    errors.into_iter().next().unwrap()
+}
