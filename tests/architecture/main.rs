@@ -9,10 +9,11 @@ use std::process::Command;
 const EDGES: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("jail", &[]),
+    ("contract", &["types"]),
     ("environment", &[]),
     ("sandbox", &["jail", "types"]),
-    ("engine", &["environment", "jail", "sandbox", "types"]),
-    ("server", &["engine", "types"]),
+    ("engine", &["contract", "environment", "jail", "sandbox", "types"]),
+    ("server", &["contract", "engine", "types"]),
 ];
 
 fn root() -> PathBuf {

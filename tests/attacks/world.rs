@@ -4,7 +4,7 @@
 use crate::harness;
 use engine::{Config, Engine, Kernel, Warmth};
 use environment::{Definition, Environments, INSIDE_INTERPRETER};
-use sandbox::{Cell, Nursery, NurseryConfig, Runtime, Sandbox, View};
+use sandbox::{Cell, Nursery, NurseryConfig, Runtime, Sandbox, View, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
@@ -166,7 +166,7 @@ pub(crate) async fn told(sandbox: &mut Sandbox, code: &str) -> String {
     let cell = Cell { code: &code, name: "<attack>", show_last: false, argv: None, last: false };
     let mut text = String::new();
     let ending = sandbox
-        .run(&cell, &Limits::DEFAULT, &mut |event| {
+        .run(&Work::Cell(cell), &Limits::DEFAULT, &mut |event| {
             if let Event::Output(piece) = event {
                 text.push_str(&piece.text);
             }

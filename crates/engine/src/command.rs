@@ -1,5 +1,6 @@
 //! What can be asked of the engine, checked as far as it can be without a sandbox.
 
+use std::collections::BTreeMap;
 use types::{LimitsRequest, SandboxId};
 
 /// More than any program that a model or a person writes by hand, and less than what a compiler
@@ -44,12 +45,26 @@ impl Code {
 }
 
 /// How the code is entered.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Entry {
     /// As in a notebook: the value of a last expression is a result.
     Cell,
     /// As `python3 FILE ARGS`.
     Script { argv: Vec<String> },
+    /// As a module of which one function is called.
+    Call(Box<ToolCall>),
+}
+
+/// A function of a tool to be called, with arguments that conform to its contract.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolCall {
+    /// The name of the tool.
+    pub tool: String,
+    /// What its source is called in tracebacks.
+    pub file: String,
+    pub call: contract::Call,
+    /// Environment variables of this tool alone.
+    pub variables: BTreeMap<String, String>,
 }
 
 /// A file for the working directory.

@@ -9,13 +9,14 @@ mod command;
 mod config;
 mod engine;
 mod environments;
+mod job;
 mod outcome;
 mod record;
 mod run;
 mod session;
 mod walls;
 
-pub use command::{Code, CodeError, Command, Entry, FileIn, NewSession};
+pub use command::{Code, CodeError, Command, Entry, FileIn, NewSession, ToolCall};
 pub use config::{Config, Expiry};
 pub use engine::Engine;
 pub use environments::{Outside, Packages};

@@ -3,7 +3,9 @@
 //! An exception is the user's own; everything else here is decided by the supervisor's
 //! observation, and the kernel's word only adds the traceback.
 
-use sandbox::{BirthError, Cause, Done, Ending, PythonError};
+use crate::command::Entry;
+use sandbox::{BirthError, Cause, Done, Ending, PythonError, ValueError};
+use serde_json::Value;
 use types::{Code, Fault, Limits, Status};
 
 /// As `timeout(1)` has it.
@@ -24,17 +26,26 @@ pub(crate) struct Outcome {
     pub(crate) status: Status,
     pub(crate) error: Option<Fault>,
     pub(crate) exit_code: i32,
+    pub(crate) value: Option<Value>,
 }
 
 impl Outcome {
+    fn succeeded(value: Option<Value>) -> Self {
+        Self { status: Status::Succeeded, error: None, exit_code: 0, value }
+    }
+
     fn failed(exit_code: i32, error: Fault) -> Self {
-        Self { status: Status::Failed, error: Some(error), exit_code }
+        Self { status: Status::Failed, error: Some(error), exit_code, value: None }
     }
 }
 
-pub(crate) fn judge(ending: &Ending, limits: &Limits, environment: &str) -> Outcome {
+pub(crate) fn judge(ending: &Ending, limits: &Limits, environment: &str, entry: &Entry) -> Outcome {
     match &ending.cause {
-        Cause::Done(done) => finished(done, ending, environment),
+        Cause::Done(done) => match (&done.error, entry) {
+            (Some(error), _) => raised(error, ending, environment),
+            (None, Entry::Call(tool)) => returned(done, &tool.call, limits),
+            (None, Entry::Cell | Entry::Script { .. }) => finished(done),
+        },
         Cause::TimeLimit => {
             timed_out(ending, format!("over the wall time of {} ms", limits.wall_ms))
         }
@@ -47,13 +58,14 @@ pub(crate) fn judge(ending: &Ending, limits: &Limits, environment: &str) -> Outc
                 ending.last_words.as_ref(),
             )),
             exit_code: EXIT_INTERRUPTED,
+            value: None,
         },
         Cause::Absent => Outcome::failed(
             EXIT_SANDBOX,
             Fault::new(Code::SandboxCrashed, "the interpreter had ended before; nothing was run")
                 .hint("send it again: the next execution starts with a new interpreter"),
         ),
-        Cause::Died { status } => died(*status, ending, limits),
+        Cause::Died { status } => died(*status, ending, limits, entry),
         Cause::Broke(error) => Outcome::failed(
             EXIT_SANDBOX,
             Fault::new(Code::SandboxCrashed, format!("the kernel broke its protocol: {error}"))
@@ -62,29 +74,83 @@ pub(crate) fn judge(ending: &Ending, limits: &Limits, environment: &str) -> Outc
     }
 }
 
-fn finished(done: &Done, ending: &Ending, environment: &str) -> Outcome {
-    if let Some(error) = &done.error {
-        let fault = exception(error, ending, environment);
-        let exit = if fault.code == Code::MemoryExceeded { EXIT_MEMORY } else { EXIT_EXCEPTION };
-        return Outcome::failed(exit, fault);
-    }
+fn raised(error: &PythonError, ending: &Ending, environment: &str) -> Outcome {
+    let fault = exception(error, ending, environment);
+    let exit = if fault.code == Code::MemoryExceeded { EXIT_MEMORY } else { EXIT_EXCEPTION };
+    Outcome::failed(exit, fault)
+}
+
+fn finished(done: &Done) -> Outcome {
     match done.exit_code {
-        None | Some(0) => Outcome { status: Status::Succeeded, error: None, exit_code: 0 },
-        Some(code) => {
-            let mut fault = Fault::new(
-                Code::Python("SystemExit".into()),
-                format!("the code ended itself with exit code {code}"),
-            );
-            fault.exception = Some("SystemExit".into());
-            Outcome::failed(code, fault)
-        }
+        // Nothing to show is nothing to have, as at a prompt.
+        None | Some(0) => Outcome::succeeded(done.value.clone().filter(|value| !value.is_null())),
+        Some(code) => Outcome::failed(code, exited(code)),
     }
+}
+
+/// The value of a call. What the kernel says of it is believed only where it says that it failed:
+/// its size and its schema are checked here, outside.
+fn returned(done: &Done, call: &contract::Call, limits: &Limits) -> Outcome {
+    let failed = |fault: Fault| Outcome::failed(EXIT_EXCEPTION, fault);
+    if done.entry_missing {
+        return failed(call.entry_missing());
+    }
+    if let Some(code) = done.exit_code {
+        let code = if code == 0 { EXIT_EXCEPTION } else { code };
+        return Outcome::failed(code, exited(code).hint("a tool ends by returning its value"));
+    }
+    if let Some(error) = &done.value_error {
+        return failed(not_json(error));
+    }
+    let Some(value) = &done.value else {
+        return failed(Fault::new(Code::SandboxCrashed, "the kernel has lost the value"));
+    };
+    let size = value.to_string().len() as u64;
+    if size > limits.result_bytes {
+        let message = format!(
+            "the value has {size} bytes as JSON, and {} are allowed (result_bytes)",
+            limits.result_bytes
+        );
+        return failed(too_large(message));
+    }
+    match call.check_output(value) {
+        Ok(()) => Outcome::succeeded(Some(value.clone())),
+        Err(fault) => failed(fault),
+    }
+}
+
+fn exited(code: i32) -> Fault {
+    let message = format!("the code ended itself with exit code {code}");
+    let mut fault = Fault::new(Code::Python("SystemExit".into()), message);
+    fault.exception = Some("SystemExit".into());
+    fault
+}
+
+fn not_json(error: &ValueError) -> Fault {
+    let message = match error.path.as_str() {
+        "$" => format!("the returned value is not JSON: {}", error.problem),
+        path => format!("the returned value is not JSON at {path}: {}", error.problem),
+    };
+    if error.too_large {
+        return too_large(message);
+    }
+    let fault = Fault::new(Code::ValueNotJson, message);
+    match &error.fix {
+        Some(fix) => fault.hint(fix.clone()),
+        None => fault,
+    }
+}
+
+fn too_large(message: String) -> Fault {
+    Fault::new(Code::OutputTooLarge, message)
+        .hint("return less: a summary, or the name of a file that has the rest")
 }
 
 fn exception(error: &PythonError, ending: &Ending, environment: &str) -> Fault {
     let mut fault = Fault::new(code_of(error, ending), error.message.clone());
     fault.exception = Some(error.exception.clone());
     fault.traceback = Some(error.traceback.clone());
+    fault.assertion = error.assertion.clone();
     fault.hint = hint(&fault, error, environment);
     fault
 }
@@ -142,7 +208,7 @@ fn timed_out(ending: &Ending, message: String) -> Outcome {
         "it did not react to an interrupt and was killed; do less at a time"
     });
     let error = Some(with_traceback(fault, ending.last_words.as_ref()));
-    Outcome { status: Status::TimedOut, error, exit_code: EXIT_TIME }
+    Outcome { status: Status::TimedOut, error, exit_code: EXIT_TIME, value: None }
 }
 
 fn with_traceback(mut fault: Fault, last_words: Option<&Done>) -> Fault {
@@ -151,7 +217,7 @@ fn with_traceback(mut fault: Fault, last_words: Option<&Done>) -> Fault {
     fault
 }
 
-fn died(status: Option<i32>, ending: &Ending, limits: &Limits) -> Outcome {
+fn died(status: Option<i32>, ending: &Ending, limits: &Limits, entry: &Entry) -> Outcome {
     let Some(status) = status else {
         if ending.oom_kills > 0 {
             return Outcome::failed(EXIT_MEMORY, memory(limits));
@@ -162,7 +228,15 @@ fn died(status: Option<i32>, ending: &Ending, limits: &Limits) -> Outcome {
     // The layout of a wait status: the signal in the low seven bits, else the code above them.
     let (signal, code) = (status & 0x7f, (status >> 8) & 0xff);
     match (signal, code) {
-        (0, 0) => Outcome { status: Status::Succeeded, error: None, exit_code: 0 },
+        (0, 0) if !matches!(entry, Entry::Call(_)) => Outcome::succeeded(None),
+        (0, 0) => Outcome::failed(
+            EXIT_EXCEPTION,
+            Fault::new(
+                Code::SandboxCrashed,
+                "the interpreter ended itself before the tool returned",
+            )
+            .hint("return a value instead of calling os._exit"),
+        ),
         (0, code) => Outcome::failed(
             code,
             Fault::new(

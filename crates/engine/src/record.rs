@@ -6,6 +6,7 @@ use crate::outcome::Outcome;
 use crate::run::Lease;
 use chrono::{DateTime, Utc};
 use sandbox::Ending;
+use serde_json::Value;
 use types::{Code, Event, Execution, ExecutionId, Limits, Output, Rich, Truncated, Warning};
 use uuid::Uuid;
 
@@ -53,9 +54,12 @@ impl Record {
         mut warnings: Vec<Warning>,
     ) -> Execution {
         warnings.extend(notices(ending));
-        let value = match &ending.cause {
-            sandbox::Cause::Done(done) => done.value.clone(),
-            _ => None,
+        let (entry, tool, arguments) = match &command.entry {
+            Entry::Cell => ("cell", None, None),
+            Entry::Script { .. } => ("script", None, None),
+            Entry::Call(tool) => {
+                (tool.call.function(), Some(tool.tool.clone()), arguments(&tool.call))
+            }
         };
         Execution {
             id: ExecutionId::new(Uuid::now_v7()),
@@ -63,13 +67,12 @@ impl Record {
             generation: lease.generation,
             environment: lease.ready.environment.name.as_str().to_owned(),
             status: outcome.status,
-            entry: match command.entry {
-                Entry::Cell => "cell".into(),
-                Entry::Script { .. } => "script".into(),
-            },
+            entry: entry.to_owned(),
+            tool,
             code: command.code.as_str().to_owned(),
+            arguments,
             files_in: command.files.iter().map(|file| file.name.clone()).collect(),
-            value,
+            value: outcome.value,
             results: self.results,
             output: self.output,
             truncated: Truncated {
@@ -86,6 +89,14 @@ impl Record {
             started_at: self.started,
             ended_at: Utc::now(),
         }
+    }
+}
+
+fn arguments(call: &contract::Call) -> Option<Value> {
+    match call.arguments() {
+        contract::Arguments::Keywords(keywords) => Some(Value::Object(keywords.clone())),
+        contract::Arguments::Input(input) => Some(input.clone()),
+        contract::Arguments::None => None,
     }
 }
 

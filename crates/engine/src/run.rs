@@ -3,23 +3,19 @@
 
 use crate::capacity::Slot;
 use crate::collect::collect;
-use crate::command::{Command, Entry, FileIn};
+use crate::command::{Command, FileIn};
 use crate::engine::Engine;
 use crate::environments::Ready;
+use crate::job::Job;
 use crate::outcome;
 use crate::record::{Record, tell_loss};
 use crate::session::{Inside, Session};
 use crate::walls;
 use chrono::{DateTime, Utc};
-use sandbox::{Cell, FileError, Sandbox};
-use std::path::Path;
+use sandbox::{FileError, Sandbox};
 use std::sync::Arc;
 use types::{Code, Event, Execution, Fault, Limits, LimitsRequest, SandboxId};
 use uuid::Uuid;
-
-/// Where code finds itself.
-const WORKING_DIRECTORY: &str = "/workspace";
-const UNNAMED_SCRIPT: &str = "script.py";
 
 /// The record of an execution, with the content of its files if that was asked for.
 #[derive(Debug)]
@@ -34,7 +30,7 @@ pub(crate) struct Lease {
     pub(crate) sandbox: Sandbox,
     pub(crate) sandbox_id: SandboxId,
     pub(crate) generation: u64,
-    cell: u64,
+    pub(crate) cell: u64,
     pub(crate) slot: Option<Slot>,
 }
 
@@ -97,20 +93,12 @@ impl Engine {
         sink: &mut (dyn FnMut(&Event) + Send),
     ) -> Result<(Finished, bool), Fault> {
         place(&mut lease.sandbox, &command.files)?;
-        let argv = place_script(&mut lease.sandbox, command)?;
+        let job = Job::new(command, lease)?;
         lease.sandbox.allow(limits).map_err(|error| unreachable_sandbox(&error))?;
         let mut record = Record::new(created);
-        let name = cell_name(argv.as_deref(), lease.cell);
-        let cell = Cell {
-            code: command.code.as_str(),
-            name: &name,
-            show_last: command.entry == Entry::Cell,
-            argv: argv.as_deref(),
-            last: command.session.is_none() && command.entry != Entry::Cell,
-        };
         let ending = lease
             .sandbox
-            .run(&cell, limits, &mut |event| {
+            .run(&job.work(), limits, &mut |event| {
                 sink(&event);
                 record.hear(event);
             })
@@ -118,7 +106,7 @@ impl Engine {
         let alive = ending.alive;
         let collected = collect(&mut lease.sandbox, command.bring_files).await;
         let environment = lease.ready.environment.name.as_str();
-        let outcome = outcome::judge(&ending, limits, environment);
+        let outcome = outcome::judge(&ending, limits, environment, &command.entry);
         let warnings = walls::warnings(&self.config.without);
         let execution =
             record.close(command, lease, limits, &ending, outcome, &collected, warnings);
@@ -202,28 +190,7 @@ impl Engine {
     }
 }
 
-fn cell_name(argv: Option<&[String]>, cell: u64) -> String {
-    match argv.and_then(<[String]>::first) {
-        Some(script) => format!("{WORKING_DIRECTORY}/{script}"),
-        None => format!("<cell {cell}>"),
-    }
-}
-
-/// Puts a script where it will seem to have been started from, and returns its arguments: it may
-/// open `__file__`, look for its data beside it, and be imported by the children it spawns.
-fn place_script(sandbox: &mut Sandbox, command: &Command) -> Result<Option<Vec<String>>, Fault> {
-    let Entry::Script { argv } = &command.entry else {
-        return Ok(None);
-    };
-    let given = argv.first().map_or(UNNAMED_SCRIPT, String::as_str);
-    let name = Path::new(given).file_name().and_then(|name| name.to_str());
-    let name = name.unwrap_or(UNNAMED_SCRIPT).to_owned();
-    let content = command.code.as_str().as_bytes().to_vec();
-    place(sandbox, &[FileIn { name: name.clone(), content }])?;
-    Ok(Some([name].into_iter().chain(argv.iter().skip(1).cloned()).collect()))
-}
-
-fn place(sandbox: &mut Sandbox, files: &[FileIn]) -> Result<(), Fault> {
+pub(crate) fn place(sandbox: &mut Sandbox, files: &[FileIn]) -> Result<(), Fault> {
     for file in files {
         sandbox
             .write_file(&file.name, &mut file.content.as_slice())

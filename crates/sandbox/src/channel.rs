@@ -4,13 +4,14 @@
 //! exactly one of [`FromKernel`] ends the sandbox.
 
 use jail::WallError;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use tokio::net::UnixStream;
+use types::Assertion;
 
 /// Holds one result of the largest size that an operator may allow, as JSON and base64.
 pub(crate) const FRAME_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -29,10 +30,31 @@ pub(crate) enum ToKernel<'a> {
         result_limit: u64,
         value_limit: u64,
     },
+    /// Runs a source as a module and calls a function of it.
+    Call {
+        code: &'a str,
+        name: &'a str,
+        function: &'a str,
+        #[serde(flatten)]
+        arguments: &'a Arguments,
+        conversions: &'a Map<String, Value>,
+        variables: &'a BTreeMap<String, String>,
+        explain_asserts: bool,
+        result_limit: u64,
+        value_limit: u64,
+    },
     /// Runs a cell that leaves no trace, so that the first real one finds its pages touched.
     Warm,
     /// Waits for threads and runs exit handlers, as the end of a script does.
     Finish,
+}
+
+/// How a function is called.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Arguments {
+    Keywords(Map<String, Value>),
+    Positional(Vec<Value>),
 }
 
 #[derive(Debug, Deserialize)]
@@ -60,10 +82,33 @@ pub struct Done {
     pub error: Option<PythonError>,
     /// What was given to `sys.exit`, if the cell ended so.
     pub exit_code: Option<i32>,
-    #[serde(default)]
+    /// Of a cell's last expression, or of a call. Null is a value too.
+    #[serde(default, deserialize_with = "present")]
     pub value: Option<Value>,
     #[serde(default)]
-    pub value_error: Option<String>,
+    pub value_error: Option<ValueError>,
+    /// There is no function of that name that could be called.
+    #[serde(default)]
+    pub entry_missing: bool,
+}
+
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
+/// Why a value cannot leave as JSON, and which part of it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ValueError {
+    /// As `$.results[2]`.
+    pub path: String,
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    pub problem: String,
+    /// What to write instead.
+    pub fix: Option<String>,
+    #[serde(default)]
+    pub too_large: bool,
 }
 
 /// An exception that the code did not catch.
@@ -76,6 +121,8 @@ pub struct PythonError {
     pub traceback: String,
     /// The code did not compile, and nothing of it was run.
     pub syntax: bool,
+    #[serde(default)]
+    pub assertion: Option<Assertion>,
 }
 
 /// How a kernel broke the protocol.

@@ -19,9 +19,9 @@ mod view;
 mod watch;
 mod wires;
 
-pub use channel::{Done, ProtocolError, PythonError};
+pub use channel::{Arguments, Done, ProtocolError, PythonError, ValueError};
 pub use files::{Entry, FileError, Files, Listing};
-pub use live::{Cause, Cell, Ending, Sandbox, Stopper};
+pub use live::{Call, Cause, Cell, Ending, Sandbox, Stopper, Work};
 pub use nursery::{BirthError, Nursery, NurseryConfig, WARDEN_ARGUMENT, Warmth};
 pub use pool::{Pool, PoolConfig};
 pub use runtime::{Kernel, Runtime};

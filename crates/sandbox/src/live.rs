@@ -2,13 +2,15 @@
 
 use crate::books::{Overrun, Run, millis};
 use crate::capture::Source;
-use crate::channel::{Channel, Done, FromKernel, ProtocolError, Received, ToKernel};
+use crate::channel::{Arguments, Channel, Done, FromKernel, ProtocolError, Received, ToKernel};
 use crate::files::{self, FileError, Files, Listing};
 use crate::nursery::{self, BirthError, Jail, Nursery, allowance};
 use crate::undertaker::{self, Remains};
 use crate::watch::{self, Reading};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -20,6 +22,29 @@ use types::{Event, Limits, Stream, Usage};
 
 /// How long the wait status may trail behind the end of the process itself.
 const STATUS_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a sandbox can be asked to do.
+#[derive(Debug, Clone, Copy)]
+pub enum Work<'a> {
+    Cell(Cell<'a>),
+    Call(Call<'a>),
+}
+
+/// A function of a source to be called.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    pub code: &'a str,
+    /// Stands in tracebacks for a file name.
+    pub name: &'a str,
+    pub function: &'a str,
+    pub arguments: &'a Arguments,
+    /// By parameter, what its argument becomes before it is passed.
+    pub conversions: &'a Map<String, Value>,
+    /// Environment variables for this call alone.
+    pub variables: &'a BTreeMap<String, String>,
+    /// Whether a failed `assert` is told with the values in it.
+    pub explain_asserts: bool,
+}
 
 /// Code to be run.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +59,40 @@ pub struct Cell<'a> {
     /// The last code in this interpreter: threads are waited for and exit handlers run, as at the
     /// end of any program, and then it ends.
     pub last: bool,
+}
+
+impl<'a> Work<'a> {
+    fn request(&self, limits: &Limits) -> ToKernel<'a> {
+        let (result_limit, value_limit) = (limits.result_bytes, limits.result_bytes);
+        match *self {
+            Self::Cell(Cell { code, name, show_last, argv, .. }) => {
+                ToKernel::Run { code, name, show_last, argv, result_limit, value_limit }
+            }
+            Self::Call(Call {
+                code,
+                name,
+                function,
+                arguments,
+                conversions,
+                variables,
+                explain_asserts,
+            }) => ToKernel::Call {
+                code,
+                name,
+                function,
+                arguments,
+                conversions,
+                variables,
+                explain_asserts,
+                result_limit,
+                value_limit,
+            },
+        }
+    }
+
+    fn is_last(&self) -> bool {
+        matches!(self, Self::Cell(Cell { last: true, .. }))
+    }
 }
 
 /// Why an execution is over.
@@ -213,21 +272,13 @@ impl Sandbox {
     /// Runs code to its end, whatever that is, and tells what happens on the way.
     pub async fn run(
         &mut self,
-        cell: &Cell<'_>,
+        work: &Work<'_>,
         limits: &Limits,
         sink: &mut (dyn FnMut(Event) + Send),
     ) -> Ending {
         let mut run = Run::new(limits, sink, self.reading);
-        let request = ToKernel::Run {
-            code: cell.code,
-            name: cell.name,
-            show_last: cell.show_last,
-            argv: cell.argv,
-            result_limit: limits.result_bytes,
-            value_limit: limits.result_bytes,
-        };
-        let mut cause = self.exchange(&request, &mut run).await;
-        if cell.last && matches!(cause, Cause::Done(_)) {
+        let mut cause = self.exchange(&work.request(limits), &mut run).await;
+        if work.is_last() && matches!(cause, Cause::Done(_)) {
             let end = self.exchange(&ToKernel::Finish, &mut run).await;
             if !matches!(end, Cause::Done(_)) {
                 cause = end;

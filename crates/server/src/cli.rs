@@ -14,6 +14,7 @@ mod progress;
 mod session;
 mod setup;
 mod terminal;
+mod tool;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -37,6 +38,8 @@ enum Verb {
     Exec(exec::Args),
     /// Work at a prompt, in a sandbox that remembers
     Session(session::Args),
+    /// Make typed tools of plain functions: check, test, call
+    Tool(tool::Args),
     /// Say which walls this machine has, prove each, and tell how to get what is missing
     Doctor(doctor::Args),
     /// Measure what the walls cost
@@ -47,6 +50,7 @@ pub(crate) fn main() -> ExitCode {
     let done = arguments().and_then(|Cli { verb }| match verb {
         Verb::Exec(args) => exec::main(args),
         Verb::Session(args) => session::main(args),
+        Verb::Tool(args) => tool::main(args),
         Verb::Doctor(args) => doctor::main(args),
         Verb::Bench(args) => bench::main(args),
     });
@@ -97,7 +101,11 @@ impl From<types::Fault> for Failure {
     fn from(fault: types::Fault) -> Self {
         let asked_wrongly = matches!(
             fault.code,
-            types::Code::ArgsInvalid | types::Code::FileUnsupported | types::Code::FileNotFound
+            types::Code::ArgsInvalid
+                | types::Code::ArgsMissing
+                | types::Code::ArgsUnknown
+                | types::Code::FileUnsupported
+                | types::Code::FileNotFound
         );
         let exit = if asked_wrongly { EXIT_USAGE } else { EXIT_BELLJAR };
         Self { message: fault.to_string(), exit }
@@ -111,6 +119,16 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
+    /// A verb, and the verbs below it.
+    fn describe(verb: &mut clap::Command, reference: &mut String) {
+        let help = verb.render_long_help().to_string();
+        let name = verb.get_bin_name().unwrap_or_default();
+        *reference += &format!("\n## {name}\n\n```text\n{}\n```\n", help.trim_end());
+        for inner in verb.get_subcommands_mut().filter(|inner| inner.get_name() != "help") {
+            describe(inner, reference);
+        }
+    }
+
     /// `docs/reference/cli.md` is what `--help` says, verb by verb.
     #[test]
     fn the_reference_of_the_command_line_is_current() {
@@ -121,8 +139,7 @@ mod tests {
              `BELLJAR_REGENERATE=1 cargo test -p belljar-server --bin belljar reference`\n",
         );
         for verb in command.get_subcommands_mut().filter(|verb| verb.get_name() != "help") {
-            let (name, help) = (verb.get_name().to_owned(), verb.render_long_help().to_string());
-            reference += &format!("\n## belljar {name}\n\n```text\n{}\n```\n", help.trim_end());
+            describe(verb, &mut reference);
         }
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/cli.md");
         if std::env::var_os("BELLJAR_REGENERATE").is_some() {

@@ -105,9 +105,15 @@ pub struct Execution {
     pub environment: String,
     pub status: Status,
     pub entry: String,
+    /// The name of the tool that was called, if one was.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tool: Option<String>,
     pub code: String,
+    /// Of the tool, as they were given to it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub arguments: Option<Value>,
     pub files_in: Vec<String>,
-    /// The last value, when it is plain JSON.
+    /// What the tool returned, or the last value of a cell when it is plain JSON.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub value: Option<Value>,
     pub results: Vec<Rich>,

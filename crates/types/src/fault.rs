@@ -104,6 +104,17 @@ impl<'de> Deserialize<'de> for Code {
     }
 }
 
+/// An `assert` that did not hold, and what was in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Assertion {
+    pub line: u32,
+    /// The line itself.
+    pub source: String,
+    /// Parts of its expression, and the `repr` of each.
+    pub values: Vec<(String, String)>,
+}
+
 /// The `error` of an Execution.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
@@ -114,6 +125,9 @@ pub struct Fault {
     pub message: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub traceback: Option<String>,
+    /// Of a failed `assert` in a test.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub assertion: Option<Assertion>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub hint: Option<String>,
     /// Whether the same request may succeed when sent again unchanged.
@@ -129,6 +143,7 @@ impl Fault {
             exception: None,
             message: message.into(),
             traceback: None,
+            assertion: None,
             hint: None,
             retryable,
         }

@@ -13,6 +13,6 @@ pub use execution::{
     Event, Execution, FileKind, FileOut, Output, Rich, SkippedFile, Status, Stream, Truncated,
     Usage, Warning,
 };
-pub use fault::{Code, Fault};
+pub use fault::{Assertion, Code, Fault};
 pub use id::{ExecutionId, SandboxId};
 pub use limits::{Limit, LimitError, Limits, LimitsRequest, OperatorCaps};

@@ -68,8 +68,7 @@ pub(super) fn parse_mib(text: &str) -> Result<u64, String> {
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     let command = command(&args)?;
     if let Some(out) = &args.out {
-        fs::create_dir_all(out)
-            .map_err(|error| Failure::usage(format!("--out {}: {error}", out.display())))?;
+        make_out(out)?;
     }
     let config = args.engine.single()?;
     let mut screen = Screen::new();
@@ -111,7 +110,21 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(u8::try_from(execution.exit_code).unwrap_or(1)))
 }
 
-fn print_record(record: &str) -> Result<(), Failure> {
+pub(super) fn make_out(out: &Path) -> Result<(), Failure> {
+    fs::create_dir_all(out)
+        .map_err(|error| Failure::usage(format!("--out {}: {error}", out.display())))
+}
+
+/// Limits that no sandbox can have are refused before one is started.
+pub(super) fn check_limits(limits: &LimitsRequest) -> Result<(), Failure> {
+    limits
+        .resolve(&OperatorCaps::default())
+        .map_err(|error| Fault::new(types::Code::ArgsInvalid, error.to_string()))?;
+    Ok(())
+}
+
+/// A record or a value, on standard output.
+pub(super) fn print_record(record: &str) -> Result<(), Failure> {
     match writeln!(io::stdout(), "{record}") {
         // Whoever read us has gone away, which says nothing about the execution.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure {
@@ -132,9 +145,7 @@ fn command(args: &Args) -> Result<Command, Failure> {
         memory_bytes: Some(args.memory),
         ..LimitsRequest::default()
     };
-    limits
-        .resolve(&OperatorCaps::default())
-        .map_err(|error| Fault::new(types::Code::ArgsInvalid, error.to_string()))?;
+    check_limits(&limits)?;
     Ok(Command {
         session: None,
         environment: args.engine.environment.clone(),
@@ -204,7 +215,7 @@ fn write_images(out: &Path, images: &[Image]) -> Result<(), Failure> {
 
 /// Names come from the sandbox, where they were checked to be plain relative paths. A link that
 /// stands in the place of a file is replaced, not followed.
-fn write_out(out: &Path, finished: &Finished) -> Result<(), Failure> {
+pub(super) fn write_out(out: &Path, finished: &Finished) -> Result<(), Failure> {
     for (name, content) in &finished.files {
         let path = out.join(name);
         let failed = |error: io::Error| Failure {

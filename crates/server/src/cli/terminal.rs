@@ -40,6 +40,13 @@ impl Screen {
         }
     }
 
+    /// Shows what happens while a tool runs, of which standard output is for the value alone.
+    pub(super) fn log(&mut self, event: &Event) {
+        if let Event::Output(piece) = event {
+            self.stderr.show(&piece.text);
+        }
+    }
+
     /// Shows how it ended, unless that was well.
     pub(super) fn conclude(&mut self, execution: &Execution) {
         self.stdout.finish();

@@ -1,0 +1,57 @@
+//! `belljar tool`: typed tools made of plain functions, without a server.
+
+mod call;
+mod check;
+mod diagnostic;
+mod file;
+mod junit;
+mod new;
+mod test;
+
+use super::Failure;
+use contract::Annotations;
+use std::process::ExitCode;
+
+/// The tool itself is wrong, or its test has failed.
+const EXIT_WRONG: u8 = 1;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Print the contract of a tool as JSON Schema, or everything that is wrong with it
+    Check(check::Args),
+    /// Run the test() of each tool
+    Test(test::Args),
+    /// Call a tool with arguments, and print its value as JSON
+    Call(call::Args),
+    /// Write a tool to start from
+    New(new::Args),
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
+    match args.verb {
+        Verb::Check(args) => check::main(&args),
+        Verb::Test(args) => test::main(args),
+        Verb::Call(args) => call::main(args),
+        Verb::New(args) => new::main(&args),
+    }
+}
+
+/// Which annotations a `handle` may have.
+#[derive(Debug, Clone, Copy, clap::Args)]
+struct Strictness {
+    /// Also take Optional, Literal, dict, TypedDict, dataclass, nested lists and their defaults
+    #[arg(long)]
+    extended: bool,
+}
+
+impl Strictness {
+    fn annotations(self) -> Annotations {
+        if self.extended { Annotations::Extended } else { Annotations::Strict }
+    }
+}

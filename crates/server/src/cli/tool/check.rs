@@ -1,0 +1,70 @@
+//! `belljar tool check`: the contract, or all errors.
+
+use super::file::ToolFile;
+use super::{EXIT_WRONG, Strictness, diagnostic};
+use crate::cli::exec::print_record;
+use crate::cli::{Failure, terminal};
+use contract::{Tool, schema_fields};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    strictness: Strictness,
+
+    /// Print one JSON object with the contract or the errors, and the warnings
+    #[arg(long)]
+    json: bool,
+
+    /// Python with a function `handle`, or the JSON of a tool
+    #[arg(value_name = "FILE.py | FILE.json")]
+    file: PathBuf,
+}
+
+pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
+    let file = ToolFile::read(&args.file, args.strictness.annotations())?;
+    let wrong = file.checked.outcome.is_err();
+    if args.json {
+        print_record(&terminal::for_stdout(&report(&file).to_string()))?;
+    } else {
+        eprint!("{}", terminal::for_stderr(&diagnostic::warnings(&file)));
+        match &file.checked.outcome {
+            Ok(tool) => {
+                let schema = serde_json::to_string_pretty(&tool.descriptor()).unwrap_or_default();
+                print_record(&terminal::for_stdout(&schema))?;
+            }
+            Err(problems) => {
+                eprint!("{}", terminal::for_stderr(&diagnostic::errors(&file, problems)));
+            }
+        }
+    }
+    Ok(ExitCode::from(if wrong { EXIT_WRONG } else { 0 }))
+}
+
+/// Either a contract or errors, never both.
+fn report(file: &ToolFile) -> Value {
+    let mut report = json!({ "file": file.path.display().to_string() });
+    match &file.checked.outcome {
+        Ok(tool) => report["contract"] = contract(tool),
+        Err(problems) => report["errors"] = json!(problems),
+    }
+    report["warnings"] = json!(file.checked.warnings);
+    report
+}
+
+fn contract(tool: &Tool) -> Value {
+    let mut contract = json!({ "name": tool.name, "input_schema": tool.descriptor() });
+    if let Some(description) = &tool.description {
+        contract["description"] = json!(description);
+    }
+    if let Some(output) = tool.output_descriptor() {
+        contract["output_schema"] = output;
+    }
+    // The same as SchemaField, where they can say it.
+    if let Some(Ok(fields)) = tool.input().map(schema_fields) {
+        contract["input_fields"] = json!(fields);
+    }
+    contract
+}

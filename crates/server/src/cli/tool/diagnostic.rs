@@ -1,0 +1,43 @@
+//! Problems in the manner of a compiler: what, where, the line with a mark under it, what to do.
+
+use super::file::ToolFile;
+use contract::{Place, Problem};
+use std::fmt::Write;
+
+pub(super) fn errors(file: &ToolFile, problems: &[Problem]) -> String {
+    problems.iter().map(|problem| render(file, "error", problem)).collect()
+}
+
+pub(super) fn warnings(file: &ToolFile) -> String {
+    file.checked.warnings.iter().map(|problem| render(file, "warning", problem)).collect()
+}
+
+fn render(file: &ToolFile, level: &str, problem: &Problem) -> String {
+    let mut text = format!("{level}[{}]: {}\n", problem.code, problem.message);
+    // Writing to a string cannot fail.
+    let _ = match (&problem.place, &problem.path) {
+        (Some(place), _) => draw(&mut text, &file.source_name, place),
+        (None, Some(path)) => writeln!(text, " --> {}: {path}", file.path.display()),
+        (None, None) => writeln!(text, " --> {}", file.path.display()),
+    };
+    if let Some(hint) = &problem.hint {
+        let _ = writeln!(text, "  = hint: {hint}");
+    }
+    text
+}
+
+fn draw(text: &mut String, name: &str, place: &Place) -> std::fmt::Result {
+    let Place { line, column, width, text: source } = place;
+    let number = line.to_string();
+    let margin = " ".repeat(number.len());
+    writeln!(text, "{margin}--> {name}:{line}:{column}")?;
+    writeln!(text, "{margin} |")?;
+    writeln!(text, "{number} | {}", source.replace('\t', " "))?;
+    // A long line is cut, and the mark may be beyond its end.
+    let room = source.chars().count().saturating_sub(column - 1);
+    if room > 0 || source.is_empty() {
+        let mark = "^".repeat((*width).min(room.max(1)));
+        writeln!(text, "{margin} | {}{mark}", " ".repeat(column - 1))?;
+    }
+    Ok(())
+}

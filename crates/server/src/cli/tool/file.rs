@@ -1,0 +1,103 @@
+//! A tool in a file: Python with a `handle`, or the JSON of a tool.
+
+use crate::cli::Failure;
+use contract::{Annotations, Checked, Problem, Source, Tool};
+use engine::{Code, ToolCall};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A tool that was read, and how its source is called.
+#[derive(Debug)]
+pub(super) struct ToolFile {
+    /// As it was named by whoever asked.
+    pub(super) path: PathBuf,
+    pub(super) checked: Checked<Tool>,
+    /// Of the Python source, which may be another file than the tool.
+    pub(super) source_name: String,
+}
+
+impl ToolFile {
+    pub(super) fn read(path: &Path, annotations: Annotations) -> Result<Self, Failure> {
+        let bytes = read(path)?;
+        let is = |extension: &str| path.extension().is_some_and(|it| it == extension);
+        let (source_name, checked) = if is("py") {
+            (file_name(path)?, python(path, &bytes, annotations)?)
+        } else if is("json") {
+            json(path, bytes, annotations)?
+        } else {
+            let message = "a tool is a file that ends in .py or .json";
+            return Err(Failure::usage(format!("{}: {message}", path.display())));
+        };
+        Ok(Self { path: path.to_owned(), checked, source_name })
+    }
+
+    /// The source and the call of one of its functions, as the engine takes them.
+    pub(super) fn command(
+        &self,
+        tool: &Tool,
+        call: contract::Call,
+    ) -> Result<(Code, ToolCall), Failure> {
+        let code = Code::new(tool.source.as_str().into());
+        let code = code.map_err(|error| Failure::usage(error.to_string()))?;
+        let (name, file) = (tool.name.clone(), self.source_name.clone());
+        let variables = tool.variables.iter().cloned().collect();
+        Ok((code, ToolCall { tool: name, file, call, variables }))
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    fs::read(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+}
+
+fn file_name(path: &Path) -> Result<String, Failure> {
+    let name = path.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    name.ok_or_else(|| Failure::usage(format!("{}: has no name that can be used", path.display())))
+}
+
+fn python(path: &Path, bytes: &[u8], annotations: Annotations) -> Result<Checked<Tool>, Failure> {
+    let name = file_name(path)?;
+    let name = name.strip_suffix(".py").unwrap_or(&name);
+    Ok(match Source::from_bytes(bytes) {
+        Ok(source) => Tool::from_python(name, source, annotations),
+        Err(problem) => refused(problem),
+    })
+}
+
+fn json(
+    path: &Path,
+    bytes: Vec<u8>,
+    annotations: Annotations,
+) -> Result<(String, Checked<Tool>), Failure> {
+    let text = String::from_utf8(bytes)
+        .map_err(|_| Failure::usage(format!("{}: is not UTF-8", path.display())))?;
+    match code_file(&text) {
+        None => Ok((file_name(path)?, Tool::from_json(&text, annotations))),
+        Some((mut tool, name)) => {
+            let path = path.parent().unwrap_or(Path::new("")).join(&name);
+            let checked = match Source::from_bytes(&read(&path)?) {
+                Err(problem) => refused(problem),
+                Ok(source) => {
+                    if let Some(code) = tool.pointer_mut("/configuration/code") {
+                        *code = source.as_str().into();
+                    }
+                    Tool::from_json(&tool.to_string(), annotations)
+                }
+            };
+            Ok((file_name(&path)?, checked))
+        }
+    }
+}
+
+/// `"code": "@probe.py"` is the text of that file, beside the JSON: Python in a JSON string is
+/// nothing to edit. No source begins so, since a decorator needs something to decorate.
+fn code_file(text: &str) -> Option<(Value, String)> {
+    let tool: Value = serde_json::from_str(text).ok()?;
+    let name = tool.pointer("/configuration/code")?.as_str()?.strip_prefix('@')?;
+    let name = name.ends_with(".py").then(|| name.to_owned()).filter(|it| !it.contains('\n'))?;
+    Some((tool, name))
+}
+
+fn refused(problem: Problem) -> Checked<Tool> {
+    Checked { outcome: Err(vec![problem]), warnings: Vec::new() }
+}

@@ -1,0 +1,221 @@
+//! `belljar tool test`: runs `test()` of each tool, fit for people and for CI.
+
+use super::file::ToolFile;
+use super::{EXIT_WRONG, Strictness, call, diagnostic, junit};
+use crate::cli::exec::{self, print_record};
+use crate::cli::setup::{self, EngineArgs};
+use crate::cli::{Failure, progress, terminal};
+use engine::{Command, Engine, Entry};
+use serde::Serialize;
+use serde_json::Value;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use types::{Execution, Fault, Output, Status};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    engine: EngineArgs,
+
+    #[command(flatten)]
+    strictness: Strictness,
+
+    /// Wall time of each test in seconds [default: what the tool says, or 30]
+    #[arg(long, value_name = "S", allow_negative_numbers = true)]
+    #[arg(value_parser = exec::parse_seconds)]
+    timeout: Option<u64>,
+
+    /// Print one JSON object with all outcomes
+    #[arg(long)]
+    json: bool,
+
+    /// Also write the outcomes as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+
+    /// Python with a function `handle`, or the JSON of a tool
+    #[arg(value_name = "FILE.py | FILE.json", required = true)]
+    tools: Vec<PathBuf>,
+}
+
+/// How one test ended.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) file: String,
+    pub(super) outcome: Outcome,
+    pub(super) duration_ms: u64,
+    /// What the test returned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<Value>,
+    /// What it printed, in order.
+    pub(super) output: Vec<Output>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<Fault>,
+    /// Of a tool that is no tool: what is wrong with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) problems: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Outcome {
+    Passed,
+    Failed,
+    TimedOut,
+}
+
+impl Outcome {
+    fn of(status: Status) -> Self {
+        match status {
+            Status::Succeeded => Self::Passed,
+            Status::TimedOut => Self::TimedOut,
+            Status::Queued | Status::Running | Status::Failed | Status::Cancelled => Self::Failed,
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed out",
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Summary<'a> {
+    passed: usize,
+    failed: usize,
+    tests: &'a [Report],
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
+    let files = args
+        .tools
+        .iter()
+        .map(|path| ToolFile::read(path, args.strictness.annotations()))
+        .collect::<Result<Vec<_>, _>>()?;
+    let reports = setup::runtime()?.block_on(run(&args, &files))?;
+    let passed = reports.iter().filter(|report| report.outcome == Outcome::Passed).count();
+    let failed = reports.len() - passed;
+    if let Some(path) = &args.junit {
+        std::fs::write(path, junit::render(&reports))
+            .map_err(|error| Failure::usage(format!("--junit {}: {error}", path.display())))?;
+    }
+    if args.json {
+        let summary = Summary { passed, failed, tests: &reports };
+        let text = serde_json::to_string(&summary).unwrap_or_default();
+        print_record(&terminal::for_stdout(&text))?;
+    } else {
+        print_record(&format!("{passed} passed, {failed} failed"))?;
+    }
+    Ok(ExitCode::from(if failed > 0 { EXIT_WRONG } else { 0 }))
+}
+
+async fn run(args: &Args, files: &[ToolFile]) -> Result<Vec<Report>, Failure> {
+    let engine = Engine::start(args.engine.single()?);
+    let mut reports = Vec::new();
+    for file in files {
+        let report = match command(args, file)? {
+            Ok(command) => {
+                engine.prepare(&command.environment, progress::show()).await?;
+                finished(file, engine.run(command, &mut |_| {}).await?.execution)
+            }
+            Err(report) => report,
+        };
+        if !args.json {
+            print_record(&terminal::for_stdout(describe(&report).trim_end()))?;
+        }
+        reports.push(report);
+    }
+    Ok(reports)
+}
+
+/// The call of the test, or the report that there is none to be called.
+fn command(args: &Args, file: &ToolFile) -> Result<Result<Command, Report>, Failure> {
+    let refused = |error: Option<Fault>, problems: Option<String>| Report {
+        file: file.path.display().to_string(),
+        outcome: Outcome::Failed,
+        duration_ms: 0,
+        value: None,
+        output: Vec::new(),
+        error,
+        problems,
+    };
+    let tool = match &file.checked.outcome {
+        Ok(tool) => tool,
+        Err(problems) => {
+            return Ok(Err(refused(None, Some(diagnostic::errors(file, problems)))));
+        }
+    };
+    let call = match tool.test() {
+        Ok(call) => call,
+        Err(fault) => return Ok(Err(refused(Some(fault), None))),
+    };
+    let (code, call) = file.command(tool, call)?;
+    let limits = call::limits(tool, args.timeout);
+    exec::check_limits(&limits)?;
+    Ok(Ok(Command {
+        session: None,
+        environment: args.engine.environment.clone(),
+        entry: Entry::Call(Box::new(call)),
+        code,
+        files: Vec::new(),
+        limits,
+        bring_files: false,
+    }))
+}
+
+fn finished(file: &ToolFile, execution: Execution) -> Report {
+    Report {
+        file: file.path.display().to_string(),
+        outcome: Outcome::of(execution.status),
+        duration_ms: execution.usage.wall_ms,
+        value: execution.value,
+        output: execution.output,
+        error: execution.error,
+        problems: None,
+    }
+}
+
+fn describe(report: &Report) -> String {
+    let Report { file, outcome, duration_ms, .. } = report;
+    let mut text = format!("{file}: {} in {duration_ms} ms\n", outcome.words());
+    let printed: String = report.output.iter().map(|piece| piece.text.as_str()).collect();
+    indent(&mut text, &printed);
+    if let Some(value) = report.value.as_ref().filter(|value| !value.is_null()) {
+        indent(&mut text, &format!("returned {value}"));
+    }
+    if let Some(problems) = &report.problems {
+        indent(&mut text, problems);
+    }
+    if let Some(error) = &report.error {
+        indent(&mut text, &explain(error));
+    }
+    text
+}
+
+fn indent(text: &mut String, lines: &str) {
+    for line in lines.lines() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "    {line}");
+    }
+}
+
+/// A failed assert by its line and the values in it, anything else by its traceback.
+pub(super) fn explain(error: &Fault) -> String {
+    let mut text = error.traceback.clone().unwrap_or_default();
+    if let Some(assertion) = &error.assertion {
+        for (expression, value) in &assertion.values {
+            let _ = writeln!(text, "  where {expression} is {value}");
+        }
+    }
+    if error.traceback.is_none() || error.code == types::Code::TimeExceeded {
+        let _ = writeln!(text, "{}: {}", error.code, error.message);
+    }
+    if let Some(hint) = &error.hint {
+        let _ = writeln!(text, "hint: {hint}");
+    }
+    text
+}
