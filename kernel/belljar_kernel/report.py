@@ -8,6 +8,8 @@ from traceback import TracebackException
 from types import TracebackType
 from typing import Any
 
+from . import type_names
+
 _MESSAGE_CHARS = 16 * 1024
 _TRACEBACK_CHARS = 64 * 1024
 # An endless recursion under a raised limit leaves a million frames; what matters stands at the two ends.
@@ -26,10 +28,7 @@ def describe(error: BaseException, *, syntax: bool = False) -> dict[str, Any]:
 
 
 def type_name(error: BaseException) -> str:
-    kind = type(error)
-    if kind.__module__ in ("builtins", "__main__"):
-        return kind.__qualname__
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return type_names.type_name(type(error))
 
 
 def _message(error: BaseException) -> str:
@@ -47,6 +46,14 @@ def format_traceback(error: BaseException) -> str:
         return "".join(formatted.format())
     except Exception as problem:
         return f"{explain(error)}\n(no traceback: formatting it failed with {type_name(problem)})\n"
+
+
+def text_of(value: Any) -> str:
+    """The value's repr, or a word about why it has none."""
+    try:
+        return str.__str__(repr(value))  # a repr may be of a class of the user's
+    except Exception as problem:
+        return f"<{type_names.type_name(type(value))} object whose repr failed: {explain(problem)}>"
 
 
 def strip_kernel_frames(error: BaseException) -> None:

@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 
 from . import ending, figures, plotly_show, report, results, signals, surroundings
 from .cell import NO_VALUE, Interpreter, forget_source, remember_source
-from .channel import MAX_FRAME_BYTES, Channel, encode, utf8
+from .channel import MAX_DATA_BYTES, MAX_FRAME_BYTES, Channel, encode, utf8
+from .json_value import NotJson, strict_json
 from .reseed import reseed
 from .streams import Streams
 
@@ -234,9 +235,9 @@ def _succeeded(value: Any, limit: int) -> bytes:
     if value is NO_VALUE:
         return _DONE
     try:
-        return _DONE_WITH_VALUE % results.strict_json(value, limit)
-    except results.NotJson as reason:
-        return b'{"ev":"done","error":null,"exit_code":null,"value_error":%b}' % utf8(encode(str(reason)))
+        return _DONE_WITH_VALUE % strict_json(value, min(limit, MAX_DATA_BYTES))
+    except NotJson as refusal:
+        return b'{"ev":"done","error":null,"exit_code":null,"value_error":%b}' % utf8(encode(refusal.as_dict()))
 
 
 def _failed(error: dict[str, Any]) -> bytes:
