@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from traceback import TracebackException
 from types import TracebackType
 from typing import Any
 
 from . import type_names
+from .surroundings import TOOL_MODULE
 
 _MESSAGE_CHARS = 16 * 1024
 _TRACEBACK_CHARS = 64 * 1024
@@ -16,6 +18,8 @@ _TRACEBACK_CHARS = 64 * 1024
 _FRAMES_AT_EACH_END = 500
 
 _KERNEL = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# Where a traceback names an exception, alone or in a group; Python leaves out only the module `__main__`.
+_leave_out_tool_module = re.compile(rf"^((?: *\| )?){TOOL_MODULE}\.", re.MULTILINE).sub
 
 
 def describe(error: BaseException, *, syntax: bool = False) -> dict[str, Any]:
@@ -43,7 +47,7 @@ def format_traceback(error: BaseException) -> str:
         formatted = TracebackException(type(error), error, error.__traceback__, compact=True)
         if error.__traceback__ is None:
             formatted.stack = None  # no "Traceback" headline over nothing, as Python prints a syntax error
-        return "".join(formatted.format())
+        return _leave_out_tool_module(r"\1", "".join(formatted.format()))
     except Exception as problem:
         return f"{explain(error)}\n(no traceback: formatting it failed with {type_name(problem)})\n"
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-_UNSAID = ("builtins", "__main__")
+from .surroundings import TOOL_MODULE
+
+_UNSAID = ("builtins", "__main__", TOOL_MODULE)
 # Enough for any honest name; `type()` makes classes with names of any length.
 _NAME_CHARS = 200
 

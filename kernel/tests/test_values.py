@@ -351,6 +351,37 @@ class Values(KernelTest):
         self.assertIn("value", self.run_cell("'x' * 90", value_limit=100).done)
         self.assertTrue(self.run_cell("'x' * 100", value_limit=100).done["value_error"]["too_large"])
 
+    # proves C-082, C-083, C-084, C-085, C-086, C-087, C-088, W-023
+    def test_what_a_tool_returns_is_refused_in_the_same_words_and_harms_nothing(self):
+        for source in (
+            '{"a": [Plain()]}', "handle", "sys.__stdout__", 'b"binary"', "cycle()", "EvilMeta()", "{}.keys()",
+            'float("inf")', 'like("cognite.client.assets", "Asset")()', '{"rows": {(1, 2): 3}}',
+        ):
+            done = self.call(f"{_MAKE}\ndef run(): return {source}", "run").done
+            path, kind, problem, fix = NOT_JSON[source]
+            reason = {"path": path, "type": kind, "problem": problem, "fix": fix}
+            self.assertEqual(done, {"ev": "done", "error": None, "exit_code": None, "value_error": reason})
+        self.assert_still_works()
+
+    # proves C-081, C-088
+    def test_depth_is_no_matter_of_the_recursion_limit(self):
+        code = """
+            import sys
+            def handle():
+                x = 1
+                for _ in range(%d): x = %s
+                sys.setrecursionlimit(60)
+                return x
+        """
+        value = self.result_of(code % (120, "[x]"))
+        self.assertEqual(strict_json(value, MEBIBYTE).decode(), "[" * 120 + "1" + "]" * 120)
+        self.assertEqual(len(json.dumps(self.result_of(code % (120, "{1: x}")))), 1 + 120 * len('{"1": }'))
+        for part in ("[x]", "{1: x}", "(x,)"):
+            for depth in (121, 500, 100_000):
+                problem = self.call(code % (depth, part)).done["value_error"]["problem"]
+                self.assertEqual(problem, "it is nested deeper than 120 levels")
+        self.assert_still_works()
+
 
 class RealTypes(unittest.TestCase):
     """The look-alikes of the golden table, in the flesh."""
