@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from typing import Any, NoReturn
 
 from . import ending, figures, plotly_show, report, results, signals, surroundings, tool
+from .asserts import ExplainedAsserts
 from .cell import NO_VALUE, Cell, Interpreter, forget_source, remember_source
 from .channel import MAX_DATA_BYTES, MAX_FRAME_BYTES, Channel, encode, utf8
 from .json_value import NotJson, strict_json
@@ -145,17 +146,21 @@ class Session:
 
     def _call(self, request: dict[str, Any]) -> bytes:
         self._result_limit = request.get("result_limit", MAX_FRAME_BYTES)
-        source, name = request["code"], request["name"]
+        source, name, describe = request["code"], request["name"], report.describe
         remember_source(source, name)
         try:
-            module = tool.compile_tool(source, name)
+            if request.get("explain_asserts", False):
+                explained = ExplainedAsserts(source, name)
+                module, describe = explained.module, explained.describe
+            else:
+                module = tool.compile_tool(source, name)
         except BaseException as error:
             return self._not_compiled(error)
         with surroundings.with_variables(request.get("variables", {})):
             value, error = self._execute(tool.call, self.interpreter, module, request)
         figures.show_changed()
         if error is not None:
-            return self._failure(error)
+            return self._failure(error, describe)
         return _ENTRY_MISSING if value is NO_VALUE else _succeeded(value, request.get("value_limit", 0))
 
     def _execute(self, action: Callable[..., Any], *arguments: Any) -> tuple[Any, BaseException | None]:
@@ -175,12 +180,12 @@ class Session:
         report.strip_kernel_frames(error)
         return _failed(report.describe(error, syntax=isinstance(error, (SyntaxError, ValueError))))
 
-    def _failure(self, error: BaseException) -> bytes:
+    def _failure(self, error: BaseException, describe: Callable[..., dict[str, Any]] = report.describe) -> bytes:
         report.strip_kernel_frames(error)
         if isinstance(error, SystemExit):
             return b'{"ev":"done","error":null,"exit_code":%d}' % report.exit_code(error)
         report.call_users_hook(error)
-        return _failed(report.describe(error))
+        return _failed(describe(error))
 
     def _show_last(self, value: Any) -> None:
         if value is None:
