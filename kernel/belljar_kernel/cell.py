@@ -10,14 +10,18 @@ import __future__ as _future
 import ast
 import asyncio
 import linecache
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
 from functools import reduce
-from inspect import CO_COROUTINE
+from inspect import CO_COROUTINE, CO_ITERABLE_COROUTINE
 from operator import or_
-from types import CodeType
+from types import CodeType, GeneratorType
 from typing import Any, NamedTuple
 
+from . import type_names
+
 NO_VALUE: Any = object()
+_Outcome = tuple[Any, BaseException | None]
 
 _run_code = eval  # also runs statements; cells may hide the builtin
 _FUTURES = reduce(or_, (getattr(_future, name).compiler_flag for name in _future.all_feature_names))
@@ -61,16 +65,23 @@ class Interpreter:
 
     def run(self, cell: Cell) -> Any:
         if cell.awaits:
-            return self._run_in_loop(cell)
+            return self._complete(_run_awaiting(cell, self.namespace))
         if cell.statements is not None:
             self._context.run(_run_code, cell.statements, self.namespace)
         return NO_VALUE if cell.last is None else self._context.run(_run_code, cell.last, self.namespace)
 
-    def _run_in_loop(self, cell: Cell) -> Any:
+    def execute(self, module: CodeType, namespace: dict[str, Any]) -> None:
+        self._context.run(_run_code, module, namespace)
+
+    def call(self, function: Callable[..., Any], positional: list[Any], keywords: dict[str, Any]) -> Any:
+        value = self._context.run(function, *positional, **keywords)
+        return self._complete(_awaited(value)) if _is_awaitable(value) else value
+
+    def _complete(self, work: Coroutine[Any, Any, _Outcome]) -> Any:
         if self._loop is None or self._loop.is_closed():
             self._loop = asyncio.new_event_loop()
             asyncio.set_event_loop(self._loop)
-        task = self._loop.create_task(_run_awaiting(cell, self.namespace), context=self._context)
+        task = self._loop.create_task(work, context=self._context)
         try:
             value, error = self._loop.run_until_complete(task)
         except KeyboardInterrupt as interrupt:
@@ -83,7 +94,7 @@ class Interpreter:
         return value
 
 
-async def _run_awaiting(cell: Cell, namespace: dict[str, Any]) -> tuple[Any, BaseException | None]:
+async def _run_awaiting(cell: Cell, namespace: dict[str, Any]) -> _Outcome:
     """Both pieces in one task, so that a task started in the statements can be awaited in the last expression.
 
     Caught here, an exception carries the user's frames alone and not those of the event loop.
@@ -98,6 +109,21 @@ async def _run_awaiting(cell: Cell, namespace: dict[str, Any]) -> tuple[Any, Bas
     except BaseException as error:
         return NO_VALUE, error
     return (NO_VALUE if cell.last is None else value), None
+
+
+def _is_awaitable(value: Any) -> bool:
+    """As `inspect.isawaitable`, which asks the value's metaclass."""
+    kind = type(value)
+    if kind is GeneratorType:
+        return bool(value.gi_code.co_flags & CO_ITERABLE_COROUTINE)
+    return type_names.has(kind, "__await__")
+
+
+async def _awaited(value: Awaitable[Any]) -> _Outcome:
+    try:
+        return await value, None
+    except BaseException as error:
+        return NO_VALUE, error
 
 
 def remember_source(source: str, name: str) -> None:

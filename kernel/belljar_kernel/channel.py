@@ -12,6 +12,8 @@ from threading import Lock
 
 # The host refuses longer frames before it allocates for them.
 MAX_FRAME_BYTES = 8 * 1024 * 1024
+# What one frame can carry of the user's: there is room for the frame around it.
+MAX_DATA_BYTES = MAX_FRAME_BYTES - 64 * 1024
 _READ_BYTES = 64 * 1024
 
 # Instances made now, because a cell may replace json.dumps, json.loads or the classes' defaults.

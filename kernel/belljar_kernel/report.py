@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from traceback import TracebackException
 from types import TracebackType
 from typing import Any
+
+from . import type_names
+from .surroundings import TOOL_MODULE
 
 _MESSAGE_CHARS = 16 * 1024
 _TRACEBACK_CHARS = 64 * 1024
@@ -14,6 +18,8 @@ _TRACEBACK_CHARS = 64 * 1024
 _FRAMES_AT_EACH_END = 500
 
 _KERNEL = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+# Where a traceback names an exception, alone or in a group; Python leaves out only the module `__main__`.
+_leave_out_tool_module = re.compile(rf"^((?: *\| )?){TOOL_MODULE}\.", re.MULTILINE).sub
 
 
 def describe(error: BaseException, *, syntax: bool = False) -> dict[str, Any]:
@@ -26,10 +32,7 @@ def describe(error: BaseException, *, syntax: bool = False) -> dict[str, Any]:
 
 
 def type_name(error: BaseException) -> str:
-    kind = type(error)
-    if kind.__module__ in ("builtins", "__main__"):
-        return kind.__qualname__
-    return f"{kind.__module__}.{kind.__qualname__}"
+    return type_names.type_name(type(error))
 
 
 def _message(error: BaseException) -> str:
@@ -44,9 +47,17 @@ def format_traceback(error: BaseException) -> str:
         formatted = TracebackException(type(error), error, error.__traceback__, compact=True)
         if error.__traceback__ is None:
             formatted.stack = None  # no "Traceback" headline over nothing, as Python prints a syntax error
-        return "".join(formatted.format())
+        return _leave_out_tool_module(r"\1", "".join(formatted.format()))
     except Exception as problem:
         return f"{explain(error)}\n(no traceback: formatting it failed with {type_name(problem)})\n"
+
+
+def text_of(value: Any) -> str:
+    """The value's repr, or a word about why it has none."""
+    try:
+        return str.__str__(repr(value))  # a repr may be of a class of the user's
+    except Exception as problem:
+        return f"<{type_names.type_name(type(value))} object whose repr failed: {explain(problem)}>"
 
 
 def strip_kernel_frames(error: BaseException) -> None:

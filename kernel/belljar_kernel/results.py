@@ -1,20 +1,15 @@
-"""Values on their way out: as display data by MIME type, and as strict JSON where they are JSON already."""
+"""Values on their way to the eye: as display data by MIME type."""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from math import isfinite
 from typing import Any
 
 from . import figures
-from .channel import MAX_FRAME_BYTES, encode, utf8
-from .report import explain, note
+from .channel import MAX_DATA_BYTES, MAX_FRAME_BYTES, encode, utf8
+from .json_value import strict_json
+from .report import explain, note, text_of
 
-# Well within what JSON readers take; the host's refuses 128 levels, and numbers beyond a double.
-_MAX_DEPTH = 64
-_MAX_INT_BITS = 1023
-# Room for the frame around the data.
-_MAX_DATA_BYTES = MAX_FRAME_BYTES - 64 * 1024
 # Beyond this a form is not even measured: data that contains the same part twice at every level has no end.
 _MAX_WALK_BYTES = 2 * MAX_FRAME_BYTES
 
@@ -31,7 +26,7 @@ _WITHOUT_METHODS = frozenset((int, float, complex, bool, str, bytes, list, tuple
 
 def bundle(value: Any) -> dict[str, Any]:
     """All forms a value has. One that fails is left out with a note on stderr; the text form is always there."""
-    data = {"text/plain": _text(value)}
+    data = {"text/plain": text_of(value)}
     kind = type(value)
     if kind in _WITHOUT_METHODS:
         return data
@@ -46,13 +41,6 @@ def bundle(value: Any) -> dict[str, Any]:
     if "image/png" not in data and figures.is_figure(value):
         data.update(_drawn(value))
     return data
-
-
-def _text(value: Any) -> str:
-    try:
-        return repr(value)
-    except Exception as problem:
-        return f"<{type(value).__qualname__} object whose repr failed: {explain(problem)}>"
 
 
 def _mimebundle(value: Any) -> dict[str, Any]:
@@ -82,7 +70,7 @@ def _drawn(figure: Any) -> dict[str, Any]:
 
 def frame(data: dict[str, Any], limit: int, *, main: bool) -> bytes:
     """The result frame. Forms that do not fit, largest first, are named with their size instead."""
-    limit = min(limit, _MAX_DATA_BYTES)
+    limit = min(limit, MAX_DATA_BYTES)
     forms, dropped = _encode_forms(data, limit)
     while sum(map(len, forms.values())) > limit:
         largest = max(forms, key=lambda mime: len(forms[mime]))
@@ -108,9 +96,7 @@ def _encoded(mime: str, form: Any) -> bytes:
     if isinstance(form, (bytes, bytearray, memoryview)):
         form = b64encode(form).decode()
     try:
-        if not isinstance(form, str):
-            _spend(form, _MAX_WALK_BYTES, 0)
-        return utf8(encode(form))
+        return utf8(encode(form)) if isinstance(form, str) else strict_json(form, _MAX_WALK_BYTES)
     except Exception as problem:
         note(f"the {mime} form of the result is left out: {problem}")
         return b""
@@ -119,56 +105,3 @@ def _encoded(mime: str, form: Any) -> bytes:
 def _apology(dropped: dict[str, int], limit: int) -> str:
     sizes = ", ".join(f"{mime} has {size} bytes" for mime, size in dropped.items())
     return f"<result too large to show: {sizes}, the limit is {limit}; write it to a file or show a part of it>"
-
-
-class NotJson(Exception):
-    """Says why a value has no JSON form."""
-
-
-def strict_json(value: Any, limit: int) -> bytes:
-    """The value as JSON text if it is JSON as it stands and fits."""
-    limit = min(limit, _MAX_DATA_BYTES)
-    try:
-        _spend(value, limit, 0)
-        text = encode(value).encode("utf-8")
-    except NotJson:
-        raise
-    except Exception as problem:  # a lone surrogate, an int of too many digits, a subclass with a will of its own
-        raise NotJson(explain(problem)) from None
-    if len(text) > limit:
-        raise NotJson(_TOO_LARGE)
-    return text
-
-
-_TOO_LARGE = "the value is larger than its limit"
-
-
-def _spend(value: Any, budget: int, depth: int) -> int:
-    """What is left of the budget after the least this value can take; it bounds the walk of large or shared data."""
-    if value is None:
-        return budget - 4
-    if isinstance(value, int):
-        if value.bit_length() > _MAX_INT_BITS:
-            raise NotJson(f"an integer of {value.bit_length()} bits is too large for JSON")
-        return budget - 1
-    if isinstance(value, str):
-        return budget - len(value)
-    if isinstance(value, float):
-        if not isfinite(value):
-            raise NotJson(f"{value} is not a number in JSON")
-        return budget - 1
-    if not isinstance(value, (list, tuple, dict)):
-        raise NotJson(f"a value of type {type(value).__qualname__} is not JSON")
-    if depth == _MAX_DEPTH:
-        raise NotJson(f"the value is nested deeper than {_MAX_DEPTH} levels, or contains itself")
-    if isinstance(value, dict):
-        for key in value:
-            if not isinstance(key, str):
-                raise NotJson(f"a key of type {type(key).__qualname__} is not JSON")
-            budget -= len(key)
-        value = value.values()
-    for item in value:
-        budget = _spend(item, budget - 1, depth + 1)
-        if budget < 0:
-            raise NotJson(_TOO_LARGE)
-    return budget

@@ -9,11 +9,15 @@ from __future__ import annotations
 import builtins
 import os
 import sys
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, NoReturn
 
-from . import ending, figures, plotly_show, report, results, signals, surroundings
-from .cell import NO_VALUE, Interpreter, forget_source, remember_source
-from .channel import MAX_FRAME_BYTES, Channel, encode, utf8
+from . import ending, figures, plotly_show, report, results, signals, surroundings, tool
+from .asserts import ExplainedAsserts
+from .cell import NO_VALUE, Cell, Interpreter, forget_source, remember_source
+from .channel import MAX_DATA_BYTES, MAX_FRAME_BYTES, Channel, encode, utf8
+from .json_value import NotJson, strict_json
 from .reseed import reseed
 from .streams import Streams
 
@@ -24,11 +28,19 @@ _LEAST_RECURSION = 1000
 
 _DONE = b'{"ev":"done","error":null,"exit_code":null}'
 _DONE_WITH_VALUE = b'{"ev":"done","error":null,"exit_code":null,"value":%b}'
+_DONE_WITHOUT_VALUE = b'{"ev":"done","error":null,"exit_code":null,"value_error":%b}'
+_ENTRY_MISSING = b'{"ev":"done","error":null,"exit_code":null,"entry_missing":true}'
 
-# A cell that goes the whole way of a cell, prints nothing and leaves no name.
-_NOTHING = "print(end='')"
 _REHEARSAL = "<warm-up>"
 _REHEARSALS = 20
+# They go the whole way of a cell and of a tool, print nothing and leave no name.
+_CELL_OF_NOTHING = {
+    "code": "print(end='')", "name": _REHEARSAL, "show_last": True, "value_limit": MAX_DATA_BYTES
+}
+_CALL_OF_NOTHING = {
+    "code": "def run(nothing): print(end='')", "name": _REHEARSAL, "function": "run", "keywords": {"nothing": None},
+    "value_limit": MAX_DATA_BYTES,
+}
 
 _exit = os._exit
 
@@ -119,35 +131,61 @@ class Session:
         try:
             cell = self.interpreter.compile(source, name, show_last=show_last)
         except BaseException as error:
-            self._take_recursion_limit()
-            report.strip_kernel_frames(error)
-            return _failed(report.describe(error, syntax=isinstance(error, (SyntaxError, ValueError))))
-        value, error = self._execute(cell, request.get("argv"))
-        self._take_recursion_limit()
-        if self._forked:
-            self._leave(error)
+            return self._not_compiled(error)
+        value, error = self._execute(self._run_cell, cell, request.get("argv"))
         if value is not NO_VALUE:
             self._show_last(value)
         figures.show_changed()
         if error is not None:
             return self._failure(error)
-        return _succeeded(value, request.get("value_limit", 0))
+        return _DONE if value is NO_VALUE else _succeeded(value, request.get("value_limit", 0))
 
-    def _execute(self, cell: Any, argv: list[str] | None) -> tuple[Any, BaseException | None]:
+    def _run_cell(self, cell: Cell, argv: list[str] | None) -> Any:
+        with nullcontext() if argv is None else surroundings.as_script(self.main, argv):
+            return self.interpreter.run(cell)
+
+    def _call(self, request: dict[str, Any]) -> bytes:
+        self._result_limit = request.get("result_limit", MAX_FRAME_BYTES)
+        source, name, describe = request["code"], request["name"], report.describe
+        remember_source(source, name)
         try:
-            if argv is None:
-                return self.interpreter.run(cell), None
-            with surroundings.as_script(self.main, argv):
-                return self.interpreter.run(cell), None
+            if request.get("explain_asserts", False):
+                explained = ExplainedAsserts(source, name)
+                module, describe = explained.module, explained.describe
+            else:
+                module = tool.compile_tool(source, name)
         except BaseException as error:
-            return NO_VALUE, error
+            return self._not_compiled(error)
+        with surroundings.with_variables(request.get("variables", {})):
+            value, error = self._execute(tool.call, self.interpreter, module, request)
+        figures.show_changed()
+        if error is not None:
+            return self._failure(error, describe)
+        return _ENTRY_MISSING if value is NO_VALUE else _succeeded(value, request.get("value_limit", 0))
 
-    def _failure(self, error: BaseException) -> bytes:
+    def _execute(self, action: Callable[..., Any], *arguments: Any) -> tuple[Any, BaseException | None]:
+        """Runs the user's code. A child that it forked goes no further than this."""
+        value, error = NO_VALUE, None
+        try:
+            value = action(*arguments)
+        except BaseException as problem:
+            error = problem
+        self._take_recursion_limit()
+        if self._forked:
+            self._leave(error)
+        return value, error
+
+    def _not_compiled(self, error: BaseException) -> bytes:
+        self._take_recursion_limit()
+        report.strip_kernel_frames(error)
+        return _failed(report.describe(error, syntax=isinstance(error, (SyntaxError, ValueError))))
+
+    def _failure(self, error: BaseException, describe: Callable[..., dict[str, Any]] = report.describe) -> bytes:
         report.strip_kernel_frames(error)
         if isinstance(error, SystemExit):
             return b'{"ev":"done","error":null,"exit_code":%d}' % report.exit_code(error)
         report.call_users_hook(error)
-        return _failed(report.describe(error))
+        return _failed(describe(error))
 
     def _show_last(self, value: Any) -> None:
         if value is None:
@@ -173,11 +211,12 @@ class Session:
         signals.undisturbed(self.channel.send, frame)
 
     def _warm(self, request: dict[str, Any]) -> bytes:
-        """Touches every page that a first cell will need and leaves nothing behind."""
+        """Touches every page that a first cell or call will need and leaves nothing behind."""
         rehearse()
-        for _ in range(2):
-            self._run({"code": _NOTHING, "name": _REHEARSAL, "show_last": True})
+        self._run(_CELL_OF_NOTHING)
+        self._call(_CALL_OF_NOTHING)
         forget_source(_REHEARSAL)
+        surroundings.forget_tool()
         self.streams.touch()
         return _DONE
 
@@ -212,7 +251,7 @@ class Session:
             self._recursion_limit = 0
 
 
-_OPERATIONS = {"run": Session._run, "warm": Session._warm, "finish": Session._finish}
+_OPERATIONS = {"run": Session._run, "call": Session._call, "warm": Session._warm, "finish": Session._finish}
 
 
 def rehearse() -> None:
@@ -231,12 +270,10 @@ def _call_displayhook(hook: Any, value: Any) -> None:
 
 
 def _succeeded(value: Any, limit: int) -> bytes:
-    if value is NO_VALUE:
-        return _DONE
     try:
-        return _DONE_WITH_VALUE % results.strict_json(value, limit)
-    except results.NotJson as reason:
-        return b'{"ev":"done","error":null,"exit_code":null,"value_error":%b}' % utf8(encode(str(reason)))
+        return _DONE_WITH_VALUE % strict_json(value, min(limit, MAX_DATA_BYTES))
+    except NotJson as refusal:
+        return _DONE_WITHOUT_VALUE % utf8(encode(refusal.as_dict()))
 
 
 def _failed(error: dict[str, Any]) -> bytes:

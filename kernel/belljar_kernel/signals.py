@@ -14,6 +14,9 @@ from _signal import (  # the C functions: signal's wrappers build an enum for ev
 )
 from collections.abc import Callable
 from threading import get_ident, main_thread
+from typing import TypeVar
+
+_Argument = TypeVar("_Argument")
 
 _EVERY = valid_signals()
 _TIMERS = (SIGALRM, SIGVTALRM, SIGPROF, SIGUSR1, SIGUSR2)
@@ -54,7 +57,7 @@ def ignore() -> None:
     pthread_sigmask(SIG_SETMASK, _TIMERS)
 
 
-def undisturbed(action: Callable[[bytes], None], argument: bytes) -> None:
+def undisturbed(action: Callable[[_Argument], None], argument: _Argument) -> None:
     """Does something that must not be left half done; a signal that comes meanwhile is delivered right after it."""
     if get_ident() != main_thread().ident:
         return action(argument)  # Python runs signal handlers in the main thread only

@@ -10,10 +10,15 @@ from contextlib import contextmanager
 from importlib.machinery import BuiltinImporter
 from types import ModuleType
 
+from .signals import undisturbed
+
 if sys.version_info >= (3, 14):
     from multiprocessing import context as _processes
 
+TOOL_MODULE = "belljar_tool"
+
 _builtin_input = builtins.input
+_environ = os.environ
 # Written when the environment was built; matplotlib takes it only from a directory that it can write to.
 _FONT_LIST = "/opt/env/etc/matplotlib"
 _FONT_LIST_PLACE = os.path.expanduser("~/.cache/matplotlib")
@@ -27,6 +32,18 @@ def fresh_main() -> ModuleType:
     main.__builtins__ = builtins
     sys.modules["__main__"] = main
     return main
+
+
+def fresh_tool() -> ModuleType:
+    """The module of a tool, registered so that dataclasses, pickle and forked processes find what it defines."""
+    tool = ModuleType(TOOL_MODULE)
+    tool.__builtins__ = builtins
+    sys.modules[TOOL_MODULE] = tool
+    return tool
+
+
+def forget_tool() -> None:
+    sys.modules.pop(TOOL_MODULE, None)
 
 
 def furnish(display: Callable[..., None]) -> None:
@@ -81,3 +98,22 @@ def as_script(main: ModuleType, argv: list[str]) -> Iterator[None]:
         main.__dict__.pop("__file__", None)
         if inserted in sys.path:
             sys.path.remove(inserted)
+
+
+@contextmanager
+def with_variables(variables: dict[str, str]) -> Iterator[None]:
+    """For one call, environment variables; afterwards those of the same names are as they were."""
+    before = {name: _environ.get(name) for name in variables}
+    try:
+        _environ.update(variables)
+        yield
+    finally:
+        undisturbed(_put_back, before)
+
+
+def _put_back(variables: dict[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            _environ.pop(name, None)
+        else:
+            _environ[name] = value

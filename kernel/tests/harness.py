@@ -24,6 +24,7 @@ from belljar_kernel.channel import Channel
 
 PATIENCE_SECONDS = 30
 MEBIBYTE = 1024 * 1024
+_LIMITS = {"result_limit": MEBIBYTE, "value_limit": MEBIBYTE}
 # unittest shows every warning while it runs; a kernel starts with what Python shows.
 _FILTERS = warnings.filters[:]
 
@@ -81,15 +82,19 @@ class Kernel:
         self._socket.sendall(len(body).to_bytes(4, "little") + body)
 
     def start(self, code: str, **options: Any) -> None:
-        """Code that begins with a line break is a block of the test's own text and loses that text's indentation."""
-        if code.startswith("\n"):
-            code = textwrap.dedent(code).strip()
         self._cells += 1
-        limits = {"result_limit": MEBIBYTE, "value_limit": MEBIBYTE}
-        self.send(op="run", code=code, **({"name": f"<cell {self._cells}>", "show_last": True} | limits | options))
+        named = {"name": f"<cell {self._cells}>", "show_last": True}
+        self.send(op="run", code=_block(code), **(named | _LIMITS | options))
 
     def run(self, code: str, **options: Any) -> Reply:
         self.start(code, **options)
+        return self.collect()
+
+    def start_call(self, code: str, function: str = "handle", **options: Any) -> None:
+        self.send(op="call", code=_block(code), function=function, **({"name": "tool.py"} | _LIMITS | options))
+
+    def call(self, code: str, function: str = "handle", **options: Any) -> Reply:
+        self.start_call(code, function, **options)
         return self.collect()
 
     def interrupt(self) -> None:
@@ -159,6 +164,11 @@ class Kernel:
         shutil.rmtree(self.workspace)
 
 
+def _block(code: str) -> str:
+    """Code that begins with a line break is a block of the test's own text and loses that text's indentation."""
+    return textwrap.dedent(code).strip() if code.startswith("\n") else code
+
+
 def _fork_kernel(workspace: str, channel: int, out: int, err: int) -> int:
     pid = os.fork()
     if pid:
@@ -188,9 +198,15 @@ class KernelTest(unittest.TestCase):
         self.assertEqual(self.kernel.ready["ev"], "ready")
         self.addCleanup(self.kernel.close)
         self.run_cell = self.kernel.run
+        self.call = self.kernel.call
 
     def value_of(self, code: str) -> Any:
         done = self.run_cell(code).done
+        self.assertIsNone(done["error"], done)
+        return done["value"]
+
+    def result_of(self, code: str, function: str = "handle", **options: Any) -> Any:
+        done = self.call(code, function, **options).done
         self.assertIsNone(done["error"], done)
         return done["value"]
 

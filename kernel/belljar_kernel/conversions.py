@@ -1,0 +1,46 @@
+"""Arguments that JSON has no type for, made from the JSON that the host sends, by a plan that the host sends too."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+Plan = str | dict[str, Any]
+
+_from_iso = datetime.fromisoformat
+
+
+def convert(value: Any, plan: Plan, namespace: dict[str, Any]) -> Any:
+    """Classes that a plan names are those of the namespace. None passes every plan: each type may be optional."""
+    if value is None:
+        return None
+    if plan == "datetime":
+        return _from_iso(value)
+    if plan == "node_id":
+        return _node_id(value)
+    if "list" in plan:
+        return [convert(item, plan["list"], namespace) for item in value]
+    if "values" in plan:
+        return {key: convert(item, plan["values"], namespace) for key, item in value.items()}
+    fields = convert_named(value, plan["fields"], namespace)
+    return _class_named(plan["dataclass"], namespace)(**fields) if "dataclass" in plan else fields
+
+
+def convert_named(values: dict[str, Any], plans: dict[str, Plan], namespace: dict[str, Any]) -> dict[str, Any]:
+    """All the values, with those converted that have a plan."""
+    return {
+        name: convert(value, plans[name], namespace) if name in plans else value for name, value in values.items()
+    }
+
+
+def _node_id(value: dict[str, str]) -> Any:
+    # Only a tool that names the type has the SDK, and importing it takes long.
+    from cognite.client.data_classes.data_modeling import NodeId
+    return NodeId(space=value["space"], external_id=value["externalId"])
+
+
+def _class_named(name: str, namespace: dict[str, Any]) -> Any:
+    try:
+        return namespace[name]
+    except KeyError:
+        raise NameError(f"name {name!r} is not defined") from None
