@@ -14,3 +14,4 @@ mod ordinary_user;
 mod python;
 mod pythons;
 mod sessions;
+mod tools;

@@ -5,7 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "a harness that cannot set up a test has to fail it")]
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
-use engine::{Code, Command, Config, Engine, Entry, Finished, NewSession, Warmth};
+use contract::{Annotations, Source, Tool};
+use engine::{Code, Command, Config, Engine, Entry, Finished, NewSession, ToolCall, Warmth};
 use std::path::PathBuf;
 use std::process::{self, Output};
 use std::sync::Arc;
@@ -69,6 +70,24 @@ pub fn command(environment: &str, code: &str) -> Command {
         limits: LimitsRequest::default(),
         bring_files: false,
     }
+}
+
+/// A tool in Python, which has to be one.
+pub fn tool(code: &str) -> Tool {
+    let source = Source::new(code).unwrap();
+    Tool::from_python("tool", source, Annotations::Strict).outcome.unwrap()
+}
+
+/// The call of a tool, in a fresh sandbox.
+pub fn call(environment: &str, tool: &Tool, call: contract::Call) -> Command {
+    let call = ToolCall {
+        tool: tool.name.clone(),
+        file: "tool.py".into(),
+        call,
+        variables: tool.variables.iter().cloned().collect(),
+    };
+    let entry = Entry::Call(Box::new(call));
+    Command { entry, ..command(environment, tool.source.as_str()) }
 }
 
 /// Runs code in a fresh sandbox of the `bare` environment.

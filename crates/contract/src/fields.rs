@@ -308,8 +308,8 @@ fn export_schema(schema: &Schema, name: &str) -> Result<Map<String, Value>, NoFi
         Kind::Any | Kind::Boolean => {}
         Kind::String { format } => say("format", format.map(|format| json!(format.name()))),
         Kind::Integer(range) | Kind::Number(range) => {
-            say("minimum", range.minimum.map(|bound| json!(bound)));
-            say("maximum", range.maximum.map(|bound| json!(bound)));
+            say("minimum", range.minimum.map(crate::schema::number));
+            say("maximum", range.maximum.map(crate::schema::number));
             say("format", range.format.map(|format| json!(format.name())));
         }
         Kind::Array(array) => {

@@ -219,7 +219,7 @@ impl Kind {
 }
 
 /// A bound as its author wrote it: 5 and not 5.0.
-fn number(bound: f64) -> Value {
+pub(crate) fn number(bound: f64) -> Value {
     let whole = bound.fract() == 0.0 && bound.abs() < 2f64.powi(53);
     if whole { json!(bound as i64) } else { json!(bound) }
 }
