@@ -11,8 +11,8 @@ import unittest
 from tests.harness import HERE, SITE, Kernel
 
 ZYGOTE = os.path.join(os.path.dirname(HERE), "zygote.py")
-ENVIRONMENT = {"LANG": "C.UTF-8", "MPLBACKEND": "module://belljar_mpl", "OPENBLAS_NUM_THREADS": "1"}
-# In the jail a .pth file puts the backend's folder on the path; the test's own folder stands for site-packages.
+ENVIRONMENT = {"LANG": "C.UTF-8", "MPLBACKEND": "agg", "OPENBLAS_NUM_THREADS": "1"}
+# In the jail a .pth file puts the folder on the path; the test's own folder stands for site-packages.
 LAUNCH = [
     sys.executable, "-I", "-B", "-c",
     f"import os, runpy, sys; sys.path += [{SITE!r}, os.getcwd()]; runpy.run_path({ZYGOTE!r}, run_name='__main__')",

@@ -143,7 +143,7 @@ pub(crate) fn zygote(view: &View, warm: bool) -> Program {
         // A sandbox has one core by default, and a forked process must have one thread.
         ("OPENBLAS_NUM_THREADS", "1"),
         ("OMP_NUM_THREADS", "1"),
-        ("MPLBACKEND", "module://belljar_mpl"),
+        ("MPLBACKEND", "agg"),
     ];
     let mut env: Vec<(String, String)> =
         env.map(|(name, value)| (name.into(), value.into())).into();
