@@ -8,6 +8,8 @@ from traceback import TracebackException
 from types import TracebackType
 from typing import Any
 
+from . import guard
+
 _MESSAGE_CHARS = 16 * 1024
 _TRACEBACK_CHARS = 64 * 1024
 # An endless recursion under a raised limit leaves a million frames; what matters stands at the two ends.
@@ -17,12 +19,14 @@ _KERNEL = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def describe(error: BaseException, *, syntax: bool = False) -> dict[str, Any]:
-    return {
+    description = {
         "type": type_name(error),
         "message": shorten(_message(error), _MESSAGE_CHARS),
         "traceback": shorten(format_traceback(error), _TRACEBACK_CHARS),
         "syntax": syntax,
     }
+    what = guard.denied(error)
+    return description if what is None else description | {"denied": what}
 
 
 def type_name(error: BaseException) -> str:

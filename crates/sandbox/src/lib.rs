@@ -19,8 +19,9 @@ mod view;
 mod watch;
 mod wires;
 
-pub use channel::{Done, ProtocolError, PythonError};
+pub use channel::{Denied, Done, ProtocolError, PythonError};
 pub use files::{Entry, FileError, Files, Listing};
+pub use jail::Processes;
 pub use live::{Cause, Cell, Ending, Sandbox, Stopper};
 pub use nursery::{BirthError, Nursery, NurseryConfig, WARDEN_ARGUMENT, Warmth};
 pub use pool::{Pool, PoolConfig};

@@ -16,6 +16,7 @@ pub enum Code {
     DiskExceeded,
     ProcessesExceeded,
     ProcessDenied,
+    PackageDenied,
     NetworkDenied,
     ImportDenied,
     FileNotFound,
@@ -32,7 +33,7 @@ pub enum Code {
     Cancelled,
 }
 
-const FIXED: [(Code, &str); 20] = [
+const FIXED: [(Code, &str); 21] = [
     (Code::CodeSyntax, "code.syntax"),
     (Code::TimeExceeded, "time.exceeded"),
     (Code::MemoryExceeded, "memory.exceeded"),
@@ -40,6 +41,7 @@ const FIXED: [(Code, &str); 20] = [
     (Code::DiskExceeded, "disk.exceeded"),
     (Code::ProcessesExceeded, "processes.exceeded"),
     (Code::ProcessDenied, "process.denied"),
+    (Code::PackageDenied, "package.denied"),
     (Code::NetworkDenied, "network.denied"),
     (Code::ImportDenied, "import.denied"),
     (Code::FileNotFound, "file.not_found"),
