@@ -12,7 +12,11 @@ PACKAGES = (
     "packages cannot be installed in environment `small`: use what it has, ask for another environment, or use a "
     "function with its own requirements.txt (Call Function)"
 )
-IMPORTS = "import asyncio, ctypes.util, multiprocessing, os, pty, subprocess, sys, threading, uuid\n"
+# Inside, Python runs from an environment. Debian's refuses ensurepip by itself when it does not.
+SURROUNDINGS = """
+    import asyncio, ctypes.util, multiprocessing, os, pty, subprocess, sys, threading, uuid
+    sys.prefix = '/opt/env'
+"""
 
 STARTS = [
     "os.system('true')",
@@ -58,7 +62,7 @@ class Guard(ZygoteTest):
         self.start(*options)
         self.assertEqual(self.socket.recv(1), b"R")
         kernel = self.spawn()
-        self.assertIsNone(kernel.run(IMPORTS).error)
+        self.assertIsNone(kernel.run(SURROUNDINGS).error)
         return kernel
 
     def assert_refused(self, kernel, code: str, kind: str, message: str, denied: str) -> None:
