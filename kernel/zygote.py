@@ -16,7 +16,7 @@ from typing import NoReturn
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, _HERE)
-from belljar_kernel import reseed, session, warmup  # noqa: E402
+from belljar_kernel import figures, guard, reseed, session, warmup  # noqa: E402
 from belljar_kernel.channel import Channel  # noqa: E402
 sys.path.remove(_HERE)
 
@@ -28,10 +28,12 @@ SOCKET_CLOSED = 1
 def main() -> NoReturn:
     options = _options()
     opened_before = _open_files()
+    figures.install()
     _preload(options.preload)
     if options.warm_up:
         warmup.warm_up()
     reseed.prepare()
+    guard.install(options.environment, processes=not options.no_processes, installs=not options.no_installs)
     sandbox = session.Session(Channel(CHANNEL_FD))
     if options.warm_up:
         sandbox.rehearse()
@@ -50,6 +52,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--lib", required=True, help="the native library that raises the walls")
     parser.add_argument("--socket", type=int, required=True, help="descriptor on which sandboxes are asked for")
     parser.add_argument("--plan", type=int, required=True, help="descriptor of the wall plan")
+    parser.add_argument("--environment", required=True, help="its name, for what is said about refusals")
+    parser.add_argument("--no-processes", action="store_true", help="tell code that it cannot start any")
+    parser.add_argument("--no-installs", action="store_true", help="tell code that it cannot install packages")
     parser.add_argument("--preload", action="append", default=[], metavar="MODULE")
     parser.add_argument("--warm-up", action="store_true")
     return parser.parse_args()

@@ -2,7 +2,7 @@
 
 A figure is shown when the user calls `show`, and otherwise at the end of the cell that changed it, unless the user has
 just saved that state to a file. matplotlib raises a figure's `stale` flag when it changes and lowers it when it draws,
-which it also does unseen; the backend therefore keeps the flag's news in `unseen`. matplotlib is never imported here.
+which it also does unseen; `belljar_mpl` therefore keeps the flag's news in `unseen`. matplotlib is never imported here.
 """
 
 from __future__ import annotations
@@ -10,12 +10,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from io import BytesIO
+from types import ModuleType
 from typing import Any
+
+from .after_import import after_import
 
 # Set by the session while it can send; elsewhere, as in a child of the user's, showing a figure does nothing.
 emit: Callable[[Any], None] | None = None
 
 _UNSEEN = "_belljar_unseen"
+
+
+def install() -> None:
+    """To be called before pyplot is first used: it asks its backend only once how figures are shown."""
+    after_import("matplotlib.backends.backend_agg", _teach)
+
+
+def _teach(backend_agg: ModuleType) -> None:
+    import belljar_mpl
+
+    belljar_mpl.teach(backend_agg)
 
 
 def is_figure(value: Any) -> bool:

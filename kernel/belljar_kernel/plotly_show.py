@@ -7,41 +7,13 @@ anything else, so the two names it looks at are replaced as soon as the user, or
 from __future__ import annotations
 
 import builtins
-import sys
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
-_MODULE = "plotly.io._renderers"
+from .after_import import after_import
 
 
 def install() -> None:
-    if _MODULE in sys.modules:
-        _teach(sys.modules[_MODULE])
-    else:
-        sys.meta_path.insert(0, _Watcher())
-
-
-class _Watcher(MetaPathFinder):
-    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != _MODULE:
-            return None
-        sys.meta_path.remove(self)
-        spec = PathFinder.find_spec(name, path)
-        if spec is not None and spec.loader is not None:
-            _teach_after_loading(spec.loader)
-        return spec
-
-
-def _teach_after_loading(loader: Any) -> None:
-    load = loader.exec_module
-
-    def load_and_teach(module: ModuleType) -> None:
-        load(module)
-        _teach(module)
-
-    loader.exec_module = load_and_teach
+    after_import("plotly.io._renderers", _teach)
 
 
 def _teach(renderers: ModuleType) -> None:

@@ -9,7 +9,7 @@ from traceback import TracebackException
 from types import TracebackType
 from typing import Any
 
-from . import type_names
+from . import guard, type_names
 from .surroundings import TOOL_MODULE
 
 _MESSAGE_CHARS = 16 * 1024
@@ -23,12 +23,14 @@ _leave_out_tool_module = re.compile(rf"^((?: *\| )?){TOOL_MODULE}\.", re.MULTILI
 
 
 def describe(error: BaseException, *, syntax: bool = False) -> dict[str, Any]:
-    return {
+    description = {
         "type": type_name(error),
         "message": shorten(_message(error), _MESSAGE_CHARS),
         "traceback": shorten(format_traceback(error), _TRACEBACK_CHARS),
         "syntax": syntax,
     }
+    what = guard.denied(error)
+    return description if what is None else description | {"denied": what}
 
 
 def type_name(error: BaseException) -> str:

@@ -1,33 +1,32 @@
-"""The matplotlib backend of the sandbox, chosen by MPLBACKEND=module://belljar_mpl.
+"""What matplotlib's Agg backend does differently in a sandbox: it hands figures to the kernel when they are shown.
 
-It draws with Agg and hands figures to the kernel when they are shown. In a process without a kernel, such as a
-subprocess, showing a figure does nothing.
+The kernel imports this after Agg itself. In a process without a kernel, such as a subprocess, nobody does, and showing
+a figure does nothing, as Agg has it.
 """
 
 import functools
 import os
-import sys
+from types import ModuleType
 
+from belljar_kernel import figures as _kernel
 from matplotlib.backend_bases import FigureManagerBase
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-
-_kernel = sys.modules.get("belljar_kernel.figures")
 
 
 class FigureManager(FigureManagerBase):
     def show(self):
-        if _kernel is not None:
-            _kernel.show(self.canvas.figure)
+        _kernel.show(self.canvas.figure)
 
     @classmethod
     def pyplot_show(cls, *args, **kwargs):
-        if _kernel is not None:
-            _kernel.show_all()
+        _kernel.show_all()
 
 
-class FigureCanvas(FigureCanvasAgg):
-    manager_class = FigureManager
+def teach(backend_agg: ModuleType) -> None:
+    backend_agg.FigureCanvasAgg.manager_class = FigureManager
+    # On the figure and not on the canvas, because a figure may be saved by the canvas of another backend.
+    Figure.draw = _noticing_changes(Figure.draw)
+    Figure.savefig = _noticing_files(Figure.savefig)
 
 
 def _noticing_changes(draw):
@@ -50,9 +49,3 @@ def _noticing_files(savefig):
         return result
 
     return save_and_notice
-
-
-if _kernel is not None:
-    # On the figure and not on the canvas above, because much code says matplotlib.use("Agg") before it plots.
-    Figure.draw = _noticing_changes(Figure.draw)
-    Figure.savefig = _noticing_files(Figure.savefig)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from belljar_kernel import session
+from belljar_kernel import figures, session
 from belljar_kernel.channel import Channel
 
 PATIENCE_SECONDS = 30
@@ -183,6 +183,7 @@ def _fork_kernel(workspace: str, channel: int, out: int, err: int) -> int:
         os.setpgid(0, 0)
         warnings.filters[:] = _FILTERS
         warnings._filters_mutated()
+        figures.install()
         session.serve(session.Session(Channel(3)))
     finally:
         os._exit(99)

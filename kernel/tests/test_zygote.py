@@ -11,8 +11,8 @@ import unittest
 from tests.harness import HERE, SITE, Kernel
 
 ZYGOTE = os.path.join(os.path.dirname(HERE), "zygote.py")
-ENVIRONMENT = {"LANG": "C.UTF-8", "MPLBACKEND": "module://belljar_mpl", "OPENBLAS_NUM_THREADS": "1"}
-# In the jail a .pth file puts the backend's folder on the path; the test's own folder stands for site-packages.
+ENVIRONMENT = {"LANG": "C.UTF-8", "MPLBACKEND": "agg", "OPENBLAS_NUM_THREADS": "1"}
+# In the jail a .pth file puts the folder on the path; the test's own folder stands for site-packages.
 LAUNCH = [
     sys.executable, "-I", "-B", "-c",
     f"import os, runpy, sys; sys.path += [{SITE!r}, os.getcwd()]; runpy.run_path({ZYGOTE!r}, run_name='__main__')",
@@ -20,7 +20,9 @@ LAUNCH = [
 
 
 @unittest.skipUnless(shutil.which("cc"), "needs a C compiler for the stub of the native library")
-class Zygote(unittest.TestCase):
+class ZygoteTest(unittest.TestCase):
+    """A zygote for each promise, and kernels of it."""
+
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp(prefix="belljar-zygote-")
@@ -36,6 +38,7 @@ class Zygote(unittest.TestCase):
         os.close(writer)
         fds = theirs.detach(), reader
         command = [*LAUNCH, "--lib", self.library, "--socket", str(fds[0]), "--plan", str(fds[1])]
+        command += ["--environment", "small"]
         self.zygote = subprocess.Popen(
             [*command, *options], pass_fds=fds, cwd=self.folder, env={"HOME": self.folder} | ENVIRONMENT,
             stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
@@ -57,6 +60,8 @@ class Zygote(unittest.TestCase):
         socket.send_fds(self.socket, [b"S"], [out, err, channel])
         return int.from_bytes(self.socket.recv(4), "little")
 
+
+class Zygote(ZygoteTest):
     def test_kernels_run_cells_and_see_nothing_of_the_zygote(self):
         self.start("--preload", "json", "--warm-up")
         self.assertEqual(self.socket.recv(1), b"R")

@@ -10,6 +10,7 @@ mod harness;
 
 mod beyond;
 mod channel;
+mod processes;
 mod walls;
 mod world;
 mod zygote;

@@ -4,7 +4,7 @@
 use crate::harness;
 use engine::{Config, Engine, Kernel, Warmth};
 use environment::{Definition, Environments, INSIDE_INTERPRETER};
-use sandbox::{Cell, Nursery, NurseryConfig, Runtime, Sandbox, View, Work};
+use sandbox::{Cell, Nursery, NurseryConfig, Processes, Runtime, Sandbox, View, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
@@ -145,10 +145,13 @@ fn of_environment(name: &str, kernel: &Kernel, warmth: Warmth) -> NurseryConfig 
         helper: harness::binary(),
         runtime: runtime(kernel),
         view: View {
+            environment: name.into(),
             binds: mounts(name),
             interpreter: INSIDE_INTERPRETER.into(),
             variables: environment.variables.into_iter().collect(),
             preload: environment.preload.iter().map(|name| name.as_str().to_owned()).collect(),
+            processes: Processes::Allow,
+            installs: false,
         },
         warmth,
         without: Vec::new(),

@@ -42,6 +42,16 @@ fn every_wall_is_proved() {
 }
 
 #[test]
+fn an_environment_without_processes_is_proved_to_have_none() {
+    let output = belljar(&["doctor", "--json", "--env", "atlas"]).output().unwrap();
+    let report = json(&output);
+    let seen = outcomes(&report);
+    assert!(seen.iter().all(|(_, outcome)| *outcome == "proved"), "{seen:?}");
+    assert!(seen.contains(&("no_processes", "proved")) && seen.contains(&("thread", "proved")));
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
 fn every_wall_is_proved_for_an_ordinary_user() {
     if !rustix::process::geteuid().is_root() {
         // Then the test above was about one.

@@ -5,6 +5,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod atlas;
 mod bad_input;
 mod ends;
 mod exec;

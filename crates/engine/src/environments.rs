@@ -1,7 +1,9 @@
 //! The environments in use: each built once, each with a pool of its own.
 
 use crate::config::Config;
-use environment::{Definition, Environment, Environments, INSIDE_INTERPRETER, Progress};
+use environment::{
+    Definition, Environment, Environments, INSIDE_INTERPRETER, PackageIndex, Processes, Progress,
+};
 use sandbox::{NurseryConfig, Pool, PoolConfig, Runtime, View};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -65,8 +67,10 @@ impl Shelf {
         if let Some(found) = ready.get(name) {
             return Ok(Arc::clone(found));
         }
-        let environment = build(config, name, progress).await?;
-        let pool = Pool::start(pool_config(config, &environment)?)
+        let definition = Definition::built_in(name)
+            .map_err(|error| Fault::new(Code::ArgsInvalid, error.to_string()))?;
+        let environment = build(config, definition.clone(), progress).await?;
+        let pool = Pool::start(pool_config(config, &definition, &environment)?)
             .await
             .map_err(|error| crate::outcome::birth_fault(&error))?;
         let made = Arc::new(Ready { environment, pool });
@@ -77,11 +81,9 @@ impl Shelf {
 
 async fn build(
     config: &Config,
-    name: &str,
+    definition: Definition,
     mut progress: impl FnMut(Progress) + Send + 'static,
 ) -> Result<Environment, Fault> {
-    let definition = Definition::built_in(name)
-        .map_err(|error| Fault::new(Code::ArgsInvalid, error.to_string()))?;
     let (data, python) = (config.data.clone(), config.python.clone());
     let built = tokio::task::spawn_blocking(move || {
         Environments::open(&data)?.ensure(&definition, python.as_deref(), &mut progress)
@@ -106,13 +108,23 @@ fn preload(environment: &Environment) -> Vec<String> {
     environment.preload.iter().map(|module| module.as_str().to_owned()).collect()
 }
 
-fn pool_config(config: &Config, environment: &Environment) -> Result<PoolConfig, Fault> {
+fn pool_config(
+    config: &Config,
+    definition: &Definition,
+    environment: &Environment,
+) -> Result<PoolConfig, Fault> {
     let binds = environment.mounts().into_iter().map(|mount| (mount.host, mount.inside)).collect();
     let view = View {
+        environment: definition.name.to_string(),
         binds,
         interpreter: INSIDE_INTERPRETER.into(),
         variables: environment.variables.clone().into_iter().collect(),
         preload: preload(environment),
+        processes: match definition.processes {
+            Processes::Allow => sandbox::Processes::Allow,
+            Processes::Deny => sandbox::Processes::Deny,
+        },
+        installs: definition.index != PackageIndex::None,
     };
     Ok(PoolConfig {
         nursery: NurseryConfig {

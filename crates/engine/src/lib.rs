@@ -26,7 +26,8 @@ pub use session::SessionInfo;
 pub use walls::{Host, become_warden_if_asked};
 
 pub use environment::{
-    BuildError, Discovery, Environments, Machine, Progress, Python, Skipped, UvSource, discover,
+    BuildError, Definition, Discovery, Environments, Machine, Processes, Progress, Python, Skipped,
+    UvSource, discover,
 };
 pub use jail::Wall;
 /// The answers in a [`Host`].

@@ -4,7 +4,7 @@
 //! observation, and the kernel's word only adds the traceback.
 
 use crate::command::Entry;
-use sandbox::{BirthError, Cause, Done, Ending, PythonError, ValueError};
+use sandbox::{BirthError, Cause, Denied, Done, Ending, PythonError, ValueError};
 use serde_json::Value;
 use types::{Code, Fault, Limits, Status};
 
@@ -159,6 +159,11 @@ fn code_of(error: &PythonError, ending: &Ending) -> Code {
     let message = error.message.as_str();
     if error.syntax {
         Code::CodeSyntax
+    } else if let Some(denied) = error.denied {
+        match denied {
+            Denied::Process => Code::ProcessDenied,
+            Denied::Package => Code::PackageDenied,
+        }
     } else if error.exception == "MemoryError" {
         Code::MemoryExceeded
     } else if message.contains(ENOSPC) || message.contains(EDQUOT) {
@@ -174,6 +179,15 @@ fn code_of(error: &PythonError, ending: &Ending) -> Code {
 
 fn hint(fault: &Fault, error: &PythonError, environment: &str) -> Option<String> {
     let text = match (&fault.code, error.exception.as_str()) {
+        (Code::PackageDenied, _) => {
+            "do without it, or use a function with its own requirements.txt (Call Function)"
+        }
+        (Code::CodeSyntax, _) if asks_for_pip(&error.traceback) => {
+            return Some(no_installing(environment));
+        }
+        (Code::ProcessDenied, _) => {
+            "do it in Python itself, or in a function with an environment of its own (Call Function)"
+        }
         (Code::CodeSyntax, _) => "nothing was run; correct the line and send the whole code again",
         (Code::MemoryExceeded, _) => {
             "work on less at a time, or ask for more memory_bytes (--memory MIB)"
@@ -184,8 +198,9 @@ fn hint(fault: &Fault, error: &PythonError, environment: &str) -> Option<String>
         (Code::ProcessesExceeded, _) => "use fewer processes or threads, or ask for more processes",
         (_, "ModuleNotFoundError") => {
             return Some(format!(
-                "environment `{environment}` does not have this package; use what it has, or give a module \
-                 of your own as a file"
+                "environment `{environment}` does not have this package; use what it has, give a \
+                 module of your own as a file, or ask for a custom environment or a function with \
+                 its own requirements.txt (Call Function)"
             ));
         }
         (_, "FileNotFoundError") => {
@@ -198,6 +213,23 @@ fn hint(fault: &Fault, error: &PythonError, environment: &str) -> Option<String>
         _ => return None,
     };
     Some(text.to_owned())
+}
+
+fn no_installing(environment: &str) -> String {
+    format!(
+        "packages cannot be installed in environment `{environment}`: use what it has, ask for \
+         another environment, or use a function with its own requirements.txt (Call Function)"
+    )
+}
+
+/// Whether the line that did not compile is a notebook's or a shell's way of installing.
+fn asks_for_pip(traceback: &str) -> bool {
+    traceback.lines().any(|line| {
+        let command = line.trim_start().trim_start_matches(['!', '%']).trim_start();
+        ["pip ", "pip3 ", "python -m pip ", "python3 -m pip "]
+            .iter()
+            .any(|installer| command.starts_with(installer))
+    })
 }
 
 fn timed_out(ending: &Ending, message: String) -> Outcome {

@@ -13,11 +13,16 @@ use crate::lock::{self, Lock, LockError};
 use crate::version::VersionRange;
 
 /// The environments that ship, each with its lock.
-const BUILT_IN: [(&str, &str, &str); 2] = [
+const BUILT_IN: [(&str, &str, &str); 3] = [
     (
         "default",
         include_str!("../../../environments/default.toml"),
         include_str!("../../../environments/default.lock"),
+    ),
+    (
+        "atlas",
+        include_str!("../../../environments/atlas.toml"),
+        include_str!("../../../environments/atlas.lock"),
     ),
     ("bare", include_str!("../../../environments/bare.toml"), ""),
 ];
@@ -311,17 +316,28 @@ mod tests {
     }
 
     #[test]
-    fn the_default_lock_names_no_index_and_no_place_of_the_machine_it_was_made_on() {
-        let definition = Definition::built_in("default").unwrap();
-        assert!(!definition.lock.text().contains("://"));
-        assert!(!definition.lock.text().contains("/home/"));
+    fn no_lock_names_an_index_or_a_place_of_the_machine_it_was_made_on() {
+        for (name, _, _) in BUILT_IN {
+            let definition = Definition::built_in(name).unwrap();
+            for told in ["://", "/home/", "/root/", "/tmp/", "--index", "--find-links"] {
+                assert!(!definition.lock.text().contains(told), "{told} in the lock of {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn atlas_is_one_python_without_processes() {
+        let atlas = Definition::built_in("atlas").unwrap();
+        assert_eq!(atlas.python.to_string(), "3.11");
+        assert_eq!(atlas.processes, Processes::Deny);
+        assert_eq!(atlas.index, PackageIndex::None);
     }
 
     #[test]
     fn an_unknown_name_says_what_there_is() {
         assert_eq!(
             Definition::built_in("atlantis").unwrap_err().to_string(),
-            "there is no environment `atlantis`; these ship with Belljar: default, bare"
+            "there is no environment `atlantis`; these ship with Belljar: default, atlas, bare"
         );
     }
 

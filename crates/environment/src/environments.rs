@@ -110,7 +110,8 @@ impl Environments {
         let wanted = definition.python;
         let Some(path) = named else {
             let discovery = discovery::discover(&self.machine);
-            return discovery.newest(&wanted).cloned().ok_or(BuildError::NoPython {
+            return discovery.newest(&wanted).cloned().ok_or_else(|| BuildError::NoPython {
+                name: definition.name.clone(),
                 wanted,
                 passed_over: discovery.skipped.len() + discovery.found.len(),
             });

@@ -13,10 +13,11 @@ use crate::version::{PythonVersion, VersionRange};
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error(
-        "no CPython {wanted} was found (passed over: {passed_over}; `belljar doctor` says why); \
-         install one, for example with `uv python install`, or name one with BELLJAR_PYTHON"
+        "environment `{name}` needs CPython {wanted}, and none was found (passed over: \
+         {passed_over}; `belljar doctor` says why); install one, for example with \
+         `uv python install \"{wanted}\"`, or name one with `--python PATH`"
     )]
-    NoPython { wanted: VersionRange, passed_over: usize },
+    NoPython { name: Name, wanted: VersionRange, passed_over: usize },
 
     #[error("the Python at {} cannot be used: {reason}; name another", .path.display())]
     UnusablePython { path: PathBuf, reason: SkipReason },

@@ -31,6 +31,6 @@ pub mod zygote;
 
 pub use owner::as_owner;
 pub use plan::{
-    Access, Identity, JailRequest, Plan, Program, RootStep, SANDBOX_ID, SandboxPlan, SpawnReply,
-    SpawnRequest, Step, Wall, WallError, WardenReply,
+    Access, Identity, JailRequest, Plan, Processes, Program, RootStep, SANDBOX_ID, SandboxPlan,
+    SpawnReply, SpawnRequest, Step, Wall, WallError, WardenReply,
 };

@@ -60,10 +60,18 @@ pub struct Program {
 pub struct SandboxPlan {
     pub hostname: String,
     pub landlock: Vec<(PathBuf, Access)>,
+    pub processes: Processes,
     /// Whether a cgroup counts the memory of the sandbox.
     pub memory_counted: bool,
     /// Walls that the operator has agreed to do without.
     pub without: Vec<Wall>,
+}
+
+/// Whether code may start processes of its own. Threads it may have in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Processes {
+    Allow,
+    Deny,
 }
 
 /// What Landlock lets a process do beneath a path.

@@ -15,6 +15,7 @@
 mod arguments;
 mod compile;
 mod numbers;
+mod processes;
 mod render;
 mod table;
 
@@ -29,36 +30,41 @@ pub use compile::{CompileError, Program, compile};
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
     tables: &'static [&'static [Group]],
-    /// One more, in which policies that share the others differ.
-    last: &'static [Group],
+    /// Two more, in which policies that share the others differ.
+    memory: &'static [Group],
+    processes: &'static [Group],
     unlisted: Verdict,
 }
-
-const SANDBOX: Policy = Policy {
-    tables: &[
-        table::ALLOWED,
-        table::ALLOWED_ON_THIS_ARCH,
-        table::PRETENDED,
-        table::FORBIDDEN,
-        table::FORBIDDEN_ON_THIS_ARCH,
-        table::ABSENT,
-        table::ABSENT_ON_THIS_ARCH,
-        arguments::RULES,
-        arguments::RULES_ON_THIS_ARCH,
-    ],
-    last: &[],
-    unlisted: Verdict::Errno(libc::ENOSYS),
-};
 
 impl Policy {
     /// For everything that runs user code: ordinary Python, its threads and its subprocesses.
     pub const fn sandbox() -> Policy {
-        Policy { last: table::UNMAPPED_MEMORY, ..SANDBOX }
+        Policy {
+            tables: &[
+                table::ALLOWED,
+                table::ALLOWED_ON_THIS_ARCH,
+                table::PRETENDED,
+                table::FORBIDDEN,
+                table::FORBIDDEN_ON_THIS_ARCH,
+                table::ABSENT,
+                table::ABSENT_ON_THIS_ARCH,
+                arguments::RULES,
+                arguments::RULES_ON_THIS_ARCH,
+            ],
+            memory: table::UNMAPPED_MEMORY,
+            processes: processes::ALLOWED,
+            unlisted: Verdict::Errno(libc::ENOSYS),
+        }
     }
 
     /// The same where no cgroup counts memory: what no process has mapped would be nobody's.
-    pub const fn sandbox_uncounted() -> Policy {
-        Policy { last: table::UNMAPPED_MEMORY_ABSENT, ..SANDBOX }
+    pub const fn uncounted(self) -> Policy {
+        Policy { memory: table::UNMAPPED_MEMORY_ABSENT, ..self }
+    }
+
+    /// The same where code has one process for all its life, with as many threads as it likes.
+    pub const fn without_processes(self) -> Policy {
+        Policy { processes: processes::DENIED, ..self }
     }
 
     /// For pid 1 of a sandbox, which only reaps orphans and waits to be killed.
@@ -67,18 +73,20 @@ impl Policy {
     pub const fn init() -> Policy {
         Policy {
             tables: &[table::INIT, table::INIT_ON_THIS_ARCH],
-            last: &[],
+            memory: &[],
+            processes: &[],
             unlisted: Verdict::Errno(libc::EPERM),
         }
     }
 
     /// Every listed call with its rule, in the order of the tables.
     fn rules(&self) -> impl Iterator<Item = (&'static Call, &'static Rule)> {
-        self.tables
-            .iter()
-            .flat_map(|table| table.iter())
-            .chain(self.last)
-            .flat_map(|group| group.calls.iter().map(|call| (call, &group.rule)))
+        self.groups().flat_map(|group| group.calls.iter().map(|call| (call, &group.rule)))
+    }
+
+    fn groups(&self) -> impl Iterator<Item = &'static Group> {
+        let shared = self.tables.iter().flat_map(|table| table.iter());
+        shared.chain(self.memory).chain(self.processes)
     }
 }
 

@@ -8,7 +8,7 @@
 
 use crate::clone::{Forked, clone3};
 use crate::message;
-use crate::plan::{SandboxPlan, SpawnReply, SpawnRequest, Step, WallError};
+use crate::plan::{Processes, SandboxPlan, SpawnReply, SpawnRequest, Step, WallError};
 use crate::seccomp::{Policy, Program, compile};
 use crate::walls::{self, Descriptors};
 use std::cell::RefCell;
@@ -52,9 +52,7 @@ pub extern "C" fn belljar_zygote_open(plan_fd: i32, socket_fd: i32) -> i32 {
     let (plan, socket) = unsafe { (File::from_raw_fd(plan_fd), OwnedFd::from_raw_fd(socket_fd)) };
     let opened = || -> io::Result<Zygote> {
         let plan: SandboxPlan = serde_json::from_reader(plan)?;
-        let policy =
-            if plan.memory_counted { Policy::sandbox() } else { Policy::sandbox_uncounted() };
-        let filter = compile(&policy).map_err(io::Error::other)?;
+        let filter = compile(&policy(&plan)).map_err(io::Error::other)?;
         Ok(Zygote { socket, plan, filter, pending: None })
     };
     match opened() {
@@ -63,6 +61,15 @@ pub extern "C" fn belljar_zygote_open(plan_fd: i32, socket_fd: i32) -> i32 {
             0
         }
         Err(error) => negative(&error),
+    }
+}
+
+fn policy(plan: &SandboxPlan) -> Policy {
+    let policy = Policy::sandbox();
+    let policy = if plan.memory_counted { policy } else { policy.uncounted() };
+    match plan.processes {
+        Processes::Allow => policy,
+        Processes::Deny => policy.without_processes(),
     }
 }
 

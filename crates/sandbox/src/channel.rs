@@ -123,6 +123,17 @@ pub struct PythonError {
     pub syntax: bool,
     #[serde(default)]
     pub assertion: Option<Assertion>,
+    /// It is the kernel's own, for something that the environment does not have.
+    #[serde(default)]
+    pub denied: Option<Denied>,
+}
+
+/// What the kernel guides code away from before it meets a wall.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Denied {
+    Process,
+    Package,
 }
 
 /// How a kernel broke the protocol.
@@ -295,6 +306,7 @@ mod tests {
             r#"{"ev":"done","error":null,"exit_code":null,"status":"ok"}"#,
             r#"{"ev":"reboot"}"#,
             r#"{"ev":"ready"}"#,
+            r#"{"ev":"done","error":{"type":"E","message":"","traceback":"","syntax":false,"denied":"sleep"},"exit_code":null}"#,
             "[]",
             "",
             "\u{0}",
@@ -326,7 +338,7 @@ mod tests {
                 DONE,
                 r#"{"ev":"ready","reseeded":["random"]}"#,
                 r#"{"ev":"result","data":{"text/plain":"\u00e9","n":[1,-2.5e3,null]},"main":true}"#,
-                r#"{"ev":"done","error":{"type":"E","message":"m","traceback":"","syntax":false},"exit_code":3}"#,
+                r#"{"ev":"done","error":{"type":"E","message":"m","traceback":"","syntax":false,"denied":"process"},"exit_code":3}"#,
                 r#"{"ev":"wall","error":{"step":"Landlock","errno":1}}"#,
             ];
             let mut bytes = Vec::new();

@@ -19,8 +19,9 @@ mod view;
 mod watch;
 mod wires;
 
-pub use channel::{Arguments, Done, ProtocolError, PythonError, ValueError};
+pub use channel::{Arguments, Denied, Done, ProtocolError, PythonError, ValueError};
 pub use files::{Entry, FileError, Files, Listing};
+pub use jail::Processes;
 pub use live::{Call, Cause, Cell, Ending, Sandbox, Stopper, Work};
 pub use nursery::{BirthError, Nursery, NurseryConfig, WARDEN_ARGUMENT, Warmth};
 pub use pool::{Pool, PoolConfig};

@@ -141,6 +141,7 @@ impl Nursery {
             sandbox: SandboxPlan {
                 hostname: view::HOSTNAME.into(),
                 landlock: view::landlock(&root),
+                processes: config.view.processes,
                 memory_counted: cgroups.is_some(),
                 without: config.without.clone(),
             },

@@ -1,17 +1,22 @@
 //! What code sees: the root directory of every sandbox, and which parts of it may be written.
 
-use jail::{Access, Program, RootStep};
+use jail::{Access, Processes, Program, RootStep};
 use std::path::{Path, PathBuf};
 
 /// The parts of the root that differ from environment to environment.
 #[derive(Debug, Clone)]
 pub struct View {
+    /// As code is told it, where something is refused in it.
+    pub environment: String,
     /// Directories of the host and where they appear.
     pub binds: Vec<(PathBuf, PathBuf)>,
     pub interpreter: PathBuf,
     /// Environment variables that this Python or its packages need.
     pub variables: Vec<(String, String)>,
     pub preload: Vec<String>,
+    pub processes: Processes,
+    /// Whether code can install more packages.
+    pub installs: bool,
 }
 
 /// The system's programs and libraries, as far as the host has them. `/usr/local` and `/opt` are
@@ -123,6 +128,13 @@ pub(crate) fn zygote(view: &View, warm: bool) -> Program {
         ["-I", "-B", "/opt/belljar/kernel/zygote.py"].map(Into::into).into();
     args.extend(["--lib", "/opt/belljar/lib/libbelljar_jail.so"].map(Into::into));
     args.extend(["--socket", "3", "--plan", "4"].map(Into::into));
+    args.extend(["--environment".into(), view.environment.clone()]);
+    if view.processes == Processes::Deny {
+        args.push("--no-processes".into());
+    }
+    if !view.installs {
+        args.push("--no-installs".into());
+    }
     if warm {
         for module in &view.preload {
             args.extend(["--preload".into(), module.clone()]);
@@ -143,7 +155,7 @@ pub(crate) fn zygote(view: &View, warm: bool) -> Program {
         // A sandbox has one core by default, and a forked process must have one thread.
         ("OPENBLAS_NUM_THREADS", "1"),
         ("OMP_NUM_THREADS", "1"),
-        ("MPLBACKEND", "module://belljar_mpl"),
+        ("MPLBACKEND", "agg"),
     ];
     let mut env: Vec<(String, String)> =
         env.map(|(name, value)| (name.into(), value.into())).into();

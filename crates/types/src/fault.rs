@@ -22,6 +22,7 @@ pub enum Code {
     DiskExceeded,
     ProcessesExceeded,
     ProcessDenied,
+    PackageDenied,
     NetworkDenied,
     ImportDenied,
     FileNotFound,
@@ -42,7 +43,7 @@ pub enum Code {
     Cancelled,
 }
 
-const FIXED: [(Code, &str); 29] = [
+const FIXED: [(Code, &str); 30] = [
     (Code::CodeSyntax, "code.syntax"),
     (Code::CodeNoEntry, "code.no_entry"),
     (Code::CodeAnnotation, "code.annotation"),
@@ -55,6 +56,7 @@ const FIXED: [(Code, &str); 29] = [
     (Code::DiskExceeded, "disk.exceeded"),
     (Code::ProcessesExceeded, "processes.exceeded"),
     (Code::ProcessDenied, "process.denied"),
+    (Code::PackageDenied, "package.denied"),
     (Code::NetworkDenied, "network.denied"),
     (Code::ImportDenied, "import.denied"),
     (Code::FileNotFound, "file.not_found"),

@@ -297,3 +297,30 @@ fn a_named_python_outside_the_range_is_refused() {
         )
     );
 }
+
+/// `atlas` is for one version of Python, which many machines do not have.
+#[test]
+fn a_machine_without_the_python_of_an_environment_says_how_to_get_it() {
+    let mut world = World::without_uv();
+    let bin = world.data.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let mut others = world::pythons();
+    others.retain(|python| python.version.minor != 11);
+    for python in &others {
+        let name = format!("python3.{}", python.version.minor);
+        std::os::unix::fs::symlink(&python.executable, bin.join(name)).unwrap();
+    }
+    let machine = &mut world.machine;
+    (machine.search_path, machine.pyenv_root, machine.uv_pythons) = (vec![bin], None, None);
+    let refused = world.ensure(&Definition::built_in("atlas").unwrap()).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        format!(
+            "environment `atlas` needs CPython 3.11, and none was found (passed over: {}; \
+             `belljar doctor` says why); install one, for example with \
+             `uv python install \"3.11\"`, or name one with `--python PATH`",
+            others.len()
+        )
+    );
+    assert_eq!(world.names(), Vec::<String>::new());
+}

@@ -6,8 +6,8 @@
 use super::numbers::*;
 use super::{Argument, Call, Case, Decision, Group, Half, Rule, Test, Value, Verdict, calls};
 
-const ALLOW: Verdict = Verdict::Allow;
-const FORBIDDEN: Verdict = Verdict::Errno(EPERM);
+pub(super) const ALLOW: Verdict = Verdict::Allow;
+pub(super) const FORBIDDEN: Verdict = Verdict::Errno(EPERM);
 
 /// `values![AF_UNIX AF_INET]`: constants of any integer type under their own names.
 macro_rules! values {
@@ -15,12 +15,13 @@ macro_rules! values {
         &[$(Value { name: stringify!($constant), bits: $constant as u32 }),*]
     };
 }
+pub(super) use values;
 
-const ZERO: &[Value] = values![0];
+pub(super) const ZERO: &[Value] = values![0];
 const CORE: &[Value] = values![RLIMIT_CORE];
 const FCNTL_FORBIDDEN: &[Value] = values![F_NOTIFY F_SETLEASE];
 
-const fn by_argument(
+pub(super) const fn by_argument(
     why: &'static str,
     calls: &'static [Call],
     cases: &'static [Case],
@@ -29,11 +30,11 @@ const fn by_argument(
     Group { why, rule: Rule::ByArgument(Decision { cases, otherwise }), calls }
 }
 
-const fn when(tests: &'static [Test], then: Verdict) -> Case {
+pub(super) const fn when(tests: &'static [Test], then: Verdict) -> Case {
     Case { tests, then }
 }
 
-const fn argument(index: u8, name: &'static str) -> Argument {
+pub(super) const fn argument(index: u8, name: &'static str) -> Argument {
     Argument { index, half: Half::Low, name }
 }
 
@@ -52,7 +53,7 @@ const fn is_but_for(ignored: i32, argument: Argument, any_of: &'static [Value]) 
 }
 
 /// The bits of `mask` are one of the values; other bits do not matter.
-const fn bits(mask: u32, argument: Argument, any_of: &'static [Value]) -> Test {
+pub(super) const fn bits(mask: u32, argument: Argument, any_of: &'static [Value]) -> Test {
     Test { argument, mask, any_of }
 }
 
@@ -86,13 +87,6 @@ pub(super) const RULES: &[Group] = &[
         calls![SYS_setrlimit],
         &[when(&[is(argument(0, "resource"), CORE)], FORBIDDEN)],
         ALLOW,
-    ),
-    by_argument(
-        "fork and threads, but no new namespace; CLONE_PARENT would make the child one of the \
-         zygote's, outside (CLONE_NEWTIME is a signal number here: only clone3 knows it)",
-        calls![SYS_clone],
-        &[when(&[bits(FORBIDDEN_CLONE_FLAGS, argument(0, "flags"), ZERO)], ALLOW)],
-        FORBIDDEN,
     ),
     by_argument(
         "exotic families are where page-cache bugs live (AF_ALG, AF_RXRPC, NETLINK_XFRM); raw \
@@ -215,15 +209,6 @@ pub(super) const RULES_ON_THIS_ARCH: &[Group] = &[by_argument(
 )];
 #[cfg(target_arch = "aarch64")]
 pub(super) const RULES_ON_THIS_ARCH: &[Group] = &[];
-
-const FORBIDDEN_CLONE_FLAGS: u32 = (CLONE_NEWNS
-    | CLONE_NEWCGROUP
-    | CLONE_NEWUTS
-    | CLONE_NEWIPC
-    | CLONE_NEWUSER
-    | CLONE_NEWPID
-    | CLONE_NEWNET
-    | CLONE_PARENT) as u32;
 
 const FAMILY: Argument = argument(0, "family");
 const TYPE: Argument = argument(1, "type");

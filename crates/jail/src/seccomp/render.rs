@@ -15,9 +15,7 @@ impl Policy {
     }
 
     fn find(&self, number: u32) -> Option<(&'static str, &'static Group)> {
-        let groups = self.tables.iter().flat_map(|table| table.iter());
-        groups
-            .chain(self.last)
+        self.groups()
             .flat_map(|group| group.calls.iter().map(move |call| (call, group)))
             .find(|(call, _)| call.number == number)
             .map(|(call, group)| (call.name, group))

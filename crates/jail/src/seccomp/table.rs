@@ -10,7 +10,7 @@
 use super::numbers::*;
 use super::{Call, Group, Rule, Verdict, calls};
 
-const fn allow(why: &'static str, calls: &'static [Call]) -> Group {
+pub(super) const fn allow(why: &'static str, calls: &'static [Call]) -> Group {
     Group { why, rule: Rule::Always(Verdict::Allow), calls }
 }
 
@@ -18,7 +18,7 @@ const fn pretend(why: &'static str, calls: &'static [Call]) -> Group {
     Group { why, rule: Rule::Always(Verdict::Pretend), calls }
 }
 
-const fn forbid(why: &'static str, calls: &'static [Call]) -> Group {
+pub(super) const fn forbid(why: &'static str, calls: &'static [Call]) -> Group {
     Group { why, rule: Rule::Always(Verdict::Errno(EPERM)), calls }
 }
 
@@ -91,9 +91,7 @@ pub(super) const ALLOWED: &[Group] = &[
     ),
     allow(
         "subprocess, multiprocessing, os.wait",
-        calls![
-            SYS_execve SYS_execveat SYS_wait4 SYS_waitid SYS_exit SYS_exit_group SYS_pidfd_open
-        ],
+        calls![SYS_wait4 SYS_waitid SYS_exit SYS_exit_group SYS_pidfd_open],
     ),
     allow(
         "signals; only processes of the own pid namespace can be named",
@@ -169,7 +167,7 @@ pub(super) const ALLOWED_ON_THIS_ARCH: &[Group] = &[
             SYS_pause SYS_alarm SYS_time
         ],
     ),
-    allow("subprocess starts programs with vfork", calls![SYS_fork SYS_vfork SYS_getpgrp]),
+    allow("subprocess starts programs with vfork", calls![SYS_getpgrp]),
     allow(
         "thread-local storage, AMX state, shadow stacks",
         calls![SYS_arch_prctl SYS_map_shadow_stack],

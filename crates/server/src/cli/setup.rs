@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct EngineArgs {
-    /// The environment: `default`, or `bare` for the standard library only
+    /// The environment: `default`, `atlas` for an agent's tools, or `bare` for the standard library only
     #[arg(long = "env", value_name = "NAME", default_value = "default")]
     pub(super) environment: String,
 

@@ -119,7 +119,12 @@ fn crowded(calls: u32, values: u32) -> Policy {
 }
 
 fn policy(groups: Vec<Group>) -> Policy {
-    Policy { tables: leak(vec![leak(groups)]), last: &[], unlisted: Verdict::Errno(libc::ENOSYS) }
+    Policy {
+        tables: leak(vec![leak(groups)]),
+        memory: &[],
+        processes: &[],
+        unlisted: Verdict::Errno(libc::ENOSYS),
+    }
 }
 
 fn one_of(index: u8, values: u32) -> Rule {

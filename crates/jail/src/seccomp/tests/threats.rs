@@ -3,7 +3,7 @@ use std::path::Path;
 use libc::*;
 
 use super::super::simulate::{AARCH64, ARM, I386, X32_BIT, X86_64};
-use super::super::{Policy, Rule, Verdict, compile};
+use super::super::{Policy, Program, Rule, Verdict, compile};
 use super::{answer, judge, native, sandbox};
 
 const ALLOW: Verdict = Verdict::Allow;
@@ -15,6 +15,37 @@ const UPPER_HALVES: [u64; 4] = [0, 1 << 32, 0xdead_beef << 32, 0xffff_ffff << 32
 
 /// Numbers past the newest call of any kernel we know.
 const NUMBERS: u32 = 600;
+
+/// Every filter that user code may meet.
+const SANDBOXES: [Policy; 4] = [
+    Policy::sandbox(),
+    Policy::sandbox().uncounted(),
+    Policy::sandbox().without_processes(),
+    Policy::sandbox().uncounted().without_processes(),
+];
+
+/// What glibc asks `clone` for.
+const THREAD: c_int = CLONE_VM
+    | CLONE_FS
+    | CLONE_FILES
+    | CLONE_SIGHAND
+    | CLONE_THREAD
+    | CLONE_SYSVSEM
+    | CLONE_SETTLS
+    | CLONE_PARENT_SETTID
+    | CLONE_CHILD_CLEARTID;
+const FORK: c_int = CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | SIGCHLD;
+const VFORK: c_int = CLONE_VM | CLONE_VFORK | SIGCHLD;
+const FORBIDDEN_FLAGS: [c_int; 8] = [
+    CLONE_NEWNS,
+    CLONE_NEWCGROUP,
+    CLONE_NEWUTS,
+    CLONE_NEWIPC,
+    CLONE_NEWUSER,
+    CLONE_NEWPID,
+    CLONE_NEWNET,
+    CLONE_PARENT,
+];
 
 #[test]
 fn t07_socket_family_matrix_filter() {
@@ -89,10 +120,24 @@ fn t07_t08_foreign_architectures_have_no_calls() {
 fn t08_syscall_matrix_filter() {
     let policy = Policy::sandbox();
     let text: String = (0..NUMBERS).map(|number| policy.describe(number) + "\n").collect();
+    assert_golden("syscalls", &text);
+}
+
+/// What an environment without processes answers otherwise, and nothing besides.
+#[test]
+fn t08_syscall_matrix_filter_without_processes() {
+    let policy = Policy::sandbox().without_processes();
+    let differs = |number: &u32| policy.describe(*number) != Policy::sandbox().describe(*number);
+    let numbers = (0..NUMBERS).filter(differs);
+    let text: String = numbers.map(|number| policy.describe(number) + "\n").collect();
+    assert_golden("syscalls-without-processes", &text);
+}
+
+fn assert_golden(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join(format!("tests/golden/syscalls-{}.txt", std::env::consts::ARCH));
+        .join(format!("tests/golden/{name}-{}.txt", std::env::consts::ARCH));
     if std::env::var_os("BELLJAR_REGENERATE").is_some() {
-        std::fs::write(&path, &text).unwrap();
+        std::fs::write(&path, text).unwrap();
     }
     let golden = std::fs::read_to_string(&path).unwrap_or_default();
     let changed: Vec<_> = text.lines().filter(|line| !golden.contains(line)).collect();
@@ -108,21 +153,22 @@ fn t08_syscall_matrix_filter() {
 /// The golden file is written from the tables; this is what makes it true of the program.
 #[test]
 fn t08_every_number_is_answered_as_the_table_says() {
-    let program = sandbox();
-    let policy = Policy::sandbox();
-    for number in 0..NUMBERS {
-        let rule = policy.rules().find(|(call, _)| call.number == number).map(|(_, rule)| rule);
-        for args in [[0; 6], [1; 6], [u64::MAX; 6], [1 << 32; 6]] {
-            let data = native(number.into(), &args);
-            let expected = judge(rule, policy.unlisted, &data);
-            assert_eq!(answer(&program, &data), expected, "{}", policy.describe(number));
+    for policy in SANDBOXES {
+        let program = compile(&policy).unwrap();
+        for number in 0..NUMBERS {
+            let rule = policy.rules().find(|(call, _)| call.number == number).map(|(_, rule)| rule);
+            for args in [[0; 6], [1; 6], [u64::MAX; 6], [1 << 32; 6], [CLONE_THREAD as u64; 6]] {
+                let data = native(number.into(), &args);
+                let expected = judge(rule, policy.unlisted, &data);
+                assert_eq!(answer(&program, &data), expected, "{}", policy.describe(number));
+            }
         }
     }
 }
 
 #[test]
 fn t08_nothing_kills() {
-    for policy in [Policy::sandbox(), Policy::init()] {
+    for policy in SANDBOXES.into_iter().chain([Policy::init()]) {
         for instruction in compile(&policy).unwrap().instructions() {
             let errno = instruction.k & 0xffff;
             match (instruction.code, instruction.k & 0xffff_0000) {
@@ -137,41 +183,48 @@ fn t08_nothing_kills() {
     }
 }
 
+/// Whether `clone` is answered so for these flags, whatever the upper half of the register holds.
+fn clone_is(program: &Program, flags: c_int, expected: Verdict) {
+    for upper in UPPER_HALVES {
+        let flags = flags as u32 as u64 | upper;
+        assert_eq!(answer(program, &native(SYS_clone, &[flags])), expected, "{flags:#x}");
+    }
+}
+
 #[test]
 fn t08_clone_makes_threads_and_processes_but_no_namespaces() {
-    let thread = CLONE_VM
-        | CLONE_FS
-        | CLONE_FILES
-        | CLONE_SIGHAND
-        | CLONE_THREAD
-        | CLONE_SYSVSEM
-        | CLONE_SETTLS
-        | CLONE_PARENT_SETTID
-        | CLONE_CHILD_CLEARTID;
-    let fork = CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID | SIGCHLD;
-    let vfork = CLONE_VM | CLONE_VFORK | SIGCHLD;
-    let forbidden = [
-        CLONE_NEWNS,
-        CLONE_NEWCGROUP,
-        CLONE_NEWUTS,
-        CLONE_NEWIPC,
-        CLONE_NEWUSER,
-        CLONE_NEWPID,
-        CLONE_NEWNET,
-        CLONE_PARENT,
-    ];
     let program = sandbox();
-    for harmless in [thread, fork, vfork] {
-        for upper in UPPER_HALVES {
-            let flags = harmless as u32 as u64 | upper;
-            assert_eq!(answer(&program, &native(SYS_clone, &[flags])), ALLOW, "{flags:#x}");
-            for flag in forbidden {
-                let flags = flags | flag as u32 as u64;
-                assert_eq!(answer(&program, &native(SYS_clone, &[flags])), REFUSED, "{flags:#x}");
-            }
+    for harmless in [THREAD, FORK, VFORK] {
+        clone_is(&program, harmless, ALLOW);
+        for flag in FORBIDDEN_FLAGS {
+            clone_is(&program, harmless | flag, REFUSED);
         }
     }
     assert_eq!(answer(&program, &native(SYS_clone3, &[0, 88])), MISSING);
+}
+
+#[test]
+fn t08_without_processes_there_are_threads_and_nothing_else() {
+    let program = compile(&Policy::sandbox().without_processes()).unwrap();
+    clone_is(&program, THREAD, ALLOW);
+    // Sharing everything, as a thread does, makes no thread.
+    for process in [FORK, VFORK, THREAD & !CLONE_THREAD, 0, SIGCHLD] {
+        clone_is(&program, process, REFUSED);
+    }
+    for flag in FORBIDDEN_FLAGS {
+        clone_is(&program, THREAD | flag, REFUSED);
+    }
+    assert_eq!(answer(&program, &native(SYS_clone3, &[0, 88])), MISSING);
+    for program_start in [SYS_execve, SYS_execveat] {
+        assert_eq!(answer(&program, &native(program_start, &[1, 1, 1])), REFUSED);
+    }
+    #[cfg(target_arch = "x86_64")]
+    for fork in [SYS_fork, SYS_vfork] {
+        assert_eq!(answer(&program, &native(fork, &[])), REFUSED);
+    }
+    for harmless in [SYS_exit_group, SYS_wait4, SYS_futex, SYS_gettid] {
+        assert_eq!(answer(&program, &native(harmless, &[])), ALLOW);
+    }
 }
 
 #[test]

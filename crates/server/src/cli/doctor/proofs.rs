@@ -2,7 +2,7 @@
 
 use super::super::{progress, terminal};
 use super::report::{Outcome, Proof};
-use engine::{Code, Command, Config, Engine, Entry};
+use engine::{Code, Command, Config, Definition, Engine, Entry, Processes};
 use serde::Deserialize;
 use serde_json::json;
 use std::net::TcpListener;
@@ -51,6 +51,25 @@ const INSIDE: [(&str, &str); 23] = [
     ("thread", "yet threads can be started"),
 ];
 
+/// Instead of those that count and start processes, where an environment has none.
+const NO_PROCESSES: (&str, &str) = ("no_processes", "no process can be started");
+const WITH_PROCESSES: [&str; 2] = ["process_limit", "child_process"];
+
+type Attempts = Vec<(&'static str, &'static str)>;
+
+fn attempts(has_processes: bool) -> Attempts {
+    if has_processes {
+        return INSIDE.into();
+    }
+    let others = INSIDE.into_iter().filter(|(name, _)| !WITH_PROCESSES.contains(name));
+    others.chain([NO_PROCESSES]).collect()
+}
+
+/// An unknown environment is refused later, and by whoever knows them all.
+fn has_processes(environment: &str) -> bool {
+    !Definition::built_in(environment).is_ok_and(|it| it.processes == Processes::Deny)
+}
+
 /// Code that never ends by itself, and the fault that has to end it.
 struct Endless {
     name: &'static str,
@@ -97,14 +116,16 @@ pub(super) async fn attempt(config: Config, environment: &str) -> Trial {
         Ok(proofs) => Trial { environment, proofs, refused: None },
         Err(fault) => {
             let refused = Some(terminal::for_stdout(&fault.message.replace('\n', " ")));
-            Trial { environment, proofs: not_tried(), refused }
+            Trial { proofs: not_tried(&environment), environment, refused }
         }
     }
 }
 
-fn not_tried() -> Vec<Proof> {
+fn not_tried(environment: &str) -> Vec<Proof> {
     let outcome = Outcome::NotTried;
-    let inside = INSIDE.into_iter().chain(endless().map(|endless| (endless.name, endless.says)));
+    let inside = attempts(has_processes(environment))
+        .into_iter()
+        .chain(endless().map(|endless| (endless.name, endless.says)));
     inside.map(|(name, says)| Proof { name, says, outcome, saw: String::new() }).collect()
 }
 
@@ -121,8 +142,10 @@ async fn try_all(config: Config, environment: &str) -> Result<Vec<Proof>, Fault>
         disk_inodes: Some(DISK_INODES),
         ..LimitsRequest::default()
     };
-    let code = format!("HOST = {}\n{ATTEMPTS}", bait.described());
-    let mut proofs = judge(&run(&engine, environment, code, limits).await?);
+    let has_processes = has_processes(environment);
+    let code = format!("HOST = {}\n{ATTEMPTS}", bait.described(has_processes));
+    let ran = run(&engine, environment, code, limits).await?;
+    let mut proofs = judge(&ran, attempts(has_processes));
     for endless in endless() {
         let run = run(&engine, environment, endless.code.to_owned(), endless.limits).await?;
         proofs.push(judge_end(&endless, &run));
@@ -158,14 +181,14 @@ struct Answer {
     saw: String,
 }
 
-fn judge(execution: &Execution) -> Vec<Proof> {
+fn judge(execution: &Execution, attempts: Attempts) -> Vec<Proof> {
     let pieces = execution.output.iter().filter(|piece| piece.stream == Stream::Stdout);
     let printed: String = pieces.map(|piece| piece.text.as_str()).collect();
     let mut answers: Vec<Answer> =
         printed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let silence =
         || execution.error.as_ref().map_or("no answer".into(), |error| error.code.to_string());
-    INSIDE
+    attempts
         .into_iter()
         .map(|(name, says)| {
             let answer = answers.iter().position(|answer| answer.name == name);
@@ -215,9 +238,11 @@ impl Bait {
     }
 
     /// As a Python literal, which this JSON is.
-    fn described(&self) -> String {
+    fn described(&self, has_processes: bool) -> String {
+        let attempts: Vec<&str> = attempts(has_processes).iter().map(|(name, _)| *name).collect();
         json!({
-            "attempts": INSIDE.map(|(name, _)| name),
+            "attempts": attempts,
+            "has_processes": u8::from(has_processes),
             "canary": self.canary.to_string_lossy(),
             "port": self.port.local_addr().map_or(0, |address| address.port()),
             "socket": self.socket,
@@ -241,7 +266,7 @@ mod tests {
 
     #[test]
     fn every_proof_has_its_attempt() {
-        for (name, _) in INSIDE {
+        for (name, _) in INSIDE.into_iter().chain([NO_PROCESSES]) {
             assert!(ATTEMPTS.contains(&format!("\ndef {name}():\n")), "{name}");
         }
     }

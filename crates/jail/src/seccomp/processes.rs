@@ -1,0 +1,48 @@
+//! Calls that make a process or turn one into another program, as environments differ in them.
+
+use super::arguments::{ALLOW, FORBIDDEN, ZERO, argument, bits, by_argument, values, when};
+use super::numbers::*;
+use super::table::{allow, forbid};
+use super::{Argument, Call, Group, Value, calls};
+
+const PROGRAMS: &[Call] = calls![SYS_execve SYS_execveat];
+const CLONE: &[Call] = calls![SYS_clone];
+/// Newer architectures have `clone` alone.
+#[cfg(target_arch = "x86_64")]
+const FORKS: &[Call] = calls![SYS_fork SYS_vfork];
+#[cfg(target_arch = "aarch64")]
+const FORKS: &[Call] = &[];
+
+pub(super) const ALLOWED: &[Group] = &[
+    allow("subprocess, multiprocessing, os.wait", PROGRAMS),
+    allow("subprocess starts programs with vfork", FORKS),
+    by_argument(
+        "fork and threads, but no new namespace; CLONE_PARENT would make the child one of the \
+         zygote's, outside (CLONE_NEWTIME is a signal number here: only clone3 knows it)",
+        CLONE,
+        &[when(&[bits(FORBIDDEN_CLONE_FLAGS, FLAGS, ZERO)], ALLOW)],
+        FORBIDDEN,
+    ),
+];
+
+pub(super) const DENIED: &[Group] = &[
+    forbid("this environment has no processes: no program replaces the interpreter", PROGRAMS),
+    forbid("this environment has no processes", FORKS),
+    by_argument(
+        "threads, which the kernel knows by one flag; whatever lacks it would be a process",
+        CLONE,
+        &[when(&[bits(FORBIDDEN_CLONE_FLAGS | THREAD, FLAGS, values![CLONE_THREAD])], ALLOW)],
+        FORBIDDEN,
+    ),
+];
+
+const FLAGS: Argument = argument(0, "flags");
+const THREAD: u32 = CLONE_THREAD as u32;
+const FORBIDDEN_CLONE_FLAGS: u32 = (CLONE_NEWNS
+    | CLONE_NEWCGROUP
+    | CLONE_NEWUTS
+    | CLONE_NEWIPC
+    | CLONE_NEWUSER
+    | CLONE_NEWPID
+    | CLONE_NEWNET
+    | CLONE_PARENT) as u32;

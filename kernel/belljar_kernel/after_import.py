@@ -1,0 +1,42 @@
+"""Doing something to a module as soon as somebody has imported it, and not importing it oneself."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+
+def after_import(name: str, teach: Callable[[ModuleType], None]) -> None:
+    if name in sys.modules:
+        teach(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _Watcher(name, teach))
+
+
+class _Watcher(MetaPathFinder):
+    def __init__(self, name: str, teach: Callable[[ModuleType], None]) -> None:
+        self._name = name
+        self._teach = teach
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = PathFinder.find_spec(name, path)
+        if spec is not None and spec.loader is not None:
+            _teach_after_loading(spec.loader, self._teach)
+        return spec
+
+
+def _teach_after_loading(loader: Any, teach: Callable[[ModuleType], None]) -> None:
+    load = loader.exec_module
+
+    def load_and_teach(module: ModuleType) -> None:
+        load(module)
+        teach(module)
+
+    loader.exec_module = load_and_teach
