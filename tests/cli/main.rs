@@ -10,6 +10,7 @@ mod doctor;
 mod missing_walls;
 mod session;
 mod terminal;
+mod tool;
 
 /// A helper beside this file, for the Python of the host.
 fn helper(name: &str) -> std::process::Command {

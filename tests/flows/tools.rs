@@ -140,7 +140,7 @@ async fn dates_arrive_as_datetimes_with_the_offset_they_came_with() {
     );
 }
 
-// proves C-030, C-033, C-120
+// proves C-030, C-033
 #[tokio::test]
 async fn helpers_and_every_kind_of_parameter_work_at_run_time() {
     let engine = Engine::start(config());
@@ -285,7 +285,7 @@ async fn the_message_of_the_author_reaches_the_agent() {
     assert_eq!(value_of(&engine, &code, json!({"value": 0})).await, json!(0.0));
 }
 
-// proves C-095, C-096, C-097, C-099, C-105, C-106, C-111
+// proves C-096, C-097, C-105, C-106, C-111
 #[tokio::test]
 async fn the_tests_of_the_seed_pass_as_written() {
     let engine = Engine::start(config());
@@ -417,7 +417,7 @@ async fn a_tool_that_ends_itself_has_failed() {
     );
 }
 
-// proves W-007, W-016, W-024, W-031
+// proves W-016, W-024
 #[tokio::test]
 async fn the_tool_of_seed_003_runs_verbatim() {
     let engine = Engine::start(config());
@@ -554,6 +554,83 @@ async fn variables_of_a_tool_are_there_for_its_call_alone() {
     let after =
         harness::run_in(&engine, session, "import os; os.environ.get('TOKEN', 'gone')").await;
     assert_eq!(after.value, Some(json!("gone")));
+}
+
+async fn in_atlas(engine: &Arc<Engine>, code: &str, arguments: Value) -> Execution {
+    let tool = tool(code);
+    let checked = tool.call(arguments).unwrap();
+    run_with(engine, call("atlas", &tool, checked)).await.execution
+}
+
+// proves C-053, C-054, C-055
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_id_arrives_as_the_one_of_the_sdk() {
+    let engine = Engine::start(config());
+    let code = seed("seed-000/node_ids.py");
+    let asset = json!({"space": "my-space", "externalId": "asset-123"});
+    let arguments = json!({"asset_id": asset, "related_asset_ids": [asset, asset]});
+    let execution = in_atlas(&engine, &code, arguments).await;
+    let primary = json!({"space": "my-space", "external_id": "asset-123"});
+    let expected = json!({"primary_asset": primary, "related_count": 2});
+    assert_eq!(execution.value, Some(expected), "{:#?}", execution.error);
+    let kind = "from cognite.client.data_classes import data_modeling\n\
+                def handle(one: data_modeling.NodeId, many: list[data_modeling.NodeId]):\n    \
+                    return [type(one) is data_modeling.NodeId, type(many[0]) is data_modeling.NodeId]";
+    let execution = in_atlas(&engine, kind, json!({"one": asset, "many": [asset]})).await;
+    assert_eq!(execution.value, Some(json!([true, true])));
+    for wrong in [json!({"space": "s"}), json!({"externalId": "e"}), json!("s:e"), json!({})] {
+        let arguments = json!({"asset_id": wrong, "related_asset_ids": []});
+        let refusal = tool(&code).call(arguments).unwrap_err().message;
+        assert!(refusal.contains("'asset_id'"), "{refusal}");
+    }
+}
+
+// proves C-082, C-089, C-120
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_of_the_sdk_have_to_be_dumped() {
+    let engine = Engine::start(config());
+    let code = "def handle(how: str):\n    \
+                    from cognite.client.data_classes import Asset, AssetList\n    \
+                    asset = Asset(id=1, created_time=0, last_updated_time=0, root_id=1, name='A', external_id='a')\n    \
+                    assets = AssetList([asset])\n    \
+                    return {'found': eval(how)}";
+    for how in ["asset", "assets"] {
+        let execution = in_atlas(&engine, code, json!({"how": how})).await;
+        assert_eq!(error_code(&execution), "value.not_json", "{execution:#?}");
+        assert!(message(&execution).contains("$.found"), "{}", message(&execution));
+        assert_eq!(hint(&execution), "Use the .dump() method on Cognite SDK objects");
+    }
+    let one = in_atlas(&engine, code, json!({"how": "asset.dump()"})).await;
+    assert_eq!(one.value.unwrap()["found"]["externalId"], "a");
+    let many = in_atlas(&engine, code, json!({"how": "assets.dump()"})).await;
+    assert_eq!(many.value.unwrap()["found"][0]["externalId"], "a");
+}
+
+// proves C-087
+#[tokio::test(flavor = "multi_thread")]
+async fn values_of_numpy_and_pandas_say_how_they_become_json() {
+    let engine = Engine::start(config());
+    let code = "import numpy, pandas\n\
+                def handle(which: str): return {'results': [eval(which)]}";
+    for (which, kind, fix) in [
+        ("numpy.int64(3)", "numpy.int64", "call .tolist() on it"),
+        ("numpy.array([1, 2])", "numpy.ndarray", "call .tolist() on it"),
+        ("pandas.DataFrame({'a': [1]})", "DataFrame", "call .to_dict(\"records\") on it"),
+        ("pandas.Series([1])", "Series", "call .tolist() on it"),
+        ("pandas.Timestamp(0)", "Timestamp", "call .isoformat() on it"),
+    ] {
+        let tool = tool(code);
+        let command = call("default", &tool, tool.call(json!({"which": which})).unwrap());
+        let execution = run_with(&engine, command).await.execution;
+        assert_eq!(error_code(&execution), "value.not_json", "{which}: {:?}", execution.error);
+        let message = message(&execution);
+        assert!(message.contains("$.results[0]") && message.contains(kind), "{message}");
+        assert_eq!(hint(&execution), fix, "{which}");
+        let fixed =
+            format!("({which}){}", fix.trim_start_matches("call ").trim_end_matches(" on it"));
+        let command = call("default", &tool, tool.call(json!({"which": fixed})).unwrap());
+        assert_eq!(run_with(&engine, command).await.execution.status, Status::Succeeded, "{fixed}");
+    }
 }
 
 /// An engine whose kernel has been changed, to be what an attacker made of it.

@@ -7,6 +7,7 @@ mod bubblewrap;
 mod floor;
 mod measure;
 mod report;
+mod tools;
 
 use super::setup::{self, EngineArgs};
 use super::{Failure, progress};

@@ -4,7 +4,7 @@ use super::super::Failure;
 use engine::Outside;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const FLOOR: &str = include_str!("../../../../../bench/floor.py");
 pub(super) const NATIVE: &str = include_str!("../../../../../bench/native.py");
@@ -25,6 +25,15 @@ fn python(outside: &Outside) -> Command {
 
 fn failed(what: &str, error: &std::io::Error) -> Failure {
     Failure { message: format!("{what}: {error}"), exit: super::super::EXIT_BELLJAR }
+}
+
+/// How long it takes to start an interpreter that does nothing.
+pub(super) fn nothing(outside: &Outside) -> Result<Duration, Failure> {
+    let started = Instant::now();
+    let status = Command::new(&outside.interpreter).args(["-c", "pass"]).status();
+    let status = status.map_err(|error| failed("python3 -c pass", &error))?;
+    let took = started.elapsed();
+    if status.success() { Ok(took) } else { Err(Failure::usage("python3 -c pass has failed")) }
 }
 
 /// A warm interpreter that forks when it is asked.

@@ -11,7 +11,7 @@ use types::{Event, Execution, LimitsRequest, SandboxId, Stream};
 
 /// Samples of one kind in a row. Short enough that both kinds have the same weather, long enough
 /// that each has its own pages in the caches, as it has when it is used.
-const BLOCK: usize = 20;
+pub(super) const BLOCK: usize = 20;
 /// Sandboxes that wait in the pool.
 pub(super) const POOL: usize = 4;
 const POOL_REST: Duration = Duration::from_millis(12);
@@ -26,10 +26,10 @@ print(t.groupby('k').v.mean().sum())";
 
 pub(super) struct Bench {
     fresh: Arc<Engine>,
-    pooled: Arc<Engine>,
+    pub(super) pooled: Arc<Engine>,
     environment: String,
-    samples: usize,
-    outside: Outside,
+    pub(super) samples: usize,
+    pub(super) outside: Outside,
     floor: Floor,
 }
 
@@ -60,7 +60,7 @@ impl Samples {
     }
 }
 
-fn percentile(samples: &[Duration], percent: usize) -> Duration {
+pub(super) fn percentile(samples: &[Duration], percent: usize) -> Duration {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable();
     let index = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
@@ -98,6 +98,11 @@ impl Bench {
         figures.push(self.oneshot_rate().await?);
         tell("idle_mb and worked_mb");
         figures.extend(self.memory().await?);
+        tell("check");
+        figures.push(self.check()?);
+        tell("tool_call");
+        figures.push(self.tool_call().await?);
+        figures.push(self.tool_call_live().await?);
         tell("native");
         figures.extend(self.native().await?);
         tell("bubblewrap");
@@ -105,7 +110,11 @@ impl Bench {
         Ok(figures)
     }
 
-    fn command(&self, session: Option<SandboxId>, code: &str) -> Result<Command, Failure> {
+    pub(super) fn command(
+        &self,
+        session: Option<SandboxId>,
+        code: &str,
+    ) -> Result<Command, Failure> {
         Ok(Command {
             session,
             environment: self.environment.clone(),
@@ -117,7 +126,7 @@ impl Bench {
         })
     }
 
-    fn new_session(&self) -> NewSession {
+    pub(super) fn new_session(&self) -> NewSession {
         NewSession { environment: self.environment.clone(), limits: LimitsRequest::default() }
     }
 
@@ -161,7 +170,7 @@ impl Bench {
 
     /// Lets the pool fill up and come to rest, so that what is measured finds a waiting sandbox and
     /// does not share a core with the making of the next one.
-    async fn await_waiting(&self) -> Result<(), Failure> {
+    pub(super) async fn await_waiting(&self) -> Result<(), Failure> {
         while self.pooled.waiting(&self.environment).await? < POOL {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -360,7 +369,7 @@ impl Bench {
     }
 }
 
-async fn finished(engine: &Engine, command: Command) -> Result<Execution, Failure> {
+pub(super) async fn finished(engine: &Engine, command: Command) -> Result<Execution, Failure> {
     let execution = engine.run(command, &mut |_| {}).await?.execution;
     match &execution.error {
         None => Ok(execution),
