@@ -265,11 +265,16 @@ async fn alone_a_zygote_or_warden_that_dies() {
     assert_eq!(printed(&harness::run(&engine, "print(4)").await, Stream::Stdout), "4\n");
 }
 
-/// Of the processes with this name the first is the original; the others were forked from it.
+/// Of the processes with this name the first is the original; the others were forked from it. Its
+/// number says nothing: numbers start again when they have run out.
 fn kill_first_called(name: &str) {
     let line = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
     let below = descendants_of(std::process::id()).into_iter();
-    let first = below.filter(|pid| line(pid).is_ok_and(|line| line.contains(name))).min();
+    let named: Vec<u32> =
+        below.filter(|pid| line(pid).is_ok_and(|line| line.contains(name))).collect();
+    let is_forked = |pid: &u32| harness::parent_of(*pid).is_some_and(|of| named.contains(&of));
+    let originals = named.iter().copied().filter(|pid| !is_forked(pid));
+    let first = originals.min_by_key(|pid| harness::start_of(*pid));
     let pid = rustix::process::Pid::from_raw(first.unwrap().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }

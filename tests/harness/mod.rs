@@ -181,9 +181,19 @@ pub fn descendants_of(pid: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-fn parent_of(pid: u32) -> Option<u32> {
+pub fn parent_of(pid: u32) -> Option<u32> {
+    stat_of(pid, 1)?.try_into().ok()
+}
+
+/// When a process began, in ticks since the machine did.
+pub fn start_of(pid: u32) -> Option<u64> {
+    stat_of(pid, 19)
+}
+
+/// A number of `/proc/PID/stat`, counted from the state on.
+fn stat_of(pid: u32, field: usize) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    stat.rsplit_once(')')?.1.split_whitespace().nth(field)?.parse().ok()
 }
 
 /// Waits until it holds, and says whether it came to that in time.
