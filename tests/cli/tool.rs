@@ -170,6 +170,7 @@ fn arguments_that_do_not_fit_are_refused_before_anything_runs() {
         (r#"{"n": 1, "m": 2, "o": 3}"#, "args.unknown: Unknown argument(s): m, o"),
         (r#"{"n": "1"}"#, "args.invalid: Invalid argument 'n': expected integer, got string \"1\""),
         ("{n: 1}", "--args: this is not JSON: key must be a string at line 1 column 2"),
+        ("t.py", "the file is named by @t.py"),
         ("@absent.json", "--args @absent.json: No such file or directory"),
     ] {
         let output = tool(here.path(), &["call", "t.py", "--env", "bare", "--args", arguments]);
@@ -273,6 +274,27 @@ fn test_reports_for_machines() {
         "{}",
         stderr(&parsed)
     );
+}
+
+#[test]
+fn a_refused_call_is_json_for_machines_too() {
+    let here =
+        directory(&[("t.py", "def handle(n: int): return n"), ("bad.py", "def handle(x): 0")]);
+    let output = tool(here.path(), &["call", "t.py", "--env", "bare", "--json"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(parsed(&output)["error"]["code"], "args.missing");
+    let output = tool(here.path(), &["call", "bad.py", "--env", "bare", "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(parsed(&output)["errors"][0]["code"], "code.annotation");
+}
+
+#[test]
+fn what_a_test_returns_is_shown_and_need_not_be_json() {
+    let code = "def handle(): pass\ndef test(): return {1, 2}";
+    let here = directory(&[("t.py", code)]);
+    let output = tool(here.path(), &["test", "--env", "bare", "t.py"]);
+    assert!(output.status.success());
+    assert!(stdout(&output).contains("warning: the returned value is not JSON: a set is not JSON"));
 }
 
 #[test]

@@ -123,6 +123,11 @@ impl Tool {
         }
     }
 
+    /// The wall time that its author has asked for.
+    pub fn wall_ms(&self) -> Option<u64> {
+        self.timeout_seconds.map(|seconds| seconds.saturating_mul(1000))
+    }
+
     pub fn input(&self) -> Option<&Object> {
         match &self.entry {
             Entry::Handle { input } => Some(input),

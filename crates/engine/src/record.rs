@@ -2,10 +2,10 @@
 
 use crate::collect::Collected;
 use crate::command::{Command, Entry};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, value_warning};
 use crate::run::Lease;
 use chrono::{DateTime, Utc};
-use sandbox::Ending;
+use sandbox::{Cause, Ending};
 use serde_json::Value;
 use types::{Code, Event, Execution, ExecutionId, Limits, Output, Rich, Truncated, Warning};
 use uuid::Uuid;
@@ -54,6 +54,11 @@ impl Record {
         mut warnings: Vec<Warning>,
     ) -> Execution {
         warnings.extend(notices(ending));
+        if let (Entry::Call(tool), Cause::Done(done)) = (&command.entry, &ending.cause)
+            && tool.call.is_test()
+        {
+            warnings.extend(done.value_error.as_ref().map(value_warning));
+        }
         let (entry, tool, arguments) = match &command.entry {
             Entry::Cell => ("cell", None, None),
             Entry::Script { .. } => ("script", None, None),

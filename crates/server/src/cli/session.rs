@@ -6,8 +6,8 @@
 mod cell;
 mod input;
 
-use super::exec;
 use super::images::{self, Image};
+use super::request::{self, RequestArgs};
 use super::setup::{self, EngineArgs};
 use super::terminal::{self, Screen};
 use super::{Failure, progress};
@@ -42,26 +42,16 @@ pub(super) struct Args {
     #[command(flatten)]
     engine: EngineArgs,
 
-    /// A file for the working directory; may be repeated
-    #[arg(long = "file", value_name = "PATH")]
-    files: Vec<PathBuf>,
-
-    /// Wall time of each cell in seconds
-    #[arg(long, value_name = "S", default_value = "30", value_parser = exec::parse_seconds)]
-    timeout: u64,
-
-    /// Memory in MiB
-    #[arg(long, value_name = "MIB", default_value = "512", value_parser = exec::parse_mib)]
-    memory: u64,
+    #[command(flatten)]
+    request: RequestArgs,
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
-    let files: Vec<FileIn> =
-        args.files.iter().map(|path| exec::input(path)).collect::<Result<_, _>>()?;
+    let (files, limits) = (args.request.files()?, args.request.limits(None)?);
     let config = Config { expiry: NEVER, ..args.engine.single()? };
     let history = config.data.join("history");
     let runtime = setup::runtime()?;
-    let mut session = runtime.block_on(Session::open(config, &args, &files))?;
+    let mut session = runtime.block_on(Session::open(config, &args, &files, limits))?;
     let mut input = Input::open(&history)?;
     if input.is_terminal() {
         println!("A sandbox of the environment `{}`; %help says more.", session.environment);
@@ -96,15 +86,15 @@ struct Session {
 }
 
 impl Session {
-    async fn open(config: Config, args: &Args, files: &[FileIn]) -> Result<Self, Fault> {
+    async fn open(
+        config: Config,
+        args: &Args,
+        files: &[FileIn],
+        limits: LimitsRequest,
+    ) -> Result<Self, Fault> {
         let engine = Engine::start(config);
         let environment = args.engine.environment.clone();
         engine.prepare(&environment, progress::show()).await?;
-        let limits = LimitsRequest {
-            wall_ms: Some(args.timeout),
-            memory_bytes: Some(args.memory),
-            ..LimitsRequest::default()
-        };
         let id = engine.open(&NewSession { environment: environment.clone(), limits }).await?;
         for file in files {
             engine.write_file(id, file).await?;
@@ -208,7 +198,7 @@ impl Session {
     }
 
     async fn put(&self, path: &Path) -> Result<(), Failure> {
-        let file = exec::input(path)?;
+        let file = request::input(path)?;
         let size = self.engine.write_file(self.id, &file).await?;
         eprintln!("belljar: {} ({size} bytes) is in the working directory", file.name);
         Ok(())

@@ -1,18 +1,18 @@
 //! `belljar tool call`: one call in a fresh sandbox, checked before and after.
 
 use super::file::ToolFile;
-use super::{EXIT_WRONG, Strictness, diagnostic};
-use crate::cli::exec::{self, print_record};
-use crate::cli::setup::{self, EngineArgs};
-use crate::cli::terminal::{self, Screen};
-use crate::cli::{Failure, progress};
+use super::{EXIT_WRONG, Strictness, check};
+use crate::cli::once::{self, OutcomeArgs, Stdout, print_record};
+use crate::cli::request::RequestArgs;
+use crate::cli::setup::EngineArgs;
+use crate::cli::{Failure, terminal};
 use contract::Tool;
-use engine::{Command, Engine, Entry};
-use serde_json::Value;
+use engine::{Command, Entry};
+use serde_json::{Value, json};
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use types::LimitsRequest;
+use types::Fault;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -26,22 +26,11 @@ pub(super) struct Args {
     #[arg(long = "args", value_name = "JSON | @FILE | -", default_value = "{}")]
     arguments: String,
 
-    /// A file for the working directory; may be repeated
-    #[arg(long = "file", value_name = "PATH")]
-    files: Vec<PathBuf>,
+    #[command(flatten)]
+    request: RequestArgs,
 
-    /// Write the files that the tool makes into this directory
-    #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
-
-    /// Wall time in seconds [default: what the tool says, or 30]
-    #[arg(long, value_name = "S", allow_negative_numbers = true)]
-    #[arg(value_parser = exec::parse_seconds)]
-    timeout: Option<u64>,
-
-    /// Print one Execution record as JSON, and nothing else
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    outcome: OutcomeArgs,
 
     /// Python with a function `handle`, or the JSON of a tool
     #[arg(value_name = "FILE.py | FILE.json")]
@@ -50,72 +39,48 @@ pub(super) struct Args {
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     let file = ToolFile::read(&args.tool, args.strictness.annotations())?;
-    let tool = match &file.checked.outcome {
-        Ok(tool) => tool,
-        Err(problems) => {
-            eprint!("{}", terminal::for_stderr(&diagnostic::errors(&file, problems)));
-            return Ok(ExitCode::from(EXIT_WRONG));
-        }
+    let Ok(tool) = &file.checked.outcome else {
+        check::tell(&file, args.outcome.json)?;
+        return Ok(ExitCode::from(EXIT_WRONG));
     };
-    let command = command(&args, &file, tool)?;
-    if let Some(out) = &args.out {
-        exec::make_out(out)?;
-    }
-    let mut screen = Screen::new();
+    let arguments = arguments(&args.arguments)?;
+    let call = match tool.call(arguments) {
+        Ok(call) => call,
+        Err(fault) => return refused(fault, args.outcome.json),
+    };
     if tool.allow_network {
-        screen.note("belljar: warning: allow_network is set, and sandboxes have no network yet");
+        let warning = "allow_network is set, and sandboxes have no network yet";
+        eprintln!("belljar: warning: {warning}");
     }
-    let config = args.engine.single()?;
-    let finished = setup::runtime()?.block_on(async {
-        let engine = Engine::start(config);
-        engine.prepare(&command.environment, progress::show()).await?;
-        let live = !args.json;
-        engine
-            .run(command, &mut |event| {
-                if live {
-                    screen.log(event);
-                }
-            })
-            .await
-    })?;
-    if let Some(out) = &args.out {
-        exec::write_out(out, &finished)?;
-    }
-    let execution = &finished.execution;
-    if args.json {
-        let record = serde_json::to_string(execution).unwrap_or_default();
-        print_record(&terminal::for_stdout(&record))?;
-    } else {
-        screen.conclude(execution);
-        if let Some(value) = &execution.value {
-            print_record(&terminal::for_stdout(&value.to_string()))?;
-        }
-    }
-    Ok(ExitCode::from(u8::try_from(execution.exit_code).unwrap_or(1)))
+    let command = command(&args, &file, tool, call)?;
+    once::run(command, &args.engine, &args.outcome, Stdout::Value)
 }
 
-/// Everything that can be wrong with the request is found here, before anything is started.
-fn command(args: &Args, file: &ToolFile, tool: &Tool) -> Result<Command, Failure> {
-    let call = tool.call(arguments(&args.arguments)?)?;
+/// For a machine on standard output as well, since it is the machine that has to call again.
+fn refused(fault: Fault, json: bool) -> Result<ExitCode, Failure> {
+    if json {
+        let text = json!({ "error": fault }).to_string();
+        print_record(&terminal::for_stdout(&text))?;
+    }
+    Err(fault.into())
+}
+
+fn command(
+    args: &Args,
+    file: &ToolFile,
+    tool: &Tool,
+    call: contract::Call,
+) -> Result<Command, Failure> {
     let (code, call) = file.command(tool, call)?;
-    let files = args.files.iter().map(|path| exec::input(path)).collect::<Result<_, _>>()?;
-    let limits = limits(tool, args.timeout);
-    exec::check_limits(&limits)?;
     Ok(Command {
         session: None,
         environment: args.engine.environment.clone(),
         entry: Entry::Call(Box::new(call)),
         code,
-        files,
-        limits,
-        bring_files: args.out.is_some(),
+        files: args.request.files()?,
+        limits: args.request.limits(tool.wall_ms())?,
+        bring_files: args.outcome.out.is_some(),
     })
-}
-
-/// What was asked for, or else what the tool asks for.
-pub(super) fn limits(tool: &Tool, timeout_ms: Option<u64>) -> LimitsRequest {
-    let of_tool = tool.timeout_seconds.map(|seconds| seconds.saturating_mul(1000));
-    LimitsRequest { wall_ms: timeout_ms.or(of_tool), ..LimitsRequest::default() }
 }
 
 fn arguments(given: &str) -> Result<Value, Failure> {
@@ -131,5 +96,9 @@ fn arguments(given: &str) -> Result<Value, Failure> {
     };
     let failed = |reason: String| Failure::usage(format!("{place}: {reason}"));
     let text = text.map_err(|error| failed(error.to_string()))?;
-    serde_json::from_slice(&text).map_err(|error| failed(format!("this is not JSON: {error}")))
+    serde_json::from_slice(&text).map_err(|error| {
+        let is_file = place == "--args" && Path::new(given).is_file();
+        let hint = if is_file { format!("; the file is named by @{given}") } else { String::new() };
+        failed(format!("this is not JSON: {error}{hint}"))
+    })
 }

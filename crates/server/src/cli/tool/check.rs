@@ -2,7 +2,7 @@
 
 use super::file::ToolFile;
 use super::{EXIT_WRONG, Strictness, diagnostic};
-use crate::cli::exec::print_record;
+use crate::cli::once::print_record;
 use crate::cli::{Failure, terminal};
 use contract::{Tool, schema_fields};
 use serde_json::{Value, json};
@@ -25,22 +25,27 @@ pub(super) struct Args {
 
 pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
     let file = ToolFile::read(&args.file, args.strictness.annotations())?;
-    let wrong = file.checked.outcome.is_err();
-    if args.json {
-        print_record(&terminal::for_stdout(&report(&file).to_string()))?;
-    } else {
-        eprint!("{}", terminal::for_stderr(&diagnostic::warnings(&file)));
-        match &file.checked.outcome {
-            Ok(tool) => {
-                let schema = serde_json::to_string_pretty(&tool.descriptor()).unwrap_or_default();
-                print_record(&terminal::for_stdout(&schema))?;
-            }
-            Err(problems) => {
-                eprint!("{}", terminal::for_stderr(&diagnostic::errors(&file, problems)));
-            }
+    tell(&file, args.json)?;
+    Ok(ExitCode::from(if file.checked.outcome.is_err() { EXIT_WRONG } else { 0 }))
+}
+
+/// The contract on standard output, or what is wrong on standard error; for a machine, both as one
+/// object.
+pub(super) fn tell(file: &ToolFile, json: bool) -> Result<(), Failure> {
+    if json {
+        return print_record(&terminal::for_stdout(&report(file).to_string()));
+    }
+    eprint!("{}", terminal::for_stderr(&diagnostic::warnings(file)));
+    match &file.checked.outcome {
+        Ok(tool) => {
+            let schema = serde_json::to_string_pretty(&tool.descriptor()).unwrap_or_default();
+            print_record(&terminal::for_stdout(&schema))
+        }
+        Err(problems) => {
+            eprint!("{}", terminal::for_stderr(&diagnostic::errors(file, problems)));
+            Ok(())
         }
     }
-    Ok(ExitCode::from(if wrong { EXIT_WRONG } else { 0 }))
 }
 
 /// Either a contract or errors, never both.

@@ -33,10 +33,11 @@ fn draw(text: &mut String, name: &str, place: &Place) -> std::fmt::Result {
     writeln!(text, "{margin}--> {name}:{line}:{column}")?;
     writeln!(text, "{margin} |")?;
     writeln!(text, "{number} | {}", source.replace('\t', " "))?;
-    // A long line is cut, and the mark may be beyond its end.
-    let room = source.chars().count().saturating_sub(column - 1);
-    if room > 0 || source.is_empty() {
-        let mark = "^".repeat((*width).min(room.max(1)));
+    let length = source.chars().count();
+    // A long line is cut, and the place may be beyond what is left of it. Something that is missing
+    // is missing right after the end.
+    if column - 1 <= length {
+        let mark = "^".repeat((*width).min(length - (column - 1)).max(1));
         writeln!(text, "{margin} | {}{mark}", " ".repeat(column - 1))?;
     }
     Ok(())

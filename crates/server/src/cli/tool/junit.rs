@@ -26,8 +26,8 @@ fn case(report: &Report) -> String {
         let (kind, message, text) = match &report.error {
             Some(error) => (error.code.to_string(), error.message.clone(), explain(error)),
             None => {
-                let problems = report.problems.clone().unwrap_or_default();
-                ("invalid".to_owned(), "the tool is not valid".to_owned(), problems)
+                let message = "the tool is not valid".to_owned();
+                ("invalid".to_owned(), message, report.diagnostics.clone())
             }
         };
         case += &format!(

@@ -1,17 +1,19 @@
 //! `belljar tool test`: runs `test()` of each tool, fit for people and for CI.
 
 use super::file::ToolFile;
-use super::{EXIT_WRONG, Strictness, call, diagnostic, junit};
-use crate::cli::exec::{self, print_record};
+use super::{EXIT_WRONG, Strictness, diagnostic, junit};
+use crate::cli::once::print_record;
+use crate::cli::request::RequestArgs;
 use crate::cli::setup::{self, EngineArgs};
 use crate::cli::{Failure, progress, terminal};
+use contract::Problem;
 use engine::{Command, Engine, Entry};
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use types::{Execution, Fault, Output, Status};
+use types::{Execution, Fault, Output, Status, Warning};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -21,10 +23,8 @@ pub(super) struct Args {
     #[command(flatten)]
     strictness: Strictness,
 
-    /// Wall time of each test in seconds [default: what the tool says, or 30]
-    #[arg(long, value_name = "S", allow_negative_numbers = true)]
-    #[arg(value_parser = exec::parse_seconds)]
-    timeout: Option<u64>,
+    #[command(flatten)]
+    request: RequestArgs,
 
     /// Print one JSON object with all outcomes
     #[arg(long)]
@@ -53,8 +53,12 @@ pub(super) struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<Fault>,
     /// Of a tool that is no tool: what is wrong with it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) problems: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<Problem>,
+    pub(super) warnings: Vec<Warning>,
+    /// The errors as a person reads them.
+    #[serde(skip)]
+    pub(super) diagnostics: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -134,37 +138,39 @@ async fn run(args: &Args, files: &[ToolFile]) -> Result<Vec<Report>, Failure> {
 
 /// The call of the test, or the report that there is none to be called.
 fn command(args: &Args, file: &ToolFile) -> Result<Result<Command, Report>, Failure> {
-    let refused = |error: Option<Fault>, problems: Option<String>| Report {
-        file: file.path.display().to_string(),
-        outcome: Outcome::Failed,
-        duration_ms: 0,
-        value: None,
-        output: Vec::new(),
-        error,
-        problems,
-    };
     let tool = match &file.checked.outcome {
         Ok(tool) => tool,
-        Err(problems) => {
-            return Ok(Err(refused(None, Some(diagnostic::errors(file, problems)))));
-        }
+        Err(problems) => return Ok(Err(invalid(file, problems))),
     };
     let call = match tool.test() {
         Ok(call) => call,
-        Err(fault) => return Ok(Err(refused(Some(fault), None))),
+        Err(fault) => return Ok(Err(Report { error: Some(fault), ..invalid(file, &[]) })),
     };
     let (code, call) = file.command(tool, call)?;
-    let limits = call::limits(tool, args.timeout);
-    exec::check_limits(&limits)?;
     Ok(Ok(Command {
         session: None,
         environment: args.engine.environment.clone(),
         entry: Entry::Call(Box::new(call)),
         code,
-        files: Vec::new(),
-        limits,
+        files: args.request.files()?,
+        limits: args.request.limits(tool.wall_ms())?,
         bring_files: false,
     }))
+}
+
+/// Of a test that was not run.
+fn invalid(file: &ToolFile, problems: &[Problem]) -> Report {
+    Report {
+        file: file.path.display().to_string(),
+        outcome: Outcome::Failed,
+        duration_ms: 0,
+        value: None,
+        output: Vec::new(),
+        error: None,
+        errors: problems.to_vec(),
+        warnings: Vec::new(),
+        diagnostics: diagnostic::errors(file, problems),
+    }
 }
 
 fn finished(file: &ToolFile, execution: Execution) -> Report {
@@ -175,7 +181,9 @@ fn finished(file: &ToolFile, execution: Execution) -> Report {
         value: execution.value,
         output: execution.output,
         error: execution.error,
-        problems: None,
+        errors: Vec::new(),
+        warnings: execution.warnings,
+        diagnostics: String::new(),
     }
 }
 
@@ -187,9 +195,10 @@ fn describe(report: &Report) -> String {
     if let Some(value) = report.value.as_ref().filter(|value| !value.is_null()) {
         indent(&mut text, &format!("returned {value}"));
     }
-    if let Some(problems) = &report.problems {
-        indent(&mut text, problems);
+    for warning in &report.warnings {
+        indent(&mut text, &format!("warning: {}", warning.message));
     }
+    indent(&mut text, &report.diagnostics);
     if let Some(error) = &report.error {
         indent(&mut text, &explain(error));
     }
@@ -208,6 +217,8 @@ pub(super) fn explain(error: &Fault) -> String {
     let mut text = error.traceback.clone().unwrap_or_default();
     if let Some(assertion) = &error.assertion {
         for (expression, value) in &assertion.values {
+            // A table goes on below its first line.
+            let value = value.replace('\n', "\n    ");
             let _ = writeln!(text, "  where {expression} is {value}");
         }
     }

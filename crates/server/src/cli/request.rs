@@ -1,0 +1,65 @@
+//! What every verb that runs something takes: files for it, time and memory.
+
+use super::Failure;
+use engine::FileIn;
+use std::fs;
+use std::path::{Path, PathBuf};
+use types::{Code, Fault, LimitsRequest, OperatorCaps};
+
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct RequestArgs {
+    /// A file for the working directory; may be repeated
+    #[arg(long = "file", value_name = "PATH")]
+    files: Vec<PathBuf>,
+
+    /// Wall time in seconds [default: 30, or what a tool asks for]
+    #[arg(long, value_name = "S", allow_negative_numbers = true, value_parser = parse_seconds)]
+    timeout: Option<u64>,
+
+    /// Memory in MiB [default: 512]
+    #[arg(long, value_name = "MIB", allow_negative_numbers = true, value_parser = parse_mib)]
+    memory: Option<u64>,
+}
+
+impl RequestArgs {
+    pub(super) fn files(&self) -> Result<Vec<FileIn>, Failure> {
+        self.files.iter().map(|path| input(path)).collect()
+    }
+
+    /// What was asked for on the command line, or else by a tool. Limits that no sandbox can have
+    /// are refused before one is started.
+    pub(super) fn limits(&self, wall_ms_of_tool: Option<u64>) -> Result<LimitsRequest, Failure> {
+        let limits = LimitsRequest {
+            wall_ms: self.timeout.or(wall_ms_of_tool),
+            memory_bytes: self.memory,
+            ..LimitsRequest::default()
+        };
+        limits
+            .resolve(&OperatorCaps::default())
+            .map_err(|error| Fault::new(Code::ArgsInvalid, error.to_string()))?;
+        Ok(limits)
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<u64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    let millis = (seconds * 1000.0).round();
+    if (1.0..=1e15).contains(&millis) {
+        Ok(millis as u64)
+    } else {
+        Err("must be more than zero".to_owned())
+    }
+}
+
+fn parse_mib(text: &str) -> Result<u64, String> {
+    let mib: u64 = text.parse().map_err(|_| "not a whole number of MiB above zero".to_owned())?;
+    mib.checked_mul(1024 * 1024).filter(|bytes| *bytes > 0).ok_or("must be more than zero".into())
+}
+
+pub(super) fn input(path: &Path) -> Result<FileIn, Failure> {
+    let failed = |reason: &str| Failure::usage(format!("--file {}: {reason}", path.display()));
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| failed("has no name that can be used"))?.to_owned();
+    let content = fs::read(path).map_err(|error| failed(&error.to_string()))?;
+    Ok(FileIn { name, content })
+}
