@@ -25,18 +25,19 @@ class _Watcher(MetaPathFinder):
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != self._name:
             return None
-        sys.meta_path.remove(self)
         spec = PathFinder.find_spec(name, path)
         if spec is not None and spec.loader is not None:
-            _teach_after_loading(spec.loader, self._teach)
+            self._teach_after_loading(spec.loader)
         return spec
 
+    def _teach_after_loading(self, loader: Any) -> None:
+        load = loader.exec_module
 
-def _teach_after_loading(loader: Any, teach: Callable[[ModuleType], None]) -> None:
-    load = loader.exec_module
+        def load_and_teach(module: ModuleType) -> None:
+            load(module)
+            # Only now: an import that fails may be tried again.
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+            self._teach(module)
 
-    def load_and_teach(module: ModuleType) -> None:
-        load(module)
-        teach(module)
-
-    loader.exec_module = load_and_teach
+        loader.exec_module = load_and_teach

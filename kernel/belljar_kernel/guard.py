@@ -9,11 +9,13 @@ from __future__ import annotations
 import _posixsubprocess
 import sys
 from collections.abc import Callable
-from importlib.machinery import PathFinder
 from os import fsdecode
 from os.path import basename
 from re import compile as _pattern
+from types import ModuleType
 from typing import Any, NoReturn
+
+from .after_import import after_import
 
 _NO_PROCESSES = (
     "processes are not allowed in environment `{}`: use Python itself (json, csv, pathlib, threading, ...) instead of "
@@ -33,8 +35,6 @@ _COMMANDS_OF_PIP = ("pip._internal.cli.main", "pip._internal.main")
 _is_pip = _pattern(r"pip[\d.]*").fullmatch
 _is_python = _pattern(r"python[\d.]*").fullmatch
 
-_find = PathFinder.find_spec
-
 
 class _Process(PermissionError):
     denied = "process"
@@ -44,72 +44,86 @@ class _Package(PermissionError):
     denied = "package"
 
 
-class _NoInstaller(ModuleNotFoundError):
-    denied = "package"
-
-
-for _kind in (_Process, _Package, _NoInstaller):
+for _kind in (_Process, _Package):
     # Nobody has to know that the guide's errors are its own, except who reports them.
     _kind.__name__ = _kind.__qualname__ = _kind.__base__.__name__
     _kind.__module__ = "builtins"
 
 
+_installs = True
+
+
 def denied(error: BaseException) -> str | None:
-    """What the guide refused, if this error is the guide's."""
-    return error.denied if isinstance(error, (_Process, _Package, _NoInstaller)) else None
+    """What the environment does not have, if that is why the code has failed."""
+    if isinstance(error, (_Process, _Package)):
+        return error.denied
+    if not _installs and type(error) is ModuleNotFoundError and error.name in _INSTALLERS:
+        return "package"
+    return None
 
 
 def install(environment: str, *, processes: bool, installs: bool) -> None:
-    """Stands from here on in this process and all that are forked from it; an audit hook cannot be taken away."""
-    checks: dict[str, list[Callable[..., None]]] = {}
-    if not installs:
-        for event, check in _install_checks(_NO_INSTALLS.format(environment)).items():
-            checks[event] = [check]
+    """Stands from here on in this process and all that are forked from it."""
+    global _installs
+    _installs = installs
+    no_installs = _NO_INSTALLS.format(environment)
     if not processes:
-        refuse = _refusal(_NO_PROCESSES.format(environment))
-        for event in _PROCESS_EVENTS:
-            checks.setdefault(event, []).append(refuse)
-        # multiprocessing starts programs by this function, which tells no hook; subprocess has it by another name.
-        _posixsubprocess.fork_exec = refuse
+        _watch(_refusal(_Process, _NO_PROCESSES.format(environment)), {} if installs else _install_checks(no_installs))
+    elif not installs:
+        # No hook here: it would be asked about every `id()` and every `open`, and a command that installs says by
+        # itself that it cannot.
+        after_import("ensurepip", _without_bootstrap(_refusal(_Package, no_installs)))
+
+
+def _watch(refuse_process: Callable[..., NoReturn], checks: dict[str, Callable[..., None]]) -> None:
+    all_checks = {event: [check] for event, check in checks.items()}
+    for event in _PROCESS_EVENTS:
+        all_checks.setdefault(event, []).append(refuse_process)
+    # multiprocessing starts programs by this function, which tells no hook; subprocess has it by another name.
+    _posixsubprocess.fork_exec = refuse_process
+    of_event = all_checks.get
 
     def watch(event: str, args: tuple[Any, ...]) -> None:
-        for check in checks.get(event, ()):
+        for check in of_event(event, ()):
             check(*args)
 
     sys.addaudithook(watch)
 
 
-def _refusal(sentence: str) -> Callable[..., NoReturn]:
-    def refuse(*_: Any) -> NoReturn:
-        raise _Process(sentence)
+def _refusal(kind: type[PermissionError], sentence: str) -> Callable[..., NoReturn]:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise kind(sentence)
 
     return refuse
 
 
+def _without_bootstrap(refuse: Callable[..., NoReturn]) -> Callable[[ModuleType], None]:
+    def teach(ensurepip: ModuleType) -> None:
+        ensurepip.bootstrap = ensurepip._bootstrap = refuse
+
+    return teach
+
+
 def _install_checks(sentence: str) -> dict[str, Callable[..., None]]:
+    refuse = _refusal(_Package, sentence)
+
     def importing(name: str, *_: Any) -> None:
-        top = name.partition(".")[0]
-        if top in _INSTALLERS and _find(top) is None:
-            raise _NoInstaller(sentence, name=top)
         if name in _COMMANDS_OF_PIP:
-            raise _Package(sentence)
+            refuse()
 
     def starting(_: Any, words: list[Any], *__: Any) -> None:
         if _runs_pip(words):
-            raise _Package(sentence)
+            refuse()
 
     def asking_the_shell(command: bytes) -> None:
         if _runs_pip(fsdecode(command).split()):
-            raise _Package(sentence)
-
-    def bootstrapping(*_: Any) -> None:
-        raise _Package(sentence)
+            refuse()
 
     return {
         "import": importing,
         "subprocess.Popen": starting,
         "os.system": asking_the_shell,
-        "ensurepip.bootstrap": bootstrapping,
+        "ensurepip.bootstrap": refuse,
     }
 
 

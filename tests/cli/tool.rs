@@ -210,8 +210,10 @@ fn test_tells_passed_failed_and_timed_out_apart() {
         ("endless.py", ENDLESS),
         ("untested.py", "def handle(): pass"),
         ("raising.py", "def handle(): pass\ndef test(): {}['k']"),
+        ("bare.py", "def handle(): pass\ndef test():\n    assert 1 + 1 == 3"),
     ]);
-    let files = ["good.py", "bad.py", "endless.py", "untested.py", "raising.py"];
+    let files =
+        ["good.py", "absent.py", "bad.py", "endless.py", "untested.py", "raising.py", "bare.py"];
     let args = [&["test", "--env", "bare", "--timeout", "0.5"], &files[..]].concat();
     let output = tool(here.path(), &args);
     assert_eq!(output.status.code(), Some(1));
@@ -223,6 +225,8 @@ fn test_tells_passed_failed_and_timed_out_apart() {
         ("endless.py", "timed out"),
         ("untested.py", "failed"),
         ("raising.py", "failed"),
+        ("bare.py", "failed"),
+        ("absent.py", "failed"),
     ] {
         let line = said.lines().find(|line| line.starts_with(file)).unwrap();
         assert!(
@@ -238,10 +242,12 @@ fn test_tells_passed_failed_and_timed_out_apart() {
         "time.exceeded: over the wall time of 500 ms",
         "Function 'test' not found.",
         "KeyError: 'k'",
+        "failed: 1 + 1 == 3",
+        "absent.py: No such file or directory",
     ] {
         assert!(said.contains(detail), "{detail}: {said}");
     }
-    assert_eq!(said.lines().last(), Some("1 passed, 4 failed"));
+    assert_eq!(said.lines().last(), Some("1 passed, 6 failed"));
     assert!(tool(here.path(), &["test", "--env", "bare", "good.py"]).status.success());
 }
 
@@ -274,6 +280,19 @@ fn test_reports_for_machines() {
         "{}",
         stderr(&parsed)
     );
+}
+
+// proves W-046
+#[test]
+fn the_timeout_of_a_tool_ends_it_and_names_itself() {
+    let json = r#"{"name":"t","tool_type":"code_runner","configuration":{"type":"CodeRunner",
+        "timeout_seconds":1,"code":"def run(input):\n    while input: pass\n    return 1"}}"#;
+    let here = directory(&[("t.json", json)]);
+    let output = tool(here.path(), &["call", "t.json", "--env", "bare", "--args", r#"{"a": 1}"#]);
+    assert_eq!(output.status.code(), Some(124));
+    let said = stderr(&output);
+    assert!(said.contains("time.exceeded: over the wall time of 1000 ms"), "{said}");
+    assert_eq!(stdout(&tool(here.path(), &["call", "t.json", "--env", "bare"])), "1\n");
 }
 
 #[test]

@@ -57,7 +57,7 @@ async fn ran(engine: &Arc<Engine>, tool: &Tool, arguments: Value) -> Execution {
     run_with(engine, call("bare", tool, checked)).await.execution
 }
 
-// proves C-039, C-115
+// proves C-039
 #[tokio::test]
 async fn the_primitive_example_returns_what_it_was_given() {
     let engine = Engine::start(config());
@@ -81,6 +81,20 @@ async fn a_function_is_not_called_with_what_its_contract_does_not_allow() {
     assert!(tool.call(json!({"n": 25})).is_ok());
 }
 
+// proves C-115
+#[tokio::test]
+async fn arguments_are_checked_then_converted_then_passed() {
+    let engine = Engine::start(config());
+    let code = "import datetime\nprint('loaded')\n\
+                def handle(when: datetime.datetime):\n    return type(when).__name__";
+    let refusal = tool(code).call(json!({"when": "yesterday"})).unwrap_err();
+    assert_eq!(refusal.code.to_string(), "args.invalid");
+    let execution = called(&engine, code, json!({"when": "2024-05-06T00:00:00Z"})).await;
+    assert_eq!(execution.value, Some(json!("datetime")));
+    assert_eq!(execution.arguments, Some(json!({"when": "2024-05-06T00:00:00+00:00"})));
+    assert_eq!(printed(&execution, Stream::Stdout), "loaded\n");
+}
+
 // proves C-042
 #[tokio::test]
 async fn numbers_arrive_as_the_type_that_was_declared() {
@@ -88,6 +102,8 @@ async fn numbers_arrive_as_the_type_that_was_declared() {
     let code = "def handle(f: float, i: int, fs: list[float]): return [repr(f), repr(i), repr(fs)]";
     let value = value_of(&engine, code, json!({"f": 25, "i": 25.0, "fs": [1, 2.5]})).await;
     assert_eq!(value, json!(["25.0", "25", "[1.0, 2.5]"]));
+    let refusal = tool(code).call(json!({"f": 1, "i": 25.5, "fs": []})).unwrap_err().message;
+    assert_eq!(refusal, "Invalid argument 'i': expected integer, got number 25.5");
 }
 
 // proves C-044
@@ -198,11 +214,11 @@ async fn what_is_not_json_fails_with_its_type_its_place_and_what_to_do() {
         ("open('/tmp/x', 'w')", "TextIOWrapper", "read"),
         ("b'bytes'", "bytes", "decode it, or write it to a file"),
         ("{1, 2}", "set", "sorted(x) or list(x)"),
-        ("1j", "complex", ""),
+        ("1j", "complex", "real"),
         ("datetime.datetime.now()", "datetime", ".isoformat()"),
         ("float('nan')", "nan", "None"),
         ("float('-inf')", "-inf", "None"),
-        ("{(1, 2): 3}", "tuple", ""),
+        ("{(1, 2): 3}", "tuple", "str(key)"),
         ("2**64", "integer", "str("),
     ] {
         let execution = called(&engine, code, json!({"which": which})).await;
@@ -235,10 +251,9 @@ async fn a_value_that_is_too_large_says_so() {
 #[tokio::test]
 async fn an_async_handle_is_awaited() {
     let engine = Engine::start(config());
-    let started = Instant::now();
-    let value = value_of(&engine, &seed("seed-000/async_handle.py"), json!({"value": 21})).await;
-    assert_eq!(value, 42);
-    assert!(started.elapsed() >= Duration::from_millis(100));
+    let execution = called(&engine, &seed("seed-000/async_handle.py"), json!({"value": 21})).await;
+    assert_eq!(execution.value, Some(json!(42)));
+    assert!((100..2_000).contains(&execution.usage.wall_ms), "{:?}", execution.usage);
 }
 
 // proves C-093, C-114
@@ -528,20 +543,6 @@ async fn a_tool_in_a_session_sees_its_files_and_leaves_its_variables_alone() {
     assert_eq!(after.value, Some(json!(["of the session", "from a tool"])));
 }
 
-// proves W-046
-#[tokio::test]
-async fn the_timeout_of_a_tool_names_itself() {
-    let engine = Engine::start(config());
-    let tool = run_tool("def run(input):\n    while True: pass", json!({"timeout_seconds": 1}));
-    assert_eq!(tool.timeout_seconds, Some(1));
-    let limits = LimitsRequest { wall_ms: Some(1_000), ..LimitsRequest::default() };
-    let command = Command { limits, ..call("bare", &tool, tool.call(json!({})).unwrap()) };
-    let execution = run_with(&engine, command).await.execution;
-    assert_eq!(execution.status, Status::TimedOut);
-    assert!(message(&execution).contains("1000 ms"), "{}", message(&execution));
-    assert_eq!(value_of(&engine, "def handle(): return 1", json!({})).await, 1);
-}
-
 #[tokio::test]
 async fn variables_of_a_tool_are_there_for_its_call_alone() {
     let engine = Engine::start(config());
@@ -591,10 +592,11 @@ async fn objects_of_the_sdk_have_to_be_dumped() {
     let engine = Engine::start(config());
     let code = "def handle(how: str):\n    \
                     from cognite.client.data_classes import Asset, AssetList\n    \
+                    from cognite.client.data_classes.data_modeling import NodeId\n    \
                     asset = Asset(id=1, created_time=0, last_updated_time=0, root_id=1, name='A', external_id='a')\n    \
                     assets = AssetList([asset])\n    \
                     return {'found': eval(how)}";
-    for how in ["asset", "assets"] {
+    for how in ["asset", "assets", "NodeId('s', 'e')"] {
         let execution = in_atlas(&engine, code, json!({"how": how})).await;
         assert_eq!(error_code(&execution), "value.not_json", "{execution:#?}");
         assert!(message(&execution).contains("$.found"), "{}", message(&execution));
@@ -672,6 +674,12 @@ async fn t46_schema_checked_outside() {
         assert_eq!(error_code(&execution), code, "{lie}");
         assert_eq!(execution.value, None, "{lie}");
     }
+    // A value of 3 MB, where 2 MiB are allowed, of a tool that returns any JSON.
+    let any = run_tool("def run(input): return 1", json!({}));
+    let from = r#""exit_code":null,"value":%b}'"#;
+    let large = r#""exit_code":null,"value":"' + b"x" * 3_000_000 + b'"}' + b"%.0b""#;
+    let (lying, _copy) = lying_engine(from, large);
+    assert_eq!(error_code(&ran(&lying, &any, json!({})).await), "output.too_large");
     let deep = "[".repeat(200) + &"]".repeat(200);
     let from = r#""exit_code":null,"value":%b}'"#;
     let (lying, _copy) =

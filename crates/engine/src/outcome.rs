@@ -4,7 +4,7 @@
 //! observation, and the kernel's word only adds the traceback.
 
 use crate::command::Entry;
-use sandbox::{BirthError, Cause, Denied, Done, Ending, PythonError, ValueError};
+use sandbox::{Answer, BirthError, Cause, Denied, Ending, PythonError, ValueError};
 use serde_json::Value;
 use types::{Code, Fault, Limits, Status, Warning};
 
@@ -41,10 +41,10 @@ impl Outcome {
 
 pub(crate) fn judge(ending: &Ending, limits: &Limits, environment: &str, entry: &Entry) -> Outcome {
     match &ending.cause {
-        Cause::Done(done) => match (&done.error, entry) {
-            (Some(error), _) => raised(error, ending, environment),
-            (None, Entry::Call(tool)) => returned(done, &tool.call, limits),
-            (None, Entry::Cell | Entry::Script { .. }) => finished(done),
+        Cause::Done(answer) => match (answer, entry) {
+            (Answer::Raised(error), _) => raised(error, ending, environment),
+            (answer, Entry::Call(tool)) => returned(answer, &tool.call, limits),
+            (answer, Entry::Cell | Entry::Script { .. }) => finished(answer),
         },
         Cause::TimeLimit => {
             timed_out(ending, format!("over the wall time of {} ms", limits.wall_ms))
@@ -80,44 +80,48 @@ fn raised(error: &PythonError, ending: &Ending, environment: &str) -> Outcome {
     Outcome::failed(exit, fault)
 }
 
-fn finished(done: &Done) -> Outcome {
-    match done.exit_code {
+fn finished(answer: &Answer) -> Outcome {
+    match answer {
+        Answer::Exited(code @ 1..) => Outcome::failed(*code, exited(*code)),
         // Nothing to show is nothing to have, as at a prompt.
-        None | Some(0) => Outcome::succeeded(done.value.clone().filter(|value| !value.is_null())),
-        Some(code) => Outcome::failed(code, exited(code)),
+        Answer::Value(value) if !value.is_null() => Outcome::succeeded(Some(value.clone())),
+        _ => Outcome::succeeded(None),
     }
 }
 
 /// The value of a call. What the kernel says of it is believed only where it says that it failed:
 /// its size and its schema are checked here, outside.
-fn returned(done: &Done, call: &contract::Call, limits: &Limits) -> Outcome {
+fn returned(answer: &Answer, call: &contract::Call, limits: &Limits) -> Outcome {
     let failed = |fault: Fault| Outcome::failed(EXIT_EXCEPTION, fault);
-    if done.entry_missing {
-        return failed(call.entry_missing());
-    }
-    if let Some(code) = done.exit_code {
-        let code = if code == 0 { EXIT_EXCEPTION } else { code };
-        return Outcome::failed(code, exited(code).hint("a tool ends by returning its value"));
-    }
-    if let Some(error) = &done.value_error {
+    match answer {
+        Answer::Value(value) => match check_value(value, call, limits) {
+            Ok(()) => Outcome::succeeded(Some(value.clone())),
+            Err(fault) => failed(fault),
+        },
         // What a test returns is only looked at.
-        return if call.is_test() { Outcome::succeeded(None) } else { failed(not_json(error)) };
+        Answer::NotJson(_) if call.is_test() => Outcome::succeeded(None),
+        Answer::NotJson(error) => failed(not_json(error)),
+        Answer::EntryMissing => failed(call.entry_missing()),
+        Answer::Exited(code) => {
+            let fault = exited(*code).hint("a tool ends by returning its value");
+            Outcome::failed((*code).max(EXIT_EXCEPTION), fault)
+        }
+        Answer::Nothing | Answer::Raised(_) => {
+            failed(Fault::new(Code::SandboxCrashed, "the kernel has lost the value"))
+        }
     }
-    let Some(value) = &done.value else {
-        return failed(Fault::new(Code::SandboxCrashed, "the kernel has lost the value"));
-    };
+}
+
+fn check_value(value: &Value, call: &contract::Call, limits: &Limits) -> Result<(), Fault> {
     let size = value.to_string().len() as u64;
     if size > limits.result_bytes {
         let message = format!(
             "the value has {size} bytes as JSON, and {} are allowed (result_bytes)",
             limits.result_bytes
         );
-        return failed(too_large(message));
+        return Err(too_large(message));
     }
-    match call.check_output(value) {
-        Ok(()) => Outcome::succeeded(Some(value.clone())),
-        Err(fault) => failed(fault),
-    }
+    call.check_output(value)
 }
 
 fn exited(code: i32) -> Fault {
@@ -134,13 +138,13 @@ pub(crate) fn value_warning(error: &ValueError) -> Warning {
 }
 
 fn not_json(error: &ValueError) -> Fault {
+    if error.too_large {
+        return too_large(error.problem.clone());
+    }
     let message = match error.path.as_str() {
         "$" => format!("the returned value is not JSON: {}", error.problem),
         path => format!("the returned value is not JSON at {path}: {}", error.problem),
     };
-    if error.too_large {
-        return too_large(message);
-    }
     let fault = Fault::new(Code::ValueNotJson, message);
     match &error.fix {
         Some(fix) => fault.hint(fix.clone()),
@@ -186,9 +190,7 @@ fn code_of(error: &PythonError, ending: &Ending) -> Code {
 
 fn hint(fault: &Fault, error: &PythonError, environment: &str) -> Option<String> {
     let text = match (&fault.code, error.exception.as_str()) {
-        (Code::PackageDenied, _) => {
-            "do without it, or use a function with its own requirements.txt (Call Function)"
-        }
+        (Code::PackageDenied, _) => return Some(no_installing(environment)),
         (Code::CodeSyntax, _) if asks_for_pip(&error.traceback) => {
             return Some(no_installing(environment));
         }
@@ -250,9 +252,10 @@ fn timed_out(ending: &Ending, message: String) -> Outcome {
     Outcome { status: Status::TimedOut, error, exit_code: EXIT_TIME, value: None }
 }
 
-fn with_traceback(mut fault: Fault, last_words: Option<&Done>) -> Fault {
-    let said = last_words.and_then(|done| done.error.as_ref());
-    fault.traceback = said.map(|error| error.traceback.clone());
+fn with_traceback(mut fault: Fault, last_words: Option<&Answer>) -> Fault {
+    if let Some(Answer::Raised(error)) = last_words {
+        fault.traceback = Some(error.traceback.clone());
+    }
     fault
 }
 

@@ -5,7 +5,7 @@ use crate::command::{Command, Entry};
 use crate::outcome::{Outcome, value_warning};
 use crate::run::Lease;
 use chrono::{DateTime, Utc};
-use sandbox::{Cause, Ending};
+use sandbox::{Answer, Cause, Ending};
 use serde_json::Value;
 use types::{Code, Event, Execution, ExecutionId, Limits, Output, Rich, Truncated, Warning};
 use uuid::Uuid;
@@ -54,10 +54,11 @@ impl Record {
         mut warnings: Vec<Warning>,
     ) -> Execution {
         warnings.extend(notices(ending));
-        if let (Entry::Call(tool), Cause::Done(done)) = (&command.entry, &ending.cause)
+        if let (Entry::Call(tool), Cause::Done(Answer::NotJson(error))) =
+            (&command.entry, &ending.cause)
             && tool.call.is_test()
         {
-            warnings.extend(done.value_error.as_ref().map(value_warning));
+            warnings.push(value_warning(error));
         }
         let (entry, tool, arguments) = match &command.entry {
             Entry::Cell => ("cell", None, None),

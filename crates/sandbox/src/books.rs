@@ -1,7 +1,7 @@
 //! The books of one execution: its clock, its limits, and what it has said so far.
 
 use crate::capture::{Budget, Source};
-use crate::channel::Done;
+use crate::channel::Answer;
 use crate::live::Cause;
 use crate::watch::Reading;
 use serde_json::Value;
@@ -37,7 +37,7 @@ pub(crate) struct Run<'a> {
     pub(crate) deadline: Instant,
     pub(crate) overrun: Option<Overrun>,
     stopped_at_cpu: Option<Duration>,
-    pub(crate) last_words: Option<Done>,
+    pub(crate) last_words: Option<Answer>,
     pub(crate) budget: Budget,
     pub(crate) results_bytes: usize,
     pub(crate) results: usize,
@@ -161,7 +161,7 @@ impl<'a> Run<'a> {
     }
 
     /// The kernel may call it a success; over the limit it is not one.
-    pub(crate) fn finished(&mut self, done: Done) -> Cause {
+    pub(crate) fn finished(&mut self, done: Answer) -> Cause {
         if self.overrun.is_none() {
             return Cause::Done(done);
         }

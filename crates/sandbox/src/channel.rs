@@ -72,24 +72,57 @@ pub(crate) enum FromKernel {
         #[serde(default)]
         dropped: BTreeMap<String, u64>,
     },
-    Done(Done),
+    Done(Answer),
 }
 
-/// How the kernel says that a cell has ended.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Done {
-    pub error: Option<PythonError>,
-    /// What was given to `sys.exit`, if the cell ended so.
-    pub exit_code: Option<i32>,
-    /// Of a cell's last expression, or of a call. Null is a value too.
-    #[serde(default, deserialize_with = "present")]
-    pub value: Option<Value>,
-    #[serde(default)]
-    pub value_error: Option<ValueError>,
+/// How the kernel says that what it was asked for has ended.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(try_from = "Done")]
+pub enum Answer {
+    /// Without a value: statements, or a script.
+    Nothing,
+    /// Of a cell's last expression, or of a call.
+    Value(Value),
+    NotJson(ValueError),
+    Raised(PythonError),
+    /// By `sys.exit`.
+    Exited(i32),
     /// There is no function of that name that could be called.
+    EntryMissing,
+}
+
+/// The frame as it is written. At most one of its parts says anything.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Done {
+    error: Option<PythonError>,
+    exit_code: Option<i32>,
+    /// Null is a value too.
+    #[serde(default, deserialize_with = "present")]
+    value: Option<Value>,
     #[serde(default)]
-    pub entry_missing: bool,
+    value_error: Option<ValueError>,
+    #[serde(default)]
+    entry_missing: bool,
+}
+
+impl TryFrom<Done> for Answer {
+    type Error = &'static str;
+
+    fn try_from(done: Done) -> Result<Self, Self::Error> {
+        let answers = [
+            done.error.map(Self::Raised),
+            done.exit_code.map(Self::Exited),
+            done.value.map(Self::Value),
+            done.value_error.map(Self::NotJson),
+            done.entry_missing.then_some(Self::EntryMissing),
+        ];
+        let mut answers = answers.into_iter().flatten();
+        match (answers.next(), answers.next()) {
+            (answer, None) => Ok(answer.unwrap_or(Self::Nothing)),
+            (_, Some(_)) => Err("an answer that contradicts itself"),
+        }
+    }
 }
 
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
@@ -103,7 +136,7 @@ pub struct ValueError {
     /// As `$.results[2]`.
     pub path: String,
     #[serde(rename = "type")]
-    pub kind: Option<String>,
+    _kind: Option<String>,
     pub problem: String,
     /// What to write instead.
     pub fix: Option<String>,
@@ -304,6 +337,7 @@ mod tests {
     fn what_the_protocol_does_not_know_is_refused() {
         for json in [
             r#"{"ev":"done","error":null,"exit_code":null,"status":"ok"}"#,
+            r#"{"ev":"done","error":null,"exit_code":0,"value":1}"#,
             r#"{"ev":"reboot"}"#,
             r#"{"ev":"ready"}"#,
             r#"{"ev":"done","error":{"type":"E","message":"","traceback":"","syntax":false,"denied":"sleep"},"exit_code":null}"#,

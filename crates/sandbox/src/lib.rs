@@ -19,7 +19,7 @@ mod view;
 mod watch;
 mod wires;
 
-pub use channel::{Arguments, Denied, Done, ProtocolError, PythonError, ValueError};
+pub use channel::{Answer, Arguments, Denied, ProtocolError, PythonError, ValueError};
 pub use files::{Entry, FileError, Files, Listing};
 pub use jail::Processes;
 pub use live::{Call, Cause, Cell, Ending, Sandbox, Stopper, Work};

@@ -2,7 +2,7 @@
 
 use crate::books::{Overrun, Run, millis};
 use crate::capture::Source;
-use crate::channel::{Arguments, Channel, Done, FromKernel, ProtocolError, Received, ToKernel};
+use crate::channel::{Answer, Arguments, Channel, FromKernel, ProtocolError, Received, ToKernel};
 use crate::files::{self, FileError, Files, Listing};
 use crate::nursery::{self, BirthError, Jail, Nursery, allowance};
 use crate::undertaker::{self, Remains};
@@ -99,7 +99,7 @@ impl<'a> Work<'a> {
 #[derive(Debug)]
 pub enum Cause {
     /// The kernel said so.
-    Done(Done),
+    Done(Answer),
     TimeLimit,
     CpuLimit,
     /// Only without a cgroup, which otherwise does the killing itself.
@@ -120,7 +120,7 @@ pub struct Ending {
     pub cause: Cause,
     /// What the kernel said although the end was not of its choosing: the traceback of an
     /// interrupt.
-    pub last_words: Option<Done>,
+    pub last_words: Option<Answer>,
     /// Whether the interpreter is still there, with its state.
     pub alive: bool,
     pub usage: Usage,

@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use types::Fault;
 
+/// More than is taken, so that whoever sends it can be told.
+const STDIN_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -88,8 +91,7 @@ fn arguments(given: &str) -> Result<Value, Failure> {
         Some(path) => (format!("--args @{path}"), std::fs::read(path)),
         None if given == "-" => {
             let mut text = Vec::new();
-            let most = contract::ARGUMENTS_BYTES_MAX as u64 + 1;
-            let read = std::io::stdin().take(most).read_to_end(&mut text);
+            let read = std::io::stdin().take(STDIN_BYTES_MAX).read_to_end(&mut text);
             ("--args -".to_owned(), read.map(|_| text))
         }
         None => ("--args".to_owned(), Ok(given.as_bytes().to_vec())),

@@ -7,13 +7,13 @@ use crate::cli::request::RequestArgs;
 use crate::cli::setup::{self, EngineArgs};
 use crate::cli::{Failure, progress, terminal};
 use contract::Problem;
-use engine::{Command, Engine, Entry};
+use engine::{Command, Engine, Entry, FileIn};
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use types::{Execution, Fault, Output, Status, Warning};
+use types::{Code, Execution, Fault, Output, Status, Warning};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -95,11 +95,9 @@ struct Summary<'a> {
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
-    let files = args
-        .tools
-        .iter()
-        .map(|path| ToolFile::read(path, args.strictness.annotations()))
-        .collect::<Result<Vec<_>, _>>()?;
+    // What is wrong with the command itself is found before the first test.
+    let files = args.request.files()?;
+    args.request.limits(None)?;
     let reports = setup::runtime()?.block_on(run(&args, &files))?;
     let passed = reports.iter().filter(|report| report.outcome == Outcome::Passed).count();
     let failed = reports.len() - passed;
@@ -117,16 +115,18 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(if failed > 0 { EXIT_WRONG } else { 0 }))
 }
 
-async fn run(args: &Args, files: &[ToolFile]) -> Result<Vec<Report>, Failure> {
+async fn run(args: &Args, files: &[FileIn]) -> Result<Vec<Report>, Failure> {
     let engine = Engine::start(args.engine.single()?);
+    // The same for all of them, and no test is to blame when it cannot be had.
+    engine.prepare(&args.engine.environment, progress::show()).await?;
     let mut reports = Vec::new();
-    for file in files {
-        let report = match command(args, file)? {
-            Ok(command) => {
-                engine.prepare(&command.environment, progress::show()).await?;
-                finished(file, engine.run(command, &mut |_| {}).await?.execution)
-            }
-            Err(report) => report,
+    for path in &args.tools {
+        let report = match command(args, path, files) {
+            Ok(command) => match engine.run(command, &mut |_| {}).await {
+                Ok(finished) => Report::of(path, finished.execution),
+                Err(fault) => Report::of_fault(path, fault),
+            },
+            Err(report) => *report,
         };
         if !args.json {
             print_record(&terminal::for_stdout(describe(&report).trim_end()))?;
@@ -137,53 +137,69 @@ async fn run(args: &Args, files: &[ToolFile]) -> Result<Vec<Report>, Failure> {
 }
 
 /// The call of the test, or the report that there is none to be called.
-fn command(args: &Args, file: &ToolFile) -> Result<Result<Command, Report>, Failure> {
+fn command(args: &Args, path: &Path, files: &[FileIn]) -> Result<Command, Box<Report>> {
+    let unusable = |failure: Failure| {
+        let fault = Fault::new(Code::FileUnsupported, failure.to_string());
+        Box::new(Report::of_fault(path, fault))
+    };
+    let file = ToolFile::read(path, args.strictness.annotations()).map_err(unusable)?;
     let tool = match &file.checked.outcome {
         Ok(tool) => tool,
-        Err(problems) => return Ok(Err(invalid(file, problems))),
+        Err(problems) => return Err(Box::new(Report::of_problems(&file, problems))),
     };
-    let call = match tool.test() {
-        Ok(call) => call,
-        Err(fault) => return Ok(Err(Report { error: Some(fault), ..invalid(file, &[]) })),
-    };
-    let (code, call) = file.command(tool, call)?;
-    Ok(Ok(Command {
+    let call = tool.test().map_err(|fault| Box::new(Report::of_fault(path, fault)))?;
+    let (code, call) = file.command(tool, call).map_err(unusable)?;
+    Ok(Command {
         session: None,
         environment: args.engine.environment.clone(),
         entry: Entry::Call(Box::new(call)),
         code,
-        files: args.request.files()?,
-        limits: args.request.limits(tool.wall_ms())?,
+        files: files.to_vec(),
+        limits: args.request.limits(tool.wall_ms()).map_err(unusable)?,
         bring_files: false,
-    }))
+    })
 }
 
-/// Of a test that was not run.
-fn invalid(file: &ToolFile, problems: &[Problem]) -> Report {
-    Report {
-        file: file.path.display().to_string(),
-        outcome: Outcome::Failed,
-        duration_ms: 0,
-        value: None,
-        output: Vec::new(),
-        error: None,
-        errors: problems.to_vec(),
-        warnings: Vec::new(),
-        diagnostics: diagnostic::errors(file, problems),
+impl Report {
+    fn of(path: &Path, execution: Execution) -> Self {
+        Self {
+            file: path.display().to_string(),
+            outcome: Outcome::of(execution.status),
+            duration_ms: execution.usage.wall_ms,
+            value: execution.value,
+            output: execution.output,
+            error: execution.error,
+            errors: Vec::new(),
+            warnings: execution.warnings,
+            diagnostics: String::new(),
+        }
     }
-}
 
-fn finished(file: &ToolFile, execution: Execution) -> Report {
-    Report {
-        file: file.path.display().to_string(),
-        outcome: Outcome::of(execution.status),
-        duration_ms: execution.usage.wall_ms,
-        value: execution.value,
-        output: execution.output,
-        error: execution.error,
-        errors: Vec::new(),
-        warnings: execution.warnings,
-        diagnostics: String::new(),
+    /// Of a test that was not run.
+    fn of_fault(path: &Path, fault: Fault) -> Self {
+        Self { error: Some(fault), ..Self::failed(path) }
+    }
+
+    fn of_problems(file: &ToolFile, problems: &[Problem]) -> Self {
+        Self {
+            errors: problems.to_vec(),
+            diagnostics: diagnostic::errors(file, problems),
+            ..Self::failed(&file.path)
+        }
+    }
+
+    fn failed(path: &Path) -> Self {
+        Self {
+            file: path.display().to_string(),
+            outcome: Outcome::Failed,
+            duration_ms: 0,
+            value: None,
+            output: Vec::new(),
+            error: None,
+            errors: Vec::new(),
+            warnings: Vec::new(),
+            diagnostics: String::new(),
+        }
     }
 }
 
@@ -216,13 +232,16 @@ fn indent(text: &mut String, lines: &str) {
 pub(super) fn explain(error: &Fault) -> String {
     let mut text = error.traceback.clone().unwrap_or_default();
     if let Some(assertion) = &error.assertion {
+        if text.trim_end().ends_with("AssertionError") {
+            let _ = writeln!(text, "  failed: {}", error.message);
+        }
         for (expression, value) in &assertion.values {
             // A table goes on below its first line.
             let value = value.replace('\n', "\n    ");
             let _ = writeln!(text, "  where {expression} is {value}");
         }
     }
-    if error.traceback.is_none() || error.code == types::Code::TimeExceeded {
+    if error.traceback.is_none() || error.code == Code::TimeExceeded {
         let _ = writeln!(text, "{}: {}", error.code, error.message);
     }
     if let Some(hint) = &error.hint {
