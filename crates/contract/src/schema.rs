@@ -3,6 +3,11 @@
 
 use serde_json::{Map, Value, json};
 
+/// Deeper than anything that a person fills in, and shallow enough to be walked on any thread.
+pub(crate) const DEPTH_MAX: usize = 32;
+/// A model reads them all before it chooses, and each value is compared with each of them.
+pub(crate) const CHOICES_MAX: usize = 1000;
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schema {
     pub kind: Kind,
@@ -219,7 +224,7 @@ impl Kind {
 }
 
 /// A bound as its author wrote it: 5 and not 5.0.
-fn number(bound: f64) -> Value {
+pub(crate) fn number(bound: f64) -> Value {
     let whole = bound.fract() == 0.0 && bound.abs() < 2f64.powi(53);
     if whole { json!(bound as i64) } else { json!(bound) }
 }
