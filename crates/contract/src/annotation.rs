@@ -5,8 +5,11 @@
 
 use crate::expression::{Form, Written};
 use crate::python::{Class, Field, Module};
-use crate::schema::{Array, Format, Kind, Object, Others, Property, Python, Range, Schema};
+use crate::schema::{
+    Array, CHOICES_MAX, DEPTH_MAX, Format, Kind, Object, Others, Property, Python, Range, Schema,
+};
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// Which annotations are taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,9 +19,9 @@ pub enum Annotations {
     Extended,
 }
 
-/// Classes that use each other twice make a schema that doubles with each: this is far more than
-/// a model can read.
-const SCHEMA_PARTS_MAX: usize = 2_000;
+/// Of the fields of classes, each time that they are used: classes that use each other twice
+/// make a contract that doubles with each, and this is far more than a model can read.
+const CLASSES_CHARS_MAX: usize = 64 * 1024;
 
 /// Why an annotation has no schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +36,7 @@ pub(crate) enum Unsupported {
         annotation: String,
     },
     Recursive(String),
+    TooDeep,
     TooLarge,
 }
 
@@ -46,43 +50,60 @@ impl Unsupported {
                 format!("{annotation} (field '{field}' of {class} is {of_field})")
             }
             Self::Recursive(class) => format!("{annotation} ({class} contains itself)"),
-            Self::TooLarge => format!("{annotation} (more than {SCHEMA_PARTS_MAX} parts)"),
+            Self::TooDeep => format!("{annotation} (nested deeper than {DEPTH_MAX} levels)"),
+            Self::TooLarge => format!(
+                "{annotation} (the classes of this contract make more than {CLASSES_CHARS_MAX} \
+                 characters)"
+            ),
         }
     }
 }
 
+/// Reads all the annotations of one contract, which is bounded as a whole.
 pub(crate) struct Reader<'a> {
     module: &'a Module,
     annotations: Annotations,
     /// The classes that are being read.
     open: Vec<&'a str>,
-    parts: usize,
+    depth: usize,
+    classes_chars: usize,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(module: &'a Module, annotations: Annotations) -> Self {
-        Self { module, annotations, open: Vec::new(), parts: 0 }
+        Self { module, annotations, open: Vec::new(), depth: 0, classes_chars: 0 }
     }
 
     pub(crate) fn read(&mut self, form: &Form) -> Result<Schema, Unsupported> {
-        self.parts += 1;
-        if self.parts > SCHEMA_PARTS_MAX {
-            return Err(Unsupported::TooLarge);
+        if self.depth == DEPTH_MAX {
+            return Err(Unsupported::TooDeep);
         }
-        if let Some(schema) = self.plain(form) {
-            return Ok(schema);
-        }
-        match self.annotations {
-            Annotations::Strict => self.strict_list(form),
-            Annotations::Extended => self.extended(form),
-        }
+        self.depth += 1;
+        let schema = match (self.plain(form), self.annotations) {
+            (Some(schema), _) => Ok(schema),
+            (None, Annotations::Strict) => self.strict_list(form),
+            (None, Annotations::Extended) => self.extended(form),
+        };
+        self.depth -= 1;
+        schema
     }
 
-    /// What a name stands for, with the module that it was imported from.
+    fn spend(&mut self, chars: usize) -> Result<(), Unsupported> {
+        self.classes_chars += chars;
+        if self.classes_chars > CLASSES_CHARS_MAX { Err(Unsupported::TooLarge) } else { Ok(()) }
+    }
+
+    /// What a name stands for, with the module that it was imported from. What typing has now,
+    /// typing_extensions had before.
     fn full_name(&self, path: &[String]) -> String {
         let (first, rest) = path.split_first().map_or(("", path), |(f, r)| (f.as_str(), r));
         let origin = self.module.imports.get(first).map_or(first, String::as_str);
-        [origin].into_iter().chain(rest.iter().map(String::as_str)).collect::<Vec<_>>().join(".")
+        let steps = [origin].into_iter().chain(rest.iter().map(String::as_str));
+        let full = steps.collect::<Vec<_>>().join(".");
+        match full.strip_prefix("typing_extensions.") {
+            Some(name) => format!("typing.{name}"),
+            None => full,
+        }
     }
 
     fn plain(&self, form: &Form) -> Option<Schema> {
@@ -203,15 +224,18 @@ impl<'a> Reader<'a> {
         if self.open.contains(&class.name.as_str()) {
             return Err(Unsupported::Recursive(class.name.clone()));
         }
+        let mut lineage = self.lineage(class)?;
+        self.spend(lineage.len())?;
         let python = if self.is_dataclass(class) {
+            lineage.retain(|class| self.is_dataclass(class));
             Some(Python::Dataclass(class.name.clone()))
-        } else if self.is_typed_dict(class) {
+        } else if lineage.iter().any(|class| self.is_typed_dict(class)) {
             None
         } else {
             return Err(Unsupported::Annotation);
         };
         self.open.push(&class.name);
-        let properties = self.properties(class);
+        let properties = self.properties(&lineage);
         self.open.pop();
         let object = Object { properties: properties?, others: Others::Nothing };
         Ok(Schema { python, ..Kind::Object(object).into() })
@@ -220,34 +244,19 @@ impl<'a> Reader<'a> {
     fn is_dataclass(&self, class: &Class) -> bool {
         class.decorators.iter().any(|decorator| {
             let form = match &decorator.form {
-                Form::Call { of } => of.as_ref(),
+                Form::Call { of, .. } => of.as_ref(),
                 form => form,
             };
-            matches!(form, Form::Name(path) if self.full_name(path) == "dataclasses.dataclass")
+            self.is_named(form, "dataclasses.dataclass")
         })
     }
 
-    fn is_typed_dict(&self, class: &'a Class) -> bool {
-        let mut left = vec![class];
-        let mut seen: Vec<&str> = Vec::new();
-        while let Some(class) = left.pop() {
-            if seen.contains(&class.name.as_str()) {
-                continue;
-            }
-            seen.push(&class.name);
-            for base in &class.bases {
-                if let Form::Name(path) = &base.form
-                    && matches!(
-                        self.full_name(path).as_str(),
-                        "typing.TypedDict" | "typing_extensions.TypedDict"
-                    )
-                {
-                    return true;
-                }
-                left.extend(self.base(base));
-            }
-        }
-        false
+    fn is_typed_dict(&self, class: &Class) -> bool {
+        class.bases.iter().any(|base| self.is_named(&base.form, "typing.TypedDict"))
+    }
+
+    fn is_named(&self, form: &Form, full_name: &str) -> bool {
+        matches!(form, Form::Name(path) if self.full_name(path) == full_name)
     }
 
     /// The class of this module that stands among the bases of another.
@@ -261,26 +270,51 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Its own and those of its bases; a field that is declared again has its last declaration.
-    fn properties(&mut self, class: &'a Class) -> Result<Vec<Property>, Unsupported> {
-        let mut properties: Vec<Property> = Vec::new();
-        for base in &class.bases {
-            let Some(base) = self.base(base) else { continue };
-            if self.open.contains(&base.name.as_str()) {
-                return Err(Unsupported::Recursive(base.name.clone()));
-            }
-            self.open.push(&base.name);
-            let inherited = self.properties(base);
-            self.open.pop();
-            properties.extend(inherited?);
+    /// The class and all that it inherits from, each after its own bases and, of several bases,
+    /// the first one last: whoever comes later overrides, as in Python.
+    fn lineage(&self, class: &'a Class) -> Result<Vec<&'a Class>, Unsupported> {
+        enum Step<'a> {
+            Enter(&'a Class),
+            Leave(&'a Class),
         }
-        let total = !class.keywords.iter().any(|(name, value)| {
-            name == "total" && matches!(value.form, Form::Literal(Value::Bool(false)))
-        });
-        for field in &class.fields {
-            let Some(property) = self.property(class, field, total)? else { continue };
-            properties.retain(|other| other.name != property.name);
-            properties.push(property);
+        let mut lineage = Vec::new();
+        let (mut entered, mut left) = (BTreeSet::new(), BTreeSet::new());
+        let mut steps = vec![Step::Enter(class)];
+        while let Some(step) = steps.pop() {
+            match step {
+                Step::Leave(class) => {
+                    left.insert(&class.name);
+                    lineage.push(class);
+                }
+                Step::Enter(class) if left.contains(&class.name) => {}
+                Step::Enter(class) if !entered.insert(&class.name) => {
+                    return Err(Unsupported::Recursive(class.name.clone()));
+                }
+                Step::Enter(class) => {
+                    steps.push(Step::Leave(class));
+                    let bases = class.bases.iter().filter_map(|base| self.base(base));
+                    steps.extend(bases.map(Step::Enter));
+                }
+            }
+        }
+        Ok(lineage)
+    }
+
+    fn properties(&mut self, lineage: &[&'a Class]) -> Result<Vec<Property>, Unsupported> {
+        let mut properties: Vec<Property> = Vec::new();
+        for class in lineage {
+            let total = !class.keywords.iter().any(|(name, value)| {
+                name == "total" && matches!(value.form, Form::Literal(Value::Bool(false)))
+            });
+            for field in &class.fields {
+                let default = field.default.as_ref().map_or(0, |default| default.text.len());
+                self.spend(field.name.len() + field.annotation.text.len() + default)?;
+                let Some(property) = self.property(class, field, total)? else { continue };
+                match properties.iter_mut().find(|other| other.name == property.name) {
+                    Some(inherited) => *inherited = property,
+                    None => properties.push(property),
+                }
+            }
         }
         Ok(properties)
     }
@@ -291,18 +325,14 @@ impl<'a> Reader<'a> {
         field: &Field,
         total: bool,
     ) -> Result<Option<Property>, Unsupported> {
-        let (form, required) = match &field.annotation.form {
-            Form::Subscript { of, items } => match (of.as_ref(), items.as_slice()) {
-                (Form::Name(path), [item, ..]) => match self.full_name(path).as_str() {
-                    "typing.ClassVar" => return Ok(None),
-                    "typing.Required" => (item, true),
-                    "typing.NotRequired" => (item, false),
-                    _ => (&field.annotation.form, total),
-                },
-                _ => (&field.annotation.form, total),
-            },
-            form => (form, total),
-        };
+        let (form, required) = self.unwrapped(&field.annotation.form, total);
+        let is_of_class = ["typing.ClassVar", "dataclasses.KW_ONLY"]
+            .into_iter()
+            .any(|name| self.is_named(form, name));
+        let default = self.field_default(field);
+        if is_of_class || default == FieldDefault::NoArgument {
+            return Ok(None);
+        }
         let mut schema = self.read(form).map_err(|reason| match reason {
             Unsupported::Annotation => Unsupported::Field {
                 class: class.name.clone(),
@@ -311,12 +341,60 @@ impl<'a> Reader<'a> {
             },
             other => other,
         })?;
-        if let Some(Form::Literal(default)) = field.default.as_ref().map(|default| &default.form) {
-            schema.default = schema.conform(default.clone()).ok();
+        if let FieldDefault::Value(Some(value)) = &default {
+            schema.default = schema.conform(value.clone()).ok();
         }
-        let required = required && field.default.is_none();
+        let required = required && default == FieldDefault::Nothing;
         Ok(Some(Property { name: field.name.clone(), required, schema }))
     }
+
+    /// What is in `Required[…]` and its like; a `ClassVar[…]` is a `ClassVar`.
+    fn unwrapped<'f>(&self, form: &'f Form, total: bool) -> (&'f Form, bool) {
+        if let Form::Subscript { of, items } = form
+            && let (Form::Name(path), [item]) = (of.as_ref(), items.as_slice())
+        {
+            match self.full_name(path).as_str() {
+                "typing.ClassVar" => return (of, total),
+                "typing.Required" => return (item, true),
+                "typing.NotRequired" => return (item, false),
+                _ => {}
+            }
+        }
+        (form, total)
+    }
+
+    fn field_default(&self, field: &Field) -> FieldDefault {
+        let shown = |form: &Form| match form {
+            Form::Literal(value) => Some(value.clone()),
+            _ => None,
+        };
+        let Some(default) = &field.default else { return FieldDefault::Nothing };
+        let Form::Call { of, keywords } = &default.form else {
+            return FieldDefault::Value(shown(&default.form));
+        };
+        if !self.is_named(of, "dataclasses.field") {
+            return FieldDefault::Value(None);
+        }
+        let given = |name: &str| keywords.iter().find(|(other, _)| other == name);
+        if matches!(given("init"), Some((_, Form::Literal(Value::Bool(false))))) {
+            return FieldDefault::NoArgument;
+        }
+        match (given("default"), given("default_factory")) {
+            (Some((_, default)), _) => FieldDefault::Value(shown(default)),
+            (None, Some(_)) => FieldDefault::Value(None),
+            (None, None) => FieldDefault::Nothing,
+        }
+    }
+}
+
+/// What a field of a dataclass is when it is left out.
+#[derive(PartialEq)]
+enum FieldDefault {
+    Nothing,
+    /// As JSON, if it is one that a model can be shown.
+    Value(Option<Value>),
+    /// It cannot be given either.
+    NoArgument,
 }
 
 fn float() -> Schema {
@@ -346,9 +424,10 @@ fn list_of(items: Schema) -> Schema {
 fn literal(choices: &[Form]) -> Option<Schema> {
     let mut one_of = Vec::new();
     let mut nullable = false;
-    for choice in choices {
+    for choice in choices.iter().take(CHOICES_MAX + 1) {
         match choice {
             Form::Literal(Value::Null) => nullable = true,
+            Form::Literal(value) if one_of.contains(value) => {}
             Form::Literal(value) => one_of.push(value.clone()),
             _ => return None,
         }
@@ -364,6 +443,6 @@ fn literal(choices: &[Form]) -> Option<Schema> {
         Kind::Boolean => value.is_boolean(),
         _ => value.is_i64() || value.is_u64(),
     };
-    let alike = one_of.iter().all(alike);
-    alike.then(|| Schema { one_of, nullable, ..kind.into() })
+    let fits = one_of.iter().all(alike) && choices.len() <= CHOICES_MAX;
+    fits.then(|| Schema { one_of, nullable, ..kind.into() })
 }

@@ -3,7 +3,7 @@
 //! A [`Call`] exists only after its arguments were found to conform, so that nothing is ever
 //! called with what its contract does not allow.
 
-use crate::conform::{Nonconformity, Path, Violation};
+use crate::conform::{Nonconformity, Path, VIOLATIONS_MAX, Violation};
 use crate::schema::{Kind, Object, Others, Python, Schema};
 use crate::tool::{Entry, NO_RUN, RUN, TEST, Test, Tool};
 use crate::{HANDLE, NO_HANDLE};
@@ -14,6 +14,8 @@ use types::{Code, Fault};
 pub const ARGUMENTS_BYTES_MAX: usize = 1024 * 1024;
 /// Of a value in a message: what is wrong shows in its beginning.
 const SHOWN_CHARS_MAX: usize = 60;
+/// A model reads it and pays for it; its own names can be as long as the arguments.
+const MESSAGE_CHARS_MAX: usize = 4000;
 const NO_TEST: &str = "Function 'test' not found.";
 const TRY_AGAIN: &str = "call it again with arguments that fit its schema; it was not called";
 
@@ -165,16 +167,19 @@ fn run_input(input: Option<&Object>, arguments: Value) -> Result<Value, Fault> {
         return Err(Fault::new(Code::ArgsInvalid, message).hint(TRY_AGAIN));
     };
     let Some(input) = input else { return Ok(Value::Object(arguments)) };
-    arguments.retain(|name, _| input.properties.iter().any(|property| property.name == *name));
+    let names = input.names();
+    arguments.retain(|name, _| names.contains(name.as_str()));
     input.conform(arguments).map(Value::Object).map_err(|violations| {
         let message = sentences(&violations, input_violation);
         Fault::new(code_of(&violations), message).hint(TRY_AGAIN)
     })
 }
 
-/// All of one kind is that kind; a mixture is invalid.
+/// All arguments of one kind is that kind; a mixture, or a part of an argument, is invalid.
 fn code_of(violations: &[Violation]) -> Code {
-    let all = |is: fn(&Nonconformity) -> bool| violations.iter().all(|it| is(&it.fault));
+    let all = |is: fn(&Nonconformity) -> bool| {
+        violations.iter().all(|it| it.path.depth() == 0 && is(&it.fault))
+    };
     if all(|fault| matches!(fault, Nonconformity::Missing(_))) {
         Code::ArgsMissing
     } else if all(|fault| matches!(fault, Nonconformity::Unknown(_))) {
@@ -185,7 +190,16 @@ fn code_of(violations: &[Violation]) -> Code {
 }
 
 fn sentences(violations: &[Violation], say: fn(&Violation) -> String) -> String {
-    violations.iter().map(say).collect::<Vec<_>>().join("; ")
+    let more = (violations.len() >= VIOLATIONS_MAX).then(|| "there may be more".to_owned());
+    let sentences = violations.iter().map(say).chain(more).collect::<Vec<_>>().join("; ");
+    cut(&sentences, MESSAGE_CHARS_MAX)
+}
+
+fn cut(text: &str, chars: usize) -> String {
+    match text.char_indices().nth(chars) {
+        Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
+        None => text.to_owned(),
+    }
 }
 
 fn argument_violation(Violation { path, fault }: &Violation) -> String {
@@ -287,12 +301,7 @@ fn describe(value: &Value) -> String {
     if matches!(value, Value::Null | Value::Array(_) | Value::Object(_)) {
         return type_of(value).to_owned();
     }
-    let text = value.to_string();
-    let mut shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
-    }
-    format!("{} {shown}", type_of(value))
+    format!("{} {}", type_of(value), cut(&value.to_string(), SHOWN_CHARS_MAX))
 }
 
 /// What the arguments of an object become in Python, by name; those that stay as they are left
@@ -304,7 +313,7 @@ fn fields_conversions(object: &Object) -> Map<String, Value> {
         .collect()
 }
 
-fn conversion(schema: &Schema) -> Option<Value> {
+pub(crate) fn conversion(schema: &Schema) -> Option<Value> {
     match (&schema.python, &schema.kind) {
         (Some(Python::Datetime), _) => Some(json!("datetime")),
         (Some(Python::NodeId), _) => Some(json!("node_id")),

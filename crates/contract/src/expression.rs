@@ -1,6 +1,7 @@
 //! Annotations and defaults: the expressions that a contract has to understand.
 
-use crate::source::{Source, Span};
+use crate::schema::DEPTH_MAX;
+use crate::source::{Source, Span, with_tree};
 use ruff_python_ast::{Expr, Number, Operator, UnaryOp};
 use serde_json::{Map, Value};
 
@@ -24,9 +25,10 @@ pub(crate) enum Form {
     },
     /// `a | b`
     Either(Box<Form>, Box<Form>),
-    /// `of(...)`
+    /// `of(name=value)`
     Call {
         of: Box<Form>,
+        keywords: Vec<(String, Form)>,
     },
     /// A constant, or a list or dict of constants, that JSON can hold.
     Literal(Value),
@@ -35,7 +37,7 @@ pub(crate) enum Form {
 
 impl Written {
     pub(crate) fn read(tree: &Expr, source: &Source) -> Self {
-        Self { text: unparse(tree, source), span: Span::of(tree), form: Form::read(tree) }
+        Self { text: unparse(tree, source), span: Span::of(tree), form: Form::of(tree) }
     }
 
     /// An annotation, of which a string says what is in it.
@@ -55,9 +57,11 @@ impl Written {
 /// Bounded before it is parsed, like any other source.
 fn read_quoted(text: &str) -> Option<(String, Form)> {
     let quoted = Source::new(text.trim()).ok()?;
-    let parsed = ruff_python_parser::parse_expression(quoted.as_str()).ok()?;
-    let tree = &parsed.syntax().body;
-    Some((unparse(tree, &quoted), Form::read(tree)))
+    with_tree(|| {
+        let parsed = ruff_python_parser::parse_expression(quoted.as_str()).ok()?;
+        let tree = &parsed.syntax().body;
+        Some((unparse(tree, &quoted), Form::of(tree)))
+    })
 }
 
 impl Form {
@@ -71,62 +75,73 @@ impl Form {
         matches!(self, Self::Literal(Value::Null))
     }
 
-    fn read(tree: &Expr) -> Self {
-        if let Some(literal) = literal(tree) {
+    fn of(tree: &Expr) -> Self {
+        Self::read(tree, 0)
+    }
+
+    fn read(tree: &Expr, depth: usize) -> Self {
+        if depth > DEPTH_MAX {
+            return Self::Other;
+        }
+        if let Some(literal) = literal(tree, depth) {
             return Self::Literal(literal);
         }
+        let inside = |tree: &Expr| Self::read(tree, depth + 1);
         match tree {
             Expr::Name(_) | Expr::Attribute(_) => dotted(tree).map_or(Self::Other, Self::Name),
             Expr::Subscript(subscript) => {
-                let of = Box::new(Self::read(&subscript.value));
+                let of = Box::new(inside(&subscript.value));
                 let items = match subscript.slice.as_ref() {
                     Expr::Tuple(tuple) => tuple.elts.as_slice(),
                     single => std::slice::from_ref(single),
                 };
-                let items = items.iter().map(Self::read).collect();
-                Self::Subscript { of, items }
+                Self::Subscript { of, items: items.iter().map(inside).collect() }
             }
-            Expr::BinOp(operation) if operation.op == Operator::BitOr => Self::Either(
-                Box::new(Self::read(&operation.left)),
-                Box::new(Self::read(&operation.right)),
-            ),
-            Expr::Call(call) => Self::Call { of: Box::new(Self::read(&call.func)) },
+            Expr::BinOp(operation) if operation.op == Operator::BitOr => {
+                Self::Either(Box::new(inside(&operation.left)), Box::new(inside(&operation.right)))
+            }
+            Expr::Call(call) => {
+                let keywords = call.arguments.keywords.iter();
+                let keywords = keywords.filter_map(|keyword| {
+                    Some((keyword.arg.as_ref()?.to_string(), inside(&keyword.value)))
+                });
+                Self::Call { of: Box::new(inside(&call.func)), keywords: keywords.collect() }
+            }
             _ => Self::Other,
         }
     }
 }
 
-fn dotted(tree: &Expr) -> Option<Vec<String>> {
-    match tree {
-        Expr::Name(name) => Some(vec![name.id.to_string()]),
-        Expr::Attribute(attribute) => {
-            let mut path = dotted(&attribute.value)?;
-            path.push(attribute.attr.to_string());
-            Some(path)
-        }
-        _ => None,
+fn dotted(mut tree: &Expr) -> Option<Vec<String>> {
+    let mut path = Vec::new();
+    while let Expr::Attribute(attribute) = tree {
+        path.push(attribute.attr.to_string());
+        tree = &attribute.value;
     }
+    path.push(tree.as_name_expr()?.id.to_string());
+    path.reverse();
+    Some(path)
 }
 
-fn literal(tree: &Expr) -> Option<Value> {
+fn literal(tree: &Expr, depth: usize) -> Option<Value> {
+    if depth > DEPTH_MAX {
+        return None;
+    }
+    let inside = |tree: &Expr| literal(tree, depth + 1);
     match tree {
         Expr::NoneLiteral(_) => Some(Value::Null),
         Expr::BooleanLiteral(literal) => Some(Value::Bool(literal.value)),
         Expr::StringLiteral(literal) => Some(literal.value.to_str().into()),
-        Expr::NumberLiteral(literal) => number(&literal.value, 1),
+        Expr::NumberLiteral(literal) => number(&literal.value, UnaryOp::UAdd),
         Expr::UnaryOp(operation) => {
-            let Expr::NumberLiteral(literal) = operation.operand.as_ref() else { return None };
-            match operation.op {
-                UnaryOp::USub => number(&literal.value, -1),
-                UnaryOp::UAdd => number(&literal.value, 1),
-                UnaryOp::Invert | UnaryOp::Not => None,
-            }
+            let literal = operation.operand.as_number_literal_expr()?;
+            number(&literal.value, operation.op)
         }
-        Expr::List(list) => list.elts.iter().map(literal).collect(),
+        Expr::List(list) => list.elts.iter().map(inside).collect(),
         Expr::Dict(dict) => {
             let pair = |item: &ruff_python_ast::DictItem| {
                 let key = item.key.as_ref()?.as_string_literal_expr()?.value.to_str().to_owned();
-                Some((key, literal(&item.value)?))
+                Some((key, inside(&item.value)?))
             };
             dict.items.iter().map(pair).collect::<Option<Map<_, _>>>().map(Value::Object)
         }
@@ -135,40 +150,75 @@ fn literal(tree: &Expr) -> Option<Value> {
 }
 
 /// A number that JSON readers hold without loss.
-fn number(number: &Number, sign: i64) -> Option<Value> {
-    match number {
-        Number::Int(int) if sign > 0 => int.as_u64().map(Value::from),
-        Number::Int(int) => int.as_i64().map(|int| Value::from(-int)),
-        Number::Float(float) => serde_json::Number::from_f64(float * sign as f64).map(Value::from),
-        Number::Complex { .. } => None,
+fn number(number: &Number, sign: UnaryOp) -> Option<Value> {
+    match (number, sign) {
+        (Number::Int(int), UnaryOp::UAdd) => int.as_u64().map(Value::from),
+        (Number::Int(int), UnaryOp::USub) => {
+            0i64.checked_sub_unsigned(int.as_u64()?).map(Value::from)
+        }
+        (Number::Float(float), UnaryOp::UAdd) => json_float(*float),
+        (Number::Float(float), UnaryOp::USub) => json_float(-float),
+        _ => None,
     }
+}
+
+fn json_float(float: f64) -> Option<Value> {
+    serde_json::Number::from_f64(float).map(Value::from)
 }
 
 /// As `ast.unparse` writes the forms that annotations have; anything else as it stands.
 fn unparse(tree: &Expr, source: &Source) -> String {
-    let list = |items: &[Expr]| {
-        items.iter().map(|item| unparse(item, source)).collect::<Vec<_>>().join(", ")
+    let mut text = String::new();
+    unparse_into(&mut text, tree, source, 0);
+    text
+}
+
+fn unparse_into(text: &mut String, tree: &Expr, source: &Source, depth: usize) {
+    let inside = |text: &mut String, tree: &Expr| unparse_into(text, tree, source, depth + 1);
+    let list = |text: &mut String, items: &[Expr]| {
+        for (at, item) in items.iter().enumerate() {
+            text.push_str(if at == 0 { "" } else { ", " });
+            inside(text, item);
+        }
     };
     match tree {
-        Expr::Name(name) => name.id.to_string(),
+        _ if depth > DEPTH_MAX => as_it_stands(text, tree, source),
+        Expr::Name(name) => text.push_str(&name.id),
         Expr::Attribute(attribute) => {
-            format!("{}.{}", unparse(&attribute.value, source), attribute.attr)
+            inside(text, &attribute.value);
+            text.push('.');
+            text.push_str(&attribute.attr);
         }
         Expr::Subscript(subscript) => {
-            let items = match subscript.slice.as_ref() {
-                Expr::Tuple(tuple) if !tuple.elts.is_empty() => list(&tuple.elts),
-                slice => unparse(slice, source),
-            };
-            format!("{}[{items}]", unparse(&subscript.value, source))
+            inside(text, &subscript.value);
+            text.push('[');
+            match subscript.slice.as_ref() {
+                Expr::Tuple(tuple) if !tuple.elts.is_empty() => list(text, &tuple.elts),
+                slice => inside(text, slice),
+            }
+            text.push(']');
         }
         Expr::BinOp(operation) if operation.op == Operator::BitOr => {
-            format!("{} | {}", unparse(&operation.left, source), unparse(&operation.right, source))
+            inside(text, &operation.left);
+            text.push_str(" | ");
+            inside(text, &operation.right);
         }
-        Expr::List(items) => format!("[{}]", list(&items.elts)),
-        Expr::StringLiteral(literal) => quote(literal.value.to_str()),
-        Expr::NoneLiteral(_) => "None".to_owned(),
-        Expr::EllipsisLiteral(_) => "...".to_owned(),
-        _ => source.slice(Span::of(tree)).split_whitespace().collect::<Vec<_>>().join(" "),
+        Expr::List(items) => {
+            text.push('[');
+            list(text, &items.elts);
+            text.push(']');
+        }
+        Expr::StringLiteral(literal) => text.push_str(&quote(literal.value.to_str())),
+        Expr::NoneLiteral(_) => text.push_str("None"),
+        Expr::EllipsisLiteral(_) => text.push_str("..."),
+        _ => as_it_stands(text, tree, source),
+    }
+}
+
+fn as_it_stands(text: &mut String, tree: &Expr, source: &Source) {
+    for (at, word) in source.slice(Span::of(tree)).split_whitespace().enumerate() {
+        text.push_str(if at == 0 { "" } else { " " });
+        text.push_str(word);
     }
 }
 

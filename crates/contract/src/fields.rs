@@ -1,13 +1,16 @@
 //! Importer 2: lists of SchemaField, as seed 003 has them, to a schema, and the way back.
 
+use crate::conform::{compare, equal};
 use crate::problem::Problem;
-use crate::schema::{Array, Format, Kind, Object, Others, Property, Range, Schema};
+use crate::schema::{
+    Array, CHOICES_MAX, DEPTH_MAX, Format, Kind, Object, Others, Property, Range, Schema, number,
+};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use types::Code;
 
+const BOUND: &str = "a number that 53 bits hold";
 const TYPES: [&str; 6] = ["STRING", "INTEGER", "NUMBER", "BOOLEAN", "ARRAY", "OBJECT"];
-/// Deeper than any form that a person fills in, and shallow enough to be walked.
-const FIELDS_DEPTH_MAX: usize = 32;
 
 /// The keys of a SchemaField, and which types they belong to.
 const KEYS: [(&str, &[&str]); 15] = [
@@ -16,7 +19,7 @@ const KEYS: [(&str, &[&str]); 15] = [
     ("required", &TYPES),
     ("title", &TYPES),
     ("description", &TYPES),
-    ("enum_values", &["STRING", "INTEGER", "NUMBER"]),
+    ("enum_values", &["STRING", "INTEGER", "NUMBER", "BOOLEAN"]),
     ("format", &["STRING", "INTEGER", "NUMBER"]),
     ("minimum", &["INTEGER", "NUMBER"]),
     ("maximum", &["INTEGER", "NUMBER"]),
@@ -48,6 +51,7 @@ impl Importer<'_> {
             self.wrong(path, "must be a list of fields");
             return object;
         };
+        let mut names = BTreeSet::new();
         for (at, field) in list.iter().enumerate() {
             let path = format!("{path}[{at}]");
             let Some(field) = field.as_object() else {
@@ -57,7 +61,7 @@ impl Importer<'_> {
             let name = field.get("name").and_then(Value::as_str).unwrap_or_default().trim();
             if name.is_empty() {
                 self.wrong(&format!("{path}.name"), "a field needs a name");
-            } else if object.properties.iter().any(|property| property.name == name) {
+            } else if !names.insert(name) {
                 self.wrong(&format!("{path}.name"), format!("there is a second field '{name}'"));
             }
             let required = self.optional(field, "required", &path, "true or false", Value::as_bool);
@@ -142,7 +146,7 @@ impl Importer<'_> {
         let name = self.optional(field, "format", path, "text", text)?;
         let fitting: Vec<&str> = Format::ALL
             .into_iter()
-            .filter(|format| format.is_of_numbers() == (kind != "STRING"))
+            .filter(|format| format.field_type() == kind)
             .map(Format::name)
             .collect();
         let format = Format::named(&name).filter(|format| fitting.contains(&format.name()));
@@ -156,8 +160,8 @@ impl Importer<'_> {
 
     fn range(&mut self, field: &Map<String, Value>, kind: &str, path: &str) -> Range {
         let range = Range {
-            minimum: self.optional(field, "minimum", path, "a number", Value::as_f64),
-            maximum: self.optional(field, "maximum", path, "a number", Value::as_f64),
+            minimum: self.optional(field, "minimum", path, BOUND, bound),
+            maximum: self.optional(field, "maximum", path, BOUND, bound),
             format: self.format(field, kind, path),
         };
         if let (Some(minimum), Some(maximum)) = (range.minimum, range.maximum)
@@ -203,7 +207,7 @@ impl Importer<'_> {
             return None;
         }
         let items = match schema {
-            Value::Array(_) => Kind::Object(self.fields(schema, &inner, depth + 1)).into(),
+            Value::Array(_) => Kind::Object(self.inner_fields(schema, &inner, depth)).into(),
             Value::Object(item) => self.field(item, &inner, depth + 1),
             _ => {
                 self.wrong(&inner, "'items_schema' must be a field, or a list of fields");
@@ -222,31 +226,40 @@ impl Importer<'_> {
         let inner = format!("{path}.properties");
         match field.get("properties").filter(|value| !value.is_null()) {
             Some(properties) if !self.too_deep(&inner, depth) => {
-                let object = self.fields(properties, &inner, depth + 1);
-                // One without fields is any object.
-                if object.properties.is_empty() { Object::default() } else { object }
+                self.inner_fields(properties, &inner, depth)
             }
             _ => Object::default(),
         }
     }
 
+    /// An object without fields is any object.
+    fn inner_fields(&mut self, list: &Value, path: &str, depth: usize) -> Object {
+        let object = self.fields(list, path, depth + 1);
+        if object.properties.is_empty() { Object::default() } else { object }
+    }
+
     fn too_deep(&mut self, path: &str, depth: usize) -> bool {
-        let too_deep = depth >= FIELDS_DEPTH_MAX;
+        let too_deep = depth >= DEPTH_MAX;
         if too_deep {
-            let message = format!("fields are nested deeper than {FIELDS_DEPTH_MAX} levels");
+            let message = format!("fields are nested deeper than {DEPTH_MAX} levels");
             self.wrong(path, message);
         }
         too_deep
     }
 
     fn choices(&mut self, field: &Map<String, Value>, schema: &Schema, path: &str) -> Vec<Value> {
-        let list = |value: &Value| value.as_array().filter(|list| !list.is_empty()).cloned();
-        let choices = self.optional(field, "enum_values", path, "a list of values", list);
+        let expected = format!("a list of 1 to {CHOICES_MAX} values");
+        let list = |value: &Value| {
+            value.as_array().filter(|list| (1..=CHOICES_MAX).contains(&list.len())).cloned()
+        };
+        let choices = self.optional(field, "enum_values", path, &expected, list);
         let choices = choices.unwrap_or_default();
         for (at, choice) in choices.iter().enumerate() {
+            let path = format!("{path}.enum_values[{at}]");
             if schema.conform(choice.clone()).is_err() {
-                let message = format!("{choice} is no value of this field");
-                self.wrong(&format!("{path}.enum_values[{at}]"), message);
+                self.wrong(&path, format!("{choice} is no value of this field"));
+            } else if choices.iter().take(at).any(|other| equal(other, choice)) {
+                self.wrong(&path, format!("{choice} is there a second time"));
             }
         }
         choices
@@ -257,9 +270,19 @@ fn text(value: &Value) -> Option<String> {
     value.as_str().map(str::to_owned)
 }
 
+/// A bound that a float holds without rounding.
+fn bound(value: &Value) -> Option<f64> {
+    let Value::Number(number) = value else { return None };
+    number.as_f64().filter(|bound| compare(number, *bound).is_eq())
+}
+
 impl Format {
-    fn is_of_numbers(self) -> bool {
-        matches!(self, Self::Int32 | Self::Int64 | Self::Float | Self::Double)
+    fn field_type(self) -> &'static str {
+        match self {
+            Self::Int32 | Self::Int64 => "INTEGER",
+            Self::Float | Self::Double => "NUMBER",
+            _ => "STRING",
+        }
     }
 }
 
@@ -308,8 +331,8 @@ fn export_schema(schema: &Schema, name: &str) -> Result<Map<String, Value>, NoFi
         Kind::Any | Kind::Boolean => {}
         Kind::String { format } => say("format", format.map(|format| json!(format.name()))),
         Kind::Integer(range) | Kind::Number(range) => {
-            say("minimum", range.minimum.map(crate::schema::number));
-            say("maximum", range.maximum.map(crate::schema::number));
+            say("minimum", range.minimum.map(number));
+            say("maximum", range.maximum.map(number));
             say("format", range.format.map(|format| json!(format.name())));
         }
         Kind::Array(array) => {

@@ -2,6 +2,7 @@
 
 use crate::schema::Format;
 use chrono::{NaiveDate, NaiveTime, Timelike};
+use serde_json::Number;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// A DNS name, and each of its labels.
@@ -24,13 +25,13 @@ pub(crate) fn is(format: Format, text: &str) -> bool {
     }
 }
 
-/// What a number of that format can be at least and at most.
-pub(crate) fn limits(format: Format) -> Option<(f64, f64)> {
+/// Whether a number of that format can be this one.
+pub(crate) fn holds(format: Format, number: &Number) -> bool {
     match format {
-        Format::Int32 => Some((f64::from(i32::MIN), f64::from(i32::MAX))),
-        Format::Int64 => Some((i64::MIN as f64, i64::MAX as f64)),
-        Format::Float => Some((f64::from(f32::MIN), f64::from(f32::MAX))),
-        _ => None,
+        Format::Int32 => number.as_i64().is_some_and(|integer| i32::try_from(integer).is_ok()),
+        Format::Int64 => number.is_i64(),
+        Format::Float => number.as_f64().is_some_and(|float| (float as f32).is_finite()),
+        _ => true,
     }
 }
 
@@ -88,19 +89,22 @@ fn time_and_offset(text: &str) -> Option<(NaiveTime, String)> {
     Some((time, offset))
 }
 
+/// `Z`, `+01`, `+0130` or `+01:30`.
 fn canonical_offset(text: &str) -> Option<String> {
     if matches!(text, "Z" | "z") {
         return Some("+00:00".to_owned());
     }
-    let sign = text.get(..1)?;
-    let digits: String = text.get(1..)?.chars().filter(|c| *c != ':').collect();
-    let shape = matches!(text.len(), 3 | 5 | 6)
-        && (text.len() != 6 || text.get(3..4) == Some(":"))
-        && digits.bytes().all(|byte| byte.is_ascii_digit());
-    let hours: u32 = digits.get(..2)?.parse().ok()?;
-    let minutes: u32 =
-        digits.get(2..).filter(|rest| !rest.is_empty()).map_or(Ok(0), str::parse).ok()?;
-    (shape && hours < 24 && minutes < 60).then(|| format!("{sign}{hours:02}:{minutes:02}"))
+    let (sign, rest) = text.split_at_checked(1)?;
+    let (hours, minutes) = match rest.len() {
+        2 => (rest, "00"),
+        4 => rest.split_at_checked(2)?,
+        _ => rest.split_once(':')?,
+    };
+    let below = |digits: &str, limit: u8| {
+        let shape = digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        shape && digits.parse::<u8>().is_ok_and(|number| number < limit)
+    };
+    (below(hours, 24) && below(minutes, 60)).then(|| format!("{sign}{hours}:{minutes}"))
 }
 
 /// One `@`, something before it, a host after it: whether mail arrives is not for us to say.

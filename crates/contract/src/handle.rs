@@ -1,12 +1,13 @@
 //! Importer 1: the annotations and the docstring of `handle` to a schema.
 
 use crate::annotation::{Annotations, Reader};
+use crate::call;
 use crate::docstring;
 use crate::expression::{Form, Written};
 use crate::problem::{Finding, Findings};
 use crate::python::{Function, Module, Parameter};
 use crate::schema::{Kind, Object, Others, Property, Python, Schema};
-use crate::source::Source;
+use crate::source::{Source, Span};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use types::Code;
@@ -34,8 +35,13 @@ pub(crate) fn import(
     }
     names(handle, findings);
     let mut object = Object { properties: Vec::new(), others: Others::NothingUnsaid };
+    let mut types = Types {
+        asked: Reader::new(module, annotations),
+        extended: Reader::new(module, Annotations::Extended),
+        annotations,
+    };
     for parameter in &handle.parameters {
-        object.properties.extend(property(parameter, module, annotations, findings));
+        object.properties.extend(types.property(parameter, findings));
     }
     describe(handle, source, &mut object, findings);
     Some(object)
@@ -56,7 +62,7 @@ fn not_found(module: &Module, source: &Source) -> Finding {
             .at(function.span)
             .hint(format!("name this function `handle` instead of `{}`", function.name)),
         None => finding
-            .at(crate::source::Span { start: 0, end: source.as_str().find('\n').unwrap_or(0) })
+            .at(Span { start: 0, end: source.as_str().find('\n').unwrap_or(0) })
             .hint("a tool is a function: def handle(name: str) -> str"),
     }
 }
@@ -71,12 +77,12 @@ fn names(handle: &Function, findings: &mut Findings) {
         let finding = Finding::new(Code::CodeAnnotation, message).at(first.span);
         findings.errors.push(finding.hint(format!("write `{}: str`, or {PRIMITIVE}", first.name)));
     }
-    let mut seen = BTreeSet::new();
-    let mut repeated: Vec<(&str, crate::source::Span)> = Vec::new();
+    let (mut seen, mut seen_again) = (BTreeSet::new(), BTreeSet::new());
+    let mut repeated: Vec<(&str, Span)> = Vec::new();
     let variadic = handle.variadic.iter().map(|(name, span)| (name.trim_start_matches('*'), *span));
     let all = handle.parameters.iter().map(|it| (it.name.as_str(), it.span)).chain(variadic);
     for (name, span) in all {
-        if !seen.insert(name) && !repeated.iter().any(|(other, _)| *other == name) {
+        if !seen.insert(name) && seen_again.insert(name) {
             repeated.push((name, span));
         }
     }
@@ -100,47 +106,51 @@ fn names(handle: &Function, findings: &mut Findings) {
     }
 }
 
-fn property(
-    parameter: &Parameter,
-    module: &Module,
+/// Reads the types of all parameters.
+struct Types<'a> {
+    asked: Reader<'a>,
+    /// To tell those who were refused.
+    extended: Reader<'a>,
     annotations: Annotations,
-    findings: &mut Findings,
-) -> Option<Property> {
-    let annotation = parameter.annotation.as_ref()?;
-    let name = &parameter.name;
-    let mut schema = match Reader::new(module, annotations).read(&annotation.form) {
-        Ok(schema) => schema,
-        Err(unsupported) => {
-            let reason = unsupported.reason(&annotation.text);
-            let message = format!("Unsupported type for parameter '{name}': {reason}");
-            let finding = Finding::new(Code::CodeType, message).at(annotation.span);
-            findings.errors.push(finding.hint(type_hint(annotation, module, annotations)));
-            return None;
-        }
-    };
-    if let Some(default) = &parameter.default {
-        match read_default(&schema, default, annotations) {
-            Ok(shown) => schema.default = shown,
-            Err(reason) => {
-                let message = format!("Unsupported default for parameter '{name}': {reason}");
-                findings.errors.push(Finding::new(Code::CodeType, message).at(default.span));
-            }
-        }
-    }
-    Some(Property { name: name.clone(), required: parameter.default.is_none(), schema })
 }
 
-fn type_hint(annotation: &Written, module: &Module, annotations: Annotations) -> String {
-    let extended = Reader::new(module, Annotations::Extended).read(&annotation.form);
-    match annotations {
-        Annotations::Strict if extended.is_ok() => {
-            format!("use {PRIMITIVE}; `extended` annotations take this one as well")
+impl Types<'_> {
+    fn property(&mut self, parameter: &Parameter, findings: &mut Findings) -> Option<Property> {
+        let annotation = parameter.annotation.as_ref()?;
+        let name = &parameter.name;
+        let mut schema = match self.asked.read(&annotation.form) {
+            Ok(schema) => schema,
+            Err(unsupported) => {
+                let reason = unsupported.reason(&annotation.text);
+                let message = format!("Unsupported type for parameter '{name}': {reason}");
+                let finding = Finding::new(Code::CodeType, message).at(annotation.span);
+                findings.errors.push(finding.hint(self.hint(annotation)));
+                return None;
+            }
+        };
+        if let Some(default) = &parameter.default {
+            match read_default(&schema, default, self.annotations) {
+                Ok(shown) => schema.default = shown,
+                Err(reason) => {
+                    let message = format!("Unsupported default for parameter '{name}': {reason}");
+                    findings.errors.push(Finding::new(Code::CodeType, message).at(default.span));
+                }
+            }
         }
-        Annotations::Strict => format!("use {PRIMITIVE}"),
-        Annotations::Extended => format!(
-            "use {PRIMITIVE}; Optional, Literal, dict[str, ...], a TypedDict, a dataclass or a list \
-             of these"
-        ),
+        Some(Property { name: name.clone(), required: parameter.default.is_none(), schema })
+    }
+
+    fn hint(&mut self, annotation: &Written) -> String {
+        match self.annotations {
+            Annotations::Strict if self.extended.read(&annotation.form).is_ok() => {
+                format!("use {PRIMITIVE}; `extended` annotations take this one as well")
+            }
+            Annotations::Strict => format!("use {PRIMITIVE}"),
+            Annotations::Extended => format!(
+                "use {PRIMITIVE}; Optional, Literal, dict[str, ...], a TypedDict, a dataclass or \
+                 a list of these"
+            ),
+        }
     }
 }
 
@@ -165,14 +175,25 @@ fn read_default(
     match &default.form {
         Form::Literal(value) => {
             let is_integral = matches!(schema.kind, Kind::Integer(_)) && value.is_f64();
+            // Arguments are converted, and defaults are not: Python would see the text of a date.
+            let is_raw = is_filled(value) && call::conversion(schema).is_some();
             match schema.conform(value.clone()) {
-                Ok(value) if !is_integral => Ok(Some(value)),
+                Ok(value) if !is_integral && !is_raw => Ok(Some(value)),
                 _ => Err(format!("{} is not of its type", default.text)),
             }
         }
         _ if is_primitive => Err(format!("{} is not a plain value", default.text)),
         // Made by Python when the argument is left out.
         _ => Ok(None),
+    }
+}
+
+fn is_filled(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(members) => !members.is_empty(),
+        _ => true,
     }
 }
 

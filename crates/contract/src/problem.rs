@@ -114,9 +114,16 @@ impl Findings {
 
 fn placed(mut findings: Vec<Finding>, source: &Source) -> Vec<Problem> {
     findings.sort_by_key(|finding| finding.span);
-    let more = findings.len().saturating_sub(SHOWN_MAX);
-    let rest = findings
-        .get(SHOWN_MAX)
-        .map(|finding| Problem::new(finding.code.clone(), format!("{more} more are not shown")));
-    findings.into_iter().take(SHOWN_MAX).map(|finding| finding.placed(source)).chain(rest).collect()
+    shown(findings, |finding| finding.placed(source))
+}
+
+/// As many as anybody reads, and how many are left.
+pub(crate) fn shown<T>(all: Vec<T>, problem: impl Fn(T) -> Problem) -> Vec<Problem> {
+    let more = all.len().saturating_sub(SHOWN_MAX);
+    let mut all = all.into_iter().map(problem);
+    let mut shown: Vec<Problem> = all.by_ref().take(SHOWN_MAX).collect();
+    shown.extend(
+        all.next().map(|next| Problem::new(next.code, format!("{more} more are not shown"))),
+    );
+    shown
 }

@@ -5,12 +5,12 @@
 
 use crate::expression::Written;
 use crate::problem::Problem;
-use crate::source::{Source, Span};
+use crate::source::{Source, Span, with_tree};
 use ruff_python_ast::statement_visitor::{StatementVisitor, walk_stmt};
 use ruff_python_ast::{
     Expr, ParameterWithDefault, Stmt, StmtClassDef, StmtFunctionDef, StmtImport, StmtImportFrom,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use types::Code;
 
 const NOT_PYTHON: &str = "Failed to parse Python code. Check that the code is valid Python code.";
@@ -21,9 +21,10 @@ pub(crate) struct Module {
     pub(crate) functions: Vec<Function>,
     /// Functions that are inside of something else.
     pub(crate) hidden: Vec<(String, Span)>,
-    pub(crate) classes: Vec<Class>,
-    /// Names that something else than a definition was bound to.
-    pub(crate) assigned: Vec<String>,
+    /// Of the top level; of two with one name the last, as Python has it.
+    pub(crate) classes: BTreeMap<String, Class>,
+    /// Names that something else than a definition at the top was bound to.
+    pub(crate) bound: BTreeSet<String>,
     /// What an imported name stands for: `dt` for `datetime`.
     pub(crate) imports: BTreeMap<String, String>,
 }
@@ -74,6 +75,10 @@ pub(crate) struct Field {
 
 impl Module {
     pub(crate) fn parse(source: &Source) -> Result<Self, Problem> {
+        with_tree(|| Self::read(source))
+    }
+
+    fn read(source: &Source) -> Result<Self, Problem> {
         let parsed = ruff_python_parser::parse_module(source.as_str()).map_err(|error| {
             let hint = format!("{} here", error.error);
             Problem::new(Code::CodeSyntax, NOT_PYTHON)
@@ -93,21 +98,24 @@ impl Module {
     }
 
     pub(crate) fn class(&self, name: &str) -> Option<&Class> {
-        self.classes.iter().rfind(|class| class.name == name)
+        self.classes.get(name)
     }
 
     fn take(&mut self, statement: &Stmt, source: &Source) {
         match statement {
             Stmt::FunctionDef(function) => self.functions.push(Function::read(function, source)),
-            Stmt::ClassDef(class) => self.classes.push(Class::read(class, source)),
-            Stmt::Assign(assign) => {
-                let names = assign.targets.iter().filter_map(Expr::as_name_expr);
-                self.assigned.extend(names.map(|name| name.id.to_string()));
+            Stmt::ClassDef(class) => {
+                self.classes.insert(class.name.to_string(), Class::read(class, source));
             }
             _ => {}
         }
-        let mut inner = Inner { module: self, top: true };
-        inner.visit_stmt(statement);
+        Inner { module: self, place: Place::Top }.visit_stmt(statement);
+    }
+
+    fn bind(&mut self, target: &Expr) {
+        if let Some(name) = target.as_name_expr() {
+            self.bound.insert(name.id.to_string());
+        }
     }
 
     fn take_import(&mut self, import: &StmtImport) {
@@ -118,6 +126,7 @@ impl Module {
                 Some(name) => (name.as_str(), full),
                 None => (root, root),
             };
+            self.bound.insert(name.to_owned());
             self.imports.insert(name.to_owned(), origin.to_owned());
         }
     }
@@ -126,32 +135,61 @@ impl Module {
         let module = import.module.as_ref().map_or("", |module| module.as_str());
         for alias in &import.names {
             let name = alias.asname.as_ref().unwrap_or(&alias.name).to_string();
+            self.bound.insert(name.clone());
             self.imports.insert(name, format!("{module}.{}", alias.name));
         }
     }
 }
 
-/// Looks into statements for what may be inside: imports under a condition, and functions that
-/// their author may think of as being at the top.
+/// Looks into statements for what may be inside: names that are bound under a condition, and
+/// functions that their author may think of as being at the top.
 struct Inner<'a> {
     module: &'a mut Module,
-    top: bool,
+    place: Place,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Top,
+    /// In an `if`, a `try` or the like, whose names are the module's.
+    Block,
+    /// In a function or a class, whose names are its own.
+    Body,
 }
 
 impl StatementVisitor<'_> for Inner<'_> {
     fn visit_stmt(&mut self, statement: &Stmt) {
+        let place = self.place;
+        if let Stmt::FunctionDef(function) = statement
+            && place != Place::Top
+        {
+            let hidden = (function.name.to_string(), Span::of(&function.name));
+            self.module.hidden.push(hidden);
+        }
+        if place != Place::Body {
+            self.take_names(statement);
+        }
+        let is_body = matches!(statement, Stmt::FunctionDef(_) | Stmt::ClassDef(_));
+        self.place = if is_body || place == Place::Body { Place::Body } else { Place::Block };
+        walk_stmt(self, statement);
+        self.place = place;
+    }
+}
+
+impl Inner<'_> {
+    fn take_names(&mut self, statement: &Stmt) {
         match statement {
             Stmt::Import(import) => self.module.take_import(import),
             Stmt::ImportFrom(import) => self.module.take_import_from(import),
-            Stmt::FunctionDef(function) if !self.top => {
-                let span = Span::of(&function.name);
-                self.module.hidden.push((function.name.to_string(), span));
+            Stmt::Assign(assign) => {
+                assign.targets.iter().for_each(|target| self.module.bind(target));
+            }
+            Stmt::AnnAssign(assign) if assign.value.is_some() => self.module.bind(&assign.target),
+            Stmt::FunctionDef(function) if self.place == Place::Block => {
+                self.module.bound.insert(function.name.to_string());
             }
             _ => {}
         }
-        let top = std::mem::replace(&mut self.top, false);
-        walk_stmt(self, statement);
-        self.top = top;
     }
 }
 

@@ -3,6 +3,11 @@
 
 use serde_json::{Map, Value, json};
 
+/// Deeper than anything that a person fills in, and shallow enough to be walked on any thread.
+pub(crate) const DEPTH_MAX: usize = 32;
+/// A model reads them all before it chooses, and each value is compared with each of them.
+pub(crate) const CHOICES_MAX: usize = 1000;
+
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schema {
     pub kind: Kind,

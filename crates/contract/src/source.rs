@@ -1,7 +1,8 @@
 //! Source text that is safe to parse, and places in it.
 //!
 //! A parser builds a tree as deep as the text is nested, and a deep tree overflows the stack when
-//! it is walked or dropped. So the text is measured before there is a tree.
+//! it is walked or dropped. So the text is measured before there is a tree, and the tree lives on
+//! a stack that is measured too.
 
 use crate::problem::{Place, Problem};
 use ruff_python_ast::token::TokenKind;
@@ -11,9 +12,13 @@ use types::Code;
 
 /// Ten times what the longest tool that we know of has.
 pub const SOURCE_BYTES_MAX: usize = 1024 * 1024;
-/// CPython gives up at 200 brackets and 100 indentations. Operators in a row nest as well, and a
-/// tree of this depth fits a thread's stack four times over.
+/// CPython gives up at 200 brackets and 100 indentations; operators in a row nest as well.
 const NESTING_MAX: usize = 1000;
+/// What nests, of whatever kind and wherever it stands: no tree of the source is deeper.
+const NESTERS_MAX: usize = 20_000;
+/// Three kilobytes for each level of the deepest tree, of which dropping it takes a tenth. Memory
+/// that is not reached is not used.
+const STACK_BYTES: usize = 64 * 1024 * 1024;
 
 /// More of a line than this is not shown: a line may be as long as the source.
 const SHOWN_CHARS_MAX: usize = 240;
@@ -40,8 +45,8 @@ impl From<TextRange> for Span {
 /// Python source that can be parsed: UTF-8, bounded in size and in nesting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
-    text: String,
-    /// Where each line starts, in bytes.
+    written: String,
+    /// Where each line starts, in bytes of [`Source::as_str`].
     lines: Vec<usize>,
 }
 
@@ -65,52 +70,68 @@ impl Source {
         }
     }
 
-    pub fn new(text: &str) -> Result<Self, Problem> {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        if text.len() > SOURCE_BYTES_MAX {
-            return Self::from_bytes(text.as_bytes());
+    pub fn new(written: &str) -> Result<Self, Problem> {
+        if written.len() > SOURCE_BYTES_MAX {
+            return Self::from_bytes(written.as_bytes());
         }
-        let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
-        let source = Self { lines: lines.collect(), text: text.to_owned() };
-        if let Some(at) = text.find('\0') {
+        let mut source = Self { written: written.to_owned(), lines: Vec::new() };
+        source.lines = line_starts(source.as_str());
+        if let Some(at) = source.as_str().find('\0') {
             let problem = Problem::new(Code::CodeSyntax, "the source has a NUL character");
             return Err(problem.at(source.place(Span { start: at, end: at + 1 })));
         }
-        if !is_too_deep(text) {
-            return Ok(source);
+        match measure(source.as_str()) {
+            Measure::Bounded => Ok(source),
+            Measure::TooDeep => {
+                let message = format!("the source is nested deeper than {NESTING_MAX} levels here");
+                Err(Problem::new(Code::CodeSyntax, message)
+                    .at(source.too_deep_line())
+                    .hint("name the parts of the expression, or put the data into a list"))
+            }
+            Measure::Unclear => {
+                let message = format!(
+                    "the source has more than {NESTERS_MAX} operators, and strings or comments \
+                     inside of the braces of f-strings"
+                );
+                Err(Problem::new(Code::CodeSyntax, message)
+                    .hint("name these values before the f-string, or make the source smaller"))
+            }
         }
-        let message = format!("the source is nested deeper than {NESTING_MAX} levels here");
-        Err(Problem::new(Code::CodeSyntax, message)
-            .at(source.too_deep_line())
-            .hint("name the parts of the expression, or put the data into a list"))
     }
 
     /// The lexer keeps positions to itself, so the line is found by cutting the text.
     fn too_deep_line(&self) -> Place {
-        let ends = |line: usize| self.lines.get(line + 1).copied().unwrap_or(self.text.len());
+        let text = self.as_str();
+        let ends = |line: usize| self.lines.get(line + 1).copied().unwrap_or(text.len());
         let (mut fine, mut deep) = (0, self.lines.len());
         while fine < deep {
             let middle = usize::midpoint(fine, deep);
-            let is_fine = self.text.get(..ends(middle)).is_some_and(|part| !is_too_deep(part));
+            let part = text.get(..ends(middle)).unwrap_or_default();
+            let is_fine = measure(part) != Measure::TooDeep;
             (fine, deep) = if is_fine { (middle + 1, deep) } else { (fine, middle) };
         }
         let start = self.lines.get(deep).copied().unwrap_or(0);
         self.place(Span { start, end: ends(deep) })
     }
 
+    /// What is compiled: Python takes the mark of byte order from files, not from text.
     pub fn as_str(&self) -> &str {
-        &self.text
+        self.written.strip_prefix('\u{feff}').unwrap_or(&self.written)
+    }
+
+    /// What was given, byte for byte.
+    pub fn as_written(&self) -> &str {
+        &self.written
     }
 
     /// The place of a span, of which only the first line is shown.
     pub(crate) fn place(&self, Span { start, end }: Span) -> Place {
         let line = self.lines.partition_point(|first| *first <= start).saturating_sub(1);
         let first = self.lines.get(line).copied().unwrap_or(0);
-        let text = self.text.get(first..).and_then(|rest| rest.split('\n').next());
-        let text = text.unwrap_or_default().trim_end_matches('\r');
+        let next = self.lines.get(line + 1).copied().unwrap_or(self.as_str().len());
+        let text = self.slice(Span { start: first, end: next }).trim_end_matches(['\r', '\n']);
         let last = first + text.len();
-        let characters =
-            |from: usize, to: usize| self.text.get(from..to).map_or(0, |part| part.chars().count());
+        let characters = |start: usize, end: usize| self.slice(Span { start, end }).chars().count();
         Place {
             line: line + 1,
             column: characters(first, start.min(last)) + 1,
@@ -120,68 +141,201 @@ impl Source {
     }
 
     pub(crate) fn slice(&self, span: Span) -> &str {
-        self.text.get(span.start..span.end).unwrap_or_default()
+        self.as_str().get(span.start..span.end).unwrap_or_default()
     }
+}
+
+/// Does what has to do with a tree, its end included.
+pub(crate) fn with_tree<T>(work: impl FnOnce() -> T) -> T {
+    stacker::maybe_grow(STACK_BYTES / 2, STACK_BYTES, work)
+}
+
+/// As Python counts them: `\n`, `\r\n` or `\r` ends a line.
+fn line_starts(text: &str) -> Vec<usize> {
+    let bytes = text.as_bytes();
+    let ends = bytes.iter().enumerate().filter(|(at, byte)| match byte {
+        b'\n' => true,
+        b'\r' => bytes.get(at + 1) != Some(&b'\n'),
+        _ => false,
+    });
+    std::iter::once(0).chain(ends.map(|(at, _)| at + 1)).collect()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Measure {
+    Bounded,
+    TooDeep,
+    /// After an error in the braces of an f-string, the parser takes quotes there for its end, and
+    /// what the lexer has as strings and comments for code.
+    Unclear,
+}
+
+fn measure(text: &str) -> Measure {
+    let mut lexer = lexer::lex(text, Mode::Module);
+    let mut nesting = Nesting::default();
+    loop {
+        let token = lexer.next_token();
+        nesting.take(token);
+        if nesting.depth() > NESTING_MAX {
+            return Measure::TooDeep;
+        }
+        if token == TokenKind::EndOfFile {
+            break;
+        }
+    }
+    let is_unclear = nesting.quoted_in_braces || nesting.interpolated > 0;
+    if is_unclear && nesters(text) > NESTERS_MAX { Measure::Unclear } else { Measure::Bounded }
+}
+
+/// Each level of a tree has one of these signs or words at least.
+fn nesters(text: &str) -> usize {
+    let nests = |sign: &u8| sign.is_ascii_punctuation() && !matches!(sign, b',' | b'#' | b'_');
+    let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    text.bytes().filter(nests).count()
+        + words.filter(|word| matches!(*word, "not" | "if" | "await")).count()
 }
 
 /// How deep the tree of a logical line can become, from its tokens alone.
 #[derive(Default)]
 struct Nesting {
     indents: usize,
-    /// For each open bracket, the operators that stand in a row before and inside it.
-    brackets: Vec<usize>,
-    /// Operators in a row outside of brackets, or in the innermost one.
+    /// What was open when each bracket was opened, the innermost last.
+    brackets: Vec<Level>,
+    /// The depth of all of them.
+    outer: usize,
+    inner: Level,
+    previous: Option<TokenKind>,
+    /// f-strings that are open.
+    interpolated: usize,
+    quoted_in_braces: bool,
+}
+
+/// What nests between one bracket and the next.
+#[derive(Default)]
+struct Level {
+    /// Operators in a row.
     chain: usize,
-    /// Kept over commas, which separate the parameters of a lambda as well as its neighbours.
+    /// Lambdas and conditions with the operators before them. A comma may be one of a lambda's
+    /// parameters, and the parser goes on with a condition that has no `else`.
+    kept: usize,
+    /// Lambdas whose colon is still to come.
     lambdas: usize,
+}
+
+impl Level {
+    fn depth(&self) -> usize {
+        self.chain + self.kept
+    }
+
+    fn keep(&mut self) {
+        self.kept += std::mem::take(&mut self.chain) + 1;
+    }
+
+    fn end_expression(&mut self) {
+        self.chain = 0;
+        if self.lambdas == 0 {
+            self.kept = 0;
+        }
+    }
 }
 
 impl Nesting {
     fn depth(&self) -> usize {
-        self.indents
-            + self.brackets.iter().map(|chain| chain + 1).sum::<usize>()
-            + self.chain
-            + self.lambdas
-    }
-
-    fn next_line(&mut self) {
-        *self = Self { indents: self.indents, ..Self::default() };
+        self.indents + self.outer + self.inner.depth()
     }
 
     fn take(&mut self, token: TokenKind) {
         match token {
             TokenKind::Indent => self.indents += 1,
             TokenKind::Dedent => self.indents = self.indents.saturating_sub(1),
-            TokenKind::Newline | TokenKind::Semi => self.next_line(),
-            TokenKind::Lpar
-            | TokenKind::Lsqb
-            | TokenKind::Lbrace
-            | TokenKind::FStringStart
-            | TokenKind::TStringStart => self.brackets.push(std::mem::take(&mut self.chain)),
-            TokenKind::Rpar
-            | TokenKind::Rsqb
-            | TokenKind::Rbrace
-            | TokenKind::FStringEnd
-            | TokenKind::TStringEnd => {
-                // What follows may call or index what was just closed.
-                self.chain = self.brackets.pop().unwrap_or(0) + 1;
+            TokenKind::Newline | TokenKind::Semi => self.end_statement(),
+            TokenKind::Lpar | TokenKind::Lsqb | TokenKind::Lbrace => self.open(),
+            TokenKind::Rpar | TokenKind::Rsqb | TokenKind::Rbrace => self.close(),
+            TokenKind::FStringStart | TokenKind::TStringStart => {
+                self.quoted_in_braces |= self.interpolated > 0;
+                self.interpolated += 1;
+                self.open();
             }
-            TokenKind::Comma => self.chain = 0,
-            TokenKind::Lambda => self.lambdas += 1,
-            TokenKind::Name
+            TokenKind::FStringEnd | TokenKind::TStringEnd => {
+                self.interpolated = self.interpolated.saturating_sub(1);
+                self.close();
+            }
+            TokenKind::String | TokenKind::Comment => {
+                self.quoted_in_braces |= self.interpolated > 0;
+            }
+            TokenKind::Comma
+            | TokenKind::Equal
+            | TokenKind::FStringMiddle
+            | TokenKind::TStringMiddle => self.inner.end_expression(),
+            TokenKind::Lambda => {
+                self.inner.keep();
+                self.inner.lambdas += 1;
+            }
+            TokenKind::Colon if self.inner.lambdas > 0 => self.inner.lambdas -= 1,
+            TokenKind::If => self.inner.keep(),
+            // One expression has ended if another one begins: a comma or a bracket is missing.
+            _ if is_operand(token) => {
+                if self.previous.is_some_and(|previous| is_operand(previous) || closes(previous)) {
+                    self.inner.chain = 0;
+                }
+            }
+            _ if begins_statement(token) => self.end_statement(),
+            _ if nests_nothing(token) => {}
+            _ => self.inner.chain += 1,
+        }
+        if !matches!(token, TokenKind::Comment | TokenKind::NonLogicalNewline) {
+            self.previous = Some(token);
+        }
+    }
+
+    fn end_statement(&mut self) {
+        self.brackets.clear();
+        self.outer = 0;
+        self.inner = Level::default();
+    }
+
+    fn open(&mut self) {
+        self.outer += self.inner.depth() + 1;
+        self.brackets.push(std::mem::take(&mut self.inner));
+    }
+
+    fn close(&mut self) {
+        if let Some(level) = self.brackets.pop() {
+            self.outer -= level.depth() + 1;
+            self.inner = level;
+        }
+        // What follows may call or index what was just closed.
+        self.inner.chain += 1;
+    }
+}
+
+fn is_operand(token: TokenKind) -> bool {
+    matches!(
+        token,
+        TokenKind::Name
             | TokenKind::Int
             | TokenKind::Float
             | TokenKind::Complex
-            | TokenKind::String
-            | TokenKind::FStringMiddle
-            | TokenKind::TStringMiddle
-            | TokenKind::Comment
-            | TokenKind::NonLogicalNewline
-            | TokenKind::EndOfFile => {}
-            statement if begins_statement(statement) => self.next_line(),
-            _ => self.chain += 1,
-        }
-    }
+            | TokenKind::True
+            | TokenKind::False
+            | TokenKind::None
+            | TokenKind::Ellipsis
+    ) || token.is_soft_keyword()
+}
+
+fn closes(token: TokenKind) -> bool {
+    matches!(token, TokenKind::Rpar | TokenKind::Rsqb | TokenKind::Rbrace)
+}
+
+fn nests_nothing(token: TokenKind) -> bool {
+    matches!(
+        token,
+        TokenKind::NonLogicalNewline
+            | TokenKind::EndOfFile
+            | TokenKind::Question
+            | TokenKind::Exclamation
+            | TokenKind::Unknown
+    )
 }
 
 /// Words that never stand inside an expression: after a bracket that was not closed, the parser
@@ -207,19 +361,4 @@ fn begins_statement(token: TokenKind) -> bool {
             | TokenKind::While
             | TokenKind::With
     )
-}
-
-fn is_too_deep(text: &str) -> bool {
-    let mut lexer = lexer::lex(text, Mode::Module);
-    let mut nesting = Nesting::default();
-    loop {
-        let token = lexer.next_token();
-        nesting.take(token);
-        if nesting.depth() > NESTING_MAX {
-            return true;
-        }
-        if token == TokenKind::EndOfFile {
-            return false;
-        }
-    }
 }

@@ -4,11 +4,12 @@
 use crate::annotation::Annotations;
 use crate::fields;
 use crate::handle::{self, HANDLE};
-use crate::problem::{Checked, Finding, Findings, Problem};
+use crate::problem::{Checked, Finding, Findings, Problem, shown};
 use crate::python::{Function, Module};
 use crate::schema::Object;
 use crate::source::{SOURCE_BYTES_MAX, Source};
 use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 use types::Code;
 
 pub(crate) const RUN: &str = "run";
@@ -68,7 +69,7 @@ impl Tool {
     pub fn from_python(name: &str, source: Source, annotations: Annotations) -> Checked<Self> {
         let module = match Module::parse(&source) {
             Ok(module) => module,
-            Err(problem) => return Checked { outcome: Err(vec![problem]), warnings: Vec::new() },
+            Err(problem) => return refused(vec![problem]),
         };
         let mut findings = Findings::default();
         let input = handle::import(&module, &source, annotations, &mut findings);
@@ -88,17 +89,16 @@ impl Tool {
 
     /// The JSON of a tool: seed 003's `code_runner`, or seed 000's `runPythonCode`.
     pub fn from_json(text: &str, annotations: Annotations) -> Checked<Self> {
-        let refused = |problem: Problem| Checked { outcome: Err(vec![problem]), warnings: vec![] };
         let value: Value = match serde_json::from_str(text) {
             Ok(value) => value,
             Err(error) => {
                 let message = format!("the tool is not JSON: {error}");
-                return refused(Problem::new(Code::ArgsInvalid, message));
+                return refused(vec![Problem::new(Code::ArgsInvalid, message)]);
             }
         };
         let Value::Object(tool) = value else {
             let message = "the JSON of a tool must be an object";
-            return refused(Problem::new(Code::ArgsInvalid, message).in_json("$"));
+            return refused(vec![Problem::new(Code::ArgsInvalid, message).in_json("$")]);
         };
         if tool.get("type").and_then(Value::as_str) == Some("runPythonCode") {
             run_python_code(&tool, annotations)
@@ -134,6 +134,10 @@ impl Tool {
             Entry::Run { input, .. } => input.as_ref(),
         }
     }
+}
+
+fn refused<T>(problems: Vec<Problem>) -> Checked<T> {
+    Checked { outcome: Err(shown(problems, |problem| problem)), warnings: Vec::new() }
 }
 
 fn find_test(module: &Module, findings: &mut Findings) -> Test {
@@ -190,7 +194,10 @@ fn run_python_code(tool: &Map<String, Value>, annotations: Annotations) -> Check
     reader.known(&["type", "name", "description", "configuration"]);
     let name = reader.text("name").unwrap_or_default();
     if name.is_empty() || name.chars().count() > NAME_CHARS_MAX || name.contains('\0') {
-        reader.wrong("name", format!("'name' must have 1 to {NAME_CHARS_MAX} characters"));
+        reader.wrong(
+            "name",
+            format!("'name' must have 1 to {NAME_CHARS_MAX} characters, none of them NUL"),
+        );
     }
     let description = reader.text("description").unwrap_or_default();
     if !DESCRIPTION_CHARS.contains(&description.chars().count()) {
@@ -198,17 +205,24 @@ fn run_python_code(tool: &Map<String, Value>, annotations: Annotations) -> Check
         reader
             .wrong("description", format!("'description' must have {least} to {most} characters"));
     }
-    let code = tool.get("configuration").and_then(|it| it.get("pythonCode"));
-    let Some(code) = code.and_then(Value::as_str) else {
-        reader.wrong("configuration.pythonCode", "'pythonCode' must be the source of the tool");
-        return Checked { outcome: Err(reader.problems), warnings: Vec::new() };
+    let configuration = tool.get("configuration").and_then(Value::as_object);
+    let empty = Map::new();
+    let mut inner = Reader {
+        object: configuration.unwrap_or(&empty),
+        path: "$.configuration",
+        problems: std::mem::take(&mut reader.problems),
+    };
+    inner.known(&["pythonCode"]);
+    let Some(code) = inner.object.get("pythonCode").and_then(Value::as_str) else {
+        inner.wrong("pythonCode", "'pythonCode' must be the source of the tool");
+        return refused(inner.problems);
     };
     let checked = match Source::new(code) {
         Ok(source) => Tool::from_python(&name, source, annotations),
-        Err(problem) => Checked { outcome: Err(vec![problem]), warnings: Vec::new() },
+        Err(problem) => refused(vec![problem]),
     };
     finish(
-        reader.problems,
+        inner.problems,
         checked.warnings,
         checked.outcome,
         "$.configuration.pythonCode",
@@ -241,7 +255,7 @@ fn code_runner(tool: &Map<String, Value>) -> Checked<Tool> {
     }
     let mut settings = Settings::read(configuration.unwrap_or(&empty), &name, &mut problems);
     let Some(source) = settings.source.take() else {
-        return Checked { outcome: Err(problems), warnings: Vec::new() };
+        return refused(problems);
     };
     let checked = check_run(source);
     finish(problems, checked.warnings, checked.outcome, "$.configuration.code", |(source, test)| {
@@ -269,24 +283,21 @@ fn finish<T>(
     let in_code = |problem: Problem| problem.in_json(code_path);
     let warnings = warnings.into_iter().map(in_code).collect();
     let outcome = match outcome {
-        Ok(made) if problems.is_empty() => Ok(tool(made)),
-        Ok(_) => Err(problems),
-        Err(of_source) => {
-            problems.extend(of_source.into_iter().map(in_code));
-            Err(problems)
-        }
+        Ok(made) if problems.is_empty() => return Checked { outcome: Ok(tool(made)), warnings },
+        Ok(_) => Vec::new(),
+        Err(of_source) => of_source,
     };
-    Checked { outcome, warnings }
+    problems.extend(outcome.into_iter().map(in_code));
+    Checked { warnings, ..refused(problems) }
 }
 
 fn check_run(source: Source) -> Checked<(Source, Test)> {
     let module = match Module::parse(&source) {
         Ok(module) => module,
-        Err(problem) => return Checked { outcome: Err(vec![problem]), warnings: Vec::new() },
+        Err(problem) => return refused(vec![problem]),
     };
     let mut findings = Findings::default();
     let test = find_test(&module, &mut findings);
-    let bound = module.assigned.iter().any(|name| name == RUN) || module.imports.contains_key(RUN);
     match module.function(RUN) {
         Some(run) if takes_one(run) => {}
         Some(run) => {
@@ -294,7 +305,7 @@ fn check_run(source: Source) -> Checked<(Source, Test)> {
             findings.errors.push(finding.hint("run() takes one argument, the input"));
         }
         // Whether that is callable is known when it is called.
-        None if bound => {}
+        None if module.bound.contains(RUN) => {}
         None => {
             let finding = Finding::new(Code::CodeNoEntry, NO_RUN);
             let alike = module.function(HANDLE).or(module.functions.first());
@@ -343,9 +354,8 @@ impl Settings {
             "allow_network",
         ]);
         match reader.text("type").as_deref() {
-            Some("CodeRunner") => {}
+            Some("CodeRunner") | None => {}
             Some(other) => reader.wrong("type", format!("'{other}' must be written 'CodeRunner'")),
-            None => reader.wrong("type", "'type' must be 'CodeRunner'"),
         }
         if let Some(other) = reader.text("runtime").filter(|runtime| runtime != "python") {
             reader.wrong("runtime", format!("runtime '{other}' is not supported; use 'python'"));
@@ -406,7 +416,8 @@ fn variables(reader: &mut Reader<'_>) -> Vec<(String, String)> {
             return Vec::new();
         }
     };
-    let mut variables: Vec<(String, String)> = Vec::new();
+    let mut names = BTreeSet::new();
+    let mut variables = Vec::new();
     for (at, variable) in list.iter().enumerate() {
         let text = |key: &str| variable.get(key).and_then(Value::as_str);
         let name = text("name").unwrap_or_default().trim();
@@ -416,7 +427,7 @@ fn variables(reader: &mut Reader<'_>) -> Vec<(String, String)> {
             Some(format!("Invalid code runner environment variable name '{name}'"))
         } else if RESERVED_VARIABLES.contains(&name) {
             Some(format!("Environment variable '{name}' is reserved and cannot be overridden"))
-        } else if variables.iter().any(|(other, _)| other == name) {
+        } else if !names.insert(name) {
             Some(format!("Duplicate code runner environment variable '{name}'"))
         } else if text("value").is_none_or(|value| value.contains('\0')) {
             Some(format!("the value of '{name}' must be text without NUL"))
