@@ -2,7 +2,7 @@
 //! and the session goes on. T27: at the moment of the reply nothing of the run is left.
 
 use crate::harness::{self, cgroups_of, descendants_of, error_code, open, printed, run_in};
-use engine::{Command, Engine, Entry};
+use engine::Engine;
 use std::time::Duration;
 use types::{LimitsRequest, Status, Stream};
 
@@ -200,8 +200,7 @@ async fn alone_nothing_outlives_the_reply() {
     assert!(harness::soon(Duration::from_secs(2), || alive(own).len() == descendants_of(own).len()));
     let at_rest = alive(own);
     for (name, code) in LEFTOVERS {
-        for entry in [Entry::Cell, Entry::Script { argv: vec!["s.py".into()] }] {
-            let command = Command { entry, ..harness::command("bare", code) };
+        for command in [harness::command("bare", code), harness::script("bare", code)] {
             let execution = harness::run_with(&engine, command).await.execution;
             // Counted at once: nothing is waited for after the reply.
             let left = alive(own);

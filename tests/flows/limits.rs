@@ -494,10 +494,9 @@ async fn t25_code_that_swallows_every_exception_dies_too() {
 async fn t25_an_exit_handler_of_a_script_does_not_outlast_the_limit() {
     let engine = Engine::start(harness::config());
     let limits = LimitsRequest { wall_ms: Some(500), ..none() };
-    let entry = engine::Entry::Script { argv: vec!["s.py".into()] };
     let code = "import atexit, time\n@atexit.register\ndef _():\n    while True:\n        \
                 try: time.sleep(9)\n        except BaseException: pass";
-    let command = Command { entry, limits, ..harness::command("bare", code) };
+    let command = Command { limits, ..harness::script("bare", code) };
     let Finished { execution, .. } = harness::run_with(&engine, command).await;
     assert_eq!((execution.status, execution.exit_code), (Status::TimedOut, 124));
 }

@@ -5,7 +5,7 @@
 //! `corpus/packages` stand beside the text that they print.
 
 use crate::harness::{self, error_code, open, printed, run_in};
-use engine::{Command, Discovery, Engine, Entry, Machine, discover};
+use engine::{Code, Command, Discovery, Engine, Entry, Machine, discover};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -71,10 +71,14 @@ pub(crate) async fn in_the_jar(
     engine: &Arc<Engine>,
     environment: &str,
     script: &Path,
-    entry: Entry,
+    how: As,
 ) -> Ran {
-    let code = std::fs::read_to_string(script).unwrap();
-    let command = Command { entry, ..harness::command(environment, &code) };
+    let code = Code::new(std::fs::read(script).unwrap()).unwrap();
+    let entry = match how {
+        As::Cell => Entry::Cell(code),
+        As::Script => Entry::Script { code, argv: vec![format!("{}.py", stem(script))] },
+    };
+    let command = Command { entry, ..harness::command(environment, "pass") };
     let execution = harness::run_with(engine, command).await.execution;
     Ran {
         stdout: printed(&execution, Stream::Stdout),
@@ -83,8 +87,10 @@ pub(crate) async fn in_the_jar(
     }
 }
 
-pub(crate) fn as_script(script: &Path) -> Entry {
-    Entry::Script { argv: vec![format!("{}.py", stem(script))] }
+#[derive(Clone, Copy)]
+pub(crate) enum As {
+    Cell,
+    Script,
 }
 
 /// The Python that the jar uses unless told otherwise.
@@ -106,7 +112,7 @@ async fn a_script_prints_and_exits_as_in_plain_python() {
     let mut differences = Vec::new();
     for script in corpus("standard") {
         let host = on_the_host(&python, &script);
-        let jar = in_the_jar(&engine, "bare", &script, as_script(&script)).await;
+        let jar = in_the_jar(&engine, "bare", &script, As::Script).await;
         if host != jar {
             differences.push(format!("{}\n host {host:?}\n jar  {jar:?}", stem(&script)));
         }
@@ -124,7 +130,7 @@ async fn a_cell_prints_as_in_plain_python() {
             continue;
         }
         let host = on_the_host(&python, &script);
-        let jar = in_the_jar(&engine, "bare", &script, Entry::Cell).await;
+        let jar = in_the_jar(&engine, "bare", &script, As::Cell).await;
         if host != jar {
             differences.push(format!("{}\n host {host:?}\n jar  {jar:?}", stem(&script)));
         }
@@ -152,7 +158,7 @@ async fn scripts_that_run_side_by_side_do_not_disturb_each_other() {
             let mut differences = Vec::new();
             for turn in (client..rounds * work.len()).step_by(6) {
                 let (script, host) = &work[turn % work.len()];
-                let jar = in_the_jar(&engine, "bare", script, as_script(script)).await;
+                let jar = in_the_jar(&engine, "bare", script, As::Script).await;
                 if *host != jar {
                     differences.push(format!("{}\n host {host:?}\n jar  {jar:?}", stem(script)));
                 }
@@ -173,7 +179,7 @@ async fn the_packages_of_the_default_environment_work() {
     for script in corpus("packages") {
         let stdout = std::fs::read_to_string(script.with_extension("txt")).unwrap();
         let expected = Ran { stdout, stderr: String::new(), exit_code: 0 };
-        let jar = in_the_jar(&engine, "default", &script, as_script(&script)).await;
+        let jar = in_the_jar(&engine, "default", &script, As::Script).await;
         if expected != jar {
             differences.push(format!("{}\n want {expected:?}\n jar  {jar:?}", stem(&script)));
         }
@@ -189,7 +195,7 @@ async fn packages_that_were_loaded_in_advance_work_the_same() {
     for script in corpus("packages") {
         let stdout = std::fs::read_to_string(script.with_extension("txt")).unwrap();
         let expected = Ran { stdout, stderr: String::new(), exit_code: 0 };
-        let jar = in_the_jar(&engine, "default", &script, as_script(&script)).await;
+        let jar = in_the_jar(&engine, "default", &script, As::Script).await;
         if expected != jar {
             differences.push(format!("{}\n want {expected:?}\n jar  {jar:?}", stem(&script)));
         }

@@ -1,7 +1,7 @@
 //! Any CPython from 3.11 on will do: whatever this machine has is tried.
 
 use crate::harness;
-use crate::python::{as_script, corpus, in_the_jar, on_the_host, stem};
+use crate::python::{As, corpus, in_the_jar, on_the_host, stem};
 use engine::{Config, Discovery, Engine, Machine, discover};
 
 /// Scripts that touch what differs most between versions and builds: extension modules, zones,
@@ -36,7 +36,7 @@ async fn every_python_of_this_machine_runs_in_the_jar() {
         let engine = Engine::start(config);
         for script in corpus("standard").iter().filter(|script| SHORT.contains(&stem(script))) {
             let host = on_the_host(&python.executable, script);
-            let jar = in_the_jar(&engine, "bare", script, as_script(script)).await;
+            let jar = in_the_jar(&engine, "bare", script, As::Script).await;
             if host != jar {
                 let which = format!("{} {}", python.version, python.executable.display());
                 differences.push(format!("{which} {}\n {host:?}\n {jar:?}", stem(script)));

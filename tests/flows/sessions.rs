@@ -325,8 +325,7 @@ async fn code_that_was_never_run_is_no_success() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_script_in_a_session_leaves_it_alive() {
     let (engine, session) = started().await;
-    let entry = engine::Entry::Script { argv: vec!["s.py".into()] };
-    let script = Command { session: Some(session), entry, ..harness::command("bare", "x = 41") };
+    let script = Command { session: Some(session), ..harness::script("bare", "x = 41") };
     assert_eq!(engine.run(script, &mut |_| {}).await.unwrap().execution.status, Status::Succeeded);
     let after = run_in(&engine, session, "print(x + 1)").await;
     assert_eq!((out(&after).as_str(), after.generation), ("42\n", 1));

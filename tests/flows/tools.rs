@@ -12,7 +12,7 @@ use types::{Execution, LimitsRequest, Status, Stream};
 async fn called(engine: &Arc<Engine>, code: &str, arguments: Value) -> Execution {
     let tool = tool(code);
     let checked = tool.call(arguments).unwrap();
-    run_with(engine, call("bare", &tool, checked)).await.execution
+    run_with(engine, call("bare", checked)).await.execution
 }
 
 async fn value_of(engine: &Arc<Engine>, code: &str, arguments: Value) -> Value {
@@ -24,7 +24,7 @@ async fn value_of(engine: &Arc<Engine>, code: &str, arguments: Value) -> Value {
 async fn tested(engine: &Arc<Engine>, code: &str) -> Execution {
     let tool = tool(code);
     let test = tool.test().unwrap();
-    run_with(engine, call("bare", &tool, test)).await.execution
+    run_with(engine, call("bare", test)).await.execution
 }
 
 fn message(execution: &Execution) -> &str {
@@ -54,7 +54,7 @@ fn run_tool(code: &str, schemas: Value) -> Tool {
 
 async fn ran(engine: &Arc<Engine>, tool: &Tool, arguments: Value) -> Execution {
     let checked = tool.call(arguments).unwrap();
-    run_with(engine, call("bare", tool, checked)).await.execution
+    run_with(engine, call("bare", checked)).await.execution
 }
 
 // proves C-039
@@ -356,7 +356,7 @@ async fn a_test_passes_fails_or_runs_out_of_time() {
 
     let tool = tool(&format!("{handle}def test():\n    while True: pass"));
     let limits = LimitsRequest { wall_ms: Some(300), ..LimitsRequest::default() };
-    let endless = Command { limits, ..call("bare", &tool, tool.test().unwrap()) };
+    let endless = Command { limits, ..call("bare", tool.test().unwrap()) };
     let endless = run_with(&engine, endless).await.execution;
     assert_eq!(endless.status, Status::TimedOut);
     assert!(message(&endless).contains("300 ms"), "{}", message(&endless));
@@ -373,10 +373,7 @@ async fn a_test_that_cannot_be_called_leaves_the_tool_valid() {
     assert!(refusal.ends_with("no parameters are allowed"), "{refusal}");
     let engine = Engine::start(config());
     let checked = asking.call(json!({"n": 5})).unwrap();
-    assert_eq!(
-        run_with(&engine, call("bare", &asking, checked)).await.execution.value,
-        Some(json!(5))
-    );
+    assert_eq!(run_with(&engine, call("bare", checked)).await.execution.value, Some(json!(5)));
 }
 
 // proves C-108, C-109
@@ -400,7 +397,7 @@ async fn an_endless_tool_does_not_hold_up_another() {
     let engine = Engine::start(config());
     let endless = tool("def handle():\n    while True: pass");
     let limits = LimitsRequest { wall_ms: Some(3_000), ..LimitsRequest::default() };
-    let endless = Command { limits, ..call("bare", &endless, endless.call(json!({})).unwrap()) };
+    let endless = Command { limits, ..call("bare", endless.call(json!({})).unwrap()) };
     let beside = Arc::clone(&engine);
     let endless = tokio::spawn(async move { run_with(&beside, endless).await.execution });
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -425,6 +422,8 @@ async fn a_tool_that_ends_itself_has_failed() {
         assert_eq!(execution.status == Status::Succeeded, code.is_empty(), "{ending}");
         assert_eq!(execution.exit_code == 0, code.is_empty(), "{ending}");
     }
+    let exited = called(&engine, "def handle():\n    raise SystemExit", json!({})).await;
+    assert_eq!(message(&exited), "the code ended itself with exit code 0");
     let gone = called(&engine, "def handle(): pass\ndel handle", json!({})).await;
     assert_eq!(
         (error_code(&gone).as_str(), message(&gone)),
@@ -536,7 +535,7 @@ async fn a_tool_in_a_session_sees_its_files_and_leaves_its_variables_alone() {
         json!({}),
     );
     let checked = tool.call(json!({"path": "/workspace/a.txt"})).unwrap();
-    let in_session = Command { session: Some(session), ..call("bare", &tool, checked) };
+    let in_session = Command { session: Some(session), ..call("bare", checked) };
     let execution = run_with(&engine, in_session).await.execution;
     assert_eq!(execution.value, Some(json!("from a cell")));
     let after = harness::run_in(&engine, session, "[value, open('b.txt').read()]").await;
@@ -549,7 +548,7 @@ async fn variables_of_a_tool_are_there_for_its_call_alone() {
     let session = open(&engine, "bare").await;
     let variables = json!({"env_variables": [{"name": "TOKEN", "value": "abc"}]});
     let tool = run_tool("import os\ndef run(input): return os.environ['TOKEN']", variables);
-    let command = call("bare", &tool, tool.call(json!({})).unwrap());
+    let command = call("bare", tool.call(json!({})).unwrap());
     let command = Command { session: Some(session), ..command };
     assert_eq!(run_with(&engine, command).await.execution.value, Some(json!("abc")));
     let after =
@@ -560,7 +559,7 @@ async fn variables_of_a_tool_are_there_for_its_call_alone() {
 async fn in_atlas(engine: &Arc<Engine>, code: &str, arguments: Value) -> Execution {
     let tool = tool(code);
     let checked = tool.call(arguments).unwrap();
-    run_with(engine, call("atlas", &tool, checked)).await.execution
+    run_with(engine, call("atlas", checked)).await.execution
 }
 
 // proves C-053, C-054, C-055
@@ -622,7 +621,7 @@ async fn values_of_numpy_and_pandas_say_how_they_become_json() {
         ("pandas.Timestamp(0)", "Timestamp", "call .isoformat() on it"),
     ] {
         let tool = tool(code);
-        let command = call("default", &tool, tool.call(json!({"which": which})).unwrap());
+        let command = call("default", tool.call(json!({"which": which})).unwrap());
         let execution = run_with(&engine, command).await.execution;
         assert_eq!(error_code(&execution), "value.not_json", "{which}: {:?}", execution.error);
         let message = message(&execution);
@@ -630,7 +629,7 @@ async fn values_of_numpy_and_pandas_say_how_they_become_json() {
         assert_eq!(hint(&execution), fix, "{which}");
         let fixed =
             format!("({which}){}", fix.trim_start_matches("call ").trim_end_matches(" on it"));
-        let command = call("default", &tool, tool.call(json!({"which": fixed})).unwrap());
+        let command = call("default", tool.call(json!({"which": fixed})).unwrap());
         assert_eq!(run_with(&engine, command).await.execution.status, Status::Succeeded, "{fixed}");
     }
 }

@@ -6,7 +6,7 @@
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
 use contract::{Annotations, Source, Tool};
-use engine::{Code, Command, Config, Engine, Entry, Finished, NewSession, ToolCall, Warmth};
+use engine::{Code, Command, Config, Engine, Entry, Finished, NewSession, Warmth};
 use std::path::PathBuf;
 use std::process::{self, Output};
 use std::sync::Arc;
@@ -64,8 +64,7 @@ pub fn command(environment: &str, code: &str) -> Command {
     Command {
         session: None,
         environment: environment.into(),
-        entry: Entry::Cell,
-        code: Code::new(code.into()).unwrap(),
+        entry: Entry::Cell(Code::new(code.into()).unwrap()),
         files: Vec::new(),
         limits: LimitsRequest::default(),
         bring_files: false,
@@ -79,15 +78,15 @@ pub fn tool(code: &str) -> Tool {
 }
 
 /// The call of a tool, in a fresh sandbox.
-pub fn call(environment: &str, tool: &Tool, call: contract::Call) -> Command {
-    let call = ToolCall {
-        tool: tool.name.clone(),
-        file: "tool.py".into(),
-        call,
-        variables: tool.variables.iter().cloned().collect(),
-    };
-    let entry = Entry::Call(Box::new(call));
-    Command { entry, ..command(environment, tool.source.as_str()) }
+pub fn call(environment: &str, call: contract::Call) -> Command {
+    Command { entry: Entry::Call(Box::new(call)), ..command(environment, "pass") }
+}
+
+/// A script called `s.py`, in a fresh sandbox.
+pub fn script(environment: &str, code: &str) -> Command {
+    let code = Code::new(code.into()).unwrap();
+    let entry = Entry::Script { code, argv: vec!["s.py".into()] };
+    Command { entry, ..command(environment, "pass") }
 }
 
 /// Runs code in a fresh sandbox of the `bare` environment.

@@ -19,6 +19,8 @@ pub enum Annotations {
     Extended,
 }
 
+const FUTURE: &str = "__future__.annotations";
+
 /// Of the fields of classes, each time that they are used: classes that use each other twice
 /// make a contract that doubles with each, and this is far more than a model can read.
 const CLASSES_CHARS_MAX: usize = 64 * 1024;
@@ -103,6 +105,42 @@ impl<'a> Reader<'a> {
         match full.strip_prefix("typing_extensions.") {
             Some(name) => format!("typing.{name}"),
             None => full,
+        }
+    }
+
+    /// A name in the annotation that nothing in the module defines, if Python will ask for it.
+    pub(crate) fn undefined(&self, form: &Form) -> Option<String> {
+        const BUILT_IN: [&str; 12] = [
+            "str",
+            "int",
+            "float",
+            "bool",
+            "list",
+            "dict",
+            "set",
+            "tuple",
+            "frozenset",
+            "bytes",
+            "object",
+            "complex",
+        ];
+        let Module { imports, bound, classes, .. } = self.module;
+        // Then annotations are not evaluated, or anything may be defined.
+        if imports.contains_key("*") || imports.get("annotations").is_some_and(|of| of == FUTURE) {
+            return None;
+        }
+        match form {
+            Form::Name(path) => path.first().cloned().filter(|name| {
+                !BUILT_IN.contains(&name.as_str())
+                    && !imports.contains_key(name)
+                    && !bound.contains(name)
+                    && !classes.contains_key(name)
+            }),
+            Form::Subscript { of, items } => {
+                self.undefined(of).or_else(|| items.iter().find_map(|item| self.undefined(item)))
+            }
+            Form::Either(left, right) => self.undefined(left).or_else(|| self.undefined(right)),
+            Form::Call { .. } | Form::Literal(_) | Form::Other => None,
         }
     }
 

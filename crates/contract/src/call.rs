@@ -5,9 +5,10 @@
 
 use crate::conform::{Nonconformity, Path, VIOLATIONS_MAX, Violation};
 use crate::schema::{Kind, Object, Others, Python, Schema};
-use crate::tool::{Entry, NO_RUN, RUN, TEST, Test, Tool};
+use crate::tool::{Entry, NO_RUN, RUN, TEST, Test, Tool, Variables};
 use crate::{HANDLE, NO_HANDLE};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use types::{Code, Fault};
 
 /// A model does not write more, and what is larger is a file.
@@ -22,6 +23,11 @@ const TRY_AGAIN: &str = "call it again with arguments that fit its schema; it wa
 /// A function of a tool with arguments that conform.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
+    tool: String,
+    code: String,
+    file: String,
+    variables: Variables,
+    wall_ms: Option<u64>,
     function: &'static str,
     arguments: Arguments,
     /// By parameter, what its argument becomes in Python.
@@ -47,20 +53,14 @@ impl Tool {
             Entry::Handle { input } => {
                 let keywords = handle_arguments(input, arguments)?;
                 Ok(Call {
-                    function: HANDLE,
-                    arguments: Arguments::Keywords(keywords),
                     conversions: fields_conversions(input),
-                    output: None,
+                    ..self.call_of(HANDLE, Arguments::Keywords(keywords))
                 })
             }
             Entry::Run { input, output } => {
                 let input = run_input(input.as_ref(), arguments)?;
-                Ok(Call {
-                    function: RUN,
-                    arguments: Arguments::Input(input),
-                    conversions: Map::new(),
-                    output: output.clone(),
-                })
+                let output = output.clone();
+                Ok(Call { output, ..self.call_of(RUN, Arguments::Input(input)) })
             }
         }
     }
@@ -68,10 +68,7 @@ impl Tool {
     /// The call of `test()`, if there is one that can be called.
     pub fn test(&self) -> Result<Call, Fault> {
         let fault = match self.test {
-            Test::Present => {
-                let (arguments, conversions) = (Arguments::None, Map::new());
-                return Ok(Call { function: TEST, arguments, conversions, output: None });
-            }
+            Test::Present => return Ok(self.call_of(TEST, Arguments::None)),
             Test::Absent => Fault::new(Code::CodeNoEntry, NO_TEST).hint(
                 "write `def test():` beside the tool, with asserts; the tool itself is valid",
             ),
@@ -80,6 +77,20 @@ impl Tool {
             }
         };
         Err(fault)
+    }
+
+    fn call_of(&self, function: &'static str, arguments: Arguments) -> Call {
+        Call {
+            tool: self.name.clone(),
+            code: self.source.as_str().to_owned(),
+            file: self.file.clone(),
+            variables: self.variables.clone(),
+            wall_ms: self.timeout_seconds.map(|seconds| seconds.saturating_mul(1000)),
+            function,
+            arguments,
+            conversions: Map::new(),
+            output: None,
+        }
     }
 
     fn check_size(&self, arguments: &Value) -> Result<(), Fault> {
@@ -102,6 +113,31 @@ impl Tool {
 }
 
 impl Call {
+    /// The name of the tool.
+    pub fn tool(&self) -> &str {
+        &self.tool
+    }
+
+    /// The source that the arguments were checked against.
+    pub fn code(&self) -> &str {
+        &self.code
+    }
+
+    /// What the source is called in tracebacks.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    /// Environment variables of this tool alone.
+    pub fn variables(&self) -> &BTreeMap<String, String> {
+        &self.variables.0
+    }
+
+    /// The wall time that the author of the tool has asked for.
+    pub fn wall_ms(&self) -> Option<u64> {
+        self.wall_ms
+    }
+
     pub fn function(&self) -> &'static str {
         self.function
     }

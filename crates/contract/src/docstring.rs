@@ -3,12 +3,27 @@
 use crate::python::Docstring;
 use crate::source::{Source, Span};
 use pydocstring::model::SectionKind;
-use pydocstring::parse::{Document, parse_google};
+use pydocstring::parse::{Document, Style, detect_style, parse_google};
 use std::collections::BTreeMap;
+
+/// How the docstring is written, where that is not as it should be.
+pub(crate) fn other_style(docstring: &Docstring) -> Option<&'static str> {
+    let text = dedent(&docstring.text);
+    if detect_style(&text) == Style::NumPy {
+        Some("NumPy's")
+    } else if text.lines().any(|line| line.trim_start().starts_with(":param ")) {
+        Some("Sphinx's")
+    } else {
+        None
+    }
+}
 
 /// The descriptions of the `Args:` section, by the names of their parameters.
 pub(crate) fn descriptions(docstring: &Docstring) -> BTreeMap<String, String> {
     let text = dedent(&docstring.text);
+    if detect_style(&text) == Style::NumPy {
+        return BTreeMap::new();
+    }
     let parsed = parse_google(&text);
     let document = Document::new(&parsed);
     let arguments = document.sections().filter(|section| section.kind() == SectionKind::Parameters);

@@ -8,11 +8,14 @@ use crate::problem::{Finding, Findings};
 use crate::python::{Function, Module, Parameter};
 use crate::schema::{Kind, Object, Others, Property, Python, Schema};
 use crate::source::{Source, Span};
+use crate::tool::RUN;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use types::Code;
 
 pub(crate) const HANDLE: &str = "handle";
+/// Letters that were left out, doubled, changed or swapped.
+const SLIPS_MAX: usize = 2;
 const PRIMITIVE: &str =
     "str, int, float, bool, datetime.datetime, NodeId, or a list of one of them";
 
@@ -55,9 +58,15 @@ fn not_found(module: &Module, source: &Source) -> Finding {
     }
     let alike = module.functions.iter().find(|function| {
         let name = function.name.to_lowercase();
-        name.starts_with(HANDLE) || name == "main" || name == "run"
+        name.starts_with(HANDLE)
+            || name == "main"
+            || strsim::damerau_levenshtein(&name, HANDLE) <= SLIPS_MAX
     });
-    match alike {
+    match alike.or(module.function(RUN)) {
+        Some(function) if function.name == RUN => finding.at(function.span).hint(
+            "a tool with run(input) has its schemas in a JSON file: `belljar tool new NAME --style \
+             run` writes one; or name this function `handle`",
+        ),
         Some(function) => finding
             .at(function.span)
             .hint(format!("name this function `handle` instead of `{}`", function.name)),
@@ -133,17 +142,36 @@ impl Types<'_> {
                 Ok(shown) => schema.default = shown,
                 Err(reason) => {
                     let message = format!("Unsupported default for parameter '{name}': {reason}");
-                    findings.errors.push(Finding::new(Code::CodeType, message).at(default.span));
+                    let finding = Finding::new(Code::CodeType, message).at(default.span);
+                    findings.errors.push(finding.hint(self.default_hint(default)));
                 }
             }
+        }
+        if let Some(missing) = self.asked.undefined(&annotation.form) {
+            let message = format!("{missing} is not defined; calls will end in a NameError");
+            let finding = Finding::new(Code::CodeAnnotation, message).at(annotation.span);
+            findings.warnings.push(finding.hint(format!("import {missing}")));
         }
         Some(Property { name: name.clone(), required: parameter.default.is_none(), schema })
     }
 
+    fn default_hint(&self, default: &Written) -> String {
+        match (self.annotations, &default.form) {
+            (Annotations::Strict, Form::Literal(Value::Null)) => {
+                "give it a value of its type; `--extended` takes Optional[...] = None".to_owned()
+            }
+            (_, Form::Literal(_)) => "give it a value of its type".to_owned(),
+            _ => "write the value itself, as text, a number, True or False".to_owned(),
+        }
+    }
+
     fn hint(&mut self, annotation: &Written) -> String {
+        if let Some(missing) = self.extended.undefined(&annotation.form) {
+            return format!("{missing} is not defined; import it, or use {PRIMITIVE}");
+        }
         match self.annotations {
             Annotations::Strict if self.extended.read(&annotation.form).is_ok() => {
-                format!("use {PRIMITIVE}; `extended` annotations take this one as well")
+                format!("use {PRIMITIVE}; with `--extended` this one is taken too")
             }
             Annotations::Strict => format!("use {PRIMITIVE}"),
             Annotations::Extended => format!(
@@ -220,10 +248,12 @@ fn describe(handle: &Function, source: &Source, object: &mut Object, findings: &
             "the docstring of handle() does not describe parameter(s): {}",
             undescribed.join(", ")
         );
+        let hint = match docstring::other_style(docstring) {
+            Some(style) => format!("this is {style} style; only `Args:` of Google's style is read"),
+            None => "describe each one under `Args:`, as `name: what it is`".to_owned(),
+        };
         let finding = Finding::new(Code::CodeDocstring, message).at(handle.span);
-        findings
-            .warnings
-            .push(finding.hint("describe each one under `Args:`, as `name: what it is`"));
+        findings.warnings.push(finding.hint(hint));
     }
     let known: BTreeSet<&str> = handle.parameters.iter().map(|it| it.name.as_str()).collect();
     let variadic: BTreeSet<&str> =

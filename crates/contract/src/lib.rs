@@ -7,6 +7,7 @@
 
 mod annotation;
 mod call;
+mod code_runner;
 mod conform;
 mod docstring;
 mod expression;
@@ -18,6 +19,7 @@ mod python;
 mod schema;
 mod source;
 mod tool;
+mod tool_json;
 
 pub use annotation::Annotations;
 pub use call::{ARGUMENTS_BYTES_MAX, Arguments, Call};
@@ -26,7 +28,7 @@ pub use fields::{NoField, export as schema_fields};
 pub use problem::{Checked, Place, Problem};
 pub use schema::{Array, Format, Kind, Object, Others, Property, Python, Range, Schema};
 pub use source::{SOURCE_BYTES_MAX, Source};
-pub use tool::{Entry, Test, Tool};
+pub use tool::{Entry, Test, Tool, Variables};
 
 use handle::HANDLE;
 

@@ -1,6 +1,6 @@
 //! Python source as far as a contract needs it: what stands at the top level of a module.
 //!
-//! This and [`crate::expression`] are the modules that know the parser; its tree does not leave
+//! This and [`crate::expression`] are the modules that know the parser's tree, which does not leave
 //! them.
 
 use crate::expression::Written;
@@ -80,7 +80,7 @@ impl Module {
 
     fn read(source: &Source) -> Result<Self, Problem> {
         let parsed = ruff_python_parser::parse_module(source.as_str()).map_err(|error| {
-            let hint = format!("{} here", error.error);
+            let hint = error.error.to_string();
             Problem::new(Code::CodeSyntax, NOT_PYTHON)
                 .at(source.place(error.location.into()))
                 .hint(hint)

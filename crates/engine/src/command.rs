@@ -1,6 +1,5 @@
 //! What can be asked of the engine, checked as far as it can be without a sandbox.
 
-use std::collections::BTreeMap;
 use types::{LimitsRequest, SandboxId};
 
 /// More than any program that a model or a person writes by hand, and less than what a compiler
@@ -44,27 +43,24 @@ impl Code {
     }
 }
 
-/// How the code is entered.
+/// What is run, and how it is entered.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Entry {
     /// As in a notebook: the value of a last expression is a result.
-    Cell,
+    Cell(Code),
     /// As `python3 FILE ARGS`.
-    Script { argv: Vec<String> },
-    /// As a module of which one function is called.
-    Call(Box<ToolCall>),
+    Script { code: Code, argv: Vec<String> },
+    /// As a module of which one function is called, with arguments that conform to its contract.
+    Call(Box<contract::Call>),
 }
 
-/// A function of a tool to be called, with arguments that conform to its contract.
-#[derive(Debug, Clone, PartialEq)]
-pub struct ToolCall {
-    /// The name of the tool.
-    pub tool: String,
-    /// What its source is called in tracebacks.
-    pub file: String,
-    pub call: contract::Call,
-    /// Environment variables of this tool alone.
-    pub variables: BTreeMap<String, String>,
+impl Entry {
+    pub(crate) fn code(&self) -> &str {
+        match self {
+            Self::Cell(code) | Self::Script { code, .. } => code.as_str(),
+            Self::Call(call) => call.code(),
+        }
+    }
 }
 
 /// A file for the working directory.
@@ -83,11 +79,22 @@ pub struct Command {
     /// Of a fresh sandbox; a session has its own.
     pub environment: String,
     pub entry: Entry,
-    pub code: Code,
     pub files: Vec<FileIn>,
+    /// What is absent is as the tool asks for it, as the session has it, or as it is by default.
     pub limits: LimitsRequest,
     /// Whether the content of the files that the code makes is wanted as well.
     pub bring_files: bool,
+}
+
+impl Command {
+    /// The limits that were asked for, by the caller or else by the author of the tool.
+    pub(crate) fn limits(&self) -> LimitsRequest {
+        let of_tool = match &self.entry {
+            Entry::Call(call) => call.wall_ms(),
+            Entry::Cell(_) | Entry::Script { .. } => None,
+        };
+        LimitsRequest { wall_ms: self.limits.wall_ms.or(of_tool), ..self.limits }
+    }
 }
 
 #[derive(Debug, Clone)]

@@ -1,10 +1,11 @@
 //! A command as the sandbox is asked to do it: a cell, a script, or the call of a function.
 
-use crate::command::{Command, Entry, FileIn, ToolCall};
+use crate::command::{Command, Entry, FileIn};
 use crate::run::{Lease, place};
 use sandbox::{Arguments, Call, Cell, Sandbox, Work};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::slice;
 use types::Fault;
 
 /// Where code finds itself.
@@ -15,39 +16,28 @@ const SESSION_VARIABLE: &str = "BELLJAR_SESSION";
 
 /// Owns what [`Work`] only borrows.
 pub(crate) enum Job<'a> {
-    Cell {
-        code: &'a str,
-        name: String,
-    },
-    Script {
-        code: &'a str,
-        name: String,
-        argv: Vec<String>,
-        last: bool,
-    },
-    Call {
-        code: &'a str,
-        tool: &'a ToolCall,
-        arguments: Arguments,
-        variables: BTreeMap<String, String>,
-    },
+    Cell { code: &'a str, name: String },
+    Script { code: &'a str, name: String, argv: Vec<String>, last: bool },
+    Call { call: &'a contract::Call, variables: BTreeMap<String, String> },
 }
 
 impl<'a> Job<'a> {
     pub(crate) fn new(command: &'a Command, lease: &mut Lease) -> Result<Self, Fault> {
-        let code = command.code.as_str();
+        let code = command.entry.code();
         Ok(match &command.entry {
-            Entry::Cell => Self::Cell { code, name: format!("<cell {}>", lease.cell) },
-            Entry::Script { argv } => {
+            Entry::Cell(_) => Self::Cell { code, name: format!("<cell {}>", lease.cell) },
+            Entry::Script { argv, .. } => {
                 let argv = place_script(&mut lease.sandbox, code, argv)?;
                 let script = argv.first().map_or(UNNAMED_SCRIPT, String::as_str);
                 let name = format!("{WORKING_DIRECTORY}/{script}");
                 Self::Script { code, name, argv, last: command.session.is_none() }
             }
-            Entry::Call(tool) => {
-                let mut variables = tool.variables.clone();
-                variables.insert(SESSION_VARIABLE.to_owned(), lease.sandbox_id.to_string());
-                Self::Call { code, tool, arguments: arguments(&tool.call), variables }
+            Entry::Call(call) => {
+                let mut variables = call.variables().clone();
+                let session =
+                    command.session.map(|id| (SESSION_VARIABLE.to_owned(), id.to_string()));
+                variables.extend(session);
+                Self::Call { call, variables }
             }
         })
     }
@@ -60,24 +50,22 @@ impl<'a> Job<'a> {
             Self::Script { code, name, argv, last } => {
                 Work::Cell(Cell { code, name, show_last: false, argv: Some(argv), last: *last })
             }
-            Self::Call { code, tool, arguments, variables } => Work::Call(Call {
-                code,
-                name: &tool.file,
-                function: tool.call.function(),
-                arguments,
-                conversions: tool.call.conversions(),
+            Self::Call { call, variables } => Work::Call(Call {
+                code: call.code(),
+                name: call.file(),
+                function: call.function(),
+                arguments: match call.arguments() {
+                    contract::Arguments::Keywords(keywords) => Arguments::Keywords(keywords),
+                    contract::Arguments::Input(input) => {
+                        Arguments::Positional(slice::from_ref(input))
+                    }
+                    contract::Arguments::None => Arguments::Positional(&[]),
+                },
+                conversions: call.conversions(),
                 variables,
-                explain_asserts: tool.call.is_test(),
+                explain_asserts: call.is_test(),
             }),
         }
-    }
-}
-
-fn arguments(call: &contract::Call) -> Arguments {
-    match call.arguments() {
-        contract::Arguments::Keywords(keywords) => Arguments::Keywords(keywords.clone()),
-        contract::Arguments::Input(input) => Arguments::Positional(vec![input.clone()]),
-        contract::Arguments::None => Arguments::Positional(Vec::new()),
     }
 }
 

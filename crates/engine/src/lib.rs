@@ -16,7 +16,7 @@ mod run;
 mod session;
 mod walls;
 
-pub use command::{Code, CodeError, Command, Entry, FileIn, NewSession, ToolCall};
+pub use command::{Code, CodeError, Command, Entry, FileIn, NewSession};
 pub use config::{Config, Expiry};
 pub use engine::Engine;
 pub use environments::{Outside, Packages};

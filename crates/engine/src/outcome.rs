@@ -43,8 +43,8 @@ pub(crate) fn judge(ending: &Ending, limits: &Limits, environment: &str, entry: 
     match &ending.cause {
         Cause::Done(answer) => match (answer, entry) {
             (Answer::Raised(error), _) => raised(error, ending, environment),
-            (answer, Entry::Call(tool)) => returned(answer, &tool.call, limits),
-            (answer, Entry::Cell | Entry::Script { .. }) => finished(answer),
+            (answer, Entry::Call(call)) => returned(answer, call, limits),
+            (answer, Entry::Cell(_) | Entry::Script { .. }) => finished(answer),
         },
         Cause::TimeLimit => {
             timed_out(ending, format!("over the wall time of {} ms", limits.wall_ms))

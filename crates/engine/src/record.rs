@@ -54,18 +54,16 @@ impl Record {
         mut warnings: Vec<Warning>,
     ) -> Execution {
         warnings.extend(notices(ending));
-        if let (Entry::Call(tool), Cause::Done(Answer::NotJson(error))) =
+        if let (Entry::Call(call), Cause::Done(Answer::NotJson(error))) =
             (&command.entry, &ending.cause)
-            && tool.call.is_test()
+            && call.is_test()
         {
             warnings.push(value_warning(error));
         }
         let (entry, tool, arguments) = match &command.entry {
-            Entry::Cell => ("cell", None, None),
+            Entry::Cell(_) => ("cell", None, None),
             Entry::Script { .. } => ("script", None, None),
-            Entry::Call(tool) => {
-                (tool.call.function(), Some(tool.tool.clone()), arguments(&tool.call))
-            }
+            Entry::Call(call) => (call.function(), Some(call.tool().to_owned()), arguments(call)),
         };
         Execution {
             id: ExecutionId::new(Uuid::now_v7()),
@@ -75,7 +73,7 @@ impl Record {
             status: outcome.status,
             entry: entry.to_owned(),
             tool,
-            code: command.code.as_str().to_owned(),
+            code: command.entry.code().to_owned(),
             arguments,
             files_in: command.files.iter().map(|file| file.name.clone()).collect(),
             value: outcome.value,

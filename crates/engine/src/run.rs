@@ -44,7 +44,7 @@ impl Engine {
         let created = Utc::now();
         match command.session {
             None => {
-                let limits = self.admit(&command.limits)?;
+                let limits = self.admit(&command.limits())?;
                 let slot = self.capacity.take()?;
                 let mut lease = self.lease(&command.environment, &limits, slot).await?;
                 let finished = self.walk(&command, &limits, &mut lease, created, sink).await?.0;
@@ -53,7 +53,7 @@ impl Engine {
             }
             Some(id) => {
                 let session = self.session(id)?;
-                let limits = self.admit_in(&session, &command.limits)?;
+                let limits = self.admit_in(&session, &command.limits())?;
                 let mut inside = session.inside.try_lock().map_err(|_| session.busy())?;
                 let mut lease = self.resume(&session, &mut inside).await?;
                 let running = session.begin(lease.sandbox.stopper());

@@ -36,7 +36,7 @@ pub(crate) enum ToKernel<'a> {
         name: &'a str,
         function: &'a str,
         #[serde(flatten)]
-        arguments: &'a Arguments,
+        arguments: Arguments<'a>,
         conversions: &'a Map<String, Value>,
         variables: &'a BTreeMap<String, String>,
         explain_asserts: bool,
@@ -50,11 +50,11 @@ pub(crate) enum ToKernel<'a> {
 }
 
 /// How a function is called.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Arguments {
-    Keywords(Map<String, Value>),
-    Positional(Vec<Value>),
+pub enum Arguments<'a> {
+    Keywords(&'a Map<String, Value>),
+    Positional(&'a [Value]),
 }
 
 #[derive(Debug, Deserialize)]

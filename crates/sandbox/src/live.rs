@@ -37,7 +37,7 @@ pub struct Call<'a> {
     /// Stands in tracebacks for a file name.
     pub name: &'a str,
     pub function: &'a str,
-    pub arguments: &'a Arguments,
+    pub arguments: Arguments<'a>,
     /// By parameter, what its argument becomes before it is passed.
     pub conversions: &'a Map<String, Value>,
     /// Environment variables for this call alone.

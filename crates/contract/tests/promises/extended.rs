@@ -129,7 +129,7 @@ fn strict_stays_strict_and_says_who_would_take_it() {
         let problem = check_as(&code, Annotations::Strict).outcome.unwrap_err().remove(0);
         let expected = format!("Unsupported type for parameter 'x': {annotation}");
         assert_eq!(problem.message, expected);
-        assert!(problem.hint.unwrap().ends_with("`extended` annotations take this one as well"));
+        assert!(problem.hint.unwrap().ends_with("with `--extended` this one is taken too"));
     }
     let problem = check_as("def handle(x: set): pass", Annotations::Strict).outcome.unwrap_err();
     assert!(!problem[0].hint.as_ref().unwrap().contains("extended"));

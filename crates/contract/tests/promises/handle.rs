@@ -429,3 +429,69 @@ fn a_problem_knows_its_place_in_characters() {
     assert_eq!((place.line, place.column, place.width), (2, 23, 8));
     assert_eq!(place.text, "def handle(é: str, ö: set[int]): pass");
 }
+
+#[test]
+fn other_styles_of_docstrings_are_named_and_never_an_error() {
+    let numpy = "def handle(q: str):\n    \"\"\"Find.\n\n    Parameters\n    ----------\n    q : str\n        \
+                 The query.\n\n    Returns\n    -------\n    str\n    \"\"\"";
+    let sphinx = "def handle(q: str):\n    \"\"\"Find.\n\n    :param q: The query.\n    :returns: x\n    \"\"\"";
+    for (code, style) in [(numpy, "NumPy's"), (sphinx, "Sphinx's")] {
+        let checked = check(code);
+        assert_eq!(
+            checked.outcome.unwrap().descriptor()["properties"]["q"],
+            json!({"type": "string"})
+        );
+        let hint = checked.warnings[0].hint.clone().unwrap();
+        assert_eq!(hint, format!("this is {style} style; only `Args:` of Google's style is read"));
+    }
+}
+
+#[test]
+fn a_type_that_nobody_imported_is_said_before_it_is_a_name_error() {
+    let warnings = |code: &str| -> Vec<String> {
+        let warnings = check(code).warnings;
+        warnings.into_iter().map(|it| it.message).filter(|it| it.contains("not defined")).collect()
+    };
+    assert_eq!(
+        warnings("def handle(a: NodeId, b: list[datetime]): pass"),
+        [
+            "NodeId is not defined; calls will end in a NameError",
+            "datetime is not defined; calls will end in a NameError"
+        ]
+    );
+    for code in [
+        "from datetime import datetime\ndef handle(b: list[datetime]): pass",
+        "from __future__ import annotations\ndef handle(b: datetime): pass",
+        "from cognite import *\ndef handle(b: NodeId): pass",
+        "def handle(b: list[str], c: int): pass",
+    ] {
+        assert!(warnings(code).is_empty(), "{code}");
+    }
+    let hint = problems("def handle(a: Optional[str]): pass").remove(0).hint.unwrap();
+    assert!(hint.starts_with("Optional is not defined; import it"), "{hint}");
+}
+
+#[test]
+fn a_slip_of_the_pen_is_recognised() {
+    for name in ["handel", "handl", "hanlde", "Handle", "handle_it", "main"] {
+        let problem = problems(&format!("def {name}(x: int): pass")).remove(0);
+        let expected = format!("name this function `handle` instead of `{name}`");
+        assert_eq!(problem.hint.unwrap(), expected);
+    }
+    let other = problems("def convert(x: int): pass").remove(0).hint.unwrap();
+    assert!(other.starts_with("a tool is a function"), "{other}");
+    let run = problems("def run(input): pass").remove(0).hint.unwrap();
+    assert!(run.contains("--style run"), "{run}");
+}
+
+#[test]
+fn a_default_that_is_refused_says_what_to_write() {
+    for (default, hint) in [
+        ("s: str = None", "give it a value of its type; `--extended` takes Optional[...] = None"),
+        ("s: str = 5", "give it a value of its type"),
+        ("s: int = LIMIT", "write the value itself, as text, a number, True or False"),
+    ] {
+        let problem = problems(&format!("def handle({default}): pass")).remove(0);
+        assert_eq!(problem.hint.unwrap(), hint);
+    }
+}

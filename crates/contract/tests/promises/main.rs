@@ -4,6 +4,7 @@
 #![allow(clippy::panic, reason = "as above")]
 
 mod arguments;
+mod attacks;
 mod extended;
 mod fields;
 mod handle;

@@ -109,7 +109,8 @@ fn every_key_of_a_code_runner_is_taken_and_no_other() {
     assert_eq!(tool.source.as_str(), RUN);
     assert_eq!(tool.timeout_seconds, Some(7));
     assert!(tool.allow_network);
-    assert_eq!(tool.variables, [("REGION".to_owned(), "eu".to_owned())]);
+    assert_eq!(tool.variables.0["REGION"], "eu");
+    assert!(!format!("{tool:?}").contains("\"eu\""), "values do not get into logs");
     assert_eq!(tool.output_descriptor().unwrap()["properties"]["ok"], json!({"type": "boolean"}));
     let (path, message) = problem(&with("timeout", json!(5)));
     assert_eq!(path, "$.configuration.timeout");
@@ -313,7 +314,7 @@ fn variables_have_names_of_their_own() {
     let (_, message) = problem(&with("env_variables", json!({"A": "1"})));
     assert_eq!(message, "'env_variables' must be a list of {name, value}");
     let tool = accepted(&with("env_variables", json!([{"name": "_a1", "value": ""}])));
-    assert_eq!(tool.variables, [("_a1".to_owned(), String::new())]);
+    assert_eq!(tool.variables.0["_a1"], "");
 }
 
 // the half of C-002 that needs no store: the form, and that names are unique is the agent's

@@ -40,19 +40,19 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
 
 /// Everything that can be wrong with the request is found here, before anything is started.
 fn command(args: &Args) -> Result<Command, Failure> {
-    let (entry, code) = source(args)?;
     Ok(Command {
         session: None,
         environment: args.engine.environment.clone(),
-        entry,
-        code: Code::new(code).map_err(|error| Failure::usage(error.to_string()))?,
+        entry: entry(args)?,
         files: args.request.files()?,
-        limits: args.request.limits(None)?,
+        limits: args.request.limits()?,
         bring_files: args.outcome.out.is_some(),
     })
 }
 
-fn source(args: &Args) -> Result<(Entry, Vec<u8>), Failure> {
+fn entry(args: &Args) -> Result<Entry, Failure> {
+    let checked =
+        |code: Vec<u8>| Code::new(code).map_err(|error| Failure::usage(error.to_string()));
     let is_script = args.code.ends_with(".py") && !args.code.contains('\n');
     if !is_script && !args.args.is_empty() {
         return Err(Failure::usage(format!(
@@ -65,15 +65,15 @@ fn source(args: &Args) -> Result<(Entry, Vec<u8>), Failure> {
         let mut code = Vec::new();
         let read = io::stdin().take(STDIN_BYTES_MAX).read_to_end(&mut code);
         read.map_err(|error| Failure::usage(format!("standard input: {error}")))?;
-        return Ok((Entry::Cell, code));
+        return Ok(Entry::Cell(checked(code)?));
     }
     if !is_script {
-        return Ok((Entry::Cell, args.code.clone().into_bytes()));
+        return Ok(Entry::Cell(checked(args.code.clone().into_bytes())?));
     }
     let failed = |reason: &str| Failure::usage(format!("{}: {reason}", args.code));
     let name = Path::new(&args.code).file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| failed("has no name that can be used"))?.to_owned();
     let code = fs::read(&args.code).map_err(|error| failed(&error.to_string()))?;
     let argv = [&[name], args.args.as_slice()].concat();
-    Ok((Entry::Script { argv }, code))
+    Ok(Entry::Script { code: checked(code)?, argv })
 }

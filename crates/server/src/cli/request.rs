@@ -3,6 +3,7 @@
 use super::Failure;
 use engine::FileIn;
 use std::fs;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use types::{Code, Fault, LimitsRequest, OperatorCaps};
 
@@ -26,11 +27,10 @@ impl RequestArgs {
         self.files.iter().map(|path| input(path)).collect()
     }
 
-    /// What was asked for on the command line, or else by a tool. Limits that no sandbox can have
-    /// are refused before one is started.
-    pub(super) fn limits(&self, wall_ms_of_tool: Option<u64>) -> Result<LimitsRequest, Failure> {
+    /// Limits that no sandbox can have are refused before one is started.
+    pub(super) fn limits(&self) -> Result<LimitsRequest, Failure> {
         let limits = LimitsRequest {
-            wall_ms: self.timeout.or(wall_ms_of_tool),
+            wall_ms: self.timeout,
             memory_bytes: self.memory,
             ..LimitsRequest::default()
         };
@@ -39,6 +39,17 @@ impl RequestArgs {
             .map_err(|error| Fault::new(Code::ArgsInvalid, error.to_string()))?;
         Ok(limits)
     }
+}
+
+/// Too much is refused as such, and not read: a device has no end.
+pub(super) fn read_bounded(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        let message = format!("it has more than {most} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(bytes)
 }
 
 fn parse_seconds(text: &str) -> Result<u64, String> {

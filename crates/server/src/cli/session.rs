@@ -47,7 +47,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
-    let (files, limits) = (args.request.files()?, args.request.limits(None)?);
+    let (files, limits) = (args.request.files()?, args.request.limits()?);
     let config = Config { expiry: NEVER, ..args.engine.single()? };
     let history = config.data.join("history");
     let runtime = setup::runtime()?;
@@ -123,8 +123,7 @@ impl Session {
         let command = Command {
             session: Some(self.id),
             environment: self.environment.clone(),
-            entry: Entry::Cell,
-            code,
+            entry: Entry::Cell(code),
             files: Vec::new(),
             limits: LimitsRequest::default(),
             bring_files: false,

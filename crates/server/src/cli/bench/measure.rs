@@ -118,8 +118,9 @@ impl Bench {
         Ok(Command {
             session,
             environment: self.environment.clone(),
-            entry: Entry::Cell,
-            code: Code::new(code.into()).map_err(|error| Failure::usage(error.to_string()))?,
+            entry: Entry::Cell(
+                Code::new(code.into()).map_err(|error| Failure::usage(error.to_string()))?,
+            ),
             files: Vec::new(),
             limits: LimitsRequest::default(),
             bring_files: false,

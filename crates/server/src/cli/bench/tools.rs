@@ -5,9 +5,8 @@ use super::floor;
 use super::measure::{BLOCK, Bench, finished, percentile};
 use super::report::{Figure, Reach, ms};
 use contract::{Annotations, Source, Tool};
-use engine::{Code, Command, Entry, ToolCall};
+use engine::{Command, Entry};
 use serde_json::json;
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// 300 lines, as people write them.
@@ -62,14 +61,8 @@ impl Bench {
     }
 
     fn call(&self, tool: &Tool) -> Result<Command, Failure> {
-        let call = ToolCall {
-            tool: tool.name.clone(),
-            file: "tool.py".to_owned(),
-            call: tool.call(json!({"a": 40, "b": 2}))?,
-            variables: BTreeMap::new(),
-        };
-        let code = Code::new(SMALL.into()).map_err(|error| Failure::usage(error.to_string()))?;
-        Ok(Command { entry: Entry::Call(Box::new(call)), code, ..self.command(None, "pass")? })
+        let call = tool.call(json!({"a": 40, "b": 2}))?;
+        Ok(Command { entry: Entry::Call(Box::new(call)), ..self.command(None, "pass")? })
     }
 }
 

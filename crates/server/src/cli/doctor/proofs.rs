@@ -164,8 +164,7 @@ async fn run(
     let command = Command {
         session: None,
         environment: environment.to_owned(),
-        entry: Entry::Cell,
-        code,
+        entry: Entry::Cell(code),
         files: Vec::new(),
         limits,
         bring_files: false,

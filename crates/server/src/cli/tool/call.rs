@@ -3,19 +3,19 @@
 use super::file::ToolFile;
 use super::{EXIT_WRONG, Strictness, check};
 use crate::cli::once::{self, OutcomeArgs, Stdout, print_record};
-use crate::cli::request::RequestArgs;
+use crate::cli::request::{RequestArgs, read_bounded};
 use crate::cli::setup::EngineArgs;
 use crate::cli::{Failure, terminal};
-use contract::Tool;
 use engine::{Command, Entry};
 use serde_json::{Value, json};
-use std::io::Read;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use types::Fault;
 
-/// More than is taken, so that whoever sends it can be told.
-const STDIN_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// What the arguments may have, written with all the white space that people like.
+const ARGUMENTS_FILE_BYTES_MAX: u64 = 4 * contract::ARGUMENTS_BYTES_MAX as u64;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -55,7 +55,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
         let warning = "allow_network is set, and sandboxes have no network yet";
         eprintln!("belljar: warning: {warning}");
     }
-    let command = command(&args, &file, tool, call)?;
+    let command = command(&args, call)?;
     once::run(command, &args.engine, &args.outcome, Stdout::Value)
 }
 
@@ -68,31 +68,26 @@ fn refused(fault: Fault, json: bool) -> Result<ExitCode, Failure> {
     Err(fault.into())
 }
 
-fn command(
-    args: &Args,
-    file: &ToolFile,
-    tool: &Tool,
-    call: contract::Call,
-) -> Result<Command, Failure> {
-    let (code, call) = file.command(tool, call)?;
+fn command(args: &Args, call: contract::Call) -> Result<Command, Failure> {
     Ok(Command {
         session: None,
         environment: args.engine.environment.clone(),
         entry: Entry::Call(Box::new(call)),
-        code,
         files: args.request.files()?,
-        limits: args.request.limits(tool.wall_ms())?,
+        limits: args.request.limits()?,
         bring_files: args.outcome.out.is_some(),
     })
 }
 
 fn arguments(given: &str) -> Result<Value, Failure> {
     let (place, text) = match given.strip_prefix('@') {
-        Some(path) => (format!("--args @{path}"), std::fs::read(path)),
+        Some(path) => {
+            let text =
+                File::open(path).and_then(|file| read_bounded(file, ARGUMENTS_FILE_BYTES_MAX));
+            (format!("--args @{path}"), text)
+        }
         None if given == "-" => {
-            let mut text = Vec::new();
-            let read = std::io::stdin().take(STDIN_BYTES_MAX).read_to_end(&mut text);
-            ("--args -".to_owned(), read.map(|_| text))
+            ("--args -".to_owned(), read_bounded(io::stdin(), ARGUMENTS_FILE_BYTES_MAX))
         }
         None => ("--args".to_owned(), Ok(given.as_bytes().to_vec())),
     };

@@ -1,11 +1,14 @@
 //! A tool in a file: Python with a `handle`, or the JSON of a tool.
 
 use crate::cli::Failure;
+use crate::cli::request::read_bounded;
 use contract::{Annotations, Checked, Problem, Source, Tool};
-use engine::{Code, ToolCall};
 use serde_json::Value;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::{Component, Path, PathBuf};
+
+/// A source of a megabyte as JSON, if every character of it is escaped, and its schemas.
+const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// A tool that was read, and how its source is called.
 #[derive(Debug)]
@@ -21,7 +24,7 @@ impl ToolFile {
     pub(super) fn read(path: &Path, annotations: Annotations) -> Result<Self, Failure> {
         let bytes = read(path)?;
         let is = |extension: &str| path.extension().is_some_and(|it| it == extension);
-        let (source_name, checked) = if is("py") {
+        let (source_name, mut checked) = if is("py") {
             (file_name(path)?, python(path, &bytes, annotations)?)
         } else if is("json") {
             json(path, bytes, annotations)?
@@ -29,25 +32,16 @@ impl ToolFile {
             let message = "a tool is a file that ends in .py or .json";
             return Err(Failure::usage(format!("{}: {message}", path.display())));
         };
+        if let Ok(tool) = &mut checked.outcome {
+            tool.file.clone_from(&source_name);
+        }
         Ok(Self { path: path.to_owned(), checked, source_name })
-    }
-
-    /// The source and the call of one of its functions, as the engine takes them.
-    pub(super) fn command(
-        &self,
-        tool: &Tool,
-        call: contract::Call,
-    ) -> Result<(Code, ToolCall), Failure> {
-        let code = Code::new(tool.source.as_str().into());
-        let code = code.map_err(|error| Failure::usage(error.to_string()))?;
-        let (name, file) = (tool.name.clone(), self.source_name.clone());
-        let variables = tool.variables.iter().cloned().collect();
-        Ok((code, ToolCall { tool: name, file, call, variables }))
     }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    fs::read(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
+    let bytes = File::open(path).and_then(|file| read_bounded(file, FILE_BYTES_MAX));
+    bytes.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
 }
 
 fn file_name(path: &Path) -> Result<String, Failure> {
@@ -74,6 +68,10 @@ fn json(
     match code_file(&text) {
         None => Ok((file_name(path)?, Tool::from_json(&text, annotations))),
         Some((mut tool, name)) => {
+            if !is_beside(Path::new(&name)) {
+                let message = format!("'@{name}' must be a file beside it, or in a folder there");
+                return Err(Failure::usage(format!("{}: {message}", path.display())));
+            }
             let path = path.parent().unwrap_or(Path::new("")).join(&name);
             let checked = match Source::from_bytes(&read(&path)?) {
                 Err(problem) => refused(problem),
@@ -96,6 +94,11 @@ fn code_file(text: &str) -> Option<(Value, String)> {
     let name = tool.pointer("/configuration/code")?.as_str()?.strip_prefix('@')?;
     let name = name.ends_with(".py").then(|| name.to_owned()).filter(|it| !it.contains('\n'))?;
     Some((tool, name))
+}
+
+/// A tool may come from anybody, and is not to say which other files of ours are read.
+fn is_beside(name: &Path) -> bool {
+    name.components().all(|part| matches!(part, Component::Normal(_)))
 }
 
 fn refused(problem: Problem) -> Checked<Tool> {

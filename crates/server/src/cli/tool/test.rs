@@ -97,7 +97,7 @@ struct Summary<'a> {
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     // What is wrong with the command itself is found before the first test.
     let files = args.request.files()?;
-    args.request.limits(None)?;
+    args.request.limits()?;
     let reports = setup::runtime()?.block_on(run(&args, &files))?;
     let passed = reports.iter().filter(|report| report.outcome == Outcome::Passed).count();
     let failed = reports.len() - passed;
@@ -148,14 +148,12 @@ fn command(args: &Args, path: &Path, files: &[FileIn]) -> Result<Command, Box<Re
         Err(problems) => return Err(Box::new(Report::of_problems(&file, problems))),
     };
     let call = tool.test().map_err(|fault| Box::new(Report::of_fault(path, fault)))?;
-    let (code, call) = file.command(tool, call).map_err(unusable)?;
     Ok(Command {
         session: None,
         environment: args.engine.environment.clone(),
         entry: Entry::Call(Box::new(call)),
-        code,
         files: files.to_vec(),
-        limits: args.request.limits(tool.wall_ms()).map_err(unusable)?,
+        limits: args.request.limits().map_err(unusable)?,
         bring_files: false,
     })
 }

@@ -1,0 +1,230 @@
+//! Seed 003: a tool whose schemas stand beside its code.
+
+use crate::fields;
+use crate::handle::HANDLE;
+use crate::problem::{Checked, Finding, Findings, Problem};
+use crate::python::{Function, Module};
+use crate::schema::Object;
+use crate::source::{SOURCE_BYTES_MAX, Source};
+use crate::tool::{Entry, NO_RUN, RUN, Test, Tool, Variables, file_of, find_test, refused};
+use crate::tool_json::{JsonReader, finish};
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use types::Code;
+
+/// As the seed has it when nothing is said.
+const TIMEOUT_SECONDS: u64 = 30;
+/// They say where the sandbox is and as whom it acts, which is not for a tool to change.
+const RESERVED_VARIABLES: [&str; 9] = [
+    "OPENAI_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "GEMINI_API_KEY",
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "HOME",
+    "TMPDIR",
+    "BELLJAR_SESSION",
+];
+
+/// Seed 003: `{"name","description","tool_type":"code_runner","configuration":{…}}`.
+pub(crate) fn code_runner(tool: &Map<String, Value>) -> Checked<Tool> {
+    let mut reader = JsonReader { object: tool, path: "$", problems: Vec::new() };
+    let name = reader.text("name").unwrap_or_default().trim().to_owned();
+    if name.is_empty() {
+        reader.wrong("name", "Tool name is required");
+    }
+    let description = reader.text("description");
+    match reader.text("tool_type").as_deref() {
+        Some("code_runner") => {}
+        Some(other) => {
+            let message = format!("tool_type '{other}' is not supported; use 'code_runner'");
+            reader.wrong("tool_type", message);
+        }
+        None => reader.wrong("tool_type", "tool_type must be 'code_runner'"),
+    }
+    let mut problems = std::mem::take(&mut reader.problems);
+    let empty = Map::new();
+    let configuration = tool.get("configuration").and_then(Value::as_object);
+    if configuration.is_none() {
+        reader.wrong("configuration", "a tool needs its configuration, an object");
+        problems.append(&mut reader.problems);
+    }
+    let mut settings = Settings::read(configuration.unwrap_or(&empty), &name, &mut problems);
+    let Some(source) = settings.source.take() else {
+        return refused(problems);
+    };
+    let checked = check_run(source);
+    finish(problems, checked.warnings, checked.outcome, "$.configuration.code", |(source, test)| {
+        Tool {
+            file: file_of(&name),
+            name,
+            description,
+            source,
+            entry: Entry::Run { input: settings.input, output: settings.output },
+            test,
+            timeout_seconds: Some(settings.timeout_seconds),
+            allow_network: settings.allow_network,
+            variables: settings.variables,
+        }
+    })
+}
+
+fn check_run(source: Source) -> Checked<(Source, Test)> {
+    let module = match Module::parse(&source) {
+        Ok(module) => module,
+        Err(problem) => return refused(vec![problem]),
+    };
+    let mut findings = Findings::default();
+    let test = find_test(&module, &mut findings);
+    match module.function(RUN) {
+        Some(run) if takes_one(run) => {}
+        Some(run) => {
+            let finding = Finding::new(Code::CodeNoEntry, NO_RUN).at(run.span);
+            findings.errors.push(finding.hint("run() takes one argument, the input"));
+        }
+        // Whether that is callable is known when it is called.
+        None if module.bound.contains(RUN) => {}
+        None => {
+            let finding = Finding::new(Code::CodeNoEntry, NO_RUN);
+            let alike = module.function(HANDLE).or(module.functions.first());
+            findings.errors.push(match alike {
+                Some(function) => finding.at(function.span).hint("name it `run`"),
+                None => finding.hint("def run(input): return {\"ok\": True}"),
+            });
+        }
+    }
+    findings.conclude(&source, Some((source.clone(), test)))
+}
+
+/// Whether it can be called with one argument and nothing else.
+fn takes_one(run: &Function) -> bool {
+    let needed = |keyword_only: bool| {
+        let parameters = run.parameters.iter();
+        parameters.filter(move |it| it.keyword_only == keyword_only && it.default.is_none()).count()
+    };
+    let positional = run.parameters.iter().filter(|parameter| !parameter.keyword_only).count();
+    let collects = run.variadic.iter().any(|(name, _)| !name.starts_with("**"));
+    needed(true) == 0 && needed(false) <= 1 && (positional > 0 || collects)
+}
+
+/// The `configuration` of a CodeRunner tool.
+struct Settings {
+    source: Option<Source>,
+    input: Option<Object>,
+    output: Option<Object>,
+    timeout_seconds: u64,
+    allow_network: bool,
+    variables: Variables,
+}
+
+impl Settings {
+    fn read(configuration: &Map<String, Value>, name: &str, problems: &mut Vec<Problem>) -> Self {
+        let path = "$.configuration";
+        let mut reader = JsonReader { object: configuration, path, problems: Vec::new() };
+        reader.known(&[
+            "type",
+            "runtime",
+            "code",
+            "input_schema",
+            "output_schema",
+            "env_variables",
+            "timeout_seconds",
+            "allow_network",
+        ]);
+        match reader.text("type").as_deref() {
+            Some("CodeRunner") | None => {}
+            Some(other) => reader.wrong("type", format!("'{other}' must be written 'CodeRunner'")),
+        }
+        if let Some(other) = reader.text("runtime").filter(|runtime| runtime != "python") {
+            reader.wrong("runtime", format!("runtime '{other}' is not supported; use 'python'"));
+        }
+        let timeout_seconds = match reader.given("timeout_seconds").map(Value::as_u64) {
+            None => TIMEOUT_SECONDS,
+            Some(Some(seconds @ 1..)) => seconds,
+            Some(_) => {
+                reader.wrong("timeout_seconds", "'timeout_seconds' must be a whole number from 1");
+                TIMEOUT_SECONDS
+            }
+        };
+        let allow_network = match reader.given("allow_network").map(Value::as_bool) {
+            None => false,
+            Some(Some(allowed)) => allowed,
+            Some(None) => {
+                reader.wrong("allow_network", "'allow_network' must be true or false");
+                false
+            }
+        };
+        let source = source_of(&mut reader, name);
+        let variables = variables(&mut reader);
+        let mut schema = |key: &str| {
+            let list = configuration.get(key).filter(|value| !value.is_null())?;
+            let path = format!("{path}.{key}");
+            let object = fields::import(list, &path, &mut reader.problems);
+            // A list without fields says as little as none.
+            (!object.properties.is_empty()).then_some(object)
+        };
+        let (input, output) = (schema("input_schema"), schema("output_schema"));
+        problems.append(&mut reader.problems);
+        Self { source, input, output, timeout_seconds, allow_network, variables }
+    }
+}
+
+fn source_of(reader: &mut JsonReader<'_>, name: &str) -> Option<Source> {
+    let code = reader.text("code").unwrap_or_default();
+    if code.trim().is_empty() {
+        reader.wrong("code", "Code runner source is required");
+        return None;
+    }
+    if code.len() > SOURCE_BYTES_MAX {
+        let message = format!("Code runner '{name}' source exceeds {SOURCE_BYTES_MAX} bytes");
+        reader.wrong("code", message);
+        return None;
+    }
+    Source::new(&code)
+        .map_err(|problem| reader.problems.push(problem.in_json("$.configuration.code")))
+        .ok()
+}
+
+fn variables(reader: &mut JsonReader<'_>) -> Variables {
+    let list = match reader.given("env_variables") {
+        None => return Variables::default(),
+        Some(Value::Array(list)) => list.clone(),
+        Some(_) => {
+            reader.wrong("env_variables", "'env_variables' must be a list of {name, value}");
+            return Variables::default();
+        }
+    };
+    let mut names = BTreeSet::new();
+    let mut variables = Variables::default();
+    for (at, variable) in list.iter().enumerate() {
+        let text = |key: &str| variable.get(key).and_then(Value::as_str);
+        let name = text("name").unwrap_or_default().trim();
+        let problem = if name.is_empty() {
+            Some("Code runner environment variable name is required".to_owned())
+        } else if !is_variable_name(name) {
+            Some(format!("Invalid code runner environment variable name '{name}'"))
+        } else if RESERVED_VARIABLES.contains(&name) {
+            Some(format!("Environment variable '{name}' is reserved and cannot be overridden"))
+        } else if !names.insert(name) {
+            Some(format!("Duplicate code runner environment variable '{name}'"))
+        } else if text("value").is_none_or(|value| value.contains('\0')) {
+            Some(format!("the value of '{name}' must be text without NUL"))
+        } else {
+            None
+        };
+        match problem {
+            Some(problem) => reader.wrong(&format!("env_variables[{at}]"), problem),
+            None => {
+                let value = text("value").unwrap_or_default().to_owned();
+                variables.0.insert(name.to_owned(), value);
+            }
+        }
+    }
+    variables
+}
+
+fn is_variable_name(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}

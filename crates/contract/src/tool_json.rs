@@ -1,0 +1,130 @@
+//! The JSON of a tool, as the seeds publish it.
+
+use crate::annotation::Annotations;
+use crate::code_runner::code_runner;
+use crate::problem::{Checked, Problem};
+use crate::source::Source;
+use crate::tool::{Tool, refused};
+use serde_json::{Map, Value};
+use types::Code;
+
+/// Of the published form of a Run Python code tool.
+const NAME_CHARS_MAX: usize = 64;
+const DESCRIPTION_CHARS: std::ops::RangeInclusive<usize> = 10..=1024;
+
+/// Seed 003's `code_runner`, or seed 000's `runPythonCode`.
+pub(crate) fn read(text: &str, annotations: Annotations) -> Checked<Tool> {
+    let value: Value = match serde_json::from_str(text) {
+        Ok(value) => value,
+        Err(error) => {
+            let message = format!("the tool is not JSON: {error}");
+            return refused(vec![Problem::new(Code::ArgsInvalid, message)]);
+        }
+    };
+    let Value::Object(tool) = value else {
+        let message = "the JSON of a tool must be an object";
+        return refused(vec![Problem::new(Code::ArgsInvalid, message).in_json("$")]);
+    };
+    if tool.get("type").and_then(Value::as_str) == Some("runPythonCode") {
+        run_python_code(&tool, annotations)
+    } else {
+        code_runner(&tool)
+    }
+}
+
+/// Reads one JSON object of a tool, and keeps what is wrong with it.
+pub(crate) struct JsonReader<'a> {
+    pub(crate) object: &'a Map<String, Value>,
+    pub(crate) path: &'static str,
+    pub(crate) problems: Vec<Problem>,
+}
+
+impl JsonReader<'_> {
+    pub(crate) fn wrong(&mut self, key: &str, message: impl Into<String>) {
+        let path = format!("{}.{key}", self.path);
+        self.problems.push(Problem::new(Code::ArgsInvalid, message).in_json(path));
+    }
+
+    pub(crate) fn given(&self, key: &str) -> Option<&Value> {
+        self.object.get(key).filter(|value| !value.is_null())
+    }
+
+    pub(crate) fn text(&mut self, key: &str) -> Option<String> {
+        match self.given(key)? {
+            Value::String(text) => Some(text.clone()),
+            _ => {
+                self.wrong(key, format!("'{key}' must be text"));
+                None
+            }
+        }
+    }
+
+    pub(crate) fn known(&mut self, keys: &[&str]) {
+        let unknown: Vec<String> =
+            self.object.keys().filter(|key| !keys.contains(&key.as_str())).cloned().collect();
+        for key in unknown {
+            self.wrong(&key, format!("there is no '{key}' here; known are {}", keys.join(", ")));
+        }
+    }
+}
+
+/// Seed 000: `{"type":"runPythonCode","name","description","configuration":{"pythonCode"}}`.
+fn run_python_code(tool: &Map<String, Value>, annotations: Annotations) -> Checked<Tool> {
+    let mut reader = JsonReader { object: tool, path: "$", problems: Vec::new() };
+    reader.known(&["type", "name", "description", "configuration"]);
+    let name = reader.text("name").unwrap_or_default();
+    if name.is_empty() || name.chars().count() > NAME_CHARS_MAX || name.contains('\0') {
+        reader.wrong(
+            "name",
+            format!("'name' must have 1 to {NAME_CHARS_MAX} characters, none of them NUL"),
+        );
+    }
+    let description = reader.text("description").unwrap_or_default();
+    if !DESCRIPTION_CHARS.contains(&description.chars().count()) {
+        let (least, most) = (DESCRIPTION_CHARS.start(), DESCRIPTION_CHARS.end());
+        reader
+            .wrong("description", format!("'description' must have {least} to {most} characters"));
+    }
+    let configuration = tool.get("configuration").and_then(Value::as_object);
+    let empty = Map::new();
+    let mut inner = JsonReader {
+        object: configuration.unwrap_or(&empty),
+        path: "$.configuration",
+        problems: std::mem::take(&mut reader.problems),
+    };
+    inner.known(&["pythonCode"]);
+    let Some(code) = inner.object.get("pythonCode").and_then(Value::as_str) else {
+        inner.wrong("pythonCode", "'pythonCode' must be the source of the tool");
+        return refused(inner.problems);
+    };
+    let checked = match Source::new(code) {
+        Ok(source) => Tool::from_python(&name, source, annotations),
+        Err(problem) => refused(vec![problem]),
+    };
+    finish(
+        inner.problems,
+        checked.warnings,
+        checked.outcome,
+        "$.configuration.pythonCode",
+        |tool| Tool { description: Some(description), ..tool },
+    )
+}
+
+/// The tool if neither its JSON nor its source has anything wrong.
+pub(crate) fn finish<T>(
+    mut problems: Vec<Problem>,
+    warnings: Vec<Problem>,
+    outcome: Result<T, Vec<Problem>>,
+    code_path: &str,
+    tool: impl FnOnce(T) -> Tool,
+) -> Checked<Tool> {
+    let in_code = |problem: Problem| problem.in_json(code_path);
+    let warnings = warnings.into_iter().map(in_code).collect();
+    let outcome = match outcome {
+        Ok(made) if problems.is_empty() => return Checked { outcome: Ok(tool(made)), warnings },
+        Ok(_) => Vec::new(),
+        Err(of_source) => of_source,
+    };
+    problems.extend(outcome.into_iter().map(in_code));
+    Checked { warnings, ..refused(problems) }
+}
