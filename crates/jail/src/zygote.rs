@@ -135,7 +135,7 @@ fn wall_in(zygote: &Zygote, request: &SpawnRequest, descriptors: Descriptors) {
         unsafe { libc::_exit(WALL_FAILED_EXIT) }
     };
     if let Err(error) = walls::raise(&zygote.plan, &zygote.filter, request, init) {
-        let text = serde_json::json!({"ev": "wall", "error": error}).to_string();
+        let text = serde_json::json!({"ev": "wall", "wall": error}).to_string();
         let mut frame = u32::try_from(text.len()).unwrap_or(0).to_le_bytes().to_vec();
         frame.extend(text.into_bytes());
         // SAFETY: descriptors have been arranged, so that 3 is the channel.

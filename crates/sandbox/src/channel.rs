@@ -57,27 +57,16 @@ pub enum Arguments<'a> {
     Positional(&'a [Value]),
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(tag = "ev", rename_all = "snake_case", deny_unknown_fields)]
+#[derive(Debug)]
 pub(crate) enum FromKernel {
-    Ready {
-        reseeded: Vec<String>,
-    },
-    Wall {
-        error: WallError,
-    },
-    Result {
-        data: BTreeMap<String, Value>,
-        main: bool,
-        #[serde(default)]
-        dropped: BTreeMap<String, u64>,
-    },
+    Ready { reseeded: Vec<String> },
+    Wall(WallError),
+    Result { data: BTreeMap<String, Value>, main: bool, dropped: BTreeMap<String, u64> },
     Done(Answer),
 }
 
 /// How the kernel says that what it was asked for has ended.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(try_from = "Done")]
+#[derive(Debug, Clone)]
 pub enum Answer {
     /// Without a value: statements, or a script.
     Nothing,
@@ -91,37 +80,82 @@ pub enum Answer {
     EntryMissing,
 }
 
-/// The frame as it is written. At most one of its parts says anything.
+/// A frame as it is written: one flat object, since serde keeps a second copy of whatever it has to
+/// read before it knows what it is.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Done {
+struct Frame {
+    ev: Event,
+    reseeded: Option<Vec<String>>,
+    wall: Option<WallError>,
+    data: Option<BTreeMap<String, Value>>,
+    main: Option<bool>,
+    dropped: Option<BTreeMap<String, u64>>,
     error: Option<PythonError>,
     exit_code: Option<i32>,
     /// Null is a value too.
     #[serde(default, deserialize_with = "present")]
     value: Option<Value>,
-    #[serde(default)]
     value_error: Option<ValueError>,
-    #[serde(default)]
-    entry_missing: bool,
+    entry_missing: Option<bool>,
 }
 
-impl TryFrom<Done> for Answer {
-    type Error = &'static str;
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum Event {
+    Ready,
+    Wall,
+    Result,
+    Done,
+}
 
-    fn try_from(done: Done) -> Result<Self, Self::Error> {
-        let answers = [
-            done.error.map(Self::Raised),
-            done.exit_code.map(Self::Exited),
-            done.value.map(Self::Value),
-            done.value_error.map(Self::NotJson),
-            done.entry_missing.then_some(Self::EntryMissing),
-        ];
-        let mut answers = answers.into_iter().flatten();
-        match (answers.next(), answers.next()) {
-            (answer, None) => Ok(answer.unwrap_or(Self::Nothing)),
-            (_, Some(_)) => Err("an answer that contradicts itself"),
+impl Frame {
+    /// What it says, if it has all that its event needs and nothing that belongs to another.
+    fn read(mut self) -> Result<FromKernel, ProtocolError> {
+        let missing = || ProtocolError::Incomplete;
+        let event = match self.ev {
+            Event::Ready => {
+                FromKernel::Ready { reseeded: self.reseeded.take().ok_or_else(missing)? }
+            }
+            Event::Wall => FromKernel::Wall(self.wall.take().ok_or_else(missing)?),
+            Event::Result => FromKernel::Result {
+                data: self.data.take().ok_or_else(missing)?,
+                main: self.main.take().ok_or_else(missing)?,
+                dropped: self.dropped.take().unwrap_or_default(),
+            },
+            Event::Done => FromKernel::Done(self.take_answer()),
+        };
+        if self.is_spent() { Ok(event) } else { Err(ProtocolError::Contradiction) }
+    }
+
+    /// The first thing that it says; a second one is left.
+    fn take_answer(&mut self) -> Answer {
+        if let Some(error) = self.error.take() {
+            Answer::Raised(error)
+        } else if let Some(code) = self.exit_code.take() {
+            Answer::Exited(code)
+        } else if let Some(error) = self.value_error.take() {
+            Answer::NotJson(error)
+        } else if let Some(value) = self.value.take() {
+            Answer::Value(value)
+        } else if self.entry_missing.take().is_some() {
+            Answer::EntryMissing
+        } else {
+            Answer::Nothing
         }
+    }
+
+    fn is_spent(&self) -> bool {
+        self.reseeded.is_none()
+            && self.wall.is_none()
+            && self.data.is_none()
+            && self.main.is_none()
+            && self.dropped.is_none()
+            && self.error.is_none()
+            && self.exit_code.is_none()
+            && self.value.is_none()
+            && self.value_error.is_none()
+            && self.entry_missing.is_none()
     }
 }
 
@@ -176,6 +210,10 @@ pub enum ProtocolError {
     TooLarge(u64),
     #[error("a frame that is not one of the protocol's: {0}")]
     NotAFrame(#[from] serde_json::Error),
+    #[error("a frame that lacks a part")]
+    Incomplete,
+    #[error("a frame that contradicts itself")]
+    Contradiction,
     #[error("a frame that does not belong here")]
     OutOfOrder,
     #[error("reading the channel: {0}")]
@@ -207,7 +245,7 @@ impl Decoder {
         let Some(body) = body.get(..length) else {
             return Ok(None);
         };
-        let frame = serde_json::from_slice(body)?;
+        let frame = serde_json::from_slice::<Frame>(body)?.read()?;
         self.bytes.drain(..HEADER_BYTES + length);
         if self.bytes.is_empty() {
             // A large frame must not leave its room behind for the life of a session.
@@ -305,6 +343,13 @@ mod tests {
         bytes
     }
 
+    fn is_no_frame(error: &ProtocolError) -> bool {
+        matches!(
+            error,
+            ProtocolError::NotAFrame(_) | ProtocolError::Incomplete | ProtocolError::Contradiction
+        )
+    }
+
     const DONE: &str = r#"{"ev":"done","error":null,"exit_code":null}"#;
 
     #[test]
@@ -338,6 +383,7 @@ mod tests {
         for json in [
             r#"{"ev":"done","error":null,"exit_code":null,"status":"ok"}"#,
             r#"{"ev":"done","error":null,"exit_code":0,"value":1}"#,
+            r#"{"ev":"done","error":null,"exit_code":null,"reseeded":[]}"#,
             r#"{"ev":"reboot"}"#,
             r#"{"ev":"ready"}"#,
             r#"{"ev":"done","error":{"type":"E","message":"","traceback":"","syntax":false,"denied":"sleep"},"exit_code":null}"#,
@@ -347,7 +393,8 @@ mod tests {
         ] {
             let mut decoder = Decoder::default();
             decoder.push(&frame(json));
-            assert!(matches!(decoder.next(), Err(ProtocolError::NotAFrame(_))), "{json}");
+            let refused = decoder.next().is_err_and(|error| is_no_frame(&error));
+            assert!(refused, "{json}");
         }
     }
 
@@ -373,7 +420,7 @@ mod tests {
                 r#"{"ev":"ready","reseeded":["random"]}"#,
                 r#"{"ev":"result","data":{"text/plain":"\u00e9","n":[1,-2.5e3,null]},"main":true}"#,
                 r#"{"ev":"done","error":{"type":"E","message":"m","traceback":"","syntax":false,"denied":"process"},"exit_code":3}"#,
-                r#"{"ev":"wall","error":{"step":"Landlock","errno":1}}"#,
+                r#"{"ev":"wall","wall":{"step":"Landlock","errno":1}}"#,
             ];
             let mut bytes = Vec::new();
             for _ in 0..=self.below(4) {
@@ -415,11 +462,8 @@ mod tests {
                         Ok(Some(frame)) => made.push(Ok(format!("{frame:?}"))),
                         Ok(None) => break,
                         Err(error) => {
-                            let named = matches!(
-                                error,
-                                ProtocolError::TooLarge(_) | ProtocolError::NotAFrame(_)
-                            );
-                            assert!(named, "{error:?}");
+                            let too_large = matches!(error, ProtocolError::TooLarge(_));
+                            assert!(too_large || is_no_frame(&error), "{error:?}");
                             made.push(Err(format!("{error:?}")));
                             // The sandbox is at its end with the first one.
                             return made;

@@ -217,7 +217,7 @@ impl Sandbox {
                 let all = must.iter().all(|name| reseeded.iter().any(|done| done == name));
                 if all { Ok(()) } else { Err(BirthError::NotReseeded) }
             }
-            Ok(Received::Frame(FromKernel::Wall { error })) => Err(error.into()),
+            Ok(Received::Frame(FromKernel::Wall(error))) => Err(error.into()),
             _ => Err(BirthError::Stillborn),
         }
     }
