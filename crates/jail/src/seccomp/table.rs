@@ -167,7 +167,7 @@ pub(super) const ALLOWED_ON_THIS_ARCH: &[Group] = &[
             SYS_pause SYS_alarm SYS_time
         ],
     ),
-    allow("subprocess starts programs with vfork", calls![SYS_getpgrp]),
+    allow("an older spelling of getpgid", calls![SYS_getpgrp]),
     allow(
         "thread-local storage, AMX state, shadow stacks",
         calls![SYS_arch_prctl SYS_map_shadow_stack],
