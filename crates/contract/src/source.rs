@@ -272,14 +272,17 @@ impl Nesting {
                 self.inner.lambdas += 1;
             }
             TokenKind::Colon if self.inner.lambdas > 0 => self.inner.lambdas -= 1,
+            TokenKind::Colon => self.inner.end_expression(),
             TokenKind::If => self.inner.keep(),
             // One expression has ended if another one begins: a comma or a bracket is missing.
-            _ if is_operand(token) => {
-                if self.previous.is_some_and(|previous| is_operand(previous) || closes(previous)) {
+            _ if is_operand(token) && self.previous.is_some_and(ends_operand) => {
+                if is_statement_word(token) {
+                    self.inner.end_expression();
+                } else {
                     self.inner.chain = 0;
                 }
             }
-            _ if begins_statement(token) => self.end_statement(),
+            _ if is_operand(token) => {}
             _ if nests_nothing(token) => {}
             _ => self.inner.chain += 1,
         }
@@ -321,10 +324,11 @@ fn is_operand(token: TokenKind) -> bool {
             | TokenKind::None
             | TokenKind::Ellipsis
     ) || token.is_soft_keyword()
+        || is_statement_word(token)
 }
 
-fn closes(token: TokenKind) -> bool {
-    matches!(token, TokenKind::Rpar | TokenKind::Rsqb | TokenKind::Rbrace)
+fn ends_operand(token: TokenKind) -> bool {
+    is_operand(token) || matches!(token, TokenKind::Rpar | TokenKind::Rsqb | TokenKind::Rbrace)
 }
 
 fn nests_nothing(token: TokenKind) -> bool {
@@ -338,9 +342,9 @@ fn nests_nothing(token: TokenKind) -> bool {
     )
 }
 
-/// Words that never stand inside an expression: after a bracket that was not closed, the parser
-/// starts anew at them, and a file that misses one is not a deep one.
-fn begins_statement(token: TokenKind) -> bool {
+/// Words that never stand inside an expression. The parser takes one that does for a name, says so,
+/// and goes on nesting, so that they close no bracket.
+fn is_statement_word(token: TokenKind) -> bool {
     matches!(
         token,
         TokenKind::Assert

@@ -186,6 +186,29 @@ fn every_construct_can_stand_where_the_contract_is_read() {
     }
 }
 
+/// The parser takes a word that does not belong into an expression for a name, and nests on.
+#[test]
+fn words_of_statements_hide_no_depth() {
+    let brackets = format!("{}class", "[".repeat(990));
+    for each in [
+        brackets.as_str(),
+        "a.pass.",
+        "-class",
+        "(class",
+        "a.class(",
+        "[\nreturn ",
+        " if b assert",
+        "\nif b\nassert ",
+        " if b: c ",
+        "await pass ",
+        "lambda a, pass=1: ",
+        "not def ",
+    ] {
+        let code = format!("x = (a {}", each.repeat(SOURCE_BYTES_MAX / each.len() - 1));
+        in_time(each, code);
+    }
+}
+
 #[test]
 fn what_is_too_deep_is_said_with_its_line() {
     for construct in ["(", "[", "{1: ", "-", "not ", "lambda a, b: ", "1 if 1 else ", "f'{"] {
