@@ -300,7 +300,7 @@ fn rust_sources(directory: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn t20_channel_types_deny_unknown_fields() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sandbox/src/channel.rs");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sandbox/src/frames.rs");
     let source = fs::read_to_string(path).unwrap();
     let lines: Vec<&str> = host_side(&source).collect();
     let read: Vec<usize> = (0..lines.len())

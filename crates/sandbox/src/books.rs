@@ -1,7 +1,7 @@
 //! The books of one execution: its clock, its limits, and what it has said so far.
 
 use crate::capture::{Budget, Source};
-use crate::channel::Answer;
+use crate::frames::Answer;
 use crate::live::Cause;
 use crate::watch::Reading;
 use serde_json::Value;

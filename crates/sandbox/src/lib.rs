@@ -9,6 +9,7 @@ mod books;
 mod capture;
 mod channel;
 mod files;
+mod frames;
 mod live;
 mod nursery;
 mod pool;
@@ -19,8 +20,9 @@ mod view;
 mod watch;
 mod wires;
 
-pub use channel::{Answer, Arguments, Denied, ProtocolError, PythonError, ValueError};
+pub use channel::ProtocolError;
 pub use files::{Entry, FileError, Files, Listing};
+pub use frames::{Answer, Arguments, Denied, PythonError, ValueError};
 pub use jail::Processes;
 pub use live::{Call, Cause, Cell, Ending, Sandbox, Stopper, Work};
 pub use nursery::{BirthError, Nursery, NurseryConfig, WARDEN_ARGUMENT, Warmth};

@@ -2,8 +2,9 @@
 
 use crate::books::{Overrun, Run, millis};
 use crate::capture::Source;
-use crate::channel::{Answer, Arguments, Channel, FromKernel, ProtocolError, Received, ToKernel};
+use crate::channel::{Channel, ProtocolError, Received};
 use crate::files::{self, FileError, Files, Listing};
+use crate::frames::{Answer, Arguments, FromKernel, ToKernel};
 use crate::nursery::{self, BirthError, Jail, Nursery, allowance};
 use crate::undertaker::{self, Remains};
 use crate::watch::{self, Reading};
