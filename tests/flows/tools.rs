@@ -540,6 +540,12 @@ async fn a_tool_in_a_session_sees_its_files_and_leaves_its_variables_alone() {
     assert_eq!(execution.value, Some(json!("from a cell")));
     let after = harness::run_in(&engine, session, "[value, open('b.txt').read()]").await;
     assert_eq!(after.value, Some(json!(["of the session", "from a tool"])));
+    let tool =
+        run_tool("import os\ndef run(input): return os.environ['BELLJAR_SESSION']", json!({}));
+    let checked = tool.call(json!({})).unwrap();
+    let in_session = Command { session: Some(session), ..call("bare", checked) };
+    let told = run_with(&engine, in_session).await.execution;
+    assert_eq!(told.value, Some(json!(session.to_string())), "a tool knows its session");
 }
 
 #[tokio::test]

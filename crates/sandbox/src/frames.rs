@@ -127,7 +127,7 @@ impl Frame {
             Answer::NotJson(error)
         } else if let Some(value) = self.value.take() {
             Answer::Value(value)
-        } else if self.entry_missing.take().is_some() {
+        } else if self.entry_missing.take() == Some(true) {
             Answer::EntryMissing
         } else {
             Answer::Nothing
