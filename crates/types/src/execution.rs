@@ -1,23 +1,42 @@
 //! The Execution record: one run of code, and the one record that everything else projects.
 
-use crate::{ExecutionId, Fault, Limits, SandboxId};
+use crate::{AgentId, ApprovalId, ExecutionId, Fault, Limits, PrincipalId, SandboxId};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use utoipa::ToSchema;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
+    WaitingApproval,
     Queued,
     Running,
     Succeeded,
     Failed,
+    /// Somebody who was asked has said no; nothing was run.
+    Denied,
     Cancelled,
     TimedOut,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+impl Status {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::WaitingApproval => "waiting_approval",
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Denied => "denied",
+            Self::Cancelled => "cancelled",
+            Self::TimedOut => "timed_out",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stream {
     Stdout,
@@ -25,7 +44,7 @@ pub enum Stream {
 }
 
 /// A piece of output, at `t` milliseconds after the start.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Output {
     pub t: u64,
     pub stream: Stream,
@@ -33,14 +52,14 @@ pub struct Output {
 }
 
 /// Display data by MIME type. Binary types are base64.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Rich {
     pub data: BTreeMap<String, Value>,
     /// The value of the last expression, as opposed to what `display` or a chart showed.
     pub main: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {
     Data,
@@ -48,7 +67,7 @@ pub enum FileKind {
 }
 
 /// A file that the code made or changed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FileOut {
     /// Relative to the working directory.
     pub name: String,
@@ -56,17 +75,20 @@ pub struct FileOut {
     pub size: u64,
     pub sha256: String,
     pub kind: FileKind,
+    /// Where its bytes can be had, if they are kept.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub url: Option<String>,
 }
 
 /// Something in the working directory that is not brought out, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SkippedFile {
     pub name: String,
     pub reason: String,
 }
 
 /// What was cut, in bytes; absent when nothing was.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Truncated {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub output_dropped_bytes: Option<u64>,
@@ -81,7 +103,7 @@ impl Truncated {
 }
 
 /// What the run used, as the supervisor observed it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Usage {
     pub wall_ms: u64,
     pub cpu_ms: u64,
@@ -90,21 +112,37 @@ pub struct Usage {
 }
 
 /// Something the caller should know that did not stop the run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Warning {
     pub code: String,
     pub message: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Execution {
     pub id: ExecutionId,
-    pub sandbox_id: SandboxId,
+    /// Absent until there is one, as everything below that only a run has.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub sandbox_id: Option<SandboxId>,
     /// Grows when the session's memory was lost, so that nobody is surprised.
     pub generation: u64,
     pub environment: String,
     pub status: Status,
     pub entry: String,
+    /// Who asked for it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub principal: Option<PrincipalId>,
+    /// With whose rights it runs.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub run_as: Option<PrincipalId>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub agent: Option<AgentId>,
+    /// The question that it waits for, or has waited for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub approval_id: Option<ApprovalId>,
+    /// The execution that asked for this one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub parent: Option<ExecutionId>,
     /// The name of the tool that was called, if one was.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tool: Option<String>,
@@ -123,20 +161,15 @@ pub struct Execution {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<Fault>,
     /// As a shell would see it.
-    pub exit_code: i32,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub exit_code: Option<i32>,
     pub files_out: Vec<FileOut>,
     pub warnings: Vec<Warning>,
     pub limits: Limits,
     pub usage: Usage,
     pub created_at: DateTime<Utc>,
-    pub started_at: DateTime<Utc>,
-    pub ended_at: DateTime<Utc>,
-}
-
-/// What happens while an execution runs, in order.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
-    Output(Output),
-    Result(Rich),
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub started_at: Option<DateTime<Utc>>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ended_at: Option<DateTime<Utc>>,
 }

@@ -3,6 +3,9 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
+use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
 
 /// The stable codes of `error.code`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +30,7 @@ pub enum Code {
     ImportDenied,
     FileNotFound,
     FileUnsupported,
+    FileFetchFailed,
     SessionNotFound,
     SessionLost,
     SessionBusy,
@@ -39,11 +43,39 @@ pub enum Code {
     ArgsUnknown,
     ValueNotJson,
     OutputSchema,
+    /// There is no key, or not one that is good.
+    AuthMissing,
+    GrantMissing,
+    ApprovalRequired,
+    ApprovalDenied,
+    ApprovalExpired,
+    /// It is not for what would run, or it was used already.
+    ApprovalInvalid,
+    ObjectNotFound,
+    NameTaken,
+    /// Its JSON, its code or its schemas have errors.
+    ToolInvalid,
+    /// Something would be left without an owner.
+    OwnerNeeded,
+    ToolInUse,
+    ToolUnavailable,
+    QuotaExceeded,
+    RateExceeded,
+    RequestTooLarge,
+    /// A page or a name that this server is not for.
+    RequestRefused,
+    /// The same key stands for another request, or for one that is under way.
+    IdempotencyConflict,
+    /// The server stopped while it ran.
+    ExecutionInterrupted,
+    /// Records cannot be kept now.
+    StoreUnavailable,
+    SecretMissing,
     /// The caller asked for the run to stop.
     Cancelled,
 }
 
-const FIXED: [(Code, &str); 30] = [
+const FIXED: [(Code, &str); 51] = [
     (Code::CodeSyntax, "code.syntax"),
     (Code::CodeNoEntry, "code.no_entry"),
     (Code::CodeAnnotation, "code.annotation"),
@@ -61,6 +93,7 @@ const FIXED: [(Code, &str); 30] = [
     (Code::ImportDenied, "import.denied"),
     (Code::FileNotFound, "file.not_found"),
     (Code::FileUnsupported, "file.unsupported"),
+    (Code::FileFetchFailed, "file.fetch_failed"),
     (Code::SessionNotFound, "session.not_found"),
     (Code::SessionLost, "session.lost"),
     (Code::SessionBusy, "session.busy"),
@@ -73,6 +106,26 @@ const FIXED: [(Code, &str); 30] = [
     (Code::ArgsUnknown, "args.unknown"),
     (Code::ValueNotJson, "value.not_json"),
     (Code::OutputSchema, "output.schema"),
+    (Code::AuthMissing, "auth.missing"),
+    (Code::GrantMissing, "grant.missing"),
+    (Code::ApprovalRequired, "approval.required"),
+    (Code::ApprovalDenied, "approval.denied"),
+    (Code::ApprovalExpired, "approval.expired"),
+    (Code::ApprovalInvalid, "approval.invalid"),
+    (Code::ObjectNotFound, "object.not_found"),
+    (Code::NameTaken, "name.taken"),
+    (Code::ToolInvalid, "tool.invalid"),
+    (Code::OwnerNeeded, "owner.needed"),
+    (Code::ToolInUse, "tool.in_use"),
+    (Code::ToolUnavailable, "tool.unavailable"),
+    (Code::QuotaExceeded, "quota.exceeded"),
+    (Code::RateExceeded, "rate.exceeded"),
+    (Code::RequestTooLarge, "request.too_large"),
+    (Code::RequestRefused, "request.refused"),
+    (Code::IdempotencyConflict, "idempotency.conflict"),
+    (Code::ExecutionInterrupted, "execution.interrupted"),
+    (Code::StoreUnavailable, "store.unavailable"),
+    (Code::SecretMissing, "secret.missing"),
     (Code::Cancelled, "execution.cancelled"),
 ];
 
@@ -106,8 +159,20 @@ impl<'de> Deserialize<'de> for Code {
     }
 }
 
+impl PartialSchema for Code {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(SchemaType::Type(Type::String))
+            .description(Some("A stable name; `python.` and the type for the code's own exception"))
+            .examples(["time.exceeded", "python.ValueError"])
+            .into()
+    }
+}
+
+impl ToSchema for Code {}
+
 /// An `assert` that did not hold, and what was in it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Assertion {
     pub line: u32,
@@ -118,7 +183,7 @@ pub struct Assertion {
 }
 
 /// The `error` of an Execution.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Fault {
     pub code: Code,
     /// The exception's type for `python.*`, absent otherwise.
@@ -138,8 +203,7 @@ pub struct Fault {
 
 impl Fault {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        let retryable =
-            matches!(code, Code::SandboxUnreachable | Code::CapacityExhausted | Code::SessionBusy);
+        let retryable = matches!(code, Code::CapacityExhausted | Code::SessionBusy);
         Self {
             code,
             exception: None,
@@ -149,6 +213,12 @@ impl Fault {
             hint: None,
             retryable,
         }
+    }
+
+    /// The same request may succeed later, though its code does not say so by itself.
+    pub fn retryable(mut self) -> Self {
+        self.retryable = true;
+        self
     }
 
     pub fn hint(mut self, hint: impl Into<String>) -> Self {

@@ -2,18 +2,44 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::str::FromStr;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 macro_rules! id {
     ($name:ident, $what:literal) => {
         #[doc = $what]
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[derive(
+            Debug,
+            Clone,
+            Copy,
+            PartialEq,
+            Eq,
+            PartialOrd,
+            Ord,
+            Hash,
+            Serialize,
+            Deserialize,
+            ToSchema,
+        )]
         #[serde(transparent)]
         pub struct $name(Uuid);
 
         impl $name {
             pub fn new(uuid: Uuid) -> Self {
                 Self(uuid)
+            }
+
+            pub fn uuid(self) -> Uuid {
+                self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = uuid::Error;
+
+            fn from_str(text: &str) -> Result<Self, uuid::Error> {
+                text.parse().map(Self)
             }
         }
 
@@ -27,3 +53,11 @@ macro_rules! id {
 
 id!(ExecutionId, "One run of code.");
 id!(SandboxId, "One session: a live interpreter with a working directory.");
+id!(WorkspaceId, "One tenant: everything in it is invisible from outside of it.");
+id!(PrincipalId, "Who asks: a user, a role or a service.");
+id!(KeyId, "One API key of a principal.");
+id!(GrantId, "One privilege that a principal was given.");
+id!(ToolId, "Something an agent can call.");
+id!(AgentId, "A specification, and the tools that are attached to it.");
+id!(FileId, "Bytes with a name: a document, or what code made.");
+id!(ApprovalId, "One question to a person.");

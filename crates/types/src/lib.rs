@@ -1,18 +1,37 @@
-//! The words everybody uses: limits, the Execution record, its events, and the faults.
+//! The words everybody uses: the nouns, limits, the Execution record, its events, and the faults.
 //!
 //! Nothing here does anything: no I/O, no clock, no async. A type that two crates would
 //! otherwise each define lives here, and its serde form is the public form of REST, MCP and
 //! `--json`.
 
+mod approval;
+mod audit;
+mod event;
 mod execution;
 mod fault;
+mod file;
+mod grant;
 mod id;
 mod limits;
+mod principal;
+mod session;
+mod tool;
 
+pub use approval::{Approval, ApprovalScope, ApprovalState};
+pub use audit::AuditEntry;
+pub use event::{Event, Transcript};
 pub use execution::{
-    Event, Execution, FileKind, FileOut, Output, Rich, SkippedFile, Status, Stream, Truncated,
-    Usage, Warning,
+    Execution, FileKind, FileOut, Output, Rich, SkippedFile, Status, Stream, Truncated, Usage,
+    Warning,
 };
 pub use fault::{Assertion, Code, Fault};
-pub use id::{ExecutionId, SandboxId};
+pub use file::{File, FileSource};
+pub use grant::{Grant, GrantedObject, Object, Privilege};
+pub use id::{
+    AgentId, ApprovalId, ExecutionId, FileId, GrantId, KeyId, PrincipalId, SandboxId, ToolId,
+    WorkspaceId,
+};
 pub use limits::{Limit, LimitError, Limits, LimitsRequest, OperatorCaps};
+pub use principal::{Key, Principal, PrincipalKind, Workspace};
+pub use session::{Session, SessionStatus};
+pub use tool::{Agent, ApprovalAction, Binding, RunAs, SpecificationFormat, Tool};

@@ -3,11 +3,12 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use utoipa::ToSchema;
 
 const MIB: u64 = 1024 * 1024;
 
 /// The limits that hold for one execution.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
     /// Wall time from the moment the code is sent to the kernel.
@@ -55,6 +56,24 @@ impl Limits {
         // A large chart as PNG, or a table as HTML.
         result_bytes: 2 * MIB,
     };
+}
+
+impl Limits {
+    /// The request that asks for exactly these.
+    pub fn request(self) -> LimitsRequest {
+        LimitsRequest {
+            wall_ms: Some(self.wall_ms),
+            cpu_ms: Some(self.cpu_ms),
+            cpu_percent: Some(self.cpu_percent),
+            memory_bytes: Some(self.memory_bytes),
+            processes: Some(self.processes),
+            open_files: Some(self.open_files),
+            disk_bytes: Some(self.disk_bytes),
+            disk_inodes: Some(self.disk_inodes),
+            output_bytes: Some(self.output_bytes),
+            result_bytes: Some(self.result_bytes),
+        }
+    }
 }
 
 impl Default for Limits {
@@ -147,7 +166,7 @@ impl fmt::Display for Limit {
 }
 
 /// Limits as a caller asks for them: what is absent keeps its default.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsRequest {
     pub wall_ms: Option<u64>,
@@ -163,6 +182,11 @@ pub struct LimitsRequest {
 }
 
 impl LimitsRequest {
+    /// Every limit, in the order of [`Limit::ALL`].
+    pub fn values(&self) -> [Option<u64>; Limit::ALL.len()] {
+        Limit::ALL.map(|limit| self.of(limit))
+    }
+
     fn of(&self, limit: Limit) -> Option<u64> {
         match limit {
             Limit::WallMs => self.wall_ms,
@@ -235,6 +259,15 @@ pub enum LimitError {
     TooLow { limit: Limit, asked: u64, least: u64 },
     #[error("{limit} is {asked}, and the operator allows at most {most}")]
     OverCap { limit: Limit, asked: u64, most: u64 },
+}
+
+impl LimitError {
+    /// The limit that was asked for in vain.
+    pub fn limit(&self) -> Limit {
+        match self {
+            Self::TooLow { limit, .. } | Self::OverCap { limit, .. } => *limit,
+        }
+    }
 }
 
 #[cfg(test)]

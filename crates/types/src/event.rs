@@ -1,0 +1,144 @@
+//! What happens while an execution runs, in order, and the part of the record that follows from it.
+//!
+//! `output` and `results` of a record are a fold of its events and of nothing else, so that whoever
+//! keeps the events can always tell them again.
+
+use crate::{ApprovalId, Fault, FileOut, Output, Rich, Status};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Pieces of output that follow each other on one stream are one piece up to this size, so that
+/// a program that writes single bytes does not make a record of single bytes.
+const OUTPUT_PIECE_BYTES: usize = 8 * 1024;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// It waits, or it has begun.
+    Status {
+        status: Status,
+    },
+    Output(Output),
+    Result(Rich),
+    File(FileOut),
+    /// A person is asked.
+    Approval {
+        approval_id: ApprovalId,
+    },
+    Error(Fault),
+    /// The last one: the record is kept, and will not change.
+    End {
+        status: Status,
+    },
+}
+
+/// The output and the results of a record.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Transcript {
+    pub output: Vec<Output>,
+    pub results: Vec<Rich>,
+}
+
+impl Transcript {
+    pub fn hear(&mut self, event: Event) {
+        match event {
+            Event::Result(result) => self.results.push(result),
+            Event::Output(piece) => match self.output.last_mut() {
+                Some(last)
+                    if last.stream == piece.stream
+                        && last.text.len() + piece.text.len() <= OUTPUT_PIECE_BYTES =>
+                {
+                    last.text.push_str(&piece.text);
+                }
+                _ => self.output.push(piece),
+            },
+            Event::Status { .. }
+            | Event::File(_)
+            | Event::Approval { .. }
+            | Event::Error(_)
+            | Event::End { .. } => {}
+        }
+    }
+}
+
+impl FromIterator<Event> for Transcript {
+    fn from_iter<T: IntoIterator<Item = Event>>(events: T) -> Self {
+        let mut transcript = Self::default();
+        events.into_iter().for_each(|event| transcript.hear(event));
+        transcript
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Code, FileKind, Stream};
+    use serde_json::json;
+
+    fn wrote(stream: Stream, text: &str) -> Event {
+        Event::Output(Output { t: 7, stream, text: text.into() })
+    }
+
+    #[test]
+    fn a_program_that_writes_single_bytes_does_not_make_a_record_of_single_bytes() {
+        let bytes = (0..OUTPUT_PIECE_BYTES + 1).map(|_| wrote(Stream::Stdout, "x"));
+        let transcript: Transcript = bytes.collect();
+        let sizes: Vec<usize> = transcript.output.iter().map(|piece| piece.text.len()).collect();
+        assert_eq!(sizes, [OUTPUT_PIECE_BYTES, 1]);
+    }
+
+    #[test]
+    fn the_two_streams_keep_their_order() {
+        let events = [
+            wrote(Stream::Stdout, "a"),
+            wrote(Stream::Stderr, "b"),
+            wrote(Stream::Stderr, "c"),
+            wrote(Stream::Stdout, "d"),
+        ];
+        let transcript: Transcript = events.into_iter().collect();
+        let texts: Vec<&str> = transcript.output.iter().map(|piece| &*piece.text).collect();
+        assert_eq!(texts, ["a", "bc", "d"]);
+    }
+
+    #[test]
+    fn the_schema_of_events_tells_them_apart_by_their_name() {
+        let schema = serde_json::to_value(<Event as utoipa::PartialSchema>::schema()).unwrap();
+        let names: Vec<String> =
+            schema["oneOf"].as_array().unwrap().iter().map(|one| one.to_string()).collect();
+        for name in ["status", "output", "result", "file", "approval", "error", "end"] {
+            let tag = format!(r#""event":{{"type":"string","enum":["{name}"]}}"#);
+            assert_eq!(
+                names.iter().filter(|one| one.contains(&tag)).count(),
+                1,
+                "{name}: {names:#?}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_event_says_which_it_is_and_reads_back_as_itself() {
+        let file = FileOut {
+            name: "a.csv".into(),
+            mime: "text/csv".into(),
+            size: 1,
+            sha256: "00".into(),
+            kind: FileKind::Data,
+            url: None,
+        };
+        let result = Rich { data: [("text/plain".into(), json!("1"))].into(), main: true };
+        let approval_id = ApprovalId::new(uuid::Uuid::nil());
+        for (name, event) in [
+            ("status", Event::Status { status: Status::WaitingApproval }),
+            ("output", wrote(Stream::Stdout, "a")),
+            ("result", Event::Result(result)),
+            ("file", Event::File(file)),
+            ("approval", Event::Approval { approval_id }),
+            ("error", Event::Error(Fault::new(Code::TimeExceeded, "late"))),
+            ("end", Event::End { status: Status::Denied }),
+        ] {
+            let text = serde_json::to_value(&event).unwrap();
+            assert_eq!(text["event"], name);
+            assert_eq!(serde_json::from_value::<Event>(text).unwrap(), event);
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Bytes with a name, as they are kept.
+
+use crate::{ExecutionId, FileId, PrincipalId, SandboxId};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FileSource {
+    Upload,
+    Url,
+    /// Code made it.
+    Code,
+}
+
+/// A document that was uploaded or fetched, or a file that an execution made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct File {
+    pub id: FileId,
+    pub name: String,
+    pub owner: PrincipalId,
+    pub mime: String,
+    pub size: u64,
+    pub sha256: String,
+    pub source: FileSource,
+    /// Where it was fetched from.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub sandbox_id: Option<SandboxId>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub execution_id: Option<ExecutionId>,
+    pub created_at: DateTime<Utc>,
+    /// When it is forgotten.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub expires_at: Option<DateTime<Utc>>,
+}

@@ -1,0 +1,87 @@
+//! What a principal may do to an object.
+
+use crate::{AgentId, GrantId, PrincipalId, ToolId, WorkspaceId};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Privilege {
+    /// Call the tool, invoke the agent; in a workspace: run code and keep files.
+    Usage,
+    /// Change it; in a workspace: make tools and agents.
+    Modify,
+    /// Everything, also giving grants and deleting.
+    Ownership,
+    /// Install packages into sessions.
+    Install,
+}
+
+impl Privilege {
+    pub const ALL: [Self; 4] = [Self::Usage, Self::Modify, Self::Ownership, Self::Install];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Usage => "USAGE",
+            Self::Modify => "MODIFY",
+            Self::Ownership => "OWNERSHIP",
+            Self::Install => "INSTALL",
+        }
+    }
+}
+
+impl fmt::Display for Privilege {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a grant is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "kind", content = "id", rename_all = "snake_case")]
+pub enum Object {
+    Workspace(WorkspaceId),
+    Tool(ToolId),
+    Agent(AgentId),
+}
+
+/// The same by another name: in a description of the API, `Object` is any JSON object.
+pub type GrantedObject = Object;
+
+impl Object {
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Workspace(_) => "workspace",
+            Self::Tool(_) => "tool",
+            Self::Agent(_) => "agent",
+        }
+    }
+
+    pub fn uuid(self) -> Uuid {
+        match self {
+            Self::Workspace(id) => id.uuid(),
+            Self::Tool(id) => id.uuid(),
+            Self::Agent(id) => id.uuid(),
+        }
+    }
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind(), self.uuid())
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Grant {
+    pub id: GrantId,
+    pub principal: PrincipalId,
+    pub privilege: Privilege,
+    #[schema(value_type = GrantedObject)]
+    pub object: Object,
+    pub granted_by: PrincipalId,
+    pub created_at: DateTime<Utc>,
+}

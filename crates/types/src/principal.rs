@@ -1,0 +1,58 @@
+//! Who asks, and by which keys they are known.
+
+use crate::{KeyId, PrincipalId, WorkspaceId};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use utoipa::ToSchema;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Workspace {
+    pub id: WorkspaceId,
+    pub name: String,
+    pub created_at: DateTime<Utc>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PrincipalKind {
+    User,
+    /// Has no keys; who is a member has its grants.
+    Role,
+    Service,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Principal {
+    pub id: PrincipalId,
+    pub name: String,
+    pub kind: PrincipalKind,
+    /// Names of the roles that this principal is a member of.
+    pub roles: Vec<String>,
+    /// What this principal likes, such as `code_model`.
+    pub preferences: BTreeMap<String, String>,
+    /// What another system calls this principal.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub external_id: Option<String>,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+/// An API key as it can be shown: never its secret part, which only its hash remembers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Key {
+    pub id: KeyId,
+    pub name: String,
+    pub principal: PrincipalId,
+    /// Requests a second; absent is the server's own bound.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rate_per_second: Option<u32>,
+    /// Requests at once; absent is the server's own bound.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub concurrency: Option<u32>,
+    pub created_at: DateTime<Utc>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub expires_at: Option<DateTime<Utc>>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub revoked_at: Option<DateTime<Utc>>,
+}

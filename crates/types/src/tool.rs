@@ -1,0 +1,101 @@
+//! Tools and agents as they are kept: what their authors wrote, and what was read out of it.
+
+use crate::{AgentId, PrincipalId, ToolId, WorkspaceId};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::fmt;
+use utoipa::ToSchema;
+
+/// Whether a call runs, is refused, or waits for a person.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalAction {
+    #[default]
+    Allow,
+    Deny,
+    Review,
+}
+
+impl ApprovalAction {
+    pub const ALL: [Self; 3] = [Self::Allow, Self::Deny, Self::Review];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Deny => "deny",
+            Self::Review => "review",
+        }
+    }
+}
+
+impl fmt::Display for ApprovalAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Tool {
+    pub id: ToolId,
+    pub name: String,
+    pub owner: PrincipalId,
+    pub description: String,
+    /// The fields of the definition that are not named here, as its author wrote them:
+    /// `configuration`, and `tool_type` or `type`.
+    #[serde(flatten)]
+    pub definition: Map<String, Value>,
+    /// `handle` or `run`.
+    pub entry: String,
+    pub environment: String,
+    pub approval_action: ApprovalAction,
+    /// The contract, as a model is shown it.
+    pub input_schema: Value,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub output_schema: Option<Value>,
+    /// Of the code, byte for byte.
+    pub code_sha256: String,
+    pub deployment_id: WorkspaceId,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+/// Whose rights code has that an agent runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RunAs {
+    #[default]
+    Owner,
+    Caller,
+}
+
+/// How its author wrote a specification.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SpecificationFormat {
+    Yaml,
+    Json,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Agent {
+    pub id: AgentId,
+    pub name: String,
+    pub owner: PrincipalId,
+    /// Byte for byte as it was given.
+    pub specification: String,
+    pub format: SpecificationFormat,
+    pub run_as: RunAs,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+/// A tool that an agent has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Binding {
+    pub agent_id: AgentId,
+    pub tool_id: ToolId,
+    pub tool_name: String,
+    pub approval_action: ApprovalAction,
+    pub created_at: DateTime<Utc>,
+}
