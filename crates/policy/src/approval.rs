@@ -1,0 +1,294 @@
+//! What a person agrees to, as bytes that a seal is made over.
+//!
+//! Everything that decides what will run is in [`Bound`]; nothing runs on an approval whose seal
+//! is not the one over what is about to run. Fields are written with their lengths, so that two
+//! different plans never give the same bytes.
+
+use chrono::{DateTime, Utc};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use std::fmt;
+use types::{
+    AgentId, ApprovalAction, ApprovalScope, ExecutionId, LimitsRequest, PrincipalId, SandboxId,
+    ToolId, WorkspaceId,
+};
+
+/// The server's own key, as long as a block of the hash. Without it no approval can be made or
+/// used.
+#[derive(Clone)]
+pub struct SealKey([u8; Self::BYTES]);
+
+impl SealKey {
+    pub const BYTES: usize = 64;
+
+    pub fn new(bytes: [u8; Self::BYTES]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Debug for SealKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SealKey(..)")
+    }
+}
+
+/// A MAC over exactly what will run.
+pub type Seal = [u8; 32];
+
+/// One call of a tool, by somebody, with everything that it depends on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bound<'a> {
+    pub workspace: WorkspaceId,
+    pub requester: PrincipalId,
+    pub run_as: PrincipalId,
+    pub tool: ToolId,
+    pub agent: Option<AgentId>,
+    pub session: Option<SandboxId>,
+    pub environment: &'a str,
+    /// Hosts that the code could reach.
+    pub network: &'a [String],
+    /// The tool as its author wrote it, with its code.
+    pub definition: &'a str,
+    pub limits: LimitsRequest,
+}
+
+/// What belongs to one execution alone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BoundOnce<'a> {
+    pub execution: ExecutionId,
+    /// As JSON, in the order in which they were given.
+    pub arguments: &'a str,
+    /// Names of input files, and the hash of each.
+    pub files: &'a [(String, String)],
+    pub expires_at: DateTime<Utc>,
+}
+
+/// How far a question has come. Each has a seal of its own, so that whoever can write to the
+/// records, and has not the key, cannot answer a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    Asked,
+    AllowedBy(PrincipalId),
+}
+
+/// The seal of an approval for one execution.
+pub fn seal_once(key: &SealKey, stage: Stage, bound: &Bound<'_>, once: &BoundOnce<'_>) -> Seal {
+    let mut sealer = Sealer::new(key, "once");
+    let by = match stage {
+        Stage::Asked => None,
+        Stage::AllowedBy(principal) => Some(principal.uuid()),
+    };
+    sealer.optional(by.as_ref().map(|id| id.as_bytes().as_slice()));
+    sealer.bound(bound);
+    sealer.field(once.execution.uuid().as_bytes());
+    sealer.field(once.arguments.as_bytes());
+    sealer.count(once.files.len());
+    for (name, hash) in once.files {
+        sealer.field(name.as_bytes());
+        sealer.field(hash.as_bytes());
+    }
+    sealer.field(&once.expires_at.timestamp_micros().to_be_bytes());
+    sealer.finish()
+}
+
+/// The seal of an answer that is remembered for further calls of the same code.
+pub fn seal_remembered(key: &SealKey, bound: &Bound<'_>, scope: ApprovalScope) -> Option<Seal> {
+    let name = match scope {
+        ApprovalScope::Once => return None,
+        ApprovalScope::Session => "session",
+        ApprovalScope::Always => "always",
+    };
+    let session = bound.session.filter(|_| scope == ApprovalScope::Session);
+    if scope == ApprovalScope::Session && session.is_none() {
+        return None;
+    }
+    let mut sealer = Sealer::new(key, name);
+    sealer.bound(&Bound { session, ..bound.clone() });
+    Some(sealer.finish())
+}
+
+/// Takes the same time whatever the difference is.
+pub fn seals_match(one: &Seal, other: &Seal) -> bool {
+    one.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+}
+
+/// What is to be done with a call: the agent's word on the tool, or else the tool's own.
+pub fn action(of_tool: ApprovalAction, of_agent: Option<ApprovalAction>) -> ApprovalAction {
+    match (of_tool, of_agent) {
+        // An agent cannot be made to run what the tool's owner has closed to everybody.
+        (ApprovalAction::Deny, _) | (_, Some(ApprovalAction::Deny)) => ApprovalAction::Deny,
+        (ApprovalAction::Review, _) | (_, Some(ApprovalAction::Review)) => ApprovalAction::Review,
+        (ApprovalAction::Allow, Some(ApprovalAction::Allow) | None) => ApprovalAction::Allow,
+    }
+}
+
+struct Sealer(Hmac<Sha256>);
+
+impl Sealer {
+    fn new(key: &SealKey, purpose: &str) -> Self {
+        let mut sealer = Self(Hmac::new(&key.0.into()));
+        sealer.field(b"belljar approval 1");
+        sealer.field(purpose.as_bytes());
+        sealer
+    }
+
+    fn count(&mut self, count: usize) {
+        self.0.update(&(count as u64).to_be_bytes());
+    }
+
+    fn field(&mut self, bytes: &[u8]) {
+        self.count(bytes.len());
+        self.0.update(bytes);
+    }
+
+    fn optional(&mut self, bytes: Option<&[u8]>) {
+        self.count(usize::from(bytes.is_some()));
+        self.field(bytes.unwrap_or_default());
+    }
+
+    fn bound(&mut self, bound: &Bound<'_>) {
+        let Bound {
+            workspace,
+            requester,
+            run_as,
+            tool,
+            agent,
+            session,
+            environment,
+            network,
+            definition,
+            limits,
+        } = bound;
+        self.field(workspace.uuid().as_bytes());
+        self.field(requester.uuid().as_bytes());
+        self.field(run_as.uuid().as_bytes());
+        self.field(tool.uuid().as_bytes());
+        self.optional(agent.map(AgentId::uuid).as_ref().map(|id| id.as_bytes().as_slice()));
+        self.optional(session.map(SandboxId::uuid).as_ref().map(|id| id.as_bytes().as_slice()));
+        self.field(environment.as_bytes());
+        self.count(network.len());
+        for host in *network {
+            self.field(host.as_bytes());
+        }
+        self.field(definition.as_bytes());
+        for limit in limits.values() {
+            self.optional(limit.map(u64::to_be_bytes).as_ref().map(<[u8; 8]>::as_slice));
+        }
+    }
+
+    fn finish(self) -> Seal {
+        self.0.finalize().into_bytes().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    const KEY: SealKey = SealKey([7; SealKey::BYTES]);
+
+    fn bound<'a>(network: &'a [String]) -> Bound<'a> {
+        Bound {
+            workspace: WorkspaceId::new(Uuid::from_u128(1)),
+            requester: PrincipalId::new(Uuid::from_u128(2)),
+            run_as: PrincipalId::new(Uuid::from_u128(3)),
+            tool: ToolId::new(Uuid::from_u128(4)),
+            agent: None,
+            session: None,
+            environment: "default",
+            network,
+            definition: "def handle(): ...",
+            limits: LimitsRequest::default(),
+        }
+    }
+
+    fn once<'a>(files: &'a [(String, String)]) -> BoundOnce<'a> {
+        let expires_at = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+        let execution = ExecutionId::new(Uuid::from_u128(5));
+        BoundOnce { execution, arguments: "{}", files, expires_at }
+    }
+
+    #[test]
+    fn a_change_of_any_part_breaks_the_seal() {
+        let hosts = ["a.example".to_owned()];
+        let files = [("a".to_owned(), "b".to_owned())];
+        let (plain, one) = (bound(&[]), once(&[]));
+        let id = Uuid::from_u128(99);
+        let longer = LimitsRequest { wall_ms: Some(1), ..LimitsRequest::default() };
+        let plans = [
+            Bound { workspace: WorkspaceId::new(id), ..plain.clone() },
+            Bound { requester: PrincipalId::new(id), ..plain.clone() },
+            Bound { run_as: PrincipalId::new(id), ..plain.clone() },
+            Bound { tool: ToolId::new(id), ..plain.clone() },
+            Bound { agent: Some(AgentId::new(id)), ..plain.clone() },
+            Bound { session: Some(SandboxId::new(id)), ..plain.clone() },
+            Bound { environment: "bare", ..plain.clone() },
+            Bound { network: &hosts, ..plain.clone() },
+            Bound { definition: "def handle(): ....", ..plain.clone() },
+            Bound { limits: longer, ..plain.clone() },
+        ];
+        let later = one.expires_at + chrono::Duration::microseconds(1);
+        let ones = [
+            BoundOnce { execution: ExecutionId::new(id), ..one.clone() },
+            BoundOnce { arguments: "{ }", ..one.clone() },
+            BoundOnce { files: &files, ..one.clone() },
+            BoundOnce { expires_at: later, ..one.clone() },
+        ];
+        let seal_once = |key: &SealKey, bound: &Bound<'_>, once: &BoundOnce<'_>| {
+            super::seal_once(key, Stage::Asked, bound, once)
+        };
+        let right = seal_once(&KEY, &plain, &one);
+        assert!(seals_match(&right, &seal_once(&KEY, &bound(&[]), &once(&[]))));
+        let somebody = Stage::AllowedBy(PrincipalId::new(id));
+        assert!(!seals_match(&right, &super::seal_once(&KEY, somebody, &plain, &one)));
+        for plan in &plans {
+            assert!(!seals_match(&right, &seal_once(&KEY, plan, &one)), "{plan:?}");
+        }
+        for other in &ones {
+            assert!(!seals_match(&right, &seal_once(&KEY, &plain, other)), "{other:?}");
+        }
+        assert!(!seals_match(&right, &seal_once(&SealKey([8; SealKey::BYTES]), &plain, &one)));
+    }
+
+    #[test]
+    fn what_moves_from_one_field_to_the_next_is_seen() {
+        let one = Bound { environment: "ab", definition: "c", ..bound(&[]) };
+        let other = Bound { environment: "a", definition: "bc", ..bound(&[]) };
+        let seal = |bound: &Bound<'_>| seal_once(&KEY, Stage::Asked, bound, &once(&[]));
+        assert_ne!(seal(&one), seal(&other));
+    }
+
+    #[test]
+    fn an_answer_for_a_session_is_not_one_for_another_session() {
+        let session = |number: u128| Bound {
+            session: Some(SandboxId::new(Uuid::from_u128(number))),
+            ..bound(&[])
+        };
+        let of = |bound: &Bound<'_>, scope| seal_remembered(&KEY, bound, scope);
+        assert_ne!(
+            of(&session(1), ApprovalScope::Session),
+            of(&session(2), ApprovalScope::Session)
+        );
+        assert_eq!(of(&session(1), ApprovalScope::Always), of(&session(2), ApprovalScope::Always));
+        assert_ne!(of(&session(1), ApprovalScope::Always), of(&session(1), ApprovalScope::Session));
+        assert_eq!(of(&bound(&[]), ApprovalScope::Session), None, "there is no session");
+        assert_eq!(of(&session(1), ApprovalScope::Once), None, "once is not remembered");
+    }
+
+    #[test]
+    fn the_stricter_word_holds() {
+        use ApprovalAction::{Allow, Deny, Review};
+        for (of_tool, of_agent, result) in [
+            (Allow, None, Allow),
+            (Allow, Some(Allow), Allow),
+            (Allow, Some(Review), Review),
+            (Review, Some(Allow), Review),
+            (Review, None, Review),
+            (Deny, Some(Allow), Deny),
+            (Allow, Some(Deny), Deny),
+        ] {
+            assert_eq!(action(of_tool, of_agent), result);
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! Which URLs the server fetches for a user, and which addresses it may connect to for them.
+//!
+//! A URL is parsed once, in the manner of browsers, and everything is decided on the parsed value:
+//! other spellings of an address have become the address by then. Text makes a [`Target`], a
+//! target and the answers for its name make a [`Route`], and nothing must connect without one.
+
+use crate::address::{NotPublic, public};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use url::{Host, Url};
+
+/// RFC 9110 asks for 8,000, and signed links of object stores come near to it.
+pub const URL_BYTES_MAX: usize = 8_192;
+/// What the domain name system can carry (RFC 1035).
+const NAME_BYTES_MAX: usize = 253;
+const LABEL_BYTES_MAX: usize = 63;
+
+/// Why a URL is not fetched, as far as its text tells.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum UrlRefused {
+    #[error("the URL has {0} bytes, and {URL_BYTES_MAX} is the most")]
+    TooLong(usize),
+    #[error("it is not a URL ({0}); write one as https://example.com/data.csv")]
+    Unreadable(#[from] url::ParseError),
+    #[error("a URL that begins with `{0}:` is not fetched; use one with https or http")]
+    Scheme(String),
+    #[error("a user name or a password in a URL is not sent; leave it out")]
+    Userinfo,
+    #[error("`{0}` is not the name of a host")]
+    Host(String),
+    #[error("port {0} is not asked; only 80 and 443 are, or what the operator has excepted")]
+    Port(u16),
+}
+
+/// Why no connection is made for a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RouteRefused {
+    #[error("there is no address")]
+    NoAddress,
+    #[error("one of its addresses is not public ({0})")]
+    Address(NotPublic),
+}
+
+/// A host and a port inside the operator's own network that may be fetched from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exception {
+    host: Host,
+    port: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a host and a port; write it as docs.internal:8080")]
+pub struct NotAnException(String);
+
+impl FromStr for Exception {
+    type Err = NotAnException;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let refused = || NotAnException(text.to_owned());
+        let (host, port) = text.rsplit_once(':').ok_or_else(refused)?;
+        let host = Host::parse(host).map_err(|_| refused())?;
+        let port = port.parse().map_err(|_| refused())?;
+        if is_host(&host) && port != 0 { Ok(Self { host, port }) } else { Err(refused()) }
+    }
+}
+
+impl fmt::Display for Exception {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// A URL that may be fetched if its host has addresses that may be connected to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    url: Url,
+    host: Host,
+    port: u16,
+    excepted: bool,
+}
+
+impl Target {
+    /// Judges what a user wrote.
+    pub fn new(text: &str, exceptions: &[Exception]) -> Result<Self, UrlRefused> {
+        bounded(text)?;
+        Self::judge(Url::parse(text)?, exceptions)
+    }
+
+    /// Judges where this target's server wants to send us instead. That it was a fine target
+    /// counts for nothing.
+    pub fn redirected(&self, location: &str, exceptions: &[Exception]) -> Result<Self, UrlRefused> {
+        bounded(location)?;
+        Self::judge(self.url.join(location)?, exceptions)
+    }
+
+    fn judge(mut url: Url, exceptions: &[Exception]) -> Result<Self, UrlRefused> {
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(UrlRefused::Scheme(url.scheme().to_owned()));
+        }
+        bounded(url.as_str())?;
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(UrlRefused::Userinfo);
+        }
+        let host = url.host().ok_or(url::ParseError::EmptyHost)?.to_owned();
+        if !is_host(&host) {
+            return Err(UrlRefused::Host(host.to_string()));
+        }
+        let port = url.port_or_known_default().unwrap_or_default();
+        let excepted = exceptions.iter().any(|it| it.host == host && it.port == port);
+        if !excepted && !matches!(port, 80 | 443) {
+            return Err(UrlRefused::Port(port));
+        }
+        url.set_fragment(None);
+        Ok(Self { url, host, port, excepted })
+    }
+
+    /// Its name has to be looked up; an address is its own answer.
+    pub fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Judges every answer for the host. One that is refused refuses all: an honest name has no
+    /// reason to mix them.
+    pub fn route(self, answers: &[IpAddr]) -> Result<Route, RouteRefused> {
+        if answers.is_empty() {
+            return Err(RouteRefused::NoAddress);
+        }
+        for answer in answers {
+            match public(*answer) {
+                Err(reason) if !(self.excepted && reason.is_internal()) => {
+                    return Err(RouteRefused::Address(reason));
+                }
+                _ => {}
+            }
+        }
+        let addresses = answers.iter().map(|answer| SocketAddr::new(*answer, self.port)).collect();
+        Ok(Route { target: self, addresses })
+    }
+}
+
+/// A target and the only addresses that may be connected to for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    target: Target,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Route {
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    pub fn url(&self) -> &Url {
+        &self.target.url
+    }
+
+    /// At least one.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+}
+
+fn bounded(text: &str) -> Result<(), UrlRefused> {
+    if text.len() <= URL_BYTES_MAX { Ok(()) } else { Err(UrlRefused::TooLong(text.len())) }
+}
+
+/// Browsers let through names that no domain name system knows, with quotes, dollars or labels of
+/// any length; a resolver gets only what it can mean.
+fn is_host(host: &Host) -> bool {
+    let Host::Domain(name) = host else { return true };
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    name.len() <= NAME_BYTES_MAX
+        && name.split('.').all(|label| {
+            !label.is_empty() && label.len() <= LABEL_BYTES_MAX && label.bytes().all(fits)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(text: &str) -> Result<Target, UrlRefused> {
+        Target::new(text, &["docs.internal:8080".parse().unwrap()])
+    }
+
+    fn addresses(answers: &[&str]) -> Vec<IpAddr> {
+        answers.iter().map(|answer| answer.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn only_the_two_schemes_of_the_web_are_fetched() {
+        for url in ["http://example.com/", "HTTPS://example.com/a?b#c", "https:example.com"] {
+            assert!(target(url).is_ok(), "{url}");
+        }
+        for scheme in ["file", "ftp", "gopher", "data", "javascript", "ws", "blob", "jar", "dict"] {
+            let refused = Err(UrlRefused::Scheme(scheme.into()));
+            assert_eq!(target(&format!("{scheme}://example.com/")), refused);
+        }
+        assert!(matches!(target("/etc/passwd"), Err(UrlRefused::Unreadable(_))));
+        assert!(matches!(target(""), Err(UrlRefused::Unreadable(_))));
+    }
+
+    #[test]
+    fn a_password_in_a_url_is_refused_and_an_at_sign_in_its_path_is_not() {
+        for url in
+            ["http://me@example.com/", "http://me:pw@example.com/", "http://:pw@example.com/"]
+        {
+            assert_eq!(target(url), Err(UrlRefused::Userinfo), "{url}");
+        }
+        assert!(target("http://example.com/@me").is_ok());
+    }
+
+    #[test]
+    fn ports_of_the_web_are_asked_and_others_only_by_exception() {
+        for url in ["http://a.example:80/", "http://a.example:443/", "http://docs.internal:8080/"] {
+            assert!(target(url).is_ok(), "{url}");
+        }
+        let others = [
+            ("http://a.example:22/", 22),
+            ("https://a.example:8080/", 8080),
+            ("http://docs.internal:8081/", 8081),
+            ("http://x.docs.internal:8080/", 8080),
+            ("http://docs.internal.:8080/", 8080),
+            ("http://a.example:0/", 0),
+        ];
+        for (url, port) in others {
+            assert_eq!(target(url), Err(UrlRefused::Port(port)), "{url}");
+        }
+    }
+
+    #[test]
+    fn every_spelling_of_an_address_is_that_address() {
+        let spellings = [
+            "127.0.0.1",
+            "127.1",
+            "127.0.1",
+            "2130706433",
+            "0x7f000001",
+            "0x7f.1",
+            "017700000001",
+            "0177.0.0.1",
+            "0x7F.0.0.0x1",
+            "127.0.0.1.",
+            "1２7.0.0.1",
+            "①27.0.0.1",
+            "127。0。0。1",
+            "%31%32%37.0.0.1",
+        ];
+        let loopback: Host = Host::parse("127.0.0.1").unwrap();
+        for spelling in spellings {
+            let target = target(&format!("http://{spelling}/")).unwrap();
+            assert_eq!(target.host(), &loopback, "{spelling}");
+        }
+        let mapped = target("http://[::ffff:7f00:1]/").unwrap();
+        let Host::Ipv6(address) = *mapped.host() else { panic!("{mapped:?}") };
+        assert_eq!(
+            mapped.route(&[address.into()]),
+            Err(RouteRefused::Address(NotPublic::Loopback))
+        );
+    }
+
+    #[test]
+    fn a_host_is_a_name_that_can_be_looked_up() {
+        let label = "a".repeat(63);
+        let long = [label.as_str(); 3].join(".");
+        for host in ["example.com", "example.com.", "a_b.example", "münchen.example", &long] {
+            assert!(target(&format!("http://{host}/")).is_ok(), "{host}");
+        }
+        let longer = [label.as_str(); 4].join(".");
+        for host in ["a..b", "a$b", "a'b", "a,b", "..", &format!("{label}a"), &longer] {
+            let refused = target(&format!("http://{host}/"));
+            assert!(matches!(refused, Err(UrlRefused::Host(_))), "{host}: {refused:?}");
+        }
+        for host in ["", "a b", "a%00b", "1.2.3.4.5", "256.1.1.1", "[::1", "[fe80::1%25eth0]"] {
+            let refused = target(&format!("http://{host}/"));
+            assert!(matches!(refused, Err(UrlRefused::Unreadable(_))), "{host}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn a_url_is_bounded_before_and_after_it_is_read() {
+        let fits = format!("http://example.com/{}", "a".repeat(URL_BYTES_MAX - 19));
+        assert!(target(&fits).is_ok());
+        assert!(matches!(target(&format!("{fits}a")), Err(UrlRefused::TooLong(_))));
+        let grows = format!("http://example.com/{}", "é".repeat(3_000));
+        assert!(matches!(target(&grows), Err(UrlRefused::TooLong(18_019))));
+    }
+
+    #[test]
+    fn a_route_has_the_checked_addresses_and_one_bad_answer_refuses_all() {
+        let public = target("https://example.com/").unwrap();
+        let route = public.clone().route(&addresses(&["8.8.8.8", "2606:4700::1111"])).unwrap();
+        assert_eq!(route.addresses()[0], "8.8.8.8:443".parse().unwrap());
+        assert_eq!(route.addresses().len(), 2);
+        let mixed = public.clone().route(&addresses(&["8.8.8.8", "10.0.0.1"]));
+        assert_eq!(mixed, Err(RouteRefused::Address(NotPublic::Private)));
+        assert_eq!(public.route(&[]), Err(RouteRefused::NoAddress));
+    }
+
+    #[test]
+    fn an_exception_opens_its_own_host_and_port_and_no_metadata() {
+        let excepted = target("http://docs.internal:8080/").unwrap();
+        assert!(excepted.clone().route(&addresses(&["10.0.0.1", "127.0.0.1"])).is_ok());
+        for (answer, reason) in [
+            ("169.254.169.254", NotPublic::Metadata),
+            ("0.0.0.0", NotPublic::Unspecified),
+            ("fe80::1", NotPublic::LinkLocal),
+        ] {
+            let refused = excepted.clone().route(&addresses(&[answer]));
+            assert_eq!(refused, Err(RouteRefused::Address(reason)));
+        }
+        let other = target("http://docs.internal/").unwrap();
+        let refused = other.route(&addresses(&["10.0.0.1"]));
+        assert_eq!(refused, Err(RouteRefused::Address(NotPublic::Private)));
+    }
+
+    #[test]
+    fn an_exception_names_one_host_and_one_port() {
+        for text in ["docs.internal:8080", "10.0.0.5:80", "[fd00::1]:443", "localhost:1"] {
+            let exception: Exception = text.parse().unwrap();
+            assert_eq!(exception.to_string(), text);
+        }
+        for text in
+            ["docs.internal", "*.internal:80", "a:0", "a:65536", ":80", "a:b", "http://a:80"]
+        {
+            assert!(text.parse::<Exception>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_redirect_is_judged_like_any_other_url() {
+        let from = target("http://docs.internal:8080/a/b").unwrap();
+        let next = |location| from.redirected(location, &[]);
+        assert_eq!(next("https://example.com/c").unwrap().url.path(), "/c");
+        assert_eq!(next("//example.com/c").unwrap().url.as_str(), "http://example.com/c");
+        assert_eq!(next("file:///etc/passwd"), Err(UrlRefused::Scheme("file".into())));
+        assert_eq!(next("/c"), Err(UrlRefused::Port(8080)));
+    }
+}

@@ -1,0 +1,18 @@
+//! The rule book: pure decisions, each with the reason by name.
+//!
+//! Nothing here does anything: no I/O and no clock. What a decision depends on is handed in, and
+//! what it allows comes back as a type that cannot be made in another way.
+
+mod address;
+mod approval;
+mod fetch;
+mod privilege;
+
+pub use address::{NotPublic, public};
+pub use approval::{
+    Bound, BoundOnce, Seal, SealKey, Stage, action, seal_once, seal_remembered, seals_match,
+};
+pub use fetch::{
+    Exception, NotAnException, Route, RouteRefused, Target, URL_BYTES_MAX, UrlRefused,
+};
+pub use privilege::{Permit, Refusal, permit};
