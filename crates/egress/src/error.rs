@@ -1,0 +1,72 @@
+//! Why nothing was fetched, by the step that failed.
+//!
+//! The text of an error is what a user may know. It never names an address, where a redirect led,
+//! or what a server said beyond its status: those are in the fields and the sources, for logs.
+
+use policy::{RouteRefused, UrlRefused};
+use std::io;
+use std::time::Duration;
+use types::{Code, Fault};
+
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    #[error("{0}")]
+    Url(UrlRefused),
+
+    #[error("the URL leads on to one that is not fetched")]
+    Redirect(#[source] UrlRefused),
+
+    // One text for two failures: which one it is would tell which names the inner network knows.
+    #[error("the host of the URL is unknown, or it is not on the public internet")]
+    Unresolved { host: String, source: io::Error },
+    #[error("the host of the URL is unknown, or it is not on the public internet")]
+    Route { host: String, source: RouteRefused },
+
+    #[error("this server has no certificates to know others by")]
+    Client(#[source] reqwest::Error),
+
+    #[error("the server of the URL cannot be reached, or cannot prove who it is")]
+    Connect(#[source] reqwest::Error),
+
+    #[error("the server of the URL gave no answer that can be read")]
+    Unreadable(#[source] reqwest::Error),
+
+    #[error("the server of the URL answered with status {status}")]
+    Status { status: u16 },
+
+    #[error("the URL leads on without saying where")]
+    Location,
+
+    #[error("the URL leads on more than {max} times")]
+    Redirects { max: usize },
+
+    #[error("the file has more than the {max} bytes that are fetched")]
+    TooLarge { max: u64 },
+
+    #[error("the file did not arrive within {} seconds", .max.as_secs_f32())]
+    Time { max: Duration },
+
+    #[error("the server of the URL was silent for {} seconds", .max.as_secs_f32())]
+    Idle { max: Duration },
+
+    #[error("the file broke off before its end")]
+    Broken(#[source] reqwest::Error),
+
+    #[error("the file could not be written")]
+    Write(#[source] io::Error),
+}
+
+impl FetchError {
+    fn may_pass(&self) -> bool {
+        matches!(self, Self::Connect(_) | Self::Time { .. } | Self::Idle { .. } | Self::Broken(_))
+    }
+}
+
+impl From<FetchError> for Fault {
+    fn from(error: FetchError) -> Self {
+        let mut fault = Self::new(Code::FileFetchFailed, error.to_string())
+            .hint("check the URL, or download the file and give it as a file");
+        fault.retryable = error.may_pass();
+        fault
+    }
+}

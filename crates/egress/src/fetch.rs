@@ -1,0 +1,232 @@
+//! The server fetches a URL for a user.
+//!
+//! Every hop is judged anew and connects only to the addresses of its [`Route`]. There is no
+//! cookie, no credential, no proxy, no referrer and no decompression here: what arrives is kept as
+//! it is, counted while it arrives, and thrown away by the caller when anything went wrong.
+
+use crate::error::FetchError;
+use crate::file_name::file_name;
+use crate::resolve::Resolver;
+use policy::{Exception, Route, Target};
+use reqwest::dns::{Name, Resolve, Resolving};
+use reqwest::header::{
+    ACCEPT_ENCODING, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION,
+};
+use reqwest::{Client, Response, StatusCode};
+use sha2::{Digest, Sha256};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+use url::Host;
+
+/// More than the tables and documents that people work on; the working directory has to hold it.
+const BYTES_MAX: u64 = 100 * 1024 * 1024;
+/// Somebody waits for it.
+const TIME_MAX: Duration = Duration::from_secs(60);
+/// A server that works on an answer says something sooner.
+const IDLE_MAX: Duration = Duration::from_secs(15);
+/// From a short link to a store of objects takes three.
+const REDIRECTS_MAX: usize = 5;
+/// Ten times what servers send. Their bytes are bounded by hyper's buffer, at 400 KiB.
+const HEADERS_MAX: usize = 100;
+/// Longer than any registered type.
+const MIME_BYTES_MAX: usize = 127;
+const UNKNOWN_MIME: &str = "application/octet-stream";
+const AGENT: &str = concat!("belljar/", env!("CARGO_PKG_VERSION"));
+
+/// What the operator decides about fetching.
+#[derive(Debug, Clone)]
+pub struct FetchConfig {
+    /// Hosts of the operator's own network that may be fetched from.
+    pub exceptions: Vec<Exception>,
+    pub resolver: Resolver,
+    pub bytes_max: u64,
+    /// For everything: names, redirects and the last byte.
+    pub time_max: Duration,
+    /// For one answer to begin, and for each next part of it.
+    pub idle_max: Duration,
+    pub redirects_max: usize,
+}
+
+impl Default for FetchConfig {
+    fn default() -> Self {
+        Self {
+            exceptions: Vec::new(),
+            resolver: Resolver::System,
+            bytes_max: BYTES_MAX,
+            time_max: TIME_MAX,
+            idle_max: IDLE_MAX,
+            redirects_max: REDIRECTS_MAX,
+        }
+    }
+}
+
+/// What was fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fetched {
+    /// A file name, never a path.
+    pub name: String,
+    /// What the server called it, without parameters.
+    pub mime: String,
+    pub size: u64,
+    /// Where it was in the end.
+    pub final_url: String,
+    pub sha256: String,
+}
+
+/// Fetches files for users.
+#[derive(Debug, Clone)]
+pub struct Fetcher {
+    config: FetchConfig,
+}
+
+impl Fetcher {
+    pub fn new(config: FetchConfig) -> Self {
+        Self { config }
+    }
+
+    /// Writes the file behind `url` into `into`. After an error, what was written is worth
+    /// nothing.
+    pub async fn fetch<W>(&self, url: &str, into: &mut W) -> Result<Fetched, FetchError>
+    where
+        W: AsyncWrite + Unpin,
+    {
+        let max = self.config.time_max;
+        let walk = async {
+            let target = Target::new(url, &self.config.exceptions).map_err(FetchError::Url)?;
+            let (route, mut answer) = self.follow(target).await?;
+            let (size, sha256) = self.keep(&mut answer, into).await?;
+            let disposition = header(&answer, CONTENT_DISPOSITION);
+            Ok(Fetched {
+                name: file_name(disposition.map(HeaderValue::as_bytes), route.url()),
+                mime: mime(&answer),
+                size,
+                final_url: route.url().to_string(),
+                sha256,
+            })
+        };
+        timeout(max, walk).await.unwrap_or(Err(FetchError::Time { max }))
+    }
+
+    /// Goes where it is sent until a server has the file.
+    async fn follow(&self, mut target: Target) -> Result<(Route, Response), FetchError> {
+        let max = self.config.redirects_max;
+        for _ in 0..=max {
+            let route = self.route(target).await?;
+            let answer = self.ask(&route).await?;
+            let status = answer.status();
+            if status == StatusCode::OK {
+                return Ok((route, answer));
+            }
+            if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
+                return Err(FetchError::Status { status: status.as_u16() });
+            }
+            let location = header(&answer, LOCATION).ok_or(FetchError::Location)?;
+            let location = str::from_utf8(location.as_bytes()).map_err(|_| FetchError::Location)?;
+            target = route
+                .target()
+                .redirected(location, &self.config.exceptions)
+                .map_err(FetchError::Redirect)?;
+        }
+        Err(FetchError::Redirects { max })
+    }
+
+    async fn route(&self, target: Target) -> Result<Route, FetchError> {
+        let host = target.host().to_string();
+        let answers: Vec<IpAddr> = match *target.host() {
+            Host::Ipv4(address) => vec![address.into()],
+            Host::Ipv6(address) => vec![address.into()],
+            Host::Domain(ref name) => match self.config.resolver.addresses(name).await {
+                Ok(answers) => answers,
+                Err(source) => return Err(FetchError::Unresolved { host, source }),
+            },
+        };
+        target.route(&answers).map_err(|source| FetchError::Route { host, source })
+    }
+
+    async fn ask(&self, route: &Route) -> Result<Response, FetchError> {
+        let client = client_for(route).map_err(FetchError::Client)?;
+        let request = client.get(route.url().clone()).header(ACCEPT_ENCODING, "identity");
+        self.not_idle(request.send()).await?.map_err(|error| {
+            if error.is_connect() {
+                FetchError::Connect(error)
+            } else {
+                FetchError::Unreadable(error)
+            }
+        })
+    }
+
+    /// Writes the body as it arrives; gives its size and hash.
+    async fn keep<W>(
+        &self,
+        answer: &mut Response,
+        into: &mut W,
+    ) -> Result<(u64, String), FetchError>
+    where
+        W: AsyncWrite + Unpin,
+    {
+        let max = self.config.bytes_max;
+        if answer.content_length().is_some_and(|length| length > max) {
+            return Err(FetchError::TooLarge { max });
+        }
+        let mut size = 0;
+        let mut hash = Sha256::new();
+        while let Some(part) = self.not_idle(answer.chunk()).await?.map_err(FetchError::Broken)? {
+            size += part.len() as u64;
+            if size > max {
+                return Err(FetchError::TooLarge { max });
+            }
+            hash.update(&part);
+            into.write_all(&part).await.map_err(FetchError::Write)?;
+        }
+        into.flush().await.map_err(FetchError::Write)?;
+        Ok((size, hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
+
+    async fn not_idle<T>(&self, waiting: impl Future<Output = T>) -> Result<T, FetchError> {
+        let max = self.config.idle_max;
+        timeout(max, waiting).await.map_err(|_| FetchError::Idle { max })
+    }
+}
+
+/// A client that can connect to this route and to nothing else.
+fn client_for(route: &Route) -> reqwest::Result<Client> {
+    Client::builder()
+        .dns_resolver(Pinned(route.addresses().into()))
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .http1_only()
+        .http1_max_headers(HEADERS_MAX)
+        .pool_max_idle_per_host(0)
+        .user_agent(AGENT)
+        .build()
+}
+
+/// Answers every name with the addresses that were judged, so that a name that is spelt
+/// differently further down cannot be looked up again.
+struct Pinned(Arc<[SocketAddr]>);
+
+impl Resolve for Pinned {
+    fn resolve(&self, _: Name) -> Resolving {
+        let addresses = self.0.to_vec();
+        Box::pin(async { Ok(Box::new(addresses.into_iter()) as Box<_>) })
+    }
+}
+
+fn header(answer: &Response, name: HeaderName) -> Option<&HeaderValue> {
+    answer.headers().get(name)
+}
+
+fn mime(answer: &Response) -> String {
+    let said = header(answer, CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let essence = said.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    let token = |part: &str| {
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&^_.+-".contains(&byte);
+        !part.is_empty() && part.bytes().all(fits)
+    };
+    let known = essence.len() <= MIME_BYTES_MAX
+        && essence.split_once('/').is_some_and(|(kind, name)| token(kind) && token(name));
+    if known { essence } else { UNKNOWN_MIME.to_owned() }
+}
