@@ -1,0 +1,171 @@
+//! Agents, and the tools that are attached to them.
+
+use crate::column::{at, body, from_body, moment, variant};
+use crate::{Listed, ObjectFilter, Page, Reader, StoreError, Tx};
+use chrono::{DateTime, Utc};
+use types::{Agent, AgentId, ApprovalAction, Binding, ToolId, WorkspaceId};
+
+impl Tx<'_> {
+    pub fn insert_agent(&self, workspace: WorkspaceId, agent: &Agent) -> Result<(), StoreError> {
+        self.change(
+            "INSERT INTO agents (workspace, id, name, owner, body) VALUES (?1, ?2, ?3, ?4, ?5)",
+            (
+                workspace.uuid(),
+                agent.id.uuid(),
+                &agent.name,
+                agent.owner.uuid(),
+                body("agent", agent)?,
+            ),
+        )
+        .map_err(|error| error.or_name_taken("agent", &agent.name))?;
+        Ok(())
+    }
+
+    /// False if there is none.
+    pub fn update_agent(&self, workspace: WorkspaceId, agent: &Agent) -> Result<bool, StoreError> {
+        let changed = self
+            .change(
+                "UPDATE agents SET name = ?3, owner = ?4, body = ?5 \
+                 WHERE workspace = ?1 AND id = ?2",
+                (
+                    workspace.uuid(),
+                    agent.id.uuid(),
+                    &agent.name,
+                    agent.owner.uuid(),
+                    body("agent", agent)?,
+                ),
+            )
+            .map_err(|error| error.or_name_taken("agent", &agent.name))?;
+        Ok(changed == 1)
+    }
+
+    /// With its bindings. Its grants stay behind.
+    pub fn delete_agent(&self, workspace: WorkspaceId, id: AgentId) -> Result<bool, StoreError> {
+        let key = (workspace.uuid(), id.uuid());
+        Ok(self.change("DELETE FROM agents WHERE workspace = ?1 AND id = ?2", key)? == 1)
+    }
+
+    /// Both must exist. A tool that is attached already keeps its moment and gets this action.
+    pub fn attach_tool(
+        &self,
+        workspace: WorkspaceId,
+        agent: AgentId,
+        tool: ToolId,
+        action: ApprovalAction,
+        now: DateTime<Utc>,
+    ) -> Result<(), StoreError> {
+        self.change(
+            "INSERT INTO agent_tools (workspace, agent, tool, approval_action, created_at) \
+             VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT (workspace, agent, tool) \
+             DO UPDATE SET approval_action = excluded.approval_action",
+            (workspace.uuid(), agent.uuid(), tool.uuid(), action.name(), moment(now)),
+        )?;
+        Ok(())
+    }
+
+    /// False if it is not attached.
+    pub fn set_tool_action(
+        &self,
+        workspace: WorkspaceId,
+        agent: AgentId,
+        tool: ToolId,
+        action: ApprovalAction,
+    ) -> Result<bool, StoreError> {
+        let changed = self.change(
+            "UPDATE agent_tools SET approval_action = ?4 \
+             WHERE workspace = ?1 AND agent = ?2 AND tool = ?3",
+            (workspace.uuid(), agent.uuid(), tool.uuid(), action.name()),
+        )?;
+        Ok(changed == 1)
+    }
+
+    pub fn detach_tool(
+        &self,
+        workspace: WorkspaceId,
+        agent: AgentId,
+        tool: ToolId,
+    ) -> Result<bool, StoreError> {
+        let changed = self.change(
+            "DELETE FROM agent_tools WHERE workspace = ?1 AND agent = ?2 AND tool = ?3",
+            (workspace.uuid(), agent.uuid(), tool.uuid()),
+        )?;
+        Ok(changed == 1)
+    }
+}
+
+impl Reader<'_> {
+    pub fn agent(&self, workspace: WorkspaceId, id: AgentId) -> Result<Option<Agent>, StoreError> {
+        let sql = "SELECT body FROM agents WHERE workspace = ?1 AND id = ?2";
+        let key = (workspace.uuid(), id.uuid());
+        self.one(sql, key, |row| from_body("agent", row, "body"))
+    }
+
+    pub fn agent_by_name(
+        &self,
+        workspace: WorkspaceId,
+        name: &str,
+    ) -> Result<Option<Agent>, StoreError> {
+        let sql = "SELECT body FROM agents WHERE workspace = ?1 AND name = ?2";
+        self.one(sql, (workspace.uuid(), name), |row| from_body("agent", row, "body"))
+    }
+
+    /// A search is in their names.
+    pub fn agents(
+        &self,
+        workspace: WorkspaceId,
+        filter: &ObjectFilter,
+        page: Page,
+    ) -> Result<Listed<Agent>, StoreError> {
+        self.list(
+            page,
+            "SELECT id, body FROM agents WHERE workspace = ?3 AND id < ?1 \
+             AND (?4 IS NULL OR instr(lower(name), lower(?4)) > 0) \
+             AND (?5 IS NULL OR EXISTS (SELECT 1 FROM grants \
+                  WHERE grants.workspace = agents.workspace AND object_kind = 'agent' \
+                  AND object_id = agents.id AND privilege <> 'INSTALL' \
+                  AND principal IN (SELECT unhex(value) FROM json_each(?5)))) \
+             ORDER BY id DESC LIMIT ?2",
+            &[&workspace.uuid(), &filter.search, &filter.viewers()],
+            |row| from_body("agent", row, "body"),
+        )
+    }
+
+    /// In the order in which they were attached.
+    pub fn bindings_of(
+        &self,
+        workspace: WorkspaceId,
+        agent: AgentId,
+    ) -> Result<Vec<Binding>, StoreError> {
+        self.many(
+            "SELECT b.tool, t.name, b.approval_action, b.created_at FROM agent_tools b \
+             JOIN tools t ON t.workspace = b.workspace AND t.id = b.tool \
+             WHERE b.workspace = ?1 AND b.agent = ?2 ORDER BY b.created_at, b.tool",
+            (workspace.uuid(), agent.uuid()),
+            |row| {
+                let action: String = row.get("approval_action")?;
+                Ok(Binding {
+                    agent_id: agent,
+                    tool_id: ToolId::new(row.get("tool")?),
+                    tool_name: row.get("name")?,
+                    approval_action: variant("binding", &action)?,
+                    created_at: at(row.get("created_at")?),
+                })
+            },
+        )
+    }
+
+    /// With their names.
+    pub fn agents_using(
+        &self,
+        workspace: WorkspaceId,
+        tool: ToolId,
+    ) -> Result<Vec<(AgentId, String)>, StoreError> {
+        self.many(
+            "SELECT a.id, a.name FROM agent_tools b \
+             JOIN agents a ON a.workspace = b.workspace AND a.id = b.agent \
+             WHERE b.workspace = ?1 AND b.tool = ?2 ORDER BY a.name",
+            (workspace.uuid(), tool.uuid()),
+            |row| Ok((AgentId::new(row.get("id")?), row.get("name")?)),
+        )
+    }
+}

@@ -1,0 +1,281 @@
+//! Questions to people, and answers that are good for more than one call.
+//!
+//! An answer is given once and used once: nobody else writes between the look and the change.
+
+use crate::column::{at, body, from_body, moment, variant, word};
+use crate::{Listed, Page, Reader, StoreError, Tx};
+use chrono::{DateTime, Utc};
+use rusqlite::Row;
+use types::{
+    AgentId, Approval, ApprovalId, ApprovalScope, ApprovalState, ExecutionId, PrincipalId,
+    SandboxId, ToolId, WorkspaceId,
+};
+use uuid::Uuid;
+
+/// What binds an answer to exactly what was asked.
+pub type Seal = [u8; 32];
+
+/// What somebody answered.
+#[derive(Debug, Clone)]
+pub struct Decision {
+    /// `Allowed` or `Denied`.
+    pub state: ApprovalState,
+    pub by: PrincipalId,
+    pub at: DateTime<Utc>,
+    pub reason: Option<String>,
+    pub scope: ApprovalScope,
+    /// Over what was agreed to, and by whom.
+    pub seal: Seal,
+}
+
+/// An answer that holds for later calls of the same code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remembered {
+    pub id: Uuid,
+    pub requester: PrincipalId,
+    pub tool: ToolId,
+    pub agent: Option<AgentId>,
+    /// Absent when it holds in every session.
+    pub sandbox_id: Option<SandboxId>,
+    pub scope: ApprovalScope,
+    pub seal: Seal,
+    pub approval_id: ApprovalId,
+    pub created_at: DateTime<Utc>,
+}
+
+impl Tx<'_> {
+    pub fn insert_approval(
+        &self,
+        workspace: WorkspaceId,
+        approval: &Approval,
+        seal: &Seal,
+    ) -> Result<(), StoreError> {
+        self.change(
+            "INSERT INTO approvals (workspace, id, state, execution_id, requester, tool_id, \
+             agent_id, expires_at, seal, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            (
+                workspace.uuid(),
+                approval.id.uuid(),
+                word("approval", &approval.state)?,
+                approval.execution_id.uuid(),
+                approval.requester.uuid(),
+                approval.tool_id.uuid(),
+                approval.agent_id.map(AgentId::uuid),
+                moment(approval.expires_at),
+                seal,
+                body("approval", approval)?,
+            ),
+        )?;
+        Ok(())
+    }
+
+    /// False if there is none that waits, or its time is over.
+    pub fn decide_approval(
+        &self,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+        decision: Decision,
+    ) -> Result<bool, StoreError> {
+        let waits = |approval: &Approval| {
+            approval.state == ApprovalState::Pending && approval.expires_at > decision.at
+        };
+        let Some((approval, _)) = self.approval(workspace, id)?.filter(|(found, _)| waits(found))
+        else {
+            return Ok(false);
+        };
+        let decided = Approval {
+            state: decision.state,
+            decided_by: Some(decision.by),
+            decided_at: Some(decision.at),
+            reason: decision.reason,
+            scope: decision.scope,
+            ..approval
+        };
+        self.move_approval(workspace, &decided)?;
+        self.seal_approval(workspace, id, decision.seal)?;
+        Ok(true)
+    }
+
+    /// True once for each that was allowed, while its time is not over.
+    pub fn consume_approval(
+        &self,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+        now: DateTime<Utc>,
+    ) -> Result<bool, StoreError> {
+        let good = |approval: &Approval| {
+            approval.state == ApprovalState::Allowed && approval.expires_at > now
+        };
+        let Some((approval, _)) = self.approval(workspace, id)?.filter(|(found, _)| good(found))
+        else {
+            return Ok(false);
+        };
+        self.move_approval(workspace, &Approval { state: ApprovalState::Used, ..approval })?;
+        Ok(true)
+    }
+
+    /// Ends those whose time is over and that were not used, in all workspaces.
+    pub fn expire_approvals(
+        &self,
+        now: DateTime<Utc>,
+    ) -> Result<Vec<(WorkspaceId, ApprovalId, ExecutionId)>, StoreError> {
+        let over = self.many(
+            "SELECT workspace, body FROM approvals \
+             WHERE state IN ('pending', 'allowed') AND expires_at <= ?1",
+            [moment(now)],
+            |row| {
+                let workspace = WorkspaceId::new(row.get("workspace")?);
+                Ok((workspace, from_body::<Approval>("approval", row, "body")?))
+            },
+        )?;
+        let mut ids = Vec::with_capacity(over.len());
+        for (workspace, approval) in over {
+            ids.push((workspace, approval.id, approval.execution_id));
+            let expired = Approval { state: ApprovalState::Expired, ..approval };
+            self.move_approval(workspace, &expired)?;
+        }
+        Ok(ids)
+    }
+
+    fn move_approval(&self, workspace: WorkspaceId, to: &Approval) -> Result<(), StoreError> {
+        self.change(
+            "UPDATE approvals SET state = ?3, body = ?4 WHERE workspace = ?1 AND id = ?2",
+            (workspace.uuid(), to.id.uuid(), word("approval", &to.state)?, body("approval", to)?),
+        )?;
+        Ok(())
+    }
+
+    fn seal_approval(
+        &self,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+        seal: Seal,
+    ) -> Result<(), StoreError> {
+        let sql = "UPDATE approvals SET seal = ?3 WHERE workspace = ?1 AND id = ?2";
+        self.change(sql, (workspace.uuid(), id.uuid(), seal)).map(drop)
+    }
+
+    pub fn remember(
+        &self,
+        workspace: WorkspaceId,
+        remembered: &Remembered,
+    ) -> Result<(), StoreError> {
+        self.change(
+            "INSERT INTO remembered (id, workspace, requester, tool, agent, sandbox_id, scope, \
+             seal, approval_id, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            (
+                remembered.id,
+                workspace.uuid(),
+                remembered.requester.uuid(),
+                remembered.tool.uuid(),
+                remembered.agent.map(AgentId::uuid),
+                remembered.sandbox_id.map(SandboxId::uuid),
+                word("approval", &remembered.scope)?,
+                remembered.seal,
+                remembered.approval_id.uuid(),
+                moment(remembered.created_at),
+            ),
+        )?;
+        Ok(())
+    }
+
+    /// For a tool that changes or goes.
+    pub fn forget_tool(&self, workspace: WorkspaceId, tool: ToolId) -> Result<usize, StoreError> {
+        let sql = "DELETE FROM remembered WHERE workspace = ?1 AND tool = ?2";
+        self.change(sql, (workspace.uuid(), tool.uuid()))
+    }
+
+    /// For an agent that goes.
+    pub fn forget_agent(
+        &self,
+        workspace: WorkspaceId,
+        agent: AgentId,
+    ) -> Result<usize, StoreError> {
+        let sql = "DELETE FROM remembered WHERE workspace = ?1 AND agent = ?2";
+        self.change(sql, (workspace.uuid(), agent.uuid()))
+    }
+
+    /// For a principal that goes.
+    pub fn forget_requester(
+        &self,
+        workspace: WorkspaceId,
+        requester: PrincipalId,
+    ) -> Result<usize, StoreError> {
+        let sql = "DELETE FROM remembered WHERE workspace = ?1 AND requester = ?2";
+        self.change(sql, (workspace.uuid(), requester.uuid()))
+    }
+}
+
+impl Reader<'_> {
+    pub fn approval(
+        &self,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+    ) -> Result<Option<(Approval, Seal)>, StoreError> {
+        let sql = "SELECT body, seal FROM approvals WHERE workspace = ?1 AND id = ?2";
+        self.one(sql, (workspace.uuid(), id.uuid()), |row| {
+            Ok((from_body("approval", row, "body")?, row.get("seal")?))
+        })
+    }
+
+    /// Those that were agreed to and not used, in all workspaces.
+    pub fn allowed_approvals(&self) -> Result<Vec<(WorkspaceId, ApprovalId)>, StoreError> {
+        self.many("SELECT workspace, id FROM approvals WHERE state = 'allowed'", [], |row| {
+            Ok((WorkspaceId::new(row.get("workspace")?), ApprovalId::new(row.get("id")?)))
+        })
+    }
+
+    pub fn approvals(
+        &self,
+        workspace: WorkspaceId,
+        state: Option<ApprovalState>,
+        page: Page,
+    ) -> Result<Listed<Approval>, StoreError> {
+        let state = state.map(|state| word("approval", &state)).transpose()?;
+        self.list(
+            page,
+            "SELECT id, body FROM approvals WHERE workspace = ?3 AND id < ?1 \
+             AND (?4 IS NULL OR state = ?4) ORDER BY id DESC LIMIT ?2",
+            &[&workspace.uuid(), &state],
+            |row| from_body("approval", row, "body"),
+        )
+    }
+
+    /// What may hold for such a call. Its seal says whether it does.
+    pub fn remembered_for(
+        &self,
+        workspace: WorkspaceId,
+        requester: PrincipalId,
+        tool: ToolId,
+        agent: Option<AgentId>,
+        sandbox: Option<SandboxId>,
+    ) -> Result<Vec<Remembered>, StoreError> {
+        self.many(
+            "SELECT * FROM remembered WHERE workspace = ?1 AND requester = ?2 AND tool = ?3 \
+             AND agent IS ?4 AND (sandbox_id IS NULL OR sandbox_id = ?5) ORDER BY id DESC",
+            (
+                workspace.uuid(),
+                requester.uuid(),
+                tool.uuid(),
+                agent.map(AgentId::uuid),
+                sandbox.map(SandboxId::uuid),
+            ),
+            remembered,
+        )
+    }
+}
+
+fn remembered(row: &Row<'_>) -> Result<Remembered, StoreError> {
+    let scope: String = row.get("scope")?;
+    Ok(Remembered {
+        id: row.get("id")?,
+        requester: PrincipalId::new(row.get("requester")?),
+        tool: ToolId::new(row.get("tool")?),
+        agent: row.get::<_, Option<Uuid>>("agent")?.map(AgentId::new),
+        sandbox_id: row.get::<_, Option<Uuid>>("sandbox_id")?.map(SandboxId::new),
+        scope: variant("approval", &scope)?,
+        seal: row.get("seal")?,
+        approval_id: ApprovalId::new(row.get("approval_id")?),
+        created_at: at(row.get("created_at")?),
+    })
+}

@@ -1,0 +1,102 @@
+//! The bytes of files, each in a file of its own under its id.
+//!
+//! They are written aside, made durable, and renamed: what is under an id is whole. Bytes whose row
+//! was never committed, or is deleted, are removed at the next start.
+
+use crate::StoreError;
+use crate::store::{make_private, sync_directory};
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use types::FileId;
+use uuid::Uuid;
+
+/// Files are spread over 256 shelves, since a directory of all of them would be slow to go through.
+#[derive(Debug, Clone)]
+pub struct Blobs {
+    staging: PathBuf,
+    files: PathBuf,
+}
+
+impl Blobs {
+    /// Whatever was being written when the last server ended is thrown away.
+    pub(crate) fn open(home: &Path) -> Result<Self, StoreError> {
+        let blobs = Self { staging: home.join("staging"), files: home.join("files") };
+        if blobs.staging.exists() {
+            fs::remove_dir_all(&blobs.staging).map_err(StoreError::io(&blobs.staging))?;
+        }
+        make_private(&blobs.staging)?;
+        make_private(&blobs.files)?;
+        Ok(blobs)
+    }
+
+    /// A new name for bytes on their way in, on the same file system as where they will stay.
+    pub fn staging_path(&self) -> PathBuf {
+        self.staging.join(Uuid::now_v7().to_string())
+    }
+
+    /// Makes a staged file durable under an id. It waits for the disk.
+    pub fn keep(&self, staged: &Path, id: FileId) -> Result<(), StoreError> {
+        let shelf = self.shelf(id);
+        self.add_shelf(&shelf)?;
+        File::open(staged)
+            .and_then(|file| file.sync_all())
+            .and_then(|()| fs::rename(staged, shelf.join(id.to_string())))
+            .map_err(StoreError::io(staged))?;
+        sync_directory(&shelf)
+    }
+
+    fn add_shelf(&self, shelf: &Path) -> Result<(), StoreError> {
+        match fs::create_dir(shelf) {
+            Ok(()) => sync_directory(&self.files),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(StoreError::io(shelf)(error)),
+        }
+    }
+
+    pub fn open_file(&self, id: FileId) -> Result<Option<File>, StoreError> {
+        let path = self.path(id);
+        match File::open(&path) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(StoreError::io(&path)(error)),
+        }
+    }
+
+    /// The row must be gone. What is not there any more is removed.
+    pub fn remove(&self, id: FileId) -> Result<(), StoreError> {
+        let path = self.path(id);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(StoreError::io(&path)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes what is under no id of `known`.
+    pub(crate) fn sweep(&self, known: &HashSet<FileId>) -> Result<(), StoreError> {
+        for shelf in fs::read_dir(&self.files).map_err(StoreError::io(&self.files))? {
+            let shelf = shelf.map_err(StoreError::io(&self.files))?.path();
+            for file in fs::read_dir(&shelf).map_err(StoreError::io(&shelf))? {
+                let file = file.map_err(StoreError::io(&shelf))?;
+                let id = file.file_name().to_str().and_then(|name| name.parse().ok());
+                if !id.is_some_and(|id| known.contains(&id)) {
+                    fs::remove_file(file.path()).map_err(StoreError::io(&file.path()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn path(&self, id: FileId) -> PathBuf {
+        self.shelf(id).join(id.to_string())
+    }
+
+    /// The last byte of an id chooses it: the first ones are the time, and alike for decades.
+    fn shelf(&self, id: FileId) -> PathBuf {
+        let [.., last] = *id.uuid().as_bytes();
+        self.files.join(format!("{last:02x}"))
+    }
+}

@@ -1,0 +1,44 @@
+//! How values become columns, and columns values.
+
+use crate::StoreError;
+use chrono::{DateTime, Utc};
+use rusqlite::Row;
+use serde::de::value::{Error, StrDeserializer};
+use serde::de::{DeserializeOwned, IntoDeserializer};
+use serde::{Deserialize, Serialize};
+
+/// Nanoseconds since 1970: exact, and ordered as time is. After 2262 every moment is the last one.
+pub(crate) fn moment(at: DateTime<Utc>) -> i64 {
+    at.timestamp_nanos_opt().unwrap_or(i64::MAX)
+}
+
+pub(crate) fn at(moment: i64) -> DateTime<Utc> {
+    DateTime::from_timestamp_nanos(moment)
+}
+
+/// The JSON of a record's type.
+pub(crate) fn body<T: Serialize>(what: &'static str, value: &T) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|_| StoreError::Corrupt { what })
+}
+
+pub(crate) fn from_body<T: DeserializeOwned>(
+    what: &'static str,
+    row: &Row<'_>,
+    column: &str,
+) -> Result<T, StoreError> {
+    let json = row.get_ref(column)?.as_bytes().map_err(|_| StoreError::Corrupt { what })?;
+    serde_json::from_slice(json).map_err(|_| StoreError::Corrupt { what })
+}
+
+/// The name of a variant without fields, as it stands in JSON and without its quotes.
+pub(crate) fn word<T: Serialize>(what: &'static str, value: &T) -> Result<String, StoreError> {
+    Ok(body(what, value)?.trim_matches('"').to_owned())
+}
+
+pub(crate) fn variant<'a, T: Deserialize<'a>>(
+    what: &'static str,
+    word: &'a str,
+) -> Result<T, StoreError> {
+    let word: StrDeserializer<'a, Error> = word.into_deserializer();
+    T::deserialize(word).map_err(|_| StoreError::Corrupt { what })
+}

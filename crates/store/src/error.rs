@@ -1,0 +1,96 @@
+//! Why something was not kept or not found out, by what failed.
+//!
+//! What is not there is an `Option`, never an error.
+
+use rusqlite::ffi;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Can be cloned, because one failed commit is told to everybody who was in it.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StoreError {
+    #[error(
+        "{} is in use by another server; stop that one, or give this one a data directory of its \
+         own",
+        .path.display()
+    )]
+    Locked { path: PathBuf },
+
+    #[error(
+        "the records in {} are of version {found}, and this Belljar knows none above {known}; use \
+         the newer Belljar that wrote them",
+        .path.display()
+    )]
+    Newer { path: PathBuf, found: usize, known: usize },
+
+    #[error("there is a {kind} named `{name}` already; choose another name")]
+    NameTaken { kind: &'static str, name: String },
+
+    #[error("there is no room on the disk to keep records; make some, and send it again")]
+    Full,
+
+    #[error(
+        "nothing is kept any more, because the disk failed ({cause}); look at the disk, then start \
+         the server again"
+    )]
+    Stopped { cause: String },
+
+    #[error("the server ended before this was kept; look whether it was, then send it again")]
+    Abandoned,
+
+    #[error("a kept {what} cannot be read; it was changed by something else than Belljar")]
+    Corrupt { what: &'static str },
+
+    #[error("{} cannot be used: {cause}", .path.display())]
+    Io { path: PathBuf, cause: Arc<io::Error> },
+
+    #[error("the records cannot be used: {0}")]
+    Sqlite(Arc<rusqlite::Error>),
+}
+
+impl StoreError {
+    /// After such an error nobody knows what is on the disk: a failed fsync may have dropped pages
+    /// that a second one would call written.
+    pub(crate) fn is_final(&self) -> bool {
+        let Self::Sqlite(error) = self else {
+            return matches!(self, Self::Stopped { .. });
+        };
+        error.sqlite_error().is_some_and(|error| {
+            matches!(
+                error.code,
+                ffi::ErrorCode::SystemIoFailure
+                    | ffi::ErrorCode::DatabaseCorrupt
+                    | ffi::ErrorCode::NotADatabase
+            )
+        })
+    }
+
+    /// For a row whose name must be the only one of its kind.
+    pub(crate) fn or_name_taken(self, kind: &'static str, name: &str) -> Self {
+        match &self {
+            Self::Sqlite(error) if extended(error) == Some(ffi::SQLITE_CONSTRAINT_UNIQUE) => {
+                Self::NameTaken { kind, name: name.to_owned() }
+            }
+            _ => self,
+        }
+    }
+
+    pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        |cause| Self::Io { path: path.to_owned(), cause: Arc::new(cause) }
+    }
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        match extended(&error) {
+            // The index of the log is a file too, and has its own code for a full disk.
+            Some(ffi::SQLITE_FULL | ffi::SQLITE_IOERR_SHMSIZE) => Self::Full,
+            _ => Self::Sqlite(Arc::new(error)),
+        }
+    }
+}
+
+fn extended(error: &rusqlite::Error) -> Option<i32> {
+    error.sqlite_error().map(|error| error.extended_code)
+}

@@ -1,0 +1,251 @@
+//! Executions: a summary that lists read, and the events that all output is folded from.
+
+use crate::column::{body, from_body, moment, word};
+use crate::{Listed, Page, Reader, StoreError, Tx};
+use chrono::{DateTime, Utc};
+use types::{
+    Code, Event, Execution, ExecutionId, Fault, PrincipalId, SandboxId, Status, Transcript,
+    WorkspaceId,
+};
+
+/// What is absent is not asked for.
+#[derive(Debug, Clone, Default)]
+pub struct ExecutionFilter {
+    pub principal: Option<PrincipalId>,
+    pub sandbox_id: Option<SandboxId>,
+    pub status: Option<Status>,
+    pub tool: Option<String>,
+}
+
+/// The texts of a finished execution. They can be long, so they are made by whoever finished it and
+/// not by the one thread that writes.
+#[derive(Debug)]
+pub struct Finished {
+    id: ExecutionId,
+    sandbox_id: Option<SandboxId>,
+    status: String,
+    summary: String,
+    events: Vec<u8>,
+}
+
+impl Finished {
+    pub fn new(execution: &Execution, events: &[Event]) -> Result<Self, StoreError> {
+        Ok(Self {
+            id: execution.id,
+            sandbox_id: execution.sandbox_id,
+            status: word("execution", &execution.status)?,
+            summary: summary(execution)?,
+            events: body("execution", &events)?.into_bytes(),
+        })
+    }
+}
+
+impl Tx<'_> {
+    /// `plan` is what is needed to run it later.
+    pub fn insert_execution(
+        &self,
+        workspace: WorkspaceId,
+        execution: &Execution,
+        plan: Option<&[u8]>,
+    ) -> Result<(), StoreError> {
+        self.change(
+            "INSERT INTO executions \
+             (workspace, id, principal, sandbox_id, tool, status, created_at, summary, plan) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            (
+                workspace.uuid(),
+                execution.id.uuid(),
+                execution.principal.map(PrincipalId::uuid),
+                execution.sandbox_id.map(SandboxId::uuid),
+                &execution.tool,
+                word("execution", &execution.status)?,
+                moment(execution.created_at),
+                summary(execution)?,
+                plan,
+            ),
+        )?;
+        Ok(())
+    }
+
+    /// What is new about one that has not ended. False if there is none such.
+    pub fn update_execution(
+        &self,
+        workspace: WorkspaceId,
+        execution: &Execution,
+    ) -> Result<bool, StoreError> {
+        let changed = self.change(
+            "UPDATE executions SET sandbox_id = ?3, status = ?4, summary = ?5 \
+             WHERE workspace = ?1 AND id = ?2 \
+             AND status IN ('waiting_approval', 'queued', 'running')",
+            (
+                workspace.uuid(),
+                execution.id.uuid(),
+                execution.sandbox_id.map(SandboxId::uuid),
+                word("execution", &execution.status)?,
+                summary(execution)?,
+            ),
+        )?;
+        Ok(changed == 1)
+    }
+
+    /// False if there is none, or it has ended: an end is final.
+    pub fn set_execution_status(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+        status: Status,
+    ) -> Result<bool, StoreError> {
+        match self.execution_summary(workspace, id)? {
+            Some(found) => self.update_execution(workspace, &Execution { status, ..found }),
+            None => Ok(false),
+        }
+    }
+
+    /// False if there is none, or it has ended before: an end is final.
+    pub fn finish_execution(
+        &self,
+        workspace: WorkspaceId,
+        finished: &Finished,
+    ) -> Result<bool, StoreError> {
+        let changed = self.change(
+            "UPDATE executions \
+             SET sandbox_id = ?3, status = ?4, summary = ?5, plan = NULL, events = ?6 \
+             WHERE workspace = ?1 AND id = ?2 \
+             AND status IN ('waiting_approval', 'queued', 'running')",
+            (
+                workspace.uuid(),
+                finished.id.uuid(),
+                finished.sandbox_id.map(SandboxId::uuid),
+                &finished.status,
+                &finished.summary,
+                &finished.events,
+            ),
+        )?;
+        Ok(changed == 1)
+    }
+
+    /// At the start of a server, in all workspaces: what ran is not run a second time, since
+    /// nobody knows how far it came. What waits for a person goes on waiting.
+    pub fn interrupt_all_executions(
+        &self,
+        now: DateTime<Utc>,
+    ) -> Result<Vec<ExecutionId>, StoreError> {
+        let under_way = self.many(
+            "SELECT workspace, summary FROM executions WHERE status IN ('queued', 'running')",
+            [],
+            |row| {
+                let workspace = WorkspaceId::new(row.get("workspace")?);
+                Ok((workspace, from_body::<Execution>("execution", row, "summary")?))
+            },
+        )?;
+        let mut ids = Vec::with_capacity(under_way.len());
+        for (workspace, execution) in under_way {
+            ids.push(execution.id);
+            let (status, error) = (Status::Failed, Some(interrupted()));
+            let ended = Execution { status, error, ended_at: Some(now), ..execution };
+            let events = [Event::Error(interrupted()), Event::End { status }];
+            self.finish_execution(workspace, &Finished::new(&ended, &events)?)?;
+        }
+        Ok(ids)
+    }
+}
+
+impl Reader<'_> {
+    /// The whole record, with its output and results.
+    pub fn execution(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+    ) -> Result<Option<Execution>, StoreError> {
+        let Some(summary) = self.execution_summary(workspace, id)? else {
+            return Ok(None);
+        };
+        let events = self.execution_events(workspace, id)?.unwrap_or_default();
+        let Transcript { output, results } = events.into_iter().collect();
+        Ok(Some(Execution { output, results, ..summary }))
+    }
+
+    /// The record without its output and results.
+    pub fn execution_summary(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+    ) -> Result<Option<Execution>, StoreError> {
+        let sql = "SELECT summary FROM executions WHERE workspace = ?1 AND id = ?2";
+        self.one(sql, (workspace.uuid(), id.uuid()), |row| from_body("execution", row, "summary"))
+    }
+
+    /// Absent while it has not ended, too.
+    pub fn execution_events(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+    ) -> Result<Option<Vec<Event>>, StoreError> {
+        let sql = "SELECT events FROM executions \
+                   WHERE workspace = ?1 AND id = ?2 AND events IS NOT NULL";
+        let key = (workspace.uuid(), id.uuid());
+        self.one(sql, key, |row| from_body("execution", row, "events"))
+    }
+
+    pub fn execution_plan(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let sql = "SELECT plan FROM executions WHERE workspace = ?1 AND id = ?2";
+        let plan = self.one(sql, (workspace.uuid(), id.uuid()), |row| Ok(row.get("plan")?))?;
+        Ok(plan.flatten())
+    }
+
+    /// Summaries.
+    pub fn executions(
+        &self,
+        workspace: WorkspaceId,
+        filter: &ExecutionFilter,
+        page: Page,
+    ) -> Result<Listed<Execution>, StoreError> {
+        let status = filter.status.map(|status| word("execution", &status)).transpose()?;
+        self.list(
+            page,
+            "SELECT id, summary FROM executions WHERE workspace = ?3 AND id < ?1 \
+             AND (?4 IS NULL OR principal = ?4) AND (?5 IS NULL OR sandbox_id = ?5) \
+             AND (?6 IS NULL OR status = ?6) AND (?7 IS NULL OR tool = ?7) \
+             ORDER BY id DESC LIMIT ?2",
+            &[
+                &workspace.uuid(),
+                &filter.principal.map(PrincipalId::uuid),
+                &filter.sandbox_id.map(SandboxId::uuid),
+                &status,
+                &filter.tool,
+            ],
+            |row| from_body("execution", row, "summary"),
+        )
+    }
+
+    /// Oldest first.
+    pub fn executions_of(
+        &self,
+        workspace: WorkspaceId,
+        sandbox: SandboxId,
+    ) -> Result<Vec<ExecutionId>, StoreError> {
+        self.many(
+            "SELECT id FROM executions WHERE workspace = ?1 AND sandbox_id = ?2 ORDER BY id",
+            (workspace.uuid(), sandbox.uuid()),
+            |row| Ok(ExecutionId::new(row.get("id")?)),
+        )
+    }
+}
+
+/// Output and results are told by the events alone.
+fn summary(execution: &Execution) -> Result<String, StoreError> {
+    if execution.output.is_empty() && execution.results.is_empty() {
+        return body("execution", execution);
+    }
+    let short = Execution { output: Vec::new(), results: Vec::new(), ..execution.clone() };
+    body("execution", &short)
+}
+
+fn interrupted() -> Fault {
+    Fault::new(Code::ExecutionInterrupted, "the server stopped while it ran; it was not run again")
+        .hint("look at what it may have done already, then run it again")
+}

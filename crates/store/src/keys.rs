@@ -1,0 +1,103 @@
+//! API keys: their hashes, never their secrets.
+
+use crate::column::{body, from_body};
+use crate::{Listed, Page, Reader, StoreError, Tx};
+use chrono::{DateTime, Utc};
+use types::{Key, KeyId, Principal, PrincipalId, WorkspaceId};
+
+/// All that a request with a key has to be judged by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyRow {
+    pub workspace: WorkspaceId,
+    pub key: Key,
+    pub hash: [u8; 32],
+    pub principal: Principal,
+}
+
+impl Tx<'_> {
+    pub fn insert_key(
+        &self,
+        workspace: WorkspaceId,
+        key: &Key,
+        hash: &[u8; 32],
+    ) -> Result<(), StoreError> {
+        self.change(
+            "INSERT INTO keys (id, workspace, principal, hash, body) VALUES (?1, ?2, ?3, ?4, ?5)",
+            (key.id.uuid(), workspace.uuid(), key.principal.uuid(), hash, body("key", key)?),
+        )?;
+        Ok(())
+    }
+
+    /// False if there is none, or it was revoked before.
+    pub fn revoke_key(
+        &self,
+        workspace: WorkspaceId,
+        id: KeyId,
+        at: DateTime<Utc>,
+    ) -> Result<bool, StoreError> {
+        let Some(mut key) = self.key(workspace, id)?.filter(|key| key.revoked_at.is_none()) else {
+            return Ok(false);
+        };
+        key.revoked_at = Some(at);
+        self.change(
+            "UPDATE keys SET body = ?3 WHERE workspace = ?1 AND id = ?2",
+            (workspace.uuid(), id.uuid(), body("key", &key)?),
+        )?;
+        Ok(true)
+    }
+}
+
+impl Reader<'_> {
+    /// The one look-up across workspaces: a key is what says which workspace a request is in.
+    pub fn find_key(&self, id: KeyId) -> Result<Option<KeyRow>, StoreError> {
+        self.one(
+            "SELECT k.workspace, k.hash, k.body AS key, p.body AS principal FROM keys k \
+             JOIN principals p ON p.workspace = k.workspace AND p.id = k.principal \
+             WHERE k.id = ?1",
+            [id.uuid()],
+            |row| {
+                Ok(KeyRow {
+                    workspace: WorkspaceId::new(row.get("workspace")?),
+                    hash: row.get("hash")?,
+                    key: from_body("key", row, "key")?,
+                    principal: from_body("principal", row, "principal")?,
+                })
+            },
+        )
+    }
+
+    pub fn key(&self, workspace: WorkspaceId, id: KeyId) -> Result<Option<Key>, StoreError> {
+        let sql = "SELECT body FROM keys WHERE workspace = ?1 AND id = ?2";
+        self.one(sql, (workspace.uuid(), id.uuid()), |row| from_body("key", row, "body"))
+    }
+
+    /// How many a principal has that were not revoked.
+    pub fn keys_in_use(
+        &self,
+        workspace: WorkspaceId,
+        principal: PrincipalId,
+    ) -> Result<u64, StoreError> {
+        let count = self.one(
+            "SELECT count(*) FROM keys WHERE workspace = ?1 AND principal = ?2 \
+             AND json_extract(body, '$.revoked_at') IS NULL",
+            (workspace.uuid(), principal.uuid()),
+            |row| Ok(row.get(0)?),
+        )?;
+        Ok(count.unwrap_or_default())
+    }
+
+    pub fn keys(
+        &self,
+        workspace: WorkspaceId,
+        principal: Option<PrincipalId>,
+        page: Page,
+    ) -> Result<Listed<Key>, StoreError> {
+        self.list(
+            page,
+            "SELECT id, body FROM keys WHERE workspace = ?3 AND id < ?1 \
+             AND (?4 IS NULL OR principal = ?4) ORDER BY id DESC LIMIT ?2",
+            &[&workspace.uuid(), &principal.map(PrincipalId::uuid)],
+            |row| from_body("key", row, "body"),
+        )
+    }
+}

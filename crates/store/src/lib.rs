@@ -1,0 +1,43 @@
+//! What is kept: records in one SQLite file, bytes in files beside it, and both forgotten on time.
+//!
+//! All SQL of the product is here. Callers compose a transaction of the methods of [`Tx`] and
+//! [`Reader`]; none of them finds a row of a workspace without naming the workspace. Nothing is
+//! answered before it is as durable as was asked for, and nothing here knows of HTTP or sandboxes.
+
+mod agents;
+mod approvals;
+mod audit;
+mod blobs;
+mod column;
+mod error;
+mod executions;
+mod files;
+mod grants;
+mod idempotency;
+mod keys;
+mod page;
+mod principals;
+mod purge;
+mod reader;
+mod schema;
+mod sessions;
+mod store;
+mod tools;
+mod writer;
+
+pub use approvals::{Decision, Remembered, Seal};
+pub use audit::{AuditError, AuditFilter, AuditLine, Break, verify_audit};
+pub use blobs::Blobs;
+pub use error::StoreError;
+pub use executions::{ExecutionFilter, Finished};
+pub use grants::GrantFilter;
+pub use idempotency::{Claim, Reply, RequestKey};
+pub use keys::KeyRow;
+pub use page::{Cursor, Listed, Page};
+pub use principals::Owned;
+pub use purge::{Purged, Retention};
+pub use reader::Reader;
+pub use sessions::SessionFilter;
+pub use store::Store;
+pub use tools::ObjectFilter;
+pub use writer::Tx;

@@ -1,0 +1,98 @@
+//! Looking things up, beside whoever writes.
+//!
+//! A reader sees one moment from its first look to its last. It cannot write: its connections are
+//! opened for reading only.
+
+use crate::page::{Cursor, Listed, Page};
+use crate::{StoreError, schema};
+use rusqlite::{Connection, Params, Row, ToSql};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::Semaphore;
+
+/// Connections that wait for the next reader; more are opened when more read at once.
+const IDLE_CONNECTIONS: usize = 8;
+/// Reads that may take long, at once: they share the disk, and each has a thread and a connection.
+const LONG_READS: usize = 8;
+
+/// Everything that can be asked. The questions are in the files of the tables.
+#[derive(Debug)]
+pub struct Reader<'c> {
+    connection: &'c Connection,
+}
+
+impl<'c> Reader<'c> {
+    pub(crate) fn new(connection: &'c Connection) -> Self {
+        Self { connection }
+    }
+
+    pub(crate) fn one<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl FnOnce(&Row<'_>) -> Result<T, StoreError>,
+    ) -> Result<Option<T>, StoreError> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params)?;
+        rows.next()?.map(read).transpose()
+    }
+
+    pub(crate) fn many<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        read: impl Fn(&Row<'_>) -> Result<T, StoreError>,
+    ) -> Result<Vec<T>, StoreError> {
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params)?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            found.push(read(row)?);
+        }
+        Ok(found)
+    }
+
+    /// In `sql`, `?1` is the id before which a page begins and `?2` how many rows are wanted; what
+    /// it is filtered by follows. The column of the id is named `id`.
+    pub(crate) fn list<T>(
+        &self,
+        page: Page,
+        sql: &str,
+        filters: &[&dyn ToSql],
+        read: impl Fn(&Row<'_>) -> Result<T, StoreError>,
+    ) -> Result<Listed<T>, StoreError> {
+        let (before, limit) = (page.before(), page.rows());
+        let mut params: Vec<&dyn ToSql> = vec![&before, &limit];
+        params.extend(filters);
+        let rows = self.many(sql, &*params, |row| Ok((Cursor(row.get("id")?), read(row)?)))?;
+        Ok(Listed::cut(rows, page))
+    }
+}
+
+pub(crate) struct Readers {
+    database: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+    pub(crate) long: Semaphore,
+}
+
+impl Readers {
+    pub(crate) fn new(database: PathBuf) -> Self {
+        Self { database, idle: Mutex::default(), long: Semaphore::new(LONG_READS) }
+    }
+
+    pub(crate) fn read<T>(
+        &self,
+        job: impl FnOnce(&Reader<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let connection = idle.map_or_else(|| schema::open_to_read(&self.database), Ok)?;
+        connection.prepare_cached("BEGIN")?.execute([])?;
+        let result = job(&Reader::new(&connection));
+        connection.prepare_cached("COMMIT")?.execute([])?;
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_CONNECTIONS {
+            idle.push(connection);
+        }
+        result
+    }
+}

@@ -1,0 +1,65 @@
+//! The database file: how it is opened, and how it comes to have its tables.
+//!
+//! Migrations only ever go up, all of them or none. A file of a newer Belljar is not touched.
+
+use crate::StoreError;
+use rusqlite::{Connection, OpenFlags};
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// In order; the version of a file is how many of them it has had.
+const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_begin.sql")];
+
+/// More than there are statements in this crate, so that each is compiled once a connection.
+const CACHED_STATEMENTS: usize = 256;
+/// Nobody else writes; this is for the moment in which another process recovers the log.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+pub(crate) fn open_to_write(database: &Path) -> Result<Connection, StoreError> {
+    // SQLite would make it readable for everybody, and gives its log the mode of the file.
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(database)
+        .map_err(StoreError::io(database))?;
+    let mut connection = open(database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    migrate(&mut connection, database)?;
+    connection.pragma_update(None, "journal_mode", "wal")?;
+    connection.pragma_update(None, "synchronous", "full")?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    Ok(connection)
+}
+
+pub(crate) fn open_to_read(database: &Path) -> Result<Connection, StoreError> {
+    open(database, OpenFlags::SQLITE_OPEN_READ_ONLY)
+}
+
+fn open(database: &Path, access: OpenFlags) -> Result<Connection, StoreError> {
+    let connection =
+        Connection::open_with_flags(database, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
+    Ok(connection)
+}
+
+fn migrate(connection: &mut Connection, database: &Path) -> Result<(), StoreError> {
+    let tx = connection.transaction()?;
+    let found: usize = tx.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let known = MIGRATIONS.len();
+    let Some(missing) = MIGRATIONS.get(found..) else {
+        return Err(StoreError::Newer { path: database.to_owned(), found, known });
+    };
+    for migration in missing {
+        tx.execute_batch(migration)?;
+    }
+    tx.pragma_update(None, "user_version", known)?;
+    Ok(tx.commit()?)
+}
+
+/// Moves what it can without waiting for readers.
+pub(crate) fn checkpoint(connection: &Connection) -> Result<(), StoreError> {
+    Ok(connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?)
+}

@@ -1,0 +1,126 @@
+//! Tools: their contract, and their source byte for byte as it was written.
+
+use crate::column::{body, from_body};
+use crate::{Listed, Page, Reader, StoreError, Tx};
+use rusqlite::Row;
+use types::{PrincipalId, Tool, ToolId, WorkspaceId};
+
+/// Which tools, or agents, a list is of; what is absent is not asked for.
+#[derive(Debug, Clone, Default)]
+pub struct ObjectFilter {
+    /// In the name or the description, in any case of ASCII letters.
+    pub search: Option<String>,
+    /// Only those on which one of these may do anything.
+    pub seen_by: Option<Vec<PrincipalId>>,
+}
+
+impl ObjectFilter {
+    /// For `json_each`: SQL has no lists.
+    pub(crate) fn viewers(&self) -> Option<String> {
+        let ids = self.seen_by.as_ref()?.iter().map(|id| format!("\"{}\"", id.uuid().simple()));
+        Some(format!("[{}]", ids.collect::<Vec<_>>().join(",")))
+    }
+}
+
+impl Tx<'_> {
+    pub fn insert_tool(
+        &self,
+        workspace: WorkspaceId,
+        tool: &Tool,
+        source: &str,
+    ) -> Result<(), StoreError> {
+        self.change(
+            "INSERT INTO tools (workspace, id, name, owner, body, source) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            (
+                workspace.uuid(),
+                tool.id.uuid(),
+                &tool.name,
+                tool.owner.uuid(),
+                body("tool", tool)?,
+                source.as_bytes(),
+            ),
+        )
+        .map_err(|error| error.or_name_taken("tool", &tool.name))?;
+        Ok(())
+    }
+
+    /// False if there is none.
+    pub fn update_tool(
+        &self,
+        workspace: WorkspaceId,
+        tool: &Tool,
+        source: &str,
+    ) -> Result<bool, StoreError> {
+        let changed = self
+            .change(
+                "UPDATE tools SET name = ?3, owner = ?4, body = ?5, source = ?6 \
+                 WHERE workspace = ?1 AND id = ?2",
+                (
+                    workspace.uuid(),
+                    tool.id.uuid(),
+                    &tool.name,
+                    tool.owner.uuid(),
+                    body("tool", tool)?,
+                    source.as_bytes(),
+                ),
+            )
+            .map_err(|error| error.or_name_taken("tool", &tool.name))?;
+        Ok(changed == 1)
+    }
+
+    /// Fails while an agent has it: ask `agents_using` first. Its grants stay behind.
+    pub fn delete_tool(&self, workspace: WorkspaceId, id: ToolId) -> Result<bool, StoreError> {
+        let key = (workspace.uuid(), id.uuid());
+        Ok(self.change("DELETE FROM tools WHERE workspace = ?1 AND id = ?2", key)? == 1)
+    }
+}
+
+impl Reader<'_> {
+    /// With its source.
+    pub fn tool(
+        &self,
+        workspace: WorkspaceId,
+        id: ToolId,
+    ) -> Result<Option<(Tool, String)>, StoreError> {
+        let sql = "SELECT body, source FROM tools WHERE workspace = ?1 AND id = ?2";
+        self.one(sql, (workspace.uuid(), id.uuid()), with_source)
+    }
+
+    /// With its source.
+    pub fn tool_by_name(
+        &self,
+        workspace: WorkspaceId,
+        name: &str,
+    ) -> Result<Option<(Tool, String)>, StoreError> {
+        let sql = "SELECT body, source FROM tools WHERE workspace = ?1 AND name = ?2";
+        self.one(sql, (workspace.uuid(), name), with_source)
+    }
+
+    pub fn tools(
+        &self,
+        workspace: WorkspaceId,
+        filter: &ObjectFilter,
+        page: Page,
+    ) -> Result<Listed<Tool>, StoreError> {
+        self.list(
+            page,
+            "SELECT id, body FROM tools WHERE workspace = ?3 AND id < ?1 \
+             AND (?4 IS NULL OR instr(lower(name), lower(?4)) > 0 \
+                  OR instr(lower(body ->> 'description'), lower(?4)) > 0) \
+             AND (?5 IS NULL OR EXISTS (SELECT 1 FROM grants \
+                  WHERE grants.workspace = tools.workspace AND object_kind = 'tool' \
+                  AND object_id = tools.id AND privilege <> 'INSTALL' \
+                  AND principal IN (SELECT unhex(value) FROM json_each(?5)))) \
+             ORDER BY id DESC LIMIT ?2",
+            &[&workspace.uuid(), &filter.search, &filter.viewers()],
+            |row| from_body("tool", row, "body"),
+        )
+    }
+}
+
+fn with_source(row: &Row<'_>) -> Result<(Tool, String), StoreError> {
+    let source = String::from_utf8(row.get("source")?);
+    let source = source.map_err(|_| StoreError::Corrupt { what: "tool" })?;
+    Ok((from_body("tool", row, "body")?, source))
+}

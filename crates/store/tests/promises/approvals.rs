@@ -1,0 +1,209 @@
+//! Approvals: answered once, used once, and not after their time.
+
+use crate::world::{ALL, World, id, moment};
+use belljar_store::{Decision, Remembered};
+use serde_json::json;
+use std::slice::from_ref;
+use tokio::task::JoinSet;
+use types::{
+    AgentId, Approval, ApprovalId, ApprovalScope, ApprovalState, ExecutionId, PrincipalId,
+    SandboxId, ToolId,
+};
+
+fn approval(requester: PrincipalId) -> Approval {
+    Approval {
+        id: ApprovalId::new(id()),
+        state: ApprovalState::Pending,
+        execution_id: ExecutionId::new(id()),
+        requester,
+        run_as: requester,
+        tool_id: ToolId::new(id()),
+        tool_name: "add".into(),
+        agent_id: None,
+        sandbox_id: None,
+        code: "def handle(): ...".into(),
+        arguments: json!({}),
+        files: vec![("a.csv".into(), "00".into())],
+        environment: "default".into(),
+        network: Vec::new(),
+        created_at: moment(0),
+        expires_at: moment(100),
+        decided_by: None,
+        decided_at: None,
+        reason: None,
+        scope: ApprovalScope::Once,
+    }
+}
+
+/// The seal of an answer is not that of the question.
+const ANSWERED: [u8; 32] = [8; 32];
+
+fn allow(by: PrincipalId, second: i64) -> Decision {
+    Decision {
+        state: ApprovalState::Allowed,
+        by,
+        at: moment(second),
+        reason: Some("fine".into()),
+        scope: ApprovalScope::Once,
+        seal: ANSWERED,
+    }
+}
+
+async fn ask(world: &World) -> Approval {
+    let asked = approval(world.alice);
+    let (home, kept) = (world.home, asked.clone());
+    world.write(move |tx| tx.insert_approval(home, &kept, &[9; 32])).await;
+    asked
+}
+
+async fn state(world: &World, id: ApprovalId) -> ApprovalState {
+    world.store.read(|r| r.approval(world.home, id)).unwrap().unwrap().0.state
+}
+
+#[tokio::test]
+async fn a_question_is_answered_once() {
+    let world = World::new().await;
+    let (home, alice) = (world.home, world.alice);
+    let asked = ask(&world).await;
+    let id = asked.id;
+    assert!(world.write(move |tx| tx.decide_approval(home, id, allow(alice, 1))).await);
+    let deny = Decision { state: ApprovalState::Denied, ..allow(alice, 2) };
+    assert!(!world.write(move |tx| tx.decide_approval(home, id, deny)).await);
+    let (found, seal) = world.store.read(|r| r.approval(home, id)).unwrap().unwrap();
+    assert_eq!(seal, ANSWERED);
+    let decided = Approval {
+        state: ApprovalState::Allowed,
+        decided_by: Some(alice),
+        decided_at: Some(moment(1)),
+        reason: Some("fine".into()),
+        ..asked
+    };
+    assert_eq!(found, decided);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_fifty_who_use_one_approval_at_once_one_succeeds() {
+    let world = World::new().await;
+    let (home, alice) = (world.home, world.alice);
+    let id = ask(&world).await.id;
+    assert!(!world.write(move |tx| tx.consume_approval(home, id, moment(1))).await, "unanswered");
+    world.write(move |tx| tx.decide_approval(home, id, allow(alice, 1))).await;
+    let mut tries = JoinSet::new();
+    for _ in 0..50 {
+        let store = world.store.clone();
+        tries.spawn(async move {
+            store.write(move |tx| tx.consume_approval(home, id, moment(2))).await
+        });
+    }
+    let used = tries.join_all().await.into_iter().filter(|used| *used.as_ref().unwrap()).count();
+    assert_eq!(used, 1);
+    assert_eq!(state(&world, id).await, ApprovalState::Used);
+}
+
+#[tokio::test]
+async fn after_its_time_an_approval_can_neither_be_answered_nor_used() {
+    let world = World::new().await;
+    let (home, alice) = (world.home, world.alice);
+    let (unanswered, unused, used) = (ask(&world).await, ask(&world).await, ask(&world).await);
+    let (late, allowed) = (unanswered.id, unused.id);
+    world
+        .write(move |tx| {
+            tx.decide_approval(home, allowed, allow(alice, 1))?;
+            tx.decide_approval(home, used.id, allow(alice, 1))?;
+            tx.consume_approval(home, used.id, moment(99))
+        })
+        .await;
+    assert!(!world.write(move |tx| tx.decide_approval(home, late, allow(alice, 100))).await);
+    assert!(!world.write(move |tx| tx.consume_approval(home, allowed, moment(100))).await);
+    assert!(world.write(|tx| tx.expire_approvals(moment(99))).await.is_empty());
+    let mut expired = world.write(|tx| tx.expire_approvals(moment(100))).await;
+    expired.sort_by_key(|(_, id, _)| *id);
+    assert_eq!(
+        expired,
+        [(home, late, unanswered.execution_id), (home, allowed, unused.execution_id)]
+    );
+    assert_eq!(state(&world, late).await, ApprovalState::Expired);
+    assert_eq!(state(&world, used.id).await, ApprovalState::Used);
+    let open =
+        |state| world.store.read(move |r| r.approvals(home, state, ALL)).unwrap().items.len();
+    assert_eq!((open(Some(ApprovalState::Pending)), open(None)), (0, 3));
+}
+
+#[tokio::test]
+async fn an_answer_is_remembered_for_its_requester_tool_agent_and_session() {
+    let world = World::new().await;
+    let (home, alice) = (world.home, world.alice);
+    let (tool, agent, chat) = (ToolId::new(id()), AgentId::new(id()), SandboxId::new(id()));
+    let always = Remembered {
+        id: id(),
+        requester: alice,
+        tool,
+        agent: Some(agent),
+        sandbox_id: None,
+        scope: ApprovalScope::Always,
+        seal: [3; 32],
+        approval_id: ApprovalId::new(id()),
+        created_at: moment(0),
+    };
+    let in_chat = Remembered {
+        id: id(),
+        sandbox_id: Some(chat),
+        scope: ApprovalScope::Session,
+        ..always.clone()
+    };
+    let both = [always.clone(), in_chat.clone()];
+    world.write(move |tx| both.iter().try_for_each(|answer| tx.remember(home, answer))).await;
+    let found = |workspace, requester, agent, sandbox| {
+        let store = &world.store;
+        store.read(move |r| r.remembered_for(workspace, requester, tool, agent, sandbox)).unwrap()
+    };
+    let (agent, chat) = (Some(agent), Some(chat));
+    assert_eq!(found(home, alice, agent, chat), [in_chat, always.clone()]);
+    assert_eq!(found(home, alice, agent, Some(SandboxId::new(id()))), from_ref(&always));
+    assert_eq!(found(home, alice, agent, None), [always]);
+    assert_eq!(found(home, alice, None, chat), []);
+    assert_eq!(found(home, world.mallory, agent, chat), []);
+    assert_eq!(found(world.other, alice, agent, chat), []);
+    let other = world.other;
+    assert_eq!(world.write(move |tx| tx.forget_tool(other, tool)).await, 0);
+    assert_eq!(world.write(move |tx| tx.forget_tool(home, tool)).await, 2);
+}
+
+#[tokio::test]
+async fn what_is_remembered_goes_with_an_agent_or_a_requester() {
+    let world = World::new().await;
+    let (home, alice) = (world.home, world.alice);
+    let agent = AgentId::new(id());
+    let answer = move |agent| Remembered {
+        id: id(),
+        requester: alice,
+        tool: ToolId::new(id()),
+        agent,
+        sandbox_id: None,
+        scope: ApprovalScope::Always,
+        seal: [3; 32],
+        approval_id: ApprovalId::new(id()),
+        created_at: moment(0),
+    };
+    world
+        .write(move |tx| {
+            tx.remember(home, &answer(Some(agent)))?;
+            tx.remember(home, &answer(None))
+        })
+        .await;
+    assert_eq!(world.write(move |tx| tx.forget_agent(home, agent)).await, 1);
+    assert_eq!(world.write(move |tx| tx.forget_requester(home, alice)).await, 1);
+}
+
+#[tokio::test]
+async fn nothing_of_approvals_is_found_from_another_workspace() {
+    let world = World::new().await;
+    let (home, other, alice) = (world.home, world.other, world.alice);
+    let id = ask(&world).await.id;
+    assert!(!world.write(move |tx| tx.decide_approval(other, id, allow(alice, 1))).await);
+    assert!(world.write(move |tx| tx.decide_approval(home, id, allow(alice, 1))).await);
+    assert!(!world.write(move |tx| tx.consume_approval(other, id, moment(2))).await);
+    assert_eq!(world.store.read(|r| r.approval(other, id)).unwrap(), None);
+    assert!(world.store.read(|r| r.approvals(other, None, ALL)).unwrap().items.is_empty());
+    assert_eq!(world.store.read(|r| r.approvals(home, None, ALL)).unwrap().items.len(), 1);
+}

@@ -1,0 +1,138 @@
+//! The audit log: whoever changes the file by other means is found out.
+
+use crate::world::{ALL, World, moment, principal};
+use belljar_store::{AuditError, AuditFilter, AuditLine, Break, Page, StoreError, verify_audit};
+use rusqlite::Connection;
+use types::{PrincipalId, WorkspaceId};
+
+fn line(workspace: WorkspaceId, principal: PrincipalId, action: &str) -> AuditLine {
+    AuditLine {
+        at: moment(0),
+        workspace,
+        principal: Some(principal),
+        key: None,
+        action: action.into(),
+        object: "tool 1".into(),
+        detail: "by hand".into(),
+    }
+}
+
+/// Five entries.
+async fn written() -> World {
+    let world = World::new().await;
+    let entry = line(world.home, world.alice, "tool.create");
+    world.write(move |tx| (0..5).try_for_each(|_| tx.audit(&entry).map(drop))).await;
+    world
+}
+
+/// The verdict after somebody has changed the file with SQL.
+async fn tampered(sql: &str) -> (i64, Break) {
+    let world = written().await;
+    Connection::open(world.data.path().join("store/belljar.sqlite3"))
+        .unwrap()
+        .execute_batch(sql)
+        .unwrap();
+    match verify_audit(world.data.path()) {
+        Err(AuditError::Broken { sequence, what }) => (sequence, what),
+        other => panic!("{sql}: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_untouched_log_is_whole_also_beside_a_running_server() {
+    let world = written().await;
+    assert_eq!(verify_audit(world.data.path()).unwrap(), 5);
+    let world = world.restart();
+    let entry = line(world.home, world.alice, "tool.delete");
+    world.write(move |tx| tx.audit(&entry)).await;
+    assert_eq!(verify_audit(world.data.path()).unwrap(), 6);
+    let empty = World::new().await;
+    assert_eq!(verify_audit(empty.data.path()).unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_changed_entry_is_found_whatever_was_changed() {
+    for column in
+        ["action = 'x'", "object = 'x'", "detail = 'x'", "at = at + 1", "key = zeroblob(16)"]
+    {
+        let sql = format!("UPDATE audit SET {column} WHERE sequence = 3");
+        assert_eq!(tampered(&sql).await, (3, Break::Changed), "{column}");
+    }
+    let nobody = "UPDATE audit SET principal = NULL WHERE sequence = 3";
+    assert_eq!(tampered(nobody).await, (3, Break::Changed));
+    let torn = "UPDATE audit SET hash = x'00' WHERE sequence = 3";
+    assert_eq!(tampered(torn).await, (3, Break::Changed));
+    let moved = "UPDATE audit SET action = action || substr(object, 1, 1), \
+                 object = substr(object, 2) WHERE sequence = 3";
+    assert_eq!(tampered(moved).await, (3, Break::Changed), "a letter from one field to the next");
+}
+
+#[tokio::test]
+async fn a_deleted_entry_is_missed_also_at_the_end() {
+    assert_eq!(tampered("DELETE FROM audit WHERE sequence = 1").await, (1, Break::Missing));
+    assert_eq!(tampered("DELETE FROM audit WHERE sequence = 3").await, (3, Break::Missing));
+    assert_eq!(tampered("DELETE FROM audit WHERE sequence = 5").await, (5, Break::Missing));
+    assert_eq!(tampered("DELETE FROM audit").await, (1, Break::Missing));
+}
+
+#[tokio::test]
+async fn an_added_entry_is_found() {
+    let copy = |sequence: i64| {
+        format!(
+            "INSERT INTO audit SELECT {sequence}, at, workspace, principal, key, action, object, \
+             detail, previous_hash, hash FROM audit WHERE sequence = 5"
+        )
+    };
+    assert_eq!(tampered(&copy(6)).await, (6, Break::Changed));
+    assert_eq!(tampered(&copy(8)).await, (6, Break::Missing));
+    let between = format!(
+        "UPDATE audit SET sequence = sequence + 1 WHERE sequence = 5; \
+         UPDATE audit SET sequence = 5 WHERE sequence = 4; {}",
+        copy(4).replace("sequence = 5", "sequence = 3")
+    );
+    assert_eq!(tampered(&between).await, (4, Break::Changed));
+}
+
+#[tokio::test]
+async fn an_entry_is_not_there_without_what_it_tells_of() {
+    let world = written().await;
+    let (home, alice) = (world.home, world.alice);
+    let refused = world.store.write(move |tx| {
+        tx.audit(&line(home, alice, "principal.create"))?;
+        tx.insert_principal(home, &principal("alice"))
+    });
+    assert!(matches!(refused.await, Err(StoreError::NameTaken { .. })));
+    assert_eq!(verify_audit(world.data.path()).unwrap(), 5);
+}
+
+#[tokio::test]
+async fn entries_are_listed_newest_first_for_their_own_workspace() {
+    let world = World::new().await;
+    let (home, other, alice, mallory) = (world.home, world.other, world.alice, world.mallory);
+    world
+        .write(move |tx| {
+            tx.audit(&line(home, alice, "tool.create"))?;
+            tx.audit(&line(other, mallory, "tool.create"))?;
+            tx.audit(&line(home, alice, "tool.delete"))
+        })
+        .await;
+    let list = |workspace, filter: AuditFilter, page: Page| {
+        world.store.read(move |r| r.audit_entries(workspace, &filter, page)).unwrap()
+    };
+    let sequences = |workspace, filter| {
+        let items = list(workspace, filter, ALL).items;
+        items.into_iter().map(|entry| entry.sequence).collect::<Vec<_>>()
+    };
+    assert_eq!(sequences(home, AuditFilter::default()), [3, 1]);
+    assert_eq!(sequences(other, AuditFilter::default()), [2]);
+    let created = AuditFilter { action: Some("tool.create".into()), principal: None };
+    assert_eq!(sequences(home, created), [1]);
+    let hers = AuditFilter { action: None, principal: Some(mallory) };
+    assert_eq!(sequences(home, hers), [0; 0]);
+    let first = list(home, AuditFilter::default(), Page { after: None, limit: 1 });
+    assert_eq!(first.items[0].sequence, 3);
+    let second = list(home, AuditFilter::default(), Page { after: first.next, limit: 1 });
+    assert_eq!((second.items[0].sequence, second.next), (1, None));
+    assert_eq!(second.items[0].previous_hash, "0".repeat(64));
+    assert_eq!(second.items[0].hash.len(), 64);
+}

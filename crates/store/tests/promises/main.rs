@@ -1,0 +1,16 @@
+//! What the store promises to the server, and to whoever takes its power away.
+
+// Said although it is always so: it is how clippy knows that helpers may unwrap.
+#![cfg(test)]
+
+mod access;
+mod approvals;
+mod audit;
+mod disk;
+mod files;
+mod objects;
+mod power;
+mod records;
+mod requests;
+mod world;
+mod writing;

@@ -1,0 +1,199 @@
+//! Executions and sessions: an end is final, and a restart is told.
+
+use crate::world::{ALL, World, execution, moment, session};
+use belljar_store::{ExecutionFilter, Finished, SessionFilter, StoreError};
+use std::collections::BTreeMap;
+use types::{Code, Event, Execution, Output, Rich, SessionStatus, Status, Stream};
+
+fn events() -> Vec<Event> {
+    let text = |text: &str| Output { t: 3, stream: Stream::Stdout, text: text.into() };
+    let result = Rich { data: BTreeMap::from([("text/plain".into(), "2".into())]), main: true };
+    vec![Event::Output(text("hello\n")), Event::Result(result)]
+}
+
+async fn run(world: &World, execution: &Execution) {
+    let (home, execution) = (world.home, execution.clone());
+    world.write(move |tx| tx.insert_execution(home, &execution, None)).await;
+}
+
+async fn finish(world: &World, execution: &Execution) -> bool {
+    let home = world.home;
+    let finished = Finished::new(execution, &events()).unwrap();
+    world.write(move |tx| tx.finish_execution(home, &finished)).await
+}
+
+#[tokio::test]
+async fn a_finished_execution_is_told_with_its_output_and_results() {
+    let world = World::new().await;
+    let begun = execution(world.alice, Status::Running);
+    run(&world, &begun).await;
+    let Event::Output(output) = events().remove(0) else { unreachable!() };
+    let Event::Result(result) = events().remove(1) else { unreachable!() };
+    let done = Execution {
+        status: Status::Succeeded,
+        output: vec![output],
+        results: vec![result],
+        ..begun.clone()
+    };
+    assert!(finish(&world, &done).await);
+    let told = world.store.read(|reader| reader.execution(world.home, begun.id)).unwrap().unwrap();
+    assert_eq!(told, done);
+    let kept = world.store.read(|reader| reader.execution_events(world.home, begun.id)).unwrap();
+    assert_eq!(kept, Some(events()));
+    let summary = world.store.read(|r| r.execution_summary(world.home, begun.id)).unwrap().unwrap();
+    assert_eq!(summary, Execution { status: Status::Succeeded, ..begun });
+}
+
+#[tokio::test]
+async fn an_end_is_final() {
+    let world = World::new().await;
+    let begun = execution(world.alice, Status::Running);
+    run(&world, &begun).await;
+    assert!(finish(&world, &Execution { status: Status::Cancelled, ..begun.clone() }).await);
+    assert!(!finish(&world, &Execution { status: Status::Succeeded, ..begun.clone() }).await);
+    let home = world.home;
+    assert!(!world.write(move |tx| tx.set_execution_status(home, begun.id, Status::Running)).await);
+    let told = world.store.read(|reader| reader.execution(home, begun.id)).unwrap().unwrap();
+    assert_eq!(told.status, Status::Cancelled);
+}
+
+#[tokio::test]
+async fn what_ran_when_the_server_was_killed_is_interrupted_and_not_run_again() {
+    let world = World::new().await;
+    let home = world.home;
+    let of = |status| execution(world.alice, status);
+    let (running, queued, done) = (of(Status::Running), of(Status::Queued), of(Status::Succeeded));
+    let waiting = of(Status::WaitingApproval);
+    for execution in [&running, &queued, &done, &waiting] {
+        run(&world, execution).await;
+    }
+    let world = world.restart();
+    let mut ids = world.write(|tx| tx.interrupt_all_executions(moment(60))).await;
+    ids.sort();
+    assert_eq!(ids, [running.id, queued.id]);
+    let told = world.store.read(|reader| reader.execution(home, running.id)).unwrap().unwrap();
+    let error = told.error.unwrap();
+    assert_eq!((told.status, error.code), (Status::Failed, Code::ExecutionInterrupted));
+    assert_eq!(told.ended_at, Some(moment(60)));
+    let events = world.store.read(|reader| reader.execution_events(home, running.id)).unwrap();
+    assert_eq!(events.unwrap().last(), Some(&Event::End { status: Status::Failed }));
+    for untouched in [done, waiting] {
+        let kept = world.store.read(|reader| reader.execution(home, untouched.id)).unwrap();
+        assert_eq!(kept, Some(untouched));
+    }
+    assert!(world.write(|tx| tx.interrupt_all_executions(moment(61))).await.is_empty());
+}
+
+#[tokio::test]
+async fn executions_are_listed_by_what_is_asked_for() {
+    let world = World::new().await;
+    let plain = execution(world.alice, Status::Succeeded);
+    let tool = Execution { tool: Some("add".into()), ..execution(world.alice, Status::Running) };
+    run(&world, &plain).await;
+    run(&world, &tool).await;
+    let ids = |filter: ExecutionFilter| {
+        let listed = world.store.read(|reader| reader.executions(world.home, &filter, ALL));
+        let items = listed.unwrap().items;
+        items.into_iter().map(|execution| execution.id).collect::<Vec<_>>()
+    };
+    let any = ExecutionFilter::default;
+    assert_eq!(ids(any()), [tool.id, plain.id]);
+    assert_eq!(ids(ExecutionFilter { tool: Some("add".into()), ..any() }), [tool.id]);
+    assert_eq!(ids(ExecutionFilter { status: Some(Status::Succeeded), ..any() }), [plain.id]);
+    assert_eq!(ids(ExecutionFilter { sandbox_id: plain.sandbox_id, ..any() }), [plain.id]);
+    assert_eq!(ids(ExecutionFilter { principal: Some(world.mallory), ..any() }), []);
+    let of = world
+        .store
+        .read(|reader| reader.executions_of(world.home, tool.sandbox_id.unwrap()))
+        .unwrap();
+    assert_eq!(of, [tool.id]);
+}
+
+#[tokio::test]
+async fn a_plan_is_kept_until_the_execution_has_ended() {
+    let world = World::new().await;
+    let home = world.home;
+    let waiting = execution(world.alice, Status::WaitingApproval);
+    let kept = waiting.clone();
+    world.write(move |tx| tx.insert_execution(home, &kept, Some(b"plan"))).await;
+    let plan = || world.store.read(|reader| reader.execution_plan(home, waiting.id)).unwrap();
+    assert_eq!(plan().as_deref(), Some(&b"plan"[..]));
+    assert!(
+        world.write(move |tx| tx.set_execution_status(home, waiting.id, Status::Running)).await
+    );
+    assert_eq!(plan().as_deref(), Some(&b"plan"[..]));
+    assert!(finish(&world, &Execution { status: Status::Succeeded, ..waiting.clone() }).await);
+    assert_eq!(plan(), None);
+}
+
+#[tokio::test]
+async fn a_key_names_one_session_until_that_is_over() {
+    let world = World::new().await;
+    let (home, alice) = (world.home, world.alice);
+    let first = session(alice, Some("chat-1"));
+    let (mut kept, second) = (first.clone(), session(alice, Some("chat-1")));
+    world.write(move |tx| tx.insert_session(home, &kept)).await;
+    let next = second.clone();
+    let taken = world.store.write(move |tx| tx.insert_session(home, &next)).await;
+    assert!(
+        matches!(taken, Err(StoreError::NameTaken { kind: "session", name }) if name == "chat-1")
+    );
+    kept = first.clone();
+    kept.status = SessionStatus::Closed;
+    let next = second.clone();
+    world.write(move |tx| tx.update_session(home, &kept)).await;
+    world.write(move |tx| tx.insert_session(home, &next)).await;
+    let found = world.store.read(|reader| reader.session_by_key(home, alice, "chat-1")).unwrap();
+    assert_eq!(found, Some(second));
+}
+
+#[tokio::test]
+async fn a_restart_loses_live_sessions_and_says_so() {
+    let world = World::new().await;
+    let (home, alice) = (world.home, world.alice);
+    let live = session(alice, Some("chat-1"));
+    let mut closed = session(alice, None);
+    closed.status = SessionStatus::Closed;
+    let (one, two) = (live.clone(), closed.clone());
+    world.write(move |tx| tx.insert_session(home, &one)).await;
+    world.write(move |tx| tx.insert_session(home, &two)).await;
+    let world = world.restart();
+    assert_eq!(world.write(|tx| tx.lose_all_sessions(moment(60))).await, 1);
+    let told = world.store.read(|reader| reader.session_by_key(home, alice, "chat-1")).unwrap();
+    assert_eq!(told.unwrap().status, SessionStatus::Lost);
+    let told = world.store.read(|reader| reader.session(home, closed.sandbox_id)).unwrap();
+    assert_eq!(told, Some(closed));
+}
+
+#[tokio::test]
+async fn nothing_of_records_is_found_from_another_workspace() {
+    let world = World::new().await;
+    let (home, other, alice) = (world.home, world.other, world.alice);
+    let done = execution(world.alice, Status::Running);
+    let chat = session(alice, Some("chat-1"));
+    run(&world, &done).await;
+    let (id, sandbox) = (done.id, chat.sandbox_id);
+    let kept = chat.clone();
+    world.write(move |tx| tx.insert_session(home, &kept)).await;
+    let foreign = Finished::new(&done, &events()).unwrap();
+    assert!(!world.write(move |tx| tx.finish_execution(other, &foreign)).await);
+    assert!(!world.write(move |tx| tx.set_execution_status(other, id, Status::Failed)).await);
+    assert!(!world.write(move |tx| tx.update_session(other, &chat)).await);
+    assert!(finish(&world, &done).await);
+    for (workspace, there) in [(home, true), (other, false)] {
+        let store = &world.store;
+        assert_eq!(store.read(|r| r.execution(workspace, id)).unwrap().is_some(), there);
+        assert_eq!(store.read(|r| r.execution_events(workspace, id)).unwrap().is_some(), there);
+        let any = ExecutionFilter::default();
+        let listed = store.read(|r| r.executions(workspace, &any, ALL)).unwrap().items;
+        assert_eq!(!listed.is_empty(), there);
+        let of = store.read(|r| r.executions_of(workspace, done.sandbox_id.unwrap())).unwrap();
+        assert_eq!(!of.is_empty(), there);
+        assert_eq!(store.read(|r| r.session(workspace, sandbox)).unwrap().is_some(), there);
+        let by_key = store.read(|r| r.session_by_key(workspace, alice, "chat-1")).unwrap();
+        assert_eq!(by_key.is_some(), there);
+        let any = SessionFilter::default();
+        let listed = store.read(|r| r.sessions(workspace, &any, ALL)).unwrap().items;
+        assert_eq!(!listed.is_empty(), there);
+    }
+}

@@ -1,0 +1,142 @@
+//! A store of its own for each test, with two workspaces in it that must not see each other.
+
+use belljar_store::{Page, Store, StoreError, Tx};
+use chrono::{DateTime, Utc};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use tempfile::TempDir;
+use types::{
+    Execution, ExecutionId, Grant, GrantId, Limits, Object, Principal, PrincipalId, PrincipalKind,
+    Privilege, SandboxId, Session, SessionStatus, Status, Truncated, Usage, Workspace, WorkspaceId,
+};
+use uuid::Uuid;
+
+pub(crate) const ALL: Page = Page { after: None, limit: 1000 };
+
+pub(crate) struct World {
+    pub(crate) store: Arc<Store>,
+    pub(crate) data: TempDir,
+    pub(crate) home: WorkspaceId,
+    pub(crate) other: WorkspaceId,
+    pub(crate) alice: PrincipalId,
+    /// In the other workspace.
+    pub(crate) mallory: PrincipalId,
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        Self::on(&std::env::temp_dir()).await
+    }
+
+    pub(crate) async fn on(disk: &Path) -> Self {
+        let data = TempDir::new_in(disk).unwrap();
+        let store = Store::open(data.path()).unwrap();
+        let (home, alice) = settle(&store, "home", "alice").await;
+        let (other, mallory) = settle(&store, "other", "mallory").await;
+        Self { store, data, home, other, alice, mallory }
+    }
+
+    pub(crate) async fn write<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> T {
+        self.store.write(job).await.unwrap()
+    }
+
+    /// As if the server had ended and was started again.
+    pub(crate) fn restart(self) -> Self {
+        drop(self.store);
+        Self { store: Store::open(self.data.path()).unwrap(), ..self }
+    }
+}
+
+async fn settle(store: &Store, workspace: &str, name: &str) -> (WorkspaceId, PrincipalId) {
+    let workspace =
+        Workspace { id: WorkspaceId::new(id()), name: workspace.into(), created_at: Utc::now() };
+    let principal = principal(name);
+    let ids = (workspace.id, principal.id);
+    let settled = store.write(move |tx| {
+        tx.insert_workspace(&workspace)?;
+        tx.insert_principal(workspace.id, &principal)
+    });
+    settled.await.unwrap();
+    ids
+}
+
+pub(crate) fn id() -> Uuid {
+    Uuid::now_v7()
+}
+
+/// On a whole second, so that it is easy to read in a failure.
+pub(crate) fn moment(second: i64) -> DateTime<Utc> {
+    DateTime::from_timestamp(1_800_000_000 + second, 0).unwrap()
+}
+
+pub(crate) fn principal(name: &str) -> Principal {
+    Principal {
+        id: PrincipalId::new(id()),
+        name: name.into(),
+        kind: PrincipalKind::User,
+        roles: vec!["analyst".into()],
+        preferences: BTreeMap::from([("code_model".into(), "small".into())]),
+        external_id: None,
+        created_at: Utc::now(),
+        updated_at: Utc::now(),
+    }
+}
+
+pub(crate) fn session(owner: PrincipalId, key: Option<&str>) -> Session {
+    Session {
+        sandbox_id: SandboxId::new(id()),
+        name: None,
+        owner,
+        environment: "default".into(),
+        key: key.map(Into::into),
+        status: SessionStatus::Ready,
+        generation: 1,
+        limits: Limits::DEFAULT,
+        idle_seconds: 1800,
+        created_at: moment(0),
+        updated_at: moment(0),
+        expires_at: Some(moment(1800)),
+    }
+}
+
+pub(crate) fn execution(principal: PrincipalId, status: Status) -> Execution {
+    Execution {
+        id: ExecutionId::new(id()),
+        sandbox_id: Some(SandboxId::new(id())),
+        generation: 1,
+        environment: "default".into(),
+        status,
+        entry: "cell".into(),
+        principal: Some(principal),
+        run_as: None,
+        agent: None,
+        approval_id: None,
+        parent: None,
+        tool: None,
+        code: "1 + 1".into(),
+        arguments: None,
+        files_in: Vec::new(),
+        value: None,
+        results: Vec::new(),
+        output: Vec::new(),
+        truncated: Truncated::default(),
+        error: None,
+        exit_code: None,
+        files_out: Vec::new(),
+        warnings: Vec::new(),
+        limits: Limits::DEFAULT,
+        usage: Usage::default(),
+        created_at: moment(0),
+        started_at: None,
+        ended_at: None,
+    }
+}
+
+pub(crate) fn grant(principal: PrincipalId, privilege: Privilege, object: Object) -> Grant {
+    let (id, created_at) = (GrantId::new(id()), Utc::now());
+    Grant { id, principal, privilege, object, granted_by: principal, created_at }
+}

@@ -1,0 +1,132 @@
+//! One writer: many in one commit, each undone by itself, and one server at a time.
+
+use crate::world::{ALL, World, principal};
+use belljar_store::{Store, StoreError};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::mpsc;
+use tokio::task::{JoinSet, yield_now};
+
+/// The commits in the log, as they stand in the file.
+fn commits(data: &Path) -> usize {
+    const HEADER: usize = 32;
+    const FRAME: usize = 24 + 4096;
+    let log = fs::read(data.join("store/belljar.sqlite3-wal")).unwrap();
+    let frames = log[HEADER..].chunks_exact(FRAME);
+    frames.filter(|frame| frame[8..16] == log[16..24] && frame[4..8] != [0; 4]).count()
+}
+
+#[tokio::test]
+async fn whoever_waits_shares_one_commit_and_a_failing_neighbour_spoils_nothing() {
+    let world = World::new().await;
+    let home = world.home;
+    let (release, held) = mpsc::channel::<()>();
+    let (begun, begins) = mpsc::channel();
+    let mut jobs = JoinSet::new();
+    let store = world.store.clone();
+    jobs.spawn(async move {
+        let hold = move |_: &belljar_store::Tx<'_>| {
+            begun.send(()).unwrap();
+            held.recv().unwrap();
+            Ok(())
+        };
+        store.write(hold).await
+    });
+    yield_now().await;
+    begins.recv().unwrap();
+    for number in 0..100 {
+        let store = world.store.clone();
+        jobs.spawn(async move {
+            let second = if number % 10 == 0 { "alice".into() } else { format!("q{number}") };
+            let both = move |tx: &belljar_store::Tx<'_>| {
+                tx.insert_principal(home, &principal(&format!("p{number}")))?;
+                tx.insert_principal(home, &principal(&second))
+            };
+            store.write(both).await
+        });
+    }
+    // On one thread, each of them gets as far as the queue before this goes on.
+    for _ in 0..100 {
+        yield_now().await;
+    }
+    let before = commits(world.data.path());
+    release.send(()).unwrap();
+    let answers = jobs.join_all().await;
+    assert_eq!(commits(world.data.path()) - before, 1, "the first writes nothing");
+    let refused = answers.iter().filter(|answer| {
+        matches!(answer, Err(StoreError::NameTaken { kind: "principal", name }) if name == "alice")
+    });
+    assert_eq!(refused.count(), 10);
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 1 + 90);
+    let listed = world.store.read(|reader| reader.principals(home, ALL)).unwrap();
+    assert_eq!(listed.items.len(), 1 + 90 * 2, "alice, and both rows of the ninety");
+}
+
+#[tokio::test]
+async fn a_job_that_panics_is_undone_and_the_next_one_is_kept() {
+    let world = World::new().await;
+    let home = world.home;
+    let panics = world.store.write::<()>(move |tx| {
+        tx.insert_principal(home, &principal("half"))?;
+        panic!("a mistake in the server");
+    });
+    assert!(matches!(panics.await, Err(StoreError::Abandoned)));
+    world.write(move |tx| tx.insert_principal(home, &principal("whole"))).await;
+    let named = |name: &'static str| {
+        world.store.read(move |reader| reader.principal_by_name(home, name)).unwrap()
+    };
+    assert!(named("half").is_none());
+    assert!(named("whole").is_some());
+}
+
+#[tokio::test]
+async fn what_is_written_soon_is_seen_at_once_and_after_the_next_start() {
+    let world = World::new().await;
+    let home = world.home;
+    let soon = world.store.write_soon(move |tx| tx.insert_principal(home, &principal("soon")));
+    soon.await.unwrap();
+    let seen = |store: &Store| {
+        store.read(move |reader| reader.principal_by_name(home, "soon")).unwrap().is_some()
+    };
+    assert!(seen(&world.store));
+    assert!(seen(&world.restart().store));
+}
+
+#[tokio::test]
+async fn a_second_server_is_refused_and_may_come_when_the_first_has_ended() {
+    let world = World::new().await;
+    let Err(StoreError::Locked { path }) = Store::open(world.data.path()) else {
+        panic!("two servers on one directory");
+    };
+    assert_eq!(path, world.data.path().join("store"));
+    drop(world.store);
+    Store::open(world.data.path()).unwrap();
+}
+
+#[tokio::test]
+async fn nobody_else_on_the_machine_can_read_the_records() {
+    let world = World::new().await;
+    let mode = |name: &str| {
+        let path = world.data.path().join("store").join(name);
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    };
+    assert_eq!(mode("."), 0o700);
+    for file in ["belljar.sqlite3", "belljar.sqlite3-wal", "belljar.sqlite3-shm"] {
+        assert_eq!(mode(file), 0o600, "{file}");
+    }
+}
+
+#[tokio::test]
+async fn records_of_a_newer_belljar_are_refused_and_left_alone() {
+    let world = World::new().await;
+    let database = world.data.path().join("store/belljar.sqlite3");
+    drop(world.store);
+    let connection = rusqlite::Connection::open(&database).unwrap();
+    connection.pragma_update(None, "user_version", 99).unwrap();
+    drop(connection);
+    let before = fs::read(&database).unwrap();
+    let refused = Store::open(world.data.path());
+    assert!(matches!(refused, Err(StoreError::Newer { found: 99, known: 1, .. })));
+    assert_eq!(fs::read(&database).unwrap(), before);
+}
