@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use types::{Code, Fault};
 
-/// A model does not write more, and what is larger is a file.
+/// Unless the tool has another bound. A model does not write more, and what is larger is a file.
 pub const ARGUMENTS_BYTES_MAX: usize = 1024 * 1024;
 /// Of a value in a message: what is wrong shows in its beginning.
 const SHOWN_CHARS_MAX: usize = 60;
@@ -94,18 +94,16 @@ impl Tool {
     }
 
     fn check_size(&self, arguments: &Value) -> Result<(), Fault> {
-        let bytes = arguments.to_string().len();
-        if bytes <= ARGUMENTS_BYTES_MAX {
+        let (bytes, most) = (arguments.to_string().len(), self.input_bytes_max);
+        if bytes <= most {
             return Ok(());
         }
         let message = match self.entry {
             Entry::Handle { .. } => {
-                format!(
-                    "The arguments have {bytes} bytes, and at most {ARGUMENTS_BYTES_MAX} are taken"
-                )
+                format!("The arguments have {bytes} bytes, and at most {most} are taken")
             }
             Entry::Run { .. } => {
-                format!("Code runner '{}' input exceeds {ARGUMENTS_BYTES_MAX} bytes", self.name)
+                format!("Code runner '{}' input exceeds {most} bytes", self.name)
             }
         };
         Err(Fault::new(Code::ArgsInvalid, message).hint("pass large data as a file"))

@@ -1,5 +1,6 @@
 //! Seed 003: a tool whose schemas stand beside its code.
 
+use crate::call::ARGUMENTS_BYTES_MAX;
 use crate::fields;
 use crate::handle::HANDLE;
 use crate::problem::{Checked, Finding, Findings, Problem};
@@ -66,6 +67,7 @@ pub(crate) fn code_runner(tool: &Map<String, Value>) -> Checked<Tool> {
             timeout_seconds: Some(settings.timeout_seconds),
             allow_network: settings.allow_network,
             variables: settings.variables,
+            input_bytes_max: ARGUMENTS_BYTES_MAX,
         }
     })
 }

@@ -1,6 +1,7 @@
 //! A tool: a function of a source, and what it takes and gives.
 
 use crate::annotation::Annotations;
+use crate::call::ARGUMENTS_BYTES_MAX;
 use crate::problem::{Checked, Finding, Findings, Problem, shown};
 use crate::python::Module;
 use crate::schema::Object;
@@ -29,6 +30,8 @@ pub struct Tool {
     pub timeout_seconds: Option<u64>,
     pub allow_network: bool,
     pub variables: Variables,
+    /// Of the arguments, as JSON.
+    pub input_bytes_max: usize,
 }
 
 /// Environment variables of a tool. Their values are nobody's business but the tool's.
@@ -79,6 +82,7 @@ impl Tool {
             timeout_seconds: None,
             allow_network: false,
             variables: Variables::default(),
+            input_bytes_max: ARGUMENTS_BYTES_MAX,
         });
         findings.conclude(&source, tool)
     }
