@@ -132,6 +132,7 @@ class Session:
             cell = self.interpreter.compile(source, name, show_last=show_last)
         except BaseException as error:
             return self._not_compiled(error)
+        surroundings.tell(request.get("variables", {}))
         value, error = self._execute(self._run_cell, cell, request.get("argv"))
         if value is not NO_VALUE:
             self._show_last(value)

@@ -19,6 +19,7 @@ TOOL_MODULE = "belljar_tool"
 
 _builtin_input = builtins.input
 _environ = os.environ
+_told: dict[str, str] = {}
 # Written when the environment was built; matplotlib takes it only from a directory that it can write to.
 _FONT_LIST = "/opt/env/etc/matplotlib"
 _FONT_LIST_PLACE = os.path.expanduser("~/.cache/matplotlib")
@@ -98,6 +99,17 @@ def as_script(main: ModuleType, argv: list[str]) -> Iterator[None]:
         main.__dict__.pop("__file__", None)
         if inserted in sys.path:
             sys.path.remove(inserted)
+
+
+def tell(variables: dict[str, str]) -> None:
+    """Environment variables that hold until others are told. A session is told the same again and again, at no cost."""
+    global _told
+    if variables == _told:
+        return
+    for name in _told.keys() - variables.keys():
+        _environ.pop(name, None)
+    _environ.update(variables)
+    _told = variables
 
 
 @contextmanager

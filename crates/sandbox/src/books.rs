@@ -3,10 +3,12 @@
 use crate::capture::{Budget, Source};
 use crate::frames::Answer;
 use crate::live::Cause;
+use crate::stopper::{Stopper, Wish};
 use crate::watch::Reading;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 use types::{Event, Limits, Output, Rich, Stream};
 
 /// After an interrupt code may tidy up for so long before it is killed; with the time the kill
@@ -31,6 +33,8 @@ pub(crate) enum Overrun {
 /// The books of one execution.
 pub(crate) struct Run<'a> {
     pub(crate) limits: &'a Limits,
+    /// What somebody elsewhere wants of it.
+    pub(crate) wishes: watch::Receiver<Wish>,
     pub(crate) sink: &'a mut (dyn FnMut(Event) + Send),
     pub(crate) started: Instant,
     /// When the next step against it is due: first an interrupt, then the kill.
@@ -50,12 +54,14 @@ pub(crate) struct Run<'a> {
 impl<'a> Run<'a> {
     pub(crate) fn new(
         limits: &'a Limits,
+        stopper: &Stopper,
         sink: &'a mut (dyn FnMut(Event) + Send),
         before: Reading,
     ) -> Self {
         let started = Instant::now();
         Self {
             limits,
+            wishes: stopper.wishes(),
             sink,
             started,
             deadline: started + Duration::from_millis(limits.wall_ms),
@@ -102,6 +108,15 @@ impl<'a> Run<'a> {
 
     pub(crate) fn overdue(&self) -> bool {
         self.overrun.is_some()
+    }
+
+    /// Waits until somebody wants something.
+    pub(crate) async fn next_wish(&mut self) -> Wish {
+        match self.wishes.changed().await {
+            Ok(()) => *self.wishes.borrow_and_update(),
+            // Whoever could have wished has gone.
+            Err(_) => std::future::pending().await,
+        }
     }
 
     /// Notes how much CPU time was used when somebody interrupted.

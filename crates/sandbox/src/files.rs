@@ -7,11 +7,12 @@
 use jail::as_owner;
 use rustix::fs::{
     AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, openat2, statat,
+    unlinkat,
 };
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path};
 
@@ -32,8 +33,6 @@ pub enum FileError {
     NotFound { name: String },
     #[error("{name} is not a regular file")]
     NotRegular { name: String },
-    #[error("{name} has {size} bytes, more than the {most} that are brought out")]
-    TooLarge { name: String, size: u64, most: u64 },
     #[error("the working directory is full ({name})")]
     Full { name: String },
     #[error("{name}: {source}")]
@@ -93,44 +92,38 @@ fn checked(name: &str) -> Result<&Path, FileError> {
     }
 }
 
-pub(crate) fn write(
-    workspace: &OwnedFd,
-    owner: u32,
-    name: &str,
-    content: &mut dyn Read,
-) -> Result<u64, FileError> {
+fn create(workspace: &OwnedFd, name: &str) -> Result<OwnedFd, FileError> {
     let path = checked(name)?;
     let failed = |error: Errno| FileError::io(name, error);
-    as_owner(owner, || {
-        for parent in path.ancestors().skip(1).collect::<Vec<_>>().into_iter().rev() {
-            if parent.as_os_str().is_empty() {
-                continue;
-            }
-            // Resolved anew: what mkdirat was told to make may be a link by now.
-            match mkdirat_beneath(workspace, parent) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(failed(error)),
-            }
+    for parent in path.ancestors().skip(1).collect::<Vec<_>>().into_iter().rev() {
+        if parent.as_os_str().is_empty() {
+            continue;
         }
-        let flags = OFlags::WRONLY
-            | OFlags::CREATE
-            | OFlags::TRUNC
-            | OFlags::NONBLOCK
-            | OFlags::NOFOLLOW
-            | OFlags::CLOEXEC;
-        let file =
-            openat2(workspace, path, flags, Mode::from_raw_mode(0o644), BENEATH).map_err(failed)?;
-        if FileType::from_raw_mode(fstat(&file).map_err(failed)?.st_mode) != FileType::RegularFile {
-            return Err(FileError::NotRegular { name: name.to_owned() });
+        // Resolved anew: what mkdirat was told to make may be a link by now.
+        match mkdirat_beneath(workspace, parent) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(failed(error)),
         }
-        let mut file = File::from(file);
-        io::copy(content, &mut file).and_then(|count| file.flush().map(|()| count)).map_err(
-            |error| match Errno::from_io_error(&error) {
-                Some(errno) => failed(errno),
-                None => FileError::Io { name: name.to_owned(), source: error },
-            },
-        )
-    })
+    }
+    let flags = OFlags::WRONLY
+        | OFlags::CREATE
+        | OFlags::TRUNC
+        | OFlags::NONBLOCK
+        | OFlags::NOFOLLOW
+        | OFlags::CLOEXEC;
+    let file =
+        openat2(workspace, path, flags, Mode::from_raw_mode(0o644), BENEATH).map_err(failed)?;
+    regular(name, &file)?;
+    Ok(file)
+}
+
+/// Looks at what was opened, before a byte of it is read or written.
+fn regular(name: &str, file: &OwnedFd) -> Result<Stat, FileError> {
+    let stat = fstat(file).map_err(|error| FileError::io(name, error))?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(stat),
+        _ => Err(FileError::NotRegular { name: name.to_owned() }),
+    }
 }
 
 fn mkdirat_beneath(workspace: &OwnedFd, path: &Path) -> Result<(), Errno> {
@@ -141,12 +134,15 @@ fn mkdirat_beneath(workspace: &OwnedFd, path: &Path) -> Result<(), Errno> {
     if parent.as_os_str().is_empty() {
         return mkdirat(workspace, name, mode);
     }
-    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-    let parent = openat2(workspace, parent, flags, Mode::empty(), BENEATH)?;
-    mkdirat(parent, name, mode)
+    mkdirat(directory_beneath(workspace, parent)?, name, mode)
 }
 
-/// A working directory that is read from outside its sandbox.
+fn directory_beneath(workspace: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+    openat2(workspace, path, flags, Mode::empty(), BENEATH)
+}
+
+/// A working directory that is used from outside its sandbox.
 #[derive(Debug)]
 pub struct Files {
     workspace: OwnedFd,
@@ -158,50 +154,49 @@ impl Files {
         Self { workspace, owner }
     }
 
-    /// A file to be read piece by piece, and no further than `most` bytes.
-    pub fn open(&self, name: &str, most: u64) -> Result<impl Read + use<>, FileError> {
-        Ok(open(&self.workspace, self.owner, name, most)?.take(most))
+    /// A regular file to be read, and its size now. It may still grow: whoever has a bound reads no
+    /// further than that.
+    pub fn open(&self, name: &str) -> Result<(File, u64), FileError> {
+        let path = checked(name)?;
+        as_owner(self.owner, || {
+            // Without waiting: a FIFO in the place of a file must not hold us up.
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = openat2(&self.workspace, path, flags, Mode::empty(), BENEATH)
+                .map_err(|error| FileError::io(name, error))?;
+            let size = regular(name, &file)?.st_size;
+            Ok((File::from(file), u64::try_from(size).unwrap_or(u64::MAX)))
+        })
     }
-}
 
-/// Opens a regular file of at most `most` bytes. It may still grow: more than that many bytes are
-/// not to be read from it.
-pub(crate) fn open(
-    workspace: &OwnedFd,
-    owner: u32,
-    name: &str,
-    most: u64,
-) -> Result<File, FileError> {
-    let path = checked(name)?;
-    let failed = |error: Errno| FileError::io(name, error);
-    as_owner(owner, || {
-        // Without waiting: a FIFO in the place of a file must not hold us up.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat2(workspace, path, flags, Mode::empty(), BENEATH).map_err(failed)?;
-        let stat = fstat(&file).map_err(failed)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(FileError::NotRegular { name: name.to_owned() });
-        }
-        let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
-        if size > most {
-            return Err(FileError::TooLarge { name: name.to_owned(), size, most });
-        }
-        Ok(File::from(file))
-    })
-}
+    /// Writes a file, in the place of one that is there, and tells its size.
+    pub fn write(&self, name: &str, content: &mut dyn Read) -> Result<u64, FileError> {
+        let mut file = File::from(as_owner(self.owner, || create(&self.workspace, name))?);
+        io::copy(content, &mut file).map_err(|error| match Errno::from_io_error(&error) {
+            Some(errno) => FileError::io(name, errno),
+            None => FileError::Io { name: name.to_owned(), source: error },
+        })
+    }
 
-pub(crate) fn read(
-    workspace: &OwnedFd,
-    owner: u32,
-    name: &str,
-    most: u64,
-) -> Result<Vec<u8>, FileError> {
-    let mut content = Vec::new();
-    open(workspace, owner, name, most)?
-        .take(most)
-        .read_to_end(&mut content)
-        .map_err(|source| FileError::Io { name: name.to_owned(), source })?;
-    Ok(content)
+    /// Removes a file, or a link in the place of one; never what a link leads to.
+    pub fn remove(&self, name: &str) -> Result<(), FileError> {
+        let path = checked(name)?;
+        let (parent, last) = (path.parent(), path.file_name().unwrap_or_default());
+        let removed = as_owner(self.owner, || match parent {
+            Some(parent) if !parent.as_os_str().is_empty() => {
+                let parent = directory_beneath(&self.workspace, parent)?;
+                unlinkat(parent, last, AtFlags::empty())
+            }
+            _ => unlinkat(&self.workspace, last, AtFlags::empty()),
+        });
+        removed.map_err(|error| match error {
+            Errno::ISDIR => FileError::NotRegular { name: name.to_owned() },
+            error => FileError::io(name, error),
+        })
+    }
+
+    pub fn list(&self) -> Listing {
+        list(&self.workspace, self.owner)
+    }
 }
 
 /// Every regular file, and what else is there with the reason why it is left alone.

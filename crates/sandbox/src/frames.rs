@@ -16,6 +16,8 @@ pub(crate) enum ToKernel<'a> {
         show_last: bool,
         #[serde(skip_serializing_if = "Option::is_none")]
         argv: Option<&'a [String]>,
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        variables: &'a BTreeMap<String, String>,
         result_limit: u64,
         value_limit: u64,
     },

@@ -3,26 +3,30 @@
 use crate::books::{Overrun, Run, millis};
 use crate::capture::Source;
 use crate::channel::{Channel, ProtocolError, Received};
-use crate::files::{self, FileError, Files, Listing};
+use crate::files::{self, Files, Listing};
 use crate::frames::{Answer, Arguments, FromKernel, ToKernel};
 use crate::nursery::{self, BirthError, Jail, Nursery, allowance};
+use crate::stopper::{Stopper, Wish};
 use crate::undertaker::{self, Remains};
 use crate::watch::{self, Reading};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::unix::pipe;
-use tokio::sync::{Notify, oneshot};
-use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 use types::{Event, Limits, Stream, Usage};
 
 /// How long the wait status may trail behind the end of the process itself.
 const STATUS_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A kernel ignores interrupts between requests, so that none hits what it was not meant for. One
+/// that comes before it can have taken the request up is held back for so long.
+const TAKING_UP: Duration = Duration::from_millis(50);
 
 /// What a sandbox can be asked to do.
 #[derive(Debug, Clone, Copy)]
@@ -57,6 +61,8 @@ pub struct Cell<'a> {
     pub show_last: bool,
     /// Makes it a script: `sys.argv`.
     pub argv: Option<&'a [String]>,
+    /// Environment variables, until other ones are told.
+    pub variables: &'a BTreeMap<String, String>,
     /// The last code in this interpreter: threads are waited for and exit handlers run, as at the
     /// end of any program, and then it ends.
     pub last: bool,
@@ -66,8 +72,8 @@ impl<'a> Work<'a> {
     fn request(&self, limits: &Limits) -> ToKernel<'a> {
         let (result_limit, value_limit) = (limits.result_bytes, limits.result_bytes);
         match *self {
-            Self::Cell(Cell { code, name, show_last, argv, .. }) => {
-                ToKernel::Run { code, name, show_last, argv, result_limit, value_limit }
+            Self::Cell(Cell { code, name, show_last, argv, variables, .. }) => {
+                ToKernel::Run { code, name, show_last, argv, variables, result_limit, value_limit }
             }
             Self::Call(Call {
                 code,
@@ -132,25 +138,19 @@ pub struct Ending {
     pub forks_refused: u64,
 }
 
-/// Stops an execution from elsewhere.
-#[derive(Debug, Clone, Default)]
-pub struct Stopper(Arc<Stops>);
-
-#[derive(Debug, Default)]
-struct Stops {
-    interrupt: Notify,
-    kill: Notify,
-}
-
-impl Stopper {
-    /// Asks the code to end, which keeps the state of the interpreter if it does.
-    pub fn stop(&self) {
-        self.0.interrupt.notify_one();
-    }
-
-    /// Ends the interpreter, whatever it is doing.
-    pub fn kill(&self) {
-        self.0.kill.notify_one();
+impl Ending {
+    /// Of code that was stopped before it was sent anywhere: nothing was run.
+    pub fn withdrawn() -> Self {
+        Self {
+            cause: Cause::Stopped,
+            last_words: None,
+            alive: true,
+            usage: Usage::default(),
+            output_dropped_bytes: 0,
+            results_dropped: 0,
+            oom_kills: 0,
+            forks_refused: 0,
+        }
     }
 }
 
@@ -166,7 +166,6 @@ pub struct Sandbox {
     exit: oneshot::Receiver<i32>,
     channel: Channel,
     streams: [Source; 2],
-    stopper: Stopper,
     listing: Listing,
     /// As of the end of the last execution.
     reading: Reading,
@@ -191,7 +190,6 @@ impl Sandbox {
             process: pipe::Receiver::from_owned_fd_unchecked(pidfd)?,
             channel: Channel::new(channel)?,
             streams: [Source::new(Stream::Stdout, stdout)?, Source::new(Stream::Stderr, stderr)?],
-            stopper: Stopper::default(),
             listing: Listing::default(),
             reading: Reading::default(),
             allowed,
@@ -221,13 +219,6 @@ impl Sandbox {
             Ok(Received::Frame(FromKernel::Wall(error))) => Err(error.into()),
             _ => Err(BirthError::Stillborn),
         }
-    }
-
-    /// Stops the next execution. One that was asked for an earlier execution, and came too late
-    /// for it, has no effect on this.
-    pub fn stopper(&mut self) -> Stopper {
-        self.stopper = Stopper::default();
-        self.stopper.clone()
     }
 
     /// The number that the zygote has for the interpreter; the same for nobody else alive.
@@ -275,9 +266,10 @@ impl Sandbox {
         &mut self,
         work: &Work<'_>,
         limits: &Limits,
+        stopper: &Stopper,
         sink: &mut (dyn FnMut(Event) + Send),
     ) -> Ending {
-        let mut run = Run::new(limits, sink, self.reading);
+        let mut run = Run::new(limits, stopper, sink, self.reading);
         let mut cause = self.exchange(&work.request(limits), &mut run).await;
         if work.is_last() && matches!(cause, Cause::Done(_)) {
             let end = self.exchange(&ToKernel::Finish, &mut run).await;
@@ -295,13 +287,17 @@ impl Sandbox {
             return Cause::Broke(error);
         }
         let sent = tokio::select! {
+            biased;
             sent = self.channel.send(request) => sent,
-            // A kernel that does not read must not hold us up.
+            // A kernel that does not read must hold up neither us nor who wants to stop it.
             () = sleep_until(run.deadline.into()) => return Cause::TimeLimit,
+            _ = run.wishes.wait_for(|wish| *wish != Wish::GoOn) => return Cause::Stopped,
         };
         if sent.is_err() {
             return Cause::Absent;
         }
+        let heard_from = Instant::now() + TAKING_UP;
+        let mut interrupt_at = None;
         let mut tick = interval(watch::TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         tick.reset();
@@ -318,8 +314,14 @@ impl Sandbox {
                         return run.verdict();
                     }
                 }
-                () = self.stopper.0.kill.notified() => return Cause::Stopped,
-                () = self.stopper.0.interrupt.notified() => {
+                wish = run.next_wish() => {
+                    if wish == Wish::Die {
+                        return Cause::Stopped;
+                    }
+                    interrupt_at = Some(heard_from.max(Instant::now()));
+                }
+                () = sleep_until(interrupt_at.unwrap_or(heard_from)), if interrupt_at.is_some() => {
+                    interrupt_at = None;
                     run.stop(self.reading(run.limits).cpu);
                     self.interrupt();
                 }
@@ -429,26 +431,23 @@ impl Sandbox {
         }
     }
 
-    /// Puts a file into the working directory. It is not a file that the code made.
-    pub fn write_file(&mut self, name: &str, content: &mut dyn Read) -> Result<u64, FileError> {
-        let size = files::write(self.workspace(name)?, self.uid, name, content)?;
-        self.listing = self.list_files();
-        Ok(size)
-    }
-
-    /// The working directory by itself, for whoever reads it elsewhere.
+    /// The working directory by itself, for whoever uses it elsewhere.
     pub fn files(&self) -> std::io::Result<Files> {
         let jail = self.jail.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
         Ok(Files::new(jail.workspace.try_clone()?, self.uid))
     }
 
-    pub fn read_file(&self, name: &str, most: u64) -> Result<Vec<u8>, FileError> {
-        files::read(self.workspace(name)?, self.uid, name, most)
-    }
-
-    pub fn list_files(&self) -> Listing {
+    fn list_files(&self) -> Listing {
         let jail = self.jail.as_ref();
         jail.map_or_else(Listing::default, |jail| files::list(&jail.workspace, self.uid))
+    }
+
+    /// Notes files that were put there from outside: they are not what the code made.
+    pub fn overlook<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
+        let mut now = self.list_files();
+        for name in names {
+            self.listing.files.extend(now.files.remove_entry(name));
+        }
     }
 
     /// What is new or different in the working directory since the last time this was asked.
@@ -457,11 +456,6 @@ impl Sandbox {
         let changed = now.changed_since(&self.listing).cloned().collect();
         self.listing = now.clone();
         (changed, now)
-    }
-
-    fn workspace(&self, name: &str) -> Result<&OwnedFd, FileError> {
-        let gone = || FileError::NotFound { name: name.to_owned() };
-        self.jail.as_ref().map(|jail| &jail.workspace).ok_or_else(gone)
     }
 }
 
