@@ -1,39 +1,62 @@
 //! What the code has left in its working directory.
+//!
+//! Each file is read once: what is hashed is what is brought. The bytes of all of them together and
+//! the time that they take are bounded, and what is left out is named with its reason.
 
-use sandbox::{Files, Sandbox};
+use crate::command::{Bring, Staging};
+use sandbox::{FileError, Files, Sandbox};
 use sha2::{Digest, Sha256};
-use std::io::{ErrorKind, Read};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use types::{FileKind, FileOut, SkippedFile};
 
 /// Of all the files of one execution together. The working directory is bounded as well, but files
 /// with holes can be longer than all of it.
 const FILES_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// With what else there is to do, the reply comes within five seconds of the end of the code.
+const COLLECTING_MAX: Duration = Duration::from_secs(3);
 const PIECE_BYTES: usize = 64 * 1024;
 /// Names of files left out that a record carries.
 const SKIPPED_MAX: usize = 100;
+/// What code has made is nobody's business but the caller's.
+const COPY_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o700;
 
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
     pub(crate) files: Vec<FileOut>,
     pub(crate) skipped: Vec<SkippedFile>,
-    /// Only when the content was asked for.
     pub(crate) contents: Vec<(String, Vec<u8>)>,
+    pub(crate) copies: Vec<(String, PathBuf)>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum LeftOut {
+    #[error("{0}")]
+    File(#[from] FileError),
+    #[error("it has {size} bytes, more than the {most} that are brought out")]
+    TooLarge { size: u64, most: u64 },
+    #[error("there was no time left to read it")]
+    Late,
+    #[error("it could not be read: {0}")]
+    Unread(io::Error),
+    #[error("it could not be kept: {0}")]
+    Unkept(io::Error),
 }
 
 /// Reads every file that is new or changed since the last execution.
-pub(crate) async fn collect(sandbox: &mut Sandbox, keep_contents: bool) -> Collected {
+pub(crate) async fn collect(sandbox: &mut Sandbox, bring: &Bring) -> Collected {
     let (changed, listing) = sandbox.changed_files();
     let mut collected = Collected::default();
     if !changed.is_empty()
         && let Ok(files) = sandbox.files()
     {
+        let collector = Collector::new(files, bring.clone());
         // Hashing can take a second, and other executions are served by the same threads.
-        let reading = tokio::task::spawn_blocking(move || {
-            for name in changed {
-                collected.take(&files, name, keep_contents);
-            }
-            collected
-        });
+        let reading = tokio::task::spawn_blocking(move || collector.collect(changed));
         collected = reading.await.unwrap_or_default();
     }
     let others = listing.skipped.into_iter();
@@ -42,38 +65,129 @@ pub(crate) async fn collect(sandbox: &mut Sandbox, keep_contents: bool) -> Colle
     collected
 }
 
-impl Collected {
-    fn take(&mut self, files: &Files, name: String, keep_content: bool) {
-        let read: u64 = self.files.iter().map(|file| file.size).sum();
-        let mut file = match files.open(&name, FILES_BYTES_MAX - read) {
-            Ok(file) => file,
-            Err(error) => {
-                return self.skipped.push(SkippedFile { name, reason: error.to_string() });
-            }
+struct Collector {
+    files: Files,
+    bring: Bring,
+    bytes_left: u64,
+    until: Instant,
+    piece: Vec<u8>,
+    copies: usize,
+}
+
+/// Where the bytes of one file go while they are hashed.
+enum Copy {
+    Nowhere,
+    Memory(Vec<u8>),
+    Staged(File, PathBuf),
+}
+
+impl Collector {
+    fn new(files: Files, bring: Bring) -> Self {
+        let bytes_left = match &bring {
+            Bring::Copies(Staging { bytes_max, .. }) => FILES_BYTES_MAX.min(*bytes_max),
+            Bring::Nothing | Bring::Contents => FILES_BYTES_MAX,
         };
-        let mut hash = Sha256::new();
-        let (mut size, mut content) = (0, Vec::new());
-        let mut piece = vec![0; PIECE_BYTES];
-        loop {
-            match file.read(&mut piece) {
-                Ok(0) => break,
-                Ok(count) => {
-                    hash.update(&piece[..count]);
-                    size += count as u64;
-                    if keep_content {
-                        content.extend_from_slice(&piece[..count]);
-                    }
+        let until = Instant::now() + COLLECTING_MAX;
+        Self { files, bring, bytes_left, until, piece: vec![0; PIECE_BYTES], copies: 0 }
+    }
+
+    fn collect(mut self, names: Vec<String>) -> Collected {
+        let mut collected = Collected::default();
+        for name in names {
+            match self.take(&name) {
+                Err(reason) => {
+                    collected.skipped.push(SkippedFile { name, reason: reason.to_string() });
                 }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => {
-                    let reason = error.to_string();
-                    return self.skipped.push(SkippedFile { name, reason });
+                Ok((file, copy)) => {
+                    collected.files.push(file);
+                    match copy {
+                        Copy::Nowhere => {}
+                        Copy::Memory(content) => collected.contents.push((name, content)),
+                        Copy::Staged(_, path) => collected.copies.push((name, path)),
+                    }
                 }
             }
         }
-        self.files.push(describe(&name, size, &hash.finalize()));
-        if keep_content {
-            self.contents.push((name, content));
+        collected
+    }
+
+    fn take(&mut self, name: &str) -> Result<(FileOut, Copy), LeftOut> {
+        if Instant::now() > self.until {
+            return Err(LeftOut::Late);
+        }
+        let (file, size) = self.files.open(name)?;
+        if size > self.bytes_left {
+            return Err(LeftOut::TooLarge { size, most: self.bytes_left });
+        }
+        let mut copy = self.begin_copy()?;
+        match self.read(file, &mut copy) {
+            Ok((size, hash)) => Ok((describe(name, size, &hash), copy)),
+            Err(left_out) => {
+                copy.discard();
+                Err(left_out)
+            }
+        }
+    }
+
+    fn begin_copy(&mut self) -> Result<Copy, LeftOut> {
+        let staging = match &self.bring {
+            Bring::Nothing => return Ok(Copy::Nowhere),
+            Bring::Contents => return Ok(Copy::Memory(Vec::new())),
+            Bring::Copies(staging) => staging,
+        };
+        if self.copies == 0 {
+            let mut directory = DirBuilder::new();
+            let made = directory.recursive(true).mode(DIRECTORY_MODE).create(&staging.directory);
+            made.map_err(LeftOut::Unkept)?;
+        }
+        let path = staging.directory.join(self.copies.to_string());
+        self.copies += 1;
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(COPY_MODE);
+        Ok(Copy::Staged(options.open(&path).map_err(LeftOut::Unkept)?, path))
+    }
+
+    /// To its end, which may move while it is read.
+    fn read(&mut self, mut file: File, copy: &mut Copy) -> Result<(u64, Vec<u8>), LeftOut> {
+        let (mut hash, mut size) = (Sha256::new(), 0);
+        let most = self.bytes_left;
+        loop {
+            let piece = match file.read(&mut self.piece) {
+                Ok(0) => return Ok((size, hash.finalize().to_vec())),
+                Ok(count) => &self.piece[..count],
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(LeftOut::Unread(error)),
+            };
+            size += piece.len() as u64;
+            self.bytes_left = most.saturating_sub(size);
+            if size > most {
+                return Err(LeftOut::TooLarge { size, most });
+            }
+            if Instant::now() > self.until {
+                return Err(LeftOut::Late);
+            }
+            hash.update(piece);
+            copy.write(piece).map_err(LeftOut::Unkept)?;
+        }
+    }
+}
+
+impl Copy {
+    fn write(&mut self, piece: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Nowhere => Ok(()),
+            Self::Memory(content) => {
+                content.extend_from_slice(piece);
+                Ok(())
+            }
+            Self::Staged(file, _) => file.write_all(piece),
+        }
+    }
+
+    /// Half a file is none.
+    fn discard(self) {
+        if let Self::Staged(_, path) = self {
+            let _ = fs::remove_file(path);
         }
     }
 }
@@ -87,5 +201,6 @@ fn describe(name: &str, size: u64, hash: &[u8]) -> FileOut {
         size,
         sha256: hash.iter().map(|byte| format!("{byte:02x}")).collect(),
         kind: if media { FileKind::Media } else { FileKind::Data },
+        url: None,
     }
 }

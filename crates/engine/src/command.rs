@@ -1,6 +1,12 @@
 //! What can be asked of the engine, checked as far as it can be without a sandbox.
 
-use types::{LimitsRequest, SandboxId};
+use crate::config::ExpiryRequest;
+use std::fs::File;
+use std::io::{Cursor, Read};
+use std::path::PathBuf;
+use std::sync::Arc;
+use types::{ExecutionId, LimitsRequest, SandboxId};
+use uuid::Uuid;
 
 /// More than any program that a model or a person writes by hand, and less than what a compiler
 /// in a sandbox of the usual size would choke on.
@@ -64,16 +70,61 @@ impl Entry {
 }
 
 /// A file for the working directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct FileIn {
     /// Its name there.
     pub name: String,
-    pub content: Vec<u8>,
+    pub content: Content,
+}
+
+/// Where the bytes of a file are.
+#[derive(Debug, Clone)]
+pub enum Content {
+    Bytes(Vec<u8>),
+    /// Open, and read from where it is.
+    File(Arc<File>),
+}
+
+impl Content {
+    pub fn into_reader(self) -> Box<dyn Read + Send> {
+        match self {
+            Self::Bytes(bytes) => Box::new(Cursor::new(bytes)),
+            Self::File(file) => Box::new(file),
+        }
+    }
+}
+
+impl From<Vec<u8>> for Content {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+/// What becomes of the files that the code makes, besides that the record names them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Bring {
+    #[default]
+    Nothing,
+    /// Their content, in memory.
+    Contents,
+    /// A copy of each in a directory of the caller's, where they are called `0`, `1` and so on. It
+    /// is made when there is something to copy.
+    Copies(Staging),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Staging {
+    pub directory: PathBuf,
+    /// Of all copies together. A file with holes counts, and takes, its whole length.
+    pub bytes_max: u64,
 }
 
 /// One execution.
 #[derive(Debug, Clone)]
 pub struct Command {
+    pub id: ExecutionId,
+    /// Who asks, as code is told it.
+    pub principal: Option<String>,
     /// In this session, or in a sandbox that lives for this execution only.
     pub session: Option<SandboxId>,
     /// Of a fresh sandbox; a session has its own.
@@ -82,11 +133,24 @@ pub struct Command {
     pub files: Vec<FileIn>,
     /// What is absent is as the tool asks for it, as the session has it, or as it is by default.
     pub limits: LimitsRequest,
-    /// Whether the content of the files that the code makes is wanted as well.
-    pub bring_files: bool,
+    pub bring: Bring,
 }
 
 impl Command {
+    /// In a fresh sandbox, with an id of its own, and nothing asked for.
+    pub fn new(environment: impl Into<String>, entry: Entry) -> Self {
+        Self {
+            id: ExecutionId::new(Uuid::now_v7()),
+            principal: None,
+            session: None,
+            environment: environment.into(),
+            entry,
+            files: Vec::new(),
+            limits: LimitsRequest::default(),
+            bring: Bring::Nothing,
+        }
+    }
+
     /// The limits that were asked for, by the caller or else by the author of the tool.
     pub(crate) fn limits(&self) -> LimitsRequest {
         let of_tool = match &self.entry {
@@ -99,8 +163,25 @@ impl Command {
 
 #[derive(Debug, Clone)]
 pub struct NewSession {
+    pub id: SandboxId,
+    /// The first is 1. More says that there was memory under this id, and that it is lost.
+    pub generation: u64,
     pub environment: String,
     pub limits: LimitsRequest,
+    pub expiry: ExpiryRequest,
+}
+
+impl NewSession {
+    /// With an id of its own, and nothing asked for.
+    pub fn new(environment: impl Into<String>) -> Self {
+        Self {
+            id: SandboxId::new(Uuid::now_v7()),
+            generation: 1,
+            environment: environment.into(),
+            limits: LimitsRequest::default(),
+            expiry: ExpiryRequest::default(),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,8 @@ use jail::Wall;
 use sandbox::{Kernel, Warmth};
 use std::path::PathBuf;
 use std::time::Duration;
-use types::OperatorCaps;
+use tokio::sync::mpsc::UnboundedSender;
+use types::{Code, Fault, OperatorCaps, SandboxId};
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -19,28 +20,85 @@ pub struct Config {
     /// Walls that the operator has agreed to do without, each shown in every result.
     pub without: Vec<Wall>,
     pub caps: OperatorCaps,
-    /// Sandboxes that may exist at once; one more is refused at once.
-    pub sandboxes_max: usize,
+    /// Sandboxes that may exist at once.
+    pub sandboxes_max: u32,
+    /// Requests that may wait for one of them; one more is refused at once.
+    pub queue_max: usize,
+    pub queue_wait: Duration,
     /// Warmed sandboxes kept waiting, for each environment in use.
     pub pool_ready: usize,
     /// Empty jails kept waiting, for each environment in use.
     pub jails_ready: usize,
     pub rotate_after_births: u64,
     pub rotate_after: Duration,
+    /// Of a session that asks for nothing else, and the most that one can ask for.
     pub expiry: Expiry,
+    /// Told of each session that ends though nobody has closed it.
+    pub ended: Option<UnboundedSender<SessionEnded>>,
 }
 
 /// When a session is closed though nobody has asked for it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expiry {
+    /// Without having been used.
     pub idle: Duration,
+    /// Since it was opened, however busy it is.
     pub absolute: Duration,
+}
+
+/// When a session should be closed by itself; what is absent stays as it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ExpiryRequest {
+    pub idle: Option<Duration>,
+    pub absolute: Option<Duration>,
+}
+
+impl ExpiryRequest {
+    /// `present` with what was asked for, if the operator allows it.
+    pub(crate) fn resolve(self, present: Expiry, most: Expiry) -> Result<Expiry, Fault> {
+        for (name, asked, most) in
+            [("idle", self.idle, most.idle), ("absolute", self.absolute, most.absolute)]
+        {
+            if let Some(asked) = asked.filter(|asked| *asked > most) {
+                let (asked, most) = (asked.as_secs(), most.as_secs());
+                let message = format!(
+                    "the {name} expiry is {asked} s, and the operator allows at most {most} s"
+                );
+                return Err(Fault::new(Code::ArgsInvalid, message));
+            }
+        }
+        Ok(Expiry {
+            idle: self.idle.unwrap_or(present.idle),
+            absolute: self.absolute.unwrap_or(present.absolute),
+        })
+    }
+}
+
+/// A session that has ended by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionEnded {
+    pub id: SandboxId,
+    pub reason: EndReason,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EndReason {
+    /// Nobody has used it.
+    Idle,
+    /// It was as old as a session may become.
+    Age,
 }
 
 impl Config {
     /// For one caller at a command line: nothing waits, and nothing is imported in advance.
     pub fn single(data: PathBuf, helper: PathBuf) -> Self {
-        Self { warmth: Warmth::Bare, pool_ready: 0, jails_ready: 1, ..Self::service(data, helper) }
+        Self {
+            warmth: Warmth::Bare,
+            queue_max: 0,
+            pool_ready: 0,
+            jails_ready: 1,
+            ..Self::service(data, helper)
+        }
     }
 
     /// For a process that serves many.
@@ -54,6 +112,10 @@ impl Config {
             without: Vec::new(),
             caps: OperatorCaps::default(),
             sandboxes_max: 256,
+            // A burst that a few seconds can serve; what is longer is a load that must be shed.
+            queue_max: 64,
+            // Most executions end sooner than that, and a caller gives up later.
+            queue_wait: Duration::from_secs(5),
             pool_ready: 2,
             jails_ready: 8,
             // Sandboxes of one zygote share its hash seed and address layout.
@@ -63,6 +125,7 @@ impl Config {
                 idle: Duration::from_secs(30 * 60),
                 absolute: Duration::from_secs(24 * 60 * 60),
             },
+            ended: None,
         }
     }
 }

@@ -1,30 +1,35 @@
 //! The engine: what it keeps, and everything about sessions but running code in them.
 
-use crate::capacity::Capacity;
-use crate::command::{FileIn, NewSession};
-use crate::config::Config;
+use crate::capacity::{Capacity, Load};
+use crate::command::NewSession;
+use crate::config::{Config, ExpiryRequest, SessionEnded};
 use crate::environments::{Outside, Shelf};
-use crate::run::{Lease, file_fault};
-use crate::session::{Session, SessionInfo};
-use chrono::Utc;
+use crate::limits;
+use crate::running::Running;
+use crate::session::{Parts, Session, SessionInfo, not_found};
 use environment::Progress;
-use sandbox::{FileError, Listing, Sandbox};
+use sandbox::Stopper;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::time::Instant;
-use types::{Code, Fault, SandboxId};
+use tokio::time::{Instant, timeout};
+use types::{Code, ExecutionId, Fault, LimitError, Limits, LimitsRequest, SandboxId};
 
 /// How often expired sessions are looked for.
 const EXPIRY_CHECK: Duration = Duration::from_millis(500);
 /// Enough that whoever comes back to a session the next day is still told what became of it.
 const EXPIRED_REMEMBERED: usize = 1024;
+/// How long code may take to end that was asked to, and what it leaves to be gone: more than the
+/// longest grace that an interrupt gives.
+const END_PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) config: Config,
     pub(crate) shelf: Shelf,
     pub(crate) capacity: Capacity,
+    pub(crate) running: Running,
     sessions: Mutex<HashMap<SandboxId, Arc<Session>>>,
     /// The last ones that were closed because nobody used them, for a better answer.
     expired: Mutex<VecDeque<SandboxId>>,
@@ -34,8 +39,9 @@ impl Engine {
     /// Must be called inside a tokio runtime, which also closes expired sessions.
     pub fn start(config: Config) -> Arc<Self> {
         let engine = Arc::new(Self {
-            capacity: Capacity::new(config.sandboxes_max),
-            shelf: Shelf::new(),
+            capacity: Capacity::new(&config),
+            running: Running::default(),
+            shelf: Shelf::default(),
             sessions: Mutex::default(),
             expired: Mutex::default(),
             config,
@@ -73,9 +79,7 @@ impl Engine {
 
     /// Memory that the session alone uses: what ending it would give back.
     pub async fn memory_of(&self, id: SandboxId) -> Result<u64, Fault> {
-        let session = self.session(id)?;
-        let inside = session.inside.try_lock().map_err(|_| session.busy())?;
-        Ok(inside.sandbox.as_ref().map_or(0, Sandbox::private_bytes))
+        Ok(self.session(id)?.turn(Stopper::default())?.private_bytes())
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Session>>> {
@@ -84,12 +88,12 @@ impl Engine {
 
     pub(crate) fn session(&self, id: SandboxId) -> Result<Arc<Session>, Fault> {
         self.sessions().get(&id).cloned().ok_or_else(|| {
-            let (code, state) = if self.expired().contains(&id) {
-                (Code::SessionExpired, "has expired")
+            if self.expired().contains(&id) {
+                let message = format!("session {id} has expired");
+                Fault::new(Code::SessionExpired, message).hint("open a new one")
             } else {
-                (Code::SessionNotFound, "is not there, or not any more")
-            };
-            Fault::new(code, format!("session {id} {state}")).hint("open a new one")
+                not_found(id)
+            }
         })
     }
 
@@ -97,99 +101,128 @@ impl Engine {
         self.expired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub async fn open(&self, request: &NewSession) -> Result<SandboxId, Fault> {
-        let limits = self.admit(&request.limits)?;
-        let slot = self.capacity.take()?;
-        let Lease { ready, sandbox, sandbox_id, slot, .. } =
-            self.lease(&request.environment, &limits, slot).await?;
-        let Some(slot) = slot else {
-            return Err(Fault::new(Code::CapacityExhausted, "no room for the session"));
+    pub async fn open(&self, request: &NewSession) -> Result<SessionInfo, Fault> {
+        let NewSession { id, generation, .. } = *request;
+        let limits = limits::of_fresh(&self.config.caps, &request.limits)?;
+        let expiry = request.expiry.resolve(self.config.expiry, self.config.expiry)?;
+        self.shelf.find(&request.environment)?;
+        let slot = self.capacity.take().await?;
+        let (ready, sandbox) = self.lease(&request.environment, &limits).await?;
+        let parts = Parts { id, generation, limits, expiry, ready, sandbox, slot };
+        let session = Arc::new(Session::new(parts));
+        match self.sessions().entry(id) {
+            Entry::Vacant(free) => free.insert(Arc::clone(&session)),
+            Entry::Occupied(_) => {
+                let message = format!("session {id} is open already");
+                return Err(Fault::new(Code::ArgsInvalid, message));
+            }
         };
-        let session = Session::new(sandbox_id, ready, limits, sandbox, slot, Utc::now());
-        self.sessions().insert(sandbox_id, Arc::new(session));
-        Ok(sandbox_id)
+        if let Err(stopping) = self.capacity.check_open() {
+            // Whoever stops the engine may have looked for sessions before this one was there.
+            let _ = self.close(id).await;
+            return Err(stopping);
+        }
+        Ok(session.info())
+    }
+
+    /// The limits that such a request gives in a fresh sandbox.
+    pub fn limits(&self, asked: &LimitsRequest) -> Result<Limits, LimitError> {
+        asked.resolve(&self.config.caps)
     }
 
     pub fn list(&self) -> Vec<SessionInfo> {
         self.sessions().values().map(|session| session.info()).collect()
     }
 
-    /// Asks what the session is running to end; its state is kept if the code lets itself be
-    /// interrupted. Says whether anything was running.
+    pub fn info(&self, id: SandboxId) -> Result<SessionInfo, Fault> {
+        Ok(self.session(id)?.info())
+    }
+
+    /// Changes when a session is closed by itself.
+    pub fn set_expiry(&self, id: SandboxId, asked: ExpiryRequest) -> Result<SessionInfo, Fault> {
+        let session = self.session(id)?;
+        session.set_expiry(asked.resolve(session.expiry(), self.config.expiry)?);
+        Ok(session.info())
+    }
+
+    /// Asks an execution to end, wherever it is on its way; says whether it was still on it. The
+    /// state of a session is kept if the code lets itself be interrupted.
+    pub fn cancel(&self, id: ExecutionId) -> bool {
+        self.running.stop(id)
+    }
+
+    /// Asks what the session is running to end. Says whether anything was running.
     pub fn interrupt(&self, id: SandboxId) -> Result<bool, Fault> {
         Ok(self.session(id)?.interrupt())
     }
 
     /// A new interpreter and an empty working directory for the session.
     pub async fn reset(&self, id: SandboxId) -> Result<u64, Fault> {
-        let session = self.session(id)?;
-        let mut inside = session.inside.try_lock().map_err(|_| session.busy())?;
-        if let Some(sandbox) = inside.sandbox.take() {
+        let mut turn = self.session(id)?.turn(Stopper::default())?;
+        let (generation, sandbox) = turn.reset();
+        if let Some(sandbox) = sandbox {
             sandbox.end().await;
         }
-        Ok(session.lose_memory())
+        Ok(generation)
     }
 
     /// Ends the session; nothing of it is left when this returns.
     pub async fn close(&self, id: SandboxId) -> Result<(), Fault> {
         let session = self.session(id)?;
         self.sessions().remove(&id);
-        session.kill();
-        if let Some(sandbox) = session.inside.lock().await.sandbox.take() {
+        session.close();
+        if let Some(sandbox) = session.emptied().await {
             sandbox.end().await;
         }
         Ok(())
     }
 
-    pub async fn list_files(&self, id: SandboxId) -> Result<Listing, Fault> {
-        self.with_sandbox(id, |sandbox| Ok(sandbox.list_files())).await
+    /// How full it is.
+    pub fn load(&self) -> Load {
+        self.capacity.load()
     }
 
-    pub async fn read_file(&self, id: SandboxId, name: &str, most: u64) -> Result<Vec<u8>, Fault> {
-        self.with_sandbox(id, |sandbox| sandbox.read_file(name, most)).await
+    /// Whether nothing new is let in.
+    pub fn is_stopping(&self) -> bool {
+        self.capacity.check_open().is_err()
     }
 
-    pub async fn write_file(&self, id: SandboxId, file: &FileIn) -> Result<u64, Fault> {
-        self.with_sandbox(id, |sandbox| sandbox.write_file(&file.name, &mut &*file.content)).await
-    }
-
-    async fn with_sandbox<T>(
-        &self,
-        id: SandboxId,
-        work: impl FnOnce(&mut Sandbox) -> Result<T, FileError>,
-    ) -> Result<T, Fault> {
-        let session = self.session(id)?;
-        let mut inside = session.inside.try_lock().map_err(|_| session.busy())?;
-        let mut lease = self.resume(&session, &mut inside).await?;
-        let result = work(&mut lease.sandbox).map_err(|error| file_fault(&error));
-        inside.sandbox = Some(lease.sandbox);
-        inside.lent = false;
-        inside.cells -= 1;
-        result
+    /// Lets nothing in any more, gives what runs until `patience` is over to end, cancels the rest,
+    /// and closes every session. Nothing is left when this returns.
+    pub async fn shutdown(&self, patience: Duration) {
+        self.capacity.stop();
+        if timeout(patience, self.running.none_left()).await.is_err() {
+            self.running.stop_all();
+            // Somebody may have been let in and never run; the sandboxes are counted below.
+            let _ = timeout(END_PATIENCE, self.running.none_left()).await;
+        }
+        let ids: Vec<SandboxId> = self.sessions().keys().copied().collect();
+        for id in ids {
+            let _ = timeout(END_PATIENCE, self.close(id)).await;
+        }
+        let _ = timeout(END_PATIENCE, self.capacity.emptied()).await;
+        self.shelf.clear();
     }
 
     fn close_expired(&self) {
-        let expiry = self.config.expiry;
         let now = Instant::now();
-        let over = |session: &Arc<Session>| {
-            let unused = now.saturating_duration_since(session.idle_since()) > expiry.idle;
-            let old = now.saturating_duration_since(session.opened()) > expiry.absolute;
-            // One that is running something is not idle, however long that takes.
-            (unused && session.inside.try_lock().is_ok()) || old
-        };
-        let expired: Vec<Arc<Session>> = {
+        let expired: Vec<SessionEnded> = {
             let mut sessions = self.sessions();
-            let ids: Vec<SandboxId> =
-                sessions.values().filter(|session| over(session)).map(|s| s.id).collect();
-            ids.iter().filter_map(|id| sessions.remove(id)).collect()
+            let due = |session: &Arc<Session>| {
+                Some(SessionEnded { id: session.id, reason: session.expire(now)? })
+            };
+            let expired: Vec<SessionEnded> = sessions.values().filter_map(due).collect();
+            expired.iter().for_each(|ended| drop(sessions.remove(&ended.id)));
+            expired
         };
-        for session in expired {
+        for ended in expired {
             let mut remembered = self.expired();
-            remembered.push_back(session.id);
+            remembered.push_back(ended.id);
             if remembered.len() > EXPIRED_REMEMBERED {
                 remembered.pop_front();
             }
-            session.kill();
+            // Nobody may be listening any more.
+            let _ = self.config.ended.as_ref().map(|listener| listener.send(ended));
         }
     }
 }

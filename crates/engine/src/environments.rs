@@ -7,8 +7,8 @@ use environment::{
 use sandbox::{NurseryConfig, Pool, PoolConfig, Runtime, View};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
-use tokio::sync::Mutex;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::OnceCell;
 use types::{Code, Fault};
 
 /// The exact versions that an environment has.
@@ -45,14 +45,34 @@ impl Ready {
     }
 }
 
-#[derive(Debug)]
+/// The environments that were asked for, by their names.
+#[derive(Debug, Default)]
 pub(crate) struct Shelf {
-    ready: Mutex<BTreeMap<String, Arc<Ready>>>,
+    places: Mutex<BTreeMap<String, Arc<Place>>>,
+}
+
+/// An environment that exists, made at its first use. Whoever asks for it meanwhile waits for the
+/// same one, and nobody waits who asks for another.
+#[derive(Debug)]
+pub(crate) struct Place {
+    definition: Definition,
+    ready: OnceCell<Arc<Ready>>,
 }
 
 impl Shelf {
-    pub(crate) fn new() -> Self {
-        Self { ready: Mutex::default() }
+    fn places(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Place>>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The place of an environment, if there is one of that name.
+    pub(crate) fn find(&self, name: &str) -> Result<Arc<Place>, Fault> {
+        if let Some(found) = self.places().get(name) {
+            return Ok(Arc::clone(found));
+        }
+        let definition = Definition::built_in(name)
+            .map_err(|error| Fault::new(Code::ArgsInvalid, error.to_string()))?;
+        let place = Arc::new(Place { definition, ready: OnceCell::new() });
+        Ok(Arc::clone(self.places().entry(name.to_owned()).or_insert(place)))
     }
 
     /// The environment of that name, built and started if it was not yet.
@@ -62,21 +82,27 @@ impl Shelf {
         name: &str,
         progress: impl FnMut(Progress) + Send + 'static,
     ) -> Result<Arc<Ready>, Fault> {
-        // Held over the build: a second request for it waits for the same one.
-        let mut ready = self.ready.lock().await;
-        if let Some(found) = ready.get(name) {
-            return Ok(Arc::clone(found));
-        }
-        let definition = Definition::built_in(name)
-            .map_err(|error| Fault::new(Code::ArgsInvalid, error.to_string()))?;
-        let environment = build(config, definition.clone(), progress).await?;
-        let pool = Pool::start(pool_config(config, &definition, &environment)?)
-            .await
-            .map_err(|error| crate::outcome::birth_fault(&error))?;
-        let made = Arc::new(Ready { environment, pool });
-        ready.insert(name.to_owned(), Arc::clone(&made));
-        Ok(made)
+        let place = self.find(name)?;
+        let made = place.ready.get_or_try_init(|| make(config, &place.definition, progress));
+        made.await.cloned()
     }
+
+    /// Lets go of all of them, which ends what waits in their pools.
+    pub(crate) fn clear(&self) {
+        self.places().clear();
+    }
+}
+
+async fn make(
+    config: &Config,
+    definition: &Definition,
+    progress: impl FnMut(Progress) + Send + 'static,
+) -> Result<Arc<Ready>, Fault> {
+    let environment = build(config, definition.clone(), progress).await?;
+    let pool = Pool::start(pool_config(config, definition, &environment)?)
+        .await
+        .map_err(|error| crate::outcome::birth_fault(&error))?;
+    Ok(Arc::new(Ready { environment, pool }))
 }
 
 async fn build(

@@ -1,56 +1,70 @@
 //! A command as the sandbox is asked to do it: a cell, a script, or the call of a function.
 
-use crate::command::{Command, Entry, FileIn};
-use crate::run::{Lease, place};
-use sandbox::{Arguments, Call, Cell, Sandbox, Work};
+use crate::command::{Command, Content, Entry, FileIn};
+use sandbox::{Arguments, Call, Cell, Work};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::slice;
-use types::Fault;
 
 /// Where code finds itself.
 const WORKING_DIRECTORY: &str = "/workspace";
 const UNNAMED_SCRIPT: &str = "script.py";
-/// Tells a tool in which session it runs.
+/// Tell code in which session it runs, and for whom.
 const SESSION_VARIABLE: &str = "BELLJAR_SESSION";
+const PRINCIPAL_VARIABLE: &str = "BELLJAR_PRINCIPAL";
 
 /// Owns what [`Work`] only borrows.
-pub(crate) enum Job<'a> {
+pub(crate) struct Job<'a> {
+    task: Task<'a>,
+    /// Environment variables for it alone.
+    variables: BTreeMap<String, String>,
+}
+
+enum Task<'a> {
     Cell { code: &'a str, name: String },
     Script { code: &'a str, name: String, argv: Vec<String>, last: bool },
-    Call { call: &'a contract::Call, variables: BTreeMap<String, String> },
+    Call(&'a contract::Call),
 }
 
 impl<'a> Job<'a> {
-    pub(crate) fn new(command: &'a Command, lease: &mut Lease) -> Result<Self, Fault> {
+    /// `number` tells it from the others in the session.
+    pub(crate) fn new(command: &'a Command, number: u64) -> Self {
         let code = command.entry.code();
-        Ok(match &command.entry {
-            Entry::Cell(_) => Self::Cell { code, name: format!("<cell {}>", lease.cell) },
+        let mut variables = BTreeMap::new();
+        let task = match &command.entry {
+            Entry::Cell(_) => Task::Cell { code, name: format!("<cell {number}>") },
             Entry::Script { argv, .. } => {
-                let argv = place_script(&mut lease.sandbox, code, argv)?;
-                let script = argv.first().map_or(UNNAMED_SCRIPT, String::as_str);
+                let script = script_name(argv);
                 let name = format!("{WORKING_DIRECTORY}/{script}");
-                Self::Script { code, name, argv, last: command.session.is_none() }
+                let rest = argv.iter().skip(1).cloned();
+                let argv = [script].into_iter().chain(rest).collect();
+                Task::Script { code, name, argv, last: command.session.is_none() }
             }
             Entry::Call(call) => {
-                let mut variables = call.variables().clone();
-                let session =
-                    command.session.map(|id| (SESSION_VARIABLE.to_owned(), id.to_string()));
-                variables.extend(session);
-                Self::Call { call, variables }
+                variables.clone_from(call.variables());
+                Task::Call(call)
             }
-        })
+        };
+        let told = [
+            (SESSION_VARIABLE, command.session.map(|id| id.to_string())),
+            (PRINCIPAL_VARIABLE, command.principal.clone()),
+        ];
+        variables.extend(told.into_iter().filter_map(|(name, value)| Some((name.into(), value?))));
+        Self { task, variables }
     }
 
     pub(crate) fn work(&self) -> Work<'_> {
-        match self {
-            Self::Cell { code, name } => {
-                Work::Cell(Cell { code, name, show_last: true, argv: None, last: false })
+        let variables = &self.variables;
+        match &self.task {
+            Task::Cell { code, name } => {
+                let (argv, last) = (None, false);
+                Work::Cell(Cell { code, name, show_last: true, argv, variables, last })
             }
-            Self::Script { code, name, argv, last } => {
-                Work::Cell(Cell { code, name, show_last: false, argv: Some(argv), last: *last })
+            Task::Script { code, name, argv, last } => {
+                let (argv, last) = (Some(argv.as_slice()), *last);
+                Work::Cell(Cell { code, name, show_last: false, argv, variables, last })
             }
-            Self::Call { call, variables } => Work::Call(Call {
+            Task::Call(call) => Work::Call(Call {
                 code: call.code(),
                 name: call.file(),
                 function: call.function(),
@@ -69,12 +83,22 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Puts a script where it will seem to have been started from, and returns its arguments: it may
-/// open `__file__`, look for its data beside it, and be imported by the children it spawns.
-fn place_script(sandbox: &mut Sandbox, code: &str, argv: &[String]) -> Result<Vec<String>, Fault> {
+/// The files that a command brings, its script among them: a script may open `__file__`, look for
+/// its data beside it, and be imported by the children it spawns.
+pub(crate) fn take_files(command: &mut Command) -> Vec<FileIn> {
+    let mut files = std::mem::take(&mut command.files);
+    if let Entry::Script { code, argv } = &command.entry {
+        files.push(FileIn {
+            name: script_name(argv),
+            content: Content::Bytes(code.as_str().into()),
+        });
+    }
+    files
+}
+
+/// Where a script will seem to have been started from.
+fn script_name(argv: &[String]) -> String {
     let given = argv.first().map_or(UNNAMED_SCRIPT, String::as_str);
     let name = Path::new(given).file_name().and_then(|name| name.to_str());
-    let name = name.unwrap_or(UNNAMED_SCRIPT).to_owned();
-    place(sandbox, &[FileIn { name: name.clone(), content: code.as_bytes().to_vec() }])?;
-    Ok([name].into_iter().chain(argv.iter().skip(1).cloned()).collect())
+    name.unwrap_or(UNNAMED_SCRIPT).to_owned()
 }

@@ -323,17 +323,18 @@ fn signal_name(signal: i32) -> &'static str {
 /// Why there is no sandbox to run in, and what to do about it.
 pub(crate) fn birth_fault(error: &BirthError) -> Fault {
     let fault = Fault::new(Code::SandboxUnreachable, format!("no sandbox could be made: {error}"));
-    let hint = match error {
+    match error {
         BirthError::Wall(_) | BirthError::Warden(_) => {
-            "`belljar doctor` says which wall is missing and how to get it"
+            fault.hint("`belljar doctor` says which wall is missing and how to get it")
         }
-        BirthError::Zygote(_) => "`belljar doctor` tries each part by itself",
+        BirthError::Zygote(_) => fault.hint("`belljar doctor` tries each part by itself"),
         BirthError::ZygoteGone
         | BirthError::Silent
         | BirthError::NotReseeded
         | BirthError::Stillborn
         | BirthError::Io(_)
-        | BirthError::NoSlot => "try again; if it persists, `belljar doctor` may say why",
-    };
-    fault.hint(hint)
+        | BirthError::NoSlot => {
+            fault.hint("try again; if it persists, `belljar doctor` may say why").retryable()
+        }
+    }
 }

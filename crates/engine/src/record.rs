@@ -1,97 +1,98 @@
-//! Writing the record of an execution.
+//! Writing the record of an execution: what is known before it runs, and what was seen of it.
 
 use crate::collect::Collected;
 use crate::command::{Command, Entry};
-use crate::outcome::{Outcome, value_warning};
-use crate::run::Lease;
+use crate::outcome::{judge, value_warning};
 use chrono::{DateTime, Utc};
 use sandbox::{Answer, Cause, Ending};
 use serde_json::Value;
-use types::{Code, Event, Execution, ExecutionId, Limits, Output, Rich, Truncated, Warning};
-use uuid::Uuid;
+use types::{Code, Execution, Limits, SandboxId, Status, Transcript, Truncated, Usage, Warning};
 
-/// Pieces of output that follow each other on one stream are one piece up to this size, so that
-/// a program that writes single bytes does not make a record of single bytes.
-const OUTPUT_PIECE_BYTES: usize = 8 * 1024;
-
-/// The record while it is being written.
-pub(crate) struct Record {
-    created: DateTime<Utc>,
-    started: DateTime<Utc>,
-    output: Vec<Output>,
-    results: Vec<Rich>,
+/// A command that was let in, and where it will run.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) command: Command,
+    /// The names of its files, which are gone from the command once they are placed.
+    pub(crate) files_in: Vec<String>,
+    pub(crate) limits: Limits,
+    pub(crate) sandbox_id: SandboxId,
+    pub(crate) generation: u64,
+    pub(crate) environment: String,
+    /// What every record of this engine says.
+    pub(crate) warnings: Vec<Warning>,
+    pub(crate) created: DateTime<Utc>,
 }
 
-impl Record {
-    pub(crate) fn new(created: DateTime<Utc>) -> Self {
-        Self { created, started: Utc::now(), output: Vec::new(), results: Vec::new() }
-    }
-
-    pub(crate) fn hear(&mut self, event: Event) {
-        match event {
-            Event::Result(result) => self.results.push(result),
-            Event::Output(piece) => match self.output.last_mut() {
-                Some(last)
-                    if last.stream == piece.stream
-                        && last.text.len() + piece.text.len() <= OUTPUT_PIECE_BYTES =>
-                {
-                    last.text.push_str(&piece.text);
-                }
-                _ => self.output.push(piece),
-            },
-        }
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "each is one part of the record, used once")]
-    pub(crate) fn close(
-        self,
-        command: &Command,
-        lease: &Lease,
-        limits: &Limits,
-        ending: &Ending,
-        outcome: Outcome,
-        collected: &Collected,
-        mut warnings: Vec<Warning>,
-    ) -> Execution {
-        warnings.extend(notices(ending));
-        if let (Entry::Call(call), Cause::Done(Answer::NotJson(error))) =
-            (&command.entry, &ending.cause)
-            && call.is_test()
-        {
-            warnings.push(value_warning(error));
-        }
+impl Order {
+    /// The record of it while nothing has run.
+    pub(crate) fn draft(&self) -> Execution {
+        let command = &self.command;
         let (entry, tool, arguments) = match &command.entry {
             Entry::Cell(_) => ("cell", None, None),
             Entry::Script { .. } => ("script", None, None),
             Entry::Call(call) => (call.function(), Some(call.tool().to_owned()), arguments(call)),
         };
         Execution {
-            id: ExecutionId::new(Uuid::now_v7()),
-            sandbox_id: lease.sandbox_id,
-            generation: lease.generation,
-            environment: lease.ready.environment.name.as_str().to_owned(),
-            status: outcome.status,
+            id: command.id,
+            sandbox_id: Some(self.sandbox_id),
+            generation: self.generation,
+            environment: self.environment.clone(),
+            status: Status::Queued,
             entry: entry.to_owned(),
+            principal: None,
+            run_as: None,
+            agent: None,
+            approval_id: None,
+            parent: None,
             tool,
             code: command.entry.code().to_owned(),
             arguments,
-            files_in: command.files.iter().map(|file| file.name.clone()).collect(),
+            files_in: self.files_in.clone(),
+            value: None,
+            results: Vec::new(),
+            output: Vec::new(),
+            truncated: Truncated::default(),
+            error: None,
+            exit_code: None,
+            files_out: Vec::new(),
+            warnings: self.warnings.clone(),
+            limits: self.limits,
+            usage: Usage::default(),
+            created_at: self.created,
+            started_at: None,
+            ended_at: None,
+        }
+    }
+
+    /// The record of it when it is over.
+    pub(crate) fn close(
+        &self,
+        started: Option<DateTime<Utc>>,
+        transcript: Transcript,
+        ending: &Ending,
+        collected: &Collected,
+    ) -> Execution {
+        let draft = self.draft();
+        let outcome = judge(ending, &self.limits, &self.environment, &self.command.entry);
+        let mut warnings = draft.warnings;
+        warnings.extend(notices(ending, &self.command.entry));
+        Execution {
+            status: outcome.status,
             value: outcome.value,
-            results: self.results,
-            output: self.output,
+            results: transcript.results,
+            output: transcript.output,
             truncated: Truncated {
                 output_dropped_bytes: Some(ending.output_dropped_bytes).filter(|bytes| *bytes > 0),
                 files: collected.skipped.clone(),
             },
             error: outcome.error,
-            exit_code: outcome.exit_code,
+            exit_code: Some(outcome.exit_code),
             files_out: collected.files.clone(),
             warnings,
-            limits: *limits,
             usage: ending.usage,
-            created_at: self.created,
-            started_at: self.started,
-            ended_at: Utc::now(),
+            started_at: started,
+            ended_at: Some(Utc::now()),
+            ..draft
         }
     }
 }
@@ -105,7 +106,7 @@ fn arguments(call: &contract::Call) -> Option<Value> {
 }
 
 /// What did not stop the run, and should be known all the same.
-fn notices(ending: &Ending) -> Vec<Warning> {
+fn notices(ending: &Ending, entry: &Entry) -> Vec<Warning> {
     let mut notices = Vec::new();
     let mut notice = |code: Code, message: String| {
         notices.push(Warning { code: code.to_string(), message });
@@ -121,6 +122,11 @@ fn notices(ending: &Ending) -> Vec<Warning> {
     if ending.alive && ending.oom_kills > 0 {
         let message = "a process of the code was killed for lack of memory".to_owned();
         notice(Code::MemoryExceeded, message);
+    }
+    if let (Entry::Call(call), Cause::Done(Answer::NotJson(error))) = (entry, &ending.cause)
+        && call.is_test()
+    {
+        notices.push(value_warning(error));
     }
     notices
 }

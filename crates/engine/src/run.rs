@@ -1,78 +1,170 @@
-//! The walk. `Engine::run` is the whole of it on one screen: each stage takes what the stage
-//! before has produced, so that none can be left out.
+//! The walk, in two steps that whoever keeps records can stand between: a command is let in, then it
+//! is run. Each stage takes what the stage before has produced, so that none can be left out.
 
 use crate::capacity::Slot;
-use crate::collect::collect;
-use crate::command::{Command, FileIn};
+use crate::collect::{Collected, collect};
+use crate::command::Command;
 use crate::engine::Engine;
 use crate::environments::Ready;
-use crate::job::Job;
-use crate::outcome;
-use crate::record::{Record, tell_loss};
-use crate::session::{Inside, Session};
-use crate::walls;
-use chrono::{DateTime, Utc};
-use sandbox::{FileError, Sandbox};
+use crate::files::place;
+use crate::job::{Job, take_files};
+use crate::outcome::birth_fault;
+use crate::record::{Order, tell_loss};
+use crate::running::Ticket;
+use crate::session::Turn;
+use crate::{limits, walls};
+use chrono::Utc;
+use sandbox::{Ending, Sandbox, Stopper};
+use std::path::PathBuf;
 use std::sync::Arc;
-use types::{Code, Event, Execution, Fault, Limits, LimitsRequest, SandboxId};
+use types::{Code, Event, Execution, Fault, Limits, SandboxId, Status, Transcript};
 use uuid::Uuid;
 
-/// The record of an execution, with the content of its files if that was asked for.
+/// Where a caller hears of events while they happen.
+type Sink<'a> = &'a mut (dyn FnMut(&Event) + Send);
+
+/// The record of an execution, with what was to be brought of its files.
 #[derive(Debug)]
 pub struct Finished {
     pub execution: Execution,
-    pub files: Vec<(String, Vec<u8>)>,
+    pub contents: Vec<(String, Vec<u8>)>,
+    /// The copy of each file by its name.
+    pub copies: Vec<(String, PathBuf)>,
 }
 
-/// A sandbox of one's own for one execution. Dropping it on any path ends the sandbox.
-pub(crate) struct Lease {
-    pub(crate) ready: Arc<Ready>,
-    pub(crate) sandbox: Sandbox,
-    pub(crate) sandbox_id: SandboxId,
-    pub(crate) generation: u64,
-    pub(crate) cell: u64,
-    pub(crate) slot: Option<Slot>,
+/// A command that was let in: it has its room, and nothing of it has run. Dropping it gives
+/// everything back.
+#[derive(Debug)]
+pub struct Admitted {
+    engine: Arc<Engine>,
+    order: Order,
+    room: Room,
+    ticket: Ticket,
+}
+
+/// Where it will run.
+#[derive(Debug)]
+enum Room {
+    Fresh(Slot),
+    Session(Turn),
 }
 
 impl Engine {
     /// Runs one command from its request to its record.
     pub async fn run(
-        &self,
+        self: &Arc<Self>,
         command: Command,
-        sink: &mut (dyn FnMut(&Event) + Send),
+        sink: Sink<'_>,
     ) -> Result<Finished, Fault> {
+        self.admit(command).await?.run(sink).await
+    }
+
+    /// Finds limits and room for a command. From here on it can be cancelled by its id.
+    pub async fn admit(self: &Arc<Self>, command: Command) -> Result<Admitted, Fault> {
         let created = Utc::now();
-        match command.session {
+        self.capacity.check_open()?;
+        let ticket = self.running.enter(command.id)?;
+        let (caps, asked) = (&self.config.caps, command.limits());
+        let (limits, sandbox_id, room) = match command.session {
             None => {
-                let limits = self.admit(&command.limits())?;
-                let slot = self.capacity.take()?;
-                let mut lease = self.lease(&command.environment, &limits, slot).await?;
-                let finished = self.walk(&command, &limits, &mut lease, created, sink).await?.0;
-                lease.sandbox.end().await;
-                Ok(finished)
+                self.shelf.find(&command.environment)?;
+                let limits = limits::of_fresh(caps, &asked)?;
+                let slot = self.wait_for_room(&ticket.stopper).await?;
+                (limits, SandboxId::new(Uuid::now_v7()), Room::Fresh(slot))
             }
             Some(id) => {
                 let session = self.session(id)?;
-                let limits = self.admit_in(&session, &command.limits())?;
-                let mut inside = session.inside.try_lock().map_err(|_| session.busy())?;
-                let mut lease = self.resume(&session, &mut inside).await?;
-                let running = session.begin(lease.sandbox.stopper());
-                let walked = self.walk(&command, &limits, &mut lease, created, sink).await;
-                drop(running);
-                inside.lent = false;
-                let (mut finished, alive) = match walked {
-                    Ok(walked) => walked,
-                    Err(fault) => {
-                        // Nothing was run, and the session is as it was.
-                        inside.sandbox = Some(lease.sandbox);
-                        return Err(fault);
-                    }
+                let limits = limits::of_session(caps, &session, &asked)?;
+                (limits, id, Room::Session(session.turn(ticket.stopper.clone())?))
+            }
+        };
+        let order = Order {
+            files_in: command.files.iter().map(|file| file.name.clone()).collect(),
+            limits,
+            sandbox_id,
+            generation: room.generation(),
+            environment: room.environment().unwrap_or(&command.environment).to_owned(),
+            warnings: walls::warnings(&self.config.without),
+            created,
+            command,
+        };
+        Ok(Admitted { engine: Arc::clone(self), order, room, ticket })
+    }
+
+    async fn wait_for_room(&self, stopper: &Stopper) -> Result<Slot, Fault> {
+        tokio::select! {
+            biased;
+            slot = self.capacity.take() => slot,
+            () = stopper.asked() => {
+                Err(Fault::new(Code::Cancelled, "the execution was cancelled while it waited"))
+            }
+        }
+    }
+
+    pub(crate) async fn lease(
+        &self,
+        environment: &str,
+        limits: &Limits,
+    ) -> Result<(Arc<Ready>, Sandbox), Fault> {
+        let ready = self.shelf.get(&self.config, environment, |_| {}).await?;
+        let sandbox = ready.pool.lease(limits).await.map_err(|error| birth_fault(&error))?;
+        Ok((ready, sandbox))
+    }
+}
+
+impl Room {
+    fn generation(&self) -> u64 {
+        match self {
+            Self::Fresh(_) => 1,
+            Self::Session(turn) => turn.generation(),
+        }
+    }
+
+    /// That of the session, if it is one.
+    fn environment(&self) -> Option<&str> {
+        match self {
+            Self::Fresh(_) => None,
+            Self::Session(turn) => Some(turn.session.ready.environment.name.as_str()),
+        }
+    }
+}
+
+impl Admitted {
+    /// The record as far as it is known: everything but what only running it can tell.
+    pub fn record(&self) -> Execution {
+        self.order.draft()
+    }
+
+    pub async fn run(self, sink: Sink<'_>) -> Result<Finished, Fault> {
+        let Self { engine, mut order, room, ticket } = self;
+        let stopper = &ticket.stopper;
+        match room {
+            Room::Fresh(_slot) => {
+                let leased = tokio::select! {
+                    biased;
+                    // An environment may be built first, which takes minutes.
+                    () = stopper.asked() => return Ok(withdraw(&order, sink).finished),
+                    leased = engine.lease(&order.environment, &order.limits) => leased,
                 };
-                let mut lost = std::mem::take(&mut inside.loss_untold);
+                let (_ready, mut sandbox) = leased?;
+                let walked = walk(&mut order, &mut sandbox, 1, stopper, sink).await?;
+                sandbox.end().await;
+                Ok(walked.finished)
+            }
+            Room::Session(mut turn) => {
+                let mut sandbox = turn.borrow().await?;
+                let number = turn.count_execution();
+                let walked = walk(&mut order, &mut sandbox, number, stopper, sink).await;
+                let Ok(Walked { mut finished, alive }) = walked else {
+                    // Nothing was run, and the session is as it was.
+                    turn.give_back(sandbox);
+                    return walked.map(|walked| walked.finished);
+                };
+                let mut lost = turn.take_untold_loss();
                 if alive {
-                    inside.sandbox = Some(lease.sandbox);
+                    turn.give_back(sandbox);
                 } else {
-                    finished.execution.generation = session.lose_memory();
+                    finished.execution.generation = turn.lose_memory();
                     lost = true;
                 }
                 if lost {
@@ -82,135 +174,56 @@ impl Engine {
             }
         }
     }
-
-    /// Places files, runs, collects and records, in a sandbox that is ours.
-    async fn walk(
-        &self,
-        command: &Command,
-        limits: &Limits,
-        lease: &mut Lease,
-        created: DateTime<Utc>,
-        sink: &mut (dyn FnMut(&Event) + Send),
-    ) -> Result<(Finished, bool), Fault> {
-        place(&mut lease.sandbox, &command.files)?;
-        let job = Job::new(command, lease)?;
-        lease.sandbox.allow(limits).map_err(|error| unreachable_sandbox(&error))?;
-        let mut record = Record::new(created);
-        let ending = lease
-            .sandbox
-            .run(&job.work(), limits, &mut |event| {
-                sink(&event);
-                record.hear(event);
-            })
-            .await;
-        let alive = ending.alive;
-        let collected = collect(&mut lease.sandbox, command.bring_files).await;
-        let environment = lease.ready.environment.name.as_str();
-        let outcome = outcome::judge(&ending, limits, environment, &command.entry);
-        let warnings = walls::warnings(&self.config.without);
-        let execution =
-            record.close(command, lease, limits, &ending, outcome, &collected, warnings);
-        Ok((Finished { execution, files: collected.contents }, alive))
-    }
-
-    pub(crate) fn admit(&self, request: &LimitsRequest) -> Result<Limits, Fault> {
-        request
-            .resolve(&self.config.caps)
-            .map_err(|error| Fault::new(Code::ArgsInvalid, error.to_string()))
-    }
-
-    /// The limits of an execution in a session: what was fixed when its sandbox was made stays.
-    fn admit_in(&self, session: &Session, request: &LimitsRequest) -> Result<Limits, Fault> {
-        let asked = self.admit(request)?;
-        let fixed = session.limits;
-        let changed = request.disk_bytes.is_some_and(|asked| asked != fixed.disk_bytes)
-            || request.disk_inodes.is_some_and(|asked| asked != fixed.disk_inodes)
-            || request.open_files.is_some_and(|asked| asked != fixed.open_files)
-            || request.processes.is_some_and(|asked| asked > fixed.processes);
-        if changed {
-            let message = "disk_bytes, disk_inodes and open_files of a session are fixed at its \
-                           start, and processes cannot grow";
-            return Err(Fault::new(Code::ArgsInvalid, message)
-                .hint("open another session with the limits that are wanted"));
-        }
-        let given = |asked: Option<u64>, resolved: u64, of_session: u64| {
-            if asked.is_some() { resolved } else { of_session }
-        };
-        Ok(Limits {
-            wall_ms: given(request.wall_ms, asked.wall_ms, fixed.wall_ms),
-            cpu_ms: given(request.wall_ms.or(request.cpu_ms), asked.cpu_ms, fixed.cpu_ms),
-            cpu_percent: given(request.cpu_percent, asked.cpu_percent, fixed.cpu_percent),
-            memory_bytes: given(request.memory_bytes, asked.memory_bytes, fixed.memory_bytes),
-            processes: given(request.processes, asked.processes, fixed.processes),
-            output_bytes: given(request.output_bytes, asked.output_bytes, fixed.output_bytes),
-            result_bytes: given(request.result_bytes, asked.result_bytes, fixed.result_bytes),
-            ..fixed
-        })
-    }
-
-    pub(crate) async fn lease(
-        &self,
-        environment: &str,
-        limits: &Limits,
-        slot: Slot,
-    ) -> Result<Lease, Fault> {
-        let ready = self.shelf.get(&self.config, environment, |_| {}).await?;
-        let sandbox =
-            ready.pool.lease(limits).await.map_err(|error| outcome::birth_fault(&error))?;
-        let sandbox_id = SandboxId::new(Uuid::now_v7());
-        Ok(Lease { ready, sandbox, sandbox_id, generation: 1, cell: 1, slot: Some(slot) })
-    }
-
-    /// The session's own sandbox, or a new one in the place of one that died.
-    pub(crate) async fn resume(
-        &self,
-        session: &Session,
-        inside: &mut Inside,
-    ) -> Result<Lease, Fault> {
-        let sandbox = match inside.sandbox.take() {
-            Some(sandbox) => sandbox,
-            None => {
-                let born = session.ready.pool.lease(&session.limits).await;
-                born.map_err(|error| outcome::birth_fault(&error))?
-            }
-        };
-        if std::mem::replace(&mut inside.lent, true) {
-            session.lose_memory();
-            inside.loss_untold = true;
-        }
-        inside.cells += 1;
-        Ok(Lease {
-            ready: Arc::clone(&session.ready),
-            sandbox,
-            sandbox_id: session.id,
-            generation: session.generation(),
-            cell: inside.cells,
-            slot: None,
-        })
-    }
 }
 
-pub(crate) fn place(sandbox: &mut Sandbox, files: &[FileIn]) -> Result<(), Fault> {
-    for file in files {
-        sandbox
-            .write_file(&file.name, &mut file.content.as_slice())
-            .map_err(|error| file_fault(&error))?;
-    }
-    Ok(())
+struct Walked {
+    finished: Finished,
+    /// Whether the interpreter is still there, with its state.
+    alive: bool,
 }
 
-pub(crate) fn file_fault(error: &FileError) -> Fault {
-    let code = match error {
-        FileError::NotFound { .. } => Code::FileNotFound,
-        FileError::Full { .. } => Code::DiskExceeded,
-        FileError::Name(_)
-        | FileError::NotRegular { .. }
-        | FileError::TooLarge { .. }
-        | FileError::Io { .. } => Code::FileUnsupported,
+/// Places files, runs, collects and records, in a sandbox that is ours.
+async fn walk(
+    order: &mut Order,
+    sandbox: &mut Sandbox,
+    number: u64,
+    stopper: &Stopper,
+    sink: Sink<'_>,
+) -> Result<Walked, Fault> {
+    place(sandbox, take_files(&mut order.command)).await?;
+    sandbox.allow(&order.limits).map_err(|error| unlimited(&error))?;
+    if stopper.was_asked() {
+        return Ok(withdraw(order, sink));
+    }
+    let job = Job::new(&order.command, number);
+    let started = Utc::now();
+    let mut transcript = Transcript::default();
+    sink(&Event::Status { status: Status::Running });
+    let hear = &mut |event: Event| {
+        sink(&event);
+        transcript.hear(event);
     };
-    Fault::new(code, error.to_string())
+    let ending = sandbox.run(&job.work(), &order.limits, stopper, hear).await;
+    let collected = collect(sandbox, &order.command.bring).await;
+    let execution = order.close(Some(started), transcript, &ending, &collected);
+    Ok(conclude(execution, collected, ending.alive, sink))
 }
 
-fn unreachable_sandbox(error: &std::io::Error) -> Fault {
+/// The record of what was cancelled before any of it ran.
+fn withdraw(order: &Order, sink: Sink<'_>) -> Walked {
+    let (ending, nothing) = (Ending::withdrawn(), Collected::default());
+    let execution = order.close(None, Transcript::default(), &ending, &nothing);
+    conclude(execution, nothing, ending.alive, sink)
+}
+
+/// Tells what is known only now. That it is over is told by whoever keeps the record.
+fn conclude(execution: Execution, collected: Collected, alive: bool, sink: Sink<'_>) -> Walked {
+    execution.files_out.iter().for_each(|file| sink(&Event::File(file.clone())));
+    execution.error.iter().for_each(|error| sink(&Event::Error(error.clone())));
+    let Collected { contents, copies, .. } = collected;
+    Walked { finished: Finished { execution, contents, copies }, alive }
+}
+
+fn unlimited(error: &std::io::Error) -> Fault {
     Fault::new(Code::SandboxUnreachable, format!("its limits could not be set: {error}"))
 }

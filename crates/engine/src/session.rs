@@ -1,11 +1,17 @@
 //! Sessions: sandboxes that live as long as a conversation.
+//!
+//! A session is used by whoever has its [`Turn`], one at a time, and a session that is closed gives
+//! no more turns. A memory that is lost, in whatever way, is told by its generation.
 
 use crate::capacity::Slot;
+use crate::config::{EndReason, Expiry};
 use crate::environments::Ready;
-use chrono::{DateTime, Utc};
+use crate::outcome::birth_fault;
+use chrono::{DateTime, TimeDelta, Utc};
 use sandbox::{Sandbox, Stopper};
 use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
-use tokio::sync::Mutex;
+use std::time::Duration;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::Instant;
 use types::{Code, Fault, Limits, SandboxId};
 
@@ -14,9 +20,17 @@ use types::{Code, Fault, Limits, SandboxId};
 pub struct SessionInfo {
     pub id: SandboxId,
     pub environment: String,
+    pub limits: Limits,
     pub generation: u64,
     pub busy: bool,
+    /// How many there were, with the one that is running.
+    pub executions: u64,
     pub opened_at: DateTime<Utc>,
+    pub last_used_at: DateTime<Utc>,
+    /// Closed after that time without use.
+    pub idle: Duration,
+    /// If nobody uses it until then. Absent when it is never.
+    pub expires_at: Option<DateTime<Utc>>,
 }
 
 #[derive(Debug)]
@@ -24,69 +38,68 @@ pub(crate) struct Session {
     pub(crate) id: SandboxId,
     pub(crate) ready: Arc<Ready>,
     pub(crate) limits: Limits,
-    /// Held by the execution that is running.
-    pub(crate) inside: Mutex<Inside>,
+    inside: Arc<Mutex<Inside>>,
     outside: SyncMutex<Outside>,
     opened: Instant,
     opened_at: DateTime<Utc>,
     _slot: Slot,
 }
 
-/// What only the running execution may touch.
+/// What only the one whose turn it is may touch.
 #[derive(Debug)]
-pub(crate) struct Inside {
+struct Inside {
     /// `None` after the interpreter has died; the next execution starts another one.
-    pub(crate) sandbox: Option<Sandbox>,
-    pub(crate) cells: u64,
-    /// The sandbox is with an execution. Found true by the next one when the caller of this one
-    /// went away in the middle of it, which ended the sandbox.
-    pub(crate) lent: bool,
-    /// The memory was lost so, and no record has said it yet.
-    pub(crate) loss_untold: bool,
-}
-
-/// An execution in a session: over when dropped, also when its caller went away.
-#[derive(Debug)]
-pub(crate) struct Running<'a>(&'a Session);
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        let mut outside = self.0.outside();
-        outside.stopper = None;
-        outside.last_used = Instant::now();
-    }
+    sandbox: Option<Sandbox>,
+    /// The memory was lost, and no record has said it yet.
+    loss_untold: bool,
 }
 
 #[derive(Debug)]
 struct Outside {
     generation: u64,
+    executions: u64,
+    expiry: Expiry,
     last_used: Instant,
+    /// Of the one whose turn it is.
     stopper: Option<Stopper>,
+    closed: bool,
+}
+
+/// What a session is made of.
+#[derive(Debug)]
+pub(crate) struct Parts {
+    pub(crate) id: SandboxId,
+    pub(crate) generation: u64,
+    pub(crate) limits: Limits,
+    pub(crate) expiry: Expiry,
+    pub(crate) ready: Arc<Ready>,
+    pub(crate) sandbox: Sandbox,
+    pub(crate) slot: Slot,
 }
 
 impl Session {
-    pub(crate) fn new(
-        id: SandboxId,
-        ready: Arc<Ready>,
-        limits: Limits,
-        sandbox: Sandbox,
-        slot: Slot,
-        now: DateTime<Utc>,
-    ) -> Self {
-        let outside = Outside { generation: 1, last_used: Instant::now(), stopper: None };
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { id, generation, limits, expiry, ready, sandbox, slot } = parts;
+        let opened = Instant::now();
+        let outside = Outside {
+            generation,
+            executions: 0,
+            expiry,
+            last_used: opened,
+            stopper: None,
+            closed: false,
+        };
         Self {
             id,
             ready,
             limits,
-            inside: Mutex::new(Inside {
+            inside: Arc::new(Mutex::new(Inside {
                 sandbox: Some(sandbox),
-                cells: 0,
-                lent: false,
-                loss_untold: false,
-            }),
+                loss_untold: generation > 1,
+            })),
             outside: SyncMutex::new(outside),
-            opened: Instant::now(),
-            opened_at: now,
+            opened,
+            opened_at: Utc::now(),
             _slot: slot,
         }
     }
@@ -95,22 +108,24 @@ impl Session {
         self.outside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn generation(&self) -> u64 {
-        self.outside().generation
-    }
-
     /// The interpreter is gone, and with it what it remembered.
-    pub(crate) fn lose_memory(&self) -> u64 {
+    fn lose_memory(&self) -> u64 {
         let mut outside = self.outside();
         outside.generation += 1;
         outside.generation
     }
 
-    pub(crate) fn begin(&self, stopper: Stopper) -> Running<'_> {
+    /// The turn to use it, which `stopper` can end.
+    pub(crate) fn turn(self: &Arc<Self>, stopper: Stopper) -> Result<Turn, Fault> {
+        let inside = Arc::clone(&self.inside).try_lock_owned().map_err(|_| self.busy())?;
         let mut outside = self.outside();
+        if outside.closed {
+            return Err(not_found(self.id));
+        }
         outside.stopper = Some(stopper);
         outside.last_used = Instant::now();
-        Running(self)
+        drop(outside);
+        Ok(Turn { session: Arc::clone(self), inside, lent: false })
     }
 
     /// Asks the running execution to end; whether there was one.
@@ -119,34 +134,149 @@ impl Session {
         outside.stopper.as_ref().inspect(|stopper| stopper.stop()).is_some()
     }
 
-    /// Ends the running execution without waiting for the code to agree.
-    pub(crate) fn kill(&self) {
-        if let Some(stopper) = &self.outside().stopper {
-            stopper.kill();
-        }
+    /// Gives no more turns, and ends the present one without waiting for the code to agree.
+    pub(crate) fn close(&self) {
+        let mut outside = self.outside();
+        outside.closed = true;
+        outside.stopper.iter().for_each(Stopper::kill);
     }
 
-    pub(crate) fn idle_since(&self) -> Instant {
-        self.outside().last_used
+    /// What it holds, once the last turn is over.
+    pub(crate) async fn emptied(&self) -> Option<Sandbox> {
+        self.inside.lock().await.sandbox.take()
     }
 
-    pub(crate) fn opened(&self) -> Instant {
-        self.opened
+    /// Closes it if it is time, and says why.
+    pub(crate) fn expire(&self, now: Instant) -> Option<EndReason> {
+        let mut outside = self.outside();
+        // One that is running something is not idle, however long that takes.
+        let unused = outside.stopper.is_none()
+            && now.saturating_duration_since(outside.last_used) > outside.expiry.idle;
+        let old = now.saturating_duration_since(self.opened) > outside.expiry.absolute;
+        let reason = match (old, unused) {
+            (true, _) => EndReason::Age,
+            (false, true) => EndReason::Idle,
+            (false, false) => return None,
+        };
+        outside.closed = true;
+        outside.stopper.iter().for_each(Stopper::kill);
+        Some(reason)
+    }
+
+    pub(crate) fn expiry(&self) -> Expiry {
+        self.outside().expiry
+    }
+
+    pub(crate) fn set_expiry(&self, expiry: Expiry) {
+        self.outside().expiry = expiry;
     }
 
     pub(crate) fn info(&self) -> SessionInfo {
         let outside = self.outside();
+        let used = outside.last_used.saturating_duration_since(self.opened);
+        let idle = used.saturating_add(outside.expiry.idle);
         SessionInfo {
             id: self.id,
             environment: self.ready.environment.name.as_str().to_owned(),
+            limits: self.limits,
             generation: outside.generation,
             busy: outside.stopper.is_some(),
+            executions: outside.executions,
             opened_at: self.opened_at,
+            last_used_at: self.after(used).unwrap_or(self.opened_at),
+            idle: outside.expiry.idle,
+            expires_at: self.after(idle.min(outside.expiry.absolute)),
         }
     }
 
-    pub(crate) fn busy(&self) -> Fault {
+    /// That long after it was opened; `None` is later than there are dates for.
+    fn after(&self, duration: Duration) -> Option<DateTime<Utc>> {
+        self.opened_at.checked_add_signed(TimeDelta::from_std(duration).ok()?)
+    }
+
+    fn busy(&self) -> Fault {
         Fault::new(Code::SessionBusy, format!("session {} is running something else", self.id))
             .hint("wait for it to end, or interrupt it")
+    }
+}
+
+pub(crate) fn not_found(id: SandboxId) -> Fault {
+    let message = format!("session {id} is not there, or not any more");
+    Fault::new(Code::SessionNotFound, message).hint("open a new one")
+}
+
+/// The turn to use a session, for an execution or for its files. When it is dropped while the
+/// sandbox is out, the caller has gone away in the middle of something: that ended the sandbox, and
+/// the memory is lost.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub(crate) session: Arc<Session>,
+    inside: OwnedMutexGuard<Inside>,
+    lent: bool,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if self.lent {
+            self.lose_memory();
+            self.inside.loss_untold = true;
+        }
+        let mut outside = self.session.outside();
+        outside.stopper = None;
+        outside.last_used = Instant::now();
+    }
+}
+
+impl Turn {
+    pub(crate) fn generation(&self) -> u64 {
+        self.session.outside().generation
+    }
+
+    /// The number of the execution that begins now.
+    pub(crate) fn count_execution(&self) -> u64 {
+        let mut outside = self.session.outside();
+        outside.executions += 1;
+        outside.executions
+    }
+
+    /// The sandbox, or a new one in the place of one that died. To be given back.
+    pub(crate) async fn borrow(&mut self) -> Result<Sandbox, Fault> {
+        let sandbox = match self.inside.sandbox.take() {
+            Some(sandbox) => sandbox,
+            None => {
+                let born = self.session.ready.pool.lease(&self.session.limits).await;
+                born.map_err(|error| birth_fault(&error))?
+            }
+        };
+        self.lent = true;
+        Ok(sandbox)
+    }
+
+    pub(crate) fn give_back(&mut self, sandbox: Sandbox) {
+        self.inside.sandbox = Some(sandbox);
+        self.lent = false;
+    }
+
+    /// The sandbox is gone, and with it what it remembered; tells the new generation.
+    pub(crate) fn lose_memory(&mut self) -> u64 {
+        self.lent = false;
+        self.session.lose_memory()
+    }
+
+    /// Whether a loss of memory is still to be told. Who asks tells it.
+    pub(crate) fn take_untold_loss(&mut self) -> bool {
+        std::mem::take(&mut self.inside.loss_untold)
+    }
+
+    /// A new generation, and the sandbox of the old one, to be ended.
+    pub(crate) fn reset(&mut self) -> (u64, Option<Sandbox>) {
+        // Both at once: whoever goes away while the old one ends leaves no session that still
+        // counts on it.
+        (self.lose_memory(), self.inside.sandbox.take())
+    }
+
+    /// Memory that ending the sandbox would give back.
+    pub(crate) fn private_bytes(&self) -> u64 {
+        self.inside.sandbox.as_ref().map_or(0, Sandbox::private_bytes)
     }
 }

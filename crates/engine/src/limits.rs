@@ -1,0 +1,41 @@
+//! The limits that hold for a command, out of what was asked for, the session's, and the operator's.
+
+use crate::session::Session;
+use types::{Code, Fault, Limits, LimitsRequest, OperatorCaps};
+
+pub(crate) fn of_fresh(caps: &OperatorCaps, request: &LimitsRequest) -> Result<Limits, Fault> {
+    request.resolve(caps).map_err(|error| Fault::new(Code::ArgsInvalid, error.to_string()))
+}
+
+/// What was fixed when the session's sandbox was made stays.
+pub(crate) fn of_session(
+    caps: &OperatorCaps,
+    session: &Session,
+    request: &LimitsRequest,
+) -> Result<Limits, Fault> {
+    let asked = of_fresh(caps, request)?;
+    let fixed = session.limits;
+    let changed = request.disk_bytes.is_some_and(|asked| asked != fixed.disk_bytes)
+        || request.disk_inodes.is_some_and(|asked| asked != fixed.disk_inodes)
+        || request.open_files.is_some_and(|asked| asked != fixed.open_files)
+        || request.processes.is_some_and(|asked| asked > fixed.processes);
+    if changed {
+        let message = "disk_bytes, disk_inodes and open_files of a session are fixed at its \
+                       start, and processes cannot grow";
+        return Err(Fault::new(Code::ArgsInvalid, message)
+            .hint("open another session with the limits that are wanted"));
+    }
+    let given = |asked: Option<u64>, resolved: u64, of_session: u64| {
+        if asked.is_some() { resolved } else { of_session }
+    };
+    Ok(Limits {
+        wall_ms: given(request.wall_ms, asked.wall_ms, fixed.wall_ms),
+        cpu_ms: given(request.wall_ms.or(request.cpu_ms), asked.cpu_ms, fixed.cpu_ms),
+        cpu_percent: given(request.cpu_percent, asked.cpu_percent, fixed.cpu_percent),
+        memory_bytes: given(request.memory_bytes, asked.memory_bytes, fixed.memory_bytes),
+        processes: given(request.processes, asked.processes, fixed.processes),
+        output_bytes: given(request.output_bytes, asked.output_bytes, fixed.output_bytes),
+        result_bytes: given(request.result_bytes, asked.result_bytes, fixed.result_bytes),
+        ..fixed
+    })
+}

@@ -1,0 +1,74 @@
+//! The executions that are on their way, by their ids, so that each can be stopped: from the moment
+//! it is asked for until its record is written.
+
+use sandbox::Stopper;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use types::{Code, ExecutionId, Fault};
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Running(Arc<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    stoppers: Mutex<HashMap<ExecutionId, Stopper>>,
+    /// Told at each end.
+    ended: Notify,
+}
+
+/// One execution that is on its way; no longer when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    id: ExecutionId,
+    pub(crate) stopper: Stopper,
+    running: Running,
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.running.stoppers().remove(&self.id);
+        self.running.0.ended.notify_waiters();
+    }
+}
+
+impl Running {
+    fn stoppers(&self) -> MutexGuard<'_, HashMap<ExecutionId, Stopper>> {
+        self.0.stoppers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn enter(&self, id: ExecutionId) -> Result<Ticket, Fault> {
+        match self.stoppers().entry(id) {
+            Entry::Occupied(_) => {
+                let message = format!("execution {id} is running already");
+                Err(Fault::new(Code::ArgsInvalid, message).hint("give each one an id of its own"))
+            }
+            Entry::Vacant(free) => {
+                let stopper = free.insert(Stopper::default()).clone();
+                Ok(Ticket { id, stopper, running: self.clone() })
+            }
+        }
+    }
+
+    /// Asks one to stop; whether it was there.
+    pub(crate) fn stop(&self, id: ExecutionId) -> bool {
+        self.stoppers().get(&id).inspect(|stopper| stopper.stop()).is_some()
+    }
+
+    pub(crate) fn stop_all(&self) {
+        self.stoppers().values().for_each(Stopper::stop);
+    }
+
+    /// Returns when there is none.
+    pub(crate) async fn none_left(&self) {
+        loop {
+            // Made before looking: an end in between is heard.
+            let ended = self.0.ended.notified();
+            if self.stoppers().is_empty() {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
