@@ -1,0 +1,253 @@
+//! Agents: a specification that is kept as it was written, and the tools that are attached to it.
+
+use crate::caller::Caller;
+use crate::names;
+use crate::objects::{ObjectQuery, aside};
+use crate::page::{Listed, page};
+use crate::refused::{Refused, invalid, not_found};
+use crate::service::Service;
+use crate::specification::{self, CodeExecution, Specification, SpecificationText};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use store::{AuditLine, ObjectFilter, StoreError, Tx};
+use types::{
+    Agent, AgentId, Binding, Code, Fault, Object, PrincipalId, Privilege, RunAs, WorkspaceId,
+};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+/// An agent as its author writes it.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentRequest {
+    /// Needed for a new agent; an agent that is replaced keeps its own if absent.
+    pub name: Option<String>,
+    /// YAML or JSON as text, or JSON as it is.
+    pub specification: SpecificationText,
+    /// Whose rights its code has. Absent: the owner's for a new agent, as it was for another.
+    pub run_as: Option<RunAs>,
+}
+
+/// What is said beside a specification that is sent as it is.
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct AgentQuery {
+    /// Of an agent that is sent as `application/yaml`; this and the rest stand in the body of JSON.
+    pub name: Option<String>,
+    #[param(inline)]
+    pub run_as: Option<RunAs>,
+}
+
+/// An agent, and what follows from its specification.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct AgentView {
+    #[serde(flatten)]
+    pub agent: Agent,
+    pub tools: Vec<Binding>,
+    pub code_execution: CodeExecution,
+    /// What the specification asks for and does not get, in sentences.
+    pub warnings: Vec<String>,
+    pub reach: Reach,
+}
+
+/// With whose rights the code of an agent runs.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Reach {
+    pub owner: PrincipalId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner_name: Option<String>,
+    /// In words, for whoever switches code execution on.
+    pub text: String,
+}
+
+impl AgentRequest {
+    pub fn from_yaml(query: AgentQuery, specification: Vec<u8>) -> Result<Self, Refused> {
+        let specification = String::from_utf8(specification)
+            .map_err(|_| invalid("/specification", "is not UTF-8"))?;
+        let specification = SpecificationText(specification);
+        Ok(Self { name: query.name, specification, run_as: query.run_as })
+    }
+}
+
+impl Service {
+    pub async fn create_agent(
+        &self,
+        caller: &Caller,
+        request: AgentRequest,
+    ) -> Result<AgentView, Refused> {
+        self.require_maker(caller)?;
+        let name = request.name.ok_or_else(|| invalid("/name", "a new agent needs a name"))?;
+        names::check("/name", &name)?;
+        let specification = read(&request.specification.0).await?;
+        let now = Utc::now();
+        let agent = Agent {
+            id: AgentId::new(Uuid::now_v7()),
+            name,
+            owner: caller.id(),
+            specification: request.specification.0,
+            format: specification.format,
+            run_as: request.run_as.unwrap_or_default(),
+            created_at: now,
+            updated_at: now,
+        };
+        let object = Object::Agent(agent.id);
+        let grant = caller.owning(object, now);
+        let entry = caller.did("agent.create", object, &agent.name);
+        let (workspace, kept) = (caller.workspace, agent.clone());
+        self.store
+            .write(move |tx| {
+                tx.insert_agent(workspace, &kept)?;
+                tx.insert_grant(workspace, &grant)?;
+                tx.audit(&entry).map(drop)
+            })
+            .await?;
+        self.view(caller.workspace, agent).await
+    }
+
+    /// Newest first.
+    pub async fn agents(
+        &self,
+        caller: &Caller,
+        query: ObjectQuery,
+    ) -> Result<Listed<Agent>, Refused> {
+        let page = page(query.limit, query.cursor.as_deref())?;
+        let filter = ObjectFilter { search: query.search, seen_by: self.viewers(caller)? };
+        let workspace = caller.workspace;
+        let listed = self.store.read_long(move |rows| rows.agents(workspace, &filter, page));
+        Ok(listed.await?.into())
+    }
+
+    pub async fn agent(&self, caller: &Caller, id: AgentId) -> Result<AgentView, Refused> {
+        let agent = self.visible_agent(caller, id)?;
+        self.view(caller.workspace, agent).await
+    }
+
+    /// Nothing is left of the specification that it had.
+    pub async fn replace_agent(
+        &self,
+        caller: &Caller,
+        id: AgentId,
+        request: AgentRequest,
+    ) -> Result<AgentView, Refused> {
+        // Again if somebody else has changed it in between: a name is not lost to a run_as.
+        loop {
+            let before = self.agent_to_change(caller, id)?;
+            let agent = Agent {
+                name: request.name.clone().unwrap_or(before.name),
+                specification: request.specification.0.clone(),
+                run_as: request.run_as.unwrap_or(before.run_as),
+                updated_at: Utc::now(),
+                ..before
+            };
+            let agent = self.check_replacement(caller.workspace, agent).await?;
+            let entry = caller.did("agent.replace", Object::Agent(id), &agent.name);
+            let (workspace, kept) = (caller.workspace, agent.clone());
+            let written = self
+                .store
+                .write(move |tx| replace_agent(tx, workspace, &kept, before.updated_at, &entry));
+            if written.await? {
+                return self.view(caller.workspace, agent).await;
+            }
+        }
+    }
+
+    async fn check_replacement(
+        &self,
+        workspace: WorkspaceId,
+        agent: Agent,
+    ) -> Result<Agent, Refused> {
+        names::check("/name", &agent.name)?;
+        let specification = read(&agent.specification).await?;
+        let bindings = self.store.read(|rows| rows.bindings_of(workspace, agent.id))?;
+        match bindings.iter().find(|binding| specification.has_tool(&binding.tool_name)) {
+            Some(binding) => Err(taken(&binding.tool_name, &agent.name)),
+            None => Ok(Agent { format: specification.format, ..agent }),
+        }
+    }
+
+    pub async fn delete_agent(&self, caller: &Caller, id: AgentId) -> Result<(), Refused> {
+        let agent = self.visible_agent(caller, id)?;
+        let object = Object::Agent(id);
+        self.require(caller, Privilege::Ownership, object)?;
+        let entry = caller.did("agent.delete", object, agent.name);
+        let workspace = caller.workspace;
+        let deleted = self.store.write(move |tx| {
+            tx.delete_agent(workspace, id)?;
+            tx.delete_grants_on(workspace, object)?;
+            tx.forget_agent(workspace, id)?;
+            tx.audit(&entry).map(drop)
+        });
+        Ok(deleted.await?)
+    }
+
+    fn visible_agent(&self, caller: &Caller, id: AgentId) -> Result<Agent, Refused> {
+        match self.store.read(|rows| rows.agent(caller.workspace, id))? {
+            Some(agent) if self.sees(caller, Object::Agent(id))? => Ok(agent),
+            _ => Err(not_found("agent", id)),
+        }
+    }
+
+    pub(crate) fn agent_to_change(&self, caller: &Caller, id: AgentId) -> Result<Agent, Refused> {
+        let agent = self.visible_agent(caller, id)?;
+        self.require(caller, Privilege::Modify, Object::Agent(id))?;
+        Ok(agent)
+    }
+
+    async fn view(&self, workspace: WorkspaceId, agent: Agent) -> Result<AgentView, Refused> {
+        let (tools, owner) = self.store.read(|rows| {
+            Ok((rows.bindings_of(workspace, agent.id)?, rows.principal(workspace, agent.owner)?))
+        })?;
+        let attached: Vec<&str> = tools.iter().map(|binding| &*binding.tool_name).collect();
+        let (code_execution, warnings) = match read(&agent.specification).await {
+            Ok(read) => (read.code_execution.clone(), read.warnings(&attached)),
+            // It could be read when it was kept, by another version of this server.
+            Err(refused) => {
+                (CodeExecution { enabled: false, missing: vec![refused.fault.message] }, Vec::new())
+            }
+        };
+        let reach = reach(&agent, owner.map(|owner| owner.name));
+        Ok(AgentView { agent, tools, code_execution, warnings, reach })
+    }
+}
+
+/// Away from the threads that serve, as the code of tools is.
+pub(crate) async fn read(text: &str) -> Result<Specification, Refused> {
+    let text = text.to_owned();
+    aside(move || specification::read(&text)).await?
+}
+
+fn reach(agent: &Agent, owner_name: Option<String>) -> Reach {
+    let owner = owner_name.clone().unwrap_or_else(|| agent.owner.to_string());
+    let text = match agent.run_as {
+        RunAs::Owner => format!(
+            "code that this agent runs has the rights of its owner, {owner}, whoever asked for it; \
+             make sure that they are no wider than they have to be"
+        ),
+        RunAs::Caller => "code that this agent runs has the rights of whoever asked for it".into(),
+    };
+    Reach { owner: agent.owner, owner_name, text }
+}
+
+/// False if it is no longer the one that was changed.
+fn replace_agent(
+    tx: &Tx<'_>,
+    workspace: WorkspaceId,
+    agent: &Agent,
+    before: DateTime<Utc>,
+    entry: &AuditLine,
+) -> Result<bool, StoreError> {
+    let now = tx.agent(workspace, agent.id)?;
+    if now.is_none_or(|now| now.updated_at != before) {
+        return Ok(false);
+    }
+    tx.update_agent(workspace, agent)?;
+    tx.audit(entry)?;
+    Ok(true)
+}
+
+pub(crate) fn taken(tool: &str, agent: &str) -> Refused {
+    let message = format!("agent {agent:?} has another tool named {tool:?}");
+    let hint = "names are unique in an agent, also among the tools of its specification";
+    Fault::new(Code::NameTaken, message).hint(hint).into()
+}

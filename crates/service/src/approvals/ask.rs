@@ -1,0 +1,130 @@
+//! Asking: the question is written down, with everything that is needed once it is answered.
+
+use super::matter::Matter;
+use crate::caller::Caller;
+use crate::calls::{Asked, CallRequest, Route};
+use crate::executions::Running;
+use crate::plan::Plan;
+use crate::refused::{Refused, not_found};
+use crate::service::Service;
+use chrono::{DateTime, TimeDelta, Utc};
+use futures_util::StreamExt;
+use policy::{Seal, Stage, seal_once};
+use std::sync::Arc;
+use store::{RequestKey, Tx};
+use types::{
+    Approval, ApprovalId, ApprovalScope, ApprovalState, Event, Execution, ExecutionId, Status,
+};
+use uuid::Uuid;
+
+impl Service {
+    /// Writes the question down, and everything that is needed once it is answered.
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        caller: &Caller,
+        route: &Route,
+        call: &contract::Call,
+        request: CallRequest,
+        claim: Option<String>,
+    ) -> Result<Asked, Refused> {
+        let limits = self.engine.limits(&request.limits)?;
+        let files = self.keep_inputs(caller, request.files).await?;
+        let plan = Plan {
+            tool_id: route.tool.id,
+            agent_id: route.agent,
+            sandbox_id: request.sandbox_id,
+            arguments: request.arguments,
+            files,
+            limits: request.limits,
+        };
+        let matter = Matter::new(route.clone(), plan);
+        let now = Utc::now();
+        let approval = self.new_question(caller, &matter, call, now);
+        let mut record = matter.plan.waiting(&approval, call, limits);
+        record.principal = Some(caller.id());
+        let bound = matter.bound(caller.workspace, caller.id());
+        let once = matter.once(record.id, approval.expires_at);
+        let seal = seal_once(&self.seal_key, Stage::Asked, &bound, &once);
+        self.write_question(caller, &record, &approval, &matter.plan, seal, claim).await?;
+        let running = self.waiting(&record).ok_or_else(|| not_found("execution", record.id))?;
+        self.tell_approval(caller.workspace, &approval);
+        let events = Arc::clone(&running.live).after(0).boxed();
+        Ok(Asked::Waiting(Box::new(record), events))
+    }
+
+    fn new_question(
+        &self,
+        caller: &Caller,
+        matter: &Matter,
+        call: &contract::Call,
+        now: DateTime<Utc>,
+    ) -> Approval {
+        let time = TimeDelta::from_std(self.config.approval_time).unwrap_or(TimeDelta::MAX);
+        Approval {
+            id: ApprovalId::new(Uuid::now_v7()),
+            state: ApprovalState::Pending,
+            execution_id: ExecutionId::new(Uuid::now_v7()),
+            requester: caller.id(),
+            run_as: matter.route.run_as,
+            tool_id: matter.route.tool.id,
+            tool_name: matter.route.tool.name.clone(),
+            agent_id: matter.route.agent,
+            sandbox_id: matter.plan.sandbox_id,
+            code: call.code().to_owned(),
+            arguments: matter.plan.arguments.clone(),
+            files: matter.files.clone(),
+            environment: matter.route.tool.environment.clone(),
+            network: matter.network.clone(),
+            created_at: now,
+            // As precise as the seal is.
+            expires_at: micros(now.checked_add_signed(time).unwrap_or(DateTime::<Utc>::MAX_UTC)),
+            decided_by: None,
+            decided_at: None,
+            reason: None,
+            scope: ApprovalScope::Once,
+        }
+    }
+
+    async fn write_question(
+        &self,
+        caller: &Caller,
+        record: &Execution,
+        approval: &Approval,
+        plan: &Plan,
+        seal: Seal,
+        claim: Option<String>,
+    ) -> Result<(), Refused> {
+        let workspace = caller.workspace;
+        let entry = caller.did("approval.ask", approval.id, &approval.tool_name);
+        let key = claim.map(|key| RequestKey { workspace, principal: caller.id(), key });
+        let (record, approval, plan) = (record.clone(), approval.clone(), plan.to_bytes());
+        let written = move |tx: &Tx<'_>| {
+            tx.insert_execution(workspace, &record, Some(&plan))?;
+            tx.insert_approval(workspace, &approval, &seal)?;
+            if let Some(key) = &key {
+                tx.link_request(key, record.id)?;
+            }
+            tx.audit(&entry)?;
+            Ok(())
+        };
+        Ok(self.store.write(written).await?)
+    }
+
+    /// Where the events of one that waits are heard.
+    pub(crate) fn waiting(&self, execution: &Execution) -> Option<Arc<Running>> {
+        let approval_id = execution.approval_id?;
+        if execution.status != Status::WaitingApproval {
+            return None;
+        }
+        let running = self.follow(execution.id);
+        if running.live.so_far().is_empty() {
+            running.live.push(Event::Status { status: Status::WaitingApproval });
+            running.live.push(Event::Approval { approval_id });
+        }
+        Some(running)
+    }
+}
+
+fn micros(moment: DateTime<Utc>) -> DateTime<Utc> {
+    DateTime::from_timestamp_micros(moment.timestamp_micros()).unwrap_or(moment)
+}

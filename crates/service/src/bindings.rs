@@ -1,0 +1,146 @@
+//! The tools that an agent has, and what is decided about their calls.
+//!
+//! Attaching a tool again never opens what was closed, and no answer to an earlier question outlives
+//! a change of what was decided.
+
+use crate::agents::{read, taken};
+use crate::caller::Caller;
+use crate::refused::{Refused, not_found};
+use crate::service::Service;
+use serde::Deserialize;
+use store::{AuditLine, StoreError, Tx};
+use types::{
+    Agent, AgentId, ApprovalAction, Binding, Code, Fault, Object, Privilege, ToolId, WorkspaceId,
+};
+use utoipa::ToSchema;
+
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ActionChange {
+    pub approval_action: ApprovalAction,
+}
+
+impl Service {
+    /// Doing it twice is doing it once: what was decided about its calls stays.
+    pub async fn attach_tool(
+        &self,
+        caller: &Caller,
+        agent: AgentId,
+        tool: ToolId,
+    ) -> Result<Binding, Refused> {
+        let to = self.agent_to_change(caller, agent)?;
+        let name = self.tool(caller, tool)?.name;
+        self.require(caller, Privilege::Usage, Object::Tool(tool))?;
+        if embeds(&to, &name).await {
+            return Err(taken(&name, &to.name));
+        }
+        let entry = caller.did("agent.attach", Object::Agent(agent), format!("tool {tool} {name}"));
+        let workspace = caller.workspace;
+        let attached = self.store.write(move |tx| attach(tx, workspace, agent, tool, &entry));
+        attached.await?.ok_or_else(|| not_found("tool", tool))
+    }
+
+    pub async fn detach_tool(
+        &self,
+        caller: &Caller,
+        agent: AgentId,
+        tool: ToolId,
+    ) -> Result<(), Refused> {
+        self.agent_to_change(caller, agent)?;
+        let entry = caller.did("agent.detach", Object::Agent(agent), format!("tool {tool}"));
+        let workspace = caller.workspace;
+        let detached = self.store.write(move |tx| {
+            let detached = tx.detach_tool(workspace, agent, tool)?;
+            if detached {
+                // Attached again, it is asked about again.
+                tx.forget_agent(workspace, agent)?;
+                tx.audit(&entry)?;
+            }
+            Ok(detached)
+        });
+        if detached.await? { Ok(()) } else { Err(not_attached(agent, tool)) }
+    }
+
+    pub async fn set_tool_action(
+        &self,
+        caller: &Caller,
+        agent: AgentId,
+        tool: ToolId,
+        change: ActionChange,
+    ) -> Result<Binding, Refused> {
+        self.agent_to_change(caller, agent)?;
+        let action = change.approval_action;
+        let detail = format!("tool {tool}: {action}");
+        let entry = caller.did("agent.approval_action", Object::Agent(agent), detail);
+        let workspace = caller.workspace;
+        let changed = self.store.write(move |tx| {
+            if !tx.set_tool_action(workspace, agent, tool, action)? {
+                return Ok(None);
+            }
+            // Who wants a review now did not want the answers from before.
+            tx.forget_agent(workspace, agent)?;
+            tx.audit(&entry)?;
+            binding(tx, workspace, agent, tool)
+        });
+        changed.await?.ok_or_else(|| not_attached(agent, tool))
+    }
+
+    /// No agent that has the tool may have another tool of this name.
+    pub(crate) async fn check_renamed(
+        &self,
+        workspace: WorkspaceId,
+        tool: ToolId,
+        name: &str,
+    ) -> Result<(), Refused> {
+        let agents = self.store.read(|rows| {
+            let using = rows.agents_using(workspace, tool)?;
+            let agents = using.into_iter().map(|(id, _)| rows.agent(workspace, id));
+            agents.collect::<Result<Vec<_>, _>>()
+        })?;
+        for agent in agents.into_iter().flatten() {
+            if embeds(&agent, name).await {
+                return Err(taken(name, &agent.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a tool of this name stands in its specification.
+async fn embeds(agent: &Agent, name: &str) -> bool {
+    read(&agent.specification).await.is_ok_and(|specification| specification.has_tool(name))
+}
+
+/// None if one of the two has gone.
+fn attach(
+    tx: &Tx<'_>,
+    workspace: WorkspaceId,
+    agent: AgentId,
+    tool: ToolId,
+    entry: &AuditLine,
+) -> Result<Option<Binding>, StoreError> {
+    if let Some(attached) = binding(tx, workspace, agent, tool)? {
+        return Ok(Some(attached));
+    }
+    if tx.agent(workspace, agent)?.is_none() || tx.tool(workspace, tool)?.is_none() {
+        return Ok(None);
+    }
+    tx.attach_tool(workspace, agent, tool, ApprovalAction::default(), entry.at)?;
+    tx.audit(entry)?;
+    binding(tx, workspace, agent, tool)
+}
+
+fn binding(
+    tx: &Tx<'_>,
+    workspace: WorkspaceId,
+    agent: AgentId,
+    tool: ToolId,
+) -> Result<Option<Binding>, StoreError> {
+    let bindings = tx.bindings_of(workspace, agent)?;
+    Ok(bindings.into_iter().find(|binding| binding.tool_id == tool))
+}
+
+fn not_attached(agent: AgentId, tool: ToolId) -> Refused {
+    let message = format!("tool {tool} is not attached to agent {agent}");
+    Fault::new(Code::ObjectNotFound, message).hint("attachToolToAgent attaches it").into()
+}

@@ -1,0 +1,239 @@
+//! Calls of tools: by whom, through which agent, with whose rights, and whether a person is asked.
+//!
+//! An agent lends its owner's rights: whoever may use the agent may have it call what its owner may
+//! call, and nothing else. Arguments are checked before anybody is asked and before anything runs.
+
+use crate::caller::Caller;
+use crate::executions::{Attached, Whose};
+use crate::inputs::FileInput;
+use crate::live::Numbered;
+use crate::object::{object, objects};
+use crate::refused::{Refused, about, missing, not_found};
+use crate::service::Service;
+use engine::{Command, Entry};
+use futures_util::stream::BoxStream;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::sync::Arc;
+use types::{
+    Agent, AgentId, ApprovalAction, Binding, Code, Execution, ExecutionId, Fault, LimitsRequest,
+    Object, Principal, PrincipalId, Privilege, RunAs, SandboxId, Tool, ToolId, WorkspaceId,
+};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CallRequest {
+    /// As the tool's `input_schema` describes them.
+    #[serde(default = "nothing")]
+    #[schema(value_type = Object)]
+    pub arguments: Value,
+    /// The agent that makes the call; absent when the tool is called directly.
+    pub agent_id: Option<AgentId>,
+    /// In this session, whose files the tool sees; a fresh sandbox otherwise.
+    pub sandbox_id: Option<SandboxId>,
+    /// For the working directory, before the tool runs.
+    #[serde(default, deserialize_with = "objects")]
+    pub files: Vec<FileInput>,
+    #[serde(default, deserialize_with = "object")]
+    pub limits: LimitsRequest,
+}
+
+fn nothing() -> Value {
+    Value::Object(Map::new())
+}
+
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TestRequest {
+    pub sandbox_id: Option<SandboxId>,
+    #[serde(deserialize_with = "object")]
+    pub limits: LimitsRequest,
+}
+
+/// A call that has begun, or one that a person is asked about.
+pub enum Asked {
+    Begun(Attached),
+    /// Its record so far, and its events from now to its end.
+    Waiting(Box<Execution>, BoxStream<'static, Numbered>),
+}
+
+impl std::fmt::Debug for Asked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Begun(attached) => f.debug_tuple("Begun").field(attached).finish(),
+            Self::Waiting(execution, _) => f.debug_tuple("Waiting").field(&execution.id).finish(),
+        }
+    }
+}
+
+/// A tool that somebody may call, and on which terms.
+#[derive(Debug, Clone)]
+pub(crate) struct Route {
+    pub(crate) tool: Tool,
+    pub(crate) checked: Arc<contract::Tool>,
+    pub(crate) agent: Option<AgentId>,
+    pub(crate) run_as: PrincipalId,
+    pub(crate) action: ApprovalAction,
+}
+
+impl Route {
+    /// Hosts that the code could reach.
+    pub(crate) fn network(&self) -> Vec<String> {
+        if self.checked.allow_network { vec!["internet".to_owned()] } else { Vec::new() }
+    }
+}
+
+impl Service {
+    pub async fn call_tool(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: ToolId,
+        request: CallRequest,
+        claim: Option<String>,
+    ) -> Result<Asked, Refused> {
+        let route = self.route(caller.workspace, &caller.principal, id, request.agent_id)?;
+        if let Some(session) = request.sandbox_id {
+            self.usable_session(caller, session)?;
+        }
+        self.engine.limits(&request.limits)?;
+        let call = route.checked.call(request.arguments.clone());
+        let call = call.map_err(|fault| about("/arguments", fault))?;
+        let asks = route.action == ApprovalAction::Review
+            && !self.was_agreed(caller.workspace, caller.id(), &route, &request)?;
+        if asks {
+            return self.ask(caller, &route, &call, request, claim).await;
+        }
+        let files = self.bring_in(caller, request.files).await?;
+        let whose =
+            Whose { run_as: route.run_as, agent: route.agent, ..Whose::caller(caller, claim) };
+        let command = Command {
+            files,
+            limits: request.limits,
+            session: request.sandbox_id,
+            ..self.command(ExecutionId::new(Uuid::now_v7()), &caller.principal, &route.tool, call)
+        };
+        let admitted = self.engine.admit(command).await?;
+        Ok(Asked::Begun(self.begin(admitted, whose).await?))
+    }
+
+    /// Runs the `test()` of a tool.
+    pub async fn test_tool(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: ToolId,
+        request: TestRequest,
+        claim: Option<String>,
+    ) -> Result<Attached, Refused> {
+        let (tool, checked) = self.checked_tool(caller.workspace, id)?;
+        self.require(caller, Privilege::Usage, Object::Tool(id))?;
+        if let Some(session) = request.sandbox_id {
+            self.usable_session(caller, session)?;
+        }
+        self.engine.limits(&request.limits)?;
+        let command = Command {
+            limits: request.limits,
+            session: request.sandbox_id,
+            ..self.command(
+                ExecutionId::new(Uuid::now_v7()),
+                &caller.principal,
+                &tool,
+                checked.test()?,
+            )
+        };
+        let admitted = self.engine.admit(command).await?;
+        self.begin(admitted, Whose::caller(caller, claim)).await
+    }
+
+    pub(crate) fn command(
+        &self,
+        id: ExecutionId,
+        principal: &Principal,
+        tool: &Tool,
+        call: contract::Call,
+    ) -> Command {
+        Command {
+            id,
+            principal: Some(principal.name.clone()),
+            bring: self.bring(),
+            ..Command::new(tool.environment.clone(), Entry::Call(Box::new(call)))
+        }
+    }
+
+    /// Whether this principal may have this tool called, with whose rights, and on which terms.
+    pub(crate) fn route(
+        &self,
+        workspace: WorkspaceId,
+        principal: &Principal,
+        id: ToolId,
+        agent: Option<AgentId>,
+    ) -> Result<Route, Refused> {
+        let (tool, checked) = self.checked_tool(workspace, id)?;
+        let may = |who: &Principal, object| {
+            let permit = self.permit(workspace, who, Privilege::Usage, object)?;
+            permit.map(drop).ok_or_else(|| missing(Privilege::Usage, object))
+        };
+        let Some(agent_id) = agent else {
+            may(principal, Object::Tool(id))?;
+            let action = allowed(&tool, None)?;
+            return Ok(Route { tool, checked, agent: None, run_as: principal.id, action });
+        };
+        let found = self.store.read(|rows| rows.agent(workspace, agent_id))?;
+        let agent = found.ok_or_else(|| not_found("agent", agent_id))?;
+        may(principal, Object::Agent(agent_id))?;
+        let binding = self.binding(workspace, &agent, &tool)?;
+        let run_as = self.rights_of(workspace, principal, &agent)?;
+        may(&run_as, Object::Tool(id))?;
+        let action = allowed(&tool, Some(&binding))?;
+        Ok(Route { tool, checked, agent: Some(agent_id), run_as: run_as.id, action })
+    }
+
+    fn binding(
+        &self,
+        workspace: WorkspaceId,
+        agent: &Agent,
+        tool: &Tool,
+    ) -> Result<Binding, Refused> {
+        let bindings = self.store.read(|rows| rows.bindings_of(workspace, agent.id))?;
+        bindings.into_iter().find(|binding| binding.tool_id == tool.id).ok_or_else(|| {
+            let message =
+                format!("Tool '{}' is not available in the current execution mode", tool.name);
+            Fault::new(Code::ToolUnavailable, message)
+                .hint(format!("attach it to the agent {:?} first", agent.name))
+                .into()
+        })
+    }
+
+    /// The one whose rights code has that an agent runs.
+    pub(crate) fn rights_of(
+        &self,
+        workspace: WorkspaceId,
+        caller: &Principal,
+        agent: &Agent,
+    ) -> Result<Principal, Refused> {
+        match agent.run_as {
+            RunAs::Caller => Ok(caller.clone()),
+            RunAs::Owner => {
+                let owner = self.store.read(|rows| rows.principal(workspace, agent.owner))?;
+                owner.ok_or_else(|| {
+                    let message = format!("the agent {:?} has no owner any more", agent.name);
+                    Fault::new(Code::GrantMissing, message)
+                        .hint("give its OWNERSHIP to somebody")
+                        .into()
+                })
+            }
+        }
+    }
+}
+
+fn allowed(tool: &Tool, binding: Option<&Binding>) -> Result<ApprovalAction, Refused> {
+    let action = policy::action(tool.approval_action, binding.map(|one| one.approval_action));
+    if action == ApprovalAction::Deny {
+        let message = format!("Tool '{}' denied by agent approval policy", tool.name);
+        return Err(Fault::new(Code::ApprovalDenied, message)
+            .hint("go on without it; the owner of the agent decides what it may call")
+            .into());
+    }
+    Ok(action)
+}

@@ -1,0 +1,53 @@
+//! How a service is set up. Doors read options and variables; the service sees only this.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+const MIB: u64 = 1024 * 1024;
+
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where records, files and keys are kept.
+    pub data: PathBuf,
+    /// Of sessions and executions that name none.
+    pub environment: String,
+    /// One upload, or one file that is fetched.
+    pub document_bytes_max: u64,
+    /// Files that one execution leaves, together.
+    pub execution_files_bytes_max: u64,
+    /// Everything that a workspace keeps.
+    pub workspace_bytes_max: u64,
+    /// The source of a new tool, of which a contract has a bound of its own, and the input of a call.
+    pub tool_bytes_max: usize,
+    /// Records and files are forgotten after this.
+    pub retention: Duration,
+    /// A question that nobody answered is no longer asked after this.
+    pub approval_time: Duration,
+    /// Requests a second of a key that has no bound of its own.
+    pub key_rate_per_second: u32,
+    /// Requests at once of a key that has no bound of its own.
+    pub key_concurrency: u32,
+    /// `host:port` of servers inside the network that documents may be fetched from.
+    pub fetch_exceptions: Vec<String>,
+}
+
+impl Config {
+    pub fn new(data: PathBuf) -> Self {
+        Self {
+            data,
+            environment: "default".to_owned(),
+            // Larger inputs than a working directory holds by default are of no use.
+            document_bytes_max: 256 * MIB,
+            execution_files_bytes_max: 256 * MIB,
+            // Some hundred conversations with charts and tables.
+            workspace_bytes_max: 10 * 1024 * MIB,
+            tool_bytes_max: contract::SOURCE_BYTES_MAX,
+            retention: Duration::from_secs(30 * 24 * 60 * 60),
+            approval_time: Duration::from_secs(24 * 60 * 60),
+            // More than one client needs, and less than would hold up the others.
+            key_rate_per_second: 2_000,
+            key_concurrency: 512,
+            fetch_exceptions: Vec::new(),
+        }
+    }
+}

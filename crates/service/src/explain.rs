@@ -1,0 +1,243 @@
+//! What a call could reach, and why: the same questions that a call asks, with the answers in words.
+//!
+//! Nothing runs and nothing is written. What is said here must be what a call would find.
+
+use crate::caller::Caller;
+use crate::refused::{Refused, invalid, not_found};
+use crate::service::Service;
+use crate::specification;
+use serde::{Deserialize, Serialize};
+use types::{
+    Agent, AgentId, ApprovalAction, Binding, Limits, LimitsRequest, Object, Principal, PrincipalId,
+    Privilege, Tool, ToolId, WorkspaceId,
+};
+use utoipa::{IntoParams, ToSchema};
+
+const FILES: &str = "a working directory of its own, with the files that are given to the call; \
+                     no file of the server, of other sessions or of other callers";
+
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ExplainQuery {
+    /// Who would call; the caller if absent.
+    pub principal: Option<PrincipalId>,
+    /// What would be called; absent for any code that the agent runs.
+    pub tool: Option<ToolId>,
+    /// Through which agent; absent for a call without one.
+    pub agent: Option<AgentId>,
+}
+
+/// What a call could reach, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Explanation {
+    pub allowed: bool,
+    /// What speaks for it: each grant that is needed and is there.
+    pub because: Vec<String>,
+    /// What is needed besides; empty if it is allowed.
+    pub missing: Vec<String>,
+    /// Whose rights the code would have.
+    pub run_as: PrincipalId,
+    /// Whether it would run, be refused, or wait for a person.
+    pub approval: ApprovalAction,
+    pub environment: String,
+    /// Of a call that asks for no others.
+    pub limits: Limits,
+    /// Hosts that the code could reach.
+    pub network: Vec<String>,
+    /// Names of secrets that the code could read.
+    pub secrets: Vec<String>,
+    /// Files that the code could read.
+    pub files: String,
+    /// What would happen, in order.
+    pub steps: Vec<String>,
+}
+
+/// Who would call what.
+struct Question {
+    workspace: WorkspaceId,
+    who: Principal,
+    tool: Option<Tool>,
+    agent: Option<Agent>,
+    /// Of the agent.
+    bindings: Vec<Binding>,
+    /// Whose rights the code would have.
+    run_as: Principal,
+}
+
+#[derive(Default)]
+struct Findings {
+    because: Vec<String>,
+    missing: Vec<String>,
+}
+
+impl Service {
+    pub fn explain(&self, caller: &Caller, query: &ExplainQuery) -> Result<Explanation, Refused> {
+        let objects = [query.tool.map(Object::Tool), query.agent.map(Object::Agent)];
+        if objects == [None, None] {
+            return Err(invalid("query/tool", "is missing: name a tool, an agent, or both"));
+        }
+        if query.principal.is_some_and(|principal| principal != caller.id()) {
+            for object in objects.into_iter().flatten() {
+                self.require(caller, Privilege::Ownership, object)?;
+            }
+        }
+        let question = self.question(caller, query)?;
+        let findings = self.findings(&question)?;
+        let limits = self.engine.limits(&LimitsRequest::default())?;
+        Ok(question.answer(findings, self.environment(None), limits))
+    }
+
+    fn question(&self, caller: &Caller, query: &ExplainQuery) -> Result<Question, Refused> {
+        let workspace = caller.workspace;
+        let tool = query.tool.map(|id| {
+            let found = self.store.read(|rows| rows.tool(workspace, id))?;
+            found.map(|(tool, _)| tool).ok_or_else(|| not_found("tool", id))
+        });
+        let agent = query.agent.map(|id| {
+            let found = self.store.read(|rows| rows.agent(workspace, id))?;
+            found.ok_or_else(|| not_found("agent", id))
+        });
+        let (tool, agent) = (tool.transpose()?, agent.transpose()?);
+        let who = self.known(workspace, query.principal.unwrap_or_else(|| caller.id()))?;
+        let (run_as, bindings) = match &agent {
+            Some(agent) => (
+                self.rights_of(workspace, &who, agent)?,
+                self.store.read(|rows| rows.bindings_of(workspace, agent.id))?,
+            ),
+            None => (who.clone(), Vec::new()),
+        };
+        Ok(Question { workspace, who, tool, agent, bindings, run_as })
+    }
+
+    fn known(&self, workspace: WorkspaceId, id: PrincipalId) -> Result<Principal, Refused> {
+        let found = self.store.read(|rows| rows.principal(workspace, id))?;
+        found.ok_or_else(|| not_found("principal", id))
+    }
+
+    fn findings(&self, question: &Question) -> Result<Findings, Refused> {
+        let mut findings = Findings::default();
+        if let Some(agent) = &question.agent {
+            let object = Object::Agent(agent.id);
+            self.look(question.workspace, &question.who, object, &mut findings)?;
+        }
+        match &question.tool {
+            Some(tool) => {
+                let object = Object::Tool(tool.id);
+                self.look(question.workspace, &question.run_as, object, &mut findings)?;
+            }
+            None => findings.because.extend(self.reachable(question)?),
+        }
+        findings.missing.extend(question.not_attached());
+        findings.missing.extend(question.closed());
+        findings.missing.extend(question.no_code_execution());
+        Ok(findings)
+    }
+
+    /// Why the code of an agent could use each of its tools that it could use.
+    fn reachable(&self, question: &Question) -> Result<Vec<String>, Refused> {
+        let mut findings = Findings::default();
+        for binding in &question.bindings {
+            let object = Object::Tool(binding.tool_id);
+            self.look(question.workspace, &question.run_as, object, &mut findings)?;
+        }
+        Ok(findings.because)
+    }
+
+    /// Whether somebody may use an object, and by which grant.
+    fn look(
+        &self,
+        workspace: WorkspaceId,
+        who: &Principal,
+        object: Object,
+        findings: &mut Findings,
+    ) -> Result<(), Refused> {
+        let Some(permit) = self.permit(workspace, who, Privilege::Usage, object)? else {
+            findings.missing.push(format!("{} needs USAGE on {object}", who.name));
+            return Ok(());
+        };
+        let grant = permit.because;
+        let holder = match grant.principal == who.id {
+            true => who.name.clone(),
+            false => format!("the role {}", self.known(workspace, grant.principal)?.name),
+        };
+        findings.because.push(format!(
+            "{} has USAGE on {object}: grant {} gives {} on {} to {holder}",
+            who.name, grant.id, grant.privilege, grant.object
+        ));
+        Ok(())
+    }
+}
+
+impl Question {
+    fn binding(&self) -> Option<&Binding> {
+        let tool = self.tool.as_ref()?;
+        self.bindings.iter().find(|binding| binding.tool_id == tool.id)
+    }
+
+    fn approval(&self) -> ApprovalAction {
+        let of_agent = self.binding().map(|binding| binding.approval_action);
+        let of_tool = self.tool.as_ref().map(|tool| tool.approval_action);
+        policy::action(of_tool.unwrap_or_default(), of_agent)
+    }
+
+    fn not_attached(&self) -> Option<String> {
+        let (tool, agent) = (self.tool.as_ref()?, self.agent.as_ref()?);
+        let attached = self.binding().is_some();
+        (!attached).then(|| format!("tool {} has to be attached to agent {}", tool.id, agent.id))
+    }
+
+    fn closed(&self) -> Option<String> {
+        let denied = self.approval() == ApprovalAction::Deny;
+        denied.then(|| "the approval action has to be another one than deny".to_owned())
+    }
+
+    /// What keeps an agent from running code of its own, if that is the question.
+    fn no_code_execution(&self) -> Vec<String> {
+        let agent = self.agent.as_ref().filter(|_| self.tool.is_none());
+        let read = agent.map(|agent| specification::read(&agent.specification));
+        match read {
+            None => Vec::new(),
+            Some(Ok(read)) => read.code_execution.missing,
+            Some(Err(refused)) => vec![refused.fault.message],
+        }
+    }
+
+    fn answer(self, findings: Findings, usual: String, limits: Limits) -> Explanation {
+        let allowed = findings.missing.is_empty();
+        let approval = self.approval();
+        let environment = self.tool.as_ref().map_or(usual, |tool| tool.environment.clone());
+        let steps = match allowed {
+            true => self.steps(approval, &environment),
+            false => vec!["it is refused, and no sandbox is made".to_owned()],
+        };
+        Explanation {
+            allowed,
+            because: findings.because,
+            missing: findings.missing,
+            run_as: self.run_as.id,
+            approval,
+            environment,
+            limits,
+            network: Vec::new(),
+            secrets: Vec::new(),
+            files: FILES.to_owned(),
+            steps,
+        }
+    }
+
+    fn steps(&self, approval: ApprovalAction, environment: &str) -> Vec<String> {
+        let who = &self.who.name;
+        let mut steps = vec![format!("the grants of {who} are looked at again")];
+        if let Some(tool) = &self.tool {
+            steps.push(format!("the arguments are held against the contract of {}", tool.name));
+        }
+        if approval == ApprovalAction::Review {
+            steps.push(format!("somebody else than {who} allows this very call, or it never runs"));
+        }
+        steps.push(format!("a sandbox of the environment {environment} is made"));
+        steps.push(format!("the code runs in it with the rights of {}", self.run_as.name));
+        steps.push("the record is kept, and the sandbox ends unless it is a session".to_owned());
+        steps
+    }
+}

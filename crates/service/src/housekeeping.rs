@@ -1,0 +1,78 @@
+//! What is done without being asked: sessions that ended are marked, questions that nobody answered
+//! are closed, and what is over is forgotten.
+
+use crate::refused::Refused;
+use crate::service::Service;
+use chrono::{DateTime, TimeDelta, Utc};
+use engine::SessionEnded;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use store::{Retention, StoreError};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// Often enough that an expired question is not shown as open for long.
+const ROUND: Duration = Duration::from_secs(30);
+
+/// Both tasks end with the service.
+pub(crate) fn begin(service: &Arc<Service>, ended: UnboundedReceiver<SessionEnded>) {
+    tokio::spawn(mark_expired(Arc::downgrade(service), ended));
+    tokio::spawn(rounds(Arc::downgrade(service)));
+}
+
+async fn mark_expired(service: Weak<Service>, mut ended: UnboundedReceiver<SessionEnded>) {
+    while let Some(SessionEnded { id, .. }) = ended.recv().await {
+        let Some(service) = service.upgrade() else { return };
+        let marked = service.store.write(move |tx| tx.expire_session(id, Utc::now())).await;
+        if let Err(error) = marked {
+            tracing::error!(session = %id, %error, "its end could not be written down");
+        }
+    }
+}
+
+async fn rounds(service: Weak<Service>) {
+    let mut clock = tokio::time::interval(ROUND);
+    loop {
+        clock.tick().await;
+        let Some(service) = service.upgrade() else { return };
+        if let Err(refused) = service.tidy(Utc::now()).await {
+            tracing::error!(error = %refused.fault, "housekeeping failed, and will be tried again");
+        }
+    }
+}
+
+impl Service {
+    async fn tidy(self: &Arc<Self>, now: DateTime<Utc>) -> Result<(), Refused> {
+        self.expire_approvals(now).await?;
+        let executions = TimeDelta::from_std(self.config.retention).unwrap_or(TimeDelta::MAX);
+        self.store.purge(now, Retention { executions }).await?;
+        Ok(())
+    }
+
+    /// What ran when the server stopped is over, and says so.
+    pub(crate) async fn mark_interrupted(&self) -> Result<(), StoreError> {
+        let now = Utc::now();
+        let (executions, sessions) = self
+            .store
+            .write(move |tx| {
+                tx.interrupt_all_requests()?;
+                Ok((tx.interrupt_all_executions(now)?, tx.lose_all_sessions(now)?))
+            })
+            .await?;
+        if !executions.is_empty() || sessions > 0 {
+            tracing::warn!(
+                executions = executions.len(),
+                sessions,
+                "the last stop has interrupted them"
+            );
+        }
+        Ok(())
+    }
+
+    /// In an orderly stop sessions are closed, and not lost.
+    pub(crate) async fn close_all_sessions(&self) {
+        let now = Utc::now();
+        if let Err(error) = self.store.write(move |tx| tx.lose_all_sessions(now)).await {
+            tracing::error!(%error, "the end of the sessions could not be written down");
+        }
+    }
+}

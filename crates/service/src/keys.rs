@@ -1,0 +1,193 @@
+//! API keys: everybody makes their own; an owner of the workspace makes them for others, too.
+//!
+//! A key that is made by somebody who is not an owner never can do more, and never lasts longer,
+//! than the key that it was made with. The secret is in the answer to its making and nowhere else.
+
+use crate::caller::Caller;
+use crate::names;
+use crate::page::{Listed, page};
+use crate::refused::{Refused, invalid, missing, not_found};
+use crate::secret::{self, Secret};
+use crate::service::Service;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize, Serializer};
+use store::{Reader, Tx};
+use types::{Code, Fault, Key, KeyId, Object, PrincipalId, PrincipalKind, Privilege};
+use utoipa::{IntoParams, ToSchema};
+
+/// One for each machine and some for changing them. Each has a rate of its own, so that many keys
+/// would be many rates.
+const KEYS_MAX: u64 = 50;
+
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KeyRequest {
+    /// What it is for.
+    pub name: String,
+    /// Whose it is; the caller's if absent.
+    pub principal: Option<PrincipalId>,
+    pub expires_at: Option<DateTime<Utc>>,
+    /// Requests a second, set by an owner of the workspace; above the server's own bound only by
+    /// whoever runs the server.
+    #[schema(minimum = 1)]
+    pub rate_per_second: Option<u32>,
+    /// Requests at once, likewise.
+    #[schema(minimum = 1)]
+    pub concurrency: Option<u32>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct KeyQuery {
+    /// Whose; if absent, all for an owner of the workspace, and the caller's for others.
+    pub principal: Option<PrincipalId>,
+    /// How many, from 1 to 200; 50 if absent.
+    #[param(minimum = 1, maximum = 200)]
+    pub limit: Option<u32>,
+    /// `next_cursor` of the page before.
+    pub cursor: Option<String>,
+}
+
+/// A key at the one moment at which it can be seen whole.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct IssuedKey {
+    #[serde(flatten)]
+    pub key: Key,
+    /// What to send as `Authorization: Bearer`. It is shown once: an answer that is given again
+    /// for the same `Idempotency-Key` has none.
+    #[serde(serialize_with = "shown", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub secret: Option<Secret>,
+}
+
+impl IssuedKey {
+    /// As it can be shown again.
+    pub fn without_secret(&self) -> Self {
+        Self { key: self.key.clone(), secret: None }
+    }
+}
+
+fn shown<S: Serializer>(secret: &Option<Secret>, serializer: S) -> Result<S::Ok, S::Error> {
+    secret.as_ref().map(Secret::reveal).serialize(serializer)
+}
+
+impl Service {
+    pub async fn create_key(
+        &self,
+        caller: &Caller,
+        request: KeyRequest,
+    ) -> Result<IssuedKey, Refused> {
+        let now = Utc::now();
+        check(&request, now)?;
+        let request = self.bounded(caller, request)?;
+        let (id, secret, hash) = secret::issue()?;
+        let key = Key {
+            id,
+            name: request.name,
+            principal: request.principal.unwrap_or_else(|| caller.id()),
+            rate_per_second: request.rate_per_second,
+            concurrency: request.concurrency,
+            created_at: now,
+            expires_at: request.expires_at,
+            revoked_at: None,
+        };
+        let (workspace, made) = (caller.workspace, key.clone());
+        let entry = caller.did("key.create", format_args!("key {id}"), &made.name);
+        let written = move |tx: &Tx<'_>| {
+            let holder = tx.principal(workspace, made.principal)?;
+            let holder = holder.ok_or_else(|| not_found("principal", made.principal));
+            let refused = match holder {
+                Err(refused) => Some(refused),
+                Ok(holder) if holder.kind == PrincipalKind::Role => {
+                    Some(invalid("/principal", "is a role, and a role has no keys"))
+                }
+                Ok(_) => too_many(tx.keys_in_use(workspace, made.principal)?),
+            };
+            if let Some(refused) = refused {
+                return Ok(Err(refused));
+            }
+            tx.insert_key(workspace, &made, &hash)?;
+            tx.audit(&entry)?;
+            Ok(Ok(()))
+        };
+        self.store.write(written).await??;
+        Ok(IssuedKey { key, secret: Some(secret) })
+    }
+
+    /// The request, if the caller may make such a key. An owner divides what a workspace may ask
+    /// for; that one key may ask for more than any other is for whoever runs the server to say,
+    /// since it is taken from the other workspaces.
+    fn bounded(&self, caller: &Caller, request: KeyRequest) -> Result<KeyRequest, Refused> {
+        if self.only_own(caller)?.is_none() {
+            let rate = request.rate_per_second > Some(self.config.key_rate_per_second);
+            if rate || request.concurrency > Some(self.config.key_concurrency) {
+                self.require_operator(caller)?;
+            }
+            return Ok(request);
+        }
+        let for_another = request.principal.is_some_and(|principal| principal != caller.id());
+        if for_another || request.rate_per_second.is_some() || request.concurrency.is_some() {
+            return Err(missing(Privilege::Ownership, Object::Workspace(caller.workspace)));
+        }
+        let with = caller.key();
+        let ends = [request.expires_at, with.expires_at].into_iter().flatten().min();
+        Ok(KeyRequest {
+            expires_at: ends,
+            rate_per_second: with.rate_per_second,
+            concurrency: with.concurrency,
+            ..request
+        })
+    }
+
+    /// Newest first, also those that are over, and never a secret.
+    pub async fn keys(&self, caller: &Caller, query: KeyQuery) -> Result<Listed<Key>, Refused> {
+        let own = self.only_own(caller)?;
+        if own.is_some() && query.principal.is_some_and(|principal| principal != caller.id()) {
+            return Err(missing(Privilege::Ownership, Object::Workspace(caller.workspace)));
+        }
+        let (workspace, page) = (caller.workspace, page(query.limit, query.cursor.as_deref())?);
+        let whose = own.or(query.principal);
+        let read = move |rows: &Reader<'_>| rows.keys(workspace, whose, page);
+        Ok(self.store.read_long(read).await?.into())
+    }
+
+    /// It is refused from the next request on. Once more is the same.
+    pub async fn revoke_key(&self, caller: &Caller, id: KeyId) -> Result<(), Refused> {
+        let (workspace, now) = (caller.workspace, Utc::now());
+        let key = self.store.read(|rows| rows.key(workspace, id))?;
+        let key = key.ok_or_else(|| not_found("key", id))?;
+        if !self.may_see(caller, key.principal)? {
+            return Err(not_found("key", id));
+        }
+        let entry = caller.did("key.revoke", format_args!("key {id}"), &key.name);
+        let written = move |tx: &Tx<'_>| {
+            if tx.revoke_key(workspace, id, now)? {
+                tx.audit(&entry)?;
+            }
+            Ok(())
+        };
+        Ok(self.store.write(written).await?)
+    }
+}
+
+fn check(request: &KeyRequest, now: DateTime<Utc>) -> Result<(), Refused> {
+    names::check("/name", &request.name)?;
+    if request.expires_at.is_some_and(|at| at <= now) {
+        return Err(invalid("/expires_at", "is not in the future"));
+    }
+    let bounds =
+        [("/rate_per_second", request.rate_per_second), ("/concurrency", request.concurrency)];
+    match bounds.iter().find(|(_, bound)| *bound == Some(0)) {
+        Some((path, _)) => Err(invalid(path, "is at least 1; revoke a key that is to do nothing")),
+        None => Ok(()),
+    }
+}
+
+fn too_many(in_use: u64) -> Option<Refused> {
+    (in_use >= KEYS_MAX).then(|| {
+        Fault::new(Code::QuotaExceeded, format!("there are {in_use} keys of this principal"))
+            .hint("revoke those that are not used any more")
+            .into()
+    })
+}

@@ -1,0 +1,71 @@
+//! Every operation of the product, for a caller who is known: allowed by `policy`, kept by `store`,
+//! run by `engine`.
+//!
+//! Doors translate between the outside and these operations; they decide nothing. An operation
+//! checks first, does its work, and answers only when what it has done is on the disk.
+
+mod agents;
+mod approvals;
+mod assets;
+mod audit;
+mod bindings;
+mod caller;
+mod calls;
+mod claims;
+mod config;
+mod definition;
+mod documents;
+mod executions;
+mod explain;
+mod grants;
+mod housekeeping;
+mod inputs;
+mod keys;
+mod live;
+mod names;
+mod object;
+mod objects;
+mod owners;
+mod page;
+mod plan;
+mod principals;
+mod refused;
+mod seal_key;
+mod secret;
+mod service;
+mod sessions;
+mod specification;
+mod staging;
+mod tools;
+mod workspaces;
+
+pub use agents::{AgentQuery, AgentRequest, AgentView, Reach};
+pub use approvals::{ApprovalQuery, Decision, DecisionRequest};
+pub use audit::AuditQuery;
+pub use bindings::ActionChange;
+pub use caller::{Caller, KeyLimits};
+pub use calls::{Asked, CallRequest, TestRequest};
+pub use claims::Claimed;
+pub use config::Config;
+pub use definition::{InvalidTool, PythonTool, ToolRequest, ValidTool, Validation};
+pub use documents::{DocumentQuery, FetchRequest};
+pub use executions::{Attached, EntryKind, ExecuteRequest, ExecutionQuery};
+pub use explain::{ExplainQuery, Explanation};
+pub use grants::{GrantQuery, GrantRequest, ObjectKind};
+pub use inputs::FileInput;
+pub use keys::{IssuedKey, KeyQuery, KeyRequest};
+pub use live::Numbered;
+pub use objects::ObjectQuery;
+pub use page::Listed;
+pub use principals::{Me, PrincipalChange, PrincipalQuery, PrincipalRequest};
+pub use refused::{Detail, Refused};
+pub use secret::Secret;
+pub use service::{Service, StartError, Started};
+pub use sessions::{
+    Opened, SessionChange, SessionFile, SessionFiles, SessionQuery, SessionRequest,
+};
+pub use specification::{CodeExecution, SpecificationText};
+pub use staging::{Staged, Staging};
+pub use store::{AuditError, Reply, verify_audit};
+pub use tools::ToolChange;
+pub use workspaces::{NewWorkspace, WorkspaceRequest};

@@ -1,0 +1,70 @@
+//! What tools and agents have in common: whoever makes one owns it, and who may do nothing with
+//! one is told that it is not there.
+
+use crate::caller::Caller;
+use crate::grants::ownership;
+use crate::refused::Refused;
+use crate::service::Service;
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+use types::{Code, Fault, Grant, Object, PrincipalId, Privilege};
+use utoipa::IntoParams;
+
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ObjectQuery {
+    /// How many, from 1 to 200; 50 if absent.
+    #[param(minimum = 1, maximum = 200)]
+    pub limit: Option<u32>,
+    /// `next_cursor` of the page before.
+    pub cursor: Option<String>,
+    /// Text in the name, and for tools also in the description.
+    pub search: Option<String>,
+}
+
+impl Service {
+    pub(crate) fn require_maker(&self, caller: &Caller) -> Result<(), Refused> {
+        let workspace = Object::Workspace(caller.workspace);
+        self.require(caller, Privilege::Modify, workspace).map(drop)
+    }
+
+    /// Whether the caller may do anything at all with it.
+    pub(crate) fn sees(&self, caller: &Caller, object: Object) -> Result<bool, Refused> {
+        let (workspace, principal) = (caller.workspace, &caller.principal);
+        for privilege in [Privilege::Usage, Privilege::Modify] {
+            if self.permit(workspace, principal, privilege, object)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whose grants a list asks for; nobody's for an owner of the workspace, who sees everything.
+    pub(crate) fn viewers(&self, caller: &Caller) -> Result<Option<Vec<PrincipalId>>, Refused> {
+        if self.only_own(caller)?.is_none() {
+            return Ok(None);
+        }
+        let roles = &caller.principal.roles;
+        let mut viewers = self.store.read(|rows| rows.role_ids(caller.workspace, roles))?;
+        viewers.push(caller.id());
+        Ok(Some(viewers))
+    }
+}
+
+impl Caller {
+    /// For what the caller has just made.
+    pub(crate) fn owning(&self, object: Object, now: DateTime<Utc>) -> Grant {
+        ownership(self.id(), object, now)
+    }
+}
+
+/// Away from the threads that serve: what people write can take a while to read.
+pub(crate) async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refused> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| {
+        Fault::new(Code::ToolInvalid, "what was sent could not be read, and nothing was kept")
+            .into()
+    })
+}

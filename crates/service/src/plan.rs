@@ -1,0 +1,149 @@
+//! A call that waits: what is needed to make it later, kept with its record.
+
+use crate::caller::Caller;
+use crate::inputs::{FileInput, check_count, distinct_names};
+use crate::refused::{Refused, not_found};
+use crate::service::Service;
+use crate::staging::{cannot_keep, hex};
+use chrono::Utc;
+use engine::{Content, FileIn};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::sync::Arc;
+use types::{
+    AgentId, Approval, Code, Execution, Fault, FileId, Limits, LimitsRequest, SandboxId, Status,
+    ToolId, Truncated, Usage, WorkspaceId,
+};
+
+const PIECE_BYTES: usize = 64 * 1024;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Plan {
+    pub(crate) tool_id: ToolId,
+    pub(crate) agent_id: Option<AgentId>,
+    pub(crate) sandbox_id: Option<SandboxId>,
+    pub(crate) arguments: Value,
+    pub(crate) files: Vec<KeptFile>,
+    pub(crate) limits: LimitsRequest,
+}
+
+/// An input whose bytes are kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeptFile {
+    pub(crate) name: String,
+    pub(crate) id: FileId,
+    pub(crate) sha256: String,
+}
+
+impl Plan {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    /// The record of a call that waits.
+    pub(crate) fn waiting(
+        &self,
+        approval: &Approval,
+        call: &contract::Call,
+        limits: Limits,
+    ) -> Execution {
+        Execution {
+            id: approval.execution_id,
+            sandbox_id: self.sandbox_id,
+            generation: 1,
+            environment: approval.environment.clone(),
+            status: Status::WaitingApproval,
+            entry: call.function().to_owned(),
+            principal: Some(approval.requester),
+            run_as: Some(approval.run_as),
+            agent: self.agent_id,
+            approval_id: Some(approval.id),
+            parent: None,
+            tool: Some(approval.tool_name.clone()),
+            code: call.code().to_owned(),
+            arguments: Some(self.arguments.clone()),
+            files_in: self.files.iter().map(|file| file.name.clone()).collect(),
+            value: None,
+            results: Vec::new(),
+            output: Vec::new(),
+            truncated: Truncated::default(),
+            error: None,
+            exit_code: None,
+            files_out: Vec::new(),
+            warnings: Vec::new(),
+            limits,
+            usage: Usage::default(),
+            created_at: Utc::now(),
+            started_at: None,
+            ended_at: None,
+        }
+    }
+}
+
+impl Service {
+    /// Keeps the bytes of every input until the question is answered.
+    pub(crate) async fn keep_inputs(
+        self: &Arc<Self>,
+        caller: &Caller,
+        inputs: Vec<FileInput>,
+    ) -> Result<Vec<KeptFile>, Refused> {
+        check_count(&inputs)?;
+        let mut kept = Vec::with_capacity(inputs.len());
+        for (index, input) in inputs.into_iter().enumerate() {
+            let name = input.name.clone();
+            let document = self.as_document(caller, input, &format!("/files/{index}")).await?;
+            let name = name.unwrap_or(document.name);
+            kept.push(KeptFile { name, id: document.id, sha256: document.sha256 });
+        }
+        distinct_names(kept.iter_mut().map(|file| &mut file.name));
+        Ok(kept)
+    }
+
+    /// The bytes of every input, which must be those that were asked about.
+    pub(crate) async fn open_kept(
+        &self,
+        workspace: WorkspaceId,
+        files: &[KeptFile],
+    ) -> Result<Vec<FileIn>, Refused> {
+        let mut opened = Vec::with_capacity(files.len());
+        for file in files {
+            let row = self.store.read(|rows| rows.file(workspace, file.id))?;
+            let bytes = row.map(|_| self.store.blobs().open_file(file.id)).transpose()?.flatten();
+            let bytes = bytes.ok_or_else(|| not_found("document", file.id))?;
+            let hashed = tokio::task::spawn_blocking(move || hashed(bytes)).await;
+            let (bytes, hash) = match hashed {
+                Ok(hashed) => hashed.map_err(|error| cannot_keep(&error))?,
+                Err(error) => return Err(cannot_keep(&error.into())),
+            };
+            if hash != file.sha256 {
+                let message = format!("{} is not the file that was asked about", file.name);
+                return Err(Fault::new(Code::ApprovalInvalid, message).into());
+            }
+            opened
+                .push(FileIn { name: file.name.clone(), content: Content::File(Arc::new(bytes)) });
+        }
+        Ok(opened)
+    }
+}
+
+fn hashed(mut file: File) -> io::Result<(File, String)> {
+    let mut hash = Sha256::new();
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        match file.read(&mut piece)? {
+            0 => break,
+            count => hash.update(&piece[..count]),
+        }
+    }
+    file.rewind()?;
+    Ok((file, hex(&hash.finalize())))
+}

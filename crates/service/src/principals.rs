@@ -1,0 +1,345 @@
+//! Who is in a workspace: users, services, and the roles that they have.
+//!
+//! Whoever is in a role has its grants, so a name among somebody's roles must always be that of a
+//! role: a role that is renamed or deleted is so in all its members, in the same transaction.
+
+use crate::caller::Caller;
+use crate::names;
+use crate::owners::{Reason, last_owner, needed};
+use crate::page::{Listed, page};
+use crate::refused::{Refused, invalid, not_found};
+use crate::service::Service;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashSet};
+use store::{AuditLine, Owned, Reader, StoreError, Tx};
+use types::{Principal, PrincipalId, PrincipalKind, WorkspaceId};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+/// Each is looked up at every request of its members.
+const ROLES_MAX: usize = 32;
+const PREFERENCE_CHARS_MAX: usize = 200;
+/// A name that nothing reads is refused, so that a misspelt one is noticed.
+const PREFERENCES: [&str; 1] = ["code_model"];
+
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PrincipalRequest {
+    pub name: String,
+    pub kind: PrincipalKind,
+    /// Names of roles; a role has none.
+    #[serde(default)]
+    pub roles: Vec<String>,
+    /// What another system calls this principal.
+    pub external_id: Option<String>,
+}
+
+/// Who asks, and where.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Me {
+    #[serde(flatten)]
+    pub principal: Principal,
+    pub workspace: WorkspaceId,
+}
+
+/// What is absent stays as it is.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PrincipalChange {
+    pub name: Option<String>,
+    /// All of them, not only new ones.
+    pub roles: Option<Vec<String>>,
+    pub external_id: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct PrincipalQuery {
+    /// How many, from 1 to 200; 50 if absent.
+    #[param(minimum = 1, maximum = 200)]
+    pub limit: Option<u32>,
+    /// `next_cursor` of the page before.
+    pub cursor: Option<String>,
+}
+
+impl Caller {
+    pub fn me(&self) -> Me {
+        Me { principal: self.principal.clone(), workspace: self.workspace }
+    }
+}
+
+impl Service {
+    pub async fn create_principal(
+        &self,
+        caller: &Caller,
+        request: PrincipalRequest,
+    ) -> Result<Principal, Refused> {
+        self.require_owner(caller)?;
+        check(Some(&request.name), request.external_id.as_deref())?;
+        let now = Utc::now();
+        let principal = Principal {
+            id: PrincipalId::new(Uuid::now_v7()),
+            name: request.name,
+            kind: request.kind,
+            roles: request.roles,
+            preferences: BTreeMap::new(),
+            external_id: request.external_id,
+            created_at: now,
+            updated_at: now,
+        };
+        let (workspace, made) = (caller.workspace, principal.clone());
+        let entry = about(caller, "principal.create", made.id, &made.name);
+        let written = move |tx: &Tx<'_>| {
+            if let Some(refused) = roles_refused(tx, workspace, made.kind, &made.roles)? {
+                return Ok(Err(refused));
+            }
+            tx.insert_principal(workspace, &made)?;
+            tx.audit(&entry)?;
+            Ok(Ok(()))
+        };
+        self.store.write(written).await??;
+        Ok(principal)
+    }
+
+    /// Newest first.
+    pub async fn principals(
+        &self,
+        caller: &Caller,
+        query: PrincipalQuery,
+    ) -> Result<Listed<Principal>, Refused> {
+        self.require_owner(caller)?;
+        let (workspace, page) = (caller.workspace, page(query.limit, query.cursor.as_deref())?);
+        let read = move |rows: &Reader<'_>| rows.principals(workspace, page);
+        Ok(self.store.read_long(read).await?.into())
+    }
+
+    pub fn principal(&self, caller: &Caller, id: PrincipalId) -> Result<Principal, Refused> {
+        if !self.may_see(caller, id)? {
+            return Err(not_found("principal", id));
+        }
+        let found = self.store.read(|rows| rows.principal(caller.workspace, id))?;
+        found.ok_or_else(|| not_found("principal", id))
+    }
+
+    pub async fn change_principal(
+        &self,
+        caller: &Caller,
+        id: PrincipalId,
+        change: PrincipalChange,
+    ) -> Result<Principal, Refused> {
+        self.require_owner(caller)?;
+        check(change.name.as_deref(), change.external_id.as_deref())?;
+        let (workspace, now) = (caller.workspace, Utc::now());
+        let entry = about(caller, "principal.change", id, change.name.as_deref().unwrap_or(""));
+        let changed = move |tx: &Tx<'_>| changed(tx, workspace, id, change, now, &entry);
+        self.store.write(changed).await?
+    }
+
+    /// With its keys and grants. What it owns has to be somebody else's first.
+    pub async fn delete_principal(&self, caller: &Caller, id: PrincipalId) -> Result<(), Refused> {
+        self.require_owner(caller)?;
+        let (workspace, now) = (caller.workspace, Utc::now());
+        let entry = about(caller, "principal.delete", id, "");
+        self.store.write(move |tx| deleted(tx, workspace, id, now, &entry)).await?
+    }
+
+    /// What the caller likes, as it is now and not as it was when the request began.
+    pub fn preferences(&self, caller: &Caller) -> Result<BTreeMap<String, String>, Refused> {
+        self.principal(caller, caller.id()).map(|principal| principal.preferences)
+    }
+
+    /// All of them: a preference that is not named is no longer one.
+    pub async fn set_preferences(
+        &self,
+        caller: &Caller,
+        preferences: BTreeMap<String, String>,
+    ) -> Result<BTreeMap<String, String>, Refused> {
+        check_preferences(&preferences)?;
+        let (workspace, id, now) = (caller.workspace, caller.id(), Utc::now());
+        let kept = preferences.clone();
+        let entry = about(caller, "preferences.change", id, "");
+        let written = move |tx: &Tx<'_>| {
+            let Some(found) = tx.principal(workspace, id)? else {
+                return Ok(Err(not_found("principal", id)));
+            };
+            let changed = Principal { preferences: kept, updated_at: now, ..found };
+            tx.update_principal(workspace, &changed)?;
+            tx.audit(&entry)?;
+            Ok(Ok(()))
+        };
+        self.store.write(written).await??;
+        Ok(preferences)
+    }
+}
+
+fn about(caller: &Caller, action: &str, id: PrincipalId, detail: &str) -> AuditLine {
+    caller.did(action, format_args!("principal {id}"), detail)
+}
+
+fn check(name: Option<&str>, external_id: Option<&str>) -> Result<(), Refused> {
+    name.map_or(Ok(()), |name| names::check("/name", name))?;
+    external_id.map_or(Ok(()), |id| names::check("/external_id", id))
+}
+
+fn check_preferences(preferences: &BTreeMap<String, String>) -> Result<(), Refused> {
+    for (name, value) in preferences {
+        let path = format!("/{name}");
+        if !PREFERENCES.contains(&name.as_str()) {
+            let known = PREFERENCES.join(", ");
+            return Err(invalid(&path, format!("is not a preference; there is: {known}")));
+        }
+        if value.chars().count() > PREFERENCE_CHARS_MAX || value.chars().any(char::is_control) {
+            let most = format!("is one line of at most {PREFERENCE_CHARS_MAX} characters");
+            return Err(invalid(&path, most));
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with the roles that a principal is to have.
+fn roles_refused(
+    rows: &Reader<'_>,
+    workspace: WorkspaceId,
+    kind: PrincipalKind,
+    roles: &[String],
+) -> Result<Option<Refused>, StoreError> {
+    let wrong = |place: String, message: String| Ok(Some(invalid(&place, message)));
+    if kind == PrincipalKind::Role && !roles.is_empty() {
+        return wrong("/roles".into(), "a role is not a member of roles".into());
+    }
+    if roles.len() > ROLES_MAX {
+        return wrong("/roles".into(), format!("has at most {ROLES_MAX}"));
+    }
+    let mut seen = HashSet::new();
+    for (index, name) in roles.iter().enumerate() {
+        if !seen.insert(name) {
+            return wrong(format!("/roles/{index}"), "is there twice".into());
+        }
+        let found = rows.principal_by_name(workspace, name)?;
+        if found.is_none_or(|found| found.kind != PrincipalKind::Role) {
+            return wrong(format!("/roles/{index}"), format!("there is no role {name:?}"));
+        }
+    }
+    Ok(None)
+}
+
+fn changed(
+    tx: &Tx<'_>,
+    workspace: WorkspaceId,
+    id: PrincipalId,
+    change: PrincipalChange,
+    now: DateTime<Utc>,
+    entry: &AuditLine,
+) -> Result<Result<Principal, Refused>, StoreError> {
+    let Some(before) = tx.principal(workspace, id)? else {
+        return Ok(Err(not_found("principal", id)));
+    };
+    let after = Principal {
+        name: change.name.unwrap_or_else(|| before.name.clone()),
+        roles: change.roles.unwrap_or_else(|| before.roles.clone()),
+        external_id: change.external_id.or_else(|| before.external_id.clone()),
+        updated_at: now,
+        ..before.clone()
+    };
+    if let Some(refused) = roles_refused(tx, workspace, after.kind, &after.roles)? {
+        return Ok(Err(refused));
+    }
+    if after.roles != before.roles {
+        let kept = tx.role_ids(workspace, &after.roles)?;
+        let is_lost = |reason: &Reason| {
+            let by = reason.grant.principal;
+            reason.who.id == id && by != id && !kept.contains(&by)
+        };
+        if let Some(refused) = last_owner(tx, workspace, is_lost)? {
+            return Ok(Err(refused));
+        }
+    }
+    if after.name != before.name && before.kind == PrincipalKind::Role {
+        replace_role(tx, workspace, &before.name, Some(&after.name), now)?;
+    }
+    tx.update_principal(workspace, &after)?;
+    tx.audit(entry)?;
+    Ok(Ok(after))
+}
+
+fn deleted(
+    tx: &Tx<'_>,
+    workspace: WorkspaceId,
+    id: PrincipalId,
+    now: DateTime<Utc>,
+    entry: &AuditLine,
+) -> Result<Result<(), Refused>, StoreError> {
+    let Some(principal) = tx.principal(workspace, id)? else {
+        return Ok(Err(not_found("principal", id)));
+    };
+    if let Some(owned) = in_words(tx.owned_by(workspace, id)?) {
+        let refused = needed(format!("{} owns {owned}", principal.name))
+            .hint("grant OWNERSHIP of them to somebody else, delete them, or close them");
+        return Ok(Err(refused.into()));
+    }
+    let is_theirs = |reason: &Reason| reason.who.id == id || reason.grant.principal == id;
+    if let Some(refused) = last_owner(tx, workspace, is_theirs)? {
+        return Ok(Err(refused));
+    }
+    if principal.kind == PrincipalKind::Role {
+        replace_role(tx, workspace, &principal.name, None, now)?;
+    }
+    tx.forget_requester(workspace, id)?;
+    tx.delete_principal(workspace, id)?;
+    tx.audit(entry)?;
+    Ok(Ok(()))
+}
+
+/// Nobody stays a member of a name: a later role of that name would have them as members.
+fn replace_role(
+    tx: &Tx<'_>,
+    workspace: WorkspaceId,
+    old: &str,
+    new: Option<&str>,
+    now: DateTime<Utc>,
+) -> Result<(), StoreError> {
+    for member in tx.members_of(workspace, old)? {
+        let kept = member.roles.iter().filter_map(|role| match role == old {
+            true => new.map(str::to_owned),
+            false => Some(role.clone()),
+        });
+        let roles = kept.collect();
+        tx.update_principal(workspace, &Principal { roles, updated_at: now, ..member })?;
+    }
+    Ok(())
+}
+
+/// What would be nobody's. Documents are not here: they go when their time is over.
+fn in_words(owned: Owned) -> Option<String> {
+    let kinds = [(owned.tools, "tool"), (owned.agents, "agent"), (owned.sessions, "open session")];
+    let counted = kinds.iter().filter(|(count, _)| *count > 0).map(|(count, what)| match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    });
+    let counted: Vec<String> = counted.collect();
+    (!counted.is_empty()).then(|| counted.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_owns_is_said_in_words() {
+        assert_eq!(in_words(Owned { documents: 3, ..Owned::default() }), None);
+        let some = Owned { tools: 2, agents: 0, sessions: 1, documents: 0 };
+        assert_eq!(in_words(some).unwrap(), "2 tools, 1 open session");
+    }
+
+    #[test]
+    fn only_preferences_that_something_reads_are_kept() {
+        let one = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        assert!(check_preferences(&one("code_model", "small")).is_ok());
+        let refused = check_preferences(&one("code_modle", "small")).unwrap_err();
+        assert_eq!(refused.details[0].path.as_deref(), Some("/code_modle"));
+        assert!(check_preferences(&one("code_model", "a\nb")).is_err());
+        assert!(check_preferences(&one("code_model", &"x".repeat(201))).is_err());
+    }
+}

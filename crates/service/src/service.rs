@@ -1,0 +1,157 @@
+//! The service: what it holds, how it begins, and how it ends.
+
+use crate::caller::Caller;
+use crate::config::Config;
+use crate::executions::Running;
+use crate::refused::Refused;
+use crate::secret::Secret;
+use crate::tools::Contracts;
+use crate::{housekeeping, seal_key};
+use egress::{FetchConfig, Fetcher};
+use engine::Engine;
+use policy::SealKey;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use store::{AuditLine, Store, StoreError};
+use tokio::sync::broadcast;
+use tokio::sync::mpsc::unbounded_channel;
+use types::{Approval, ExecutionId, Object, PrincipalId, Privilege, WorkspaceId};
+
+/// Questions that a slow listener may be behind; it is told again what is open.
+const APPROVAL_NEWS: usize = 256;
+
+#[derive(Debug)]
+pub struct Service {
+    pub(crate) config: Config,
+    pub(crate) store: Arc<Store>,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) fetcher: Fetcher,
+    pub(crate) seal_key: SealKey,
+    pub(crate) contracts: Contracts,
+    running: Mutex<HashMap<ExecutionId, Arc<Running>>>,
+    pub(crate) approval_news: broadcast::Sender<(WorkspaceId, Approval)>,
+}
+
+/// A service that runs, and the owner's key if this was its first start.
+#[derive(Debug)]
+pub struct Started {
+    pub service: Arc<Service>,
+    pub owner_key: Option<Secret>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("the key for approvals in {path} cannot be used: {cause}")]
+    SealKey { path: std::path::PathBuf, cause: std::io::Error },
+    #[error("{0}")]
+    Fetch(#[from] egress::NotAnException),
+    #[error("{0}")]
+    FirstKey(types::Fault),
+}
+
+impl Service {
+    /// Opens what is kept, marks what the last stop has interrupted, and starts the engine. Must
+    /// be called inside a tokio runtime.
+    pub async fn start(config: Config, engine: engine::Config) -> Result<Started, StartError> {
+        let store = Store::open(&config.data)?;
+        let seal_key = seal_key::load(&config.data)
+            .map_err(|(path, cause)| StartError::SealKey { path, cause })?;
+        let fetcher = fetcher(&config)?;
+        let (told, ended) = unbounded_channel();
+        let engine = Engine::start(engine::Config { ended: Some(told), ..engine });
+        let service = Arc::new(Self {
+            config,
+            store,
+            engine,
+            fetcher,
+            seal_key,
+            approval_news: broadcast::Sender::new(APPROVAL_NEWS),
+            contracts: Contracts::default(),
+            running: Mutex::default(),
+        });
+        service.mark_interrupted().await?;
+        let owner_key = service.first_start().await?;
+        housekeeping::begin(&service, ended);
+        service.take_up_allowed()?;
+        Ok(Started { service, owner_key })
+    }
+
+    /// Lets what runs end, but not longer than `drain`, and takes nothing new.
+    pub async fn stop(&self, drain: Duration) {
+        self.engine.shutdown(drain).await;
+        // Their last writes come after their sandboxes have ended.
+        let left: Vec<Arc<Running>> = self.running().values().cloned().collect();
+        for running in left {
+            running.live.over().await;
+        }
+        self.close_all_sessions().await;
+    }
+
+    pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<ExecutionId, Arc<Running>>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Builds the usual environment before the first request needs it.
+    pub async fn prepare(
+        &self,
+        progress: impl FnMut(engine::Progress) + Send + 'static,
+    ) -> Result<(), types::Fault> {
+        self.engine.prepare(&self.config.environment, progress).await.map(drop)
+    }
+
+    /// How full it is, as counts.
+    pub fn gauge(&self) {
+        let load = self.engine.load();
+        metrics::gauge!("belljar_sandboxes_in_use").set(f64::from(load.in_use));
+        metrics::gauge!("belljar_sandboxes_max").set(f64::from(load.most));
+        metrics::gauge!("belljar_requests_queued").set(load.waiting as f64);
+        metrics::gauge!("belljar_executions_running").set(self.running().len() as f64);
+    }
+
+    pub fn is_stopping(&self) -> bool {
+        self.engine.is_stopping()
+    }
+
+    pub(crate) fn environment(&self, asked: Option<String>) -> String {
+        asked.unwrap_or_else(|| self.config.environment.clone())
+    }
+
+    /// Whose things a list shows: all of them to an owner of the workspace, and to others theirs.
+    pub(crate) fn only_own(&self, caller: &Caller) -> Result<Option<PrincipalId>, Refused> {
+        let all = Object::Workspace(caller.workspace);
+        let permit = self.permit(caller.workspace, &caller.principal, Privilege::Ownership, all)?;
+        Ok(permit.is_none().then(|| caller.id()))
+    }
+}
+
+impl Caller {
+    /// A line for the audit log.
+    pub(crate) fn did(
+        &self,
+        action: &str,
+        object: impl std::fmt::Display,
+        detail: impl Into<String>,
+    ) -> AuditLine {
+        AuditLine {
+            at: chrono::Utc::now(),
+            workspace: self.workspace,
+            principal: Some(self.id()),
+            key: Some(self.key().id),
+            action: action.to_owned(),
+            object: object.to_string(),
+            detail: detail.into(),
+        }
+    }
+}
+
+fn fetcher(config: &Config) -> Result<Fetcher, egress::NotAnException> {
+    let exceptions = config.fetch_exceptions.iter().map(|text| text.parse());
+    Ok(Fetcher::new(FetchConfig {
+        exceptions: exceptions.collect::<Result<_, _>>()?,
+        bytes_max: config.document_bytes_max,
+        ..FetchConfig::default()
+    }))
+}

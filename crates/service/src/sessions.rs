@@ -1,0 +1,404 @@
+//! Sessions: sandboxes that live as long as a conversation, and what is remembered of them after.
+
+use crate::caller::Caller;
+use crate::inputs::FileInput;
+use crate::names;
+use crate::object::{object, objects};
+use crate::page::{Listed, page};
+use crate::refused::{Refused, about, invalid};
+use crate::service::Service;
+use crate::staging::Staged;
+use chrono::Utc;
+use engine::{ExpiryRequest, FileIn, NewSession};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Duration;
+use store::{Reader, SessionFilter, Tx};
+use types::{Code, Fault, LimitsRequest, SandboxId, Session, SessionStatus, SkippedFile};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SessionRequest {
+    /// `default` if absent.
+    pub environment: Option<String>,
+    pub name: Option<String>,
+    /// The conversation that it belongs to: a live session with the same key is given instead of
+    /// a new one.
+    pub key: Option<String>,
+    #[serde(deserialize_with = "object")]
+    pub limits: LimitsRequest,
+    /// Closed after this time without use; 1800 if absent.
+    pub idle_seconds: Option<u64>,
+    /// For the working directory.
+    #[serde(deserialize_with = "objects")]
+    pub files: Vec<FileInput>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SessionChange {
+    pub name: Option<String>,
+    pub key: Option<String>,
+    pub idle_seconds: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct SessionQuery {
+    pub status: Option<SessionStatus>,
+    pub key: Option<String>,
+    /// How many, from 1 to 200; 50 if absent.
+    #[param(minimum = 1, maximum = 200)]
+    pub limit: Option<u32>,
+    /// `next_cursor` of the page before.
+    pub cursor: Option<String>,
+}
+
+/// Whether a session was made for this request or was there.
+#[derive(Debug)]
+pub enum Opened {
+    New(Session),
+    Found(Session),
+}
+
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct SessionFile {
+    /// Relative to the working directory.
+    pub name: String,
+    pub size: u64,
+}
+
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct SessionFiles {
+    pub files: Vec<SessionFile>,
+    /// What is not brought out, and why.
+    pub skipped: Vec<SkippedFile>,
+}
+
+impl Service {
+    pub async fn open_session(
+        self: &Arc<Self>,
+        caller: &Caller,
+        mut request: SessionRequest,
+    ) -> Result<Opened, Refused> {
+        self.require_usage(caller)?;
+        check_label("/name", request.name.as_deref())?;
+        check_label("/key", request.key.as_deref())?;
+        if let Some(found) = self.by_key(caller, request.key.as_deref())? {
+            // Its generation tells that it begins anew.
+            let lost = found.status == SessionStatus::Lost;
+            let id = found.sandbox_id;
+            let found = if lost { self.reset_session(caller, id).await? } else { found };
+            return Ok(Opened::Found(found));
+        }
+        self.check_environment(request.environment.as_deref())?;
+        self.engine.limits(&request.limits)?;
+        let files = self.bring_in(caller, std::mem::take(&mut request.files)).await?;
+        let id = SandboxId::new(Uuid::now_v7());
+        let asked = NewSession {
+            id,
+            generation: 1,
+            environment: self.environment(request.environment.take()),
+            limits: request.limits,
+            expiry: expiry(request.idle_seconds)?,
+        };
+        self.engine.open(&asked).await.map_err(|fault| match fault.code {
+            // Everything else that was asked for is known to be right.
+            Code::ArgsInvalid => about("/idle_seconds", fault),
+            _ => fault.into(),
+        })?;
+        let mut unknown = Unknown(Some((Arc::clone(self), id)));
+        let key = request.key.clone();
+        match self.write_opened(caller, id, request, files).await {
+            Ok(opened) => {
+                unknown.0 = None;
+                Ok(Opened::New(opened))
+            }
+            // Somebody was quicker.
+            Err(refused) if refused.fault.code == Code::NameTaken => {
+                let found = self.by_key(caller, key.as_deref())?;
+                found.map(Opened::Found).ok_or(refused)
+            }
+            Err(refused) => Err(refused),
+        }
+    }
+
+    /// The session of the same conversation, if it is not over.
+    fn by_key(&self, caller: &Caller, key: Option<&str>) -> Result<Option<Session>, Refused> {
+        let Some(key) = key else { return Ok(None) };
+        let (workspace, owner) = (caller.workspace, caller.id());
+        let found = self.store.read(|rows| rows.session_by_key(workspace, owner, key))?;
+        Ok(found.map(|session| self.current(session)))
+    }
+
+    async fn write_opened(
+        &self,
+        caller: &Caller,
+        id: SandboxId,
+        request: SessionRequest,
+        files: Vec<FileIn>,
+    ) -> Result<Session, Refused> {
+        for file in files {
+            self.engine.write_file(id, file.name, file.content.into_reader()).await?;
+        }
+        let info = self.engine.info(id)?;
+        let session = Session {
+            sandbox_id: id,
+            name: request.name,
+            owner: caller.id(),
+            environment: info.environment,
+            key: request.key,
+            status: SessionStatus::Ready,
+            generation: info.generation,
+            limits: info.limits,
+            idle_seconds: info.idle.as_secs(),
+            created_at: info.opened_at,
+            updated_at: info.opened_at,
+            expires_at: info.expires_at,
+        };
+        let (workspace, entry) = (caller.workspace, caller.did("session.open", id, ""));
+        let written = session.clone();
+        self.store
+            .write(move |tx| {
+                tx.insert_session(workspace, &written)?;
+                tx.audit(&entry)?;
+                Ok(())
+            })
+            .await?;
+        Ok(session)
+    }
+
+    /// What was written down, with what the engine knows better.
+    pub(crate) fn current(&self, session: Session) -> Session {
+        match self.engine.info(session.sandbox_id) {
+            Ok(info) => Session {
+                status: if info.busy { SessionStatus::Busy } else { SessionStatus::Ready },
+                generation: info.generation,
+                expires_at: info.expires_at,
+                ..session
+            },
+            // It ended a moment ago, and that is not written down yet.
+            Err(_) if is_live(session.status) => {
+                Session { status: SessionStatus::Expired, ..session }
+            }
+            Err(_) => session,
+        }
+    }
+
+    /// The session, if the caller may see it.
+    pub fn session(&self, caller: &Caller, id: SandboxId) -> Result<Session, Refused> {
+        let found = self.store.read(|rows| rows.session(caller.workspace, id))?;
+        match found {
+            Some(session) if self.may_see(caller, session.owner)? => Ok(self.current(session)),
+            _ => {
+                let message = format!("session {id} is not there, or not any more");
+                Err(Fault::new(Code::SessionNotFound, message).hint("open a new one").into())
+            }
+        }
+    }
+
+    /// The session, if it is the caller's to use and can be used.
+    pub(crate) fn usable_session(
+        &self,
+        caller: &Caller,
+        id: SandboxId,
+    ) -> Result<Session, Refused> {
+        let session = self.session(caller, id)?;
+        let (code, state, hint) = match session.status {
+            SessionStatus::Ready | SessionStatus::Busy => return Ok(session),
+            SessionStatus::Closed => (Code::SessionNotFound, "was closed", "open a new one"),
+            SessionStatus::Expired => (Code::SessionExpired, "has expired", "open a new one"),
+            SessionStatus::Lost => (
+                Code::SessionLost,
+                "was lost when the server stopped: its variables and files are gone",
+                "reset it to go on with a new interpreter, or open another session",
+            ),
+        };
+        Err(Fault::new(code, format!("session {id} {state}")).hint(hint).into())
+    }
+
+    /// Newest first.
+    pub async fn sessions(
+        &self,
+        caller: &Caller,
+        query: SessionQuery,
+    ) -> Result<Listed<Session>, Refused> {
+        let page = page(query.limit, query.cursor.as_deref())?;
+        let filter =
+            SessionFilter { owner: self.only_own(caller)?, status: query.status, key: query.key };
+        let workspace = caller.workspace;
+        let read = move |rows: &Reader<'_>| rows.sessions(workspace, &filter, page);
+        let mut listed = Listed::from(self.store.read_long(read).await?);
+        listed.items = listed.items.into_iter().map(|session| self.current(session)).collect();
+        Ok(listed)
+    }
+
+    pub async fn change_session(
+        &self,
+        caller: &Caller,
+        id: SandboxId,
+        change: SessionChange,
+    ) -> Result<Session, Refused> {
+        check_label("/name", change.name.as_deref())?;
+        check_label("/key", change.key.as_deref())?;
+        let session = self.usable_session(caller, id)?;
+        if change.idle_seconds.is_some() {
+            let set = self.engine.set_expiry(id, expiry(change.idle_seconds)?);
+            set.map_err(|fault| about("/idle_seconds", fault))?;
+        }
+        let changed = self.current(Session {
+            name: change.name.or(session.name),
+            key: change.key.or(session.key),
+            idle_seconds: change.idle_seconds.unwrap_or(session.idle_seconds),
+            updated_at: Utc::now(),
+            ..session
+        });
+        self.write_session(caller, &changed, "session.change").await?;
+        Ok(changed)
+    }
+
+    async fn write_session(
+        &self,
+        caller: &Caller,
+        session: &Session,
+        action: &'static str,
+    ) -> Result<(), Refused> {
+        let (workspace, session) = (caller.workspace, session.clone());
+        let entry = caller.did(action, session.sandbox_id, "");
+        let written = move |tx: &Tx<'_>| {
+            tx.update_session(workspace, &session)?;
+            tx.audit(&entry)?;
+            Ok(())
+        };
+        Ok(self.store.write(written).await?)
+    }
+
+    /// Nothing of it is left when this returns.
+    pub async fn close_session(&self, caller: &Caller, id: SandboxId) -> Result<(), Refused> {
+        let session = self.session(caller, id)?;
+        if session.status == SessionStatus::Closed {
+            return Ok(());
+        }
+        // One that was lost or has expired has nothing left to close.
+        let _ = self.engine.close(id).await;
+        let closed = Session { status: SessionStatus::Closed, updated_at: Utc::now(), ..session };
+        self.write_session(caller, &closed, "session.close").await
+    }
+
+    /// Asks what it is running to end; whether there was anything.
+    pub fn interrupt(&self, caller: &Caller, id: SandboxId) -> Result<bool, Refused> {
+        self.usable_session(caller, id)?;
+        Ok(self.engine.interrupt(id)?)
+    }
+
+    /// A new interpreter and an empty working directory, also for a session that was lost.
+    pub async fn reset_session(&self, caller: &Caller, id: SandboxId) -> Result<Session, Refused> {
+        let session = self.session(caller, id)?;
+        if session.status == SessionStatus::Lost {
+            self.require_usage(caller)?;
+            let again = NewSession {
+                id,
+                generation: session.generation + 1,
+                environment: session.environment.clone(),
+                limits: session.limits.request(),
+                expiry: expiry(Some(session.idle_seconds))?,
+            };
+            self.engine.open(&again).await?;
+        } else {
+            self.usable_session(caller, id)?;
+            self.engine.reset(id).await?;
+        }
+        let fresh = self.current(Session {
+            status: SessionStatus::Ready,
+            updated_at: Utc::now(),
+            ..session
+        });
+        self.write_session(caller, &fresh, "session.reset").await?;
+        Ok(fresh)
+    }
+
+    pub async fn session_files(
+        &self,
+        caller: &Caller,
+        id: SandboxId,
+    ) -> Result<SessionFiles, Refused> {
+        self.usable_session(caller, id)?;
+        let listing = self.engine.list_files(id).await?;
+        let files = listing.files.into_iter();
+        let skipped = listing.skipped.into_iter();
+        Ok(SessionFiles {
+            files: files.map(|(name, file)| SessionFile { name, size: file.size }).collect(),
+            skipped: skipped.map(|(name, reason)| SkippedFile { name, reason }).collect(),
+        })
+    }
+
+    /// An open file of the working directory, and its size.
+    pub async fn read_session_file(
+        &self,
+        caller: &Caller,
+        id: SandboxId,
+        name: String,
+    ) -> Result<(File, u64), Refused> {
+        self.usable_session(caller, id)?;
+        Ok(self.engine.open_file(id, name).await?)
+    }
+
+    pub async fn write_session_file(
+        &self,
+        caller: &Caller,
+        id: SandboxId,
+        name: String,
+        content: Staged,
+    ) -> Result<SessionFile, Refused> {
+        self.usable_session(caller, id)?;
+        let size = self.engine.write_file(id, name.clone(), content.open()?).await?;
+        Ok(SessionFile { name, size })
+    }
+
+    pub async fn delete_session_file(
+        &self,
+        caller: &Caller,
+        id: SandboxId,
+        name: String,
+    ) -> Result<(), Refused> {
+        self.usable_session(caller, id)?;
+        Ok(self.engine.delete_file(id, name).await?)
+    }
+}
+
+/// A session that is not written down. Whoever asked for it may go away before it is, and nobody
+/// would ever close it then; so it is closed when this is dropped.
+struct Unknown(Option<(Arc<Service>, SandboxId)>);
+
+impl Drop for Unknown {
+    fn drop(&mut self) {
+        let Some((service, id)) = self.0.take() else { return };
+        tokio::spawn(async move {
+            let _ = service.engine.close(id).await;
+            // Its row may have been on the way.
+            let ended = service.store.write(move |tx| tx.expire_session(id, Utc::now())).await;
+            if let Err(error) = ended {
+                tracing::error!(session = %id, %error, "its end could not be written down");
+            }
+        });
+    }
+}
+
+fn expiry(idle_seconds: Option<u64>) -> Result<ExpiryRequest, Refused> {
+    if idle_seconds == Some(0) {
+        return Err(invalid("/idle_seconds", "must be at least 1"));
+    }
+    Ok(ExpiryRequest { idle: idle_seconds.map(Duration::from_secs), absolute: None })
+}
+
+fn is_live(status: SessionStatus) -> bool {
+    matches!(status, SessionStatus::Ready | SessionStatus::Busy)
+}
+
+fn check_label(path: &str, label: Option<&str>) -> Result<(), Refused> {
+    label.map_or(Ok(()), |label| names::check(path, label))
+}

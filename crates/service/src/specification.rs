@@ -1,0 +1,553 @@
+//! What the specification of an agent says: which tools it has, and whether it may run code.
+//!
+//! A pure reading of text that anybody may have written. Its bytes, its depth and what aliases
+//! make of it are bounded, and a key that stands twice is refused, since two readers could each
+//! believe another one of them.
+
+use crate::definition::{RUN_PYTHON_CODE, details, invalid_tool};
+use crate::refused::{Detail, Refused, invalid};
+use contract::Annotations;
+use serde::de::{Error as _, IgnoredAny};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use types::SpecificationFormat;
+use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+/// Of the published form.
+const BYTES_MAX: usize = 100_000;
+/// Far more than anybody indents.
+const DEPTH_MAX: usize = 64;
+/// Values in the document, those that aliases repeat included: what [`BYTES_MAX`] can hold.
+const VALUES_MAX: usize = 100_000;
+/// Characters of all values, likewise.
+const TEXT_BYTES_MAX: usize = 10 * BYTES_MAX;
+
+const CODE_EXECUTION: &str = "code_execution";
+const INTEGRATIONS: &str = "external_access_integrations";
+const REPOSITORIES: &str = "artifact_repositories";
+
+const NO_ENTRY: &str =
+    "tools needs an entry with tool_spec: {type: code_execution, name: code_execution}";
+const NO_SECTION: &str = "tool_resources needs a section code_execution; an empty one will do";
+
+/// Whether the agent may run code, and if not, why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct CodeExecution {
+    pub enabled: bool,
+    /// What the specification would need, in sentences.
+    pub missing: Vec<String>,
+}
+
+/// A specification in a request: text, or a JSON object whose own text is kept.
+#[derive(Debug, Clone)]
+pub struct SpecificationText(pub(crate) String);
+
+impl<'de> Deserialize<'de> for SpecificationText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let given: Box<RawValue> = Deserialize::deserialize(deserializer)?;
+        match given.get().chars().next() {
+            Some('"') => serde_json::from_str(given.get()).map(Self).map_err(D::Error::custom),
+            Some('{') => Ok(Self(given.get().to_owned())),
+            _ => Err(D::Error::custom("must be text or an object")),
+        }
+    }
+}
+
+impl PartialSchema for SpecificationText {
+    fn schema() -> RefOr<Schema> {
+        let object = ObjectBuilder::new().schema_type(Type::Object);
+        let text = ObjectBuilder::new().schema_type(Type::String);
+        let one_of = OneOfBuilder::new().item(text).item(object);
+        one_of.description(Some("YAML or JSON as text, or JSON as it is")).into()
+    }
+}
+
+impl ToSchema for SpecificationText {}
+
+#[derive(Debug, PartialEq)]
+pub(crate) struct Specification {
+    pub(crate) format: SpecificationFormat,
+    pub(crate) code_execution: CodeExecution,
+    /// The tools whose code stands in it.
+    pub(crate) embedded: Vec<contract::Tool>,
+    /// Of everything in `tools`.
+    names: BTreeSet<String>,
+    /// Keys of `tool_resources`.
+    resources: Vec<String>,
+    warnings: Vec<String>,
+}
+
+impl Specification {
+    pub(crate) fn has_tool(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
+    /// What is odd about it for an agent to which these tools are attached.
+    pub(crate) fn warnings(&self, attached: &[&str]) -> Vec<String> {
+        let is_known =
+            |key: &str| key == CODE_EXECUTION || self.has_tool(key) || attached.contains(&key);
+        let unknown = self.resources.iter().filter(|key| !is_known(key)).map(|key| {
+            format!("tool_resources.{key} belongs to no tool: the agent has none of that name")
+        });
+        self.warnings.iter().cloned().chain(unknown).collect()
+    }
+}
+
+pub(crate) fn read(text: &str) -> Result<Specification, Refused> {
+    let root = parse(text)?;
+    let entries = entries(&root)?;
+    let names = names(&entries)?;
+    let resources = resources(&root)?;
+    let mut warnings = Vec::new();
+    let embedded = embedded(&entries, &mut warnings)?;
+    warnings.extend(entries.iter().filter_map(Entry::warning));
+    let section = section(resources, &mut warnings)?;
+    let has_entry = entries.iter().any(|entry| entry.tool == Tool::CodeExecution);
+    let missing: Vec<String> = [(has_entry, NO_ENTRY), (section, NO_SECTION)]
+        .into_iter()
+        .filter(|(is_there, _)| !is_there)
+        .map(|(_, sentence)| sentence.to_owned())
+        .collect();
+    Ok(Specification {
+        format: format(text),
+        code_execution: CodeExecution { enabled: missing.is_empty(), missing },
+        embedded,
+        names,
+        resources: resources.into_iter().flat_map(Map::keys).cloned().collect(),
+        warnings,
+    })
+}
+
+fn at(path: &str) -> String {
+    format!("/specification{path}")
+}
+
+/// JSON is YAML, so that there is one reader; this is only to tell people what they wrote.
+fn format(text: &str) -> SpecificationFormat {
+    match serde_json::from_str::<IgnoredAny>(text) {
+        Ok(_) => SpecificationFormat::Json,
+        Err(_) => SpecificationFormat::Yaml,
+    }
+}
+
+fn parse(text: &str) -> Result<Map<String, Value>, Refused> {
+    if text.len() > BYTES_MAX {
+        let message = format!("has {} bytes, and at most {BYTES_MAX} are kept", text.len());
+        return Err(invalid(&at(""), message));
+    }
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_depth: DEPTH_MAX,
+            max_nodes: VALUES_MAX,
+            max_total_scalar_bytes: TEXT_BYTES_MAX,
+        },
+        // `y` and `on` are names here, as in YAML 1.2.
+        strict_booleans: true,
+        with_snippet: false,
+    };
+    match serde_saphyr::from_str_with_options(text, options) {
+        Ok(Value::Object(root)) => Ok(root),
+        Ok(_) => Err(invalid(&at(""), "must be a mapping, such as one with tools")),
+        Err(error) => Err(unreadable(&error)),
+    }
+}
+
+fn unreadable(error: &serde_saphyr::Error) -> Refused {
+    use serde_saphyr::Error;
+    let message = match error.without_snippet() {
+        Error::DuplicateMappingKey { key, .. } => {
+            format!("the key {:?} stands twice", key.as_deref().unwrap_or_default())
+        }
+        Error::MultipleDocuments { .. } => "has more than one document".to_owned(),
+        error => format!("is neither YAML nor JSON that can be read: {error}"),
+    };
+    let mut refused = invalid(&at(""), message);
+    if let (Some(detail), Some(place)) = (refused.details.first_mut(), error.location()) {
+        detail.line = usize::try_from(place.line()).ok();
+        detail.column = usize::try_from(place.column()).ok();
+    }
+    refused
+}
+
+/// One of `tools`.
+#[derive(Debug)]
+struct Entry<'a> {
+    path: String,
+    name: &'a str,
+    tool: Tool<'a>,
+}
+
+#[derive(Debug, PartialEq)]
+enum Tool<'a> {
+    CodeExecution,
+    /// A Run Python code tool as its author wrote it.
+    Embedded(&'a Value),
+    Other(&'a str),
+}
+
+fn entries(root: &Map<String, Value>) -> Result<Vec<Entry<'_>>, Refused> {
+    match root.get("tools") {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(list)) => {
+            let entry = |(index, value)| Entry::read(at(&format!("/tools/{index}")), value);
+            list.iter().enumerate().map(entry).collect()
+        }
+        Some(_) => Err(invalid(&at("/tools"), "must be a list")),
+    }
+}
+
+impl<'a> Entry<'a> {
+    fn read(path: String, value: &'a Value) -> Result<Self, Refused> {
+        let Value::Object(entry) = value else {
+            return Err(invalid(&path, "must be a mapping"));
+        };
+        let spec = match entry.get("tool_spec") {
+            Some(Value::Object(spec)) => spec,
+            // As published, its fields stand beside `tool_spec` and not below it.
+            None | Some(Value::Null) => entry,
+            Some(_) => return Err(invalid(&format!("{path}/tool_spec"), "must be a mapping")),
+        };
+        let word = |key: &str| {
+            let word = spec.get(key).and_then(Value::as_str);
+            word.ok_or_else(|| invalid(&path, format!("its tool_spec needs a {key}, as text")))
+        };
+        let (kind, name) = (word("type")?, word("name")?);
+        let tool = match kind {
+            CODE_EXECUTION if name == CODE_EXECUTION => Tool::CodeExecution,
+            RUN_PYTHON_CODE if std::ptr::eq(spec, entry) => Tool::Embedded(value),
+            other => Tool::Other(other),
+        };
+        Ok(Self { path, name, tool })
+    }
+
+    fn warning(&self) -> Option<String> {
+        match self.tool {
+            Tool::CodeExecution | Tool::Embedded(_) => None,
+            Tool::Other(CODE_EXECUTION) => Some(format!(
+                "the tool {:?} is of type code_execution, and its name must be code_execution too",
+                self.name
+            )),
+            Tool::Other(kind) => Some(format!(
+                "the tool {:?} is of type {kind}, which this server cannot run; it is only kept",
+                self.name
+            )),
+        }
+    }
+}
+
+fn names(entries: &[Entry<'_>]) -> Result<BTreeSet<String>, Refused> {
+    let mut names = BTreeSet::new();
+    for entry in entries {
+        if !names.insert(entry.name.to_owned()) {
+            let message = format!("another tool of the agent is named {:?} already", entry.name);
+            return Err(invalid(&entry.path, message));
+        }
+    }
+    Ok(names)
+}
+
+/// All of them, or what is wrong with any.
+fn embedded(
+    entries: &[Entry<'_>],
+    warnings: &mut Vec<String>,
+) -> Result<Vec<contract::Tool>, Refused> {
+    let (mut tools, mut wrong) = (Vec::new(), Vec::new());
+    for entry in entries {
+        let Tool::Embedded(tool) = entry.tool else { continue };
+        let checked = contract::Tool::from_json(&tool.to_string(), Annotations::Strict);
+        let odd = details(checked.warnings, &entry.path).into_iter();
+        warnings.extend(odd.map(|odd| sentence(entry.name, &odd)));
+        match checked.outcome {
+            Ok(tool) => tools.push(tool),
+            Err(problems) => wrong.append(&mut details(problems, &entry.path)),
+        }
+    }
+    if wrong.is_empty() { Ok(tools) } else { Err(invalid_tool(wrong)) }
+}
+
+fn sentence(tool: &str, odd: &Detail) -> String {
+    let line = odd.line.map(|line| format!(", line {line}")).unwrap_or_default();
+    format!("tool {tool:?}{line}: {}", odd.message)
+}
+
+fn resources(root: &Map<String, Value>) -> Result<Option<&Map<String, Value>>, Refused> {
+    match root.get("tool_resources") {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Object(resources)) => Ok(Some(resources)),
+        Some(_) => Err(invalid(&at("/tool_resources"), "must be a mapping")),
+    }
+}
+
+/// Whether there is one; what it asks for and will not get is a warning.
+fn section(
+    resources: Option<&Map<String, Value>>,
+    warnings: &mut Vec<String>,
+) -> Result<bool, Refused> {
+    let path = at("/tool_resources/code_execution");
+    let section = match resources.and_then(|resources| resources.get(CODE_EXECUTION)) {
+        None => return Ok(false),
+        Some(Value::Null) => return Ok(true),
+        Some(Value::Object(section)) => section,
+        Some(_) => return Err(invalid(&path, "must be a mapping, or empty")),
+    };
+    for (key, value) in section {
+        let lacking = match key.as_str() {
+            INTEGRATIONS => "there are no integrations yet, and code has no network",
+            REPOSITORIES => "packages cannot be installed yet",
+            other => {
+                warnings.push(format!("tool_resources.code_execution.{other} is not known here"));
+                continue;
+            }
+        };
+        let path = format!("{path}/{key}");
+        let Value::Array(list) = value else {
+            return Err(invalid(&path, "must be a list"));
+        };
+        for (index, name) in list.iter().enumerate() {
+            let Value::String(name) = name else {
+                return Err(invalid(&format!("{path}/{index}"), "must be a name, as text"));
+            };
+            warnings.push(format!("{key}: {lacking}, so {name:?} gives nothing"));
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::{Duration, Instant};
+    use types::Code;
+
+    /// As the seed shows it, indented as it shows it.
+    const PUBLISHED: &str = "tools:\n  - tool_spec:\n    type: code_execution\n    \
+                             name: code_execution\ntool_resources:\n  code_execution:\n";
+    const NESTED: &str = "tools:\n  - tool_spec:\n      type: code_execution\n      \
+                          name: code_execution\ntool_resources:\n  code_execution: {}\n";
+
+    fn enabled(text: &str) -> bool {
+        read(text).unwrap().code_execution.enabled
+    }
+
+    fn missing(text: &str) -> Vec<String> {
+        let CodeExecution { enabled, missing } = read(text).unwrap().code_execution;
+        assert!(!enabled);
+        missing
+    }
+
+    fn refusal(text: &str) -> (String, String) {
+        let refused = read(text).unwrap_err();
+        let detail = refused.details.into_iter().next().unwrap();
+        (detail.path.unwrap(), detail.message)
+    }
+
+    #[test]
+    fn code_runs_only_where_both_sections_say_so() {
+        assert!(enabled(PUBLISHED), "S-004, S-005");
+        assert!(enabled(NESTED));
+        assert_eq!(missing("instructions: be kind\n"), [NO_ENTRY, NO_SECTION]);
+        let entry_alone = "tools: [{tool_spec: {type: code_execution, name: code_execution}}]";
+        assert_eq!(missing(entry_alone), [NO_SECTION]);
+        assert_eq!(missing("tool_resources: {code_execution: }"), [NO_ENTRY]);
+    }
+
+    #[test]
+    fn another_name_or_type_enables_nothing() {
+        let with = |kind: &str, name: &str| {
+            format!(
+                "tools: [{{tool_spec: {{type: {kind}, name: {name}}}}}]\n\
+                 tool_resources: {{code_execution: {{}}}}"
+            )
+        };
+        assert!(enabled(&with(CODE_EXECUTION, CODE_EXECUTION)));
+        assert_eq!(missing(&with(CODE_EXECUTION, "python")), [NO_ENTRY]);
+        assert_eq!(missing(&with("generic", CODE_EXECUTION)), [NO_ENTRY]);
+        assert_eq!(missing(&with("code_Execution", CODE_EXECUTION)), [NO_ENTRY]);
+    }
+
+    #[test]
+    fn json_says_the_same_as_yaml() {
+        let json = r#"{"tools": [{"tool_spec": {"type": "code_execution", "name": "code_execution"}}],
+                       "tool_resources": {"code_execution": null}}"#;
+        let (json, yaml) = (read(json).unwrap(), read(NESTED).unwrap());
+        assert_eq!(json.format, SpecificationFormat::Json);
+        assert_eq!(yaml.format, SpecificationFormat::Yaml);
+        assert_eq!(Specification { format: yaml.format, ..json }, yaml);
+    }
+
+    #[test]
+    fn resources_of_no_tool_are_named_unless_one_is_attached() {
+        let text = "tools: [{tool_spec: {type: generic, name: search}}]\n\
+                    tool_resources: {search: {}, probe: {}, code_execution: {}}";
+        let specification = read(text).unwrap();
+        let about = |attached: &[&str]| {
+            let warnings = specification.warnings(attached);
+            warnings.into_iter().filter(|warning| warning.contains("tool_resources")).collect()
+        };
+        let unknown: Vec<String> = about(&[]);
+        assert_eq!(unknown.len(), 1, "{unknown:?}");
+        assert!(unknown[0].starts_with("tool_resources.probe "), "{unknown:?}");
+        let none: Vec<String> = about(&["probe"]);
+        assert!(none.is_empty());
+    }
+
+    #[test]
+    fn what_will_not_be_given_is_named() {
+        let text = "tools: [{tool_spec: {type: code_execution, name: code_execution}}]\n\
+                    tool_resources:\n  code_execution:\n    \
+                    external_access_integrations: [github_integration]\n    \
+                    artifact_repositories: [SNOWFLAKE.SNOWPARK.PYPI_SHARED_REPOSITORY]\n    \
+                    memory: 1\n";
+        let warnings = read(text).unwrap().warnings(&[]).join("\n");
+        for named in ["github_integration", "PYPI_SHARED_REPOSITORY", "code_execution.memory"] {
+            assert!(warnings.contains(named), "{warnings}");
+        }
+        assert!(enabled(text));
+    }
+
+    #[test]
+    fn what_has_the_wrong_shape_is_refused_at_its_place() {
+        let section = |inside: &str| format!("tool_resources: {{code_execution: {inside}}}");
+        for (text, path) in [
+            ("", "/specification"),
+            ("- a", "/specification"),
+            ("just text", "/specification"),
+            ("tools: {a: b}", "/specification/tools"),
+            ("tools: [a]", "/specification/tools/0"),
+            ("tools: [{}]", "/specification/tools/0"),
+            ("tools: [{type: 1, name: a}]", "/specification/tools/0"),
+            ("tools: [{tool_spec: [a]}]", "/specification/tools/0/tool_spec"),
+            ("tool_resources: 7", "/specification/tool_resources"),
+            (&section("true"), "/specification/tool_resources/code_execution"),
+            (
+                &section("{external_access_integrations: github}"),
+                "/specification/tool_resources/code_execution/external_access_integrations",
+            ),
+            (
+                &section("{artifact_repositories: {a: b}}"),
+                "/specification/tool_resources/code_execution/artifact_repositories",
+            ),
+            (
+                &section("{artifact_repositories: [a, 1]}"),
+                "/specification/tool_resources/code_execution/artifact_repositories/1",
+            ),
+        ] {
+            assert_eq!(refusal(text).0, path, "{text}");
+        }
+    }
+
+    #[test]
+    fn names_are_unique_in_an_agent() {
+        let two = "tools: [{type: a, name: x}, {tool_spec: {type: b, name: x}}]";
+        assert_eq!(refusal(two).0, "/specification/tools/1");
+        assert!(read("tools: [{type: a, name: x}, {type: a, name: y}]").is_ok());
+    }
+
+    #[test]
+    fn an_embedded_tool_is_read_or_refused_with_line_and_column() {
+        let tool = |code: &str| {
+            format!(
+                "tools:\n  - type: runPythonCode\n    name: double\n    \
+                 description: Doubles a number.\n    configuration:\n      pythonCode: |\n        \
+                 {code}\n          return number * 2\n"
+            )
+        };
+        let right = read(&tool("def handle(number: int):")).unwrap();
+        assert_eq!(right.embedded[0].name, "double");
+        let code = right.embedded[0].source.as_written();
+        assert_eq!(code, "def handle(number: int):\n  return number * 2\n");
+
+        let refused = read(&tool("def handle(number):")).unwrap_err();
+        assert_eq!(refused.fault.code, Code::ToolInvalid);
+        let detail = &refused.details[0];
+        let place = "/specification/tools/0/configuration/pythonCode";
+        assert_eq!(detail.path.as_deref(), Some(place));
+        assert_eq!((detail.line, detail.code.clone()), (Some(1), Some(Code::CodeAnnotation)));
+    }
+
+    #[test]
+    fn a_key_that_stands_twice_is_refused_with_its_line() {
+        for text in ["tools:\nx: 1\ntools:\n", "a:\n  b: 1\n  b: 2\n", r#"{"a": 1, "a": 1}"#] {
+            let refused = read(text).unwrap_err();
+            assert!(refused.details[0].message.ends_with("stands twice"), "{refused:?}");
+            assert!(refused.details[0].line.is_some());
+        }
+    }
+
+    #[test]
+    fn the_size_is_bounded_to_the_byte() {
+        let of = |bytes: usize| format!("a: {}", "x".repeat(bytes - 3));
+        assert!(read(&of(BYTES_MAX)).is_ok());
+        let (path, message) = refusal(&of(BYTES_MAX + 1));
+        assert_eq!(path, "/specification");
+        assert_eq!(message, "has 100001 bytes, and at most 100000 are kept");
+    }
+
+    #[test]
+    fn text_that_grows_or_digs_is_harmless() {
+        let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n".to_owned();
+        for level in 1..12 {
+            let before = vec![format!("*a{}", level - 1); 9].join(",");
+            bomb += &format!("a{level}: &a{level} [{before}]\n");
+        }
+        let alias = format!("a: &a {}\nb: [{}]", "x".repeat(50_000), "*a,".repeat(16_000));
+        let deep = [("[", "]"), ("{a: ", "}"), ("- ", ""), ("? ", "")].map(|(open, close)| {
+            let levels = (BYTES_MAX / 2) / (open.len() + close.len());
+            open.repeat(levels) + &close.repeat(levels)
+        });
+        let itself = "a: &a [*a]".to_owned();
+        for text in deep.into_iter().chain([bomb, alias, itself]) {
+            let begun = Instant::now();
+            assert!(read(&text).is_err());
+            assert!(begun.elapsed() < Duration::from_secs(5), "{}", &text[..20]);
+        }
+        assert!(read("a: &a [x]\nb: [*a, *a]\n").is_ok(), "an alias is nothing bad by itself");
+    }
+
+    fn json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+                prop::collection::hash_map(any::<String>(), inner, 0..6)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_anybody_writes_makes_it_fall(text in any::<String>()) {
+            let _ = read(&text);
+        }
+
+        #[test]
+        fn what_looks_like_a_specification_does_not_either(
+            text in "(tools|tool_resources|code_execution|[-:{}\\[\\],&*|>!?#'\"% \n]|a){0,60}",
+        ) {
+            let _ = read(&text);
+        }
+
+        // Characters that nobody can see may stand in JSON and not in YAML, where they are escaped.
+        #[test]
+        fn json_is_read_as_what_it_says_or_not_at_all(value in json()) {
+            let text = serde_json::json!({"x": value}).to_string();
+            match parse(&text) {
+                Ok(root) => prop_assert_eq!(&root["x"], &value),
+                Err(refused) => {
+                    prop_assert!(refused.fault.message.contains("unexpected character"))
+                }
+            }
+        }
+    }
+}

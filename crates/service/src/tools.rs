@@ -1,0 +1,282 @@
+//! Tools: made, looked at, changed and deleted by those who may.
+//!
+//! A tool is kept only with a contract that is right, and the contract that a call is checked
+//! against is read anew from what is kept.
+
+use crate::caller::Caller;
+use crate::definition::{
+    Identity, ToolRequest, Validation, invalid_tool, put_code, take_code, without_code,
+};
+use crate::objects::{ObjectQuery, aside};
+use crate::page::{Listed, page};
+use crate::refused::{Detail, Refused, invalid, not_found};
+use crate::service::Service;
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use store::{AuditLine, ObjectFilter, StoreError, Tx};
+use types::{ApprovalAction, Code, Fault, Object, Privilege, Tool, ToolId, WorkspaceId};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// What is absent stays as it is.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ToolChange {
+    pub name: Option<String>,
+    pub description: Option<String>,
+    /// The whole of it, with the code.
+    pub configuration: Option<Map<String, Value>>,
+    pub environment: Option<String>,
+    pub approval_action: Option<ApprovalAction>,
+}
+
+impl ToolChange {
+    fn apply(self, tool: &Tool) -> ToolRequest {
+        let before = ToolRequest::of(tool);
+        ToolRequest {
+            name: self.name.or(before.name),
+            description: self.description.or(before.description),
+            configuration: self.configuration.or(before.configuration),
+            environment: self.environment.or(before.environment),
+            approval_action: self.approval_action.or(before.approval_action),
+            ..before
+        }
+    }
+}
+
+/// Contracts that were read, since every call needs one.
+#[derive(Debug, Default)]
+pub(crate) struct Contracts(Mutex<HashMap<ToolId, Contract>>);
+
+#[derive(Debug)]
+struct Contract {
+    /// Of the tool that it was read from.
+    code_sha256: String,
+    updated_at: DateTime<Utc>,
+    tool: Arc<contract::Tool>,
+}
+
+impl Contracts {
+    /// Of some kilobytes each, and of a megabyte if somebody wants it so.
+    const MOST: usize = 64;
+
+    fn get(&self, tool: &Tool) -> Option<Arc<contract::Tool>> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |found: &&Contract| {
+            found.code_sha256 == tool.code_sha256 && found.updated_at == tool.updated_at
+        };
+        known.get(&tool.id).filter(is_same).map(|found| Arc::clone(&found.tool))
+    }
+
+    fn keep(&self, of: &Tool, tool: Arc<contract::Tool>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= Self::MOST {
+            let any = known.keys().next().copied();
+            any.map(|id| known.remove(&id));
+        }
+        let (code_sha256, updated_at) = (of.code_sha256.clone(), of.updated_at);
+        known.insert(of.id, Contract { code_sha256, updated_at, tool });
+    }
+}
+
+impl Service {
+    /// The contract of a tool or its errors; nothing is kept.
+    pub async fn validate_tool(
+        &self,
+        caller: &Caller,
+        request: ToolRequest,
+    ) -> Result<Validation, Refused> {
+        self.require_maker(caller)?;
+        self.check_environment(request.environment.as_deref())?;
+        let most = self.config.tool_bytes_max;
+        aside(move || request.check(most).into()).await
+    }
+
+    pub async fn create_tool(
+        &self,
+        caller: &Caller,
+        request: ToolRequest,
+    ) -> Result<Tool, Refused> {
+        self.require_maker(caller)?;
+        let now = Utc::now();
+        let identity = Identity {
+            id: ToolId::new(Uuid::now_v7()),
+            owner: caller.id(),
+            workspace: caller.workspace,
+            created_at: now,
+            updated_at: now,
+        };
+        let tool = self.read_tool(request, identity).await?;
+        let grant = caller.owning(Object::Tool(tool.id), now);
+        let entry = caller.did("tool.create", Object::Tool(tool.id), &tool.name);
+        let (workspace, mut kept) = (caller.workspace, tool.clone());
+        self.store
+            .write(move |tx| {
+                let code = take_code(&mut kept);
+                tx.insert_tool(workspace, &kept, &code)?;
+                tx.insert_grant(workspace, &grant)?;
+                tx.audit(&entry).map(drop)
+            })
+            .await?;
+        Ok(tool)
+    }
+
+    /// Newest first, without their code.
+    pub async fn tools(
+        &self,
+        caller: &Caller,
+        query: ObjectQuery,
+    ) -> Result<Listed<Tool>, Refused> {
+        let page = page(query.limit, query.cursor.as_deref())?;
+        let filter = ObjectFilter { search: query.search, seen_by: self.viewers(caller)? };
+        let workspace = caller.workspace;
+        let listed = self.store.read_long(move |rows| rows.tools(workspace, &filter, page));
+        let mut listed = Listed::from(listed.await?);
+        listed.items = listed.items.into_iter().map(without_code).collect();
+        Ok(listed)
+    }
+
+    /// The tool, if the caller may do anything with it.
+    pub fn tool(&self, caller: &Caller, id: ToolId) -> Result<Tool, Refused> {
+        match self.kept_tool(caller.workspace, id)? {
+            Some(tool) if self.sees(caller, Object::Tool(id))? => Ok(tool),
+            _ => Err(not_found("tool", id)),
+        }
+    }
+
+    pub async fn change_tool(
+        &self,
+        caller: &Caller,
+        id: ToolId,
+        change: ToolChange,
+    ) -> Result<Tool, Refused> {
+        // Again if somebody else has changed it in between: neither change is lost.
+        loop {
+            let before = self.tool(caller, id)?;
+            self.require(caller, Privilege::Modify, Object::Tool(id))?;
+            let identity = Identity {
+                id,
+                owner: before.owner,
+                workspace: caller.workspace,
+                created_at: before.created_at,
+                updated_at: Utc::now(),
+            };
+            let request = change.clone().apply(&before);
+            let tool = self.read_tool(request, identity).await?;
+            if tool.name != before.name {
+                self.check_renamed(caller.workspace, id, &tool.name).await?;
+            }
+            let entry = caller.did("tool.change", Object::Tool(id), &tool.name);
+            let (workspace, mut kept) = (caller.workspace, tool.clone());
+            let code = take_code(&mut kept);
+            let written = self.store.write(move |tx| {
+                replace_tool(tx, workspace, &kept, &code, before.updated_at, &entry)
+            });
+            if written.await? {
+                return Ok(tool);
+            }
+        }
+    }
+
+    pub async fn delete_tool(&self, caller: &Caller, id: ToolId) -> Result<(), Refused> {
+        let tool = self.tool(caller, id)?;
+        let object = Object::Tool(id);
+        self.require(caller, Privilege::Ownership, object)?;
+        let entry = caller.did("tool.delete", object, &tool.name);
+        let workspace = caller.workspace;
+        let deleted = self.store.write(move |tx| {
+            let using = tx.agents_using(workspace, id)?;
+            if using.is_empty() {
+                tx.delete_tool(workspace, id)?;
+                tx.delete_grants_on(workspace, object)?;
+                tx.forget_tool(workspace, id)?;
+                tx.audit(&entry)?;
+            }
+            Ok(using)
+        });
+        let using: Vec<String> = deleted.await?.into_iter().map(|(_, name)| name).collect();
+        if using.is_empty() { Ok(()) } else { Err(in_use(&using)) }
+    }
+
+    /// A tool that is kept, and its contract. Whether the caller may call it is not asked here.
+    pub(crate) fn checked_tool(
+        &self,
+        workspace: WorkspaceId,
+        id: ToolId,
+    ) -> Result<(Tool, Arc<contract::Tool>), Refused> {
+        let tool = self.kept_tool(workspace, id)?.ok_or_else(|| not_found("tool", id))?;
+        if let Some(known) = self.contracts.get(&tool) {
+            return Ok((tool, known));
+        }
+        // Its source was short enough when it was kept.
+        let checked = ToolRequest::of(&tool).check(contract::SOURCE_BYTES_MAX);
+        let mut contract = checked.outcome.map_err(|errors| no_longer_right(&tool, errors))?;
+        contract.input_bytes_max = self.config.tool_bytes_max;
+        let contract = Arc::new(contract);
+        self.contracts.keep(&tool, Arc::clone(&contract));
+        Ok((tool, contract))
+    }
+
+    fn kept_tool(&self, workspace: WorkspaceId, id: ToolId) -> Result<Option<Tool>, Refused> {
+        let found = self.store.read(|rows| rows.tool(workspace, id))?;
+        Ok(found.map(|(mut tool, code)| {
+            put_code(&mut tool, code);
+            tool
+        }))
+    }
+
+    async fn read_tool(&self, request: ToolRequest, identity: Identity) -> Result<Tool, Refused> {
+        self.check_environment(request.environment.as_deref())?;
+        let environment = self.environment(request.environment.clone());
+        let most = self.config.tool_bytes_max;
+        aside(move || {
+            let contract = request.check(most).contract()?;
+            Ok(request.tool(&contract, environment, identity))
+        })
+        .await?
+    }
+
+    pub(crate) fn check_environment(&self, name: Option<&str>) -> Result<(), Refused> {
+        let unknown = name.and_then(|name| engine::Definition::built_in(name).err());
+        unknown.map_or(Ok(()), |error| Err(invalid("/environment", error.to_string())))
+    }
+}
+
+/// False if it is no longer the one that was changed.
+fn replace_tool(
+    tx: &Tx<'_>,
+    workspace: WorkspaceId,
+    tool: &Tool,
+    code: &str,
+    before: DateTime<Utc>,
+    entry: &AuditLine,
+) -> Result<bool, StoreError> {
+    let now = tx.tool(workspace, tool.id)?;
+    if now.is_none_or(|(now, _)| now.updated_at != before) {
+        return Ok(false);
+    }
+    tx.update_tool(workspace, tool, code)?;
+    // People have agreed to what it was.
+    tx.forget_tool(workspace, tool.id)?;
+    tx.audit(entry)?;
+    Ok(true)
+}
+
+fn in_use(agents: &[String]) -> Refused {
+    let names = agents.join(", ");
+    let message = format!(
+        "Cannot delete tool. The following agents depend on it: {names}. Please remove this tool \
+         from these agents first."
+    );
+    Fault::new(Code::ToolInUse, message).into()
+}
+
+fn no_longer_right(tool: &Tool, errors: Vec<Detail>) -> Refused {
+    let Refused { fault, details } = invalid_tool(errors);
+    let message = format!("tool {:?} cannot be called any more: {}", tool.name, fault.message);
+    let fault = Fault::new(Code::ToolUnavailable, message).hint("change the tool");
+    Refused { fault: Box::new(fault), details }
+}
