@@ -1,6 +1,10 @@
 //! The binary `belljar`: the doors to the engine.
 
 mod cli;
+mod client;
+#[cfg(test)]
+mod golden;
+mod http;
 
 fn main() -> std::process::ExitCode {
     // Before anything else: the warden must have one thread, and the least possible inside it.

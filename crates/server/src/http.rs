@@ -1,0 +1,107 @@
+//! The REST door: requests in, operations of the service, answers out.
+//!
+//! Everything below `/v1` needs a key; there is no way to add a route there that does not. The
+//! OpenAPI document is made from the same handlers that the router has.
+
+mod body;
+mod execution;
+mod files;
+mod guard;
+mod idempotency;
+mod limits;
+mod listener;
+mod openapi;
+mod pages;
+mod problem;
+mod routes;
+mod sse;
+mod written;
+
+pub(crate) use guard::Names;
+pub(crate) use limits::Bounds;
+pub(crate) use listener::serve;
+pub(crate) use openapi::document;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, FromRequestParts};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::middleware::from_fn_with_state;
+use axum::routing::get;
+use limits::Limits;
+use metrics_exporter_prometheus::PrometheusHandle;
+use problem::Problem;
+use service::{Caller, Service};
+use std::ops::Deref;
+use std::sync::Arc;
+use types::{Code, Fault};
+
+/// What every handler can use.
+#[derive(Debug)]
+pub(crate) struct App {
+    pub(crate) service: Arc<Service>,
+    pub(crate) names: Names,
+    pub(crate) limits: Limits,
+    pub(crate) metrics: PrometheusHandle,
+}
+
+impl App {
+    pub(crate) fn new(
+        service: Arc<Service>,
+        names: Names,
+        bounds: Bounds,
+        metrics: PrometheusHandle,
+    ) -> Arc<Self> {
+        Arc::new(Self { service, names, limits: Limits::new(bounds), metrics })
+    }
+}
+
+pub(crate) fn router(app: Arc<App>) -> Router {
+    let (known, document) = routes::all().split_for_parts();
+    let known = known
+        .route("/metrics", get(routes::operation::metrics))
+        .route_layer(from_fn_with_state(Arc::clone(&app), idempotency::once))
+        .route_layer(from_fn_with_state(Arc::clone(&app), guard::authenticate));
+    pages::router(&openapi::finished(document))
+        .route("/healthz", get(routes::operation::health))
+        .merge(known)
+        .fallback(|| async { not_here() })
+        .method_not_allowed_fallback(|| async { no_such_method() })
+        // Every body has a bound of its own, where it is read.
+        .layer(DefaultBodyLimit::disable())
+        .layer(from_fn_with_state(Arc::clone(&app), guard::receive))
+        .with_state(app)
+}
+
+fn not_here() -> Problem {
+    Fault::new(Code::ObjectNotFound, "there is nothing at this path")
+        .hint("/docs lists every operation")
+        .into()
+}
+
+fn no_such_method() -> Problem {
+    let fault = Fault::new(Code::ArgsInvalid, "this path does not take that method")
+        .hint("/docs lists every operation");
+    Problem::from(fault).answered(StatusCode::METHOD_NOT_ALLOWED)
+}
+
+/// Who is asking; only requests that have passed [`guard::authenticate`] have one.
+pub(crate) struct Known(Arc<Caller>);
+
+impl Deref for Known {
+    type Target = Caller;
+
+    fn deref(&self) -> &Caller {
+        &self.0
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Known {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let caller = parts.extensions.get::<Arc<Caller>>().map(Arc::clone);
+        let missing = || Fault::new(Code::AuthMissing, "there is no API key in the request");
+        caller.map(Self).ok_or_else(|| missing().into())
+    }
+}

@@ -1,0 +1,310 @@
+//! Requests as values: JSON bodies, paths and queries, each refused with the field named.
+//!
+//! A body is bounded in size, time and depth before it means anything, and a key that stands
+//! twice in an object is refused, since two readers could each believe another one of them.
+
+use super::problem::Problem;
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use futures_util::StreamExt;
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use service::{Detail, Refused};
+use std::collections::HashSet;
+use std::fmt;
+use std::time::Duration;
+use types::{Code, Fault};
+
+/// Code, arguments and small files as text; what is larger is uploaded as a document.
+pub(crate) const JSON_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// A client on a slow line sends a megabyte in this time; a hostile one holds nothing for longer.
+const BODY_TIME: Duration = Duration::from_secs(30);
+/// Of a body that is too large, so many times what would have been right is heard to its end.
+const THROWN_AWAY: usize = 4;
+/// As deep as arguments of a tool may be, and something for what is around them.
+const DEPTH_MAX: usize = 96;
+
+pub(crate) struct Json<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        if !kind.is_some_and(is_json) {
+            let fault = Fault::new(Code::ArgsInvalid, "the body is not said to be JSON");
+            return Err(fault.hint("send it with Content-Type: application/json").into());
+        }
+        Ok(Self(from_json(&read(request.into_body(), JSON_BYTES_MAX).await?)?))
+    }
+}
+
+pub(crate) fn is_json(kind: &str) -> bool {
+    kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+}
+
+/// A whole body, if it is small enough and comes soon enough.
+pub(crate) async fn read(body: Body, most: usize) -> Result<Vec<u8>, Problem> {
+    let fault = match tokio::time::timeout(BODY_TIME, collect(body, most)).await {
+        Ok(Ok(Some(bytes))) => return Ok(bytes),
+        Ok(Ok(None)) => {
+            Fault::new(Code::RequestTooLarge, format!("the body has more than {most} bytes"))
+                .hint("upload large files as documents, and name them by document_id")
+        }
+        Ok(Err(_)) => Fault::new(Code::ArgsInvalid, "the body ended too soon"),
+        Err(_) => {
+            let message = format!("the body did not come within {} s", BODY_TIME.as_secs());
+            Fault::new(Code::ArgsInvalid, message)
+        }
+    };
+    Err(fault.into())
+}
+
+/// Nothing if there are more bytes. Some of those are taken and thrown away, since a client that
+/// still sends when the connection ends does not hear why.
+async fn collect(body: Body, most: usize) -> Result<Option<Vec<u8>>, axum::Error> {
+    let mut pieces = body.into_data_stream();
+    let (mut bytes, mut size) = (Vec::new(), 0);
+    while let Some(piece) = pieces.next().await.transpose()? {
+        size += piece.len();
+        if size <= most {
+            bytes.extend_from_slice(&piece);
+        } else if size <= most.saturating_mul(THROWN_AWAY) {
+            bytes = Vec::new();
+        } else {
+            break;
+        }
+    }
+    Ok((size <= most).then_some(bytes))
+}
+
+pub(crate) fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let mut place = Vec::new();
+    let mut shape = serde_json::Deserializer::from_slice(bytes);
+    Sound { depth: 0, place: &mut place }
+        .deserialize(&mut shape)
+        .and_then(|()| shape.end())
+        .map_err(|error| invalid(pointer(&place), &error.to_string()))?;
+    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        // It could be read field by field from an array, which nobody was promised.
+        return Err(invalid(String::new(), "must be a JSON object"));
+    }
+    let reader = &mut serde_json::Deserializer::from_slice(bytes);
+    serde_path_to_error::deserialize(reader).map_err(|error| {
+        let mut path = String::new();
+        for segment in error.path() {
+            use serde_path_to_error::Segment;
+            match segment {
+                Segment::Seq { index } => path += &format!("/{index}"),
+                Segment::Map { key } => path += &format!("/{}", escaped(key)),
+                Segment::Enum { .. } | Segment::Unknown => {}
+            }
+        }
+        let message = error.into_inner().to_string();
+        let message = message.split(" at line ").next().unwrap_or_default();
+        // What is there has its place already; what is not there has one in the message only.
+        path += &named(message).map(|name| format!("/{}", escaped(name))).unwrap_or_default();
+        invalid(path, message)
+    })
+}
+
+/// The field that an error is about, where there is no value that it could be about.
+fn named(message: &str) -> Option<&str> {
+    let mut about = ["missing field `", "duplicate field `"].iter();
+    about.find_map(|about| message.strip_prefix(about)?.split('`').next())
+}
+
+/// One sentence about one field.
+pub(crate) fn invalid(path: String, message: &str) -> Problem {
+    let about = if path.is_empty() { "the body".to_owned() } else { path.clone() };
+    let fault = Fault::new(Code::ArgsInvalid, format!("{about}: {message}"));
+    let detail = Detail { path: Some(path), message: message.to_owned(), ..Detail::default() };
+    Refused { fault: Box::new(fault), details: vec![detail] }.into()
+}
+
+fn escaped(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+fn pointer(place: &[String]) -> String {
+    place.iter().map(|key| format!("/{}", escaped(key))).collect()
+}
+
+/// Reads any JSON and keeps nothing of it: only whether it is shallow and says everything once.
+struct Sound<'a> {
+    depth: usize,
+    place: &'a mut Vec<String>,
+}
+
+impl Sound<'_> {
+    fn inner<E: serde::de::Error>(&mut self) -> Result<Sound<'_>, E> {
+        if self.depth == DEPTH_MAX {
+            return Err(E::custom(format!("it is nested deeper than {DEPTH_MAX} levels")));
+        }
+        Ok(Sound { depth: self.depth + 1, place: self.place })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Sound<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Sound<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
+        let mut index = 0usize;
+        loop {
+            self.place.push(index.to_string());
+            if items.next_element_seed(self.inner()?)?.is_none() {
+                self.place.pop();
+                return Ok(());
+            }
+            self.place.pop();
+            index += 1;
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<(), A::Error> {
+        let mut seen = HashSet::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            self.place.push(key.clone());
+            if !seen.insert(key) {
+                return Err(serde::de::Error::custom("it stands there twice"));
+            }
+            entries.next_value_seed(self.inner()?)?;
+            self.place.pop();
+        }
+        Ok(())
+    }
+}
+
+/// What stands in the path, such as an id.
+pub(crate) struct Path<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match axum::extract::Path::from_request_parts(parts, state).await {
+            Ok(axum::extract::Path(value)) => Ok(Self(value)),
+            Err(rejection) => {
+                let message = rejection.body_text();
+                let message = message.trim_start_matches("Invalid URL: ");
+                Err(invalid("path".to_owned(), message))
+            }
+        }
+    }
+}
+
+/// What stands after the question mark.
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let query = parts.uri.query().unwrap_or_default();
+        let pairs = form_urlencoded::parse(query.as_bytes());
+        let reader = serde_urlencoded::Deserializer::new(pairs);
+        match serde_path_to_error::deserialize(reader) {
+            Ok(value) => Ok(Self(value)),
+            Err(error) => {
+                let path = error.path().to_string();
+                let message = error.into_inner().to_string();
+                let field = named(&message).unwrap_or(&path);
+                Err(invalid(format!("query/{field}"), &message))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+    use serde_json::Value;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Inner {
+        #[expect(dead_code, reason = "only its reading is of interest")]
+        number: u64,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Outer {
+        #[expect(dead_code, reason = "only its reading is of interest")]
+        inner: Inner,
+        #[serde(default)]
+        #[expect(dead_code, reason = "only its reading is of interest")]
+        any: Value,
+    }
+
+    fn path(text: &str) -> String {
+        let problem = from_json::<Outer>(text.as_bytes()).unwrap_err();
+        let problem = serde_json::to_value(problem).unwrap();
+        problem["errors"][0]["path"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_its_place() {
+        assert!(from_json::<Outer>(br#"{"inner": {"number": 1}, "any": [{}]}"#).is_ok());
+        assert_eq!(path(r#"{"inner": {"number": "1"}}"#), "/inner/number");
+        assert_eq!(path(r#"{"inner": {"number": -1}}"#), "/inner/number");
+        assert_eq!(path(r#"{"inner": {"numbr": 1}}"#), "/inner/numbr");
+        assert_eq!(path(r#"{"inner": {}}"#), "/inner/number");
+        assert_eq!(path(r#"{"any": 1, "a/b~c": 1}"#), "/a~1b~0c");
+        assert_eq!(path(r#"{"inner": {"number": 1}} x"#), "");
+        assert_eq!(path(r#"{"any": [1, {"x": {"y": 1, "y": 2}}]}"#), "/any/1/x/y");
+    }
+
+    #[test]
+    fn depth_is_bounded_before_anything_is_built() {
+        let deep = |levels: usize| {
+            format!(
+                r#"{{"inner": {{"number": 1}}, "any": {}{}}}"#,
+                "[".repeat(levels),
+                "]".repeat(levels)
+            )
+        };
+        assert!(from_json::<Outer>(deep(DEPTH_MAX - 1).as_bytes()).is_ok());
+        let problem = from_json::<Outer>(deep(DEPTH_MAX).as_bytes()).unwrap_err();
+        assert!(serde_json::to_string(&problem).unwrap().contains("nested deeper"));
+        assert!(from_json::<Outer>(deep(1_000_000).as_bytes()).is_err());
+    }
+}

@@ -1,0 +1,41 @@
+//! How an execution is answered: as a record, as a stream, or as a promise.
+
+use super::problem::Problem;
+use super::sse::{self, Wanted};
+use axum::Json;
+use axum::http::header::LOCATION;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use service::{Asked, Attached};
+use types::{Execution, ExecutionId};
+
+pub(crate) async fn answer(attached: Attached, wanted: Wanted) -> Result<Response, Problem> {
+    Ok(match wanted {
+        Wanted::Record => Json(attached.finished().await?).into_response(),
+        Wanted::Stream => kept_at(attached.id(), sse::stream(attached.events())),
+        Wanted::Later => accepted(&attached.let_go()),
+    })
+}
+
+/// A call may have to wait for a person first, who may take their time.
+pub(crate) async fn answer_call(asked: Asked, wanted: Wanted) -> Result<Response, Problem> {
+    match asked {
+        Asked::Begun(attached) => answer(attached, wanted).await,
+        Asked::Waiting(execution, events) => Ok(match wanted {
+            Wanted::Stream => kept_at(execution.id, sse::stream(events)),
+            Wanted::Record | Wanted::Later => accepted(&execution),
+        }),
+    }
+}
+
+fn accepted(execution: &Execution) -> Response {
+    kept_at(execution.id, (StatusCode::ACCEPTED, Json(execution)).into_response())
+}
+
+/// An answer that is not the record says where the record will be.
+fn kept_at(id: ExecutionId, mut response: Response) -> Response {
+    if let Ok(place) = HeaderValue::from_str(&format!("/v1/executions/{id}")) {
+        response.headers_mut().insert(LOCATION, place);
+    }
+    response
+}

@@ -1,0 +1,160 @@
+//! What every request passes before it means anything: its host, its origin, a number, its key,
+//! and how much that key may ask for.
+//!
+//! Pages in a browser of the same machine can reach a loopback address too. They cannot forge
+//! `Host` and `Origin`, and there is no cookie that would come along by itself.
+
+use super::limits::{Admission, until_sent};
+use super::problem::Problem;
+use super::{App, sse};
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use service::Caller;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+use tracing::Instrument;
+use types::{Code, Fault};
+use uuid::Uuid;
+
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Names by which this server may be called, with their ports.
+#[derive(Debug, Clone)]
+pub(crate) struct Names(BTreeSet<String>);
+
+impl Names {
+    /// Loopback has several names, another address only its own; `public` are those that the
+    /// operator has added, such as that of a proxy.
+    pub(crate) fn new(listen: SocketAddr, public: &[String]) -> Self {
+        let port = listen.port();
+        let mut names = BTreeSet::from([listen.to_string()]);
+        if listen.ip().is_loopback() || listen.ip().is_unspecified() {
+            let loopback = ["127.0.0.1", "localhost", "[::1]"];
+            names.extend(loopback.iter().map(|name| format!("{name}:{port}")));
+        }
+        names.extend(public.iter().map(|name| name.to_ascii_lowercase()));
+        Self(names)
+    }
+
+    fn have(&self, authority: &str) -> bool {
+        self.0.contains(&authority.to_ascii_lowercase())
+    }
+
+    fn host_is_ours(&self, uri: &Uri, headers: &HeaderMap) -> bool {
+        let mut hosts = headers.get_all(HOST).iter();
+        let host = match (hosts.next(), hosts.next()) {
+            (Some(host), None) => host.to_str().ok(),
+            (None, None) => uri.authority().map(|authority| authority.as_str()),
+            _ => None,
+        };
+        // Whoever says it twice must mean the same.
+        let authority = uri.authority().is_none_or(|authority| self.have(authority.as_str()));
+        authority && host.is_some_and(|host| self.have(host))
+    }
+
+    fn origin_is_ours(&self, headers: &HeaderMap) -> bool {
+        headers.get_all(ORIGIN).iter().all(|origin| {
+            let origin = origin.to_str().unwrap_or_default();
+            let named = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+            named.is_some_and(|authority| self.have(authority))
+        })
+    }
+}
+
+/// Outermost: gives the request a number, refuses what is not for us, and writes one line about it.
+pub(crate) async fn receive(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let began = Instant::now();
+    let number = Uuid::now_v7();
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let mut response = if !app.names.host_is_ours(request.uri(), request.headers()) {
+        misdirected().into_response()
+    } else if !app.names.origin_is_ours(request.headers()) {
+        Problem::from(foreign_page()).into_response()
+    } else {
+        let span = tracing::info_span!("request", %method, path, request_id = %number);
+        next.run(request).instrument(span).await
+    };
+    if let Ok(number) = HeaderValue::from_str(&number.to_string()) {
+        response.headers_mut().insert(REQUEST_ID, number);
+    }
+    harden(response.headers_mut());
+    tell(&method, &path, number, response.status(), began);
+    response
+}
+
+fn misdirected() -> Response {
+    let fault = Fault::new(Code::RequestRefused, "this server does not go by that name")
+        .hint("call it by the address it printed, or add the name with --public-host");
+    Problem::from(fault).answered(StatusCode::MISDIRECTED_REQUEST).into_response()
+}
+
+fn foreign_page() -> Fault {
+    Fault::new(Code::RequestRefused, "the request comes from a page of another site")
+        .hint("add the page's host with --public-host if it is yours")
+}
+
+/// Nothing that is served here is to be guessed at, framed or remembered by a browser.
+fn harden(headers: &mut HeaderMap) {
+    let mut set = |name: &'static str, value: &'static str| {
+        let name = HeaderName::from_static(name);
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    };
+    set("x-content-type-options", "nosniff");
+    set("referrer-policy", "no-referrer");
+    set("x-frame-options", "DENY");
+    set("cache-control", "no-store");
+    set("cross-origin-resource-policy", "same-origin");
+}
+
+fn tell(method: &Method, path: &str, number: Uuid, status: StatusCode, began: Instant) {
+    let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+    let class = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
+    let class = class.get(usize::from(status.as_u16() / 100)).copied().unwrap_or("other");
+    metrics::counter!("belljar_http_requests_total", "status" => class).increment(1);
+    metrics::histogram!("belljar_http_request_seconds").record(began.elapsed().as_secs_f64());
+    tracing::info!(%method, path, request_id = %number, status = status.as_u16(), micros, "request");
+}
+
+/// Everything below `/v1`: only with a key, and not more than the key may ask for.
+pub(crate) async fn authenticate(
+    State(app): State<Arc<App>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let caller = match identify(&app, request.headers()) {
+        Ok(caller) => caller,
+        Err(problem) => return problem.into_response(),
+    };
+    let place = match app.limits.admit(caller.key(), Instant::now()) {
+        Admission::Admitted(place) => place,
+        Admission::Refused(fault) => return Problem::from(fault).into_response(),
+    };
+    let caller = Arc::new(caller);
+    request.extensions_mut().insert(Arc::clone(&caller));
+    let response = next.run(request).await;
+    until_sent(sse::while_good(response, app, caller), place)
+}
+
+fn identify(app: &App, headers: &HeaderMap) -> Result<Caller, Problem> {
+    let mut given = headers.get_all(AUTHORIZATION).iter();
+    let key = match (given.next(), given.next()) {
+        (Some(value), None) => value.to_str().ok().and_then(bearer),
+        _ => None,
+    };
+    match key {
+        Some(key) => Ok(app.service.authenticate(key)?),
+        None => Err(Fault::new(Code::AuthMissing, "there is no API key in the request")
+            .hint("send Authorization: Bearer bj_…; `belljar key new` makes one")
+            .into()),
+    }
+}
+
+fn bearer(value: &str) -> Option<&str> {
+    let (scheme, key) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+}

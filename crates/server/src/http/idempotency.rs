@@ -1,0 +1,177 @@
+//! `Idempotency-Key`: the same request under the same key is answered once and remembered.
+//!
+//! The key is claimed on disk before anything is done, and the answer is on disk before it is
+//! sent. A claim whose answer is not known, because the server stopped in between, is never done
+//! again by itself. Refusals are not remembered, so that a request can be sent again when there is
+//! room for it.
+
+use super::problem::Problem;
+use super::{App, Known};
+use axum::body::{Body, to_bytes};
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use service::{Claimed, Reply};
+use sha2::{Digest, Sha256};
+use std::convert::Infallible;
+use std::sync::Arc;
+use types::{Code, Fault};
+
+const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+const KEY_BYTES_MAX: usize = 255;
+/// Larger requests, such as uploads, cannot be compared and are refused with a key.
+const REQUEST_BYTES_MAX: usize = super::body::JSON_BYTES_MAX;
+/// Answers are remembered up to this size; a larger one is an execution, which has a record.
+const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// The key of this request, once it was claimed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Claim(Option<String>);
+
+impl Claim {
+    pub(crate) fn key(self) -> Option<String> {
+        self.0
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Claim {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(parts.extensions.get::<Self>().cloned().unwrap_or_default())
+    }
+}
+
+pub(crate) async fn once(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut given = request.headers().get_all(KEY).iter();
+    let key = match (given.next(), given.next()) {
+        (None, _) => return next.run(request).await,
+        (Some(key), None) => key.to_str().map(str::to_owned).unwrap_or_default(),
+        (Some(_), Some(_)) => String::new(),
+    };
+    if !usable(&key) || request.method() != Method::POST {
+        return Problem::from(unusable()).into_response();
+    }
+    // Seen through when the client goes away, so that what was claimed has an answer.
+    let remembered = tokio::spawn(async move { remember(&app, &caller, request, next, key).await });
+    match remembered.await {
+        Ok(Ok(response)) => response,
+        Ok(Err(problem)) => problem.into_response(),
+        Err(_) => Problem::from(unanswered()).into_response(),
+    }
+}
+
+fn usable(key: &str) -> bool {
+    (1..=KEY_BYTES_MAX).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn unusable() -> Fault {
+    let message =
+        format!("Idempotency-Key has 1 to {KEY_BYTES_MAX} printable characters, once, on a POST");
+    Fault::new(Code::ArgsInvalid, message)
+}
+
+fn unanswered() -> Fault {
+    let message = "the server failed during this request, and whether it was done is not known";
+    Fault::new(Code::SandboxCrashed, message).hint("look at what there is before you send it again")
+}
+
+async fn remember(
+    app: &App,
+    caller: &Known,
+    request: Request,
+    next: Next,
+    key: String,
+) -> Result<Response, Problem> {
+    let (mut parts, body) = request.into_parts();
+    let body = super::body::read(body, REQUEST_BYTES_MAX).await?;
+    let fingerprint = fingerprint(&parts, &body);
+    match app.service.claim(caller, &key, fingerprint).await? {
+        Claimed::New => {}
+        Claimed::Done(answer) => return Ok(replay(answer)),
+        Claimed::Execution(id) => {
+            let answered = app.service.settled(caller, id).await?;
+            return Ok(replayed(axum::Json(answered).into_response()));
+        }
+    }
+    parts.extensions.insert(Claim(Some(key.clone())));
+    let response = next.run(Request::from_parts(parts, Body::from(body))).await;
+    if !response.status().is_success() {
+        app.service.release(caller, &key).await?;
+        return Ok(response);
+    }
+    settle(app, caller, key, response).await
+}
+
+/// What is remembered of an answer instead of the answer.
+#[derive(Debug, Clone)]
+struct Again(Vec<u8>);
+
+/// The answer to the making of something that has a secret. The secret is in no record, so `again`
+/// is what the same request is answered with the next time.
+pub(crate) fn shown_once<T: Serialize>(answer: &T, again: &T) -> Response {
+    let mut response = (StatusCode::CREATED, axum::Json(answer)).into_response();
+    let again = serde_json::to_vec(again).unwrap_or_default();
+    response.extensions_mut().insert(Again(again));
+    response
+}
+
+/// Two requests are the same when they ask the same of the same path.
+fn fingerprint(parts: &Parts, body: &[u8]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    let kind = parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    for part in [parts.uri.to_string().as_bytes(), kind, body] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
+}
+
+/// Keeps the answer before it is given. A stream is not kept: its execution is.
+async fn settle(
+    app: &App,
+    caller: &Known,
+    key: String,
+    response: Response,
+) -> Result<Response, Problem> {
+    let kind = response.headers().get(CONTENT_TYPE).cloned();
+    if kind.as_ref().is_some_and(|kind| kind == "text/event-stream") {
+        return Ok(response);
+    }
+    let (parts, body) = response.into_parts();
+    let Ok(body) = to_bytes(body, ANSWER_BYTES_MAX).await else {
+        return Err(Fault::new(Code::OutputTooLarge, "the answer is too large to be remembered")
+            .hint("look the execution up in /v1/executions")
+            .into());
+    };
+    let kind = kind.and_then(|kind| kind.to_str().map(str::to_owned).ok()).unwrap_or_default();
+    let again = parts.extensions.get::<Again>().map(|Again(again)| again.clone());
+    let kept = again.unwrap_or_else(|| body.to_vec());
+    let answer = Reply { status: parts.status.as_u16(), content_type: kind, body: kept };
+    app.service.remember(caller, &key, answer).await?;
+    Ok(Response::from_parts(parts, Body::from(body)))
+}
+
+fn replay(answer: Reply) -> Response {
+    let mut response = Response::new(Body::from(answer.body));
+    *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
+    if let Ok(kind) = HeaderValue::from_str(&answer.content_type) {
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+    }
+    replayed(response)
+}
+
+fn replayed(mut response: Response) -> Response {
+    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    response
+}

@@ -1,0 +1,54 @@
+//! The OpenAPI document: what the handlers say of themselves, and what is true of all of them.
+
+use super::problem::Problem;
+use super::routes;
+use utoipa::openapi::path::{Operation, PathItem};
+use utoipa::openapi::{Content, OpenApi, Ref, RefOr, ResponseBuilder};
+use utoipa::{PartialSchema, ToSchema};
+
+/// As it is served and kept in `docs/reference/openapi.json`.
+pub(crate) fn document() -> OpenApi {
+    finished(routes::all().into_openapi())
+}
+
+pub(crate) fn finished(mut document: OpenApi) -> OpenApi {
+    let paths = std::mem::take(&mut document.paths.paths);
+    for (path, mut item) in paths {
+        operations(&mut item).for_each(may_be_refused);
+        // The router's way to say that a path may have further slashes in it.
+        document.paths.paths.insert(path.replace("{*", "{"), item);
+    }
+    let components = document.components.get_or_insert_default();
+    let mut schemas = Vec::new();
+    Problem::schemas(&mut schemas);
+    schemas.push((Problem::name().into_owned(), Problem::schema()));
+    components.schemas.extend(schemas);
+    document
+}
+
+fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    [&mut item.get, &mut item.put, &mut item.post, &mut item.patch, &mut item.delete]
+        .into_iter()
+        .filter_map(Option::as_mut)
+}
+
+fn may_be_refused(operation: &mut Operation) {
+    let problem = Content::new(Some(RefOr::Ref(Ref::from_schema_name(Problem::name()))));
+    let refused = ResponseBuilder::new()
+        .description("Refused: `code` says why, and `hint` what to do")
+        .content("application/problem+json", problem)
+        .build();
+    operation.responses.responses.insert("default".to_owned(), RefOr::T(refused));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A difference in `docs/reference/openapi.json` is a change for everybody who calls us.
+    #[test]
+    fn the_reference_of_the_api_is_current() {
+        let written = document().to_pretty_json().unwrap();
+        crate::golden::assert_current("openapi.json", &format!("{written}\n"));
+    }
+}

@@ -1,0 +1,186 @@
+//! Agents: a specification, and the tools that are attached to it.
+
+use super::Routes;
+use crate::http::body::{Json, Path, Query};
+use crate::http::problem::Problem;
+use crate::http::written::json_or_file;
+use crate::http::{App, Known};
+use axum::extract::{FromRequest, Request, State};
+use axum::http::StatusCode;
+use service::{ActionChange, AgentQuery, AgentRequest, AgentView, Listed, ObjectQuery};
+use std::sync::Arc;
+use types::{Agent, AgentId, Binding, ToolId};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// The registered name, and those that people used before there was one.
+const YAML: [&str; 3] = ["application/yaml", "application/x-yaml", "text/yaml"];
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(create, list))
+        .routes(routes!(get, replace, delete))
+        .routes(routes!(attach, detach, set_action))
+}
+
+/// An agent as JSON, or its specification as YAML with the rest in the query.
+struct Written(AgentRequest);
+
+impl<S: Send + Sync> FromRequest<S> for Written {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        json_or_file(request, &YAML, AgentRequest::from_yaml).await.map(Self)
+    }
+}
+
+/// Make an agent
+///
+/// Its specification is YAML or JSON, and is kept as it was written. The agent may run code if
+/// `tools` has an entry of type and name `code_execution` and `tool_resources` has a section of that
+/// name; `code_execution.missing` says what is not there.
+#[utoipa::path(
+    post,
+    path = "/agents",
+    operation_id = "createAiAgent",
+    tag = "agents",
+    params(AgentQuery),
+    request_body(content((AgentRequest = "application/json"), (String = "application/yaml"))),
+    responses((status = 201, description = "It is made", body = AgentView))
+)]
+async fn create(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Written(agent): Written,
+) -> Result<(StatusCode, axum::Json<AgentView>), Problem> {
+    Ok((StatusCode::CREATED, axum::Json(app.service.create_agent(&caller, agent).await?)))
+}
+
+/// List agents, newest first
+#[utoipa::path(
+    get,
+    path = "/agents",
+    operation_id = "listAiAgents",
+    tag = "agents",
+    params(ObjectQuery),
+    responses((status = 200, description = "A part of the list", body = Listed<Agent>))
+)]
+async fn list(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Query(query): Query<ObjectQuery>,
+) -> Result<axum::Json<Listed<Agent>>, Problem> {
+    Ok(axum::Json(app.service.agents(&caller, query).await?))
+}
+
+/// An agent, its tools, and what follows from its specification
+#[utoipa::path(
+    get,
+    path = "/agents/{agent_id}",
+    operation_id = "getAiAgent",
+    tag = "agents",
+    params(("agent_id" = AgentId, Path)),
+    responses((status = 200, description = "As it is now", body = AgentView))
+)]
+async fn get(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path(id): Path<AgentId>,
+) -> Result<axum::Json<AgentView>, Problem> {
+    Ok(axum::Json(app.service.agent(&caller, id).await?))
+}
+
+/// Replace the specification of an agent, the whole of it
+///
+/// Name and `run_as` stay as they are where they are absent.
+#[utoipa::path(
+    put,
+    path = "/agents/{agent_id}",
+    operation_id = "updateAiAgent",
+    tag = "agents",
+    params(("agent_id" = AgentId, Path), AgentQuery),
+    request_body(content((AgentRequest = "application/json"), (String = "application/yaml"))),
+    responses((status = 200, description = "As it is now", body = AgentView))
+)]
+async fn replace(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path(id): Path<AgentId>,
+    Written(agent): Written,
+) -> Result<axum::Json<AgentView>, Problem> {
+    Ok(axum::Json(app.service.replace_agent(&caller, id, agent).await?))
+}
+
+/// Delete an agent; its tools stay
+#[utoipa::path(
+    delete,
+    path = "/agents/{agent_id}",
+    operation_id = "deleteAiAgent",
+    tag = "agents",
+    params(("agent_id" = AgentId, Path)),
+    responses((status = 204, description = "It is gone"))
+)]
+async fn delete(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path(id): Path<AgentId>,
+) -> Result<StatusCode, Problem> {
+    app.service.delete_agent(&caller, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Attach a tool to an agent
+///
+/// A tool that is attached already stays as it is, with its approval action.
+#[utoipa::path(
+    post,
+    path = "/agents/{agent_id}/tools/{tool_id}",
+    operation_id = "attachToolToAgent",
+    tag = "agents",
+    params(("agent_id" = AgentId, Path), ("tool_id" = ToolId, Path)),
+    responses((status = 200, description = "The agent has it", body = Binding))
+)]
+async fn attach(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path((agent, tool)): Path<(AgentId, ToolId)>,
+) -> Result<axum::Json<Binding>, Problem> {
+    Ok(axum::Json(app.service.attach_tool(&caller, agent, tool).await?))
+}
+
+/// Detach a tool from an agent
+#[utoipa::path(
+    delete,
+    path = "/agents/{agent_id}/tools/{tool_id}",
+    operation_id = "detachToolFromAgent",
+    tag = "agents",
+    params(("agent_id" = AgentId, Path), ("tool_id" = ToolId, Path)),
+    responses((status = 204, description = "The agent does not have it any more"))
+)]
+async fn detach(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path((agent, tool)): Path<(AgentId, ToolId)>,
+) -> Result<StatusCode, Problem> {
+    app.service.detach_tool(&caller, agent, tool).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Say whether a tool's calls by an agent run, are refused, or wait for a person
+#[utoipa::path(
+    patch,
+    path = "/agents/{agent_id}/tools/{tool_id}",
+    operation_id = "updateAgentToolApprovalAction",
+    tag = "agents",
+    params(("agent_id" = AgentId, Path), ("tool_id" = ToolId, Path)),
+    request_body = ActionChange,
+    responses((status = 200, description = "As it is now", body = Binding))
+)]
+async fn set_action(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path((agent, tool)): Path<(AgentId, ToolId)>,
+    Json(change): Json<ActionChange>,
+) -> Result<axum::Json<Binding>, Problem> {
+    Ok(axum::Json(app.service.set_tool_action(&caller, agent, tool, change).await?))
+}

@@ -1,0 +1,87 @@
+//! Questions to people.
+
+use super::Routes;
+use crate::http::body::{Json, Path, Query};
+use crate::http::problem::Problem;
+use crate::http::{App, Known, sse};
+use axum::extract::State;
+use axum::response::Response;
+use futures_util::StreamExt;
+use service::{ApprovalQuery, DecisionRequest, Listed};
+use std::sync::Arc;
+use types::{Approval, ApprovalId};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(follow)).routes(routes!(get, decide))
+}
+
+/// List questions that the caller has asked or may answer, newest first
+#[utoipa::path(
+    get,
+    path = "/approvals",
+    operation_id = "listApprovals",
+    tag = "approvals",
+    params(ApprovalQuery),
+    responses((status = 200, description = "A part of the list", body = Listed<Approval>))
+)]
+async fn list(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Query(query): Query<ApprovalQuery>,
+) -> Result<axum::Json<Listed<Approval>>, Problem> {
+    Ok(axum::Json(app.service.approvals(&caller, query).await?))
+}
+
+/// Follow questions (SSE): those that are open, and then each as it is asked or answered
+#[utoipa::path(
+    get,
+    path = "/approvals/events",
+    operation_id = "streamApprovals",
+    tag = "approvals",
+    responses((status = 200, description = "Questions", body = Approval, content_type = "text/event-stream"))
+)]
+async fn follow(State(app): State<Arc<App>>, caller: Known) -> Result<Response, Problem> {
+    let approvals = app.service.follow_approvals(&caller).await?;
+    let numbered = approvals.enumerate().map(|(index, item)| (index as u64 + 1, "approval", item));
+    Ok(sse::of(numbered))
+}
+
+/// A question, with exactly what would run
+#[utoipa::path(
+    get,
+    path = "/approvals/{id}",
+    operation_id = "getApproval",
+    tag = "approvals",
+    params(("id" = ApprovalId, Path)),
+    responses((status = 200, description = "The question", body = Approval))
+)]
+async fn get(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path(id): Path<ApprovalId>,
+) -> Result<axum::Json<Approval>, Problem> {
+    Ok(axum::Json(app.service.approval(&caller, id)?))
+}
+
+/// Answer a question
+///
+/// What is allowed begins at once, as soon as there is room for it. Whoever asked cannot answer.
+#[utoipa::path(
+    post,
+    path = "/approvals/{id}",
+    operation_id = "decideApproval",
+    tag = "approvals",
+    params(("id" = ApprovalId, Path)),
+    request_body = DecisionRequest,
+    responses((status = 200, description = "The answer is kept", body = Approval))
+)]
+async fn decide(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path(id): Path<ApprovalId>,
+    Json(request): Json<DecisionRequest>,
+) -> Result<axum::Json<Approval>, Problem> {
+    Ok(axum::Json(app.service.decide(&caller, id, request).await?))
+}

@@ -1,0 +1,36 @@
+//! Who did what.
+
+use super::Routes;
+use crate::http::body::Query;
+use crate::http::problem::Problem;
+use crate::http::{App, Known};
+use axum::extract::State;
+use service::{AuditQuery, Listed};
+use std::sync::Arc;
+use types::AuditEntry;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new().routes(routes!(list))
+}
+
+/// Read the audit log of the workspace, newest first
+///
+/// Each entry has the hash of the one before it, also of another workspace;
+/// `belljar audit verify` goes through all of them.
+#[utoipa::path(
+    get,
+    path = "/audit",
+    operation_id = "listAuditEntries",
+    tag = "identity",
+    params(AuditQuery),
+    responses((status = 200, description = "A part of the list", body = Listed<AuditEntry>))
+)]
+async fn list(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Query(query): Query<AuditQuery>,
+) -> Result<axum::Json<Listed<AuditEntry>>, Problem> {
+    Ok(axum::Json(app.service.audit(&caller, query).await?))
+}

@@ -1,0 +1,145 @@
+//! Code that runs, and what is known of it.
+
+use super::Routes;
+use crate::http::body::{Json, Path, Query};
+use crate::http::execution::answer;
+use crate::http::idempotency::Claim;
+use crate::http::problem::Problem;
+use crate::http::sse::{self, LastEventId, Wanted};
+use crate::http::{App, Known};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Serialize;
+use service::{ExecuteRequest, ExecutionQuery, Listed};
+use std::sync::Arc;
+use types::{Execution, ExecutionId};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(execute))
+        .routes(routes!(list))
+        .routes(routes!(get))
+        .routes(routes!(events))
+        .routes(routes!(cancel))
+}
+
+/// Run code in a fresh sandbox
+///
+/// Answers with the finished record, also when the code has failed: its `status` tells. Going away
+/// before the answer cancels the run; one with `Prefer: respond-async`, or with an
+/// `Idempotency-Key`, is seen through.
+#[utoipa::path(
+    post,
+    path = "/execute",
+    operation_id = "execute",
+    tag = "executions",
+    params(
+        ("Prefer" = Option<String>, Header, description = "`respond-async` to be answered at once"),
+        ("Idempotency-Key" = Option<String>, Header, description = "the same key runs once"),
+    ),
+    request_body = ExecuteRequest,
+    responses(
+        (status = 200, description = "The record, or its events with `Accept: text/event-stream`", body = Execution),
+        (status = 202, description = "It runs; `Location` is where its record will be", body = Execution),
+    )
+)]
+async fn execute(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    wanted: Wanted,
+    claim: Claim,
+    Json(request): Json<ExecuteRequest>,
+) -> Result<Response, Problem> {
+    answer(app.service.execute(&caller, None, request, claim.key()).await?, wanted).await
+}
+
+/// List executions, newest first, without output and results
+#[utoipa::path(
+    get,
+    path = "/executions",
+    operation_id = "listExecutions",
+    tag = "executions",
+    params(ExecutionQuery),
+    responses(
+        (status = 200, description = "A part of the list", body = Listed<Execution>),
+    )
+)]
+async fn list(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Query(query): Query<ExecutionQuery>,
+) -> Result<axum::Json<Listed<Execution>>, Problem> {
+    Ok(axum::Json(app.service.executions(&caller, query).await?))
+}
+
+/// The record of an execution
+#[utoipa::path(
+    get,
+    path = "/executions/{id}",
+    operation_id = "getExecution",
+    tag = "executions",
+    params(("id" = ExecutionId, Path)),
+    responses(
+        (status = 200, description = "The record", body = Execution),
+    )
+)]
+async fn get(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path(id): Path<ExecutionId>,
+) -> Result<axum::Json<Execution>, Problem> {
+    Ok(axum::Json(app.service.execution(&caller, id).await?))
+}
+
+/// The events of an execution (SSE), from the first or after `Last-Event-ID` to its end
+#[utoipa::path(
+    get,
+    path = "/executions/{id}/events",
+    operation_id = "streamExecution",
+    tag = "executions",
+    params(
+        ("id" = ExecutionId, Path),
+        ("Last-Event-ID" = Option<u64>, Header, description = "the last event that was seen"),
+    ),
+    responses(
+        (status = 200, description = "Events", body = types::Event, content_type = "text/event-stream"),
+    )
+)]
+async fn events(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path(id): Path<ExecutionId>,
+    LastEventId(after): LastEventId,
+) -> Result<Response, Problem> {
+    Ok(sse::stream(app.service.events(&caller, id, after).await?))
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct Cancelled {
+    /// Whether there was something to stop.
+    cancelled: bool,
+}
+
+/// Stop an execution
+#[utoipa::path(
+    post,
+    path = "/executions/{id}/cancel",
+    operation_id = "cancelExecution",
+    tag = "executions",
+    params(("id" = ExecutionId, Path)),
+    responses(
+        (status = 202, description = "It was asked to stop", body = Cancelled),
+    )
+)]
+async fn cancel(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path(id): Path<ExecutionId>,
+) -> Result<(StatusCode, axum::Json<Cancelled>), Problem> {
+    let cancelled = app.service.cancel(&caller, id).await?;
+    Ok((StatusCode::ACCEPTED, axum::Json(Cancelled { cancelled })))
+}

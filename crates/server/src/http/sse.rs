@@ -1,0 +1,118 @@
+//! Streams of events (SSE), each with a number by which it can be taken up again.
+
+use super::App;
+use super::problem::Problem;
+use axum::body::Body;
+use axum::extract::FromRequestParts;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::request::Parts;
+use axum::response::sse::{Event as Frame, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::{Stream, StreamExt, future};
+use serde::Serialize;
+use service::{Caller, Numbered};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use types::Event;
+
+/// Often enough for the proxies between here and a browser.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Output can come in thousands of pieces a second, and a revoked key is looked for this often.
+const LOOK: Duration = Duration::from_secs(1);
+
+pub(crate) fn stream(events: impl Stream<Item = Numbered> + Send + 'static) -> Response {
+    of(events.map(|(number, event)| (number, name(&event), event)))
+}
+
+/// Anything that has a number, a name, and a form in JSON.
+pub(crate) fn of<T: Serialize>(
+    items: impl Stream<Item = (u64, &'static str, T)> + Send + 'static,
+) -> Response {
+    let frames = items.map(|(number, name, item)| {
+        let data = serde_json::to_string(&item).unwrap_or_default();
+        Ok::<Frame, Infallible>(Frame::default().id(number.to_string()).event(name).data(data))
+    });
+    Sse::new(frames).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+}
+
+/// A stream ends with the key that it was asked for with. The key is looked at before something is
+/// told, be it only that the connection lives.
+pub(crate) fn while_good(response: Response, app: Arc<App>, caller: Arc<Caller>) -> Response {
+    let kind = response.headers().get(CONTENT_TYPE);
+    if kind.is_none_or(|kind| kind != "text/event-stream") {
+        return response;
+    }
+    let mut looked = Instant::now();
+    response.map(|body| {
+        Body::from_stream(body.into_data_stream().take_while(move |_| {
+            let seen = looked.elapsed() < LOOK;
+            if !seen {
+                looked = Instant::now();
+            }
+            future::ready(seen || app.service.still(&caller).is_some())
+        }))
+    })
+}
+
+fn name(event: &Event) -> &'static str {
+    match event {
+        Event::Status { .. } => "status",
+        Event::Output(_) => "output",
+        Event::Result(_) => "result",
+        Event::File(_) => "file",
+        Event::Approval { .. } => "approval",
+        Event::Error(_) => "error",
+        Event::End { .. } => "end",
+    }
+}
+
+/// The number of the last event that the client has seen; zero when it has seen none.
+pub(crate) struct LastEventId(pub(crate) u64);
+
+impl<S: Send + Sync> FromRequestParts<S> for LastEventId {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let Some(given) = parts.headers.get("last-event-id") else {
+            return Ok(Self(0));
+        };
+        let number = given.to_str().ok().and_then(|text| text.trim().parse().ok());
+        number.map(Self).ok_or_else(|| {
+            super::body::invalid(
+                "header/Last-Event-ID".to_owned(),
+                "must be the number of an event",
+            )
+        })
+    }
+}
+
+/// How the client wants to have an execution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// The finished record.
+    Record,
+    /// Its events, as they happen.
+    Stream,
+    /// Nothing but the promise: `Prefer: respond-async`.
+    Later,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Wanted {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let has = |name: &str, word: &str| {
+            let values = parts.headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+            let mut words = values.flat_map(|value| value.split(','));
+            words.any(|one| one.split(';').next().unwrap_or_default().trim() == word)
+        };
+        Ok(if has("prefer", "respond-async") {
+            Self::Later
+        } else if has(ACCEPT.as_str(), "text/event-stream") {
+            Self::Stream
+        } else {
+            Self::Record
+        })
+    }
+}

@@ -1,0 +1,34 @@
+//! What somebody wrote: as JSON, or as the file itself with the rest in the query.
+
+use super::body::{self, JSON_BYTES_MAX, Json, Query};
+use super::problem::Problem;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::header::CONTENT_TYPE;
+use serde::de::DeserializeOwned;
+use service::Refused;
+use types::{Code, Fault};
+
+/// `kinds` are the content types of the file, its usual one first.
+pub(crate) async fn json_or_file<T: DeserializeOwned, Q: DeserializeOwned>(
+    request: Request,
+    kinds: &[&str],
+    from_file: impl FnOnce(Q, Vec<u8>) -> Result<T, Refused>,
+) -> Result<T, Problem> {
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim().to_owned();
+    if body::is_json(&kind) {
+        if request.uri().query().is_some_and(|query| !query.is_empty()) {
+            let message = "is for a file; with JSON, everything stands in the body";
+            return Err(body::invalid("query".to_owned(), message));
+        }
+        return Json::from_request(request, &()).await.map(|Json(written)| written);
+    }
+    if !kinds.iter().any(|known| kind.eq_ignore_ascii_case(known)) {
+        let usual = kinds.first().copied().unwrap_or_default();
+        let message = format!("the body is said to be neither application/json nor {usual}");
+        return Err(Fault::new(Code::ArgsInvalid, message).hint("set the Content-Type").into());
+    }
+    let (mut parts, content) = request.into_parts();
+    let Query(query) = Query::from_request_parts(&mut parts, &()).await?;
+    Ok(from_file(query, body::read(content, JSON_BYTES_MAX).await?)?)
+}
