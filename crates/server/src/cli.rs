@@ -6,21 +6,36 @@
     reason = "printing is what a command line is for; nothing else in the workspace does"
 )]
 
+mod agent;
+mod api;
+mod approvals;
+mod audit;
 mod bench;
 mod doctor;
 mod exec;
+mod execution;
+mod grant;
 mod images;
+mod key;
+mod listing;
+mod named;
 mod once;
+mod principal;
 mod progress;
+mod remote;
 mod request;
+mod serve;
 mod session;
 mod setup;
 mod terminal;
 mod tool;
+mod workspace;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
+/// A server has refused.
+const EXIT_REFUSED: u8 = 1;
 /// Something in the request itself is wrong; as for most commands.
 const EXIT_USAGE: u8 = 2;
 /// Belljar, and not the code, has failed; as for container runtimes.
@@ -36,12 +51,32 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Serve sessions, tools, files and approvals over REST
+    Serve(serve::Args),
     /// Run code in a fresh sandbox
     Exec(exec::Args),
-    /// Work at a prompt, in a sandbox that remembers
+    /// Work at a prompt, in a sandbox that remembers; or look after the sessions of a server
     Session(session::Args),
-    /// Make typed tools of plain functions: check, test, call
+    /// Make typed tools of plain functions: check, test, call; and bring them to a server
     Tool(tool::Args),
+    /// Look after the agents of a server
+    Agent(agent::Args),
+    /// Look at what has run on a server
+    Execution(execution::Args),
+    /// Answer questions that wait for a person
+    Approvals(approvals::Args),
+    /// Look after API keys
+    Key(key::Args),
+    /// Look after who is in a workspace
+    Principal(principal::Args),
+    /// Say who may do what
+    Grant(grant::Args),
+    /// Look after the workspaces of a server
+    Workspace(workspace::Args),
+    /// Call any operation of a server
+    Api(api::Args),
+    /// Look whether the audit log of a server is as it was written
+    Audit(audit::Args),
     /// Say which walls this machine has, prove each, and tell how to get what is missing
     Doctor(doctor::Args),
     /// Measure what the walls cost
@@ -50,9 +85,19 @@ enum Verb {
 
 pub(crate) fn main() -> ExitCode {
     let done = arguments().and_then(|Cli { verb }| match verb {
+        Verb::Serve(args) => serve::main(args),
         Verb::Exec(args) => exec::main(args),
         Verb::Session(args) => session::main(args),
         Verb::Tool(args) => tool::main(args),
+        Verb::Agent(args) => agent::main(args),
+        Verb::Execution(args) => execution::main(args),
+        Verb::Approvals(args) => approvals::main(args),
+        Verb::Key(args) => key::main(args),
+        Verb::Principal(args) => principal::main(args),
+        Verb::Grant(args) => grant::main(args),
+        Verb::Workspace(args) => workspace::main(args),
+        Verb::Api(args) => api::main(args),
+        Verb::Audit(args) => audit::main(args),
         Verb::Doctor(args) => doctor::main(args),
         Verb::Bench(args) => bench::main(args),
     });
@@ -60,6 +105,9 @@ pub(crate) fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             eprintln!("belljar: {}", terminal::for_stderr(&error.to_string()));
+            for detail in &error.details {
+                eprintln!("  {}", terminal::for_stderr(&detail.replace('\n', " ")));
+            }
             ExitCode::from(error.exit)
         }
     }
@@ -80,16 +128,31 @@ fn arguments() -> Result<Cli, Failure> {
     })
 }
 
-/// A failure of the command itself, in one line.
+/// A failure of the command itself, in one line, and one more for each place that it is about.
 #[derive(Debug)]
 struct Failure {
     message: String,
+    details: Vec<String>,
     exit: u8,
 }
 
 impl Failure {
     fn usage(message: impl Into<String>) -> Self {
-        Self { message: message.into(), exit: EXIT_USAGE }
+        Self::new(message, EXIT_USAGE)
+    }
+
+    /// What was asked for is not there, or not allowed.
+    fn refused(message: impl Into<String>) -> Self {
+        Self::new(message, EXIT_REFUSED)
+    }
+
+    /// Not the request, but Belljar or the machine has failed.
+    fn belljar(message: impl Into<String>) -> Self {
+        Self::new(message, EXIT_BELLJAR)
+    }
+
+    fn new(message: impl Into<String>, exit: u8) -> Self {
+        Self { message: message.into(), details: Vec::new(), exit }
     }
 }
 
@@ -110,7 +173,7 @@ impl From<types::Fault> for Failure {
                 | types::Code::FileNotFound
         );
         let exit = if asked_wrongly { EXIT_USAGE } else { EXIT_BELLJAR };
-        Self { message: fault.to_string(), exit }
+        Self::new(fault.to_string(), exit)
     }
 }
 
@@ -118,8 +181,6 @@ impl From<types::Fault> for Failure {
 mod tests {
     use super::Cli;
     use clap::CommandFactory;
-    use std::fs;
-    use std::path::Path;
 
     /// A verb, and the verbs below it.
     fn describe(verb: &mut clap::Command, reference: &mut String) {
@@ -143,14 +204,6 @@ mod tests {
         for verb in command.get_subcommands_mut().filter(|verb| verb.get_name() != "help") {
             describe(verb, &mut reference);
         }
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/cli.md");
-        if std::env::var_os("BELLJAR_REGENERATE").is_some() {
-            fs::write(&path, &reference).unwrap();
-        }
-        let written = fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            written == reference,
-            "docs/reference/cli.md is not what --help says; make it anew"
-        );
+        crate::golden::assert_current("cli.md", &reference);
     }
 }

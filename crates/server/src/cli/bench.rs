@@ -7,6 +7,7 @@ mod bubblewrap;
 mod floor;
 mod measure;
 mod report;
+mod server;
 mod tools;
 
 use super::setup::{self, EngineArgs};
@@ -28,6 +29,14 @@ pub(super) struct Args {
     /// Samples of each figure
     #[arg(long, value_name = "N", default_value = "200")]
     samples: usize,
+
+    /// Measure the server instead: what HTTP and records cost, and many clients at once
+    #[arg(long)]
+    server: bool,
+
+    /// Seconds that many clients work at once
+    #[arg(long, value_name = "S", default_value = "60", requires = "server")]
+    seconds: u64,
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
@@ -37,7 +46,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     // first have to be handed over by another one.
     let figures = runtime
         .block_on(runtime.spawn(measure(args)))
-        .map_err(|error| Failure { message: error.to_string(), exit: super::EXIT_BELLJAR })??;
+        .map_err(|error| Failure::belljar(error.to_string()))??;
     if json {
         println!("{}", report::json(&figures));
     } else {
@@ -61,5 +70,9 @@ async fn measure(args: Args) -> Result<Vec<Figure>, Failure> {
             eprintln!("belljar: measuring {name}");
         }
     };
+    if args.server {
+        let data = args.engine.service()?.data;
+        return bench.server(&data, args.seconds, &mut tell).await;
+    }
     bench.run(&mut tell).await
 }

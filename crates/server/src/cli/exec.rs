@@ -1,10 +1,13 @@
-//! `belljar exec`: one execution in a fresh sandbox.
+//! `belljar exec`: one execution in a fresh sandbox, here or on a server.
 
 use super::Failure;
 use super::once::{self, OutcomeArgs, Stdout};
+use super::remote::ServerArgs;
 use super::request::RequestArgs;
 use super::setup::EngineArgs;
+use crate::client::Call;
 use engine::{Code, Command, Entry};
+use serde_json::{Value, json};
 use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
@@ -17,6 +20,9 @@ const STDIN_BYTES_MAX: u64 = 64 * 1024 * 1024;
 pub(super) struct Args {
     #[command(flatten)]
     engine: EngineArgs,
+
+    #[command(flatten)]
+    server: ServerArgs,
 
     #[command(flatten)]
     request: RequestArgs,
@@ -34,19 +40,39 @@ pub(super) struct Args {
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
-    let command = command(&args)?;
+    let entry = entry(&args)?;
+    if args.server.is_named() {
+        let call = Call::post("/v1/execute").json(&body(&args, &entry)?);
+        return once::run_at(&args.server, async |_| Ok(call), &args.outcome, Stdout::Output);
+    }
+    let command = command(&args, entry)?;
     once::run(command, &args.engine, &args.outcome, Stdout::Output)
 }
 
+/// The same request to a server.
+fn body(args: &Args, entry: &Entry) -> Result<Value, Failure> {
+    let (kind, code, argv) = match entry {
+        Entry::Script { code, argv } => ("script", code.as_str(), argv.as_slice()),
+        Entry::Cell(code) => ("cell", code.as_str(), &[][..]),
+        Entry::Call(_) => return Err(Failure::usage("a call is for `belljar tool call`")),
+    };
+    Ok(json!({
+        "code": code,
+        "entry": kind,
+        "argv": argv,
+        "files": args.request.inputs()?,
+        "limits": args.request.limits()?,
+        "environment": args.engine.environment,
+    }))
+}
+
 /// Everything that can be wrong with the request is found here, before anything is started.
-fn command(args: &Args) -> Result<Command, Failure> {
+fn command(args: &Args, entry: Entry) -> Result<Command, Failure> {
     Ok(Command {
-        session: None,
-        environment: args.engine.environment.clone(),
-        entry: entry(args)?,
         files: args.request.files()?,
         limits: args.request.limits()?,
-        bring_files: args.outcome.out.is_some(),
+        bring: args.outcome.bring(),
+        ..Command::new(&args.engine.environment, entry)
     })
 }
 

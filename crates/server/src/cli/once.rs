@@ -1,13 +1,17 @@
 //! One execution in a fresh sandbox: shown while it runs, its files and images kept or named.
 
+mod remote;
+
+pub(super) use remote::run_at;
+
 use super::images::{self, Image};
 use super::setup::{self, EngineArgs};
 use super::terminal::{self, Screen};
 use super::{Failure, progress};
-use engine::{Command, Engine, Finished};
+use engine::{Bring, Command, Engine, Finished};
 use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use types::{Event, Execution};
 
@@ -20,6 +24,12 @@ pub(super) struct OutcomeArgs {
     /// Print one Execution record as JSON, and nothing else
     #[arg(long)]
     pub(super) json: bool,
+}
+
+impl OutcomeArgs {
+    pub(super) fn bring(&self) -> Bring {
+        if self.out.is_some() { Bring::Contents } else { Bring::Nothing }
+    }
 }
 
 /// What standard output is for.
@@ -37,48 +47,76 @@ pub(super) fn run(
     outcome: &OutcomeArgs,
     stdout: Stdout,
 ) -> Result<ExitCode, Failure> {
-    if let Some(out) = &outcome.out {
-        fs::create_dir_all(out)
-            .map_err(|error| Failure::usage(format!("--out {}: {error}", out.display())))?;
-    }
-    let mut screen = Screen::new();
-    let mut shown = Vec::new();
+    let mut shown = Shown::new(outcome, stdout)?;
+    let mut images = Vec::new();
     let config = engine.single()?;
-    let finished = setup::runtime()?.block_on(async {
+    let Finished { execution, contents, .. } = setup::runtime()?.block_on(async {
         let engine = Engine::start(config);
         engine.prepare(&command.environment, progress::show()).await?;
         let mut hear = |event: &Event| {
-            shown.extend(images::of(event));
-            match stdout {
-                _ if outcome.json => {}
-                Stdout::Output => screen.show(event),
-                Stdout::Value => screen.log(event),
-            }
+            images.extend(images::of(event));
+            shown.hear(event);
         };
         engine.run(command, &mut hear).await
     })?;
     if let Some(out) = &outcome.out {
-        write_out(out, &finished)?;
-        write_images(out, &shown)?;
+        contents.iter().try_for_each(|(name, content)| write_out(out, name, content))?;
+        write_images(out, &images)?;
     }
-    let execution = &finished.execution;
-    if outcome.json {
-        let record = serde_json::to_string(execution).unwrap_or_default();
-        print_record(&terminal::for_stdout(&record))?;
-    } else {
-        conclude(&mut screen, execution, &shown, outcome.out.is_some());
-        if let Some(value) = execution.value.as_ref().filter(|_| stdout == Stdout::Value) {
-            print_record(&terminal::for_stdout(&value.to_string()))?;
+    shown.conclude(&execution, &images)
+}
+
+/// One execution as it is shown, wherever it runs.
+pub(super) struct Shown<'a> {
+    pub(super) screen: Screen,
+    pub(super) outcome: &'a OutcomeArgs,
+    stdout: Stdout,
+}
+
+impl<'a> Shown<'a> {
+    /// Files must have somewhere to go before anything runs.
+    pub(super) fn new(outcome: &'a OutcomeArgs, stdout: Stdout) -> Result<Self, Failure> {
+        if let Some(out) = &outcome.out {
+            fs::create_dir_all(out)
+                .map_err(|error| Failure::usage(format!("--out {}: {error}", out.display())))?;
+        }
+        Ok(Self { screen: Screen::new(), outcome, stdout })
+    }
+
+    pub(super) fn hear(&mut self, event: &Event) {
+        match self.stdout {
+            _ if self.outcome.json => {}
+            Stdout::Output => self.screen.show(event),
+            Stdout::Value => self.screen.log(event),
         }
     }
-    if let Some(error) = screen.lost() {
-        return Err(failed(format!("a part of the output could not be written: {error}")));
+
+    /// Shows how it ended; `images` are those that nobody keeps.
+    pub(super) fn conclude(
+        mut self,
+        execution: &Execution,
+        images: &[Image],
+    ) -> Result<ExitCode, Failure> {
+        if self.outcome.json {
+            let record = serde_json::to_string(execution).unwrap_or_default();
+            print_record(&terminal::for_stdout(&record))?;
+        } else {
+            conclude(&mut self.screen, execution, images, self.outcome.out.is_some());
+            let value = execution.value.as_ref().filter(|_| self.stdout == Stdout::Value);
+            if let Some(value) = value {
+                print_record(&terminal::for_stdout(&value.to_string()))?;
+            }
+        }
+        if let Some(error) = self.screen.lost() {
+            return Err(failed(format!("a part of the output could not be written: {error}")));
+        }
+        let exit = execution.exit_code.and_then(|code| u8::try_from(code).ok());
+        Ok(ExitCode::from(exit.unwrap_or(1)))
     }
-    Ok(ExitCode::from(u8::try_from(execution.exit_code).unwrap_or(1)))
 }
 
 fn failed(message: String) -> Failure {
-    Failure { message, exit: super::EXIT_BELLJAR }
+    Failure::belljar(message)
 }
 
 /// A record or a value, on standard output.
@@ -116,20 +154,20 @@ fn write_images(out: &Path, images: &[Image]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Names come from the sandbox, where they were checked to be plain relative paths. A link that
-/// stands in the place of a file is replaced, not followed.
-fn write_out(out: &Path, finished: &Finished) -> Result<(), Failure> {
-    for (name, content) in &finished.files {
-        let path = out.join(name);
-        let failed =
-            |error: io::Error| failed(format!("{} could not be written: {error}", path.display()));
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(failed)?;
-        }
-        if path.is_symlink() {
-            fs::remove_file(&path).map_err(failed)?;
-        }
-        fs::write(&path, content).map_err(failed)?;
+/// A name is a plain relative path: a sandbox was checked for that, a server may say anything. A
+/// link that stands in the place of a file is replaced, not followed.
+pub(super) fn write_out(out: &Path, name: &str, content: &[u8]) -> Result<(), Failure> {
+    let path = out.join(name);
+    let failed = |reason: String| failed(format!("{} cannot be written: {reason}", path.display()));
+    let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
+    if name.is_empty() || !Path::new(name).components().all(plain) {
+        return Err(failed("it would be outside of --out".to_owned()));
     }
-    Ok(())
+    let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| {
+        if path.is_symlink() {
+            fs::remove_file(&path)?;
+        }
+        fs::write(&path, content)
+    });
+    written.map_err(|error| failed(error.to_string()))
 }

@@ -1,7 +1,9 @@
 //! What every verb that runs something takes: files for it, time and memory.
 
 use super::Failure;
+use base64::prelude::{BASE64_STANDARD, Engine};
 use engine::FileIn;
+use serde_json::{Value, json};
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -25,6 +27,17 @@ pub(super) struct RequestArgs {
 impl RequestArgs {
     pub(super) fn files(&self) -> Result<Vec<FileIn>, Failure> {
         self.files.iter().map(|path| input(path)).collect()
+    }
+
+    /// The files as a server takes them.
+    pub(super) fn inputs(&self) -> Result<Vec<Value>, Failure> {
+        let encoded = |FileIn { name, content }: FileIn| {
+            let mut bytes = Vec::new();
+            let read = content.into_reader().read_to_end(&mut bytes);
+            read.map_err(|error| Failure::usage(format!("--file {name}: {error}")))?;
+            Ok(json!({"name": name, "base64": BASE64_STANDARD.encode(bytes)}))
+        };
+        self.files()?.into_iter().map(encoded).collect()
     }
 
     /// Limits that no sandbox can have are refused before one is started.
@@ -72,5 +85,5 @@ pub(super) fn input(path: &Path) -> Result<FileIn, Failure> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| failed("has no name that can be used"))?.to_owned();
     let content = fs::read(path).map_err(|error| failed(&error.to_string()))?;
-    Ok(FileIn { name, content })
+    Ok(FileIn { name, content: content.into() })
 }

@@ -1,10 +1,11 @@
-//! `belljar session`: a prompt on one sandbox that remembers.
+//! `belljar session`: a prompt on one sandbox that remembers, or the sessions of a server.
 //!
 //! On a terminal there are line editing, a history and prompts; from a pipe the same lines are read
 //! without any of them. What is shown, and where, is the same in both.
 
 mod cell;
 mod input;
+mod remote;
 
 use super::images::{self, Image};
 use super::request::{self, RequestArgs};
@@ -14,7 +15,7 @@ use super::{Failure, progress};
 use engine::{Code, Command, Config, Engine, Entry, Expiry, FileIn, NewSession};
 use input::{Entered, Input};
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -38,7 +39,17 @@ Python goes in as it is; a block ends with an empty line, Ctrl-C interrupts, Ctr
 ";
 
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Args {
+    #[command(subcommand)]
+    verb: Option<remote::Verb>,
+
+    #[command(flatten)]
+    prompt: Prompt,
+}
+
+#[derive(Debug, clap::Args)]
+struct Prompt {
     #[command(flatten)]
     engine: EngineArgs,
 
@@ -47,11 +58,18 @@ pub(super) struct Args {
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
+    match args.verb {
+        Some(verb) => remote::main(verb),
+        None => prompt(&args.prompt),
+    }
+}
+
+fn prompt(args: &Prompt) -> Result<ExitCode, Failure> {
     let (files, limits) = (args.request.files()?, args.request.limits()?);
     let config = Config { expiry: NEVER, ..args.engine.single()? };
     let history = config.data.join("history");
     let runtime = setup::runtime()?;
-    let mut session = runtime.block_on(Session::open(config, &args, &files, limits))?;
+    let mut session = runtime.block_on(Session::open(config, args, files, limits))?;
     let mut input = Input::open(&history)?;
     if input.is_terminal() {
         println!("A sandbox of the environment `{}`; %help says more.", session.environment);
@@ -88,16 +106,17 @@ struct Session {
 impl Session {
     async fn open(
         config: Config,
-        args: &Args,
-        files: &[FileIn],
+        args: &Prompt,
+        files: Vec<FileIn>,
         limits: LimitsRequest,
     ) -> Result<Self, Fault> {
         let engine = Engine::start(config);
         let environment = args.engine.environment.clone();
         engine.prepare(&environment, progress::show()).await?;
-        let id = engine.open(&NewSession { environment: environment.clone(), limits }).await?;
-        for file in files {
-            engine.write_file(id, file).await?;
+        let request = NewSession { limits, ..NewSession::new(&environment) };
+        let id = engine.open(&request).await?.id;
+        for FileIn { name, content } in files {
+            engine.write_file(id, name, content.into_reader()).await?;
         }
         Ok(Self { engine, id, environment, images: Vec::new() })
     }
@@ -122,11 +141,7 @@ impl Session {
         let code = Code::new(text.into_bytes()).map_err(|error| invalid(error.to_string()))?;
         let command = Command {
             session: Some(self.id),
-            environment: self.environment.clone(),
-            entry: Entry::Cell(code),
-            files: Vec::new(),
-            limits: LimitsRequest::default(),
-            bring_files: false,
+            ..Command::new(&self.environment, Entry::Cell(code))
         };
         // Made anew for each cell, so that it has not heard of what was pressed before.
         let mut interrupts =
@@ -197,17 +212,22 @@ impl Session {
     }
 
     async fn put(&self, path: &Path) -> Result<(), Failure> {
-        let file = request::input(path)?;
-        let size = self.engine.write_file(self.id, &file).await?;
-        eprintln!("belljar: {} ({size} bytes) is in the working directory", file.name);
+        let FileIn { name, content } = request::input(path)?;
+        let size = self.engine.write_file(self.id, name.clone(), content.into_reader()).await?;
+        eprintln!("belljar: {name} ({size} bytes) is in the working directory");
         Ok(())
     }
 
     async fn save_file(&self, name: &str) -> Result<(), Failure> {
-        let content = self.engine.read_file(self.id, name, SAVE_BYTES_MAX).await?;
+        let (file, size) = self.engine.open_file(self.id, name.to_owned()).await?;
+        if size > SAVE_BYTES_MAX {
+            let message =
+                format!("{name} has {size} bytes, more than the {SAVE_BYTES_MAX} of %save");
+            return Err(Failure::usage(message));
+        }
         // Checked by the engine to be a plain relative path; here only its last part counts.
         let here = Path::new(name).file_name().map(PathBuf::from).unwrap_or_default();
-        save(&here, &content)
+        save(&here, file)
     }
 
     fn save_images(&self) -> Result<(), Failure> {
@@ -215,17 +235,19 @@ impl Session {
             return Err(Failure::usage("no image was shown yet"));
         }
         for image in &self.images {
-            save(&image.free_name_in(Path::new("")), &image.content)?;
+            save(&image.free_name_in(Path::new("")), image.content.as_slice())?;
         }
         Ok(())
     }
 }
 
 /// Writes a file of its own; nothing that is there already is touched.
-fn save(path: &Path, content: &[u8]) -> Result<(), Failure> {
-    let written = File::create_new(path).and_then(|mut file| file.write_all(content));
+fn save(path: &Path, content: impl Read) -> Result<(), Failure> {
+    let mut content = content.take(SAVE_BYTES_MAX);
+    let written = File::create_new(path).and_then(|mut file| io::copy(&mut content, &mut file));
     let shown = terminal::for_stderr(&path.display().to_string());
-    written.map_err(|error| Failure::usage(format!("{shown} cannot be written: {error}")))?;
-    eprintln!("belljar: saved {shown} ({} bytes)", content.len());
+    let size =
+        written.map_err(|error| Failure::usage(format!("{shown} cannot be written: {error}")))?;
+    eprintln!("belljar: saved {shown} ({size} bytes)");
     Ok(())
 }

@@ -49,21 +49,27 @@ impl EngineArgs {
 
     /// The configuration for many sandboxes.
     pub(super) fn service(&self) -> Result<Config, Failure> {
-        Ok(Config {
-            without: self.allow_missing_wall.clone(),
-            python: self.place.python.clone(),
-            ..Config::service(self.place.data()?, helper())
-        })
+        Ok(Config { without: self.allow_missing_wall.clone(), ..self.place.service()? })
     }
 }
 
 impl Place {
+    pub(super) fn new(data: Option<PathBuf>, python: Option<PathBuf>) -> Self {
+        Self { data, python }
+    }
+
+    /// The configuration of a server.
+    pub(super) fn service(&self) -> Result<Config, Failure> {
+        let python = self.python.clone();
+        Ok(Config { python, ..Config::service(self.data()?, helper()) })
+    }
+
     /// The configuration for one caller, with no wall missing.
     pub(super) fn single(&self) -> Result<Config, Failure> {
         Ok(Config { python: self.python.clone(), ..Config::single(self.data()?, helper()) })
     }
 
-    fn data(&self) -> Result<PathBuf, Failure> {
+    pub(super) fn data(&self) -> Result<PathBuf, Failure> {
         let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
         let home = || variable("HOME").map(|home| PathBuf::from(home).join(".local/share"));
         self.data
@@ -84,8 +90,6 @@ fn helper() -> PathBuf {
 }
 
 pub(super) fn runtime() -> Result<Runtime, Failure> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| Failure {
-        message: format!("no threads could be started: {error}"),
-        exit: super::EXIT_BELLJAR,
-    })
+    let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    built.map_err(|error| Failure::belljar(format!("no threads could be started: {error}")))
 }

@@ -37,6 +37,12 @@ impl Screen {
                     self.stdout.show(&format!("{text}\n"));
                 }
             }
+            // What the record has as well is told from the record, when it is over.
+            Event::Status { .. }
+            | Event::File(_)
+            | Event::Approval { .. }
+            | Event::Error(_)
+            | Event::End { .. } => {}
         }
     }
 

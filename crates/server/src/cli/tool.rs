@@ -1,4 +1,4 @@
-//! `belljar tool`: typed tools made of plain functions, without a server.
+//! `belljar tool`: typed tools made of plain functions, here and on a server.
 
 mod call;
 mod check;
@@ -6,6 +6,7 @@ mod diagnostic;
 mod file;
 mod junit;
 mod new;
+mod remote;
 mod test;
 
 use super::Failure;
@@ -31,6 +32,14 @@ enum Verb {
     Call(call::Args),
     /// Write a tool to start from
     New(new::Args),
+    /// Bring a tool to a server
+    Add(remote::Add),
+    /// List the tools of a server
+    Ls(remote::Ls),
+    /// Show a tool of a server, with its code
+    Show(remote::Named),
+    /// Delete a tool of a server that no agent has
+    Rm(remote::Named),
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
@@ -39,6 +48,10 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
         Verb::Test(args) => test::main(args),
         Verb::Call(args) => call::main(args),
         Verb::New(args) => new::main(&args),
+        Verb::Add(args) => remote::add(&args),
+        Verb::Ls(args) => remote::ls(args),
+        Verb::Show(args) => remote::show(&args),
+        Verb::Rm(args) => remote::rm(&args),
     }
 }
 

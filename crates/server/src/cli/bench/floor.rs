@@ -24,7 +24,7 @@ fn python(outside: &Outside) -> Command {
 }
 
 fn failed(what: &str, error: &std::io::Error) -> Failure {
-    Failure { message: format!("{what}: {error}"), exit: super::super::EXIT_BELLJAR }
+    Failure::belljar(format!("{what}: {error}"))
 }
 
 /// How long it takes to start an interpreter that does nothing.

@@ -7,7 +7,7 @@ use super::report::{Figure, Reach, ms};
 use engine::{Code, Command, Engine, Entry, NewSession, Outside};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use types::{Event, Execution, LimitsRequest, SandboxId, Stream};
+use types::{Event, Execution, SandboxId, Stream};
 
 /// Samples of one kind in a row. Short enough that both kinds have the same weather, long enough
 /// that each has its own pages in the caches, as it has when it is used.
@@ -27,7 +27,7 @@ print(t.groupby('k').v.mean().sum())";
 pub(super) struct Bench {
     fresh: Arc<Engine>,
     pub(super) pooled: Arc<Engine>,
-    environment: String,
+    pub(super) environment: String,
     pub(super) samples: usize,
     pub(super) outside: Outside,
     floor: Floor,
@@ -115,20 +115,12 @@ impl Bench {
         session: Option<SandboxId>,
         code: &str,
     ) -> Result<Command, Failure> {
-        Ok(Command {
-            session,
-            environment: self.environment.clone(),
-            entry: Entry::Cell(
-                Code::new(code.into()).map_err(|error| Failure::usage(error.to_string()))?,
-            ),
-            files: Vec::new(),
-            limits: LimitsRequest::default(),
-            bring_files: false,
-        })
+        let code = Code::new(code.into()).map_err(|error| Failure::usage(error.to_string()))?;
+        Ok(Command { session, ..Command::new(&self.environment, Entry::Cell(code)) })
     }
 
     pub(super) fn new_session(&self) -> NewSession {
-        NewSession { environment: self.environment.clone(), limits: LimitsRequest::default() }
+        NewSession::new(&self.environment)
     }
 
     /// Takes a block of floors before each block of a figure, both back to back.
@@ -180,7 +172,7 @@ impl Bench {
     }
 
     async fn exec(&mut self) -> Result<Figure, Failure> {
-        let session = self.fresh.open(&self.new_session()).await?;
+        let session = self.fresh.open(&self.new_session()).await?.id;
         let mut samples = Samples::default();
         finished(&self.fresh, self.command(Some(session), "x = 0")?).await?;
         for turn in 0..self.samples {
@@ -200,7 +192,7 @@ impl Bench {
             self.floor_in_turn(turn, &mut samples)?;
             self.await_waiting().await?;
             let started = Instant::now();
-            let session = self.pooled.open(&self.new_session()).await?;
+            let session = self.pooled.open(&self.new_session()).await?.id;
             finished(&self.pooled, self.command(Some(session), "x = [1]")?).await?;
             for _ in 0..9 {
                 let command = self.command(Some(session), "x.append(x[-1] + len(x))")?;
@@ -225,7 +217,7 @@ impl Bench {
                 let (engine, request) = (Arc::clone(&self.fresh), self.new_session());
                 let mut command = self.command(None, "print(1)")?;
                 all.spawn(async move {
-                    let session = engine.open(&request).await?;
+                    let session = engine.open(&request).await?.id;
                     command.session = Some(session);
                     let execution = finished(&engine, command).await?;
                     Ok::<_, Failure>((session, execution))
@@ -301,7 +293,7 @@ impl Bench {
     async fn memory(&mut self) -> Result<Vec<Figure>, Failure> {
         let mut sessions = Vec::new();
         for _ in 0..SESSIONS_WEIGHED {
-            sessions.push(self.fresh.open(&self.new_session()).await?);
+            sessions.push(self.fresh.open(&self.new_session()).await?.id);
         }
         let idle = self.weigh(&sessions).await?;
         for session in &sessions {
@@ -370,7 +362,7 @@ impl Bench {
     }
 }
 
-pub(super) async fn finished(engine: &Engine, command: Command) -> Result<Execution, Failure> {
+pub(super) async fn finished(engine: &Arc<Engine>, command: Command) -> Result<Execution, Failure> {
     let execution = engine.run(command, &mut |_| {}).await?.execution;
     match &execution.error {
         None => Ok(execution),
@@ -379,7 +371,7 @@ pub(super) async fn finished(engine: &Engine, command: Command) -> Result<Execut
 }
 
 /// The time from the request to its first byte of output.
-async fn to_output(engine: &Engine, command: Command) -> Result<Duration, Failure> {
+async fn to_output(engine: &Arc<Engine>, command: Command) -> Result<Duration, Failure> {
     let started = Instant::now();
     let mut first = None;
     let ran = engine

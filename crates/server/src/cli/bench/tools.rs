@@ -47,7 +47,7 @@ impl Bench {
     /// The same in one live session, where neither waits for the end of a sandbox.
     pub(super) async fn tool_call_live(&mut self) -> Result<Figure, Failure> {
         let tool = tool(SMALL)?;
-        let session = self.pooled.open(&self.new_session()).await?;
+        let session = self.pooled.open(&self.new_session()).await?.id;
         let (mut calls, mut executions) = (Vec::new(), Vec::new());
         for turn in 0..2 * self.samples {
             let is_call = (turn / BLOCK).is_multiple_of(2);
@@ -72,7 +72,7 @@ fn tool(text: &str) -> Result<Tool, Failure> {
     checked.outcome.map_err(|problems| Failure::usage(format!("{problems:?}")))
 }
 
-fn against(
+pub(super) fn against(
     name: &'static str,
     figure: &[Duration],
     base: &[Duration],

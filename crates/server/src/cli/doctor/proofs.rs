@@ -9,6 +9,7 @@ use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::{fs, io};
 use types::{Execution, Fault, LimitsRequest, Stream};
 
@@ -154,21 +155,14 @@ async fn try_all(config: Config, environment: &str) -> Result<Vec<Proof>, Fault>
 }
 
 async fn run(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     environment: &str,
     code: String,
     limits: LimitsRequest,
 ) -> Result<Execution, Fault> {
     let code = Code::new(code.into_bytes())
         .map_err(|error| Fault::new(types::Code::ArgsInvalid, error.to_string()))?;
-    let command = Command {
-        session: None,
-        environment: environment.to_owned(),
-        entry: Entry::Cell(code),
-        files: Vec::new(),
-        limits,
-        bring_files: false,
-    };
+    let command = Command { limits, ..Command::new(environment, Entry::Cell(code)) };
     Ok(engine.run(command, &mut |_| {}).await?.execution)
 }
 

@@ -1,11 +1,15 @@
-//! `belljar tool call`: one call in a fresh sandbox, checked before and after.
+//! `belljar tool call`: one call in a fresh sandbox, checked before and after; of a tool in a file
+//! here, of a tool with a name on a server.
 
 use super::file::ToolFile;
 use super::{EXIT_WRONG, Strictness, check};
+use crate::cli::named::Noun;
 use crate::cli::once::{self, OutcomeArgs, Stdout, print_record};
+use crate::cli::remote::ServerArgs;
 use crate::cli::request::{RequestArgs, read_bounded};
 use crate::cli::setup::EngineArgs;
 use crate::cli::{Failure, terminal};
+use crate::client::{Call, Client};
 use engine::{Command, Entry};
 use serde_json::{Value, json};
 use std::fs::File;
@@ -23,6 +27,9 @@ pub(super) struct Args {
     engine: EngineArgs,
 
     #[command(flatten)]
+    server: ServerArgs,
+
+    #[command(flatten)]
     strictness: Strictness,
 
     /// The arguments: a JSON object, @FILE that has it, or - for standard input
@@ -35,12 +42,32 @@ pub(super) struct Args {
     #[command(flatten)]
     outcome: OutcomeArgs,
 
-    /// Python with a function `handle`, or the JSON of a tool
-    #[arg(value_name = "FILE.py | FILE.json")]
+    /// Python with a function `handle`, or the JSON of a tool; or the name of a tool on the server
+    #[arg(value_name = "FILE.py | FILE.json | NAME")]
     tool: PathBuf,
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
+    match args.tool.to_str() {
+        Some(name) if args.tool.extension().is_none() => on_server(&args, name),
+        _ => here(&args),
+    }
+}
+
+fn on_server(args: &Args, name: &str) -> Result<ExitCode, Failure> {
+    let body = json!({
+        "arguments": arguments(&args.arguments)?,
+        "files": args.request.inputs()?,
+        "limits": args.request.limits()?,
+    });
+    let call = async |client: &Client| {
+        let path = client.path(Noun::Tool, name).await?;
+        Ok(Call::post(format!("{path}/call")).json(&body))
+    };
+    once::run_at(&args.server, call, &args.outcome, Stdout::Value)
+}
+
+fn here(args: &Args) -> Result<ExitCode, Failure> {
     let file = ToolFile::read(&args.tool, args.strictness.annotations())?;
     let Ok(tool) = &file.checked.outcome else {
         check::tell(&file, args.outcome.json)?;
@@ -55,7 +82,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
         let warning = "allow_network is set, and sandboxes have no network yet";
         eprintln!("belljar: warning: {warning}");
     }
-    let command = command(&args, call)?;
+    let command = command(args, call)?;
     once::run(command, &args.engine, &args.outcome, Stdout::Value)
 }
 
@@ -70,12 +97,10 @@ fn refused(fault: Fault, json: bool) -> Result<ExitCode, Failure> {
 
 fn command(args: &Args, call: contract::Call) -> Result<Command, Failure> {
     Ok(Command {
-        session: None,
-        environment: args.engine.environment.clone(),
-        entry: Entry::Call(Box::new(call)),
         files: args.request.files()?,
         limits: args.request.limits()?,
-        bring_files: args.outcome.out.is_some(),
+        bring: args.outcome.bring(),
+        ..Command::new(&args.engine.environment, Entry::Call(Box::new(call)))
     })
 }
 

@@ -3,7 +3,7 @@
 use crate::cli::Failure;
 use crate::cli::request::read_bounded;
 use contract::{Annotations, Checked, Problem, Source, Tool};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::fs::File;
 use std::path::{Component, Path, PathBuf};
 
@@ -39,6 +39,40 @@ impl ToolFile {
     }
 }
 
+/// A tool as a server takes it, which judges it by itself.
+#[derive(Debug)]
+pub(super) enum Definition {
+    Python { name: String, source: Vec<u8> },
+    Json(Map<String, Value>),
+}
+
+impl Definition {
+    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
+        if path.extension().is_some_and(|extension| extension == "py") {
+            let name = file_name(path)?.trim_end_matches(".py").to_owned();
+            return Ok(Self::Python { name, source: read(path)? });
+        }
+        let failed = |reason: &str| Failure::usage(format!("{}: {reason}", path.display()));
+        let text = String::from_utf8(read(path)?).map_err(|_| failed("is not UTF-8"))?;
+        let tool = match code_file(&text) {
+            None => serde_json::from_str(&text).map_err(|error| failed(&error.to_string()))?,
+            Some((mut tool, name)) => {
+                let source = read(&beside(path, &name)?)?;
+                let source =
+                    String::from_utf8(source).map_err(|_| failed("its code is not UTF-8"))?;
+                if let Some(code) = tool.pointer_mut("/configuration/code") {
+                    *code = source.into();
+                }
+                tool
+            }
+        };
+        match tool {
+            Value::Object(tool) => Ok(Self::Json(tool)),
+            _ => Err(failed("a tool is a JSON object")),
+        }
+    }
+}
+
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let bytes = File::open(path).and_then(|file| read_bounded(file, FILE_BYTES_MAX));
     bytes.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
@@ -68,11 +102,7 @@ fn json(
     match code_file(&text) {
         None => Ok((file_name(path)?, Tool::from_json(&text, annotations))),
         Some((mut tool, name)) => {
-            if !is_beside(Path::new(&name)) {
-                let message = format!("'@{name}' must be a file beside it, or in a folder there");
-                return Err(Failure::usage(format!("{}: {message}", path.display())));
-            }
-            let path = path.parent().unwrap_or(Path::new("")).join(&name);
+            let path = beside(path, &name)?;
             let checked = match Source::from_bytes(&read(&path)?) {
                 Err(problem) => refused(problem),
                 Ok(source) => {
@@ -97,8 +127,13 @@ fn code_file(text: &str) -> Option<(Value, String)> {
 }
 
 /// A tool may come from anybody, and is not to say which other files of ours are read.
-fn is_beside(name: &Path) -> bool {
-    name.components().all(|part| matches!(part, Component::Normal(_)))
+fn beside(tool: &Path, name: &str) -> Result<PathBuf, Failure> {
+    let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
+    if !Path::new(name).components().all(plain) {
+        let message = format!("'@{name}' must be a file beside it, or in a folder there");
+        return Err(Failure::usage(format!("{}: {message}", tool.display())));
+    }
+    Ok(tool.parent().unwrap_or(Path::new("")).join(name))
 }
 
 fn refused(problem: Problem) -> Checked<Tool> {

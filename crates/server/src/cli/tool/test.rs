@@ -74,7 +74,12 @@ impl Outcome {
         match status {
             Status::Succeeded => Self::Passed,
             Status::TimedOut => Self::TimedOut,
-            Status::Queued | Status::Running | Status::Failed | Status::Cancelled => Self::Failed,
+            Status::WaitingApproval
+            | Status::Queued
+            | Status::Running
+            | Status::Failed
+            | Status::Denied
+            | Status::Cancelled => Self::Failed,
         }
     }
 
@@ -149,12 +154,9 @@ fn command(args: &Args, path: &Path, files: &[FileIn]) -> Result<Command, Box<Re
     };
     let call = tool.test().map_err(|fault| Box::new(Report::of_fault(path, fault)))?;
     Ok(Command {
-        session: None,
-        environment: args.engine.environment.clone(),
-        entry: Entry::Call(Box::new(call)),
         files: files.to_vec(),
         limits: args.request.limits().map_err(unusable)?,
-        bring_files: false,
+        ..Command::new(&args.engine.environment, Entry::Call(Box::new(call)))
     })
 }
 

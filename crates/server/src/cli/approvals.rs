@@ -1,0 +1,125 @@
+//! `belljar approvals`: questions that wait for a person, and the answers to them.
+
+use super::listing::{self, Column};
+use super::once::print_record;
+use super::remote::{ListArgs, Remote, RemoteArgs};
+use super::{Failure, terminal};
+use crate::client::{Call, ClientError, Events};
+use serde_json::{Value, json};
+use std::process::ExitCode;
+use types::ApprovalId;
+
+const COLUMNS: &[Column] = &[
+    ("id", "/id"),
+    ("state", "/state"),
+    ("tool", "/tool_name"),
+    ("arguments", "/arguments"),
+    ("asked", "/created_at"),
+];
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: RemoteArgs,
+
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// List questions that you have asked or may answer
+    Ls {
+        /// Only those that are `pending`, `allowed`, `used`, `denied` or `expired`
+        #[arg(long)]
+        state: Option<String>,
+
+        #[command(flatten)]
+        list: ListArgs,
+    },
+    /// Show exactly what would run
+    Show {
+        #[arg(value_name = "ID")]
+        id: ApprovalId,
+    },
+    /// Let it run
+    Allow {
+        #[arg(value_name = "ID")]
+        id: ApprovalId,
+
+        /// What the answer is good for
+        #[arg(long, value_enum, default_value_t = Scope::Once)]
+        scope: Scope,
+
+        /// For whoever has asked
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+    /// Refuse it
+    Deny {
+        #[arg(value_name = "ID")]
+        id: ApprovalId,
+
+        /// For whoever has asked
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+    },
+    /// Tell of each question as it is asked or answered, until Ctrl-C
+    Watch,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Scope {
+    /// This call
+    Once,
+    /// Further calls of the same code in the same session
+    Session,
+    /// Further calls of the same code
+    Always,
+}
+
+impl Scope {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Once => "once",
+            Self::Session => "session",
+            Self::Always => "always",
+        }
+    }
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
+    args.remote.run(async |remote| match args.verb {
+        Verb::Ls { state, list } => {
+            remote.list(Call::get("/v1/approvals").query("state", state), list, COLUMNS).await
+        }
+        Verb::Show { id } => remote.show(Call::get(path(id))).await,
+        Verb::Allow { id, scope, reason } => {
+            let body = json!({"decision": "allow", "scope": scope.name(), "reason": reason});
+            remote.done(Call::post(path(id)).json(&body), "it is allowed, and begins").await
+        }
+        Verb::Deny { id, reason } => {
+            let body = json!({"decision": "deny", "reason": reason});
+            remote.done(Call::post(path(id)).json(&body), "it is denied").await
+        }
+        Verb::Watch => watch(remote).await,
+    })
+}
+
+fn path(id: ApprovalId) -> String {
+    format!("/v1/approvals/{id}")
+}
+
+async fn watch(remote: &Remote) -> Result<(), Failure> {
+    let answer = remote.client.send(Call::get("/v1/approvals/events")).await?;
+    let strange = |_| ClientError::Interrupted { reason: "it is not a stream".to_owned() };
+    let mut events = Events::of(answer).map_err(strange)?;
+    while let Some(data) = events.next().await? {
+        if remote.json {
+            print_record(&terminal::for_stdout(&data))?;
+        } else if let Ok(approval) = serde_json::from_str::<Value>(&data) {
+            print_record(&listing::row(&approval, COLUMNS))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,77 @@
+//! One execution on a server, shown as if it ran here.
+//!
+//! Whoever goes away before its end, as with Ctrl-C, ends it: the server sees the stream close.
+
+use super::{OutcomeArgs, Shown, Stdout, write_out};
+use crate::cli::remote::ServerArgs;
+use crate::cli::{Failure, setup};
+use crate::client::{Call, Client, ClientError, Events};
+use reqwest::header::{ACCEPT, HeaderValue, LOCATION};
+use std::path::Path;
+use std::process::ExitCode;
+use types::{Event, Execution};
+
+const EXECUTIONS: &str = "/v1/executions/";
+
+pub(in crate::cli) fn run_at(
+    server: &ServerArgs,
+    call: impl AsyncFnOnce(&Client) -> Result<Call, Failure>,
+    outcome: &OutcomeArgs,
+    stdout: Stdout,
+) -> Result<ExitCode, Failure> {
+    let mut shown = Shown::new(outcome, stdout)?;
+    let client = server.connect()?;
+    let execution = setup::runtime()?.block_on(async {
+        let call = call(&client).await?;
+        let execution = follow(&client, call, &mut shown).await?;
+        if let Some(out) = &outcome.out {
+            bring(&client, &execution, out).await?;
+        }
+        Ok::<Execution, Failure>(execution)
+    })?;
+    // Images are files of the execution there, and named among them.
+    shown.conclude(&execution, &[])
+}
+
+/// Shows each event, and gives the record that is kept at the end.
+async fn follow(
+    client: &Client,
+    mut call: Call,
+    shown: &mut Shown<'_>,
+) -> Result<Execution, Failure> {
+    call.headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+    let answer = client.send(call).await?;
+    let place = answer.headers().get(LOCATION).and_then(|place| place.to_str().ok());
+    let place = place.filter(|place| place.starts_with(EXECUTIONS)).map(str::to_owned);
+    let place = place.ok_or_else(|| interrupted("it does not say where the record is"))?;
+    let mut events = Events::of(answer).map_err(|_| interrupted("it is not a stream"))?;
+    while let Some(data) = events.next().await? {
+        match serde_json::from_str(&data) {
+            Ok(Event::Approval { approval_id }) => shown.screen.note(&format!(
+                "belljar: this waits for a person, who sees it with `belljar approvals show \
+                 {approval_id}`"
+            )),
+            Ok(event) => shown.hear(&event),
+            // Of a newer server; what counts is in the record as well.
+            Err(_) => {}
+        }
+    }
+    let record = client.json(Call::get(place)).await?;
+    let unknown = |error: serde_json::Error| interrupted(&error.to_string());
+    Ok(serde_json::from_value(record).map_err(unknown)?)
+}
+
+fn interrupted(reason: &str) -> ClientError {
+    ClientError::Interrupted { reason: reason.to_owned() }
+}
+
+async fn bring(client: &Client, execution: &Execution, out: &Path) -> Result<(), Failure> {
+    for file in &execution.files_out {
+        if let Some(url) = file.url.as_ref().filter(|url| url.starts_with('/')) {
+            let answer = client.send(Call::get(url)).await?;
+            let bytes = answer.bytes().await.map_err(|error| interrupted(&error.to_string()))?;
+            write_out(out, &file.name, &bytes)?;
+        }
+    }
+    Ok(())
+}

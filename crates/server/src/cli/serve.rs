@@ -1,0 +1,148 @@
+//! `belljar serve`: the server, from its options to its end.
+//!
+//! An option is taken from the command line, then from its variable, then from the file, and is
+//! otherwise as it is here. Each is named once, in [`Options`].
+
+mod config;
+mod logs;
+
+use super::{Failure, progress, setup};
+use crate::http::{self, App, Names};
+use config::{Options, Resolved};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use service::{Service, Started};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Clients that may come at one moment; the system forgets those above it, and they hear nothing.
+const BACKLOG: u32 = 1024;
+/// Enough for every connection that is accepted, and for the sandboxes and files of each.
+const DESCRIPTORS_MAX: u64 = 65_536;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    options: Options,
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
+    let resolved = args.options.resolve()?;
+    let runtime = setup::runtime()?;
+    let _telemetry = logs::begin(&resolved)?;
+    raise_descriptors();
+    runtime.block_on(serve(resolved))
+}
+
+async fn serve(resolved: Resolved) -> Result<ExitCode, Failure> {
+    let listener = listen(resolved.listen).map_err(|error| {
+        Failure::belljar(format!("{} cannot be listened on: {error}", resolved.listen))
+    })?;
+    let address = listener.local_addr().map_err(|error| Failure::belljar(error.to_string()))?;
+    let started = Service::start(resolved.service.clone(), resolved.engine.clone());
+    let Started { service, owner_key } =
+        started.await.map_err(|error| Failure::belljar(error.to_string()))?;
+    // Before anybody can ask for it: what cannot be had is said now, and not to the first user.
+    service.prepare(progress::show()).await?;
+    let names = Names::new(address, &resolved.public_hosts);
+    let app = App::new(Arc::clone(&service), names, resolved.bounds, logs::metrics()?);
+    greet(&format!("http://{address}"), owner_key.as_ref().map(service::Secret::reveal));
+    let router = http::router(app);
+    http::serve(listener, router, told_to_stop(), resolved.drain, descriptors()).await;
+    service.stop(resolved.drain).await;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A server that starts again does not wait for the connections of the one before.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// The usual bound is for programs that wait in `select`, and would be a few hundred users.
+fn raise_descriptors() {
+    let bound = getrlimit(Resource::Nofile);
+    let most = bound.maximum.map_or(DESCRIPTORS_MAX, |most| most.min(DESCRIPTORS_MAX));
+    // Without it there is room for fewer connections.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..bound });
+}
+
+fn descriptors() -> usize {
+    let bound = getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS_MAX);
+    usize::try_from(bound).unwrap_or(usize::MAX)
+}
+
+/// The first lines on standard output; everything after them is a log, and goes to standard error.
+fn greet(address: &str, owner_key: Option<&str>) {
+    let mut out = std::io::stdout().lock();
+    // Nobody may be reading, which is no reason not to serve.
+    let _ = writeln!(out, "Belljar listens on {address}");
+    if let Some(key) = owner_key {
+        let _ = writeln!(out, "The owner's key, shown this once:");
+        let _ = writeln!(out, "{key}");
+    }
+    let _ = writeln!(out, "The API is explained at {address}/docs");
+    let _ = out.flush();
+}
+
+/// Returns at the first SIGTERM or SIGINT.
+async fn told_to_stop() {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[derive(Debug, clap::Parser)]
+    struct Serve {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// `docs/reference/serve.md`: each option with its variable and its key in the file.
+    #[test]
+    fn the_reference_of_the_server_is_current() {
+        let mut page = String::from(
+            "# Options of `belljar serve`\n\nMade from the program itself: \
+             `BELLJAR_REGENERATE=1 cargo test -p belljar-server --bin belljar reference`\n\n\
+             What is said on the command line goes before the variable, and the variable before the \
+             file that `--config` names.\n\n| option | variable | key in the file | |\n|---|---|---|---|\n",
+        );
+        for option in Serve::command().get_arguments().filter(|it| it.get_id() != "help") {
+            let long = option.get_long().unwrap();
+            let value = option.get_value_names().unwrap().first().unwrap();
+            let variable = option.get_env().unwrap().to_str().unwrap();
+            let key = option.get_id().as_str().replace('_', "-");
+            let key = if key == "config" { String::new() } else { format!("`{key}`") };
+            let help = option.get_help().unwrap().to_string().replace('|', "\\|");
+            page += &format!("| `--{long} {value}` | `{variable}` | {key} | {help} |\n");
+        }
+        crate::golden::assert_current("serve.md", &page);
+    }
+
+    #[test]
+    fn every_option_has_a_key_in_the_file() {
+        for option in Serve::command().get_arguments().filter(|it| it.get_id() != "config") {
+            let key = option.get_id().as_str().replace('_', "-");
+            let read = toml::from_str::<Options>(&format!("{key} = {{}}"));
+            let problem = read.unwrap_err().to_string();
+            assert!(!problem.contains("unknown field"), "{problem}");
+        }
+        assert!(toml::from_str::<Options>("colour = 1").is_err());
+    }
+}

@@ -1,0 +1,66 @@
+//! What is told to the operator: one JSON object a line on standard error, counts for whoever asks,
+//! and traces for a collector if one is named.
+//!
+//! Text of users stands inside strings of that JSON and can never begin a line.
+
+use super::config::Resolved;
+use crate::cli::Failure;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_otlp::{SpanExporter, WithExportConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry};
+
+/// Traces on their way out; what is left is sent when it is dropped.
+#[derive(Debug)]
+pub(super) struct Telemetry(Option<SdkTracerProvider>);
+
+impl Drop for Telemetry {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.0.take().map(|provider| provider.shutdown()) {
+            tracing::warn!(%error, "the last traces could not be sent");
+        }
+    }
+}
+
+pub(super) fn begin(resolved: &Resolved) -> Result<Telemetry, Failure> {
+    let filter = EnvFilter::try_new(&resolved.log)
+        .map_err(|error| Failure::usage(format!("--log {}: {error}", resolved.log)))?;
+    let lines = tracing_subscriber::fmt::layer()
+        .json()
+        .flatten_event(true)
+        .with_current_span(false)
+        .with_span_list(false)
+        .with_writer(std::io::stderr)
+        .with_filter(filter);
+    let provider = resolved.otlp_endpoint.as_deref().map(traces).transpose()?;
+    let sent = provider
+        .as_ref()
+        .map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer("belljar")));
+    Registry::default()
+        .with(lines)
+        .with(sent)
+        .try_init()
+        .map_err(|error| Failure::belljar(error.to_string()))?;
+    Ok(Telemetry(provider))
+}
+
+fn traces(endpoint: &str) -> Result<SdkTracerProvider, Failure> {
+    let exporter = SpanExporter::builder()
+        .with_http()
+        .with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')))
+        .build()
+        .map_err(|error| Failure::usage(format!("--otlp-endpoint {endpoint}: {error}")))?;
+    Ok(SdkTracerProvider::builder()
+        .with_batch_exporter(exporter)
+        .with_resource(Resource::builder().with_service_name("belljar").build())
+        .build())
+}
+
+/// Counts that are asked for, and not sent.
+pub(super) fn metrics() -> Result<PrometheusHandle, Failure> {
+    PrometheusBuilder::new().install_recorder().map_err(|error| Failure::belljar(error.to_string()))
+}
