@@ -1,0 +1,131 @@
+"""The whole API behind one object."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+
+from .._models import AuditEntry, Execution, Explanation, File, LimitsRequest
+from .._requests import executions, files, identity, sessions
+from .._requests.executions import Entry
+from .._requests.files import Input
+from .identity import AsyncGrants, AsyncKeys, AsyncPreferences, AsyncPrincipals, AsyncWorkspaces
+from .session import AsyncSession
+from .stream import AsyncStream
+from .tools import AsyncAgents, AsyncApprovals, AsyncTools
+from .transport import AsyncTransport
+from .work import AsyncDocuments, AsyncExecutions, AsyncSessions
+
+
+class AsyncBelljar:
+    """A Belljar server, with methods that are awaited.
+
+    `url` and `api_key` are taken from `BELLJAR_URL` and `BELLJAR_API_KEY` when not given.
+    """
+
+    def __init__(self, url: str | None = None, api_key: str | None = None) -> None:
+        self._transport = AsyncTransport(url, api_key)
+        self.executions = AsyncExecutions(self._transport)
+        self.sessions = AsyncSessions(self._transport)
+        self.documents = AsyncDocuments(self._transport)
+        self.tools = AsyncTools(self._transport)
+        self.agents = AsyncAgents(self._transport)
+        self.approvals = AsyncApprovals(self._transport)
+        self.workspaces = AsyncWorkspaces(self._transport)
+        self.principals = AsyncPrincipals(self._transport)
+        self.keys = AsyncKeys(self._transport)
+        self.grants = AsyncGrants(self._transport)
+        self.preferences = AsyncPreferences(self._transport)
+
+    async def __aenter__(self) -> AsyncBelljar:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def execute(
+        self,
+        code: str,
+        *,
+        environment: str | None = None,
+        entry: Entry | None = None,
+        argv: Sequence[str] | None = None,
+        files: Iterable[Input] | None = None,
+        limits: LimitsRequest | None = None,
+    ) -> Execution:
+        """Run code in a fresh sandbox. Code that fails is an answer too: look at `ok`."""
+        plan = executions.execute(
+            code, environment=environment, entry=entry, argv=argv, files=files, limits=limits
+        )
+        return await self._transport.send(plan)
+
+    def stream(
+        self,
+        code: str,
+        *,
+        environment: str | None = None,
+        entry: Entry | None = None,
+        argv: Sequence[str] | None = None,
+        files: Iterable[Input] | None = None,
+        limits: LimitsRequest | None = None,
+    ) -> AsyncStream:
+        """Run code in a fresh sandbox and watch it: iterate over the events."""
+        plan = executions.execute(
+            code, environment=environment, entry=entry, argv=argv, files=files, limits=limits
+        )
+        return AsyncStream(self._transport, plan)
+
+    def session(
+        self,
+        *,
+        environment: str | None = None,
+        key: str | None = None,
+        name: str | None = None,
+        limits: LimitsRequest | None = None,
+        idle_seconds: int | None = None,
+        files: Iterable[Input] | None = None,
+        keep: bool = False,
+    ) -> AsyncSession:
+        """Open a session by `async with` or `await`, or the one that has this `key` already."""
+        plan = sessions.open(
+            environment=environment,
+            key=key,
+            name=name,
+            limits=limits,
+            idle_seconds=idle_seconds,
+            files=files,
+        )
+        return AsyncSession(self._transport, plan, keep=keep)
+
+    async def read(self, file: File) -> bytes:
+        """The bytes of a file that an execution has left."""
+        return await self._transport.send(files.asset(file))
+
+    async def download(self, file: File, to: str | PathLike[str]) -> Path:
+        return await self._transport.save(files.asset(file), to)
+
+    def audit(
+        self, *, action: str | None = None, principal: str | None = None
+    ) -> AsyncIterator[AuditEntry]:
+        """Who did what, newest first."""
+        return self._transport.pages(identity.audit(action, principal))
+
+    async def explain(
+        self,
+        *,
+        principal: str | None = None,
+        tool_id: str | None = None,
+        agent_id: str | None = None,
+    ) -> Explanation:
+        """What a call could reach, and why; nothing runs."""
+        return await self._transport.send(identity.explain(principal, tool_id, agent_id))

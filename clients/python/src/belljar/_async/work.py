@@ -1,0 +1,93 @@
+"""Executions, sessions and documents that the server knows of."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from os import PathLike
+from pathlib import Path
+
+from .._events import Follow
+from .._models import Document, Event, Execution, SessionInfo, SessionStatus, Status
+from .._requests import executions, files, sessions
+from .session import AsyncSession
+from .transport import AsyncTransport
+
+
+class AsyncExecutions:
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    def list(
+        self,
+        *,
+        sandbox_id: str | None = None,
+        status: Status | None = None,
+        tool: str | None = None,
+    ) -> AsyncIterator[Execution]:
+        """Newest first, without output and results."""
+        plan = executions.executions(sandbox_id=sandbox_id, status=status, tool=tool)
+        return self._transport.pages(plan)
+
+    async def get(self, execution_id: str) -> Execution:
+        return await self._transport.send(executions.execution(execution_id))
+
+    def events(self, execution_id: str) -> AsyncIterator[Event]:
+        """Every event from the first, until the run ends."""
+        return self._transport.follow(Follow(execution_id))
+
+    async def wait(self, execution_id: str) -> Execution:
+        """The record, once the run is over."""
+        async for _ in self.events(execution_id):
+            pass
+        return await self.get(execution_id)
+
+    async def cancel(self, execution_id: str) -> bool:
+        """Tells whether there was something to stop."""
+        return await self._transport.send(executions.cancel(execution_id))
+
+
+class AsyncSessions:
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    def list(
+        self, *, status: SessionStatus | None = None, key: str | None = None
+    ) -> AsyncIterator[SessionInfo]:
+        return self._transport.pages(sessions.sessions(status=status, key=key))
+
+    async def get(self, sandbox_id: str) -> SessionInfo:
+        return await self._transport.send(sessions.session(sandbox_id))
+
+    def attach(self, sandbox_id: str) -> AsyncSession:
+        """A session that is open already; it stays open. To be awaited."""
+        return AsyncSession(self._transport, sessions.session(sandbox_id), keep=True)
+
+    async def close(self, sandbox_id: str) -> None:
+        await self._transport.send(sessions.close(sandbox_id))
+
+
+class AsyncDocuments:
+    def __init__(self, transport: AsyncTransport) -> None:
+        self._transport = transport
+
+    async def upload(self, path: str | PathLike[str]) -> Document:
+        return await self._transport.send(files.upload(path))
+
+    async def fetch(self, urls: Iterable[str]) -> Sequence[Document]:
+        """The server fetches them, if it may."""
+        return (await self._transport.send(files.fetch(urls))).items
+
+    def list(self) -> AsyncIterator[Document]:
+        return self._transport.pages(files.documents())
+
+    async def get(self, document_id: str) -> Document:
+        return await self._transport.send(files.document(document_id))
+
+    async def read(self, document_id: str) -> bytes:
+        return await self._transport.send(files.read_document(document_id))
+
+    async def download(self, document_id: str, to: str | PathLike[str]) -> Path:
+        return await self._transport.save(files.read_document(document_id), to)
+
+    async def delete(self, document_id: str) -> None:
+        await self._transport.send(files.delete_document(document_id))

@@ -1,0 +1,486 @@
+"""The nouns of the API, as they are read.
+
+They hold what the server said and nothing more. Where a noun has a word with a fixed choice, a
+newer server may send one that is not listed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, Literal, TypedDict, TypeVar
+
+from . import _display
+from ._errors import Detail, ExecutionError
+
+T = TypeVar("T")
+
+Status = Literal[
+    "waiting_approval",
+    "queued",
+    "running",
+    "succeeded",
+    "failed",
+    "denied",
+    "cancelled",
+    "timed_out",
+]
+SessionStatus = Literal["ready", "busy", "closed", "expired", "lost"]
+ApprovalAction = Literal["allow", "deny", "review"]
+ApprovalState = Literal["pending", "allowed", "used", "denied", "expired"]
+ApprovalScope = Literal["once", "session", "always"]
+RunAs = Literal["owner", "caller"]
+PrincipalKind = Literal["user", "role", "service"]
+Privilege = Literal["USAGE", "MODIFY", "OWNERSHIP", "INSTALL"]
+ObjectKind = Literal["workspace", "tool", "agent"]
+
+
+class LimitsRequest(TypedDict, total=False):
+    """Limits to ask for; what is left out keeps its default."""
+
+    wall_ms: int
+    cpu_ms: int
+    cpu_percent: int
+    memory_bytes: int
+    processes: int
+    open_files: int
+    disk_bytes: int
+    disk_inodes: int
+    output_bytes: int
+    result_bytes: int
+
+
+class FileInput(TypedDict, total=False):
+    """A file for the working directory: one of `document_id`, `url`, `text` and `base64`."""
+
+    name: str
+    document_id: str
+    url: str
+    text: str
+    base64: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page(Generic[T]):
+    items: list[T]
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    wall_ms: int
+    cpu_ms: int
+    cpu_percent: int
+    memory_bytes: int
+    processes: int
+    open_files: int
+    disk_bytes: int
+    disk_inodes: int
+    output_bytes: int
+    result_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usage:
+    wall_ms: int
+    cpu_ms: int
+    rss_peak_bytes: int
+    output_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusChange:
+    """It waits, or it has begun."""
+
+    status: Status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """A piece of output, at `t` milliseconds after the start."""
+
+    stream: Literal["stdout", "stderr"]
+    text: str
+    t: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """Display data by MIME type; binary types are base64."""
+
+    data: dict[str, Any]
+    main: bool = False
+    """The value of the last expression, as opposed to what `display` or a chart showed."""
+
+    @property
+    def text(self) -> str:
+        return _display.text_of(self.data)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        return _display.of_result(self)
+
+
+@dataclass(kw_only=True)
+class File:
+    """A file that the code made or changed; `read` and `download` of the client have its bytes."""
+
+    name: str
+    mime: str
+    size: int
+    sha256: str
+    kind: Literal["data", "media"] = "data"
+    url: str | None = None
+    # Set by the client that can fetch without waiting, so that an image can show itself.
+    _load: Callable[[], bytes] | None = field(default=None, repr=False, compare=False)
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        return _display.of_file(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApprovalAsked:
+    """A person is asked."""
+
+    approval_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """What went wrong in a run."""
+
+    code: str
+    message: str
+    type: str | None = None
+    """The exception's type for `python.*`."""
+    traceback: str | None = None
+    hint: str | None = None
+    retryable: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """The last event: the record is kept, and will not change."""
+
+    status: Status
+
+
+Event = StatusChange | Output | Result | File | ApprovalAsked | Fault | End
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkippedFile:
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truncated:
+    """What was cut."""
+
+    output_dropped_bytes: int | None = None
+    files: list[SkippedFile] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunWarning:
+    """Something to know that did not stop the run."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """One run of code, and everything that came of it."""
+
+    id: str
+    status: Status
+    code: str
+    environment: str
+    entry: str
+    generation: int
+    limits: Limits
+    usage: Usage
+    created_at: datetime
+    sandbox_id: str | None = None
+    principal: str | None = None
+    run_as: str | None = None
+    agent: str | None = None
+    approval_id: str | None = None
+    parent: str | None = None
+    tool: str | None = None
+    arguments: dict[str, Any] | None = None
+    files_in: list[str] = field(default_factory=list)
+    value: Any = None
+    """What the tool returned, or the last value of a cell when it is plain JSON."""
+    results: list[Result] = field(default_factory=list)
+    output: list[Output] = field(default_factory=list)
+    truncated: Truncated = field(default_factory=Truncated)
+    error: Fault | None = None
+    exit_code: int | None = None
+    files_out: list[File] = field(default_factory=list)
+    warnings: list[RunWarning] = field(default_factory=list)
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "succeeded"
+
+    @property
+    def text(self) -> str:
+        """The value of the last expression, as Python prints it."""
+        return next((result.text for result in self.results if result.main), "")
+
+    @property
+    def stdout(self) -> str:
+        return "".join(piece.text for piece in self.output if piece.stream == "stdout")
+
+    @property
+    def stderr(self) -> str:
+        return "".join(piece.text for piece in self.output if piece.stream == "stderr")
+
+    @property
+    def files(self) -> list[File]:
+        """What the code made or changed."""
+        return self.files_out
+
+    def raise_for_error(self) -> Execution:
+        """Itself, if it has succeeded."""
+        if not self.ok:
+            raise ExecutionError(self)
+        return self
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        return _display.of_execution(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionInfo:
+    sandbox_id: str
+    owner: str
+    environment: str
+    status: SessionStatus
+    generation: int
+    """Grows when the memory was lost, so that nobody is surprised."""
+    limits: Limits
+    idle_seconds: int
+    created_at: datetime
+    updated_at: datetime
+    name: str | None = None
+    key: str | None = None
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionFile:
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionFiles:
+    """What is in a working directory, and what of it cannot be brought out."""
+
+    files: list[SessionFile]
+    skipped: list[SkippedFile] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[SessionFile]:
+        return iter(self.files)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """Bytes with a name, that the server keeps."""
+
+    id: str
+    name: str
+    owner: str
+    mime: str
+    size: int
+    sha256: str
+    source: Literal["upload", "url", "code"]
+    created_at: datetime
+    url: str | None = None
+    sandbox_id: str | None = None
+    execution_id: str | None = None
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    id: str
+    name: str
+    owner: str
+    description: str
+    entry: Literal["handle", "run"]
+    environment: str
+    approval_action: ApprovalAction
+    input_schema: dict[str, Any]
+    code_sha256: str
+    deployment_id: str
+    created_at: datetime
+    updated_at: datetime
+    configuration: dict[str, Any] = field(default_factory=dict)
+    type: str | None = None
+    tool_type: str | None = None
+    output_schema: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Validation:
+    """The contract of a tool, or everything that is wrong with it."""
+
+    valid: bool
+    name: str | None = None
+    description: str | None = None
+    entry: Literal["handle", "run"] | None = None
+    input_schema: dict[str, Any] | None = None
+    output_schema: dict[str, Any] | None = None
+    errors: list[Detail] = field(default_factory=list)
+    warnings: list[Detail] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binding:
+    """A tool that an agent has."""
+
+    agent_id: str
+    tool_id: str
+    tool_name: str
+    approval_action: ApprovalAction
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeExecution:
+    enabled: bool
+    missing: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent:
+    id: str
+    name: str
+    owner: str
+    specification: str
+    format: Literal["yaml", "json"]
+    run_as: RunAs
+    created_at: datetime
+    updated_at: datetime
+    tools: list[Binding] = field(default_factory=list)
+    code_execution: CodeExecution | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approval:
+    """A question to a person, bound to exactly what will run."""
+
+    id: str
+    state: ApprovalState
+    execution_id: str
+    requester: str
+    run_as: str
+    tool_id: str
+    tool_name: str
+    code: str
+    arguments: dict[str, Any]
+    environment: str
+    scope: ApprovalScope
+    created_at: datetime
+    expires_at: datetime
+    files: list[tuple[str, str]] = field(default_factory=list)
+    network: list[str] = field(default_factory=list)
+    agent_id: str | None = None
+    sandbox_id: str | None = None
+    decided_by: str | None = None
+    decided_at: datetime | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workspace:
+    id: str
+    name: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class Principal:
+    id: str
+    name: str
+    kind: PrincipalKind
+    created_at: datetime
+    updated_at: datetime
+    roles: list[str] = field(default_factory=list)
+    preferences: dict[str, str] = field(default_factory=dict)
+    external_id: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Key:
+    id: str
+    name: str
+    principal: str
+    created_at: datetime
+    rate_per_second: int | None = None
+    concurrency: int | None = None
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    # Only when it is made, and never where a notebook or a log would print it.
+    secret: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewWorkspace:
+    workspace: Workspace
+    principal: Principal
+    key: Key
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrantObject:
+    kind: ObjectKind
+    id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grant:
+    id: str
+    principal: str
+    privilege: Privilege
+    object: GrantObject
+    granted_by: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditEntry:
+    sequence: int
+    at: datetime
+    action: str
+    object: str
+    detail: str
+    hash: str
+    previous_hash: str
+    principal: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explanation:
+    """What a call could reach, and why."""
+
+    allowed: bool
+    run_as: str
+    approval: ApprovalAction
+    environment: str
+    limits: Limits
+    files: str
+    because: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    network: list[str] = field(default_factory=list)
+    secrets: list[str] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)

@@ -1,0 +1,1 @@
+"""Every request of the API, noun by noun, as a plan."""

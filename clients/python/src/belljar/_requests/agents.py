@@ -1,0 +1,60 @@
+"""Agents, and the tools that they have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .._models import Agent, ApprovalAction, Binding, Page, RunAs
+from .._plan import Plan, body, delete, get, listed, one, post, segment, send
+
+Specification = str | Path | Mapping[str, Any]
+
+
+def create(name: str, specification: Specification, run_as: RunAs | None) -> Plan[Agent]:
+    asked = body(name=name, specification=_text(specification), run_as=run_as)
+    return post("/v1/agents", one(Agent), asked)
+
+
+def replace(
+    agent_id: str, specification: Specification, name: str | None, run_as: RunAs | None
+) -> Plan[Agent]:
+    asked = body(name=name, specification=_text(specification), run_as=run_as)
+    return send("PUT", _path(agent_id), one(Agent), asked)
+
+
+def _text(specification: Specification) -> str | Mapping[str, Any]:
+    return specification.read_text("utf-8") if isinstance(specification, Path) else specification
+
+
+def agents() -> Plan[Page[Agent]]:
+    return listed("/v1/agents", Agent)
+
+
+def agent(agent_id: str) -> Plan[Agent]:
+    return get(_path(agent_id), one(Agent))
+
+
+def delete_agent(agent_id: str) -> Plan[None]:
+    return delete(_path(agent_id))
+
+
+def attach(agent_id: str, tool_id: str) -> Plan[Binding]:
+    return post(_binding(agent_id, tool_id), one(Binding))
+
+
+def detach(agent_id: str, tool_id: str) -> Plan[None]:
+    return delete(_binding(agent_id, tool_id))
+
+
+def set_approval(agent_id: str, tool_id: str, action: ApprovalAction) -> Plan[Binding]:
+    return send("PATCH", _binding(agent_id, tool_id), one(Binding), {"approval_action": action})
+
+
+def _path(agent_id: str) -> str:
+    return f"/v1/agents/{segment(agent_id)}"
+
+
+def _binding(agent_id: str, tool_id: str) -> str:
+    return f"{_path(agent_id)}/tools/{segment(tool_id)}"

@@ -1,0 +1,122 @@
+"""Tools: made, found by id or by name, and called."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from .._errors import ApprovalPending, BelljarError
+from .._models import ApprovalAction, Execution, LimitsRequest, Page, Tool, Validation
+from .._plan import Plan, Steps, body, delete, get, listed, one, post, post_run, segment, send
+from .._tool_source import ToolSource, definition
+from . import files as brought
+from .executions import LONGEST_WALL_MS, run_seconds
+
+T = TypeVar("T")
+
+
+def create(definition: Mapping[str, Any]) -> Plan[Tool]:
+    return post("/v1/tools", one(Tool), definition)
+
+
+def validate(definition: Mapping[str, Any]) -> Plan[Validation]:
+    return post("/v1/tools/validate", one(Validation), definition)
+
+
+def tools() -> Plan[Page[Tool]]:
+    return listed("/v1/tools", Tool)
+
+
+def tool(tool_id: str) -> Plan[Tool]:
+    return get(_path(tool_id), one(Tool))
+
+
+def change(
+    source: ToolSource | None,
+    name: str | None,
+    description: str | None,
+    environment: str | None,
+    approval_action: ApprovalAction | None,
+) -> Callable[[str], Plan[Tool]]:
+    changes = body(
+        name=name,
+        description=description,
+        configuration=definition(source)["configuration"] if source is not None else None,
+        environment=environment,
+        approval_action=approval_action,
+    )
+    return lambda tool_id: send("PATCH", _path(tool_id), one(Tool), changes)
+
+
+def delete_tool(tool_id: str) -> Plan[None]:
+    return delete(_path(tool_id))
+
+
+def run(
+    arguments: Mapping[str, Any],
+    *,
+    agent_id: str | None = None,
+    sandbox_id: str | None = None,
+    files: Iterable[brought.Input] | None = None,
+    limits: LimitsRequest | None = None,
+) -> Callable[[str], Plan[Execution]]:
+    asked = body(
+        arguments=dict(arguments),
+        agent_id=agent_id,
+        sandbox_id=sandbox_id,
+        files=brought.inputs(files),
+        limits=limits,
+    )
+    return _execution("call", asked, limits)
+
+
+def test(
+    *, sandbox_id: str | None = None, limits: LimitsRequest | None = None
+) -> Callable[[str], Plan[Execution]]:
+    return _execution("test", body(sandbox_id=sandbox_id, limits=limits), limits)
+
+
+def _execution(
+    verb: str, asked: Mapping[str, Any], limits: LimitsRequest | None
+) -> Callable[[str], Plan[Execution]]:
+    read, seconds = one(Execution), run_seconds(limits, LONGEST_WALL_MS)
+    return lambda tool_id: post_run(f"{_path(tool_id)}/{verb}", read, asked, seconds=seconds)
+
+
+def value(execution: Execution) -> Any:
+    if execution.status == "waiting_approval":
+        raise ApprovalPending(execution)
+    return execution.raise_for_error().value
+
+
+def found(name_or_id: str, plan: Callable[[str], Plan[T]]) -> Steps[T]:
+    """The plan for a tool that is known by its id or by its name."""
+    answered: T = yield plan((yield from _id_of(name_or_id)))
+    return answered
+
+
+def _id_of(name_or_id: str) -> Steps[str]:
+    if _is_id(name_or_id):
+        return name_or_id
+    plan = tools()
+    while True:
+        listed: Page[Tool] = yield plan
+        for tool in listed.items:
+            if tool.name == name_or_id:
+                return tool.id
+        if listed.next_cursor is None:
+            message = f"there is no tool called {name_or_id!r}"
+            raise BelljarError("object.not_found", message, hint="tools.list shows what there is")
+        plan = plan.after(listed.next_cursor)
+
+
+def _is_id(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text.lower()
+    except ValueError:
+        return False
+
+
+def _path(tool_id: str) -> str:
+    return f"/v1/tools/{segment(tool_id)}"

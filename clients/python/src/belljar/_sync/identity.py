@@ -1,0 +1,132 @@
+"""Who may do what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+from .._models import (
+    Grant,
+    Key,
+    NewWorkspace,
+    ObjectKind,
+    Principal,
+    PrincipalKind,
+    Privilege,
+    Workspace,
+)
+from .._requests import identity
+from .transport import Transport
+
+
+class Workspaces:
+    """For the operator of the server only."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(self, name: str) -> NewWorkspace:
+        """The key of its owner is in the answer this once."""
+        return self._transport.send(identity.create_workspace(name))
+
+    def list(self) -> Iterator[Workspace]:
+        return self._transport.pages(identity.workspaces())
+
+
+class Principals:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(
+        self,
+        name: str,
+        kind: PrincipalKind = "user",
+        *,
+        roles: Sequence[str] | None = None,
+        external_id: str | None = None,
+    ) -> Principal:
+        return self._transport.send(identity.create_principal(name, kind, roles, external_id))
+
+    def list(self) -> Iterator[Principal]:
+        return self._transport.pages(identity.principals())
+
+    def me(self) -> Principal:
+        return self.get("me")
+
+    def get(self, principal_id: str) -> Principal:
+        return self._transport.send(identity.principal(principal_id))
+
+    def update(
+        self,
+        principal_id: str,
+        *,
+        name: str | None = None,
+        roles: Sequence[str] | None = None,
+        external_id: str | None = None,
+    ) -> Principal:
+        plan = identity.update_principal(principal_id, name, roles, external_id)
+        return self._transport.send(plan)
+
+    def delete(self, principal_id: str) -> None:
+        self._transport.send(identity.delete_principal(principal_id))
+
+
+class Keys:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(
+        self,
+        name: str,
+        *,
+        principal: str | None = None,
+        expires_at: datetime | None = None,
+        rate_per_second: int | None = None,
+        concurrency: int | None = None,
+    ) -> Key:
+        """Its `secret` is in the answer this once."""
+        plan = identity.create_key(name, principal, expires_at, rate_per_second, concurrency)
+        return self._transport.send(plan)
+
+    def list(self, *, principal: str | None = None) -> Iterator[Key]:
+        return self._transport.pages(identity.keys(principal))
+
+    def revoke(self, key_id: str) -> None:
+        self._transport.send(identity.revoke_key(key_id))
+
+
+class Grants:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(
+        self, principal: str, privilege: Privilege, object_kind: ObjectKind, object_id: str
+    ) -> Grant:
+        """`OWNERSHIP` of a tool or an agent is taken from whoever has it."""
+        plan = identity.create_grant(principal, privilege, object_kind, object_id)
+        return self._transport.send(plan)
+
+    def list(
+        self,
+        *,
+        principal: str | None = None,
+        object_kind: ObjectKind | None = None,
+        object_id: str | None = None,
+    ) -> Iterator[Grant]:
+        return self._transport.pages(identity.grants(principal, object_kind, object_id))
+
+    def delete(self, grant_id: str) -> None:
+        self._transport.send(identity.delete_grant(grant_id))
+
+
+class Preferences:
+    """Of the caller."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def get(self) -> dict[str, str]:
+        return self._transport.send(identity.preferences())
+
+    def set(self, values: Mapping[str, str]) -> dict[str, str]:
+        return self._transport.send(identity.set_preferences(values))

@@ -1,0 +1,172 @@
+"""Tools, the agents that have them, and the people who are asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from .._models import (
+    Agent,
+    Approval,
+    ApprovalAction,
+    ApprovalScope,
+    ApprovalState,
+    Binding,
+    Execution,
+    LimitsRequest,
+    RunAs,
+    Tool,
+    Validation,
+)
+from .._requests import agents, approvals, tools
+from .._requests.agents import Specification
+from .._requests.files import Input
+from .._tool_source import ToolSource, definition
+from .transport import Transport
+
+
+class Tools:
+    """Wherever a tool is named, its name and its id are both good."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(
+        self,
+        source: ToolSource,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        environment: str | None = None,
+        approval_action: ApprovalAction | None = None,
+    ) -> Tool:
+        """From a function, from Python source, from a file, or from a definition."""
+        asked = definition(
+            source,
+            name=name,
+            description=description,
+            environment=environment,
+            approval_action=approval_action,
+        )
+        return self._transport.send(tools.create(asked))
+
+    def validate(self, source: ToolSource, *, name: str | None = None) -> Validation:
+        """The contract, or everything that is wrong; nothing is kept."""
+        return self._transport.send(tools.validate(definition(source, name=name)))
+
+    def list(self) -> Iterator[Tool]:
+        """Newest first, without their `configuration`."""
+        return self._transport.pages(tools.tools())
+
+    def get(self, tool: str) -> Tool:
+        return self._transport.walk(tools.found(tool, tools.tool))
+
+    def update(
+        self,
+        tool: str,
+        *,
+        source: ToolSource | None = None,
+        name: str | None = None,
+        description: str | None = None,
+        environment: str | None = None,
+        approval_action: ApprovalAction | None = None,
+    ) -> Tool:
+        """Change what is given; of a source, all but its name."""
+        changes = tools.change(source, name, description, environment, approval_action)
+        return self._transport.walk(tools.found(tool, changes))
+
+    def delete(self, tool: str) -> None:
+        self._transport.walk(tools.found(tool, tools.delete_tool))
+
+    def call(self, tool: str, /, **arguments: Any) -> Any:
+        """What the tool returns; raises `ExecutionError` or `ApprovalPending`."""
+        return tools.value(self.run(tool, arguments))
+
+    def run(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        agent_id: str | None = None,
+        sandbox_id: str | None = None,
+        files: Iterable[Input] | None = None,
+        limits: LimitsRequest | None = None,
+    ) -> Execution:
+        """The whole record of a call."""
+        plan = tools.run(
+            arguments, agent_id=agent_id, sandbox_id=sandbox_id, files=files, limits=limits
+        )
+        return self._transport.walk(tools.found(tool, plan))
+
+    def test(
+        self, tool: str, *, sandbox_id: str | None = None, limits: LimitsRequest | None = None
+    ) -> Execution:
+        """Run the `test()` of a tool."""
+        plan = tools.test(sandbox_id=sandbox_id, limits=limits)
+        return self._transport.walk(tools.found(tool, plan))
+
+
+class Agents:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def create(
+        self, name: str, specification: Specification, *, run_as: RunAs | None = None
+    ) -> Agent:
+        """The specification is YAML or JSON as text, in a file, or as a mapping."""
+        return self._transport.send(agents.create(name, specification, run_as))
+
+    def list(self) -> Iterator[Agent]:
+        return self._transport.pages(agents.agents())
+
+    def get(self, agent_id: str) -> Agent:
+        return self._transport.send(agents.agent(agent_id))
+
+    def replace(
+        self,
+        agent_id: str,
+        specification: Specification,
+        *,
+        name: str | None = None,
+        run_as: RunAs | None = None,
+    ) -> Agent:
+        return self._transport.send(agents.replace(agent_id, specification, name, run_as))
+
+    def delete(self, agent_id: str) -> None:
+        self._transport.send(agents.delete_agent(agent_id))
+
+    def attach(self, agent_id: str, tool_id: str) -> Binding:
+        return self._transport.send(agents.attach(agent_id, tool_id))
+
+    def detach(self, agent_id: str, tool_id: str) -> None:
+        self._transport.send(agents.detach(agent_id, tool_id))
+
+    def set_approval(self, agent_id: str, tool_id: str, action: ApprovalAction) -> Binding:
+        """Whether calls of the tool by the agent run, are refused, or wait for a person."""
+        return self._transport.send(agents.set_approval(agent_id, tool_id, action))
+
+
+class Approvals:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self, *, state: ApprovalState | None = None) -> Iterator[Approval]:
+        return self._transport.pages(approvals.approvals(state))
+
+    def get(self, approval_id: str) -> Approval:
+        return self._transport.send(approvals.approval(approval_id))
+
+    def allow(
+        self, approval_id: str, *, scope: ApprovalScope | None = None, reason: str | None = None
+    ) -> Approval:
+        """What was asked for begins at once. Whoever asked cannot answer."""
+        return self._transport.send(approvals.decide(approval_id, "allow", scope, reason))
+
+    def deny(
+        self, approval_id: str, *, scope: ApprovalScope | None = None, reason: str | None = None
+    ) -> Approval:
+        return self._transport.send(approvals.decide(approval_id, "deny", scope, reason))
+
+    def wait(self, approval_id: str, *, timeout: float | None = None) -> Approval:
+        """Until somebody has answered, or it is too late for an answer."""
+        return self._transport.walk(approvals.wait(approval_id, timeout))

@@ -1,0 +1,93 @@
+"""Executions, sessions and documents that the server knows of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+
+from .._events import Follow
+from .._models import Document, Event, Execution, SessionInfo, SessionStatus, Status
+from .._requests import executions, files, sessions
+from .session import Session
+from .transport import Transport
+
+
+class Executions:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(
+        self,
+        *,
+        sandbox_id: str | None = None,
+        status: Status | None = None,
+        tool: str | None = None,
+    ) -> Iterator[Execution]:
+        """Newest first, without output and results."""
+        plan = executions.executions(sandbox_id=sandbox_id, status=status, tool=tool)
+        return self._transport.pages(plan)
+
+    def get(self, execution_id: str) -> Execution:
+        return self._transport.send(executions.execution(execution_id))
+
+    def events(self, execution_id: str) -> Iterator[Event]:
+        """Every event from the first, until the run ends."""
+        return self._transport.follow(Follow(execution_id))
+
+    def wait(self, execution_id: str) -> Execution:
+        """The record, once the run is over."""
+        for _ in self.events(execution_id):
+            pass
+        return self.get(execution_id)
+
+    def cancel(self, execution_id: str) -> bool:
+        """Tells whether there was something to stop."""
+        return self._transport.send(executions.cancel(execution_id))
+
+
+class Sessions:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(
+        self, *, status: SessionStatus | None = None, key: str | None = None
+    ) -> Iterator[SessionInfo]:
+        return self._transport.pages(sessions.sessions(status=status, key=key))
+
+    def get(self, sandbox_id: str) -> SessionInfo:
+        return self._transport.send(sessions.session(sandbox_id))
+
+    def attach(self, sandbox_id: str) -> Session:
+        """A session that is open already; it stays open."""
+        return Session(self._transport, sessions.session(sandbox_id), keep=True)
+
+    def close(self, sandbox_id: str) -> None:
+        self._transport.send(sessions.close(sandbox_id))
+
+
+class Documents:
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def upload(self, path: str | PathLike[str]) -> Document:
+        return self._transport.send(files.upload(path))
+
+    def fetch(self, urls: Iterable[str]) -> Sequence[Document]:
+        """The server fetches them, if it may."""
+        return self._transport.send(files.fetch(urls)).items
+
+    def list(self) -> Iterator[Document]:
+        return self._transport.pages(files.documents())
+
+    def get(self, document_id: str) -> Document:
+        return self._transport.send(files.document(document_id))
+
+    def read(self, document_id: str) -> bytes:
+        return self._transport.send(files.read_document(document_id))
+
+    def download(self, document_id: str, to: str | PathLike[str]) -> Path:
+        return self._transport.save(files.read_document(document_id), to)
+
+    def delete(self, document_id: str) -> None:
+        self._transport.send(files.delete_document(document_id))

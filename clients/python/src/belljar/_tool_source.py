@@ -1,0 +1,102 @@
+"""What a tool can be made from: a function, Python source, a file, or its definition.
+
+Whatever it is, it becomes the JSON of a tool here. Nothing is run, and a function that needs
+something from outside of it is refused, because the sandbox would not have it.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import json
+import re
+import symtable
+import textwrap
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ._models import ApprovalAction
+from ._plan import body
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+ToolSource = str | Path | Mapping[str, Any] | Callable[..., Any]
+
+
+def definition(
+    source: ToolSource,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    environment: str | None = None,
+    approval_action: ApprovalAction | None = None,
+) -> dict[str, Any]:
+    said = body(
+        name=name,
+        description=description,
+        environment=environment,
+        approval_action=approval_action,
+    )
+    return {**_read(source), **said}
+
+
+def _read(source: ToolSource) -> dict[str, Any]:
+    if isinstance(source, Mapping):
+        return dict(source)
+    if isinstance(source, str):
+        return _python(source)
+    if not isinstance(source, Path):
+        return _function(source)
+    if source.suffix == ".json":
+        return dict(json.loads(source.read_text("utf-8")))
+    return {**_python(source.read_text("utf-8")), "name": source.stem}
+
+
+def _python(code: str) -> dict[str, Any]:
+    made = {"type": "runPythonCode", "configuration": {"pythonCode": code}}
+    return made | body(description=_summary(code))
+
+
+def _summary(code: str) -> str | None:
+    """What the author says of it first; the rest of a docstring is about its parameters."""
+    try:
+        module = ast.parse(code)
+    except SyntaxError:
+        # For the server to say, with the line.
+        return None
+    functions = [node for node in module.body if isinstance(node, _FUNCTIONS)]
+    handles = [node for node in functions if node.name == "handle"]
+    texts = [ast.get_docstring(node) for node in [*handles, module]]
+    return next((text.split("\n\n")[0] for text in texts if text), None)
+
+
+def _function(function: Callable[..., Any]) -> dict[str, Any]:
+    name = function.__name__
+    code = textwrap.dedent(inspect.getsource(function))
+    if not re.match(rf"(async )?def {re.escape(name)}\(", code):
+        raise TypeError(f"{name} must be a plain function, without decorators")
+    used = _used(code)
+    outside = sorted(used - {name} - set(dir(builtins)))
+    if outside:
+        raise TypeError(
+            f"{name} uses {', '.join(outside)} from outside of it, which the sandbox does not "
+            "have: import or define it inside of the function, or give the whole source"
+        )
+    code = re.sub(rf"\b{re.escape(name)}\(", "handle(", code, count=1)
+    if name in used:
+        code += f"\n\n{name} = handle\n"
+    return {**_python(code), "name": name}
+
+
+def _used(code: str) -> set[str]:
+    """Names that the code takes from its module, in annotations and defaults too."""
+    names: set[str] = set()
+    tables = [symtable.symtable(code, "<tool>", "exec")]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        symbols = [symbol for symbol in table.get_symbols() if symbol.is_referenced()]
+        names |= {symbol.get_name() for symbol in symbols if symbol.is_global()}
+    return names
