@@ -10,10 +10,14 @@ const EDGES: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("jail", &[]),
     ("contract", &["types"]),
+    ("policy", &["types"]),
     ("environment", &[]),
+    ("egress", &["policy", "types"]),
     ("sandbox", &["jail", "types"]),
+    ("store", &["types"]),
     ("engine", &["contract", "environment", "jail", "sandbox", "types"]),
-    ("server", &["contract", "engine", "types"]),
+    ("service", &["contract", "egress", "engine", "policy", "store", "types"]),
+    ("server", &["contract", "engine", "service", "types"]),
 ];
 
 fn root() -> PathBuf {

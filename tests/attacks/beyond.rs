@@ -2,7 +2,7 @@
 
 use crate::harness;
 use crate::world::{Process, answer, attempts, engine, is_root, said, still_serves, with_prelude};
-use engine::{Command, NewSession};
+use engine::{Bring, Command};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,9 +11,6 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::Stdio;
 use std::time::Duration;
-use types::LimitsRequest;
-
-const MIB: u64 = 1024 * 1024;
 
 /// Through libc, as native code would make them: the numbers are those of x86_64.
 #[cfg(target_arch = "x86_64")]
@@ -320,12 +317,13 @@ os.makedirs('/workspace/closed'); create('/workspace/closed/x'); os.chmod('/work
 os.makedirs('/workspace/' + 'd/' * 40)
 create(b'/workspace/\\xff'); create('/workspace/new\\nline'); create('/workspace/ok \\u2603')
 print('done')";
-    let command = Command { bring_files: true, ..harness::command("bare", &with_prelude(litter)) };
+    let command =
+        Command { bring: Bring::Contents, ..harness::command("bare", &with_prelude(litter)) };
     let finished = harness::run_with(&engine, command).await;
-    let mut names: Vec<&str> = finished.files.iter().map(|(name, _)| name.as_str()).collect();
+    let mut names: Vec<&str> = finished.contents.iter().map(|(name, _)| name.as_str()).collect();
     names.sort_unstable();
     assert_eq!(names, ["ok \u{2603}", "plain.txt"]);
-    assert!(finished.files.iter().any(|(_, content)| content == b"mine"));
+    assert!(finished.contents.iter().any(|(_, content)| content == b"mine"));
     let skipped: BTreeSet<&str> =
         finished.execution.truncated.files.iter().map(|file| file.reason.as_str()).collect();
     assert_eq!(
@@ -350,8 +348,7 @@ async fn a_swapped_file_is_never_followed() {
     let canary = outside.path().join("canary");
     fs::write(&canary, "a bird of the host").unwrap();
     let engine = engine();
-    let open = NewSession { environment: "bare".into(), limits: LimitsRequest::default() };
-    let session = engine.open(&open).await.unwrap();
+    let session = harness::open(&engine, "bare").await;
     let swap = format!(
         "
 os.mkdir('/workspace/d'); open('/workspace/d/f', 'w').write('mine'); os.mkdir('/workspace/e')
@@ -369,8 +366,9 @@ print('swapping')",
         Command { session: Some(session), ..harness::command("bare", &with_prelude(&swap)) };
     assert_eq!(said(&harness::run_with(&engine, command).await.execution), "swapping");
     let (mut mine, mut refused) = (0, 0);
-    for _ in 0..2_000 {
-        match engine.read_file(session, "d/f", MIB).await {
+    // On a busy machine the swapper may not have its turn for a while.
+    while mine + refused < 2_000 || (mine.min(refused) <= 10 && mine + refused < 40_000) {
+        match harness::read_file(&engine, session, "d/f").await {
             Ok(content) => {
                 assert_eq!(content, b"mine");
                 mine += 1;

@@ -10,6 +10,7 @@ mod harness;
 
 mod beyond;
 mod channel;
+mod collector;
 mod processes;
 mod tool_files;
 mod walls;

@@ -4,7 +4,7 @@
 use crate::harness;
 use engine::{Config, Engine, Kernel, Warmth};
 use environment::{Definition, Environments, INSIDE_INTERPRETER};
-use sandbox::{Cell, Nursery, NurseryConfig, Processes, Runtime, Sandbox, View, Work};
+use sandbox::{Cell, Nursery, NurseryConfig, Processes, Runtime, Sandbox, Stopper, View, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
@@ -166,10 +166,17 @@ pub(crate) async fn born(nursery: &Arc<Nursery>) -> Sandbox {
 /// What code prints in this sandbox, with the prelude.
 pub(crate) async fn told(sandbox: &mut Sandbox, code: &str) -> String {
     let code = with_prelude(code);
-    let cell = Cell { code: &code, name: "<attack>", show_last: false, argv: None, last: false };
+    let cell = Cell {
+        code: &code,
+        name: "<attack>",
+        show_last: false,
+        argv: None,
+        variables: &BTreeMap::new(),
+        last: false,
+    };
     let mut text = String::new();
     let ending = sandbox
-        .run(&Work::Cell(cell), &Limits::DEFAULT, &mut |event| {
+        .run(&Work::Cell(cell), &Limits::DEFAULT, &Stopper::default(), &mut |event| {
             if let Event::Output(piece) = event {
                 text.push_str(&piece.text);
             }

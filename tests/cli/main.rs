@@ -8,9 +8,13 @@ mod harness;
 
 mod doctor;
 mod missing_walls;
+mod remote;
 mod session;
 mod terminal;
 mod tool;
+
+#[path = "../server/world.rs"]
+mod world;
 
 /// A helper beside this file, for the Python of the host.
 fn helper(name: &str) -> std::process::Command {

@@ -34,7 +34,7 @@ fn ends(code: &str, expected: End) {
         assert_eq!(next.generation, if state_kept { 1 } else { 2 });
         assert_eq!(
             (execution.status, execution.exit_code, error_code.as_str(), state_kept),
-            (expected.status, expected.exit_code, expected.error_code, expected.state_kept),
+            (expected.status, Some(expected.exit_code), expected.error_code, expected.state_kept),
             "{execution:?}"
         );
         assert_eq!(printed(&execution, Stream::Stdout), "before\n");
@@ -158,7 +158,7 @@ fn t28_code_that_does_not_compile() {
         let engine = Engine::start(harness::config());
         harness::run(&engine, "print('before')\nfor").await
     });
-    assert_eq!((execution.exit_code, error_code(&execution).as_str()), (1, "code.syntax"));
+    assert_eq!((execution.exit_code, error_code(&execution).as_str()), (Some(1), "code.syntax"));
     assert_eq!(printed(&execution, Stream::Stdout), "");
 }
 
@@ -251,7 +251,7 @@ async fn alone_a_zygote_or_warden_that_dies() {
     assert_eq!(printed(&harness::run(&engine, "print(2)").await, Stream::Stdout), "2\n");
     // An end after that of the zygote is still told as what it was.
     let code = "import os\nos._exit(7)";
-    assert_eq!(run_in(&engine, session, code).await.exit_code, 7);
+    assert_eq!(run_in(&engine, session, code).await.exit_code, Some(7));
     let code = "kept = 1";
     run_in(&engine, session, code).await;
     // The session is of the second warden by now, as the run above.

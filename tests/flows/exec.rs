@@ -172,7 +172,7 @@ fn json_is_one_record_and_nothing_else() {
     let said = stdout(&output);
     assert_eq!(said.lines().count(), 1);
     let record: Execution = serde_json::from_str(&said).unwrap();
-    assert_eq!((record.status, record.exit_code), (Status::Succeeded, 0));
+    assert_eq!((record.status, record.exit_code), (Status::Succeeded, Some(0)));
     let texts: Vec<&str> = record.output.iter().map(|piece| piece.text.as_str()).collect();
     assert_eq!(texts, ["out\n", "err\n"]);
     assert_eq!(record.value, Some(serde_json::json!([1])));
@@ -186,7 +186,7 @@ fn json_keeps_the_exit_code_and_tells_the_error() {
     let output = bare(&["--json", "import sys; sys.exit(3)"]);
     assert_eq!((stderr(&output).as_str(), output.status.code()), ("", Some(3)));
     let record: Execution = serde_json::from_str(&stdout(&output)).unwrap();
-    assert_eq!((record.status, record.exit_code), (Status::Failed, 3));
+    assert_eq!((record.status, record.exit_code), (Status::Failed, Some(3)));
 }
 
 #[test]

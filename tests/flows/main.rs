@@ -14,5 +14,7 @@ mod limits;
 mod ordinary_user;
 mod python;
 mod pythons;
+mod serving;
+mod session_files;
 mod sessions;
 mod tools;

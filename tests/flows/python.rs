@@ -83,7 +83,7 @@ pub(crate) async fn in_the_jar(
     Ran {
         stdout: printed(&execution, Stream::Stdout),
         stderr: printed(&execution, Stream::Stderr),
-        exit_code: execution.exit_code,
+        exit_code: execution.exit_code.unwrap(),
     }
 }
 
@@ -372,7 +372,7 @@ async fn a_source_can_be_looked_at_from_a_later_cell() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_module_given_as_a_file_can_be_imported() {
     let engine = Engine::start(harness::config());
-    let file = engine::FileIn { name: "own.py".into(), content: b"VALUE = 42".to_vec() };
+    let file = engine::FileIn { name: "own.py".into(), content: b"VALUE = 42".to_vec().into() };
     let command =
         Command { files: vec![file], ..harness::command("bare", "import own\nprint(own.VALUE)") };
     let execution = harness::run_with(&engine, command).await.execution;

@@ -1,10 +1,12 @@
 //! A session is a live interpreter with a working directory, and belongs to one conversation.
 
 use crate::harness::{self, error_code, open, printed, run_in, soon};
-use engine::{Command, Config, Engine, Expiry, FileIn};
+use engine::{
+    Command, Config, EndReason, Engine, Expiry, ExpiryRequest, FileIn, NewSession, SessionEnded,
+};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use types::{Execution, LimitsRequest, SandboxId, Status, Stream};
+use types::{Event, Execution, LimitsRequest, SandboxId, Status, Stream};
 
 async fn started() -> (Arc<Engine>, SandboxId) {
     let engine = Engine::start(harness::config());
@@ -32,7 +34,12 @@ async fn begin(
     let command = Command { session: Some(session), limits, ..harness::command("bare", &code) };
     let engine = Arc::clone(engine);
     let running = tokio::spawn(async move {
-        let finished = engine.run(command, &mut |_| _ = begun.send(())).await;
+        let mut hear = |event: &Event| {
+            if let Event::Output(_) = event {
+                _ = begun.send(());
+            }
+        };
+        let finished = engine.run(command, &mut hear).await;
         finished.unwrap().execution
     });
     has_begun.recv().await.unwrap();
@@ -104,7 +111,7 @@ async fn an_interrupt_ends_the_execution_and_keeps_the_state() {
         begin(&engine, session, "import time\ntime.sleep(60)", LimitsRequest::default()).await;
     assert!(engine.interrupt(session).unwrap());
     let execution = running.await.unwrap();
-    assert_eq!((execution.status, execution.exit_code), (Status::Cancelled, 130));
+    assert_eq!((execution.status, execution.exit_code), (Status::Cancelled, Some(130)));
     assert_eq!(error_code(&execution), "execution.cancelled");
     let next = run_in(&engine, session, "print(kept)").await;
     assert_eq!((out(&next).as_str(), next.generation), ("42\n", 1));
@@ -190,7 +197,7 @@ async fn a_time_limit_keeps_the_state_of_code_that_listens() {
     run_in(&engine, session, "kept = 42").await;
     let limits = LimitsRequest { wall_ms: Some(200), ..LimitsRequest::default() };
     let execution = begin(&engine, session, "while True: pass", limits).await.await.unwrap();
-    assert_eq!((execution.status, execution.exit_code), (Status::TimedOut, 124));
+    assert_eq!((execution.status, execution.exit_code), (Status::TimedOut, Some(124)));
     assert_eq!(execution.error.unwrap().message, "over the wall time of 200 ms");
     let next = run_in(&engine, session, "print(kept)").await;
     assert_eq!((out(&next).as_str(), next.generation), ("42\n", 1));
@@ -245,40 +252,10 @@ async fn reset_gives_a_new_interpreter_and_an_empty_directory() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn files_go_in_are_listed_and_come_out() {
-    let (engine, session) = started().await;
-    let file = FileIn { name: "data/in.csv".into(), content: b"a,b\n1,2\n".to_vec() };
-    assert_eq!(engine.write_file(session, &file).await.unwrap(), 8);
-    let code = "text = open('data/in.csv').read()\nopen('out.txt', 'w').write(text.upper())";
-    let execution = run_in(&engine, session, code).await;
-    let made: Vec<_> = execution.files_out.iter().map(|f| (f.name.as_str(), f.size)).collect();
-    assert_eq!(made, [("out.txt", 8)]);
-    let listed = engine.list_files(session).await.unwrap();
-    let names: Vec<_> = listed.files.keys().map(String::as_str).collect();
-    assert_eq!(names, ["data/in.csv", "out.txt"]);
-    assert_eq!(engine.read_file(session, "out.txt", 100).await.unwrap(), b"A,B\n1,2\n");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_is_not_there_or_leads_out_is_refused() {
-    let (engine, session) = started().await;
-    run_in(&engine, session, "import os\nos.symlink('/etc/passwd', 'link')").await;
-    for (name, code) in [
-        ("nothing", "file.not_found"),
-        ("../etc/passwd", "file.unsupported"),
-        ("/etc/passwd", "file.unsupported"),
-        ("link", "file.unsupported"),
-    ] {
-        let refused = engine.read_file(session, name, 100).await.unwrap_err();
-        assert_eq!(refused.code.to_string(), code, "{name}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_file_that_is_refused_leaves_the_session_as_it_was() {
     let (engine, session) = started().await;
     run_in(&engine, session, "kept = 1").await;
-    let files = vec![FileIn { name: "../out".into(), content: Vec::new() }];
+    let files = vec![FileIn { name: "../out".into(), content: Vec::new().into() }];
     let command = Command { session: Some(session), files, ..harness::command("bare", "1") };
     let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
     assert_eq!(refused.code.to_string(), "file.unsupported");
@@ -391,4 +368,73 @@ async fn one_session_more_than_there_is_room_for_is_refused_at_once() {
     assert_eq!(refused.code.to_string(), "capacity.exhausted");
     engine.close(first).await.unwrap();
     assert_eq!(out(&harness::run(&engine, "print(1)").await), "1\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_has_the_id_and_the_expiry_that_its_owner_asks_for() {
+    let expiry = Expiry { idle: Duration::from_secs(60), absolute: LONG };
+    let engine = Engine::start(Config { expiry, ..harness::config() });
+    let short = ExpiryRequest { idle: Some(Duration::from_secs(10)), absolute: None };
+    let request = NewSession { expiry: short, ..NewSession::new("bare") };
+    let opened = engine.open(&request).await.unwrap();
+    assert_eq!((opened.id, opened.generation, opened.executions), (request.id, 1, 0));
+    assert_eq!((opened.expires_at.unwrap() - opened.opened_at).num_seconds(), 10);
+    run_in(&engine, opened.id, "1").await;
+    let used = engine.info(opened.id).unwrap();
+    assert_eq!(used.executions, 1);
+    assert!(used.last_used_at > opened.last_used_at && used.expires_at > opened.expires_at);
+    let longer = ExpiryRequest { idle: Some(Duration::from_secs(60)), absolute: None };
+    let longer = engine.set_expiry(opened.id, longer).unwrap();
+    assert_eq!((longer.expires_at.unwrap() - longer.last_used_at).num_seconds(), 60);
+    let too_long = ExpiryRequest { idle: Some(Duration::from_secs(61)), absolute: None };
+    for refused in [
+        engine.set_expiry(opened.id, too_long).unwrap_err(),
+        engine.open(&NewSession { expiry: too_long, ..NewSession::new("bare") }).await.unwrap_err(),
+        engine.open(&request).await.unwrap_err(),
+    ] {
+        assert_eq!(refused.code.to_string(), "args.invalid");
+    }
+    assert_eq!(engine.list().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_is_opened_again_says_that_its_memory_was_lost() {
+    let engine = Engine::start(harness::config());
+    let request = NewSession { generation: 3, ..NewSession::new("bare") };
+    let session = engine.open(&request).await.unwrap().id;
+    let first = run_in(&engine, session, "print(1)").await;
+    assert_eq!((out(&first).as_str(), first.generation), ("1\n", 3));
+    assert_eq!(warned_of(&first), ["session.lost"]);
+    assert_eq!(warned_of(&run_in(&engine, session, "1").await), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_wants_to_know_is_told_of_sessions_that_expire_and_of_no_others() {
+    let (sender, mut ended) = tokio::sync::mpsc::unbounded_channel();
+    let expiry = Expiry { idle: LONG, absolute: LONG };
+    let engine = Engine::start(Config { expiry, ended: Some(sender), ..harness::config() });
+    let closed = open(&engine, "bare").await;
+    engine.close(closed).await.unwrap();
+    let soon = Some(Duration::from_millis(100));
+    for (reason, expiry) in [
+        (EndReason::Idle, ExpiryRequest { idle: soon, absolute: None }),
+        (EndReason::Age, ExpiryRequest { idle: None, absolute: soon }),
+    ] {
+        let session = open(&engine, "bare").await;
+        engine.set_expiry(session, expiry).unwrap();
+        let told = tokio::time::timeout(Duration::from_secs(5), ended.recv()).await.unwrap();
+        assert_eq!(told, Some(SessionEnded { id: session, reason }));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn looking_at_its_files_keeps_a_session_alive() {
+    let expiry = Expiry { idle: Duration::from_millis(1500), absolute: LONG };
+    let engine = Engine::start(Config { expiry, ..harness::config() });
+    let session = open(&engine, "bare").await;
+    for _ in 0..10 {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        engine.list_files(session).await.unwrap();
+    }
+    assert_eq!(out(&run_in(&engine, session, "print(1)").await), "1\n");
 }

@@ -420,7 +420,7 @@ async fn a_tool_that_ends_itself_has_failed() {
         let execution = called(&engine, &format!("def handle():\n    {ending}"), json!({})).await;
         assert_eq!(error_code(&execution), code, "{ending}");
         assert_eq!(execution.status == Status::Succeeded, code.is_empty(), "{ending}");
-        assert_eq!(execution.exit_code == 0, code.is_empty(), "{ending}");
+        assert_eq!(execution.exit_code == Some(0), code.is_empty(), "{ending}");
     }
     let exited = called(&engine, "def handle():\n    raise SystemExit", json!({})).await;
     assert_eq!(message(&exited), "the code ended itself with exit code 0");

@@ -7,11 +7,12 @@
 
 use contract::{Annotations, Source, Tool};
 use engine::{Code, Command, Config, Engine, Entry, Finished, NewSession, Warmth};
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::{self, Output};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use types::{Execution, LimitsRequest, SandboxId, Stream};
+use types::{Execution, Fault, LimitsRequest, SandboxId, Stream};
 
 /// The binary under test.
 pub fn binary() -> PathBuf {
@@ -34,7 +35,10 @@ pub fn data() -> PathBuf {
 /// The command line, with nothing of the caller's own configuration.
 pub fn belljar(args: &[&str]) -> process::Command {
     let mut command = process::Command::new(binary());
-    command.args(args).env("BELLJAR_DATA", data()).env_remove("BELLJAR_PYTHON");
+    command.args(args).env("BELLJAR_DATA", data());
+    for variable in ["BELLJAR_PYTHON", "BELLJAR_URL", "BELLJAR_API_KEY"] {
+        command.env_remove(variable);
+    }
     command
 }
 
@@ -61,14 +65,7 @@ pub fn warm_config() -> Config {
 }
 
 pub fn command(environment: &str, code: &str) -> Command {
-    Command {
-        session: None,
-        environment: environment.into(),
-        entry: Entry::Cell(Code::new(code.into()).unwrap()),
-        files: Vec::new(),
-        limits: LimitsRequest::default(),
-        bring_files: false,
-    }
+    Command::new(environment, Entry::Cell(Code::new(code.into()).unwrap()))
 }
 
 /// A tool in Python, which has to be one.
@@ -113,14 +110,26 @@ pub async fn open_with(
     environment: &str,
     limits: LimitsRequest,
 ) -> SandboxId {
-    let request = NewSession { environment: environment.into(), limits };
-    engine.open(&request).await.unwrap()
+    let request = NewSession { limits, ..NewSession::new(environment) };
+    engine.open(&request).await.unwrap().id
 }
 
 /// Runs code in a session.
 pub async fn run_in(engine: &Arc<Engine>, session: SandboxId, code: &str) -> Execution {
     let command = Command { session: Some(session), ..command("bare", code) };
     run_with(engine, command).await.execution
+}
+
+/// The content of a file of a session.
+pub async fn read_file(
+    engine: &Arc<Engine>,
+    session: SandboxId,
+    name: &str,
+) -> Result<Vec<u8>, Fault> {
+    let (mut file, _) = engine.open_file(session, name.into()).await?;
+    let mut content = Vec::new();
+    file.read_to_end(&mut content).unwrap();
+    Ok(content)
 }
 
 /// The stable code of what went wrong; empty when nothing did.
