@@ -1,0 +1,345 @@
+//! Calls that a person is asked about: bound to exactly what will run, and used once.
+
+use crate::world::{Api, World, events};
+use reqwest::Method;
+use rusqlite::Connection;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+const TOOL: &str =
+    "def run(input):\n    open('ran.txt', 'w').write('x')\n    return {'got': input}\n";
+
+/// A tool that asks, an agent's principal that calls it, and the owner who answers.
+struct Scene {
+    world: World,
+    agent: Api,
+    tool: String,
+}
+
+impl Scene {
+    async fn start(options: &[&str]) -> Self {
+        let world = World::with(options).await;
+        let agent = world.principal("agent", &["USAGE"]).await;
+        let tool = asking_tool(&world, "asks").await;
+        let me = agent.get("/v1/principals/me").await["id"].clone();
+        let grant =
+            json!({"principal": me, "privilege": "USAGE", "object": {"kind": "tool", "id": tool}});
+        world.owner.post("/v1/grants", grant).await;
+        Self { world, agent, tool }
+    }
+
+    async fn ask(&self, arguments: Value) -> Value {
+        self.ask_with(json!({"arguments": arguments})).await
+    }
+
+    async fn ask_with(&self, request: Value) -> Value {
+        let path = format!("/v1/tools/{}/call", self.tool);
+        let (status, record) = self.agent.call("POST", &path, Some(request)).await;
+        assert_eq!((status, &record["status"]), (202, &json!("waiting_approval")), "{record}");
+        record
+    }
+
+    async fn answer(&self, record: &Value, decision: Value) -> Value {
+        self.world.owner.post(&approval_of(record), decision).await
+    }
+
+    async fn settled(&self, record: &Value) -> Value {
+        settled(&self.agent, record).await
+    }
+}
+
+async fn asking_tool(world: &World, name: &str) -> String {
+    let tool = json!({
+        "name": name, "description": "Asks before it runs.", "tool_type": "code_runner",
+        "approval_action": "review",
+        "configuration": {"type": "CodeRunner", "runtime": "python", "code": TOOL},
+    });
+    world.owner.post("/v1/tools", tool).await["id"].as_str().unwrap().to_owned()
+}
+
+fn approval_of(record: &Value) -> String {
+    format!("/v1/approvals/{}", record["approval_id"].as_str().unwrap())
+}
+
+async fn settled(api: &Api, record: &Value) -> Value {
+    let path = format!("/v1/executions/{}", record["id"].as_str().unwrap());
+    let began = Instant::now();
+    loop {
+        let now = api.get(&path).await;
+        if !["waiting_approval", "queued", "running"].contains(&now["status"].as_str().unwrap()) {
+            return now;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "still {}", now["status"]);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+// proves W-054
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_runs_before_somebody_agrees_and_then_exactly_that_runs() {
+    let scene = Scene::start(&[]).await;
+    let record = scene.ask(json!({"n": 1})).await;
+    let listed = scene.world.owner.get("/v1/approvals?state=pending").await;
+    assert_eq!(listed["items"][0]["arguments"], json!({"n": 1}));
+    assert_eq!(listed["items"][0]["code"], TOOL);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let path = format!("/v1/executions/{}", record["id"].as_str().unwrap());
+    assert_eq!(scene.agent.get(&path).await["status"], "waiting_approval");
+    let answered = scene.answer(&record, json!({"decision": "allow", "reason": "fine"})).await;
+    assert_eq!((&answered["state"], &answered["reason"]), (&json!("allowed"), &json!("fine")));
+    let done = scene.settled(&record).await;
+    assert_eq!((&done["status"], &done["value"]), (&json!("succeeded"), &json!({"got": {"n": 1}})));
+    assert_eq!(scene.world.owner.get(&approval_of(&record)).await["state"], "used");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_denied_never_runs_and_says_why() {
+    let scene = Scene::start(&[]).await;
+    let record = scene.ask(json!({})).await;
+    scene.answer(&record, json!({"decision": "deny", "reason": "too risky"})).await;
+    let done = scene.settled(&record).await;
+    assert_eq!(
+        (&done["status"], &done["error"]["code"]),
+        (&json!("denied"), &json!("approval.denied"))
+    );
+    assert!(done["error"]["message"].as_str().unwrap().contains("too risky"));
+    assert_eq!(done["files_out"], json!([]));
+    let late = json!({"decision": "allow"});
+    let refused = scene.world.owner.refused("POST", &approval_of(&record), Some(late)).await;
+    assert_eq!(refused, (403, "approval.invalid".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t55_whoever_asks_cannot_answer_and_a_stranger_does_not_see_the_question() {
+    let scene = Scene::start(&[]).await;
+    let record = scene.ask(json!({})).await;
+    let allow = Some(json!({"decision": "allow"}));
+    let (status, _) = scene.agent.refused("POST", &approval_of(&record), allow.clone()).await;
+    assert_eq!(status, 403);
+    let stranger = scene.world.principal("stranger", &["USAGE"]).await;
+    let refused = stranger.refused("POST", &approval_of(&record), allow.clone()).await;
+    assert_eq!(refused, (404, "object.not_found".into()));
+    assert_eq!(stranger.get("/v1/approvals").await["items"], json!([]));
+    // The owner of everything cannot answer its own question either.
+    let path = format!("/v1/tools/{}/call", scene.tool);
+    let (_, own) = scene.world.owner.call("POST", &path, Some(json!({"arguments": {}}))).await;
+    let refused = scene.world.owner.refused("POST", &approval_of(&own), allow).await;
+    assert_eq!(refused, (403, "approval.denied".into()));
+    scene.answer(&record, json!({"decision": "allow"})).await;
+    assert_eq!(scene.settled(&record).await["status"], "succeeded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t55_fifty_answers_at_once_are_one_run() {
+    let scene = Scene::start(&[]).await;
+    let record = scene.ask(json!({})).await;
+    let answers = (0..50).map(|_| {
+        let (owner, path) = (scene.world.owner.clone(), approval_of(&record));
+        tokio::spawn(async move {
+            owner.call("POST", &path, Some(json!({"decision": "allow"}))).await.0
+        })
+    });
+    let mut allowed = 0;
+    for answer in answers.collect::<Vec<_>>() {
+        allowed += usize::from(answer.await.unwrap() == 200);
+    }
+    assert_eq!(allowed, 1);
+    assert_eq!(scene.settled(&record).await["status"], "succeeded");
+    let audit = scene.world.owner.get("/v1/audit?action=execution.run").await;
+    assert_eq!(audit["items"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_that_nobody_answers_is_over() {
+    let scene = Scene::start(&["--approval-seconds", "1"]).await;
+    let record = scene.ask(json!({})).await;
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    let allow = Some(json!({"decision": "allow"}));
+    let refused = scene.world.owner.refused("POST", &approval_of(&record), allow).await;
+    assert_eq!(refused, (410, "approval.expired".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_for_always_holds_for_the_same_code_and_no_other() {
+    let scene = Scene::start(&[]).await;
+    let record = scene.ask(json!({"n": 1})).await;
+    scene.answer(&record, json!({"decision": "allow", "scope": "always"})).await;
+    scene.settled(&record).await;
+    let path = format!("/v1/tools/{}/call", scene.tool);
+    let again = scene.agent.post(&path, json!({"arguments": {"n": 2}})).await;
+    assert_eq!(again["value"], json!({"got": {"n": 2}}));
+    let changed = json!({"configuration": {
+        "type": "CodeRunner", "runtime": "python", "code": "def run(input):\n    return 'other'\n",
+    }});
+    let patched =
+        scene.world.owner.call("PATCH", &format!("/v1/tools/{}", scene.tool), Some(changed)).await;
+    assert_eq!(patched.0, 200, "{}", patched.1);
+    scene.ask(json!({"n": 3})).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_for_a_session_holds_in_that_session_only() {
+    let scene = Scene::start(&[]).await;
+    let (one, other) = (scene.agent.session().await, scene.agent.session().await);
+    let record = scene.ask_with(json!({"sandbox_id": one})).await;
+    scene.answer(&record, json!({"decision": "allow", "scope": "session"})).await;
+    scene.settled(&record).await;
+    let path = format!("/v1/tools/{}/call", scene.tool);
+    assert_eq!(scene.agent.post(&path, json!({"sandbox_id": one})).await["status"], "succeeded");
+    scene.ask_with(json!({"sandbox_id": other})).await;
+    scene.ask_with(json!({})).await;
+    let fresh = scene.ask(json!({})).await;
+    let session = Some(json!({"decision": "allow", "scope": "session"}));
+    let refused = scene.world.owner.refused("POST", &approval_of(&fresh), session).await;
+    assert_eq!(refused, (400, "args.invalid".into()), "there is no session");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_a_call_tells_the_question_the_answer_and_the_end() {
+    let scene = Scene::start(&[]).await;
+    let request = scene
+        .agent
+        .request(Method::POST, &format!("/v1/tools/{}/call", scene.tool))
+        .header("accept", "text/event-stream")
+        .header("content-type", "application/json")
+        .body("{}");
+    let stream = tokio::spawn(async move { events(request.send().await.unwrap()).await });
+    let pending = loop {
+        let listed = scene.world.owner.get("/v1/approvals?state=pending").await;
+        if let Some(pending) = listed["items"].get(0) {
+            break pending.clone();
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let path = format!("/v1/approvals/{}", pending["id"].as_str().unwrap());
+    scene.world.owner.post(&path, json!({"decision": "allow"})).await;
+    let told = stream.await.unwrap();
+    let names: Vec<&str> = told.iter().map(|(_, name, _)| name.as_str()).collect();
+    assert_eq!(names, ["status", "approval", "status", "file", "end"]);
+    assert_eq!(told[4].2["status"], "succeeded");
+}
+
+/// Writes to the records as somebody would who can, and has not the key of the server.
+fn tamper(world: &World, number: usize, approval: &Value, execution: &Value) -> String {
+    let records = Connection::open(world.database()).unwrap();
+    records.busy_timeout(Duration::from_secs(5)).unwrap();
+    let blob =
+        |id: &Value| uuid::Uuid::parse_str(id.as_str().unwrap()).unwrap().as_bytes().to_vec();
+    let (approval, execution) = (blob(approval), blob(execution));
+    let plan: Vec<u8> = records
+        .query_row("SELECT plan FROM executions WHERE id = ?1", [&execution], |row| row.get(0))
+        .unwrap();
+    let mut plan: Value = serde_json::from_slice(&plan).unwrap();
+    let kind = match number % 5 {
+        0 => {
+            plan["arguments"]["n"] = json!(format!("evil {number}"));
+            "arguments"
+        }
+        1 => {
+            plan["limits"]["wall_ms"] = json!(1000 + number);
+            "limits"
+        }
+        2 => {
+            plan["arguments"][format!("k{number}")] = json!(1);
+            "an argument more"
+        }
+        3 => {
+            let seal: Vec<u8> = (0..32).map(|byte| (byte * 7 + number) as u8).collect();
+            let sql = "UPDATE approvals SET seal = ?1 WHERE id = ?2";
+            assert_eq!(records.execute(sql, (seal, &approval)).unwrap(), 1);
+            "the seal"
+        }
+        _ => "nothing but the answer",
+    };
+    let plan = serde_json::to_vec(&plan).unwrap();
+    records.execute("UPDATE executions SET plan = ?1 WHERE id = ?2", (plan, &execution)).unwrap();
+    let body: String = records
+        .query_row("SELECT body FROM approvals WHERE id = ?1", [&approval], |row| row.get(0))
+        .unwrap();
+    let mut body: Value = serde_json::from_str(&body).unwrap();
+    body["state"] = json!("allowed");
+    body["decided_by"] = body["run_as"].clone();
+    let sql = "UPDATE approvals SET state = 'allowed', body = ?1 WHERE id = ?2";
+    records.execute(sql, (body.to_string(), &approval)).unwrap();
+    kind.to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t54_a_thousand_forged_answers_run_nothing() {
+    let mut scene = Scene::start(&[]).await;
+    let mut asked = Vec::new();
+    for number in 0..1000 {
+        asked.push(scene.ask(json!({"n": number})).await);
+    }
+    scene.world.kill();
+    let mut kinds = Vec::new();
+    for (number, record) in asked.iter().enumerate() {
+        kinds.push(tamper(&scene.world, number, &record["approval_id"], &record["id"]));
+    }
+    // At its start the server takes up whatever was agreed to and has not begun.
+    scene.world.again().await;
+    scene.agent = scene.world.api(&scene.agent.key);
+    for (record, kind) in asked.iter().zip(kinds) {
+        let done = scene.settled(record).await;
+        assert_eq!(
+            (&done["status"], &done["error"]["code"]),
+            (&json!("failed"), &json!("approval.invalid")),
+            "{kind}"
+        );
+        assert_eq!(done["files_out"], json!([]));
+    }
+    let record = scene.ask(json!({"n": "honest"})).await;
+    scene.answer(&record, json!({"decision": "allow"})).await;
+    assert_eq!(scene.settled(&record).await["status"], "succeeded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t54_what_changes_between_the_question_and_the_answer_is_not_run() {
+    let scene = Scene::start(&[]).await;
+    let path = format!("/v1/tools/{}", scene.tool);
+    let record = scene.ask(json!({})).await;
+    let changed = json!({"configuration": {
+        "type": "CodeRunner", "runtime": "python", "code": format!("{TOOL}#"),
+    }});
+    assert_eq!(scene.world.owner.call("PATCH", &path, Some(changed)).await.0, 200);
+    let allow = Some(json!({"decision": "allow"}));
+    let refused = scene.world.owner.refused("POST", &approval_of(&record), allow.clone()).await;
+    assert_eq!(refused, (403, "approval.invalid".into()));
+
+    let file = json!({"files": [{"name": "in.txt", "text": "one"}]});
+    let record = scene.ask_with(file).await;
+    let approval = scene.world.owner.get(&approval_of(&record)).await;
+    assert_eq!(approval["files"][0][0], "in.txt");
+    change_kept_files(&scene.world);
+    scene.world.owner.post(&approval_of(&record), json!({"decision": "allow"})).await;
+    let done = scene.settled(&record).await;
+    assert_eq!(
+        (&done["status"], &done["error"]["code"]),
+        (&json!("failed"), &json!("approval.invalid"))
+    );
+
+    let record = scene.ask(json!({})).await;
+    for grant in scene.world.owner.get("/v1/grants").await["items"].as_array().unwrap() {
+        if grant["object"]["kind"] == "tool" && grant["privilege"] == "USAGE" {
+            scene
+                .world
+                .owner
+                .delete(&format!("/v1/grants/{}", grant["id"].as_str().unwrap()))
+                .await;
+        }
+    }
+    let refused = scene.world.owner.refused("POST", &approval_of(&record), allow).await;
+    assert_eq!(refused, (403, "grant.missing".into()), "the requester may not any more");
+}
+
+fn change_kept_files(world: &World) {
+    let files = world.data.path().join("store/files");
+    let mut changed = 0;
+    for shelf in std::fs::read_dir(files).unwrap() {
+        for file in std::fs::read_dir(shelf.unwrap().path()).unwrap() {
+            std::fs::write(file.unwrap().path(), "two").unwrap();
+            changed += 1;
+        }
+    }
+    assert_eq!(changed, 1);
+}

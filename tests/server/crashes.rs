@@ -1,0 +1,164 @@
+//! `kill -9` at any moment: nothing that was acknowledged is lost, nothing runs twice, nothing is
+//! left behind.
+
+use crate::harness;
+use crate::world::World;
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Kills in one test: each costs a start of the server.
+const KILLS: usize = 12;
+
+/// Sends work until the server is gone; tells what was acknowledged.
+async fn work(world: &World, round: usize) -> Vec<Value> {
+    let mut acknowledged = Vec::new();
+    for number in 0.. {
+        let request = world
+            .owner
+            .request(Method::POST, "/v1/execute")
+            .header("content-type", "application/json")
+            .header("idempotency-key", format!("{round}-{number}"))
+            .body(json!({"code": format!("print({round}, {number})")}).to_string());
+        let Ok(answer) = request.send().await else { break };
+        let status = answer.status();
+        let Ok(bytes) = answer.bytes().await else { break };
+        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&bytes));
+        acknowledged.push(serde_json::from_slice(&bytes).unwrap());
+    }
+    acknowledged
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t61_a_kill_at_any_moment_loses_nothing_that_was_acknowledged() {
+    let mut world = World::start().await;
+    let mut acknowledged = Vec::new();
+    let mut seed = 0x9e37_79b9_u64;
+    for round in 0..KILLS {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let delay = Duration::from_micros(20_000 + (seed >> 40) % 400_000);
+        let pid = rustix::process::Pid::from_raw(world.pid().cast_signed()).unwrap();
+        let killer = tokio::task::spawn_blocking(move || {
+            std::thread::sleep(delay);
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        });
+        acknowledged.extend(work(&world, round).await);
+        killer.await.unwrap();
+        world.kill();
+        world.again().await;
+    }
+    assert!(!acknowledged.is_empty());
+    for record in &acknowledged {
+        let path = format!("/v1/executions/{}", record["id"].as_str().unwrap());
+        assert_eq!(&world.owner.get(&path).await, record);
+    }
+    // What was not acknowledged is over as well, and ran at most once.
+    let mut seen = std::collections::BTreeMap::<String, usize>::new();
+    let mut cursor = String::new();
+    loop {
+        let page = world.owner.get(&format!("/v1/executions?limit=200{cursor}")).await;
+        for execution in page["items"].as_array().unwrap() {
+            assert!(!["running", "queued"].contains(&execution["status"].as_str().unwrap()));
+            if execution["status"] == "failed" {
+                assert_eq!(execution["error"]["code"], "execution.interrupted");
+            }
+            *seen.entry(execution["code"].as_str().unwrap().to_owned()).or_default() += 1;
+        }
+        match page["next_cursor"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert!(seen.values().all(|count| *count == 1), "{seen:?}");
+    let verified = harness::belljar(&["audit", "verify"])
+        .env("BELLJAR_DATA", world.data.path())
+        .output()
+        .unwrap();
+    assert!(verified.status.success(), "{}", harness::stderr(&verified));
+}
+
+/// Processes of this machine that have the word in their command line.
+fn processes_with(word: &str) -> Vec<u32> {
+    let found = std::fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let entry = entry.ok()?;
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+        String::from_utf8_lossy(&line).contains(word).then_some(pid)
+    });
+    found.collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t62_sandboxes_die_with_the_server_and_what_ran_is_marked() {
+    let mut world = World::start().await;
+    let word = format!("sleeper-{}", std::process::id());
+    let code = format!(
+        "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import time; time.sleep(600)', '{word}'])"
+    );
+    let mut ids = Vec::new();
+    for _ in 0..20 {
+        let answer = world
+            .owner
+            .request(Method::POST, "/v1/execute")
+            .header("prefer", "respond-async")
+            .header("content-type", "application/json")
+            .body(json!({"code": code}).to_string())
+            .send()
+            .await
+            .unwrap();
+        let record: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+        ids.push(record["id"].as_str().unwrap().to_owned());
+    }
+    let began = Instant::now();
+    while processes_with(&word).len() < 20 {
+        assert!(began.elapsed() < Duration::from_secs(30), "they do not run");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // A process with the same word that is not a sandbox's must be left alone.
+    let mut decoy = Command::new("sleep").arg("600").env("WORD", &word).spawn().unwrap();
+    world.kill();
+    let killed = Instant::now();
+    while !processes_with(&word).is_empty() {
+        assert!(killed.elapsed() < Duration::from_secs(5), "{:?} are left", processes_with(&word));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    world.again().await;
+    for id in ids {
+        let record = world.owner.get(&format!("/v1/executions/{id}")).await;
+        assert_eq!(
+            (&record["status"], &record["error"]["code"]),
+            (&json!("failed"), &json!("execution.interrupted"))
+        );
+    }
+    assert!(decoy.try_wait().unwrap().is_none());
+    decoy.kill().unwrap();
+    decoy.wait().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_orderly_stop_lets_what_runs_end_and_loses_nothing() {
+    let mut world = World::start().await;
+    let slow = world.owner.clone();
+    let running = tokio::spawn(async move { slow.execute("import time\ntime.sleep(1)\n42").await });
+    let path = "/v1/executions?status=running";
+    while world.owner.get(path).await["items"].as_array().unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(world.stop().await, Some(0));
+    assert_eq!(running.await.unwrap()["value"], 42);
+    world.again().await;
+    assert_eq!(world.owner.get("/v1/executions").await["items"][0]["status"], "succeeded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_servers_never_share_records() {
+    let world = World::start().await;
+    let second = harness::belljar(&["serve", "--listen", "127.0.0.1:0", "--environment", "bare"])
+        .env("BELLJAR_RECORDS", world.data.path())
+        .output()
+        .unwrap();
+    assert_eq!(second.status.code(), Some(125));
+    assert!(harness::stderr(&second).contains("in use by another server"));
+    assert_eq!(world.owner.execute("1").await["value"], 1);
+}

@@ -1,0 +1,140 @@
+//! Executions over REST: finished, streamed, asynchronous, cancelled, and never twice.
+
+use crate::world::{World, events, printed};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_runs_and_its_record_stays() {
+    let world = World::start().await;
+    let record = world.owner.execute("print('hi')\n40 + 2").await;
+    assert_eq!((&record["status"], &record["value"]), (&json!("succeeded"), &json!(42)));
+    assert_eq!(printed(&record), "hi\n");
+    let path = format!("/v1/executions/{}", record["id"].as_str().unwrap());
+    assert_eq!(world.owner.get(&path).await, record);
+    let listed = world.owner.get("/v1/executions").await;
+    assert_eq!(listed["items"][0]["id"], record["id"]);
+    assert_eq!(listed["items"][0]["output"], json!([]), "a list is short");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_tells_everything_in_order_and_can_be_taken_up_again() {
+    let world = World::start().await;
+    let request =
+        world.owner.request(Method::POST, "/v1/execute").header("accept", "text/event-stream");
+    let code = "print('a', flush=True)\nimport sys\nprint('b', file=sys.stderr)\nopen('f.csv', 'w').write('1')\n7";
+    let response = request
+        .header("content-type", "application/json")
+        .body(json!({"code": code}).to_string())
+        .send()
+        .await
+        .unwrap();
+    let told = events(response).await;
+    let names: Vec<&str> = told.iter().map(|(_, name, _)| name.as_str()).collect();
+    assert_eq!(names, ["status", "output", "output", "result", "file", "end"]);
+    let numbers: Vec<u64> = told.iter().map(|(number, ..)| *number).collect();
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
+    assert_eq!(told[5].2["status"], "succeeded");
+
+    let id = world.owner.get("/v1/executions").await["items"][0]["id"].clone();
+    let path = format!("/v1/executions/{}/events", id.as_str().unwrap());
+    let all = events(world.owner.request(Method::GET, &path).send().await.unwrap()).await;
+    assert_eq!(all, told);
+    let rest = world.owner.request(Method::GET, &path).header("last-event-id", "4");
+    assert_eq!(events(rest.send().await.unwrap()).await, told[4..]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_asynchronous_run_is_answered_at_once_and_followed_later() {
+    let world = World::start().await;
+    let began = Instant::now();
+    let response = world
+        .owner
+        .request(Method::POST, "/v1/execute")
+        .header("prefer", "respond-async")
+        .header("content-type", "application/json")
+        .body(json!({"code": "import time\ntime.sleep(1.5)\nprint('done')"}).to_string())
+        .send()
+        .await
+        .unwrap();
+    assert!(began.elapsed() < Duration::from_millis(1200));
+    assert_eq!(response.status(), 202);
+    let place = response.headers()["location"].to_str().unwrap().to_owned();
+    let record: Value = serde_json::from_slice(&response.bytes().await.unwrap()).unwrap();
+    assert_eq!(record["status"], "running");
+    let stream = world.owner.request(Method::GET, &format!("{place}/events")).send().await.unwrap();
+    let told = events(stream).await;
+    assert_eq!(told.last().unwrap().2["status"], "succeeded");
+    assert_eq!(printed(&world.owner.get(&place).await), "done\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t60_whoever_goes_away_frees_the_place_and_cancel_works_too() {
+    let world = World::with(&["--sandboxes", "1", "--queue", "0"]).await;
+    let gone = world
+        .owner
+        .request(Method::POST, "/v1/execute")
+        .header("content-type", "application/json")
+        .timeout(Duration::from_millis(700))
+        .body(json!({"code": "import time\ntime.sleep(60)"}).to_string())
+        .send()
+        .await;
+    assert!(gone.is_err(), "the client went away");
+    let began = Instant::now();
+    loop {
+        let (status, _) = world.owner.call("POST", "/v1/execute", Some(json!({"code": "1"}))).await;
+        if status == 200 {
+            break;
+        }
+        assert_eq!(status, 429);
+        assert!(began.elapsed() < Duration::from_secs(5), "the place is still taken");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let listed = world.owner.get("/v1/executions?status=cancelled").await;
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_key_runs_once_and_another_request_under_it_is_refused() {
+    let world = World::start().await;
+    let session = world.owner.session().await;
+    let path = format!("/v1/sessions/{session}/execute");
+    world.owner.run(&session, "n = 0").await;
+    let send = |code: &str| {
+        world
+            .owner
+            .request(Method::POST, &path)
+            .header("idempotency-key", "one")
+            .header("content-type", "application/json")
+            .body(json!({"code": code}).to_string())
+            .send()
+    };
+    let first = send("n += 1\nn").await.unwrap();
+    assert!(!first.headers().contains_key("idempotency-replayed"));
+    let first = first.text().await.unwrap();
+    let second = send("n += 1\nn").await.unwrap();
+    assert_eq!(second.headers()["idempotency-replayed"], "true");
+    assert_eq!(second.text().await.unwrap(), first);
+    let other = send("n += 2\nn").await.unwrap();
+    assert_eq!(other.status(), 409);
+    assert_eq!(world.owner.run(&session, "n").await["value"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn charts_and_files_can_be_had_after_the_sandbox_is_gone() {
+    let world = World::start().await;
+    let code = "open('table.csv', 'w').write('a,b')\nimport os\nos.mkdir('d')\nopen('d/ü x.txt', 'w').write('deep')";
+    let record = world.owner.execute(code).await;
+    let files = record["files_out"].as_array().unwrap();
+    assert_eq!(files.len(), 2, "{files:?}");
+    for (file, content) in files.iter().zip(["deep", "a,b"]) {
+        let url = file["url"].as_str().unwrap();
+        let answer = world.owner.request(Method::GET, url).send().await.unwrap();
+        assert_eq!(answer.status(), 200, "{url}");
+        assert_eq!(answer.text().await.unwrap(), content);
+    }
+    let stranger = world.api("");
+    let refused = stranger.refused("GET", files[0]["url"].as_str().unwrap(), None).await;
+    assert_eq!(refused, (401, "auth.missing".into()));
+}

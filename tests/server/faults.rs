@@ -1,0 +1,167 @@
+//! When the machine gives out: no room on the disk, no descriptors left. Refusals have names, the
+//! server stays, and goes on when there is room again.
+
+use crate::harness;
+use crate::world::{Api, World};
+use reqwest::Method;
+use reqwest::multipart::{Form, Part};
+use rustix::process::{Pid, Resource, Rlimit};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// A file system of this many KiB, gone when the test is over. Only root can make one.
+struct SmallDisk(TempDir);
+
+impl SmallDisk {
+    #[expect(clippy::print_stderr, reason = "a test that shows nothing says so")]
+    fn new(kib: usize) -> Option<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let size = format!("size={kib}k");
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
+            .arg(directory.path())
+            .output()
+            .unwrap();
+        if !mount.status.success() {
+            assert!(!rustix::process::geteuid().is_root(), "{}", harness::stderr(&mount));
+            eprintln!("not shown here: only root can mount a small disk");
+            return None;
+        }
+        Some(Self(directory))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Takes all room but this many KiB; gives the file to remove.
+    fn fill(&self, but: u64) -> PathBuf {
+        let file = self.path().join("filler");
+        let room = rustix::fs::statvfs(self.path()).unwrap();
+        let free = (room.f_bavail * room.f_frsize).saturating_sub(but * 1024);
+        fs::write(&file, vec![0; usize::try_from(free).unwrap()]).unwrap();
+        file
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(self.path()).status();
+    }
+}
+
+async fn upload(api: &Api, bytes: usize) -> (u16, Value) {
+    let form = Form::new().part("file", Part::bytes(vec![7; bytes]).file_name("a.bin"));
+    let sent = api.request(Method::POST, "/v1/documents").multipart(form).send().await.unwrap();
+    let status = sent.status().as_u16();
+    (status, serde_json::from_slice(&sent.bytes().await.unwrap()).unwrap_or_default())
+}
+
+fn typed(told: &(u16, Value)) -> &str {
+    told.1["code"].as_str().unwrap_or_else(|| panic!("{told:?}"))
+}
+
+fn no_panic(world: &World) {
+    let log = world.log();
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t63_a_full_disk_is_said_and_forgotten_when_there_is_room() {
+    let Some(disk) = SmallDisk::new(12 * 1024) else { return };
+    let mut world = World::with(&["--records", disk.path().to_str().unwrap()]).await;
+    world.owner.execute("1").await;
+    let filler = disk.fill(64);
+    // Its connection is closed, since not all of it was heard.
+    let large = upload(&world.api(&world.owner.key), 4 * 1024 * 1024).await;
+    assert_eq!((large.0, typed(&large)), (503, "store.unavailable"), "{large:?}");
+    // With little room some are kept; in the end none.
+    let mut refused = 0;
+    let code = format!("print('{}')", "x".repeat(20_000));
+    for _ in 0..20 {
+        let told = world.owner.call("POST", "/v1/execute", Some(json!({"code": code}))).await;
+        if told.0 != 200 {
+            assert_eq!((told.0, typed(&told)), (503, "store.unavailable"), "{told:?}");
+            refused += 1;
+        }
+    }
+    assert!(refused > 0, "the disk was not full");
+    let session = world.owner.call("POST", "/v1/sessions", Some(json!({}))).await;
+    assert!(session.0 == 201 || typed(&session) == "store.unavailable", "{session:?}");
+    assert_eq!(world.owner.get("/healthz").await["status"], "ok");
+    world.owner.get("/v1/executions").await;
+
+    fs::remove_file(filler).unwrap();
+    assert_eq!(world.owner.execute("40 + 2").await["value"], 42);
+    assert_eq!(upload(&world.owner, 1024 * 1024).await.0, 201);
+    let began = Instant::now();
+    loop {
+        let left = world.owner.get("/v1/executions?status=running").await;
+        if left["items"] == json!([]) {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(40), "they have no end: {left}");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    let staged = fs::read_dir(disk.path().join("store/staging")).unwrap().count();
+    assert_eq!(staged, 0, "nothing of what was refused is left");
+    no_panic(&world);
+    assert_eq!(world.stop().await, Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t63_records_that_cannot_be_written_are_said_at_the_start() {
+    let Some(disk) = SmallDisk::new(12 * 1024) else { return };
+    let mut world = World::with(&["--records", disk.path().to_str().unwrap()]).await;
+    world.stop().await;
+    let remount = Command::new("mount").args(["-o", "remount,ro"]).arg(disk.path()).status();
+    assert!(remount.unwrap().success());
+    let refused = harness::belljar(&["serve", "--listen", "127.0.0.1:0", "--environment", "bare"])
+        .env("BELLJAR_RECORDS", disk.path())
+        .output()
+        .unwrap();
+    let told = harness::stderr(&refused);
+    assert_eq!(refused.status.code(), Some(125), "{told}");
+    assert!(told.contains("Read-only file system"), "{told}");
+    assert!(!told.contains("panicked"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t63_without_descriptors_requests_are_refused_and_later_served() {
+    let world = World::start().await;
+    world.owner.execute("1").await;
+    let pid = Pid::from_raw(world.pid().cast_signed()).unwrap();
+    let most = rustix::process::getrlimit(Resource::Nofile).maximum;
+    let usual = Rlimit { current: most, maximum: most };
+    let few = Rlimit { current: Some(8), ..usual };
+    rustix::process::prlimit(Some(pid), Resource::Nofile, few).unwrap();
+    let mut refused = 0;
+    for _ in 0..10 {
+        // The connection is there already; a new one would wait.
+        let told = world.owner.call("POST", "/v1/execute", Some(json!({"code": "1"}))).await;
+        if told.0 != 200 {
+            assert!([429, 503].contains(&told.0), "{told:?}");
+            typed(&told);
+            refused += 1;
+        }
+    }
+    assert!(refused > 0, "there were descriptors left");
+    let document = upload(&world.owner, 10).await;
+    assert!(document.0 == 201 || typed(&document) == "store.unavailable", "{document:?}");
+    rustix::process::prlimit(Some(pid), Resource::Nofile, usual).unwrap();
+    let began = Instant::now();
+    loop {
+        let told = world.owner.call("POST", "/v1/execute", Some(json!({"code": "1"}))).await;
+        if told.0 == 200 {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "{told:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(upload(&world.owner, 10).await.0, 201);
+    no_panic(&world);
+}

@@ -1,0 +1,32 @@
+//! What users of the server do, and what its attackers try, over HTTP against the real binary.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod agents;
+mod approvals;
+mod audit;
+mod calls;
+mod crashes;
+mod document;
+mod documents;
+mod executions;
+mod faults;
+mod fuzz;
+mod hostile;
+mod identity;
+mod logs;
+mod overload;
+mod people;
+mod raw;
+mod rights;
+mod routes_deny;
+mod secrets;
+mod sessions;
+mod slow;
+mod streams;
+mod tools;
+mod uploads;
+mod world;

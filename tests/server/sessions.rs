@@ -1,0 +1,149 @@
+//! Sessions over REST: what they keep, for whom, and how they end.
+
+use crate::world::{World, printed};
+use serde_json::json;
+
+// proves S-017, S-018, S-019, S-020, S-021, S-024
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_remembers_imports_variables_functions_and_files() {
+    let world = World::start().await;
+    let session = world.owner.session().await;
+    world
+        .owner
+        .run(
+            &session,
+            "import math\nx = 2\ndef double(y): return 2 * y\nopen('f', 'w').write('kept')",
+        )
+        .await;
+    let failed = world.owner.run(&session, "1 / 0").await;
+    assert_eq!(failed["status"], "failed");
+    let code = "print(math.floor(double(x)), open('f').read())";
+    assert_eq!(printed(&world.owner.run(&session, code).await), "4 kept\n");
+}
+
+// proves S-022, S-023, U-053, C-131
+#[tokio::test(flavor = "multi_thread")]
+async fn two_sessions_share_nothing_and_a_fresh_run_neither() {
+    let world = World::start().await;
+    let (one, other) = (world.owner.session().await, world.owner.session().await);
+    world.owner.run(&one, "x = 1\nopen('f', 'w').write('a')").await;
+    let code = "import os\nprint(os.listdir(), 'x' in globals())";
+    assert_eq!(printed(&world.owner.run(&other, code).await), "[] False\n");
+    assert_eq!(printed(&world.owner.execute(code).await), "[] False\n");
+    assert_eq!(printed(&world.owner.run(&one, code).await), "['f'] True\n");
+}
+
+// proves S-025, U-010
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_session_is_gone_and_says_so() {
+    let world = World::start().await;
+    let session = world.owner.session().await;
+    world.owner.delete(&format!("/v1/sessions/{session}")).await;
+    let path = format!("/v1/sessions/{session}/execute");
+    let refused = world.owner.refused("POST", &path, Some(json!({"code": "1"}))).await;
+    assert_eq!(refused, (404, "session.not_found".into()));
+    let record = world.owner.get(&format!("/v1/sessions/{session}")).await;
+    assert_eq!(record["status"], "closed");
+    let never = "/v1/sessions/00000000-0000-0000-0000-000000000000/execute";
+    let refused = world.owner.refused("POST", never, Some(json!({"code": "1"}))).await;
+    assert_eq!(refused, (404, "session.not_found".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_conversation_has_one_session_under_its_key() {
+    let world = World::start().await;
+    let first = world.owner.post("/v1/sessions", json!({"key": "chat-1"})).await;
+    let (status, second) =
+        world.owner.call("POST", "/v1/sessions", Some(json!({"key": "chat-1"}))).await;
+    assert_eq!((status, &second["sandbox_id"]), (200, &first["sandbox_id"]));
+    let other = world.owner.post("/v1/sessions", json!({"key": "chat-2"})).await;
+    assert_ne!(other["sandbox_id"], first["sandbox_id"]);
+    let found = world.owner.get("/v1/sessions?key=chat-1").await;
+    assert_eq!(found["items"].as_array().unwrap().len(), 1);
+}
+
+// proves U-054
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_that_nobody_uses_is_closed_when_it_said_it_would_be() {
+    let world = World::start().await;
+    let session = world.owner.post("/v1/sessions", json!({"idle_seconds": 1})).await;
+    assert!(session["expires_at"].is_string());
+    let path = format!("/v1/sessions/{}", session["sandbox_id"].as_str().unwrap());
+    for _ in 0..100 {
+        if world.owner.get(&path).await["status"] == "expired" {
+            let execute = format!("{path}/execute");
+            let refused = world.owner.refused("POST", &execute, Some(json!({"code": "1"}))).await;
+            assert_eq!(refused, (410, "session.expired".into()));
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    panic!("it is still there");
+}
+
+// proves U-055
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_does_one_thing_at_a_time() {
+    let world = World::start().await;
+    let session = world.owner.session().await;
+    let slow = world.owner.clone();
+    let id = session.clone();
+    let running = tokio::spawn(async move { slow.run(&id, "import time\ntime.sleep(30)").await });
+    let path = format!("/v1/sessions/{session}");
+    while world.owner.get(&path).await["status"] != "busy" {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    let second = Some(json!({"code": "1"}));
+    let refused = world.owner.refused("POST", &format!("{path}/execute"), second).await;
+    assert_eq!(refused, (409, "session.busy".into()));
+    let interrupted = world.owner.post(&format!("{path}/interrupt"), json!({})).await;
+    assert_eq!(interrupted["interrupted"], true);
+    assert_eq!(running.await.unwrap()["status"], "cancelled");
+    assert_eq!(printed(&world.owner.run(&session, "print(1)").await), "1\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_a_session_are_written_listed_read_and_deleted() {
+    let world = World::start().await;
+    let session = world.owner.session().await;
+    let path = format!("/v1/sessions/{session}/files");
+    let put = world.owner.request(reqwest::Method::PUT, &format!("{path}/data/in.csv"));
+    let answer = put.body("a,b\n1,2\n").send().await.unwrap();
+    assert_eq!(answer.status(), 201);
+    let run = world.owner.run(&session, "print(open('data/in.csv').read())").await;
+    assert_eq!(printed(&run), "a,b\n1,2\n\n");
+    assert_eq!(world.owner.get(&path).await["files"], json!([{"name": "data/in.csv", "size": 8}]));
+    let get = world.owner.request(reqwest::Method::GET, &format!("{path}/data/in.csv"));
+    let answer = get.send().await.unwrap();
+    assert_eq!(answer.headers()["x-content-type-options"], "nosniff");
+    assert!(answer.headers()["content-disposition"].to_str().unwrap().starts_with("attachment"));
+    assert_eq!(answer.text().await.unwrap(), "a,b\n1,2\n");
+    world.owner.delete(&format!("{path}/data/in.csv")).await;
+    let refused = world.owner.refused("GET", &format!("{path}/data/in.csv"), None).await;
+    assert_eq!(refused, (404, "file.not_found".into()));
+    for trick in ["..%2f..%2fetc%2fpasswd", "%2e%2e/x", "a%00b", "a//b"] {
+        let refused = world.owner.refused("GET", &format!("{path}/{trick}"), None).await;
+        assert!(refused.0 == 400 || refused.0 == 404, "{trick}: {refused:?}");
+    }
+}
+
+// proves S-028, U-049, U-050
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_crash_took_is_said_and_a_reset_goes_on() {
+    let mut world = World::start().await;
+    let session = world.owner.session().await;
+    world.owner.run(&session, "x = 1").await;
+    let again = world.owner.run(&session, "x + 1").await;
+    assert_eq!((&again["value"], &again["sandbox_id"]), (&json!(2), &json!(session)));
+    world.kill();
+    world.again().await;
+    let path = format!("/v1/sessions/{session}");
+    assert_eq!(world.owner.get(&path).await["status"], "lost");
+    let execute = format!("{path}/execute");
+    let refused = world.owner.refused("POST", &execute, Some(json!({"code": "x"}))).await;
+    assert_eq!(refused, (410, "session.lost".into()));
+    let reset = world.owner.post(&format!("{path}/reset"), json!({})).await;
+    assert_eq!((&reset["status"], &reset["generation"]), (&json!("ready"), &json!(2)));
+    let run = world.owner.run(&session, "'x' in globals()").await;
+    assert_eq!((&run["value"], &run["generation"]), (&json!(false), &json!(2)));
+}
