@@ -219,6 +219,19 @@ async fn a_stream_of_a_call_tells_the_question_the_answer_and_the_end() {
     assert_eq!(told[4].2["status"], "succeeded");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_question_does_not_hold_up_a_stop_and_is_there_after_it() {
+    let mut scene = Scene::start(&["--drain-seconds", "30"]).await;
+    let record = scene.ask(json!({"n": 1})).await;
+    let began = Instant::now();
+    assert_eq!(scene.world.stop().await, Some(0));
+    assert!(began.elapsed() < Duration::from_secs(10), "it waited {:?}", began.elapsed());
+    scene.world.again().await;
+    scene.agent = scene.world.api(&scene.agent.key);
+    scene.answer(&record, json!({"decision": "allow"})).await;
+    assert_eq!(scene.settled(&record).await["value"], json!({"got": {"n": 1}}));
+}
+
 /// Writes to the records as somebody would who can, and has not the key of the server.
 fn tamper(world: &World, number: usize, approval: &Value, execution: &Value) -> String {
     let records = Connection::open(world.database()).unwrap();

@@ -15,6 +15,7 @@ use chrono::Utc;
 use engine::{Admitted, Bring, Code as SourceCode, Command, Entry, Finished, Staging};
 use futures_util::{Stream, StreamExt, stream};
 use serde::{Deserialize, Serialize};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use store::{AuditLine, ExecutionFilter, Reader, RequestKey, Tx};
@@ -73,11 +74,19 @@ pub struct ExecutionQuery {
     pub cursor: Option<String>,
 }
 
-/// An execution under way.
+/// An execution under way, or one that waits for a person.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) live: Arc<Live>,
+    begun: AtomicBool,
     ended: OnceLock<Result<Execution, Refused>>,
+}
+
+impl Running {
+    /// Whether it is on its way to an end without anybody's answer.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
 }
 
 /// Everything about a run that the engine does not need to know.
@@ -219,6 +228,7 @@ impl Service {
         self.write_down(&record, &whose).await?;
         let id = record.id;
         let running = self.follow(id);
+        running.begun.store(true, Ordering::Relaxed);
         let (started, attached) = (Box::new(record.clone()), whose.claim.is_none());
         tokio::spawn(Arc::clone(self).see_through(admitted, whose, record, Arc::clone(&running)));
         Ok(Attached { service: Arc::clone(self), id, running, started, attached })
@@ -226,7 +236,10 @@ impl Service {
 
     /// Where its events go, and are heard.
     pub(crate) fn follow(&self, id: ExecutionId) -> Arc<Running> {
-        let new = || Arc::new(Running { live: Live::new(), ended: OnceLock::new() });
+        let new = || {
+            let begun = AtomicBool::new(false);
+            Arc::new(Running { live: Live::new(), begun, ended: OnceLock::new() })
+        };
         Arc::clone(self.running().entry(id).or_insert_with(new))
     }
 
@@ -383,14 +396,6 @@ impl Service {
 
     /// The record as it is now: of one that runs, what is known so far.
     pub async fn execution(&self, caller: &Caller, id: ExecutionId) -> Result<Execution, Refused> {
-        self.visible_execution(caller, id).await
-    }
-
-    async fn visible_execution(
-        &self,
-        caller: &Caller,
-        id: ExecutionId,
-    ) -> Result<Execution, Refused> {
         let workspace = caller.workspace;
         let found = self.store.read_long(move |rows| rows.execution(workspace, id)).await?;
         let execution = found.ok_or_else(|| not_found("execution", id))?;
@@ -426,7 +431,7 @@ impl Service {
         id: ExecutionId,
         after: u64,
     ) -> Result<impl Stream<Item = Numbered> + Send + use<>, Refused> {
-        let execution = self.visible_execution(caller, id).await?;
+        let execution = self.execution(caller, id).await?;
         let running = self.running().get(&id).cloned();
         if let Some(running) = running.or_else(|| self.waiting(&execution)) {
             return Ok(Arc::clone(&running.live).after(after).left_stream());
@@ -440,7 +445,7 @@ impl Service {
 
     /// Asks it to stop; whether it was running.
     pub async fn cancel(&self, caller: &Caller, id: ExecutionId) -> Result<bool, Refused> {
-        let execution = self.visible_execution(caller, id).await?;
+        let execution = self.execution(caller, id).await?;
         match execution.status {
             Status::WaitingApproval => self.withdraw(caller, execution).await,
             _ => Ok(self.engine.cancel(id)),

@@ -67,12 +67,4 @@ impl Service {
         }
         Ok(())
     }
-
-    /// In an orderly stop sessions are closed, and not lost.
-    pub(crate) async fn close_all_sessions(&self) {
-        let now = Utc::now();
-        if let Err(error) = self.store.write(move |tx| tx.lose_all_sessions(now)).await {
-            tracing::error!(%error, "the end of the sessions could not be written down");
-        }
-    }
 }

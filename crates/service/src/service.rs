@@ -83,15 +83,18 @@ impl Service {
     pub async fn stop(&self, drain: Duration) {
         self.engine.shutdown(drain).await;
         // Their last writes come after their sandboxes have ended.
-        let left: Vec<Arc<Running>> = self.running().values().cloned().collect();
-        for running in left {
+        for running in self.begun() {
             running.live.over().await;
         }
-        self.close_all_sessions().await;
     }
 
     pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<ExecutionId, Arc<Running>>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those that run; a question to a person may stay open for days.
+    fn begun(&self) -> Vec<Arc<Running>> {
+        self.running().values().filter(|running| running.has_begun()).cloned().collect()
     }
 
     /// Builds the usual environment before the first request needs it.
@@ -108,7 +111,7 @@ impl Service {
         metrics::gauge!("belljar_sandboxes_in_use").set(f64::from(load.in_use));
         metrics::gauge!("belljar_sandboxes_max").set(f64::from(load.most));
         metrics::gauge!("belljar_requests_queued").set(load.waiting as f64);
-        metrics::gauge!("belljar_executions_running").set(self.running().len() as f64);
+        metrics::gauge!("belljar_executions_running").set(self.begun().len() as f64);
     }
 
     pub fn is_stopping(&self) -> bool {
