@@ -18,7 +18,7 @@ use tokio::sync::broadcast;
 use tokio::sync::mpsc::unbounded_channel;
 use types::{Approval, ExecutionId, Object, PrincipalId, Privilege, WorkspaceId};
 
-/// Questions that a slow listener may be behind; it is told again what is open.
+/// Questions that a slow listener may be behind; what it misses then is in the list.
 const APPROVAL_NEWS: usize = 256;
 
 #[derive(Debug)]
