@@ -338,6 +338,9 @@ impl Sandbox {
                 received = self.channel.receive() => match received {
                     Ok(Received::Frame(FromKernel::Done(done))) => return run.finished(done),
                     Ok(Received::Frame(FromKernel::Result { data, main, dropped })) => {
+                        // What was printed before it is in the pipes, whichever was heard of first.
+                        run.drain(stdout);
+                        run.drain(stderr);
                         run.result(data, main, dropped);
                     }
                     Ok(Received::Frame(_)) => return Cause::Broke(ProtocolError::OutOfOrder),
