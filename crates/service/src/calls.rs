@@ -4,7 +4,7 @@
 //! call, and nothing else. Arguments are checked before anybody is asked and before anything runs.
 
 use crate::caller::Caller;
-use crate::executions::{Attached, Whose};
+use crate::executions::{Attached, Manner, Whose};
 use crate::inputs::FileInput;
 use crate::live::Numbered;
 use crate::object::{object, objects};
@@ -91,7 +91,7 @@ impl Service {
         caller: &Caller,
         id: ToolId,
         request: CallRequest,
-        claim: Option<String>,
+        manner: Manner,
     ) -> Result<Asked, Refused> {
         let route = self.route(caller.workspace, &caller.principal, id, request.agent_id)?;
         if let Some(session) = request.sandbox_id {
@@ -103,11 +103,11 @@ impl Service {
         let asks = route.action == ApprovalAction::Review
             && !self.was_agreed(caller.workspace, caller.id(), &route, &request)?;
         if asks {
-            return self.ask(caller, &route, &call, request, claim).await;
+            return self.ask(caller, &route, &call, request, manner.claim).await;
         }
         let files = self.bring_in(caller, request.files).await?;
         let whose =
-            Whose { run_as: route.run_as, agent: route.agent, ..Whose::caller(caller, claim) };
+            Whose { run_as: route.run_as, agent: route.agent, ..Whose::caller(caller, manner) };
         let command = Command {
             files,
             limits: request.limits,
@@ -124,7 +124,7 @@ impl Service {
         caller: &Caller,
         id: ToolId,
         request: TestRequest,
-        claim: Option<String>,
+        manner: Manner,
     ) -> Result<Attached, Refused> {
         let (tool, checked) = self.checked_tool(caller.workspace, id)?;
         self.require(caller, Privilege::Usage, Object::Tool(id))?;
@@ -143,7 +143,7 @@ impl Service {
             )
         };
         let admitted = self.engine.admit(command).await?;
-        self.begin(admitted, Whose::caller(caller, claim)).await
+        self.begin(admitted, Whose::caller(caller, manner)).await
     }
 
     pub(crate) fn command(

@@ -49,7 +49,7 @@ pub use claims::Claimed;
 pub use config::Config;
 pub use definition::{InvalidTool, PythonTool, ToolRequest, ValidTool, Validation};
 pub use documents::{DocumentQuery, FetchRequest};
-pub use executions::{Attached, EntryKind, ExecuteRequest, ExecutionQuery};
+pub use executions::{Attached, EntryKind, ExecuteRequest, ExecutionQuery, Manner};
 pub use explain::{ExplainQuery, Explanation};
 pub use grants::{GrantQuery, GrantRequest, ObjectKind};
 pub use inputs::FileInput;

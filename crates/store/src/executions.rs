@@ -22,8 +22,11 @@ pub struct ExecutionFilter {
 #[derive(Debug)]
 pub struct Finished {
     id: ExecutionId,
+    principal: Option<PrincipalId>,
     sandbox_id: Option<SandboxId>,
+    tool: Option<String>,
     status: String,
+    created_at: DateTime<Utc>,
     summary: String,
     events: Vec<u8>,
 }
@@ -32,7 +35,10 @@ impl Finished {
     pub fn new(execution: &Execution, events: &[Event]) -> Result<Self, StoreError> {
         Ok(Self {
             id: execution.id,
+            principal: execution.principal,
             sandbox_id: execution.sandbox_id,
+            tool: execution.tool.clone(),
+            created_at: execution.created_at,
             status: word("execution", &execution.status)?,
             summary: summary(execution)?,
             events: body("execution", &events)?.into_bytes(),
@@ -62,6 +68,31 @@ impl Tx<'_> {
                 moment(execution.created_at),
                 summary(execution)?,
                 plan,
+            ),
+        )?;
+        Ok(())
+    }
+
+    /// One that was over before anything was said about it.
+    pub fn insert_finished(
+        &self,
+        workspace: WorkspaceId,
+        finished: &Finished,
+    ) -> Result<(), StoreError> {
+        self.change(
+            "INSERT INTO executions \
+             (workspace, id, principal, sandbox_id, tool, status, created_at, summary, events) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            (
+                workspace.uuid(),
+                finished.id.uuid(),
+                finished.principal.map(PrincipalId::uuid),
+                finished.sandbox_id.map(SandboxId::uuid),
+                &finished.tool,
+                &finished.status,
+                moment(finished.created_at),
+                &finished.summary,
+                &finished.events,
             ),
         )?;
         Ok(())

@@ -52,6 +52,11 @@ impl Store {
         self.writer.write(Durability::Soon, job).await
     }
 
+    /// Whether the last that was written could be.
+    pub fn is_well(&self) -> bool {
+        self.writer.is_well()
+    }
+
     /// For a few rows by their keys. It runs on the calling thread, also an async one: such a
     /// look-up takes microseconds, less than the way to another thread.
     pub fn read<T>(

@@ -11,7 +11,7 @@ use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
 
@@ -85,6 +85,7 @@ impl Job {
 
 pub(crate) struct Writer {
     jobs: Option<mpsc::Sender<Job>>,
+    well: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -92,11 +93,16 @@ impl Writer {
     pub(crate) fn start(connection: Connection, database: &Path) -> Result<Self, StoreError> {
         let (jobs, waiting) = mpsc::channel(QUEUE);
         let writing = Writing::new(connection)?;
+        let well = Arc::clone(&writing.well);
         let thread = std::thread::Builder::new()
             .name("store".into())
             .spawn(move || writing.serve(waiting))
             .map_err(StoreError::io(database))?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+        Ok(Self { jobs: Some(jobs), well, thread: Some(thread) })
+    }
+
+    pub(crate) fn is_well(&self) -> bool {
+        self.well.load(Ordering::Relaxed)
     }
 
     /// A caller who goes away meanwhile does not stop the job.
@@ -137,6 +143,7 @@ struct Writing {
     connection: Connection,
     durability: Durability,
     pages_in_log: Arc<AtomicI32>,
+    well: Arc<AtomicBool>,
     stopped: Option<StoreError>,
 }
 
@@ -148,7 +155,8 @@ impl Writing {
             count.store(pages, Ordering::Relaxed);
             Ok(())
         }))?;
-        Ok(Self { connection, durability: Durability::Full, pages_in_log, stopped: None })
+        let well = Arc::new(AtomicBool::new(true));
+        Ok(Self { connection, durability: Durability::Full, pages_in_log, well, stopped: None })
     }
 
     fn serve(mut self, mut jobs: mpsc::Receiver<Job>) {
@@ -168,6 +176,7 @@ impl Writing {
             self.undo(error);
             jobs.for_each(|job| job.refuse(error.clone()));
         }
+        self.well.store(outcome.is_ok(), Ordering::Relaxed);
         answers.into_iter().for_each(|answer| answer(outcome.clone()));
     }
 

@@ -1,13 +1,18 @@
 //! How an execution is answered: as a record, as a stream, or as a promise.
 
+use super::idempotency::Claim;
 use super::problem::Problem;
 use super::sse::{self, Wanted};
 use axum::Json;
 use axum::http::header::LOCATION;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use service::{Asked, Attached};
+use service::{Asked, Attached, Manner};
 use types::{Execution, ExecutionId};
+
+pub(crate) fn manner(claim: Claim, wanted: Wanted) -> Manner {
+    Manner { claim: claim.key(), announced: wanted != Wanted::Record }
+}
 
 pub(crate) async fn answer(attached: Attached, wanted: Wanted) -> Result<Response, Problem> {
     Ok(match wanted {

@@ -1,7 +1,7 @@
 //! Carrying out what was agreed to, once, or saying why it cannot be.
 
 use super::{changed, over};
-use crate::executions::Whose;
+use crate::executions::{Manner, Row, Whose};
 use crate::refused::{Refused, not_found};
 use crate::service::Service;
 use chrono::Utc;
@@ -75,7 +75,7 @@ impl Service {
             run_as: matter.route.run_as,
             agent: matter.route.agent,
             approval: Some(approval.id),
-            claim: None,
+            manner: Manner::default(),
         };
         let admitted = self.engine.admit(command).await?;
         self.begin(admitted, whose).await?.let_go();
@@ -103,10 +103,10 @@ impl Service {
             run_as: record.run_as.or(record.principal).ok_or_else(changed)?,
             agent: record.agent,
             approval: record.approval_id,
-            claim: None,
+            manner: Manner::default(),
         };
         let record = Execution { status, error: Some(fault), ended_at: Some(Utc::now()), ..record };
-        let kept = self.write_end(record, Vec::new(), &whose, &running.live).await;
+        let kept = self.write_end(record, Vec::new(), &whose, &running.live, Row::There).await;
         let failed = kept.as_ref().err().cloned();
         self.conclude(id, &running, kept);
         failed.map_or(Ok(()), Err)

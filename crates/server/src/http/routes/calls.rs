@@ -2,7 +2,7 @@
 
 use super::Routes;
 use crate::http::body::{Json, Path};
-use crate::http::execution::{answer, answer_call};
+use crate::http::execution::{answer, answer_call, manner};
 use crate::http::idempotency::Claim;
 use crate::http::problem::Problem;
 use crate::http::sse::Wanted;
@@ -46,7 +46,8 @@ async fn call(
     claim: Claim,
     Json(request): Json<CallRequest>,
 ) -> Result<Response, Problem> {
-    answer_call(app.service.call_tool(&caller, id, request, claim.key()).await?, wanted).await
+    answer_call(app.service.call_tool(&caller, id, request, manner(claim, wanted)).await?, wanted)
+        .await
 }
 
 /// Run the `test()` of a tool
@@ -67,5 +68,5 @@ async fn test(
     claim: Claim,
     Json(request): Json<TestRequest>,
 ) -> Result<Response, Problem> {
-    answer(app.service.test_tool(&caller, id, request, claim.key()).await?, wanted).await
+    answer(app.service.test_tool(&caller, id, request, manner(claim, wanted)).await?, wanted).await
 }

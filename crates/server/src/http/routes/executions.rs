@@ -2,7 +2,7 @@
 
 use super::Routes;
 use crate::http::body::{Json, Path, Query};
-use crate::http::execution::answer;
+use crate::http::execution::{answer, manner};
 use crate::http::idempotency::Claim;
 use crate::http::problem::Problem;
 use crate::http::sse::{self, LastEventId, Wanted};
@@ -54,7 +54,7 @@ async fn execute(
     claim: Claim,
     Json(request): Json<ExecuteRequest>,
 ) -> Result<Response, Problem> {
-    answer(app.service.execute(&caller, None, request, claim.key()).await?, wanted).await
+    answer(app.service.execute(&caller, None, request, manner(claim, wanted)).await?, wanted).await
 }
 
 /// List executions, newest first, without output and results

@@ -2,7 +2,7 @@
 
 use super::Routes;
 use crate::http::body::{Json, Path, Query};
-use crate::http::execution::answer;
+use crate::http::execution::{answer, manner};
 use crate::http::files::{self, Octets, Upload};
 use crate::http::idempotency::Claim;
 use crate::http::problem::Problem;
@@ -156,7 +156,8 @@ async fn execute(
     claim: Claim,
     Json(request): Json<ExecuteRequest>,
 ) -> Result<Response, Problem> {
-    answer(app.service.execute(&caller, Some(id), request, claim.key()).await?, wanted).await
+    answer(app.service.execute(&caller, Some(id), request, manner(claim, wanted)).await?, wanted)
+        .await
 }
 
 #[derive(Debug, Serialize, ToSchema)]

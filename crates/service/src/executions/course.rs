@@ -1,0 +1,262 @@
+//! The course of one execution: written down, run, kept, and only then told.
+//!
+//! What somebody has been told of, and what must not happen twice, has its row before its first
+//! byte runs. Any other run has one as soon as it lasts, and one that is over before that gets it
+//! with its end. Whatever dies with a row is found by the next start, is marked as interrupted,
+//! and is not run again.
+
+use super::attached::Attached;
+use super::whose::Whose;
+use crate::live::Live;
+use crate::refused::Refused;
+use crate::service::Service;
+use chrono::Utc;
+use engine::{Admitted, Finished};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use store::{RequestKey, Tx};
+use tokio::time::{sleep, timeout};
+use tracing::Instrument;
+use types::{Code, Event, Execution, ExecutionId, Fault, File, Status};
+
+/// Between two tries to write down what the disk had no room for.
+const AGAIN: Duration = Duration::from_secs(5);
+/// A run is over within this, or has a row while it runs. A commit of its own would cost a short
+/// run more than running does.
+const SHORT: Duration = Duration::from_millis(2);
+
+/// An execution under way, or one that waits for a person.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) live: Arc<Live>,
+    begun: AtomicBool,
+    ended: OnceLock<Result<Execution, Refused>>,
+}
+
+impl Running {
+    /// Whether it is on its way to an end without anybody's answer.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn end(&self) -> Option<&Result<Execution, Refused>> {
+        self.ended.get()
+    }
+}
+
+/// Whether the store knows of an execution that ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Row {
+    There,
+    New,
+}
+
+/// Where an execution is between its beginning and its end.
+struct Course {
+    whose: Whose,
+    /// Its record as it was when it began.
+    started: Execution,
+    running: Arc<Running>,
+    row: Row,
+}
+
+impl Service {
+    /// From here on it is seen through, whatever becomes of the one who asked.
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        admitted: Admitted,
+        whose: Whose,
+    ) -> Result<Attached, Refused> {
+        let started = whose.mark(Execution {
+            status: Status::Running,
+            started_at: Some(Utc::now()),
+            ..admitted.record()
+        });
+        // While the store is in trouble, nothing runs that it has not taken first.
+        let row = match whose.is_told_at_the_end() && self.store.is_well() {
+            true => Row::New,
+            false => self.write_down(&started, &whose).await?,
+        };
+        let id = started.id;
+        let running = self.follow(id);
+        running.begun.store(true, Ordering::Relaxed);
+        let attached = Attached {
+            service: Arc::clone(self),
+            id,
+            running: Arc::clone(&running),
+            started: Box::new(started.clone()),
+            attached: whose.manner.claim.is_none(),
+        };
+        let course = Course { whose, started, running, row };
+        tokio::spawn(Arc::clone(self).see_through(admitted, course));
+        Ok(attached)
+    }
+
+    /// Where its events go, and are heard.
+    pub(crate) fn follow(&self, id: ExecutionId) -> Arc<Running> {
+        let new = || {
+            let begun = AtomicBool::new(false);
+            Arc::new(Running { live: Live::new(), begun, ended: OnceLock::new() })
+        };
+        Arc::clone(self.running().entry(id).or_insert_with(new))
+    }
+
+    /// That it has begun. What must not happen twice waits for the disk; the rest only has to
+    /// outlive this process.
+    async fn write_down(&self, record: &Execution, whose: &Whose) -> Result<Row, Refused> {
+        let (record, workspace) = (record.clone(), whose.workspace);
+        match (&whose.manner.claim, whose.approval) {
+            (None, None) => {
+                let insert = move |tx: &Tx<'_>| tx.insert_execution(workspace, &record, None);
+                self.store.write_soon(insert).await?;
+            }
+            (Some(claim), None) => {
+                let key = RequestKey { workspace, principal: whose.principal, key: claim.clone() };
+                let insert = move |tx: &Tx<'_>| {
+                    tx.link_request(&key, record.id)?;
+                    tx.insert_execution(workspace, &record, None)
+                };
+                self.store.write(insert).await?;
+            }
+            (_, Some(approval)) => {
+                let consume = move |tx: &Tx<'_>| {
+                    if !tx.consume_approval(workspace, approval, Utc::now())? {
+                        return Ok(false);
+                    }
+                    // One that has ended meanwhile was withdrawn.
+                    tx.update_execution(workspace, &record)
+                };
+                if !self.store.write(consume).await? {
+                    let used = "the approval was used already";
+                    return Err(Fault::new(Code::ApprovalInvalid, used).into());
+                }
+            }
+        }
+        Ok(Row::There)
+    }
+
+    /// Runs it, keeps what it made, writes the record, and tells whoever listens.
+    async fn see_through(self: Arc<Self>, admitted: Admitted, mut course: Course) {
+        let span = tracing::info_span!("execution", id = %course.started.id);
+        let ran = self.run(admitted, &mut course).instrument(span).await;
+        let (kept, fault) = match ran {
+            Ok(finished) => (self.keep(finished, &course).await, None),
+            Err(fault) => (self.keep_failure(&fault, &course).await, Some(fault)),
+        };
+        let lost = kept.as_ref().err().cloned();
+        let told = kept.and_then(|record| match fault {
+            None => Ok(record),
+            Some(fault) => Err(fault.into()),
+        });
+        self.conclude(course.started.id, &course.running, told);
+        if let Some(refused) = lost {
+            self.lose(*refused.fault, course).await;
+        }
+    }
+
+    async fn run(&self, admitted: Admitted, course: &mut Course) -> Result<Finished, Fault> {
+        let live = Arc::clone(&course.running.live);
+        let mut tell = |event: &Event| live.push(event.clone());
+        let mut run = pin!(admitted.run(&mut tell));
+        if course.row == Row::There {
+            return run.await;
+        }
+        if let Ok(ran) = timeout(SHORT, &mut run).await {
+            return ran;
+        }
+        let write = async {
+            let written = self.write_down(&course.started, &course.whose).await;
+            if written.is_err() {
+                self.engine.cancel(course.started.id);
+            }
+            written
+        };
+        let (ran, written) = tokio::join!(run, write);
+        course.row = written.map_err(|refused| *refused.fault)?;
+        ran
+    }
+
+    /// What came out of it is lost, but not that it is over: that is tried until it is written.
+    async fn lose(&self, fault: Fault, course: Course) {
+        let Course { whose, started, row, .. } = course;
+        tracing::error!(execution = %started.id, error = %fault, "a record could not be kept");
+        let ended_at = Some(Utc::now());
+        let record = Execution { status: Status::Failed, error: Some(fault), ended_at, ..started };
+        let nothing = Live::new();
+        while self.write_end(record.clone(), Vec::new(), &whose, &nothing, row).await.is_err() {
+            sleep(AGAIN).await;
+        }
+    }
+
+    /// Tells whoever listens how it ended.
+    pub(crate) fn conclude(
+        &self,
+        id: ExecutionId,
+        running: &Running,
+        kept: Result<Execution, Refused>,
+    ) {
+        let status = kept.as_ref().map_or(Status::Failed, |record| record.status);
+        metrics::counter!("belljar_executions_total", "status" => status.name()).increment(1);
+        if let Ok(record) = &kept {
+            let seconds = Duration::from_millis(record.usage.wall_ms).as_secs_f64();
+            metrics::histogram!("belljar_execution_seconds").record(seconds);
+        }
+        let _ = running.ended.set(kept);
+        running.live.push(Event::End { status });
+        running.live.close();
+        self.running().remove(&id);
+    }
+
+    async fn keep(&self, finished: Finished, course: &Course) -> Result<Execution, Refused> {
+        let Course { whose, running, row, .. } = course;
+        let Finished { execution, copies, .. } = finished;
+        let mut execution = whose.mark(execution);
+        let files = self.keep_files(&mut execution, copies, whose).await?;
+        self.write_end(execution, files, whose, &running.live, *row).await
+    }
+
+    /// It did not come to running: a file did not fit, or no sandbox could be had.
+    async fn keep_failure(&self, fault: &Fault, course: &Course) -> Result<Execution, Refused> {
+        let Course { whose, started, running, row } = course;
+        running.live.push(Event::Error(fault.clone()));
+        let execution = Execution {
+            status: Status::Failed,
+            error: Some(fault.clone()),
+            ended_at: Some(Utc::now()),
+            ..started.clone()
+        };
+        self.write_end(execution, Vec::new(), whose, &running.live, *row).await
+    }
+
+    pub(crate) async fn write_end(
+        &self,
+        execution: Execution,
+        files: Vec<File>,
+        whose: &Whose,
+        live: &Live,
+        row: Row,
+    ) -> Result<Execution, Refused> {
+        let mut events = live.so_far();
+        events.push(Event::End { status: execution.status });
+        let ended = store::Finished::new(&execution, &events)?;
+        let entry = whose.ran(&execution);
+        let workspace = whose.workspace;
+        let (sandbox_id, generation) = (execution.sandbox_id, execution.generation);
+        let written = move |tx: &Tx<'_>| {
+            match row {
+                Row::There => drop(tx.finish_execution(workspace, &ended)?),
+                Row::New => tx.insert_finished(workspace, &ended)?,
+            }
+            files.iter().try_for_each(|file| tx.insert_file(workspace, file))?;
+            if let Some(id) = sandbox_id {
+                tx.set_session_generation(workspace, id, generation)?;
+            }
+            tx.audit(&entry)?;
+            Ok(())
+        };
+        self.store.write(written).await?;
+        Ok(execution)
+    }
+}

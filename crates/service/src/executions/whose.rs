@@ -1,0 +1,68 @@
+//! Everything about a run that the engine does not need to know: on whose behalf, and who is told.
+
+use crate::caller::Caller;
+use chrono::Utc;
+use store::AuditLine;
+use types::{AgentId, ApprovalId, Execution, KeyId, PrincipalId, WorkspaceId};
+
+/// What the one who asks wants to hear of a run.
+#[derive(Debug, Clone, Default)]
+pub struct Manner {
+    /// The key under which the same request may come again.
+    pub claim: Option<String>,
+    /// Its id is told before it is over.
+    pub announced: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Whose {
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) principal: PrincipalId,
+    /// Absent when the server starts what somebody has agreed to.
+    pub(crate) key: Option<KeyId>,
+    pub(crate) run_as: PrincipalId,
+    pub(crate) agent: Option<AgentId>,
+    pub(crate) approval: Option<ApprovalId>,
+    pub(crate) manner: Manner,
+}
+
+impl Whose {
+    pub(crate) fn caller(caller: &Caller, manner: Manner) -> Self {
+        Self {
+            workspace: caller.workspace,
+            principal: caller.id(),
+            key: Some(caller.key().id),
+            run_as: caller.id(),
+            agent: None,
+            approval: None,
+            manner,
+        }
+    }
+
+    /// Nobody has a name for this run before its end, and nothing is used up by it.
+    pub(super) fn is_told_at_the_end(&self) -> bool {
+        !self.manner.announced && self.manner.claim.is_none() && self.approval.is_none()
+    }
+
+    pub(super) fn ran(&self, execution: &Execution) -> AuditLine {
+        AuditLine {
+            at: Utc::now(),
+            workspace: self.workspace,
+            principal: Some(self.principal),
+            key: self.key,
+            action: "execution.run".to_owned(),
+            object: execution.id.to_string(),
+            detail: execution.status.name().to_owned(),
+        }
+    }
+
+    pub(super) fn mark(&self, execution: Execution) -> Execution {
+        Execution {
+            principal: Some(self.principal),
+            run_as: Some(self.run_as),
+            agent: self.agent,
+            approval_id: self.approval,
+            ..execution
+        }
+    }
+}
