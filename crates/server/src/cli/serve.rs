@@ -45,11 +45,15 @@ async fn serve(resolved: Resolved) -> Result<ExitCode, Failure> {
     let started = Service::start(resolved.service.clone(), resolved.engine.clone());
     let Started { service, owner_key } =
         started.await.map_err(|error| Failure::belljar(error.to_string()))?;
+    if let Some(key) = owner_key {
+        // Before anything else can go wrong: it is made once, and a start that fails is no loss.
+        show_once(key.reveal());
+    }
     // Before anybody can ask for it: what cannot be had is said now, and not to the first user.
     service.prepare(progress::show()).await?;
     let names = Names::new(address, &resolved.public_hosts);
     let app = App::new(Arc::clone(&service), names, resolved.bounds, logs::metrics()?);
-    greet(&format!("http://{address}"), owner_key.as_ref().map(service::Secret::reveal));
+    greet(&format!("http://{address}"));
     let router = http::router(app);
     http::serve(listener, router, told_to_stop(), resolved.drain, descriptors()).await;
     service.stop(resolved.drain).await;
@@ -77,17 +81,19 @@ fn descriptors() -> usize {
     usize::try_from(bound).unwrap_or(usize::MAX)
 }
 
-/// The first lines on standard output; everything after them is a log, and goes to standard error.
-fn greet(address: &str, owner_key: Option<&str>) {
+fn show_once(key: &str) {
+    say(&format!("The owner's key, shown this once:\n{key}"));
+}
+
+/// The last lines on standard output; everything after them is a log, and goes to standard error.
+fn greet(address: &str) {
+    say(&format!("Belljar listens on {address}\nThe API is explained at {address}/docs"));
+}
+
+fn say(lines: &str) {
     let mut out = std::io::stdout().lock();
     // Nobody may be reading, which is no reason not to serve.
-    let _ = writeln!(out, "Belljar listens on {address}");
-    if let Some(key) = owner_key {
-        let _ = writeln!(out, "The owner's key, shown this once:");
-        let _ = writeln!(out, "{key}");
-    }
-    let _ = writeln!(out, "The API is explained at {address}/docs");
-    let _ = out.flush();
+    let _ = writeln!(out, "{lines}").and_then(|()| out.flush());
 }
 
 /// Returns at the first SIGTERM or SIGINT.
