@@ -30,6 +30,8 @@ async fn t50_every_line_of_the_log_is_one_json_object_and_none_is_a_users() {
     }
     let host = format!("Host: {}", raw::authority(world.address()));
     let key = format!("Authorization: Bearer {}", world.owner.key);
+    let file = format!("/v1/assets/00000000-0000-7000-8000-000000000000/{PRIVATE}.txt");
+    world.owner.refused("GET", &file, None).await;
     for target in ["/v1/%0a%7b%22x%22%3a1%7d", "/%1b%5b2J", "/v1/sessions?key=bj_%0asecret"] {
         raw::send(world.address(), &raw::request("GET", target, from_ref(&host), "")).await;
         raw::send(world.address(), &raw::request("BREW", target, from_ref(&host), "")).await;

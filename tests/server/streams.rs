@@ -128,6 +128,26 @@ async fn whoever_has_a_key_for_the_request_may_go_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_nobody_waits_for_is_still_one_of_its_key() {
+    let world = World::with(&["--key-concurrency", "2"]).await;
+    let other = world.principal("other", &["OWNERSHIP"]).await;
+    let later = |code| execute(&world.owner, code).header("prefer", "respond-async").send();
+    let run = later("import time; time.sleep(30)").await.unwrap();
+    assert_eq!(run.status(), 202);
+    let place = run.headers()["location"].to_str().unwrap().to_owned();
+    assert_eq!(later("import time; time.sleep(30)").await.unwrap().status(), 202);
+    let third = later("1").await.unwrap();
+    assert_eq!(third.status(), 429, "{:?}", third.text().await);
+    // Another key has its own, and the end of a run is the end of its place.
+    other.post(&format!("{place}/cancel"), json!({})).await;
+    let began = Instant::now();
+    while later("1").await.unwrap().status() != 202 {
+        assert!(began.elapsed() < Duration::from_secs(10), "the place was not given back");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_nobody_waited_for_holds_no_sandbox() {
     let world = World::with(&["--sandboxes", "2", "--queue", "0"]).await;
     for wait in 1..40 {

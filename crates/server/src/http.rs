@@ -28,7 +28,7 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
-use limits::Limits;
+use limits::{Limits, Place};
 use metrics_exporter_prometheus::PrometheusHandle;
 use problem::Problem;
 use service::{Caller, Service};
@@ -85,14 +85,29 @@ fn no_such_method() -> Problem {
     Problem::from(fault).answered(StatusCode::METHOD_NOT_ALLOWED)
 }
 
-/// Who is asking; only requests that have passed [`guard::authenticate`] have one.
-pub(crate) struct Known(Arc<Caller>);
+/// Who is asking, and their place among the requests of the key; only requests that have passed
+/// [`guard::authenticate`] have one.
+#[derive(Debug, Clone)]
+pub(crate) struct Known {
+    caller: Arc<Caller>,
+    place: Arc<Place>,
+}
+
+impl Known {
+    fn new(caller: Caller, place: Place) -> Self {
+        Self { caller: Arc::new(caller), place: Arc::new(place) }
+    }
+
+    pub(crate) fn place(&self) -> Arc<Place> {
+        Arc::clone(&self.place)
+    }
+}
 
 impl Deref for Known {
     type Target = Caller;
 
     fn deref(&self) -> &Caller {
-        &self.0
+        &self.caller
     }
 }
 
@@ -100,8 +115,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Known {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let caller = parts.extensions.get::<Arc<Caller>>().map(Arc::clone);
         let missing = || Fault::new(Code::AuthMissing, "there is no API key in the request");
-        caller.map(Self).ok_or_else(|| missing().into())
+        parts.extensions.get::<Self>().cloned().ok_or_else(|| missing().into())
     }
 }

@@ -15,7 +15,7 @@ pub struct Config {
     pub document_bytes_max: u64,
     /// Files that one execution leaves, together.
     pub execution_files_bytes_max: u64,
-    /// Everything that a workspace keeps.
+    /// All files that a workspace keeps.
     pub workspace_bytes_max: u64,
     /// The source of a new tool, of which a contract has a bound of its own, and the input of a call.
     pub tool_bytes_max: usize,

@@ -1,5 +1,6 @@
 //! How an execution is answered: as a record, as a stream, or as a promise.
 
+use super::Known;
 use super::idempotency::Claim;
 use super::problem::Problem;
 use super::sse::{self, Wanted};
@@ -8,10 +9,13 @@ use axum::http::header::LOCATION;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use service::{Asked, Attached, Manner};
+use std::any::Any;
+use std::sync::Arc;
 use types::{Execution, ExecutionId};
 
-pub(crate) fn manner(claim: Claim, wanted: Wanted) -> Manner {
-    Manner { claim: claim.key(), announced: wanted != Wanted::Record }
+pub(crate) fn manner(caller: &Known, claim: Claim, wanted: Wanted) -> Manner {
+    let place = Some(caller.place() as Arc<dyn Any + Send + Sync>);
+    Manner { claim: claim.key(), announced: wanted != Wanted::Record, place }
 }
 
 pub(crate) async fn answer(attached: Attached, wanted: Wanted) -> Result<Response, Problem> {

@@ -6,8 +6,8 @@
 
 use super::limits::{Admission, until_sent};
 use super::problem::Problem;
-use super::{App, sse};
-use axum::extract::{Request, State};
+use super::{App, Known, sse};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
@@ -70,20 +70,23 @@ impl Names {
 pub(crate) async fn receive(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let began = Instant::now();
     let number = Uuid::now_v7();
-    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let method = request.method().clone();
+    // Not the path itself: names of files and keys are in paths, and they are the user's.
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = route.as_ref().map_or("none", MatchedPath::as_str);
     let mut response = if !app.names.host_is_ours(request.uri(), request.headers()) {
         misdirected().into_response()
     } else if !app.names.origin_is_ours(request.headers()) {
         Problem::from(foreign_page()).into_response()
     } else {
-        let span = tracing::info_span!("request", %method, path, request_id = %number);
+        let span = tracing::info_span!("request", %method, route, request_id = %number);
         next.run(request).instrument(span).await
     };
     if let Ok(number) = HeaderValue::from_str(&number.to_string()) {
         response.headers_mut().insert(REQUEST_ID, number);
     }
     harden(response.headers_mut());
-    tell(&method, &path, number, response.status(), began);
+    tell(&method, route, number, response.status(), began);
     response
 }
 
@@ -111,13 +114,13 @@ fn harden(headers: &mut HeaderMap) {
     set("cross-origin-resource-policy", "same-origin");
 }
 
-fn tell(method: &Method, path: &str, number: Uuid, status: StatusCode, began: Instant) {
+fn tell(method: &Method, route: &str, number: Uuid, status: StatusCode, began: Instant) {
     let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
     let class = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
     let class = class.get(usize::from(status.as_u16() / 100)).copied().unwrap_or("other");
     metrics::counter!("belljar_http_requests_total", "status" => class).increment(1);
     metrics::histogram!("belljar_http_request_seconds").record(began.elapsed().as_secs_f64());
-    tracing::info!(%method, path, request_id = %number, status = status.as_u16(), micros, "request");
+    tracing::info!(%method, route, request_id = %number, status = status.as_u16(), micros, "request");
 }
 
 /// Everything below `/v1`: only with a key, and not more than the key may ask for.
@@ -134,10 +137,10 @@ pub(crate) async fn authenticate(
         Admission::Admitted(place) => place,
         Admission::Refused(fault) => return Problem::from(fault).into_response(),
     };
-    let caller = Arc::new(caller);
-    request.extensions_mut().insert(Arc::clone(&caller));
+    let known = Known::new(caller, place);
+    request.extensions_mut().insert(known.clone());
     let response = next.run(request).await;
-    until_sent(sse::while_good(response, app, caller), place)
+    until_sent(sse::while_good(response, app, known.clone()), known.place())
 }
 
 fn identify(app: &App, headers: &HeaderMap) -> Result<Caller, Problem> {

@@ -1,7 +1,7 @@
 //! Streams of events (SSE), each with a number by which it can be taken up again.
 
-use super::App;
 use super::problem::Problem;
+use super::{App, Known};
 use axum::body::Body;
 use axum::extract::FromRequestParts;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
@@ -10,7 +10,7 @@ use axum::response::sse::{Event as Frame, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, future};
 use serde::Serialize;
-use service::{Caller, Numbered};
+use service::Numbered;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ pub(crate) fn of<T: Serialize>(
 
 /// A stream ends with the key that it was asked for with. The key is looked at before something is
 /// told, be it only that the connection lives.
-pub(crate) fn while_good(response: Response, app: Arc<App>, caller: Arc<Caller>) -> Response {
+pub(crate) fn while_good(response: Response, app: Arc<App>, caller: Known) -> Response {
     let kind = response.headers().get(CONTENT_TYPE);
     if kind.is_none_or(|kind| kind != "text/event-stream") {
         return response;

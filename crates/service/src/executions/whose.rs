@@ -2,6 +2,8 @@
 
 use crate::caller::Caller;
 use chrono::Utc;
+use std::any::Any;
+use std::sync::Arc;
 use store::AuditLine;
 use types::{AgentId, ApprovalId, Execution, KeyId, PrincipalId, WorkspaceId};
 
@@ -12,6 +14,8 @@ pub struct Manner {
     pub claim: Option<String>,
     /// Its id is told before it is over.
     pub announced: bool,
+    /// Let go when it is over, whoever is still there: what counts the requests of a key.
+    pub place: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 #[derive(Debug, Clone)]

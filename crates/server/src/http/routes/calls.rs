@@ -46,8 +46,11 @@ async fn call(
     claim: Claim,
     Json(request): Json<CallRequest>,
 ) -> Result<Response, Problem> {
-    answer_call(app.service.call_tool(&caller, id, request, manner(claim, wanted)).await?, wanted)
-        .await
+    answer_call(
+        app.service.call_tool(&caller, id, request, manner(&caller, claim, wanted)).await?,
+        wanted,
+    )
+    .await
 }
 
 /// Run the `test()` of a tool
@@ -68,5 +71,9 @@ async fn test(
     claim: Claim,
     Json(request): Json<TestRequest>,
 ) -> Result<Response, Problem> {
-    answer(app.service.test_tool(&caller, id, request, manner(claim, wanted)).await?, wanted).await
+    answer(
+        app.service.test_tool(&caller, id, request, manner(&caller, claim, wanted)).await?,
+        wanted,
+    )
+    .await
 }

@@ -54,7 +54,11 @@ async fn execute(
     claim: Claim,
     Json(request): Json<ExecuteRequest>,
 ) -> Result<Response, Problem> {
-    answer(app.service.execute(&caller, None, request, manner(claim, wanted)).await?, wanted).await
+    answer(
+        app.service.execute(&caller, None, request, manner(&caller, claim, wanted)).await?,
+        wanted,
+    )
+    .await
 }
 
 /// List executions, newest first, without output and results

@@ -156,8 +156,11 @@ async fn execute(
     claim: Claim,
     Json(request): Json<ExecuteRequest>,
 ) -> Result<Response, Problem> {
-    answer(app.service.execute(&caller, Some(id), request, manner(claim, wanted)).await?, wanted)
-        .await
+    answer(
+        app.service.execute(&caller, Some(id), request, manner(&caller, claim, wanted)).await?,
+        wanted,
+    )
+    .await
 }
 
 #[derive(Debug, Serialize, ToSchema)]
