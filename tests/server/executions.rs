@@ -36,6 +36,9 @@ async fn a_stream_tells_everything_in_order_and_can_be_taken_up_again() {
     let numbers: Vec<u64> = told.iter().map(|(number, ..)| *number).collect();
     assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
     assert_eq!(told[5].2["status"], "succeeded");
+    // Whoever hears of a file can have it.
+    let file = world.owner.request(Method::GET, told[4].2["url"].as_str().unwrap());
+    assert_eq!(file.send().await.unwrap().text().await.unwrap(), "1");
 
     let id = world.owner.get("/v1/executions").await["items"][0]["id"].clone();
     let path = format!("/v1/executions/{}/events", id.as_str().unwrap());

@@ -65,6 +65,11 @@ fn typed(told: &(u16, Value)) -> &str {
     told.1["code"].as_str().unwrap_or_else(|| panic!("{told:?}"))
 }
 
+/// It did not run and may be sent again, or it ran and what came of it is lost.
+fn is_full(told: &(u16, Value)) -> bool {
+    matches!((told.0, typed(told)), (503, "store.unavailable") | (500, "execution.interrupted"))
+}
+
 fn no_panic(world: &World) {
     let log = world.log();
     assert!(!log.contains("panicked"), "{log}");
@@ -85,7 +90,7 @@ async fn t63_a_full_disk_is_said_and_forgotten_when_there_is_room() {
     for _ in 0..20 {
         let told = world.owner.call("POST", "/v1/execute", Some(json!({"code": code}))).await;
         if told.0 != 200 {
-            assert_eq!((told.0, typed(&told)), (503, "store.unavailable"), "{told:?}");
+            assert!(is_full(&told), "{told:?}");
             refused += 1;
         }
     }
@@ -114,6 +119,33 @@ async fn t63_a_full_disk_is_said_and_forgotten_when_there_is_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn t63_what_ran_on_a_full_disk_does_not_ask_to_be_sent_again() {
+    let Some(disk) = SmallDisk::new(12 * 1024) else { return };
+    let world = World::with(&["--records", disk.path().to_str().unwrap()]).await;
+    let session = world.owner.post("/v1/sessions", json!({})).await;
+    let path = format!("/v1/sessions/{}/execute", session["sandbox_id"].as_str().unwrap());
+    let count = |code: &str| {
+        let code = format!("{code}\nprint('{}')\nn", "x".repeat(20_000));
+        world.owner.call("POST", &path, Some(json!({"code": code})))
+    };
+    assert_eq!(count("n = 0").await.0, 200);
+    let filler = disk.fill(64);
+    let (mut ran, mut lost) = (0, 0);
+    for _ in 0..20 {
+        let told = count("n += 1").await;
+        match told.0 {
+            200 => ran += 1,
+            500 => lost += 1,
+            _ => assert!(is_full(&told), "{told:?}"),
+        }
+    }
+    assert!(ran + lost < 20, "the disk was not full");
+    fs::remove_file(filler).unwrap();
+    let told = world.owner.call("POST", &path, Some(json!({"code": "n"}))).await;
+    assert_eq!((told.0, &told.1["value"]), (200, &json!(ran + lost)), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn t63_records_that_cannot_be_written_are_said_at_the_start() {
     let Some(disk) = SmallDisk::new(12 * 1024) else { return };
     let mut world = World::with(&["--records", disk.path().to_str().unwrap()]).await;
@@ -130,6 +162,20 @@ async fn t63_records_that_cannot_be_written_are_said_at_the_start() {
     assert!(!told.contains("panicked"), "{told}");
 }
 
+#[test]
+fn a_first_start_that_fails_has_shown_the_owners_key() {
+    let records = tempfile::tempdir().unwrap();
+    let start = |environment| {
+        let words = ["serve", "--listen", "127.0.0.1:0", "--environment", environment];
+        harness::belljar(&words).env("BELLJAR_RECORDS", records.path()).output().unwrap()
+    };
+    let failed = start("nope");
+    assert_eq!(failed.status.code(), Some(2), "{}", harness::stderr(&failed));
+    let said = harness::stdout(&failed);
+    assert!(said.lines().any(|line| line.starts_with("bj_")), "{said}");
+    assert!(!said.contains("listens on"), "{said}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn t63_without_descriptors_requests_are_refused_and_later_served() {
     let world = World::start().await;
@@ -141,7 +187,8 @@ async fn t63_without_descriptors_requests_are_refused_and_later_served() {
     rustix::process::prlimit(Some(pid), Resource::Nofile, few).unwrap();
     let mut refused = 0;
     for _ in 0..10 {
-        // The connection is there already; a new one would wait.
+        // The connection is there already, once it has been given back; a new one would wait.
+        tokio::time::sleep(Duration::from_millis(50)).await;
         let told = world.owner.call("POST", "/v1/execute", Some(json!({"code": "1"}))).await;
         if told.0 != 200 {
             assert!([429, 503].contains(&told.0), "{told:?}");

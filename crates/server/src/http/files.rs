@@ -9,7 +9,7 @@ use axum::http::header::{
 };
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, future};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use service::{Service, Staged};
 use std::convert::Infallible;
@@ -26,6 +26,8 @@ use utoipa::ToSchema;
 const IDLE_TIME: Duration = Duration::from_secs(30);
 /// Bytes a second. Slower than any line that people use, so that only time is meant to be taken.
 const SLOWEST: u64 = 1024;
+/// Of an upload that is refused, what comes within this time is thrown away.
+const HEARD_OUT: Duration = Duration::from_secs(2);
 const PIECE_BYTES: usize = 64 * 1024;
 /// What may stand in a header as it is (RFC 5987).
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_');
@@ -70,9 +72,20 @@ pub(crate) async fn stage<E: std::fmt::Display>(
         if began.elapsed() > IDLE_TIME + Duration::from_secs(size / SLOWEST) {
             return Err(given_up().into());
         }
-        staging.write(&piece).await?;
+        if let Err(refused) = staging.write(&piece).await {
+            drop(staging);
+            hear_out(pieces).await;
+            return Err(refused.into());
+        }
     }
     Ok(staging.finish().await?)
+}
+
+/// A client that still sends when the connection ends does not hear why.
+async fn hear_out<T, E>(pieces: impl Stream<Item = Result<T, E>>) {
+    let rest = pieces.take_while(|piece| future::ready(piece.is_ok())).for_each(|_| async {});
+    // Whoever sends for longer than this hears nothing.
+    let _ = tokio::time::timeout(HEARD_OUT, rest).await;
 }
 
 /// The next thing that a client sends, if it comes soon enough.

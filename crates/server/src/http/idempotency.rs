@@ -14,6 +14,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use http_body::Body as _;
 use serde::Serialize;
 use service::{Claimed, Reply};
 use sha2::{Digest, Sha256};
@@ -26,7 +27,7 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 const KEY_BYTES_MAX: usize = 255;
 /// Larger requests, such as uploads, cannot be compared and are refused with a key.
 const REQUEST_BYTES_MAX: usize = super::body::JSON_BYTES_MAX;
-/// Answers are remembered up to this size; a larger one is an execution, which has a record.
+/// Answers are remembered up to this size; a larger one is an execution, whose record is the answer.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// The key of this request, once it was claimed.
@@ -106,9 +107,14 @@ async fn remember(
     }
     parts.extensions.insert(Claim(Some(key.clone())));
     let response = next.run(Request::from_parts(parts, Body::from(body))).await;
-    if !response.status().is_success() {
-        app.service.release(caller, &key).await?;
-        return Ok(response);
+    match response.status() {
+        // Something was done, and nobody knows how far it came.
+        StatusCode::INTERNAL_SERVER_ERROR => return Ok(response),
+        status if !status.is_success() => {
+            app.service.release(caller, &key).await?;
+            return Ok(response);
+        }
+        _ => {}
     }
     settle(app, caller, key, response).await
 }
@@ -137,7 +143,8 @@ fn fingerprint(parts: &Parts, body: &[u8]) -> [u8; 32] {
     hash.finalize().into()
 }
 
-/// Keeps the answer before it is given. A stream is not kept: its execution is.
+/// Keeps the answer before it is given, but not a stream, and none that is too large: those are
+/// executions, and the record is kept.
 async fn settle(
     app: &App,
     caller: &Known,
@@ -145,15 +152,12 @@ async fn settle(
     response: Response,
 ) -> Result<Response, Problem> {
     let kind = response.headers().get(CONTENT_TYPE).cloned();
-    if kind.as_ref().is_some_and(|kind| kind == "text/event-stream") {
+    let streamed = kind.as_ref().is_some_and(|kind| kind == "text/event-stream");
+    if streamed || response.body().size_hint().lower() > ANSWER_BYTES_MAX as u64 {
         return Ok(response);
     }
     let (parts, body) = response.into_parts();
-    let Ok(body) = to_bytes(body, ANSWER_BYTES_MAX).await else {
-        return Err(Fault::new(Code::OutputTooLarge, "the answer is too large to be remembered")
-            .hint("look the execution up in /v1/executions")
-            .into());
-    };
+    let body = to_bytes(body, ANSWER_BYTES_MAX).await.map_err(|_| Problem::from(unanswered()))?;
     let kind = kind.and_then(|kind| kind.to_str().map(str::to_owned).ok()).unwrap_or_default();
     let again = parts.extensions.get::<Again>().map(|Again(again)| again.clone());
     let kept = again.unwrap_or_else(|| body.to_vec());

@@ -113,7 +113,7 @@ fn status(code: &Code) -> StatusCode {
         }
         Code::RateExceeded | Code::CapacityExhausted => StatusCode::TOO_MANY_REQUESTS,
         Code::SandboxUnreachable | Code::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
-        Code::SandboxCrashed => StatusCode::INTERNAL_SERVER_ERROR,
+        Code::SandboxCrashed | Code::ExecutionInterrupted => StatusCode::INTERNAL_SERVER_ERROR,
         Code::ArgsInvalid | Code::ArgsMissing | Code::ArgsUnknown | Code::FileUnsupported => {
             StatusCode::BAD_REQUEST
         }
@@ -132,7 +132,6 @@ fn status(code: &Code) -> StatusCode {
         | Code::ProcessesExceeded
         | Code::ValueNotJson
         | Code::OutputSchema
-        | Code::ExecutionInterrupted
         | Code::Cancelled => StatusCode::UNPROCESSABLE_ENTITY,
     }
 }

@@ -60,6 +60,6 @@ impl Drop for Attached {
     }
 }
 
-fn interrupted() -> Fault {
+pub(super) fn interrupted() -> Fault {
     Fault::new(Code::ExecutionInterrupted, "the server stopped while it ran; it is not run again")
 }

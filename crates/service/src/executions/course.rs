@@ -5,13 +5,16 @@
 //! with its end. Whatever dies with a row is found by the next start, is marked as interrupted,
 //! and is not run again.
 
-use super::attached::Attached;
+use super::attached::{Attached, interrupted};
 use super::whose::Whose;
 use crate::live::Live;
 use crate::refused::Refused;
 use crate::service::Service;
+use crate::staging::Temporary;
 use chrono::Utc;
 use engine::{Admitted, Finished};
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -75,10 +78,25 @@ impl Service {
             ..admitted.record()
         });
         // While the store is in trouble, nothing runs that it has not taken first.
-        let row = match whose.is_told_at_the_end() && self.store.is_well() {
-            true => Row::New,
-            false => self.write_down(&started, &whose).await?,
+        if whose.is_told_at_the_end() && self.store.is_well() {
+            return Ok(self.go(admitted, whose, started, Row::New));
+        }
+        // Whoever asks may go away in the middle of this, and what has a row has an end.
+        let service = Arc::clone(self);
+        let begin = async move {
+            let row = service.write_down(&started, &whose).await?;
+            Ok(service.go(admitted, whose, started, row))
         };
+        tokio::spawn(begin).await.map_err(|_| Refused::from(interrupted()))?
+    }
+
+    fn go(
+        self: &Arc<Self>,
+        admitted: Admitted,
+        whose: Whose,
+        started: Execution,
+        row: Row,
+    ) -> Attached {
         let id = started.id;
         let running = self.follow(id);
         running.begun.store(true, Ordering::Relaxed);
@@ -91,7 +109,7 @@ impl Service {
         };
         let course = Course { whose, started, running, row };
         tokio::spawn(Arc::clone(self).see_through(admitted, course));
-        Ok(attached)
+        attached
     }
 
     /// Where its events go, and are heard.
@@ -141,24 +159,26 @@ impl Service {
     async fn see_through(self: Arc<Self>, admitted: Admitted, mut course: Course) {
         let span = tracing::info_span!("execution", id = %course.started.id);
         let ran = self.run(admitted, &mut course).instrument(span).await;
-        let (kept, fault) = match ran {
-            Ok(finished) => (self.keep(finished, &course).await, None),
-            Err(fault) => (self.keep_failure(&fault, &course).await, Some(fault)),
+        let (kept, told) = match ran {
+            Ok(finished) => {
+                let kept = self.keep(finished, &course).await;
+                (kept.clone().map(drop), kept.map_err(|refused| unkept(&refused.fault).into()))
+            }
+            Err(fault) => (self.keep_failure(&fault, &course).await, Err(fault.into())),
         };
-        let lost = kept.as_ref().err().cloned();
-        let told = kept.and_then(|record| match fault {
-            None => Ok(record),
-            Some(fault) => Err(fault.into()),
-        });
         self.conclude(course.started.id, &course.running, told);
-        if let Some(refused) = lost {
+        if let Err(refused) = kept {
             self.lose(*refused.fault, course).await;
         }
     }
 
     async fn run(&self, admitted: Admitted, course: &mut Course) -> Result<Finished, Fault> {
         let live = Arc::clone(&course.running.live);
-        let mut tell = |event: &Event| live.push(event.clone());
+        // A file is told when it is kept, and can be asked for.
+        let mut tell = |event: &Event| match event {
+            Event::File(_) => {}
+            event => live.push(event.clone()),
+        };
         let mut run = pin!(admitted.run(&mut tell));
         if course.row == Row::There {
             return run.await;
@@ -174,8 +194,16 @@ impl Service {
             written
         };
         let (ran, written) = tokio::join!(run, write);
-        course.row = written.map_err(|refused| *refused.fault)?;
-        ran
+        match written {
+            Ok(row) => {
+                course.row = row;
+                ran
+            }
+            Err(refused) => {
+                ran.into_iter().for_each(|finished| forget(finished.copies));
+                Err(unkept(&refused.fault))
+            }
+        }
     }
 
     /// What came out of it is lost, but not that it is over: that is tried until it is written.
@@ -214,11 +242,12 @@ impl Service {
         let Finished { execution, copies, .. } = finished;
         let mut execution = whose.mark(execution);
         let files = self.keep_files(&mut execution, copies, whose).await?;
+        execution.files_out.iter().for_each(|file| running.live.push(Event::File(file.clone())));
         self.write_end(execution, files, whose, &running.live, *row).await
     }
 
     /// It did not come to running: a file did not fit, or no sandbox could be had.
-    async fn keep_failure(&self, fault: &Fault, course: &Course) -> Result<Execution, Refused> {
+    async fn keep_failure(&self, fault: &Fault, course: &Course) -> Result<(), Refused> {
         let Course { whose, started, running, row } = course;
         running.live.push(Event::Error(fault.clone()));
         let execution = Execution {
@@ -227,7 +256,7 @@ impl Service {
             ended_at: Some(Utc::now()),
             ..started.clone()
         };
-        self.write_end(execution, Vec::new(), whose, &running.live, *row).await
+        self.write_end(execution, Vec::new(), whose, &running.live, *row).await.map(drop)
     }
 
     pub(crate) async fn write_end(
@@ -259,4 +288,18 @@ impl Service {
         self.store.write(written).await?;
         Ok(execution)
     }
+}
+
+/// It must not look like a request that can be sent again: the code has run.
+fn unkept(cause: &Fault) -> Fault {
+    let message = format!("it ran, and what came out of it could not be kept: {}", cause.message);
+    Fault::new(Code::ExecutionInterrupted, message)
+        .hint("look at what it may have done already before it is run again")
+}
+
+fn forget(copies: Vec<(String, PathBuf)>) {
+    let directory = copies.first().and_then(|(_, path)| path.parent()).map(Path::to_owned);
+    copies.into_iter().for_each(|(_, path)| drop(Temporary::new(path)));
+    // The next start wipes what is left.
+    directory.into_iter().for_each(|directory| drop(fs::remove_dir(directory)));
 }
