@@ -16,7 +16,7 @@ from typing import NoReturn
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, _HERE)
-from belljar_kernel import figures, guard, reseed, session, warmup  # noqa: E402
+from belljar_kernel import figures, guard, imports, reseed, session, warmup  # noqa: E402
 from belljar_kernel.channel import Channel  # noqa: E402
 sys.path.remove(_HERE)
 
@@ -34,6 +34,8 @@ def main() -> NoReturn:
         warmup.warm_up()
     reseed.prepare()
     guard.install(options.environment, processes=not options.no_processes, installs=not options.no_installs)
+    if options.imports is not None:
+        imports.install([name for name in options.imports.split(",") if name])
     sandbox = session.Session(Channel(CHANNEL_FD))
     if options.warm_up:
         sandbox.rehearse()
@@ -55,6 +57,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--environment", required=True, help="its name, for what is said about refusals")
     parser.add_argument("--no-processes", action="store_true", help="tell code that it cannot start any")
     parser.add_argument("--no-installs", action="store_true", help="tell code that it cannot install packages")
+    parser.add_argument("--imports", metavar="NAMES", help="all that code may import besides the standard library")
     parser.add_argument("--preload", action="append", default=[], metavar="MODULE")
     parser.add_argument("--warm-up", action="store_true")
     return parser.parse_args()

@@ -15,6 +15,7 @@ from re import compile as _pattern
 from types import ModuleType
 from typing import Any, NoReturn
 
+from . import imports
 from .after_import import after_import
 
 _NO_PROCESSES = (
@@ -57,6 +58,8 @@ def denied(error: BaseException) -> str | None:
     """What the environment does not have, if that is why the code has failed."""
     if isinstance(error, (_Process, _Package)):
         return error.denied
+    if isinstance(error, imports.Denied):
+        return "import"
     if not _installs and type(error) is ModuleNotFoundError and error.name in _INSTALLERS:
         return "package"
     return None

@@ -133,13 +133,22 @@ class Session:
         except BaseException as error:
             return self._not_compiled(error)
         surroundings.tell(request.get("variables", {}))
+        answer = request.get("answer")
+        before = self.interpreter.namespace.get(answer, NO_VALUE)
         value, error = self._execute(self._run_cell, cell, request.get("argv"))
+        if answer is not None and error is None:
+            value = self._answered(answer, before, value)
         if value is not NO_VALUE:
             self._show_last(value)
         figures.show_changed()
         if error is not None:
             return self._failure(error)
         return _DONE if value is NO_VALUE else _succeeded(value, request.get("value_limit", 0))
+
+    def _answered(self, name: str, before: Any, value: Any) -> Any:
+        """What this cell has bound to the name, or the value of its last expression."""
+        bound = self.interpreter.namespace.get(name, NO_VALUE)
+        return value if bound is before else bound
 
     def _run_cell(self, cell: Cell, argv: list[str] | None) -> Any:
         with nullcontext() if argv is None else surroundings.as_script(self.main, argv):

@@ -190,3 +190,33 @@ class SeparateKernels(unittest.TestCase):
             kernel.ready
         self.assertIn("reseeding failed, this sandbox must not serve: OSError('no entropy')", str(gone.exception))
         self.assertEqual(kernel.exit_status(), 71)
+
+
+class Answers(KernelTest):
+    """A script that is asked for one thing says it by a name, by its last line, or not at all."""
+
+    def answer(self, code: str):
+        return self.kernel.run(code, answer="result").done.get("value")
+
+    # proves P-014
+    def test_what_is_bound_to_the_name_goes_before_the_last_line(self):
+        self.assertEqual(self.answer("result = {'a': 1}\n2"), {"a": 1})
+        self.assertEqual(self.answer("2"), 2)
+        self.assertIsNone(self.answer("print(1)"))
+        self.assertEqual(self.answer("for i in range(3):\n    result = i"), 2)
+
+    def test_what_an_earlier_run_has_bound_is_not_the_answer_of_this_one(self):
+        self.assertEqual(self.answer("result = [1]"), [1])
+        self.assertEqual(self.answer("2"), 2)
+        self.assertEqual(self.answer("len(result)"), 1)
+        self.assertEqual(self.answer("result = result + [2]"), [1, 2])
+
+    def test_a_failure_has_no_answer(self):
+        reply = self.kernel.run("result = 1\n1/0", answer="result")
+        self.assertEqual(reply.error["type"], "ZeroDivisionError")
+        self.assertNotIn("value", reply.done)
+
+    def test_an_answer_that_is_no_json_is_shown_and_explained(self):
+        reply = self.kernel.run("result = {1, 2}", answer="result")
+        self.assertEqual(reply.results[-1]["data"]["text/plain"], "{1, 2}")
+        self.assertIn("value_error", reply.done)

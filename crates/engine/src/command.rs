@@ -54,6 +54,8 @@ impl Code {
 pub enum Entry {
     /// As in a notebook: the value of a last expression is a result.
     Cell(Code),
+    /// As a cell whose result is what it binds to the name `result`, if it does.
+    Answer(Code),
     /// As `python3 FILE ARGS`.
     Script { code: Code, argv: Vec<String> },
     /// As a module of which one function is called, with arguments that conform to its contract.
@@ -63,7 +65,7 @@ pub enum Entry {
 impl Entry {
     pub(crate) fn code(&self) -> &str {
         match self {
-            Self::Cell(code) | Self::Script { code, .. } => code.as_str(),
+            Self::Cell(code) | Self::Answer(code) | Self::Script { code, .. } => code.as_str(),
             Self::Call(call) => call.code(),
         }
     }
@@ -155,7 +157,7 @@ impl Command {
     pub(crate) fn limits(&self) -> LimitsRequest {
         let of_tool = match &self.entry {
             Entry::Call(call) => call.wall_ms(),
-            Entry::Cell(_) | Entry::Script { .. } => None,
+            Entry::Cell(_) | Entry::Answer(_) | Entry::Script { .. } => None,
         };
         LimitsRequest { wall_ms: self.limits.wall_ms.or(of_tool), ..self.limits }
     }

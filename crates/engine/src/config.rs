@@ -19,6 +19,8 @@ pub struct Config {
     pub kernel: Kernel,
     /// Walls that the operator has agreed to do without, each shown in every result.
     pub without: Vec<Wall>,
+    /// All that code may import besides the standard library; everything if absent.
+    pub imports: Option<Vec<String>>,
     pub caps: OperatorCaps,
     /// Sandboxes that may exist at once.
     pub sandboxes_max: u32,
@@ -110,6 +112,7 @@ impl Config {
             warmth: Warmth::Preloaded,
             kernel: Kernel::Embedded,
             without: Vec::new(),
+            imports: None,
             caps: OperatorCaps::default(),
             sandboxes_max: 256,
             // A burst that a few seconds can serve; what is longer is a load that must be shed.

@@ -151,6 +151,7 @@ fn pool_config(
             Processes::Deny => sandbox::Processes::Deny,
         },
         installs: definition.index != PackageIndex::None,
+        imports: config.imports.clone(),
     };
     Ok(PoolConfig {
         nursery: NurseryConfig {

@@ -9,6 +9,8 @@ use std::slice;
 /// Where code finds itself.
 const WORKING_DIRECTORY: &str = "/workspace";
 const UNNAMED_SCRIPT: &str = "script.py";
+/// What an answer is bound to.
+const ANSWER: &str = "result";
 /// Tell code in which session it runs, and for whom.
 const SESSION_VARIABLE: &str = "BELLJAR_SESSION";
 const PRINCIPAL_VARIABLE: &str = "BELLJAR_PRINCIPAL";
@@ -21,7 +23,7 @@ pub(crate) struct Job<'a> {
 }
 
 enum Task<'a> {
-    Cell { code: &'a str, name: String },
+    Cell { code: &'a str, name: String, answer: Option<&'static str> },
     Script { code: &'a str, name: String, argv: Vec<String>, last: bool },
     Call(&'a contract::Call),
 }
@@ -32,7 +34,10 @@ impl<'a> Job<'a> {
         let code = command.entry.code();
         let mut variables = BTreeMap::new();
         let task = match &command.entry {
-            Entry::Cell(_) => Task::Cell { code, name: format!("<cell {number}>") },
+            Entry::Cell(_) => Task::Cell { code, name: format!("<cell {number}>"), answer: None },
+            Entry::Answer(_) => {
+                Task::Cell { code, name: format!("<cell {number}>"), answer: Some(ANSWER) }
+            }
             Entry::Script { argv, .. } => {
                 let script = script_name(argv);
                 let name = format!("{WORKING_DIRECTORY}/{script}");
@@ -56,13 +61,13 @@ impl<'a> Job<'a> {
     pub(crate) fn work(&self) -> Work<'_> {
         let variables = &self.variables;
         match &self.task {
-            Task::Cell { code, name } => {
-                let (argv, last) = (None, false);
-                Work::Cell(Cell { code, name, show_last: true, argv, variables, last })
+            Task::Cell { code, name, answer } => {
+                let (answer, argv, last) = (*answer, None, false);
+                Work::Cell(Cell { code, name, show_last: true, answer, argv, variables, last })
             }
             Task::Script { code, name, argv, last } => {
-                let (argv, last) = (Some(argv.as_slice()), *last);
-                Work::Cell(Cell { code, name, show_last: false, argv, variables, last })
+                let (answer, argv, last) = (None, Some(argv.as_slice()), *last);
+                Work::Cell(Cell { code, name, show_last: false, answer, argv, variables, last })
             }
             Task::Call(call) => Work::Call(Call {
                 code: call.code(),

@@ -44,7 +44,7 @@ pub(crate) fn judge(ending: &Ending, limits: &Limits, environment: &str, entry: 
         Cause::Done(answer) => match (answer, entry) {
             (Answer::Raised(error), _) => raised(error, ending, environment),
             (answer, Entry::Call(call)) => returned(answer, call, limits),
-            (answer, Entry::Cell(_) | Entry::Script { .. }) => finished(answer),
+            (answer, _) => finished(answer),
         },
         Cause::TimeLimit => {
             timed_out(ending, format!("over the wall time of {} ms", limits.wall_ms))
@@ -174,6 +174,7 @@ fn code_of(error: &PythonError, ending: &Ending) -> Code {
         match denied {
             Denied::Process => Code::ProcessDenied,
             Denied::Package => Code::PackageDenied,
+            Denied::Import => Code::ImportDenied,
         }
     } else if error.exception == "MemoryError" {
         Code::MemoryExceeded
@@ -196,6 +197,9 @@ fn hint(fault: &Fault, error: &PythonError, environment: &str) -> Option<String>
         }
         (Code::ProcessDenied, _) => {
             "do it in Python itself, or in a function with an environment of its own (Call Function)"
+        }
+        (Code::ImportDenied, _) => {
+            "use the standard library instead, or tell the user that the library is not available"
         }
         (Code::CodeSyntax, _) => "nothing was run; correct the line and send the whole code again",
         (Code::MemoryExceeded, _) => {

@@ -29,6 +29,7 @@ impl Order {
         let command = &self.command;
         let (entry, tool, arguments) = match &command.entry {
             Entry::Cell(_) => ("cell", None, None),
+            Entry::Answer(_) => ("answer", None, None),
             Entry::Script { .. } => ("script", None, None),
             Entry::Call(call) => (call.function(), Some(call.tool().to_owned()), arguments(call)),
         };

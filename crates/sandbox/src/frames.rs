@@ -15,6 +15,8 @@ pub(crate) enum ToKernel<'a> {
         name: &'a str,
         show_last: bool,
         #[serde(skip_serializing_if = "Option::is_none")]
+        answer: Option<&'a str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
         argv: Option<&'a [String]>,
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         variables: &'a BTreeMap<String, String>,
@@ -192,4 +194,5 @@ pub struct PythonError {
 pub enum Denied {
     Process,
     Package,
+    Import,
 }

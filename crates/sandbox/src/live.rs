@@ -59,6 +59,8 @@ pub struct Cell<'a> {
     pub name: &'a str,
     /// Whether the value of a last expression is a result.
     pub show_last: bool,
+    /// A name that is the result instead, if the code binds it.
+    pub answer: Option<&'a str>,
     /// Makes it a script: `sys.argv`.
     pub argv: Option<&'a [String]>,
     /// Environment variables, until other ones are told.
@@ -72,8 +74,17 @@ impl<'a> Work<'a> {
     fn request(&self, limits: &Limits) -> ToKernel<'a> {
         let (result_limit, value_limit) = (limits.result_bytes, limits.result_bytes);
         match *self {
-            Self::Cell(Cell { code, name, show_last, argv, variables, .. }) => {
-                ToKernel::Run { code, name, show_last, argv, variables, result_limit, value_limit }
+            Self::Cell(Cell { code, name, show_last, answer, argv, variables, .. }) => {
+                ToKernel::Run {
+                    code,
+                    name,
+                    show_last,
+                    answer,
+                    argv,
+                    variables,
+                    result_limit,
+                    value_limit,
+                }
             }
             Self::Call(Call {
                 code,

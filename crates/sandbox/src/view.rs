@@ -17,6 +17,8 @@ pub struct View {
     pub processes: Processes,
     /// Whether code can install more packages.
     pub installs: bool,
+    /// All that code may import besides the standard library; everything if absent.
+    pub imports: Option<Vec<String>>,
 }
 
 /// The system's programs and libraries, as far as the host has them. `/usr/local` and `/opt` are
@@ -134,6 +136,9 @@ pub(crate) fn zygote(view: &View, warm: bool) -> Program {
     }
     if !view.installs {
         args.push("--no-installs".into());
+    }
+    if let Some(imports) = &view.imports {
+        args.extend(["--imports".into(), imports.join(",")]);
     }
     if warm {
         for module in &view.preload {

@@ -50,6 +50,8 @@ pub enum EntryKind {
     /// As in a notebook: the value of a last expression is a result.
     #[default]
     Cell,
+    /// As a cell whose value is what it binds to the name `result`, if it does.
+    Answer,
     /// As `python3 FILE ARGS`.
     Script,
 }
@@ -90,9 +92,12 @@ impl Service {
         let code = SourceCode::new(request.code.into_bytes())
             .map_err(|error| invalid("/code", error.to_string()))?;
         let entry = match request.entry {
-            EntryKind::Cell if request.argv.is_empty() => Entry::Cell(code),
-            EntryKind::Cell => return Err(invalid("/argv", "only a script has arguments")),
             EntryKind::Script => Entry::Script { code, argv: request.argv },
+            _ if !request.argv.is_empty() => {
+                return Err(invalid("/argv", "only a script has arguments"));
+            }
+            EntryKind::Cell => Entry::Cell(code),
+            EntryKind::Answer => Entry::Answer(code),
         };
         let command = Command {
             id: ExecutionId::new(Uuid::now_v7()),

@@ -54,6 +54,7 @@ fn body(args: &Args, entry: &Entry) -> Result<Value, Failure> {
     let (kind, code, argv) = match entry {
         Entry::Script { code, argv } => ("script", code.as_str(), argv.as_slice()),
         Entry::Cell(code) => ("cell", code.as_str(), &[][..]),
+        Entry::Answer(code) => ("answer", code.as_str(), &[][..]),
         Entry::Call(_) => return Err(Failure::usage("a call is for `belljar tool call`")),
     };
     Ok(json!({

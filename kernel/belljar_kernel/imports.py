@@ -1,0 +1,64 @@
+"""The guide in front of imports: what the operator has not listed is refused by a sentence.
+
+It stands where the user's own code imports, so that a listed package finds whatever it needs itself. It is no wall:
+code that goes around it has a module of the environment, and not a way out of the sandbox.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SETTING = "PYTHON_PACKAGES_WHITELIST_IMPORT"
+
+
+class Denied(ImportError):
+    """Nobody has to know that it is not Python's own, except who reports it."""
+
+
+Denied.__name__ = Denied.__qualname__ = ImportError.__name__
+Denied.__module__ = "builtins"
+
+_import = builtins.__import__
+_import_module = importlib.import_module
+_frame = sys._getframe
+
+
+def install(listed: Sequence[str]) -> None:
+    """Stands from here on in this process and all that are forked from it."""
+    allowed = sys.stdlib_module_names | set(sys.builtin_module_names) | set(listed)
+
+    def check(name: str, importer: Mapping[str, Any] | None) -> None:
+        top = name.partition(".")[0]
+        if top not in allowed and _is_users(importer) and not _is_local(top):
+            raise Denied(f"{top} not allowed by {SETTING}", name=top)
+
+    def guarded_import(
+        name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
+    ) -> Any:
+        if level == 0:
+            check(name, globals)
+        return _import(name, globals, locals, fromlist, level)
+
+    def guarded_import_module(name: str, package: str | None = None) -> Any:
+        if not name.startswith("."):
+            check(name, _frame(1).f_globals)
+        return _import_module(name, package)
+
+    builtins.__import__ = guarded_import
+    importlib.import_module = guarded_import_module
+
+
+def _is_users(importer: Mapping[str, Any] | None) -> bool:
+    """Whether it is a cell, a tool, or a module that the user has written; a package was found by the import system."""
+    spec = None if importer is None else importer.get("__spec__")
+    origin = getattr(spec, "origin", None)
+    return spec is None or isinstance(origin, str) and origin.startswith(os.getcwd() + os.sep)
+
+
+def _is_local(name: str) -> bool:
+    return os.path.exists(f"{name}.py") or os.path.isdir(name)
