@@ -150,6 +150,7 @@ async fn a_key_that_asks_too_much_is_told_when_to_come_again_and_others_do_not_n
         if status == 429 {
             let problem: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
             assert_eq!((&problem["code"], again), (&json!("rate.exceeded"), true));
+            assert_eq!(problem["retryable"], true);
         }
         statuses.push(status.as_u16());
         world.owner.get("/v1/principals/me").await;

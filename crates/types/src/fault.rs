@@ -129,6 +129,20 @@ const FIXED: [(Code, &str); 51] = [
     (Code::Cancelled, "execution.cancelled"),
 ];
 
+impl Code {
+    /// Whether it passes by itself, so that the same request may succeed later. None of these is
+    /// said of code that has run.
+    fn passes(&self) -> bool {
+        matches!(
+            self,
+            Self::CapacityExhausted
+                | Self::SessionBusy
+                | Self::RateExceeded
+                | Self::StoreUnavailable
+        )
+    }
+}
+
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Python(exception) = self {
@@ -203,15 +217,14 @@ pub struct Fault {
 
 impl Fault {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        let retryable = matches!(code, Code::CapacityExhausted | Code::SessionBusy);
         Self {
+            retryable: code.passes(),
             code,
             exception: None,
             message: message.into(),
             traceback: None,
             assertion: None,
             hint: None,
-            retryable,
         }
     }
 
@@ -251,5 +264,17 @@ mod tests {
             assert_eq!(serde_json::from_str::<Code>(&text).unwrap(), code);
         }
         assert!(serde_json::from_str::<Code>("\"no.such\"").is_err());
+    }
+
+    #[test]
+    fn whoever_is_told_to_come_again_may_send_the_same_again() {
+        for code in
+            [Code::CapacityExhausted, Code::SessionBusy, Code::RateExceeded, Code::StoreUnavailable]
+        {
+            assert!(Fault::new(code.clone(), "later").retryable, "{code}");
+        }
+        for code in [Code::ArgsInvalid, Code::ExecutionInterrupted, Code::QuotaExceeded] {
+            assert!(!Fault::new(code.clone(), "never").retryable, "{code}");
+        }
     }
 }
