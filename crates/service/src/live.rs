@@ -10,7 +10,8 @@ use types::Event;
 
 #[derive(Debug)]
 pub(crate) struct Live {
-    events: Mutex<Vec<Event>>,
+    /// Shared: together they may be as large as everything that was printed.
+    events: Mutex<Vec<Arc<Event>>>,
     /// How many events there are, and whether there will be more.
     state: watch::Sender<State>,
 }
@@ -29,14 +30,14 @@ impl Live {
         Arc::new(Self { events: Mutex::default(), state: watch::Sender::default() })
     }
 
-    fn events(&self) -> MutexGuard<'_, Vec<Event>> {
+    fn events(&self) -> MutexGuard<'_, Vec<Arc<Event>>> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn push(&self, event: Event) {
         let count = {
             let mut events = self.events();
-            events.push(event);
+            events.push(Arc::new(event));
             events.len()
         };
         self.state.send_modify(|state| state.count = count);
@@ -47,7 +48,7 @@ impl Live {
         self.state.send_modify(|state| state.over = true);
     }
 
-    pub(crate) fn so_far(&self) -> Vec<Event> {
+    pub(crate) fn so_far(&self) -> Vec<Arc<Event>> {
         self.events().clone()
     }
 
@@ -67,7 +68,7 @@ impl Live {
                 return None;
             }
             let event = live.events().get(next).cloned()?;
-            Some(((next as u64 + 1, event), (live, state, next + 1)))
+            Some(((next as u64 + 1, Event::clone(&event)), (live, state, next + 1)))
         })
     }
 }

@@ -3,6 +3,8 @@
 use crate::column::{body, from_body, moment, word};
 use crate::{Listed, Page, Reader, StoreError, Tx};
 use chrono::{DateTime, Utc};
+use serde::Serialize;
+use std::borrow::Borrow;
 use types::{
     Code, Event, Execution, ExecutionId, Fault, PrincipalId, SandboxId, Status, Transcript,
     WorkspaceId,
@@ -32,7 +34,10 @@ pub struct Finished {
 }
 
 impl Finished {
-    pub fn new(execution: &Execution, events: &[Event]) -> Result<Self, StoreError> {
+    pub fn new(
+        execution: &Execution,
+        events: &[impl Borrow<Event> + Serialize],
+    ) -> Result<Self, StoreError> {
         Ok(Self {
             id: execution.id,
             principal: execution.principal,

@@ -267,8 +267,8 @@ impl Service {
         live: &Live,
         row: Row,
     ) -> Result<Execution, Refused> {
-        let mut events = live.so_far();
-        events.push(Event::End { status: execution.status });
+        let (told, end) = (live.so_far(), Event::End { status: execution.status });
+        let events: Vec<&Event> = told.iter().map(AsRef::as_ref).chain([&end]).collect();
         let ended = store::Finished::new(&execution, &events)?;
         let entry = whose.ran(&execution);
         let workspace = whose.workspace;
