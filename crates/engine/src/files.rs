@@ -60,6 +60,11 @@ impl Engine {
     }
 }
 
+/// Whether a file of a working directory can have this name.
+pub fn check_file_name(name: &str) -> Result<(), Fault> {
+    sandbox::check_name(name).map_err(|error| fault(&error))
+}
+
 /// Puts files into a working directory. They are not what the code made.
 pub(crate) async fn place(sandbox: &mut Sandbox, inputs: Vec<FileIn>) -> Result<(), Fault> {
     if inputs.is_empty() {

@@ -24,6 +24,7 @@ pub use command::{Bring, Code, CodeError, Command, Content, Entry, FileIn, NewSe
 pub use config::{Config, EndReason, Expiry, ExpiryRequest, SessionEnded};
 pub use engine::Engine;
 pub use environments::{Outside, Packages};
+pub use files::check_file_name;
 pub use run::{Admitted, Finished};
 pub use sandbox::Listing;
 pub use session::SessionInfo;

@@ -76,6 +76,11 @@ impl Listing {
     }
 }
 
+/// Whether a file can have this name, for those who ask before there is a directory.
+pub fn check_name(name: &str) -> Result<(), FileError> {
+    checked(name).map(drop)
+}
+
 /// A name that stays beneath the directory however it is spelt.
 fn checked(name: &str) -> Result<&Path, FileError> {
     let path = Path::new(name);

@@ -22,7 +22,7 @@ mod watch;
 mod wires;
 
 pub use channel::ProtocolError;
-pub use files::{Entry, FileError, Files, Listing};
+pub use files::{Entry, FileError, Files, Listing, check_name};
 pub use frames::{Answer, Arguments, Denied, PythonError, ValueError};
 pub use jail::Processes;
 pub use live::{Call, Cause, Cell, Ending, Sandbox, Work};

@@ -215,7 +215,7 @@ pub(crate) fn over_quota(most: u64) -> Refused {
 }
 
 /// The last part of a path, as some browsers send one.
-fn document_name(given: &str) -> Result<String, Refused> {
+pub(crate) fn document_name(given: &str) -> Result<String, Refused> {
     let name = given.rsplit(['/', '\\']).next().unwrap_or_default();
     let usable = !matches!(name, "" | "." | "..")
         && name.chars().count() <= NAME_CHARS_MAX

@@ -1,8 +1,8 @@
 //! Files that a request brings along: from a document, from a URL, or in the request itself.
 
 use crate::caller::Caller;
-use crate::documents::NewDocument;
-use crate::refused::{Refused, invalid};
+use crate::documents::{NewDocument, document_name};
+use crate::refused::{Refused, about, invalid};
 use crate::service::Service;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -31,6 +31,14 @@ pub struct FileInput {
     pub base64: Option<String>,
 }
 
+/// One that can be had, as far as the request alone can tell.
+#[derive(Debug)]
+pub(crate) enum Input {
+    Document { id: FileId, name: Option<String> },
+    Url { url: String, name: Option<String> },
+    Bytes { bytes: Vec<u8>, name: String },
+}
+
 impl Service {
     /// Everything is there before anything runs; what cannot be had is named by its place.
     pub(crate) async fn bring_in(
@@ -38,83 +46,91 @@ impl Service {
         caller: &Caller,
         inputs: Vec<FileInput>,
     ) -> Result<Vec<FileIn>, Refused> {
-        check_count(&inputs)?;
         let mut files = Vec::with_capacity(inputs.len());
-        for (index, input) in inputs.into_iter().enumerate() {
-            let path = format!("/files/{index}");
-            files.push(self.bring_one(caller, input, &path).await?);
+        for input in checked(inputs)? {
+            files.push(self.bring_one(caller, input).await?);
         }
         distinct_names(files.iter_mut().map(|file| &mut file.name));
         Ok(files)
     }
 
-    /// The same as a document, which stays when the request is answered.
+    async fn bring_one(&self, caller: &Caller, input: Input) -> Result<FileIn, Refused> {
+        match input {
+            Input::Document { id, name } => {
+                let (document, bytes) = self.open_document(caller, id)?;
+                let name = name.unwrap_or(document.name);
+                Ok(FileIn { name, content: Content::File(Arc::new(bytes)) })
+            }
+            Input::Url { url, name } => {
+                let (fetched, staged) = self.fetch(&url).await?;
+                let name = name.unwrap_or(fetched.name);
+                Ok(FileIn { name, content: Content::File(Arc::new(staged.open()?)) })
+            }
+            Input::Bytes { bytes, name } => Ok(FileIn { name, content: Content::Bytes(bytes) }),
+        }
+    }
+
+    /// The same as a document, which stays when the request is answered, and what it is called in
+    /// the working directory.
     pub(crate) async fn as_document(
         self: &Arc<Self>,
         caller: &Caller,
-        input: FileInput,
-        path: &str,
-    ) -> Result<File, Refused> {
-        let new = match (input.document_id, input.url.clone()) {
-            (Some(id), None) => return self.document(caller, id),
-            (None, Some(url)) => {
-                let (fetched, staged) = self.fetch(&url).await?;
-                let name = input.name.unwrap_or(fetched.name);
-                NewDocument { name, staged, source: FileSource::Url, url: Some(url) }
+        input: Input,
+    ) -> Result<(String, File), Refused> {
+        let (name, staged, source, url) = match input {
+            Input::Document { id, name } => {
+                let document = self.document(caller, id)?;
+                return Ok((name.unwrap_or_else(|| document.name.clone()), document));
             }
-            _ => {
-                let FileIn { name, content } = self.bring_one(caller, input, path).await?;
+            Input::Url { url, name } => {
+                let (fetched, staged) = self.fetch(&url).await?;
+                (name.unwrap_or(fetched.name), staged, FileSource::Url, Some(url))
+            }
+            Input::Bytes { bytes, name } => {
                 let mut staging = self.stage().await?;
-                if let Content::Bytes(bytes) = &content {
-                    staging.write(bytes).await?;
-                }
-                let staged = staging.finish().await?;
-                NewDocument { name, staged, source: FileSource::Upload, url: None }
+                staging.write(&bytes).await?;
+                (name, staging.finish().await?, FileSource::Upload, None)
             }
         };
+        let new = NewDocument { name: document_name(&name)?, staged, source, url };
         let kept = self.keep_documents(caller, vec![new]).await?.pop();
-        kept.ok_or_else(|| invalid(path, "was not kept"))
+        Ok((name, kept.ok_or_else(|| invalid("/files", "were not kept"))?))
     }
+}
 
-    async fn bring_one(
-        &self,
-        caller: &Caller,
-        input: FileInput,
-        path: &str,
-    ) -> Result<FileIn, Refused> {
+/// The same is refused whether a call begins at once or a person is asked first.
+pub(crate) fn checked(inputs: Vec<FileInput>) -> Result<Vec<Input>, Refused> {
+    if inputs.len() > FILES_MAX {
+        return Err(invalid("/files", format!("has at most {FILES_MAX} files")));
+    }
+    let place = |index| format!("/files/{index}");
+    inputs.into_iter().enumerate().map(|(index, input)| input.checked(&place(index))).collect()
+}
+
+impl FileInput {
+    fn checked(self, path: &str) -> Result<Input, Refused> {
+        let Self { name, document_id, url, text, base64 } = self;
+        if let Some(name) = &name {
+            engine::check_file_name(name).map_err(|fault| about(&format!("{path}/name"), fault))?;
+        }
         let named = |name: Option<String>| {
             name.ok_or_else(|| invalid(&format!("{path}/name"), "is needed for a file without one"))
         };
-        match (input.document_id, input.url, input.text, input.base64) {
-            (Some(id), None, None, None) => {
-                let (document, bytes) = self.open_document(caller, id)?;
-                let name = input.name.unwrap_or(document.name);
-                Ok(FileIn { name, content: Content::File(Arc::new(bytes)) })
-            }
-            (None, Some(url), None, None) => {
-                let (fetched, staged) = self.fetch(&url).await?;
-                let name = input.name.unwrap_or(fetched.name);
-                Ok(FileIn { name, content: Content::File(Arc::new(staged.open()?)) })
-            }
+        match (document_id, url, text, base64) {
+            (Some(id), None, None, None) => Ok(Input::Document { id, name }),
+            (None, Some(url), None, None) => Ok(Input::Url { url, name }),
             (None, None, Some(text), None) => {
-                Ok(FileIn { name: named(input.name)?, content: Content::Bytes(text.into_bytes()) })
+                Ok(Input::Bytes { bytes: text.into_bytes(), name: named(name)? })
             }
             (None, None, None, Some(text)) => {
                 let bytes = STANDARD
                     .decode(text)
                     .map_err(|error| invalid(&format!("{path}/base64"), error.to_string()))?;
-                Ok(FileIn { name: named(input.name)?, content: Content::Bytes(bytes) })
+                Ok(Input::Bytes { bytes, name: named(name)? })
             }
             _ => Err(invalid(path, "has exactly one of document_id, url, text and base64")),
         }
     }
-}
-
-pub(crate) fn check_count(inputs: &[FileInput]) -> Result<(), Refused> {
-    if inputs.len() > FILES_MAX {
-        return Err(invalid("/files", format!("has at most {FILES_MAX} files")));
-    }
-    Ok(())
 }
 
 /// Two files of one name are two files: `a.csv` and `a-1.csv`.

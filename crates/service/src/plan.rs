@@ -1,7 +1,7 @@
 //! A call that waits: what is needed to make it later, kept with its record.
 
 use crate::caller::Caller;
-use crate::inputs::{FileInput, check_count, distinct_names};
+use crate::inputs::{FileInput, checked, distinct_names};
 use crate::refused::{Refused, not_found};
 use crate::service::Service;
 use crate::staging::{cannot_keep, hex};
@@ -96,12 +96,9 @@ impl Service {
         caller: &Caller,
         inputs: Vec<FileInput>,
     ) -> Result<Vec<KeptFile>, Refused> {
-        check_count(&inputs)?;
         let mut kept = Vec::with_capacity(inputs.len());
-        for (index, input) in inputs.into_iter().enumerate() {
-            let name = input.name.clone();
-            let document = self.as_document(caller, input, &format!("/files/{index}")).await?;
-            let name = name.unwrap_or(document.name);
+        for input in checked(inputs)? {
+            let (name, document) = self.as_document(caller, input).await?;
             kept.push(KeptFile { name, id: document.id, sha256: document.sha256 });
         }
         distinct_names(kept.iter_mut().map(|file| &mut file.name));
