@@ -84,18 +84,37 @@ async fn t60_whoever_goes_away_frees_the_place_and_cancel_works_too() {
         .send()
         .await;
     assert!(gone.is_err(), "the client went away");
+    place_is_free(&world).await;
+    let running = world
+        .owner
+        .request(Method::POST, "/v1/execute")
+        .header("prefer", "respond-async")
+        .header("content-type", "application/json")
+        .body(json!({"code": "import time\ntime.sleep(60)"}).to_string())
+        .send()
+        .await
+        .unwrap();
+    let place = running.headers()["location"].to_str().unwrap().to_owned();
+    let full = world.owner.call("POST", "/v1/execute", Some(json!({"code": "1"}))).await;
+    assert_eq!(full.0, 429, "{}", full.1);
+    let cancelled = world.owner.post(&format!("{place}/cancel"), Value::Null).await;
+    assert_eq!(cancelled["cancelled"], true);
+    place_is_free(&world).await;
+    let listed = world.owner.get("/v1/executions?status=cancelled").await;
+    assert_eq!(listed["items"].as_array().unwrap().len(), 2);
+}
+
+async fn place_is_free(world: &World) {
     let began = Instant::now();
     loop {
         let (status, _) = world.owner.call("POST", "/v1/execute", Some(json!({"code": "1"}))).await;
         if status == 200 {
-            break;
+            return;
         }
         assert_eq!(status, 429);
         assert!(began.elapsed() < Duration::from_secs(5), "the place is still taken");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    let listed = world.owner.get("/v1/executions?status=cancelled").await;
-    assert_eq!(listed["items"].as_array().unwrap().len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
