@@ -10,14 +10,14 @@ const TOOL: &str =
     "def run(input):\n    open('ran.txt', 'w').write('x')\n    return {'got': input}\n";
 
 /// A tool that asks, an agent's principal that calls it, and the owner who answers.
-struct Scene {
-    world: World,
-    agent: Api,
-    tool: String,
+pub(crate) struct Scene {
+    pub(crate) world: World,
+    pub(crate) agent: Api,
+    pub(crate) tool: String,
 }
 
 impl Scene {
-    async fn start(options: &[&str]) -> Self {
+    pub(crate) async fn start(options: &[&str]) -> Self {
         let world = World::with(options).await;
         let agent = world.principal("agent", &["USAGE"]).await;
         let tool = asking_tool(&world, "asks").await;
@@ -28,27 +28,27 @@ impl Scene {
         Self { world, agent, tool }
     }
 
-    async fn ask(&self, arguments: Value) -> Value {
+    pub(crate) async fn ask(&self, arguments: Value) -> Value {
         self.ask_with(json!({"arguments": arguments})).await
     }
 
-    async fn ask_with(&self, request: Value) -> Value {
+    pub(crate) async fn ask_with(&self, request: Value) -> Value {
         let path = format!("/v1/tools/{}/call", self.tool);
         let (status, record) = self.agent.call("POST", &path, Some(request)).await;
         assert_eq!((status, &record["status"]), (202, &json!("waiting_approval")), "{record}");
         record
     }
 
-    async fn answer(&self, record: &Value, decision: Value) -> Value {
+    pub(crate) async fn answer(&self, record: &Value, decision: Value) -> Value {
         self.world.owner.post(&approval_of(record), decision).await
     }
 
-    async fn settled(&self, record: &Value) -> Value {
+    pub(crate) async fn settled(&self, record: &Value) -> Value {
         settled(&self.agent, record).await
     }
 }
 
-async fn asking_tool(world: &World, name: &str) -> String {
+pub(crate) async fn asking_tool(world: &World, name: &str) -> String {
     let tool = json!({
         "name": name, "description": "Asks before it runs.", "tool_type": "code_runner",
         "approval_action": "review",
@@ -57,7 +57,7 @@ async fn asking_tool(world: &World, name: &str) -> String {
     world.owner.post("/v1/tools", tool).await["id"].as_str().unwrap().to_owned()
 }
 
-fn approval_of(record: &Value) -> String {
+pub(crate) fn approval_of(record: &Value) -> String {
     format!("/v1/approvals/{}", record["approval_id"].as_str().unwrap())
 }
 
@@ -147,16 +147,6 @@ async fn t55_fifty_answers_at_once_are_one_run() {
     assert_eq!(scene.settled(&record).await["status"], "succeeded");
     let audit = scene.world.owner.get("/v1/audit?action=execution.run").await;
     assert_eq!(audit["items"].as_array().unwrap().len(), 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_question_that_nobody_answers_is_over() {
-    let scene = Scene::start(&["--approval-seconds", "1"]).await;
-    let record = scene.ask(json!({})).await;
-    tokio::time::sleep(Duration::from_millis(1200)).await;
-    let allow = Some(json!({"decision": "allow"}));
-    let refused = scene.world.owner.refused("POST", &approval_of(&record), allow).await;
-    assert_eq!(refused, (410, "approval.expired".into()));
 }
 
 #[tokio::test(flavor = "multi_thread")]

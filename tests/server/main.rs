@@ -6,6 +6,7 @@
 mod harness;
 
 mod agents;
+mod approval_troubles;
 mod approvals;
 mod audit;
 mod calls;

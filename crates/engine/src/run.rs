@@ -3,7 +3,7 @@
 
 use crate::capacity::Slot;
 use crate::collect::{Collected, collect};
-use crate::command::Command;
+use crate::command::{Command, FileIn};
 use crate::engine::Engine;
 use crate::environments::Ready;
 use crate::files::place;
@@ -133,6 +133,13 @@ impl Admitted {
     /// The record as far as it is known: everything but what only running it can tell.
     pub fn record(&self) -> Execution {
         self.order.draft()
+    }
+
+    /// With files that nobody wanted to open before there was room.
+    pub fn with_files(mut self, files: Vec<FileIn>) -> Self {
+        self.order.files_in = files.iter().map(|file| file.name.clone()).collect();
+        self.order.command.files = files;
+        self
     }
 
     pub async fn run(self, sink: Sink<'_>) -> Result<Finished, Fault> {

@@ -7,6 +7,7 @@
 mod answer;
 mod ask;
 mod carry_out;
+mod ending;
 mod matter;
 
 pub use answer::{Decision, DecisionRequest};
@@ -97,8 +98,7 @@ impl Service {
         caller: &Caller,
     ) -> Result<BoxStream<'static, Approval>, Refused> {
         let news = self.approval_news.subscribe();
-        let open = ApprovalQuery { state: Some(ApprovalState::Pending), ..Default::default() };
-        let open = self.approvals(caller, open).await?.items;
+        let open = self.open_questions(caller).await?;
         let (service, caller) = (Arc::clone(self), caller.clone());
         let fresh = stream::unfold(news, |mut news| async move {
             loop {
@@ -117,7 +117,22 @@ impl Service {
             });
             future::ready(seen.then_some(approval))
         });
-        Ok(stream::iter(open.into_iter().rev()).chain(seen).boxed())
+        Ok(stream::iter(open).chain(seen).boxed())
+    }
+
+    /// All that the caller may see, oldest first.
+    async fn open_questions(&self, caller: &Caller) -> Result<Vec<Approval>, Refused> {
+        let mut open = Vec::new();
+        let mut query = ApprovalQuery { state: Some(ApprovalState::Pending), ..Default::default() };
+        loop {
+            let Listed { items, next_cursor } = self.approvals(caller, query.clone()).await?;
+            open.extend(items);
+            if next_cursor.is_none() {
+                open.reverse();
+                return Ok(open);
+            }
+            query.cursor = next_cursor;
+        }
     }
 }
 

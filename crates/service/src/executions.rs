@@ -5,7 +5,7 @@ mod course;
 mod whose;
 
 pub use attached::Attached;
-pub(crate) use course::{Row, Running};
+pub(crate) use course::Running;
 pub use whose::Manner;
 pub(crate) use whose::Whose;
 
@@ -156,9 +156,9 @@ impl Service {
         id: ExecutionId,
         after: u64,
     ) -> Result<impl Stream<Item = Numbered> + Send + use<>, Refused> {
-        let execution = self.execution(caller, id).await?;
+        self.execution(caller, id).await?;
         let running = self.running().get(&id).cloned();
-        if let Some(running) = running.or_else(|| self.waiting(&execution)) {
+        if let Some(running) = running {
             return Ok(Arc::clone(&running.live).after(after).left_stream());
         }
         let workspace = caller.workspace;
@@ -169,11 +169,16 @@ impl Service {
     }
 
     /// Asks it to stop; whether it was running.
-    pub async fn cancel(&self, caller: &Caller, id: ExecutionId) -> Result<bool, Refused> {
+    pub async fn cancel(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: ExecutionId,
+    ) -> Result<bool, Refused> {
         let execution = self.execution(caller, id).await?;
-        match execution.status {
-            Status::WaitingApproval => self.withdraw(caller, execution).await,
-            _ => Ok(self.engine.cancel(id)),
+        let waits = execution.status == Status::WaitingApproval;
+        if waits && self.withdraw(caller, &execution).await? {
+            return Ok(true);
         }
+        Ok(self.engine.cancel(id))
     }
 }

@@ -32,6 +32,7 @@ mod principals;
 mod refused;
 mod seal_key;
 mod secret;
+mod seen_through;
 mod service;
 mod sessions;
 mod specification;

@@ -74,8 +74,8 @@ impl Service {
         });
         service.mark_interrupted().await?;
         let owner_key = service.first_start().await?;
+        service.take_up_questions().await?;
         housekeeping::begin(&service, ended);
-        service.take_up_allowed()?;
         Ok(Started { service, owner_key })
     }
 

@@ -43,6 +43,15 @@ pub struct Remembered {
     pub created_at: DateTime<Utc>,
 }
 
+/// What an execution waits for. One that is over was left by a server that ended between two writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Question {
+    pub workspace: WorkspaceId,
+    pub id: ApprovalId,
+    pub execution: ExecutionId,
+    pub state: ApprovalState,
+}
+
 impl Tx<'_> {
     pub fn insert_approval(
         &self,
@@ -69,20 +78,48 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// False if there is none that waits, or its time is over.
+    /// None if there is none that waits, or its time is over.
     pub fn decide_approval(
         &self,
         workspace: WorkspaceId,
         id: ApprovalId,
         decision: Decision,
-    ) -> Result<bool, StoreError> {
-        let waits = |approval: &Approval| {
-            approval.state == ApprovalState::Pending && approval.expires_at > decision.at
-        };
-        let Some((approval, _)) = self.approval(workspace, id)?.filter(|(found, _)| waits(found))
-        else {
-            return Ok(false);
-        };
+    ) -> Result<Option<Approval>, StoreError> {
+        match self.approval(workspace, id)? {
+            Some((approval, _))
+                if approval.state == ApprovalState::Pending
+                    && approval.expires_at > decision.at =>
+            {
+                self.write_decision(workspace, approval, decision).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Takes back what was asked, answered or not. None if there is none, or it is over, or was
+    /// used: then what it was for has begun.
+    pub fn withdraw_approval(
+        &self,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+        decision: Decision,
+    ) -> Result<Option<Approval>, StoreError> {
+        match self.approval(workspace, id)? {
+            Some((approval, _))
+                if matches!(approval.state, ApprovalState::Pending | ApprovalState::Allowed) =>
+            {
+                self.write_decision(workspace, approval, decision).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn write_decision(
+        &self,
+        workspace: WorkspaceId,
+        approval: Approval,
+        decision: Decision,
+    ) -> Result<Approval, StoreError> {
         let decided = Approval {
             state: decision.state,
             decided_by: Some(decision.by),
@@ -92,8 +129,8 @@ impl Tx<'_> {
             ..approval
         };
         self.move_approval(workspace, &decided)?;
-        self.seal_approval(workspace, id, decision.seal)?;
-        Ok(true)
+        self.seal_approval(workspace, decided.id, decision.seal)?;
+        Ok(decided)
     }
 
     /// True once for each that was allowed, while its time is not over.
@@ -118,7 +155,7 @@ impl Tx<'_> {
     pub fn expire_approvals(
         &self,
         now: DateTime<Utc>,
-    ) -> Result<Vec<(WorkspaceId, ApprovalId, ExecutionId)>, StoreError> {
+    ) -> Result<Vec<(WorkspaceId, Approval)>, StoreError> {
         let over = self.many(
             "SELECT workspace, body FROM approvals \
              WHERE state IN ('pending', 'allowed') AND expires_at <= ?1",
@@ -128,13 +165,12 @@ impl Tx<'_> {
                 Ok((workspace, from_body::<Approval>("approval", row, "body")?))
             },
         )?;
-        let mut ids = Vec::with_capacity(over.len());
-        for (workspace, approval) in over {
-            ids.push((workspace, approval.id, approval.execution_id));
+        let expire = |(workspace, approval)| {
             let expired = Approval { state: ApprovalState::Expired, ..approval };
             self.move_approval(workspace, &expired)?;
-        }
-        Ok(ids)
+            Ok((workspace, expired))
+        };
+        over.into_iter().map(expire).collect()
     }
 
     fn move_approval(&self, workspace: WorkspaceId, to: &Approval) -> Result<(), StoreError> {
@@ -218,11 +254,23 @@ impl Reader<'_> {
         })
     }
 
-    /// Those that were agreed to and not used, in all workspaces.
-    pub fn allowed_approvals(&self) -> Result<Vec<(WorkspaceId, ApprovalId)>, StoreError> {
-        self.many("SELECT workspace, id FROM approvals WHERE state = 'allowed'", [], |row| {
-            Ok((WorkspaceId::new(row.get("workspace")?), ApprovalId::new(row.get("id")?)))
-        })
+    /// Those whose execution waits, in all workspaces.
+    pub fn questions(&self) -> Result<Vec<Question>, StoreError> {
+        self.many(
+            "SELECT approvals.workspace, approvals.id, execution_id, state FROM approvals \
+             JOIN executions ON executions.workspace = approvals.workspace \
+             AND executions.id = execution_id WHERE status = 'waiting_approval'",
+            [],
+            |row| {
+                let state: String = row.get("state")?;
+                Ok(Question {
+                    workspace: WorkspaceId::new(row.get("workspace")?),
+                    id: ApprovalId::new(row.get("id")?),
+                    execution: ExecutionId::new(row.get("execution_id")?),
+                    state: variant("approval", &state)?,
+                })
+            },
+        )
     }
 
     pub fn approvals(

@@ -25,7 +25,7 @@ mod store;
 mod tools;
 mod writer;
 
-pub use approvals::{Decision, Remembered, Seal};
+pub use approvals::{Decision, Question, Remembered, Seal};
 pub use audit::{AuditError, AuditFilter, AuditLine, Break, verify_audit};
 pub use blobs::Blobs;
 pub use error::StoreError;

@@ -1,8 +1,10 @@
 //! Answering: by somebody who may, and not by whoever asked.
 
+use super::ending::Ending;
 use super::{asked_about, changed, over};
 use crate::caller::Caller;
 use crate::refused::{Refused, invalid, missing};
+use crate::seen_through::seen_through;
 use crate::service::Service;
 use chrono::{DateTime, Utc};
 use policy::{Bound, Seal, Stage, seal_once, seal_remembered, seals_match};
@@ -10,12 +12,14 @@ use serde::Deserialize;
 use std::sync::Arc;
 use store::{Decision as Decided, Remembered, Tx};
 use types::{
-    Approval, ApprovalId, ApprovalScope, ApprovalState, Code, Execution, Fault, Privilege, Status,
+    Approval, ApprovalId, ApprovalScope, ApprovalState, Code, Execution, Fault, Privilege,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 const REASON_CHARS_MAX: usize = 1_000;
+/// Of what was taken back: no answer has it, so nothing that was agreed to before holds.
+const VOID: Seal = [0; 32];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -53,12 +57,16 @@ impl Service {
         }
         check_reason(request.reason.as_deref())?;
         still_open(&approval, Utc::now())?;
-        let decided = match request.decision {
-            Decision::Allow => self.allow(caller, approval, seal, request).await?,
-            Decision::Deny => self.deny(caller, approval, seal, request.reason).await?,
-        };
-        self.tell_approval(caller.workspace, &decided);
-        Ok(decided)
+        let (service, caller) = (Arc::clone(self), caller.clone());
+        seen_through(async move {
+            let decided = match request.decision {
+                Decision::Allow => service.allow(&caller, approval, seal, request).await?,
+                Decision::Deny => service.deny(&caller, approval, seal, request.reason).await?,
+            };
+            service.tell_approval(caller.workspace, &decided);
+            Ok(decided)
+        })
+        .await
     }
 
     async fn allow(
@@ -88,9 +96,29 @@ impl Service {
             scope: request.scope,
             seal: seal_once(&self.seal_key, Stage::AllowedBy(caller.id()), &bound, &once),
         };
-        let allowed = self.write_decision(caller, &approval, decided, remembered).await?;
-        tokio::spawn(Arc::clone(self).carry_out(workspace, approval.id));
+        let allowed = self.write_allowed(caller, &approval, decided, remembered).await?;
+        tokio::spawn(Arc::clone(self).carry_out(workspace, allowed.id, allowed.execution_id));
         Ok(allowed)
+    }
+
+    async fn write_allowed(
+        &self,
+        caller: &Caller,
+        approval: &Approval,
+        decided: Decided,
+        remembered: Option<Remembered>,
+    ) -> Result<Approval, Refused> {
+        let (workspace, id) = (caller.workspace, approval.id);
+        let entry = caller.did("approval.allow", id, &approval.tool_name);
+        let written = move |tx: &Tx<'_>| {
+            let Some(allowed) = tx.decide_approval(workspace, id, decided)? else {
+                return Ok(None);
+            };
+            remembered.iter().try_for_each(|remembered| tx.remember(workspace, remembered))?;
+            tx.audit(&entry)?;
+            Ok(Some(allowed))
+        };
+        self.store.write(written).await?.ok_or_else(answered_before)
     }
 
     fn remembered(
@@ -126,82 +154,82 @@ impl Service {
             state: ApprovalState::Denied,
             by: caller.id(),
             at: Utc::now(),
-            reason: reason.clone(),
+            reason,
             scope: ApprovalScope::Once,
             seal,
         };
-        let denied = self.write_decision(caller, &approval, decided, None).await?;
-        let message = match &reason {
-            Some(reason) => format!("Tool '{}' was denied: {reason}", approval.tool_name),
-            None => format!("Tool '{}' was denied", approval.tool_name),
+        let (workspace, id) = (caller.workspace, approval.id);
+        let entry = caller.did("approval.deny", id, &approval.tool_name);
+        let written = move |tx: &Tx<'_>| {
+            let Some(denied) = tx.decide_approval(workspace, id, decided)? else {
+                return Ok(None);
+            };
+            let ended = Ending::of(&denied).write(tx, workspace, denied.execution_id)?;
+            tx.audit(&entry)?;
+            Ok(Some((denied, ended)))
         };
-        let fault = Fault::new(Code::ApprovalDenied, message).hint("go on without it");
-        self.end_waiting(caller.workspace, approval.execution_id, Status::Denied, fault).await?;
+        let (denied, ended) = self.store.write(written).await?.ok_or_else(answered_before)?;
+        ended.into_iter().for_each(|ended| self.tell_end(ended));
         Ok(denied)
     }
 
-    async fn write_decision(
-        &self,
-        caller: &Caller,
-        approval: &Approval,
-        decided: Decided,
-        remembered: Option<Remembered>,
-    ) -> Result<Approval, Refused> {
-        let (workspace, id) = (caller.workspace, approval.id);
-        let action = match decided.state {
-            ApprovalState::Allowed => "approval.allow",
-            _ => "approval.deny",
-        };
-        let entry = caller.did(action, id, &approval.tool_name);
-        let written = move |tx: &Tx<'_>| {
-            if !tx.decide_approval(workspace, id, decided)? {
-                return Ok(None);
-            }
-            if let Some(remembered) = &remembered {
-                tx.remember(workspace, remembered)?;
-            }
-            tx.audit(&entry)?;
-            Ok(tx.approval(workspace, id)?.map(|(approval, _)| approval))
-        };
-        self.store.write(written).await?.ok_or_else(|| {
-            let message = "the question was answered by somebody else, or its time is over";
-            Fault::new(Code::ApprovalInvalid, message).into()
-        })
-    }
-
-    /// Whoever asked does not want it any more.
+    /// Whoever asked does not want it any more, answered or not. False if it has begun, or is over.
     pub(crate) async fn withdraw(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
-        execution: Execution,
+        execution: &Execution,
     ) -> Result<bool, Refused> {
         let Some(id) = execution.approval_id else { return Ok(false) };
-        let (approval, seal) = self.seen_approval(caller, id)?;
+        let approval = self.approval(caller, id)?;
+        let (service, caller) = (Arc::clone(self), caller.clone());
+        seen_through(async move { service.take_back(&caller, approval).await }).await
+    }
+
+    async fn take_back(&self, caller: &Caller, approval: Approval) -> Result<bool, Refused> {
         let decided = Decided {
             state: ApprovalState::Denied,
             by: caller.id(),
             at: Utc::now(),
             reason: Some("withdrawn".to_owned()),
             scope: ApprovalScope::Once,
-            seal,
+            seal: VOID,
         };
-        let withdrawn = self.write_decision(caller, &approval, decided, None).await?;
-        let fault = Fault::new(Code::Cancelled, "the call was withdrawn before it was answered");
-        self.end_waiting(caller.workspace, execution.id, Status::Cancelled, fault).await?;
-        self.tell_approval(caller.workspace, &withdrawn);
+        let (workspace, id) = (caller.workspace, approval.id);
+        let entry = caller.did("approval.deny", id, &approval.tool_name);
+        let written = move |tx: &Tx<'_>| {
+            let Some(withdrawn) = tx.withdraw_approval(workspace, id, decided)? else {
+                return Ok(None);
+            };
+            let ended = Ending::withdrawn().write(tx, workspace, withdrawn.execution_id)?;
+            tx.audit(&entry)?;
+            Ok(Some((withdrawn, ended)))
+        };
+        let Some((withdrawn, ended)) = self.store.write(written).await? else {
+            return Ok(false);
+        };
+        ended.into_iter().for_each(|ended| self.tell_end(ended));
+        self.tell_approval(workspace, &withdrawn);
         Ok(true)
     }
 
     /// Closes the questions that nobody answered in time.
     pub(crate) async fn expire_approvals(&self, now: DateTime<Utc>) -> Result<(), Refused> {
-        let over = self.store.write(move |tx| tx.expire_approvals(now)).await?;
-        for (workspace, _, execution) in over {
-            let fault = Fault::new(Code::ApprovalExpired, "nobody answered in time")
-                .hint("call the tool again to ask again");
-            self.end_waiting(workspace, execution, Status::Denied, fault).await?;
-        }
+        let written = move |tx: &Tx<'_>| {
+            let over = tx.expire_approvals(now)?;
+            let end = |(workspace, approval): &(_, Approval)| {
+                Ending::of(approval).write(tx, *workspace, approval.execution_id)
+            };
+            over.iter().map(end).collect::<Result<Vec<_>, _>>()
+        };
+        let ended = self.store.write(written).await?;
+        ended.into_iter().flatten().for_each(|ended| self.tell_end(ended));
         Ok(())
     }
+}
+
+fn answered_before() -> Refused {
+    let message = "the question was answered by somebody else, or its time is over";
+    Fault::new(Code::ApprovalInvalid, message).into()
 }
 
 fn still_open(approval: &Approval, now: DateTime<Utc>) -> Result<(), Refused> {

@@ -3,18 +3,16 @@
 use super::matter::Matter;
 use crate::caller::Caller;
 use crate::calls::{Asked, CallRequest, Route};
-use crate::executions::Running;
 use crate::plan::Plan;
-use crate::refused::{Refused, not_found};
+use crate::refused::Refused;
+use crate::seen_through::seen_through;
 use crate::service::Service;
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::StreamExt;
 use policy::{Seal, Stage, seal_once};
 use std::sync::Arc;
 use store::{RequestKey, Tx};
-use types::{
-    Approval, ApprovalId, ApprovalScope, ApprovalState, Event, Execution, ExecutionId, Status,
-};
+use types::{Approval, ApprovalId, ApprovalScope, ApprovalState, Execution, ExecutionId};
 use uuid::Uuid;
 
 impl Service {
@@ -45,11 +43,20 @@ impl Service {
         let bound = matter.bound(caller.workspace, caller.id());
         let once = matter.once(record.id, approval.expires_at);
         let seal = seal_once(&self.seal_key, Stage::Asked, &bound, &once);
-        self.write_question(caller, &record, &approval, &matter.plan, seal, claim).await?;
-        let running = self.waiting(&record).ok_or_else(|| not_found("execution", record.id))?;
-        self.tell_approval(caller.workspace, &approval);
-        let events = Arc::clone(&running.live).after(0).boxed();
-        Ok(Asked::Waiting(Box::new(record), events))
+        let plan = matter.plan.to_bytes();
+        let (service, caller) = (Arc::clone(self), caller.clone());
+        seen_through(async move {
+            let running = service.hear(record.id, approval.id);
+            let written = service.write_question(&caller, &record, &approval, plan, seal, claim);
+            if let Err(refused) = written.await {
+                service.running().remove(&record.id);
+                return Err(refused);
+            }
+            service.tell_approval(caller.workspace, &approval);
+            let events = Arc::clone(&running.live).after(0).boxed();
+            Ok(Asked::Waiting(Box::new(record), events))
+        })
+        .await
     }
 
     fn new_question(
@@ -90,14 +97,14 @@ impl Service {
         caller: &Caller,
         record: &Execution,
         approval: &Approval,
-        plan: &Plan,
+        plan: Vec<u8>,
         seal: Seal,
         claim: Option<String>,
     ) -> Result<(), Refused> {
         let workspace = caller.workspace;
         let entry = caller.did("approval.ask", approval.id, &approval.tool_name);
         let key = claim.map(|key| RequestKey { workspace, principal: caller.id(), key });
-        let (record, approval, plan) = (record.clone(), approval.clone(), plan.to_bytes());
+        let (record, approval) = (record.clone(), approval.clone());
         let written = move |tx: &Tx<'_>| {
             tx.insert_execution(workspace, &record, Some(&plan))?;
             tx.insert_approval(workspace, &approval, &seal)?;
@@ -108,20 +115,6 @@ impl Service {
             Ok(())
         };
         Ok(self.store.write(written).await?)
-    }
-
-    /// Where the events of one that waits are heard.
-    pub(crate) fn waiting(&self, execution: &Execution) -> Option<Arc<Running>> {
-        let approval_id = execution.approval_id?;
-        if execution.status != Status::WaitingApproval {
-            return None;
-        }
-        let running = self.follow(execution.id);
-        if running.live.so_far().is_empty() {
-            running.live.push(Event::Status { status: Status::WaitingApproval });
-            running.live.push(Event::Approval { approval_id });
-        }
-        Some(running)
     }
 }
 

@@ -1,43 +1,38 @@
 //! Carrying out what was agreed to, once, or saying why it cannot be.
 
+use super::ending::Ending;
+use super::matter::Matter;
 use super::{changed, over};
-use crate::executions::{Manner, Row, Whose};
+use crate::executions::{Manner, Whose};
 use crate::refused::{Refused, not_found};
 use crate::service::Service;
 use chrono::Utc;
-use engine::Command;
-use policy::{Seal, Stage, seal_once, seals_match};
+use engine::{Admitted, Command};
+use policy::{Stage, seal_once, seals_match};
 use std::sync::Arc;
 use std::time::Duration;
-use store::StoreError;
-use types::{
-    Approval, ApprovalId, ApprovalState, Event, Execution, ExecutionId, Fault, Status, WorkspaceId,
-};
+use store::{Question, StoreError};
+use tokio::time::sleep;
+use types::{Approval, ApprovalId, ApprovalState, Code, ExecutionId, Fault, WorkspaceId};
 
 /// Between two tries to find room for what was agreed to.
-const AGAIN: Duration = Duration::from_millis(500);
+const ROOM_AGAIN: Duration = Duration::from_millis(500);
+/// Between two tries while the store is in trouble, which takes longer to pass.
+const STORE_AGAIN: Duration = Duration::from_secs(5);
 
 impl Service {
     /// Begins what was agreed to, as soon as there is room for it, or says why it cannot be.
-    pub(crate) async fn carry_out(self: Arc<Self>, workspace: WorkspaceId, id: ApprovalId) {
+    pub(super) async fn carry_out(
+        self: Arc<Self>,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+        execution: ExecutionId,
+    ) {
         loop {
-            let Ok(Some((approval, seal))) = self.store.read(|rows| rows.approval(workspace, id))
-            else {
-                return;
-            };
-            let execution = approval.execution_id;
-            match self.carry_out_once(workspace, approval, seal).await {
+            match self.carry_out_once(workspace, id).await {
                 Ok(()) => return,
-                Err(refused) if refused.fault.retryable => tokio::time::sleep(AGAIN).await,
-                Err(refused) => {
-                    let ended = self
-                        .end_waiting(workspace, execution, Status::Failed, *refused.fault)
-                        .await;
-                    if let Err(refused) = ended {
-                        tracing::error!(%execution, error = %refused.fault, "its end could not be kept");
-                    }
-                    return;
-                }
+                Err(refused) if refused.fault.retryable => sleep(pause(&refused.fault)).await,
+                Err(refused) => return self.give_up(workspace, execution, *refused.fault).await,
             }
         }
     }
@@ -45,29 +40,9 @@ impl Service {
     async fn carry_out_once(
         self: &Arc<Self>,
         workspace: WorkspaceId,
-        approval: Approval,
-        seal: Seal,
+        id: ApprovalId,
     ) -> Result<(), Refused> {
-        if approval.state != ApprovalState::Allowed || approval.expires_at <= Utc::now() {
-            return Err(over(&approval));
-        }
-        let matter = self.matter(workspace, &approval)?;
-        let files = self.open_kept(workspace, &matter.plan.files).await?;
-        let by = approval.decided_by.ok_or_else(changed)?;
-        let bound = matter.bound(workspace, approval.requester);
-        let once = matter.once(approval.execution_id, approval.expires_at);
-        if !seals_match(&seal, &seal_once(&self.seal_key, Stage::AllowedBy(by), &bound, &once)) {
-            return Err(changed());
-        }
-        let requester = self.store.read(|rows| rows.principal(workspace, approval.requester))?;
-        let requester = requester.ok_or_else(changed)?;
-        let call = matter.route.checked.call(matter.plan.arguments.clone())?;
-        let command = Command {
-            files,
-            limits: matter.plan.limits,
-            session: matter.plan.sandbox_id,
-            ..self.command(approval.execution_id, &requester, &matter.route.tool, call)
-        };
+        let (approval, matter) = self.agreed(workspace, id)?;
         let whose = Whose {
             workspace,
             principal: approval.requester,
@@ -77,46 +52,103 @@ impl Service {
             approval: Some(approval.id),
             manner: Manner::default(),
         };
-        let admitted = self.engine.admit(command).await?;
-        self.begin(admitted, whose).await?.let_go();
+        let admitted = self.admit_agreed(workspace, &approval, &matter).await?;
+        // All their bytes are read to know them again, so not at every look for room.
+        let files = self.open_kept(workspace, &matter.plan.files).await?;
+        self.begin(admitted.with_files(files), whose).await?.let_go();
         Ok(())
     }
 
-    /// The end of one that never began.
-    pub(super) async fn end_waiting(
+    /// What somebody has agreed to, if it is still that.
+    fn agreed(
         &self,
         workspace: WorkspaceId,
-        id: ExecutionId,
-        status: Status,
-        fault: Fault,
-    ) -> Result<(), Refused> {
-        let found = self.store.read(|rows| rows.execution_summary(workspace, id))?;
-        let Some(record) = found.filter(|record| record.status == Status::WaitingApproval) else {
-            return Ok(());
-        };
-        let running = self.waiting(&record).ok_or_else(|| not_found("execution", id))?;
-        running.live.push(Event::Error(fault.clone()));
-        let whose = Whose {
-            workspace,
-            principal: record.principal.ok_or_else(changed)?,
-            key: None,
-            run_as: record.run_as.or(record.principal).ok_or_else(changed)?,
-            agent: record.agent,
-            approval: record.approval_id,
-            manner: Manner::default(),
-        };
-        let record = Execution { status, error: Some(fault), ended_at: Some(Utc::now()), ..record };
-        let kept = self.write_end(record, Vec::new(), &whose, &running.live, Row::There).await;
-        let failed = kept.as_ref().err().cloned();
-        self.conclude(id, &running, kept);
-        failed.map_or(Ok(()), Err)
+        id: ApprovalId,
+    ) -> Result<(Approval, Matter), Refused> {
+        let found = self.store.read(|rows| rows.approval(workspace, id))?;
+        let (approval, seal) = found.ok_or_else(|| not_found("approval", id))?;
+        if approval.state != ApprovalState::Allowed {
+            return Err(over(&approval));
+        }
+        if approval.expires_at <= Utc::now() {
+            return Err(over(&Approval { state: ApprovalState::Expired, ..approval }));
+        }
+        let matter = self.matter(workspace, &approval)?;
+        let by = approval.decided_by.ok_or_else(changed)?;
+        let bound = matter.bound(workspace, approval.requester);
+        let once = matter.once(approval.execution_id, approval.expires_at);
+        if !seals_match(&seal, &seal_once(&self.seal_key, Stage::AllowedBy(by), &bound, &once)) {
+            return Err(changed());
+        }
+        Ok((approval, matter))
     }
 
-    /// What was agreed to before the last stop, and had not begun.
-    pub(crate) fn take_up_allowed(self: &Arc<Self>) -> Result<(), StoreError> {
-        for (workspace, id) in self.store.read(|rows| rows.allowed_approvals())? {
-            tokio::spawn(Arc::clone(self).carry_out(workspace, id));
+    async fn admit_agreed(
+        &self,
+        workspace: WorkspaceId,
+        approval: &Approval,
+        matter: &Matter,
+    ) -> Result<Admitted, Refused> {
+        let requester = self.store.read(|rows| rows.principal(workspace, approval.requester))?;
+        let requester = requester.ok_or_else(changed)?;
+        let call = matter.route.checked.call(matter.plan.arguments.clone())?;
+        let command = Command {
+            limits: matter.plan.limits,
+            session: matter.plan.sandbox_id,
+            ..self.command(approval.execution_id, &requester, &matter.route.tool, call)
+        };
+        Ok(self.engine.admit(command).await?)
+    }
+
+    /// That it cannot be is tried until it is written.
+    async fn give_up(&self, workspace: WorkspaceId, execution: ExecutionId, fault: Fault) {
+        let ended = loop {
+            let ending = Ending::failed(fault.clone());
+            match self.store.write(move |tx| ending.write(tx, workspace, execution)).await {
+                Ok(ended) => break ended,
+                Err(error) => {
+                    tracing::error!(%execution, %error, "its end could not be kept");
+                    sleep(STORE_AGAIN).await;
+                }
+            }
+        };
+        ended.into_iter().for_each(|ended| self.tell_end(ended));
+    }
+
+    /// What waited at the last stop waits on, or begins. Must come before anything else can end
+    /// a question.
+    pub(crate) async fn take_up_questions(self: &Arc<Self>) -> Result<(), StoreError> {
+        for question in self.store.read(|rows| rows.questions())? {
+            let Question { workspace, id, execution, state } = question;
+            match state {
+                ApprovalState::Pending => drop(self.hear(execution, id)),
+                ApprovalState::Allowed => {
+                    self.hear(execution, id);
+                    tokio::spawn(Arc::clone(self).carry_out(workspace, id, execution));
+                }
+                ApprovalState::Used | ApprovalState::Denied | ApprovalState::Expired => {
+                    self.make_up_end(workspace, id).await?;
+                }
+            }
         }
         Ok(())
+    }
+
+    async fn make_up_end(&self, workspace: WorkspaceId, id: ApprovalId) -> Result<(), StoreError> {
+        let written = self.store.write(move |tx| match tx.approval(workspace, id)? {
+            Some((approval, _)) => {
+                Ending::of(&approval).write(tx, workspace, approval.execution_id)
+            }
+            None => Ok(None),
+        });
+        written.await?.into_iter().for_each(|ended| self.tell_end(ended));
+        Ok(())
+    }
+}
+
+fn pause(fault: &Fault) -> Duration {
+    match fault.code {
+        Code::StoreUnavailable => STORE_AGAIN,
+        _ => ROOM_AGAIN,
     }
 }

@@ -1,13 +1,13 @@
 //! Approvals: answered once, used once, and not after their time.
 
-use crate::world::{ALL, World, id, moment};
-use belljar_store::{Decision, Remembered};
+use crate::world::{ALL, World, execution, id, moment};
+use belljar_store::{Decision, Question, Remembered};
 use serde_json::json;
 use std::slice::from_ref;
 use tokio::task::JoinSet;
 use types::{
     AgentId, Approval, ApprovalId, ApprovalScope, ApprovalState, ExecutionId, PrincipalId,
-    SandboxId, ToolId,
+    SandboxId, Status, ToolId, WorkspaceId,
 };
 
 fn approval(requester: PrincipalId) -> Approval {
@@ -56,6 +56,19 @@ async fn ask(world: &World) -> Approval {
     asked
 }
 
+async fn decide(world: &World, workspace: WorkspaceId, id: ApprovalId, decision: Decision) -> bool {
+    world.write(move |tx| tx.decide_approval(workspace, id, decision)).await.is_some()
+}
+
+async fn withdraw(
+    world: &World,
+    workspace: WorkspaceId,
+    id: ApprovalId,
+    decision: Decision,
+) -> bool {
+    world.write(move |tx| tx.withdraw_approval(workspace, id, decision)).await.is_some()
+}
+
 async fn state(world: &World, id: ApprovalId) -> ApprovalState {
     world.store.read(|r| r.approval(world.home, id)).unwrap().unwrap().0.state
 }
@@ -66,9 +79,9 @@ async fn a_question_is_answered_once() {
     let (home, alice) = (world.home, world.alice);
     let asked = ask(&world).await;
     let id = asked.id;
-    assert!(world.write(move |tx| tx.decide_approval(home, id, allow(alice, 1))).await);
+    assert!(decide(&world, home, id, allow(alice, 1)).await);
     let deny = Decision { state: ApprovalState::Denied, ..allow(alice, 2) };
-    assert!(!world.write(move |tx| tx.decide_approval(home, id, deny)).await);
+    assert!(!decide(&world, home, id, deny).await);
     let (found, seal) = world.store.read(|r| r.approval(home, id)).unwrap().unwrap();
     assert_eq!(seal, ANSWERED);
     let decided = Approval {
@@ -113,20 +126,66 @@ async fn after_its_time_an_approval_can_neither_be_answered_nor_used() {
             tx.consume_approval(home, used.id, moment(99))
         })
         .await;
-    assert!(!world.write(move |tx| tx.decide_approval(home, late, allow(alice, 100))).await);
+    assert!(!decide(&world, home, late, allow(alice, 100)).await);
     assert!(!world.write(move |tx| tx.consume_approval(home, allowed, moment(100))).await);
     assert!(world.write(|tx| tx.expire_approvals(moment(99))).await.is_empty());
     let mut expired = world.write(|tx| tx.expire_approvals(moment(100))).await;
-    expired.sort_by_key(|(_, id, _)| *id);
-    assert_eq!(
-        expired,
-        [(home, late, unanswered.execution_id), (home, allowed, unused.execution_id)]
-    );
+    expired.sort_by_key(|(_, expired)| expired.id);
+    let told: Vec<_> = expired.iter().map(|(home, one)| (*home, one.id, one.state)).collect();
+    let is_over = ApprovalState::Expired;
+    assert_eq!(told, [(home, late, is_over), (home, allowed, is_over)]);
     assert_eq!(state(&world, late).await, ApprovalState::Expired);
     assert_eq!(state(&world, used.id).await, ApprovalState::Used);
     let open =
         |state| world.store.read(move |r| r.approvals(home, state, ALL)).unwrap().items.len();
     assert_eq!((open(Some(ApprovalState::Pending)), open(None)), (0, 3));
+}
+
+#[tokio::test]
+async fn a_question_can_be_taken_back_until_it_is_used_and_then_it_cannot_be_used() {
+    let world = World::new().await;
+    let (home, alice) = (world.home, world.alice);
+    let back = || Decision { state: ApprovalState::Denied, ..allow(alice, 2) };
+    let (open, allowed, used) = (ask(&world).await.id, ask(&world).await.id, ask(&world).await.id);
+    assert!(decide(&world, home, allowed, allow(alice, 1)).await);
+    assert!(decide(&world, home, used, allow(alice, 1)).await);
+    assert!(world.write(move |tx| tx.consume_approval(home, used, moment(2))).await);
+    assert!(withdraw(&world, home, open, back()).await);
+    assert!(withdraw(&world, home, allowed, back()).await);
+    assert!(!withdraw(&world, home, used, back()).await, "it has begun");
+    assert!(!withdraw(&world, home, allowed, back()).await, "it is over");
+    assert!(!world.write(move |tx| tx.consume_approval(home, allowed, moment(3))).await);
+    assert_eq!(state(&world, used).await, ApprovalState::Used);
+}
+
+#[tokio::test]
+async fn what_waits_is_found_with_the_state_of_its_question() {
+    let world = World::new().await;
+    let (home, alice) = (world.home, world.alice);
+    let mut waiting = Vec::new();
+    for status in [Status::WaitingApproval, Status::WaitingApproval, Status::Denied] {
+        let record = execution(alice, status);
+        let asked = Approval { execution_id: record.id, ..approval(alice) };
+        waiting.push((asked.id, record.id));
+        world
+            .write(move |tx| {
+                tx.insert_execution(home, &record, None)?;
+                tx.insert_approval(home, &asked, &[9; 32])
+            })
+            .await;
+    }
+    let allowed = waiting[1].0;
+    assert!(decide(&world, home, allowed, allow(alice, 1)).await);
+    let mut found = world.store.read(|r| r.questions()).unwrap();
+    found.sort_by_key(|question| question.id);
+    let question = |(id, execution), state| Question { workspace: home, id, execution, state };
+    assert_eq!(
+        found,
+        [
+            question(waiting[0], ApprovalState::Pending),
+            question(waiting[1], ApprovalState::Allowed)
+        ]
+    );
 }
 
 #[tokio::test]
@@ -200,8 +259,9 @@ async fn nothing_of_approvals_is_found_from_another_workspace() {
     let world = World::new().await;
     let (home, other, alice) = (world.home, world.other, world.alice);
     let id = ask(&world).await.id;
-    assert!(!world.write(move |tx| tx.decide_approval(other, id, allow(alice, 1))).await);
-    assert!(world.write(move |tx| tx.decide_approval(home, id, allow(alice, 1))).await);
+    assert!(!decide(&world, other, id, allow(alice, 1)).await);
+    assert!(!withdraw(&world, other, id, allow(alice, 1)).await);
+    assert!(decide(&world, home, id, allow(alice, 1)).await);
     assert!(!world.write(move |tx| tx.consume_approval(other, id, moment(2))).await);
     assert_eq!(world.store.read(|r| r.approval(other, id)).unwrap(), None);
     assert!(world.store.read(|r| r.approvals(other, None, ALL)).unwrap().items.is_empty());
