@@ -7,9 +7,11 @@ use serde::de::value::{Error, StrDeserializer};
 use serde::de::{DeserializeOwned, IntoDeserializer};
 use serde::{Deserialize, Serialize};
 
-/// Nanoseconds since 1970: exact, and ordered as time is. After 2262 every moment is the last one.
+/// Nanoseconds since 1970: exact, and ordered as time is. Before 1677 every moment is the first one,
+/// and after 2262 the last.
 pub(crate) fn moment(at: DateTime<Utc>) -> i64 {
-    at.timestamp_nanos_opt().unwrap_or(i64::MAX)
+    let outermost = if at < DateTime::UNIX_EPOCH { i64::MIN } else { i64::MAX };
+    at.timestamp_nanos_opt().unwrap_or(outermost)
 }
 
 pub(crate) fn at(moment: i64) -> DateTime<Utc> {

@@ -63,7 +63,11 @@ impl Step {
 
 fn purge_step(tx: &Tx<'_>, now: DateTime<Utc>, retention: Retention) -> Result<Step, StoreError> {
     let mut files = expired_files(tx, now)?;
-    let executions = old_executions(tx, now - retention.executions, &mut files)?;
+    // Nothing is older than the calendar.
+    let executions = match now.checked_sub_signed(retention.executions) {
+        Some(before) => old_executions(tx, before, &mut files)?,
+        None => 0,
+    };
     let requests = tx.change(
         "DELETE FROM idempotency WHERE rowid IN \
          (SELECT rowid FROM idempotency WHERE created_at <= ?1 LIMIT ?2)",

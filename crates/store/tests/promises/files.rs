@@ -190,3 +190,21 @@ async fn more_than_one_step_of_old_executions_goes_in_one_purge() {
     let purged = world.store.purge(now, retention).await.unwrap();
     assert_eq!(purged, Purged { executions: 250, ..Purged::default() });
 }
+
+#[tokio::test]
+async fn however_long_things_are_kept_nothing_goes_early() {
+    let world = World::new().await;
+    let (home, run) = (world.home, execution(world.alice, Status::Succeeded));
+    world.write(move |tx| tx.insert_execution(home, &run, None)).await;
+    let made = file(world.alice, FileSource::Code, None);
+    let far = moment(0).checked_add_signed(TimeDelta::days(200_000));
+    keep(&world, &File { expires_at: far, ..made }).await;
+    let now = moment(0) + TimeDelta::days(30);
+    let kept = [TimeDelta::days(200_000), TimeDelta::days(100_000_000), TimeDelta::MAX];
+    for executions in kept {
+        let purged = world.store.purge(now, Retention { executions }).await.unwrap();
+        assert_eq!(purged, Purged::default(), "{executions}");
+    }
+    let purged = world.store.purge(now, Retention { executions: TimeDelta::days(29) }).await;
+    assert_eq!(purged.unwrap().executions, 1);
+}

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const MIB: u64 = 1024 * 1024;
+/// Two hundred years: a year that records cannot name would be no bound at all.
+const RETENTION_DAYS_MAX: u64 = 73_000;
 
 /// Every option of the server. A field is an option, a variable, and a key of the file.
 #[derive(Debug, Clone, Default, clap::Args, Deserialize)]
@@ -85,7 +87,7 @@ pub(super) struct Options {
     #[arg(long, value_name = "BYTES", env = "BELLJAR_TOOL_BYTES", hide_env_values = true)]
     tool_bytes: Option<usize>,
 
-    /// Days that executions and files are kept [default: 30]
+    /// Days that executions and files are kept, up to 73000 [default: 30]
     #[arg(long, value_name = "DAYS", env = "BELLJAR_RETENTION_DAYS", hide_env_values = true)]
     retention_days: Option<u64>,
 
@@ -154,7 +156,7 @@ impl Options {
                 document_bytes_max: mib(options.document_mib, usual.document_bytes_max),
                 workspace_bytes_max: mib(options.workspace_mib, usual.workspace_bytes_max),
                 tool_bytes_max: options.tool_bytes.unwrap_or(usual.tool_bytes_max),
-                retention: options.retention_days.map_or(usual.retention, days),
+                retention: options.retention_days.map_or(Ok(usual.retention), retention)?,
                 approval_time: seconds(options.approval_seconds, usual.approval_time.as_secs()),
                 key_rate_per_second: bounds.rate_per_second,
                 key_concurrency: bounds.concurrency,
@@ -207,12 +209,30 @@ fn mib(given: Option<u64>, usual: u64) -> u64 {
     given.map_or(usual, |mib| mib.saturating_mul(MIB))
 }
 
-fn days(days: u64) -> Duration {
-    Duration::from_secs(days.saturating_mul(24 * 60 * 60))
+fn retention(days: u64) -> Result<Duration, Failure> {
+    if days > RETENTION_DAYS_MAX {
+        return Err(Failure::usage(format!(
+            "--retention-days {days} is too long; give at most {RETENTION_DAYS_MAX}"
+        )));
+    }
+    Ok(Duration::from_secs(days * 24 * 60 * 60))
 }
 
 fn read(path: &Path) -> Result<Options, Failure> {
     let failed = |error: String| Failure::usage(format!("{}: {error}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
     toml::from_str(&text).map_err(|error| failed(error.message().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_retention_longer_than_records_can_name_is_refused() {
+        assert_eq!(retention(73_000).unwrap(), Duration::from_secs(73_000 * 86_400));
+        for days in [73_001, 200_000, u64::MAX] {
+            assert!(retention(days).is_err(), "{days}");
+        }
+    }
 }
