@@ -6,6 +6,7 @@ use reqwest::multipart::{Form, Part};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::time::Duration;
 
 async fn upload(api: &Api, files: &[(&str, &[u8])]) -> (u16, Value) {
     let mut form = Form::new();
@@ -152,4 +153,22 @@ async fn nobody_uses_the_documents_or_sessions_of_another() {
     let path = format!("/v1/executions/{}", record["id"].as_str().unwrap());
     assert_eq!(other.refused("GET", &path, None).await.0, 404);
     assert_eq!(other.get("/v1/executions").await["items"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_document_is_deleted_whole_although_nobody_waits_until_it_is() {
+    let world = World::start().await;
+    let names: Vec<String> = (0..20).map(|number| format!("{number}.txt")).collect();
+    let files: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), &b"x"[..])).collect();
+    let (status, kept) = upload(&world.owner, &files).await;
+    assert_eq!(status, 201, "{kept}");
+    for (round, document) in (0..).zip(kept["items"].as_array().unwrap()) {
+        let path = format!("/v1/documents/{}", document["id"].as_str().unwrap());
+        let delete = world.owner.request(Method::DELETE, &path).send();
+        let _ = tokio::time::timeout(Duration::from_micros(500 + 200 * round), delete).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let rows = world.owner.get("/v1/documents").await["items"].as_array().unwrap().len();
+    assert!(rows < names.len(), "none was deleted");
+    assert_eq!(world.blobs(), rows, "no bytes without a row");
 }

@@ -182,9 +182,7 @@ async fn uploads_that_break_off_leave_nothing() {
     assert_eq!(staging.count(), 0);
     // What was whole may be kept although nobody waited for the answer, and is counted then.
     let kept = documents(&world.owner).await.len();
-    let shelves = fs::read_dir(world.data.path().join("store/files")).unwrap();
-    let blobs = shelves.map(|shelf| fs::read_dir(shelf.unwrap().path()).unwrap().count());
-    assert_eq!(blobs.sum::<usize>(), kept, "no bytes without a row");
+    assert_eq!(world.blobs(), kept, "no bytes without a row");
     assert!(kept <= 2);
 }
 

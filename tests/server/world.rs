@@ -99,6 +99,11 @@ impl World {
         self.data.path().join("store/belljar.sqlite3")
     }
 
+    /// How many files have their bytes here.
+    pub fn blobs(&self) -> usize {
+        blobs(self.data.path())
+    }
+
     /// What was logged so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.data.path().join("log")).unwrap()
@@ -120,6 +125,12 @@ impl World {
         let key = self.owner.post("/v1/keys", key).await;
         self.api(key["secret"].as_str().unwrap())
     }
+}
+
+/// How many files have their bytes in these records.
+pub fn blobs(records: &Path) -> usize {
+    let shelves = std::fs::read_dir(records.join("store/files")).unwrap();
+    shelves.map(|shelf| std::fs::read_dir(shelf.unwrap().path()).unwrap().count()).sum()
 }
 
 fn build_bare() {

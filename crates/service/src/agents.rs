@@ -1,8 +1,9 @@
 //! Agents: a specification that is kept as it was written, and the tools that are attached to it.
 
+use crate::apart::aside;
 use crate::caller::Caller;
 use crate::names;
-use crate::objects::{ObjectQuery, aside};
+use crate::objects::ObjectQuery;
 use crate::page::{Listed, page};
 use crate::refused::{Refused, invalid, not_found};
 use crate::service::Service;

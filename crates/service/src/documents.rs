@@ -1,5 +1,6 @@
 //! Documents: files that somebody has uploaded or had fetched, kept until they are deleted or over.
 
+use crate::apart::to_the_end;
 use crate::caller::Caller;
 use crate::page::{Listed, page};
 use crate::refused::{Refused, invalid, not_found};
@@ -97,8 +98,7 @@ impl Service {
         new: Vec<NewDocument>,
     ) -> Result<Vec<File>, Refused> {
         let (service, caller) = (Arc::clone(self), caller.clone());
-        let kept = tokio::spawn(async move { service.keep_all(&caller, new).await });
-        kept.await.map_err(|_| Fault::new(Code::StoreUnavailable, "the files were not kept"))?
+        to_the_end(async move { service.keep_all(&caller, new).await }).await
     }
 
     async fn keep_all(&self, caller: &Caller, new: Vec<NewDocument>) -> Result<Vec<File>, Refused> {
@@ -196,15 +196,16 @@ impl Service {
     pub async fn delete_document(&self, caller: &Caller, id: FileId) -> Result<(), Refused> {
         let document = self.document(caller, id)?;
         let entry = caller.did("document.delete", id, &document.name);
-        let workspace = caller.workspace;
-        self.store
-            .write(move |tx| {
+        let (workspace, store) = (caller.workspace, Arc::clone(&self.store));
+        to_the_end(async move {
+            let delete = move |tx: &Tx<'_>| {
                 tx.delete_file(workspace, id)?;
-                tx.audit(&entry)?;
-                Ok(())
-            })
-            .await?;
-        Ok(self.store.remove_blobs(vec![id]).await?)
+                tx.audit(&entry).map(drop)
+            };
+            store.write(delete).await?;
+            Ok(store.remove_blobs(vec![id]).await?)
+        })
+        .await
     }
 }
 

@@ -5,6 +5,7 @@
 //! checks first, does its work, and answers only when what it has done is on the disk.
 
 mod agents;
+mod apart;
 mod approvals;
 mod assets;
 mod audit;

@@ -7,7 +7,7 @@ use crate::refused::Refused;
 use crate::service::Service;
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
-use types::{Code, Fault, Grant, Object, PrincipalId, Privilege};
+use types::{Grant, Object, PrincipalId, Privilege};
 use utoipa::IntoParams;
 
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
@@ -57,14 +57,4 @@ impl Caller {
     pub(crate) fn owning(&self, object: Object, now: DateTime<Utc>) -> Grant {
         ownership(self.id(), object, now)
     }
-}
-
-/// Away from the threads that serve: what people write can take a while to read.
-pub(crate) async fn aside<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Refused> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| {
-        Fault::new(Code::ToolInvalid, "what was sent could not be read, and nothing was kept")
-            .into()
-    })
 }

@@ -3,11 +3,12 @@
 //! A tool is kept only with a contract that is right, and the contract that a call is checked
 //! against is read anew from what is kept.
 
+use crate::apart::aside;
 use crate::caller::Caller;
 use crate::definition::{
     Identity, ToolRequest, Validation, invalid_tool, put_code, take_code, without_code,
 };
-use crate::objects::{ObjectQuery, aside};
+use crate::objects::ObjectQuery;
 use crate::page::{Listed, page};
 use crate::refused::{Detail, Refused, invalid, not_found};
 use crate::service::Service;

@@ -1,0 +1,29 @@
+//! Work apart from the request that asked for it: where it holds nobody up, or until it is done
+//! although nobody waits any more.
+//!
+//! A door drops what it is waiting for when its client goes away. Work that has changed something
+//! and has more to change must not be dropped so.
+
+use crate::refused::Refused;
+use std::future::Future;
+use types::{Code, Fault};
+
+/// Away from the threads that serve: what people write can take a while to read.
+pub(crate) async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refused> {
+    tokio::task::spawn_blocking(work).await.map_err(|_| {
+        Fault::new(Code::ToolInvalid, "what was sent could not be read, and nothing was kept")
+            .into()
+    })
+}
+
+/// To its end, whatever becomes of the one who asked.
+pub(crate) async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Refused>> + Send + 'static,
+) -> Result<T, Refused> {
+    tokio::spawn(work).await.map_err(|_| {
+        Fault::new(Code::StoreUnavailable, "it came to no end, and may be half done")
+            .hint("look at what there is, then send it again")
+    })?
+}
