@@ -2,7 +2,7 @@
 //! server stays, and goes on when there is room again.
 
 use crate::harness;
-use crate::world::{Api, World};
+use crate::world::{Api, World, blobs};
 use reqwest::Method;
 use reqwest::multipart::{Form, Part};
 use rustix::process::{Pid, Resource, Rlimit};
@@ -114,6 +114,7 @@ async fn t63_a_full_disk_is_said_and_forgotten_when_there_is_room() {
     }
     let staged = fs::read_dir(disk.path().join("store/staging")).unwrap().count();
     assert_eq!(staged, 0, "nothing of what was refused is left");
+    assert_eq!(blobs(disk.path()), 1, "of all files one was kept");
     no_panic(&world);
     assert_eq!(world.stop().await, Some(0));
 }
@@ -143,6 +144,25 @@ async fn t63_what_ran_on_a_full_disk_does_not_ask_to_be_sent_again() {
     fs::remove_file(filler).unwrap();
     let told = world.owner.call("POST", &path, Some(json!({"code": "n"}))).await;
     assert_eq!((told.0, &told.1["value"]), (200, &json!(ran + lost)), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t63_a_conversation_goes_on_when_its_end_found_no_room() {
+    let Some(disk) = SmallDisk::new(12 * 1024) else { return };
+    let world = World::with(&["--records", disk.path().to_str().unwrap()]).await;
+    let chat = json!({"key": "chat"});
+    let first = world.owner.post("/v1/sessions", chat.clone()).await;
+    let path = format!("/v1/sessions/{}", first["sandbox_id"].as_str().unwrap());
+    let filler = disk.fill(0);
+    let change = || Some(json!({"name": "n".repeat(100)}));
+    while world.owner.call("PATCH", &path, change()).await.0 == 200 {}
+    let closed = world.owner.call("DELETE", &path, None).await;
+    assert_eq!((closed.0, typed(&closed)), (503, "store.unavailable"), "{closed:?}");
+    fs::remove_file(filler).unwrap();
+    let (status, second) = world.owner.call("POST", "/v1/sessions", Some(chat)).await;
+    assert_eq!((status, &second["status"]), (201, &json!("ready")), "{second}");
+    assert_ne!(second["sandbox_id"], first["sandbox_id"]);
+    no_panic(&world);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,9 @@
 //! Sessions over REST: what they keep, for whom, and how they end.
 
 use crate::world::{World, printed};
+use reqwest::Method;
 use serde_json::json;
+use std::time::Duration;
 
 // proves S-017, S-018, S-019, S-020, S-021, S-024
 #[tokio::test(flavor = "multi_thread")]
@@ -76,7 +78,7 @@ async fn a_session_that_nobody_uses_is_closed_when_it_said_it_would_be() {
             assert_eq!(refused, (410, "session.expired".into()));
             return;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     panic!("it is still there");
 }
@@ -91,7 +93,7 @@ async fn a_session_does_one_thing_at_a_time() {
     let running = tokio::spawn(async move { slow.run(&id, "import time\ntime.sleep(30)").await });
     let path = format!("/v1/sessions/{session}");
     while world.owner.get(&path).await["status"] != "busy" {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let second = Some(json!({"code": "1"}));
     let refused = world.owner.refused("POST", &format!("{path}/execute"), second).await;
@@ -146,4 +148,52 @@ async fn what_a_crash_took_is_said_and_a_reset_goes_on() {
     assert_eq!((&reset["status"], &reset["generation"]), (&json!("ready"), &json!(2)));
     let run = world.owner.run(&session, "'x' in globals()").await;
     assert_eq!((&run["value"], &run["generation"]), (&json!(false), &json!(2)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_who_change_a_session_at_once_both_have_their_way() {
+    let world = World::start().await;
+    let path = format!("/v1/sessions/{}", world.owner.session().await);
+    for round in 0..20 {
+        let (name, key) = (format!("name-{round}"), format!("key-{round}"));
+        let one = world.owner.call("PATCH", &path, Some(json!({"name": name})));
+        let other = world.owner.call("PATCH", &path, Some(json!({"key": key})));
+        let (one, other) = tokio::join!(one, other);
+        assert_eq!((one.0, other.0), (200, 200));
+        let session = world.owner.get(&path).await;
+        assert_eq!((&session["name"], &session["key"]), (&json!(name), &json!(key)));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_who_go_on_with_a_lost_conversation_at_once_are_in_the_same_session() {
+    let mut world = World::start().await;
+    let chat = || Some(json!({"key": "chat"}));
+    let first = world.owner.post("/v1/sessions", json!({"key": "chat"})).await;
+    world.kill();
+    world.again().await;
+    let one = world.owner.call("POST", "/v1/sessions", chat());
+    let other = world.owner.call("POST", "/v1/sessions", chat());
+    let (one, other) = tokio::join!(one, other);
+    for (status, session) in [one, other] {
+        assert_eq!((status, &session["sandbox_id"]), (200, &first["sandbox_id"]), "{session}");
+        assert_eq!((&session["status"], &session["generation"]), (&json!("ready"), &json!(2)));
+    }
+    world.owner.run(first["sandbox_id"].as_str().unwrap(), "x = 1").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_closed_although_nobody_waits_until_it_is() {
+    let world = World::start().await;
+    for round in 0..10 {
+        let session = world.owner.post("/v1/sessions", json!({"key": "chat"})).await;
+        assert_eq!(session["status"], "ready", "{session}");
+        let path = format!("/v1/sessions/{}", session["sandbox_id"].as_str().unwrap());
+        let close = world.owner.request(Method::DELETE, &path).send();
+        let _ = tokio::time::timeout(Duration::from_millis(1 + round / 2), close).await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let status = world.owner.get(&path).await["status"].clone();
+        // It may have gone before it was heard; then nothing has happened.
+        assert!(status == "closed" || status == "ready", "{status}");
+    }
 }

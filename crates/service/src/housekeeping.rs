@@ -9,9 +9,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::{Retention, StoreError};
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::sleep;
 
 /// Often enough that an expired question is not shown as open for long.
 const ROUND: Duration = Duration::from_secs(30);
+/// Between two tries to write down what the disk had no room for.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// Both tasks end with the service.
 pub(crate) fn begin(service: &Arc<Service>, ended: UnboundedReceiver<SessionEnded>) {
@@ -19,12 +22,15 @@ pub(crate) fn begin(service: &Arc<Service>, ended: UnboundedReceiver<SessionEnde
     tokio::spawn(rounds(Arc::downgrade(service)));
 }
 
+/// Each is tried until it is written: its key is not free before.
 async fn mark_expired(service: Weak<Service>, mut ended: UnboundedReceiver<SessionEnded>) {
     while let Some(SessionEnded { id, .. }) = ended.recv().await {
-        let Some(service) = service.upgrade() else { return };
-        let marked = service.store.write(move |tx| tx.expire_session(id, Utc::now())).await;
-        if let Err(error) = marked {
-            tracing::error!(session = %id, %error, "its end could not be written down");
+        while let Some(service) = service.upgrade() {
+            let marked = service.store.write(move |tx| tx.expire_session(id, Utc::now())).await;
+            let Err(error) = marked else { break };
+            tracing::error!(session = %id, %error, "its end will be written down later");
+            drop(service);
+            sleep(AGAIN).await;
         }
     }
 }

@@ -1,5 +1,10 @@
 //! Sessions: sandboxes that live as long as a conversation, and what is remembered of them after.
 
+mod files;
+
+pub use files::{SessionFile, SessionFiles};
+
+use crate::apart::to_the_end;
 use crate::caller::Caller;
 use crate::inputs::FileInput;
 use crate::names;
@@ -7,15 +12,13 @@ use crate::object::{object, objects};
 use crate::page::{Listed, page};
 use crate::refused::{Refused, about, invalid};
 use crate::service::Service;
-use crate::staging::Staged;
 use chrono::Utc;
 use engine::{ExpiryRequest, FileIn, NewSession};
-use serde::{Deserialize, Serialize};
-use std::fs::File;
+use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Reader, SessionFilter, Tx};
-use types::{Code, Fault, LimitsRequest, SandboxId, Session, SessionStatus, SkippedFile};
+use types::{Code, Fault, LimitsRequest, SandboxId, Session, SessionStatus};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -65,20 +68,6 @@ pub enum Opened {
     Found(Session),
 }
 
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct SessionFile {
-    /// Relative to the working directory.
-    pub name: String,
-    pub size: u64,
-}
-
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct SessionFiles {
-    pub files: Vec<SessionFile>,
-    /// What is not brought out, and why.
-    pub skipped: Vec<SkippedFile>,
-}
-
 impl Service {
     pub async fn open_session(
         self: &Arc<Self>,
@@ -88,7 +77,7 @@ impl Service {
         self.require_usage(caller)?;
         check_label("/name", request.name.as_deref())?;
         check_label("/key", request.key.as_deref())?;
-        if let Some(found) = self.by_key(caller, request.key.as_deref())? {
+        if let Some(found) = self.by_key(caller, request.key.as_deref()).await? {
             // Its generation tells that it begins anew.
             let lost = found.status == SessionStatus::Lost;
             let id = found.sandbox_id;
@@ -120,7 +109,7 @@ impl Service {
             }
             // Somebody was quicker.
             Err(refused) if refused.fault.code == Code::NameTaken => {
-                let found = self.by_key(caller, key.as_deref())?;
+                let found = self.by_key(caller, key.as_deref()).await?;
                 found.map(Opened::Found).ok_or(refused)
             }
             Err(refused) => Err(refused),
@@ -128,11 +117,17 @@ impl Service {
     }
 
     /// The session of the same conversation, if it is not over.
-    fn by_key(&self, caller: &Caller, key: Option<&str>) -> Result<Option<Session>, Refused> {
+    async fn by_key(&self, caller: &Caller, key: Option<&str>) -> Result<Option<Session>, Refused> {
         let Some(key) = key else { return Ok(None) };
         let (workspace, owner) = (caller.workspace, caller.id());
         let found = self.store.read(|rows| rows.session_by_key(workspace, owner, key))?;
-        Ok(found.map(|session| self.current(session)))
+        let found = found.map(|session| self.current(session));
+        if let Some(Session { sandbox_id: id, status: SessionStatus::Expired, .. }) = found {
+            // Its end was not written down, and its key is free only then.
+            self.store.write(move |tx| tx.expire_session(id, Utc::now())).await?;
+            return Ok(None);
+        }
+        Ok(found)
     }
 
     async fn write_opened(
@@ -194,10 +189,7 @@ impl Service {
         let found = self.store.read(|rows| rows.session(caller.workspace, id))?;
         match found {
             Some(session) if self.may_see(caller, session.owner)? => Ok(self.current(session)),
-            _ => {
-                let message = format!("session {id} is not there, or not any more");
-                Err(Fault::new(Code::SessionNotFound, message).hint("open a new one").into())
-            }
+            _ => Err(not_there(id)),
         }
     }
 
@@ -207,18 +199,7 @@ impl Service {
         caller: &Caller,
         id: SandboxId,
     ) -> Result<Session, Refused> {
-        let session = self.session(caller, id)?;
-        let (code, state, hint) = match session.status {
-            SessionStatus::Ready | SessionStatus::Busy => return Ok(session),
-            SessionStatus::Closed => (Code::SessionNotFound, "was closed", "open a new one"),
-            SessionStatus::Expired => (Code::SessionExpired, "has expired", "open a new one"),
-            SessionStatus::Lost => (
-                Code::SessionLost,
-                "was lost when the server stopped: its variables and files are gone",
-                "reset it to go on with a new interpreter, or open another session",
-            ),
-        };
-        Err(Fault::new(code, format!("session {id} {state}")).hint(hint).into())
+        usable(self.session(caller, id)?)
     }
 
     /// Newest first.
@@ -245,48 +226,65 @@ impl Service {
     ) -> Result<Session, Refused> {
         check_label("/name", change.name.as_deref())?;
         check_label("/key", change.key.as_deref())?;
-        let session = self.usable_session(caller, id)?;
+        self.usable_session(caller, id)?;
         if change.idle_seconds.is_some() {
             let set = self.engine.set_expiry(id, expiry(change.idle_seconds)?);
             set.map_err(|fault| about("/idle_seconds", fault))?;
         }
-        let changed = self.current(Session {
-            name: change.name.or(session.name),
-            key: change.key.or(session.key),
-            idle_seconds: change.idle_seconds.unwrap_or(session.idle_seconds),
-            updated_at: Utc::now(),
-            ..session
+        let expires_at = self.engine.info(id)?.expires_at;
+        let changed = self.alter(caller, id, "session.change", move |now| Session {
+            name: change.name.or(now.name),
+            key: change.key.or(now.key),
+            idle_seconds: change.idle_seconds.unwrap_or(now.idle_seconds),
+            expires_at,
+            ..now
         });
-        self.write_session(caller, &changed, "session.change").await?;
-        Ok(changed)
+        Ok(self.current(changed.await?))
     }
 
-    async fn write_session(
+    /// Changes what it is by then, unless it is over: somebody else may be changing it, too.
+    async fn alter(
         &self,
         caller: &Caller,
-        session: &Session,
+        id: SandboxId,
         action: &'static str,
-    ) -> Result<(), Refused> {
-        let (workspace, session) = (caller.workspace, session.clone());
-        let entry = caller.did(action, session.sandbox_id, "");
+        change: impl FnOnce(Session) -> Session + Send + 'static,
+    ) -> Result<Session, Refused> {
+        let (workspace, entry) = (caller.workspace, caller.did(action, id, ""));
         let written = move |tx: &Tx<'_>| {
-            tx.update_session(workspace, &session)?;
+            let Some(now) = tx.session(workspace, id)? else { return Ok(Err(not_there(id))) };
+            if is_over(now.status) {
+                return Ok(usable(now));
+            }
+            let changed = Session { updated_at: Utc::now(), ..change(now) };
+            tx.update_session(workspace, &changed)?;
             tx.audit(&entry)?;
-            Ok(())
+            Ok(Ok(changed))
         };
-        Ok(self.store.write(written).await?)
+        self.store.write(written).await?
     }
 
     /// Nothing of it is left when this returns.
-    pub async fn close_session(&self, caller: &Caller, id: SandboxId) -> Result<(), Refused> {
-        let session = self.session(caller, id)?;
-        if session.status == SessionStatus::Closed {
-            return Ok(());
-        }
-        // One that was lost or has expired has nothing left to close.
-        let _ = self.engine.close(id).await;
-        let closed = Session { status: SessionStatus::Closed, updated_at: Utc::now(), ..session };
-        self.write_session(caller, &closed, "session.close").await
+    pub async fn close_session(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: SandboxId,
+    ) -> Result<(), Refused> {
+        self.session(caller, id)?;
+        let entry = caller.did("session.close", id, "");
+        let (service, workspace) = (Arc::clone(self), caller.workspace);
+        to_the_end(async move {
+            // One that was lost or has expired has nothing left to close.
+            let _ = service.engine.close(id).await;
+            let close = move |tx: &Tx<'_>| {
+                if tx.close_session(workspace, id, Utc::now())? {
+                    tx.audit(&entry)?;
+                }
+                Ok(())
+            };
+            Ok(service.store.write(close).await?)
+        })
+        .await
     }
 
     /// Asks what it is running to end; whether there was anything.
@@ -296,77 +294,55 @@ impl Service {
     }
 
     /// A new interpreter and an empty working directory, also for a session that was lost.
-    pub async fn reset_session(&self, caller: &Caller, id: SandboxId) -> Result<Session, Refused> {
+    pub async fn reset_session(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: SandboxId,
+    ) -> Result<Session, Refused> {
         let session = self.session(caller, id)?;
-        if session.status == SessionStatus::Lost {
-            self.require_usage(caller)?;
-            let again = NewSession {
-                id,
-                generation: session.generation + 1,
-                environment: session.environment.clone(),
-                limits: session.limits.request(),
-                expiry: expiry(Some(session.idle_seconds))?,
-            };
-            self.engine.open(&again).await?;
-        } else {
-            self.usable_session(caller, id)?;
-            self.engine.reset(id).await?;
+        let (service, caller) = (Arc::clone(self), caller.clone());
+        to_the_end(async move {
+            if session.status == SessionStatus::Lost {
+                return service.revive(&caller, session).await;
+            }
+            usable(session)?;
+            service.engine.reset(id).await?;
+            service.write_reset(&caller, id).await
+        })
+        .await
+    }
+
+    /// A new interpreter for a session whose own went with the last server.
+    async fn revive(self: &Arc<Self>, caller: &Caller, lost: Session) -> Result<Session, Refused> {
+        self.require_usage(caller)?;
+        let id = lost.sandbox_id;
+        let again = NewSession {
+            id,
+            generation: lost.generation + 1,
+            environment: lost.environment,
+            limits: lost.limits.request(),
+            expiry: expiry(Some(lost.idle_seconds))?,
+        };
+        match self.engine.open(&again).await {
+            // Somebody was quicker.
+            Err(_) if self.engine.info(id).is_ok() => return self.session(caller, id),
+            opened => drop(opened?),
         }
-        let fresh = self.current(Session {
-            status: SessionStatus::Ready,
-            updated_at: Utc::now(),
-            ..session
-        });
-        self.write_session(caller, &fresh, "session.reset").await?;
+        let mut unknown = Unknown(Some((Arc::clone(self), id)));
+        let fresh = self.write_reset(caller, id).await?;
+        unknown.0 = None;
         Ok(fresh)
     }
 
-    pub async fn session_files(
-        &self,
-        caller: &Caller,
-        id: SandboxId,
-    ) -> Result<SessionFiles, Refused> {
-        self.usable_session(caller, id)?;
-        let listing = self.engine.list_files(id).await?;
-        let files = listing.files.into_iter();
-        let skipped = listing.skipped.into_iter();
-        Ok(SessionFiles {
-            files: files.map(|(name, file)| SessionFile { name, size: file.size }).collect(),
-            skipped: skipped.map(|(name, reason)| SkippedFile { name, reason }).collect(),
-        })
-    }
-
-    /// An open file of the working directory, and its size.
-    pub async fn read_session_file(
-        &self,
-        caller: &Caller,
-        id: SandboxId,
-        name: String,
-    ) -> Result<(File, u64), Refused> {
-        self.usable_session(caller, id)?;
-        Ok(self.engine.open_file(id, name).await?)
-    }
-
-    pub async fn write_session_file(
-        &self,
-        caller: &Caller,
-        id: SandboxId,
-        name: String,
-        content: Staged,
-    ) -> Result<SessionFile, Refused> {
-        self.usable_session(caller, id)?;
-        let size = self.engine.write_file(id, name.clone(), content.open()?).await?;
-        Ok(SessionFile { name, size })
-    }
-
-    pub async fn delete_session_file(
-        &self,
-        caller: &Caller,
-        id: SandboxId,
-        name: String,
-    ) -> Result<(), Refused> {
-        self.usable_session(caller, id)?;
-        Ok(self.engine.delete_file(id, name).await?)
+    async fn write_reset(&self, caller: &Caller, id: SandboxId) -> Result<Session, Refused> {
+        let info = self.engine.info(id)?;
+        let fresh = self.alter(caller, id, "session.reset", move |now| Session {
+            status: SessionStatus::Ready,
+            generation: info.generation.max(now.generation),
+            expires_at: info.expires_at,
+            ..now
+        });
+        Ok(self.current(fresh.await?))
     }
 }
 
@@ -393,6 +369,32 @@ fn expiry(idle_seconds: Option<u64>) -> Result<ExpiryRequest, Refused> {
         return Err(invalid("/idle_seconds", "must be at least 1"));
     }
     Ok(ExpiryRequest { idle: idle_seconds.map(Duration::from_secs), absolute: None })
+}
+
+/// The session, if its status says that it can be used.
+fn usable(session: Session) -> Result<Session, Refused> {
+    let (code, state, hint) = match session.status {
+        SessionStatus::Ready | SessionStatus::Busy => return Ok(session),
+        SessionStatus::Closed => (Code::SessionNotFound, "was closed", "open a new one"),
+        SessionStatus::Expired => (Code::SessionExpired, "has expired", "open a new one"),
+        SessionStatus::Lost => (
+            Code::SessionLost,
+            "was lost when the server stopped: its variables and files are gone",
+            "reset it to go on with a new interpreter, or open another session",
+        ),
+    };
+    let message = format!("session {} {state}", session.sandbox_id);
+    Err(Fault::new(code, message).hint(hint).into())
+}
+
+fn not_there(id: SandboxId) -> Refused {
+    let message = format!("session {id} is not there, or not any more");
+    Fault::new(Code::SessionNotFound, message).hint("open a new one").into()
+}
+
+/// For good: nothing brings it back.
+fn is_over(status: SessionStatus) -> bool {
+    matches!(status, SessionStatus::Closed | SessionStatus::Expired)
 }
 
 fn is_live(status: SessionStatus) -> bool {

@@ -74,7 +74,24 @@ impl Tx<'_> {
         self.update_session(workspace, &expired)
     }
 
-    /// After an execution, in which memory may have been lost.
+    /// Also one that has ended by itself. False if there is none, or it was closed before.
+    pub fn close_session(
+        &self,
+        workspace: WorkspaceId,
+        id: SandboxId,
+        now: DateTime<Utc>,
+    ) -> Result<bool, StoreError> {
+        match self.session(workspace, id)? {
+            Some(session) if session.status != SessionStatus::Closed => {
+                let status = SessionStatus::Closed;
+                self.update_session(workspace, &Session { status, updated_at: now, ..session })
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// After an execution, in which memory may have been lost. It never goes back: a reset may have
+    /// been written before the end of what ran until then.
     pub fn set_session_generation(
         &self,
         workspace: WorkspaceId,
@@ -82,7 +99,7 @@ impl Tx<'_> {
         generation: u64,
     ) -> Result<(), StoreError> {
         match self.session(workspace, id)? {
-            Some(session) if session.generation != generation => {
+            Some(session) if session.generation < generation => {
                 self.update_session(workspace, &Session { generation, ..session }).map(drop)
             }
             _ => Ok(()),
