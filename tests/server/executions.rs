@@ -3,7 +3,9 @@
 use crate::world::{World, events, printed};
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::task::JoinSet;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn code_runs_and_its_record_stays() {
@@ -146,17 +148,90 @@ async fn the_same_key_runs_once_and_another_request_under_it_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn charts_and_files_can_be_had_after_the_sandbox_is_gone() {
     let world = World::start().await;
-    let code = "open('table.csv', 'w').write('a,b')\nimport os\nos.mkdir('d')\nopen('d/ü x.txt', 'w').write('deep')";
-    let record = world.owner.execute(code).await;
+    let code = "import os\nimport matplotlib.pyplot as plt\n\
+        os.mkdir('d')\nopen('d/ü x.txt', 'w').write('deep')\nopen('plot_1.png', 'w').write('mine')\n\
+        for x in range(2):\n    plt.plot([x, 2])\n    plt.show()";
+    let request = json!({"code": code, "environment": "default", "limits": {"wall_ms": 60_000}});
+    let record = world.owner.post("/v1/execute", request).await;
+    let mut contents = BTreeMap::new();
     let files = record["files_out"].as_array().unwrap();
-    assert_eq!(files.len(), 2, "{files:?}");
-    for (file, content) in files.iter().zip(["deep", "a,b"]) {
+    for file in files {
         let url = file["url"].as_str().unwrap();
         let answer = world.owner.request(Method::GET, url).send().await.unwrap();
         assert_eq!(answer.status(), 200, "{url}");
-        assert_eq!(answer.text().await.unwrap(), content);
+        let bytes = answer.bytes().await.unwrap();
+        assert_eq!(file["size"], bytes.len());
+        contents.insert(file["name"].as_str().unwrap(), bytes);
     }
+    let names: Vec<&str> = contents.keys().copied().collect();
+    assert_eq!(names, ["d/ü x.txt", "plot_0.png", "plot_1.png", "plot_2.png"], "{record}");
+    assert_eq!(
+        (&contents["d/ü x.txt"][..], &contents["plot_1.png"][..]),
+        (&b"deep"[..], &b"mine"[..])
+    );
+    for chart in ["plot_0.png", "plot_2.png"] {
+        assert!(contents[chart].starts_with(b"\x89PNG\r\n"), "{chart}");
+    }
+    assert_ne!(contents["plot_0.png"], contents["plot_2.png"]);
     let stranger = world.api("");
     let refused = stranger.refused("GET", files[0]["url"].as_str().unwrap(), None).await;
     assert_eq!(refused, (401, "auth.missing".into()));
+}
+
+/// Of the files of a record, those that were kept.
+fn kept(record: &Value) -> usize {
+    let files = record["files_out"].as_array().map_or(&[][..], Vec::as_slice);
+    files.iter().filter(|file| file["url"].is_string()).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_who_leave_files_at_once_keep_no_more_than_the_workspace_may() {
+    let world = World::with(&["--workspace-mib", "4"]).await;
+    let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64() + 3.0;
+    let code = format!(
+        "import time\nopen('large', 'wb').write(bytes(3 << 20))\ntime.sleep(max(0, {at} - time.time()))"
+    );
+    let mut runs = JoinSet::new();
+    for _ in 0..8 {
+        let (api, code) = (world.owner.clone(), code.clone());
+        runs.spawn(async move { api.execute(&code).await });
+    }
+    let records = runs.join_all().await;
+    assert_eq!(records.iter().map(kept).sum::<usize>(), 1);
+    assert_eq!(world.blobs(), 1, "no bytes without a row");
+    for record in records.iter().filter(|record| kept(record) == 0) {
+        assert_eq!(record["status"], "succeeded", "{record}");
+        assert_eq!(record["warnings"][0]["code"], "quota.exceeded", "{record}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_files_that_cannot_all_be_kept_no_bytes_are_left() {
+    let world = World::start().await;
+    // Some of the directories in which bytes are kept cannot be made.
+    for shelf in 0..16 {
+        let path = world.data.path().join(format!("store/files/{:02x}", shelf * 16));
+        std::fs::write(path, "").unwrap();
+    }
+    let code = "for n in range(60): open(f'{n}.txt', 'w').write('x')";
+    let (mut refused, mut files) = (0, 0);
+    for _ in 0..5 {
+        let (status, told) =
+            world.owner.call("POST", "/v1/execute", Some(json!({"code": code}))).await;
+        match status {
+            200 => files += kept(&told),
+            _ => {
+                assert_eq!(
+                    (status, &told["code"]),
+                    (500, &json!("execution.interrupted")),
+                    "{told}"
+                );
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 0, "all were kept");
+    assert_eq!(world.blobs(), files, "no bytes without a row");
+    let staging = std::fs::read_dir(world.data.path().join("store/staging")).unwrap();
+    assert_eq!(staging.count(), 0);
 }

@@ -1,7 +1,7 @@
 //! What executions leave behind: files that code made, and charts that it showed.
 
+use crate::apart::aside;
 use crate::caller::Caller;
-use crate::documents::over_quota;
 use crate::executions::Whose;
 use crate::refused::{Refused, not_found};
 use crate::service::Service;
@@ -11,11 +11,11 @@ use base64::engine::general_purpose::STANDARD;
 use chrono::{TimeDelta, Utc};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest, Sha256};
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use types::{
-    Code, Execution, ExecutionId, File, FileId, FileKind, FileOut, FileSource, Rich, Warning,
-};
+use store::{Blobs, StoreError};
+use types::{Execution, ExecutionId, File, FileId, FileKind, FileOut, FileSource, Rich, Warning};
 use uuid::Uuid;
 
 /// What a chart is shown as, and how such a file ends.
@@ -31,50 +31,72 @@ pub(crate) struct Left {
     bytes: Temporary,
 }
 
+/// A picture that was shown and not saved: it has no name of its own.
+struct Shown {
+    base64: String,
+    mime: &'static str,
+    extension: &'static str,
+}
+
 impl Service {
     /// Keeps the bytes of every file of an execution, and says in its record where they are. What
-    /// the workspace has no room for is left out, and said.
+    /// the workspace has no room for is left out, and said. The rows are for the caller to write;
+    /// without them the bytes have to go.
     pub(crate) async fn keep_files(
         &self,
-        execution: &mut Execution,
+        mut execution: Execution,
         copies: Vec<(String, PathBuf)>,
         whose: &Whose,
-    ) -> Result<Vec<File>, Refused> {
+    ) -> Result<(Execution, Vec<File>), Refused> {
         let directory = copies.first().and_then(|(_, path)| path.parent()).map(Path::to_owned);
-        let left = self.left_by(execution, copies)?;
-        if left.is_empty() {
-            return Ok(Vec::new());
+        let mut kept = Vec::new();
+        let done = match self.left_by(&execution, copies).await {
+            Ok(left) => self.keep_left(&mut execution, left, whose, &mut kept).await,
+            Err(refused) => Err(refused),
+        };
+        if let Some(directory) = directory {
+            // Empty by now; the next start wipes what is left of it.
+            let _ = fs::remove_dir(directory);
         }
-        let workspace = whose.workspace;
-        let mut room = self
-            .config
-            .workspace_bytes_max
-            .saturating_sub(self.store.read(|rows| rows.file_bytes(workspace))?);
-        let mut kept = Vec::with_capacity(left.len());
+        if let Err(refused) = done {
+            self.store.remove_blobs(kept.iter().map(|file| file.id).collect()).await?;
+            return Err(refused);
+        }
+        Ok((execution, kept))
+    }
+
+    async fn keep_left(
+        &self,
+        execution: &mut Execution,
+        left: Vec<Left>,
+        whose: &Whose,
+        kept: &mut Vec<File>,
+    ) -> Result<(), Refused> {
+        let (workspace, most) = (whose.workspace, self.config.workspace_bytes_max);
+        let held = self.store.read(|rows| rows.file_bytes(workspace))?;
+        let mut room = most.saturating_sub(held);
         for Left { out, bytes } in left {
             if out.size > room {
-                execution.warnings.push(no_room(&out.name, self.config.workspace_bytes_max));
+                let refused = StoreError::OverQuota { most }.into();
+                execution.warnings.push(not_kept(&out.name, &refused));
                 continue;
             }
             room -= out.size;
             let file = self.row(&out, execution, whose);
-            self.store.keep_blob(bytes.as_path().to_owned(), file.id).await?;
+            let id = file.id;
+            kept.push(file);
+            self.store.keep_blob(bytes.as_path().to_owned(), id).await?;
             let url =
                 format!("/v1/assets/{}/{}", execution.id, utf8_percent_encode(&out.name, PATH));
             match execution.files_out.iter_mut().find(|known| known.name == out.name) {
                 Some(known) => known.url = Some(url),
                 None => execution.files_out.push(FileOut { url: Some(url), ..out }),
             }
-            kept.push(file);
         }
-        if let Some(directory) = directory {
-            // Empty by now; the next start wipes what is left of it.
-            let _ = fs::remove_dir(directory);
-        }
-        Ok(kept)
+        Ok(())
     }
 
-    fn left_by(
+    async fn left_by(
         &self,
         execution: &Execution,
         copies: Vec<(String, PathBuf)>,
@@ -85,33 +107,13 @@ impl Service {
             let named = execution.files_out.iter().find(|out| out.name == name);
             left.extend(named.map(|out| Left { out: out.clone(), bytes }));
         }
-        let images: Vec<(Vec<u8>, &str, &str)> =
-            execution.results.iter().filter_map(chart).collect();
-        let mut number = 0;
-        for (content, mime, extension) in images {
-            let mut name = format!("plot_{number}.{extension}");
-            while execution.files_out.iter().any(|out| out.name == name) {
-                number += 1;
-                name = format!("plot_{number}.{extension}");
-            }
-            number += 1;
-            left.push(self.stage_chart(name, mime, &content)?);
+        let shown: Vec<Shown> = execution.results.iter().filter_map(shown).collect();
+        if !shown.is_empty() {
+            let taken = execution.files_out.iter().map(|out| out.name.clone()).collect();
+            let blobs = self.store.blobs().clone();
+            left.extend(aside(move || stage_charts(&blobs, shown, &taken)).await??);
         }
         Ok(left)
-    }
-
-    fn stage_chart(&self, name: String, mime: &str, content: &[u8]) -> Result<Left, Refused> {
-        let bytes = Temporary::new(self.store.blobs().staging_path());
-        fs::write(bytes.as_path(), content).map_err(|error| cannot_keep(&error))?;
-        let out = FileOut {
-            name,
-            mime: mime.to_owned(),
-            size: content.len() as u64,
-            sha256: hex(&Sha256::digest(content)),
-            kind: FileKind::Media,
-            url: None,
-        };
-        Ok(Left { out, bytes })
     }
 
     fn row(&self, out: &FileOut, execution: &Execution, whose: &Whose) -> File {
@@ -153,18 +155,54 @@ impl Service {
     }
 }
 
-/// A picture that was shown and not saved has no name of its own.
-fn chart(result: &Rich) -> Option<(Vec<u8>, &'static str, &'static str)> {
-    CHARTS.iter().find_map(|(mime, extension)| {
-        let content = STANDARD.decode(result.data.get(*mime)?.as_str()?).ok()?;
-        Some((content, *mime, *extension))
+fn shown(result: &Rich) -> Option<Shown> {
+    CHARTS.iter().find_map(|&(mime, extension)| {
+        let base64 = result.data.get(mime)?.as_str()?.to_owned();
+        Some(Shown { base64, mime, extension })
     })
 }
 
-fn no_room(name: &str, most: u64) -> Warning {
-    let fault = over_quota(most).fault;
+/// Numbered as they were shown, around names that code has given itself.
+fn stage_charts(
+    blobs: &Blobs,
+    shown: Vec<Shown>,
+    taken: &HashSet<String>,
+) -> Result<Vec<Left>, Refused> {
+    let mut staged = Vec::new();
+    let mut number = 0;
+    for Shown { base64, mime, extension } in shown {
+        let Ok(content) = STANDARD.decode(base64) else { continue };
+        let mut name = format!("plot_{number}.{extension}");
+        while taken.contains(&name) {
+            number += 1;
+            name = format!("plot_{number}.{extension}");
+        }
+        number += 1;
+        let bytes = Temporary::new(blobs.staging_path());
+        fs::write(bytes.as_path(), &content).map_err(|error| cannot_keep(&error))?;
+        let out = FileOut {
+            name,
+            mime: mime.to_owned(),
+            size: content.len() as u64,
+            sha256: hex(&Sha256::digest(&content)),
+            kind: FileKind::Media,
+            url: None,
+        };
+        staged.push(Left { out, bytes });
+    }
+    Ok(staged)
+}
+
+/// The record of an execution of whose files none was kept after all.
+pub(crate) fn without_files(record: Execution, files: &[File], why: &Refused) -> Execution {
+    let mut warnings = record.warnings;
+    warnings.extend(files.iter().map(|file| not_kept(&file.name, why)));
+    Execution { warnings, ..record }
+}
+
+fn not_kept(name: &str, why: &Refused) -> Warning {
     Warning {
-        code: Code::QuotaExceeded.to_string(),
-        message: format!("{name} was not kept: {}", fault.message),
+        code: why.fault.code.to_string(),
+        message: format!("{name} was not kept: {}", why.fault.message),
     }
 }

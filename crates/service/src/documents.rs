@@ -13,7 +13,7 @@ use std::fs;
 use std::sync::Arc;
 use store::{Reader, Tx};
 use tokio::io::AsyncWriteExt;
-use types::{Code, Fault, File, FileId, FileSource};
+use types::{Fault, File, FileId, FileSource};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -103,24 +103,21 @@ impl Service {
 
     async fn keep_all(&self, caller: &Caller, new: Vec<NewDocument>) -> Result<Vec<File>, Refused> {
         let mut files = Vec::with_capacity(new.len());
-        let mut kept = Ok(true);
+        let mut kept = Ok(());
         for document in new {
             let file = self.document_row(caller, &document);
             let moved = self.store.keep_blob(document.staged.path.as_path().to_owned(), file.id);
-            kept = kept.and(moved.await.map(|()| true));
+            kept = kept.and(moved.await);
             files.push(file);
         }
         if kept.is_ok() {
             kept = self.write_documents(caller, files.clone()).await;
         }
-        match kept {
-            Ok(true) => Ok(files),
-            refused => {
-                self.store.remove_blobs(files.iter().map(|file| file.id).collect()).await?;
-                refused?;
-                Err(over_quota(self.config.workspace_bytes_max))
-            }
+        if let Err(refused) = kept {
+            self.store.remove_blobs(files.iter().map(|file| file.id).collect()).await?;
+            return Err(refused.into());
         }
+        Ok(files)
     }
 
     fn document_row(&self, caller: &Caller, document: &NewDocument) -> File {
@@ -143,23 +140,17 @@ impl Service {
         }
     }
 
-    /// False if the workspace has no room for all of them.
     async fn write_documents(
         &self,
         caller: &Caller,
         files: Vec<File>,
-    ) -> Result<bool, store::StoreError> {
+    ) -> Result<(), store::StoreError> {
         let (workspace, most) = (caller.workspace, self.config.workspace_bytes_max);
         let did = |file: &File| caller.did("document.create", file.id, &file.name);
         let entries: Vec<_> = files.iter().map(did).collect();
         let written = move |tx: &Tx<'_>| {
-            let bytes: u64 = files.iter().map(|file| file.size).sum();
-            if tx.file_bytes(workspace)? + bytes > most {
-                return Ok(false);
-            }
-            files.iter().try_for_each(|file| tx.insert_file(workspace, file))?;
-            entries.iter().try_for_each(|entry| tx.audit(entry).map(drop))?;
-            Ok(true)
+            tx.insert_files(workspace, &files, most)?;
+            entries.iter().try_for_each(|entry| tx.audit(entry).map(drop))
         };
         self.store.write(written).await
     }
@@ -207,12 +198,6 @@ impl Service {
         })
         .await
     }
-}
-
-pub(crate) fn over_quota(most: u64) -> Refused {
-    Fault::new(Code::QuotaExceeded, format!("the workspace keeps at most {most} bytes of files"))
-        .hint("delete documents that are no longer needed")
-        .into()
 }
 
 /// The last part of a path, as some browsers send one.

@@ -50,6 +50,11 @@ impl From<StoreError> for Refused {
                 Fault::new(Code::NameTaken, format!("there is a {kind} called {name:?} already"))
                     .hint("choose another name, or change the one that is there")
             }
+            StoreError::OverQuota { most } => {
+                let message = format!("the workspace keeps at most {most} bytes of files");
+                Fault::new(Code::QuotaExceeded, message)
+                    .hint("delete documents that are no longer needed")
+            }
             error => Fault::new(Code::StoreUnavailable, format!("records cannot be kept: {error}"))
                 .hint("nothing was changed; the operator's log says more"),
         };

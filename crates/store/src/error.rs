@@ -27,6 +27,9 @@ pub enum StoreError {
     #[error("there is a {kind} named `{name}` already; choose another name")]
     NameTaken { kind: &'static str, name: String },
 
+    #[error("the workspace keeps at most {most} bytes of files; delete some that are not needed")]
+    OverQuota { most: u64 },
+
     #[error("there is no room on the disk to keep records; make some, and send it again")]
     Full,
 

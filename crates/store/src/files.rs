@@ -29,6 +29,21 @@ impl Tx<'_> {
         Ok(())
     }
 
+    /// `OverQuota` if the workspace would have more than `most` bytes then. Nobody else writes
+    /// between the look and the change.
+    pub fn insert_files(
+        &self,
+        workspace: WorkspaceId,
+        files: &[File],
+        most: u64,
+    ) -> Result<(), StoreError> {
+        let room = most.saturating_sub(self.file_bytes(workspace)?);
+        if files.iter().map(|file| file.size).sum::<u64>() > room {
+            return Err(StoreError::OverQuota { most });
+        }
+        files.iter().try_for_each(|file| self.insert_file(workspace, file))
+    }
+
     /// When this is committed, and only then, its bytes can be removed.
     pub fn delete_file(&self, workspace: WorkspaceId, id: FileId) -> Result<bool, StoreError> {
         let key = (workspace.uuid(), id.uuid());

@@ -7,6 +7,7 @@
 
 use super::attached::{Attached, interrupted};
 use super::whose::Whose;
+use crate::assets::without_files;
 use crate::live::Live;
 use crate::refused::Refused;
 use crate::service::Service;
@@ -240,10 +241,21 @@ impl Service {
     async fn keep(&self, finished: Finished, course: &Course) -> Result<Execution, Refused> {
         let Course { whose, running, row, .. } = course;
         let Finished { execution, copies, .. } = finished;
-        let mut execution = whose.mark(execution);
-        let files = self.keep_files(&mut execution, copies, whose).await?;
-        execution.files_out.iter().for_each(|file| running.live.push(Event::File(file.clone())));
-        self.write_end(execution, files, whose, &running.live, *row).await
+        let execution = whose.mark(execution);
+        let (record, files) = self.keep_files(execution.clone(), copies, whose).await?;
+        let kept = files.clone();
+        match self.write_end(record, files, whose, &running.live, *row).await {
+            Err(refused) if !kept.is_empty() => {
+                self.store.remove_blobs(kept.iter().map(|file| file.id).collect()).await?;
+                if refused.fault.code != Code::QuotaExceeded {
+                    return Err(refused);
+                }
+                // Others have filled the workspace meanwhile.
+                let record = without_files(execution, &kept, &refused);
+                self.write_end(record, Vec::new(), whose, &running.live, *row).await
+            }
+            written => written,
+        }
     }
 
     /// It did not come to running: a file did not fit, or no sandbox could be had.
@@ -268,17 +280,19 @@ impl Service {
         row: Row,
     ) -> Result<Execution, Refused> {
         let (told, end) = (live.so_far(), Event::End { status: execution.status });
-        let events: Vec<&Event> = told.iter().map(AsRef::as_ref).chain([&end]).collect();
+        let made: Vec<Event> = execution.files_out.iter().cloned().map(Event::File).collect();
+        let told = told.iter().map(AsRef::as_ref);
+        let events: Vec<&Event> = told.chain(&made).chain([&end]).collect();
         let ended = store::Finished::new(&execution, &events)?;
         let entry = whose.ran(&execution);
-        let workspace = whose.workspace;
+        let (workspace, most) = (whose.workspace, self.config.workspace_bytes_max);
         let (sandbox_id, generation) = (execution.sandbox_id, execution.generation);
         let written = move |tx: &Tx<'_>| {
             match row {
                 Row::There => drop(tx.finish_execution(workspace, &ended)?),
                 Row::New => tx.insert_finished(workspace, &ended)?,
             }
-            files.iter().try_for_each(|file| tx.insert_file(workspace, file))?;
+            tx.insert_files(workspace, &files, most)?;
             if let Some(id) = sandbox_id {
                 tx.set_session_generation(workspace, id, generation)?;
             }
@@ -286,6 +300,7 @@ impl Service {
             Ok(())
         };
         self.store.write(written).await?;
+        made.into_iter().for_each(|event| live.push(event));
         Ok(execution)
     }
 }
