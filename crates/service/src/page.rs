@@ -6,12 +6,13 @@ use store::Page;
 use utoipa::ToSchema;
 
 const USUAL: u32 = 50;
-/// What a person looks through, and a program can hold.
+/// What a person looks through. The store gives fewer when a program could not hold them.
 const MOST: u32 = 200;
 
 /// A part of a list.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct Listed<T> {
+    /// Newest first. Where records are large there are fewer than was asked for, and at least one.
     pub items: Vec<T>,
     /// Give it as `cursor` to have what comes after; absent at the end.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -167,16 +167,15 @@ impl Tx<'_> {
         now: DateTime<Utc>,
     ) -> Result<Vec<ExecutionId>, StoreError> {
         let under_way = self.many(
-            "SELECT workspace, summary FROM executions WHERE status IN ('queued', 'running')",
+            "SELECT workspace, id FROM executions WHERE status IN ('queued', 'running')",
             [],
-            |row| {
-                let workspace = WorkspaceId::new(row.get("workspace")?);
-                Ok((workspace, from_body::<Execution>("execution", row, "summary")?))
-            },
+            |row| Ok((WorkspaceId::new(row.get("workspace")?), ExecutionId::new(row.get("id")?))),
         )?;
         let mut ids = Vec::with_capacity(under_way.len());
-        for (workspace, execution) in under_way {
-            ids.push(execution.id);
+        for (workspace, id) in under_way {
+            // One by one: each may have megabytes of code.
+            let Some(execution) = self.execution_summary(workspace, id)? else { continue };
+            ids.push(id);
             let (status, error) = (Status::Failed, Some(interrupted()));
             let ended = Execution { status, error, ended_at: Some(now), ..execution };
             let events = [Event::Error(interrupted()), Event::End { status }];

@@ -1,7 +1,7 @@
 //! Lists, a page at a time, newest first.
 //!
 //! A page begins after a row and not at a number of rows, so that what is added meanwhile moves
-//! nothing.
+//! nothing. It has fewer rows than were asked for when they are large.
 
 use std::fmt;
 use std::str::FromStr;

@@ -15,6 +15,10 @@ const IDLE_CONNECTIONS: usize = 8;
 /// Reads that may take long, at once: they share the disk, and each has a thread and a connection.
 const LONG_READS: usize = 8;
 
+/// Of rows, in one page of a list: as much as one large record, whose code alone may have half of
+/// this. A page always has one row.
+const PAGE_BYTES: usize = 8 * 1024 * 1024;
+
 /// Everything that can be asked. The questions are in the files of the tables.
 #[derive(Debug)]
 pub struct Reader<'c> {
@@ -64,9 +68,25 @@ impl<'c> Reader<'c> {
         let (before, limit) = (page.before(), page.rows());
         let mut params: Vec<&dyn ToSql> = vec![&before, &limit];
         params.extend(filters);
-        let rows = self.many(sql, &*params, |row| Ok((Cursor(row.get("id")?), read(row)?)))?;
-        Ok(Listed::cut(rows, page))
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(&*params)?;
+        let (mut listed, mut bytes) = (Vec::new(), 0);
+        while let Some(row) = rows.next()? {
+            if bytes >= PAGE_BYTES {
+                let next = listed.last().map(|(cursor, _)| *cursor);
+                return Ok(Listed { next, ..Listed::cut(listed, page) });
+            }
+            bytes += size(row)?;
+            listed.push((Cursor(row.get("id")?), read(row)?));
+        }
+        Ok(Listed::cut(listed, page))
     }
+}
+
+/// Of what is long in a row.
+fn size(row: &Row<'_>) -> Result<usize, StoreError> {
+    let columns = 0..row.as_ref().column_count();
+    columns.map(|column| Ok(row.get_ref(column)?.as_bytes().map_or(0, <[u8]>::len))).sum()
 }
 
 pub(crate) struct Readers {

@@ -1,7 +1,7 @@
 //! Executions and sessions: an end is final, and a restart is told.
 
 use crate::world::{ALL, World, execution, moment, session};
-use belljar_store::{ExecutionFilter, Finished, SessionFilter, StoreError};
+use belljar_store::{ExecutionFilter, Finished, Page, SessionFilter, StoreError};
 use std::collections::BTreeMap;
 use types::{Code, Event, Execution, Output, Rich, SessionStatus, Status, Stream};
 
@@ -107,6 +107,32 @@ async fn executions_are_listed_by_what_is_asked_for() {
         .read(|reader| reader.executions_of(world.home, tool.sandbox_id.unwrap()))
         .unwrap();
     assert_eq!(of, [tool.id]);
+}
+
+#[tokio::test]
+async fn a_list_of_large_records_comes_in_pages_that_fit_into_memory() {
+    const MIB: usize = 1024 * 1024;
+    let world = World::new().await;
+    let code = "x".repeat(4 * MIB);
+    let large = |_| Execution { code: code.clone(), ..execution(world.alice, Status::Succeeded) };
+    let runs: Vec<Execution> = (0..9).map(large).collect();
+    for execution in &runs {
+        run(&world, execution).await;
+    }
+    let (mut page, mut listed) = (Page { after: None, limit: 200 }, Vec::new());
+    loop {
+        let any = ExecutionFilter::default();
+        let part = world.store.read(|reader| reader.executions(world.home, &any, page)).unwrap();
+        let bytes: usize = part.items.iter().map(|execution| execution.code.len()).sum();
+        assert!((1..=12 * MIB).contains(&bytes), "{bytes}");
+        listed.extend(part.items);
+        page.after = part.next;
+        if part.next.is_none() {
+            break;
+        }
+    }
+    listed.reverse();
+    assert!(listed == runs, "each once, and nothing left out");
 }
 
 #[tokio::test]
