@@ -8,7 +8,7 @@ use crate::world::{Api, World};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Runs something, if it may.
 async fn run(who: &Api) -> Result<(), Problem> {
@@ -215,6 +215,71 @@ async fn a_key_is_held_to_its_own_bound() {
         world.owner.get(ME).await;
     }
     assert!(refusals >= 2, "{refusals}");
+}
+
+async fn another_key(world: &World, with: &Api) -> (String, Api) {
+    let made = with.post("/v1/keys", json!({"name": "another"})).await;
+    (format!("/v1/keys/{}", id(&made)), world.api(made["secret"].as_str().unwrap()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_keys_of_ones_own_making_ask_no_more_often_than_one() {
+    let world = World::start().await;
+    let ann = Person::new(&world, "ann").await;
+    let slow = json!({"name": "slow", "principal": ann.id, "rate_per_second": 3});
+    let slow = world.owner.post("/v1/keys", slow).await;
+    let mut keys = vec![world.api(slow["secret"].as_str().unwrap())];
+    for made in 0..3 {
+        let (_, further) = another_key(&world, &keys[made]).await;
+        keys.push(further);
+    }
+    let began = Instant::now();
+    let mut answered = 0;
+    for api in keys.iter().cycle().take(24) {
+        answered += usize::from(api.call("GET", ME, None).await.0 == 200);
+    }
+    let refilled = 3 * (began.elapsed().as_secs() as usize + 1);
+    assert!(answered <= 6 + refilled, "{answered}");
+    // The key that an owner made for her is not held up by them.
+    ann.get(ME).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_made_with_a_stolen_key_is_revoked_with_it() {
+    let world = World::start().await;
+    let ann = Person::new(&world, "ann").await;
+    let stolen = world.owner.post("/v1/keys", json!({"name": "a", "principal": ann.id})).await;
+    let stolen_path = format!("/v1/keys/{}", id(&stolen));
+    let stolen = world.api(stolen["secret"].as_str().unwrap());
+    let (_, thief) = another_key(&world, &stolen).await;
+    let (_, thief_too) = another_key(&world, &thief).await;
+    let (_, next) = another_key(&world, &stolen).await;
+    let (_, later) = another_key(&world, &next).await;
+    next.delete(&stolen_path).await;
+    for gone in [&stolen, &thief, &thief_too] {
+        assert_eq!(gone.refused("GET", ME, None).await, (401, "auth.missing".into()));
+    }
+    for good in [&next, &later, &*ann] {
+        good.get(ME).await;
+    }
+    let audit = items(&world.owner, "/v1/audit?action=key.revoke").await;
+    assert_eq!(audit.len(), 3, "each is told");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_changes_keys_without_being_locked_out_or_locking_others_out() {
+    let world = World::start().await;
+    let ann = Person::new(&world, "ann").await;
+    let first = format!("/v1/keys/{}", id(items(&world.owner, "/v1/keys").await.last().unwrap()));
+    let (next_path, next) = another_key(&world, &world.owner).await;
+    let itself = world.owner.refused("DELETE", &first, None).await;
+    assert_eq!(itself, (400, "args.invalid".into()), "it would take the next one along");
+    next.delete(&first).await;
+    assert_eq!(world.owner.refused("GET", ME, None).await.0, 401);
+    ann.get(ME).await;
+    next.get("/v1/keys").await;
+    next.delete(&next_path).await;
+    assert_eq!(next.refused("GET", ME, None).await.0, 401, "one that has made none may go");
 }
 
 #[tokio::test(flavor = "multi_thread")]

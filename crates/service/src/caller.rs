@@ -23,6 +23,8 @@ pub struct Caller {
 #[derive(Debug, Clone, Copy)]
 pub struct KeyLimits {
     pub id: KeyId,
+    /// The key that its requests are counted with; mostly itself.
+    pub counted_with: KeyId,
     pub rate_per_second: Option<u32>,
     pub concurrency: Option<u32>,
     pub expires_at: Option<DateTime<Utc>>,
@@ -40,6 +42,7 @@ impl Caller {
         }
         let key = KeyLimits {
             id: key.id,
+            counted_with: key.counted_with.unwrap_or(key.id),
             rate_per_second: key.rate_per_second,
             concurrency: key.concurrency,
             expires_at: key.expires_at,

@@ -1,7 +1,9 @@
 //! API keys: everybody makes their own; an owner of the workspace makes them for others, too.
 //!
-//! A key that is made by somebody who is not an owner never can do more, and never lasts longer,
-//! than the key that it was made with. The secret is in the answer to its making and nowhere else.
+//! A key that somebody makes for themselves never may ask for more than the one that it was made
+//! with, shares its bounds, and is revoked with it; unless an owner makes it, it never lasts longer
+//! either. What an owner makes for others is their own. The secret is in the answer to its making
+//! and nowhere else.
 
 use crate::caller::Caller;
 use crate::names;
@@ -15,8 +17,8 @@ use store::{Reader, Tx};
 use types::{Code, Fault, Key, KeyId, Object, PrincipalId, PrincipalKind, Privilege};
 use utoipa::{IntoParams, ToSchema};
 
-/// One for each machine and some for changing them. Each has a rate of its own, so that many keys
-/// would be many rates.
+/// One for each machine and some for changing them. Those that an owner makes have a rate of their
+/// own, so that many keys would be many rates.
 const KEYS_MAX: u64 = 50;
 
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -28,7 +30,7 @@ pub struct KeyRequest {
     pub principal: Option<PrincipalId>,
     pub expires_at: Option<DateTime<Utc>>,
     /// Requests a second, set by an owner of the workspace; above the server's own bound only by
-    /// whoever runs the server.
+    /// whoever runs the server, and for oneself not above that of the key that asks.
     #[schema(minimum = 1)]
     pub rate_per_second: Option<u32>,
     /// Requests at once, likewise.
@@ -81,20 +83,26 @@ impl Service {
         let now = Utc::now();
         check(&request, now)?;
         let request = self.bounded(caller, request)?;
+        let counted_with = counted_with(caller, &request);
         let (id, secret, hash) = secret::issue()?;
         let key = Key {
             id,
             name: request.name,
             principal: request.principal.unwrap_or_else(|| caller.id()),
+            made_with: Some(caller.key().id),
+            counted_with,
             rate_per_second: request.rate_per_second,
             concurrency: request.concurrency,
             created_at: now,
             expires_at: request.expires_at,
             revoked_at: None,
         };
-        let (workspace, made) = (caller.workspace, key.clone());
+        let (workspace, with, made) = (caller.workspace, caller.key().id, key.clone());
         let entry = caller.did("key.create", format_args!("key {id}"), &made.name);
         let written = move |tx: &Tx<'_>| {
+            if tx.key(workspace, with)?.is_none_or(|with| with.revoked_at.is_some()) {
+                return Ok(Err(revoked_meanwhile()));
+            }
             let holder = tx.principal(workspace, made.principal)?;
             let holder = holder.ok_or_else(|| not_found("principal", made.principal));
             let refused = match holder {
@@ -119,23 +127,24 @@ impl Service {
     /// for; that one key may ask for more than any other is for whoever runs the server to say,
     /// since it is taken from the other workspaces.
     fn bounded(&self, caller: &Caller, request: KeyRequest) -> Result<KeyRequest, Refused> {
-        if self.only_own(caller)?.is_none() {
-            let rate = request.rate_per_second > Some(self.config.key_rate_per_second);
-            if rate || request.concurrency > Some(self.config.key_concurrency) {
-                self.require_operator(caller)?;
-            }
-            return Ok(request);
-        }
-        let for_another = request.principal.is_some_and(|principal| principal != caller.id());
-        if for_another || request.rate_per_second.is_some() || request.concurrency.is_some() {
+        let (owner, with) = (self.only_own(caller)?.is_none(), caller.key());
+        let sets_bounds = request.rate_per_second.is_some() || request.concurrency.is_some();
+        if !owner && (is_for_another(caller, &request) || sets_bounds) {
             return Err(missing(Privilege::Ownership, Object::Workspace(caller.workspace)));
         }
-        let with = caller.key();
-        let ends = [request.expires_at, with.expires_at].into_iter().flatten().min();
+        let rate = request.rate_per_second > Some(self.config.key_rate_per_second);
+        if rate || request.concurrency > Some(self.config.key_concurrency) {
+            self.require_operator(caller)?;
+        }
+        if is_for_another(caller, &request) {
+            return Ok(request);
+        }
+        // A sole owner whose key is about to end must be able to make the next one.
+        let ends = if owner { None } else { with.expires_at };
         Ok(KeyRequest {
-            expires_at: ends,
-            rate_per_second: with.rate_per_second,
-            concurrency: with.concurrency,
+            expires_at: smaller(request.expires_at, ends),
+            rate_per_second: smaller(request.rate_per_second, with.rate_per_second),
+            concurrency: smaller(request.concurrency, with.concurrency),
             ..request
         })
     }
@@ -152,7 +161,8 @@ impl Service {
         Ok(self.store.read_long(read).await?.into())
     }
 
-    /// It is refused from the next request on. Once more is the same.
+    /// It is refused from the next request on, and with it all that its principal has made with it,
+    /// but not the one that this is asked with. Once more is the same.
     pub async fn revoke_key(&self, caller: &Caller, id: KeyId) -> Result<(), Refused> {
         let (workspace, now) = (caller.workspace, Utc::now());
         let key = self.store.read(|rows| rows.key(workspace, id))?;
@@ -160,15 +170,51 @@ impl Service {
         if !self.may_see(caller, key.principal)? {
             return Err(not_found("key", id));
         }
-        let entry = caller.did("key.revoke", format_args!("key {id}"), &key.name);
+        let caller = caller.clone();
         let written = move |tx: &Tx<'_>| {
-            if tx.revoke_key(workspace, id, now)? {
-                tx.audit(&entry)?;
+            let asking = caller.key().id;
+            // Whoever makes the next key and gives the old one up would be left with neither.
+            if id == asking && !tx.keys_made_with(workspace, &key)?.is_empty() {
+                return Ok(Err(has_made_others()));
             }
-            Ok(())
+            for revoked in tx.revoke_key(workspace, id, asking, now)? {
+                let object = format!("key {}", revoked.id);
+                tx.audit(&caller.did("key.revoke", object, revoked.name))?;
+            }
+            Ok(Ok(()))
         };
-        Ok(self.store.write(written).await?)
+        self.store.write(written).await?
     }
+}
+
+fn is_for_another(caller: &Caller, request: &KeyRequest) -> bool {
+    request.principal.is_some_and(|principal| principal != caller.id())
+}
+
+/// The bounds of a key that somebody makes for themselves are those of the one that it is made
+/// with, unless it was given others.
+fn counted_with(caller: &Caller, request: &KeyRequest) -> Option<KeyId> {
+    let with = caller.key();
+    let same =
+        request.rate_per_second == with.rate_per_second && request.concurrency == with.concurrency;
+    (same && !is_for_another(caller, request)).then_some(with.counted_with)
+}
+
+/// Absent is no bound.
+fn smaller<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    [one, other].into_iter().flatten().min()
+}
+
+/// Otherwise its last request could leave a key behind.
+fn revoked_meanwhile() -> Refused {
+    Fault::new(Code::AuthMissing, "the API key was revoked, and makes no other any more").into()
+}
+
+fn has_made_others() -> Refused {
+    let message = "this key has made others, and they would be revoked with it";
+    Fault::new(Code::ArgsInvalid, message)
+        .hint("revoke it with the one that is to stay, or revoke the others first")
+        .into()
 }
 
 fn check(request: &KeyRequest, now: DateTime<Utc>) -> Result<(), Refused> {

@@ -74,6 +74,8 @@ impl Beginning {
             id: key_id,
             name: OWNER.to_owned(),
             principal: owner.id,
+            made_with: None,
+            counted_with: None,
             rate_per_second: None,
             concurrency: None,
             created_at: now,

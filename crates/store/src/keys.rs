@@ -28,22 +28,29 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// False if there is none, or it was revoked before.
+    /// With those that its principal has made with it, and with these, but without `spared` and
+    /// what was made with that. Gives all that were good until now.
     pub fn revoke_key(
         &self,
         workspace: WorkspaceId,
         id: KeyId,
+        spared: KeyId,
         at: DateTime<Utc>,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Vec<Key>, StoreError> {
         let Some(mut key) = self.key(workspace, id)?.filter(|key| key.revoked_at.is_none()) else {
-            return Ok(false);
+            return Ok(Vec::new());
         };
         key.revoked_at = Some(at);
         self.change(
             "UPDATE keys SET body = ?3 WHERE workspace = ?1 AND id = ?2",
             (workspace.uuid(), id.uuid(), body("key", &key)?),
         )?;
-        Ok(true)
+        let made = self.keys_made_with(workspace, &key)?;
+        let mut revoked = vec![key];
+        for id in made.into_iter().filter(|id| *id != spared) {
+            revoked.append(&mut self.revoke_key(workspace, id, spared, at)?);
+        }
+        Ok(revoked)
     }
 }
 
@@ -69,6 +76,21 @@ impl Reader<'_> {
     pub fn key(&self, workspace: WorkspaceId, id: KeyId) -> Result<Option<Key>, StoreError> {
         let sql = "SELECT body FROM keys WHERE workspace = ?1 AND id = ?2";
         self.one(sql, (workspace.uuid(), id.uuid()), |row| from_body("key", row, "body"))
+    }
+
+    /// By its own principal, and not revoked.
+    pub fn keys_made_with(
+        &self,
+        workspace: WorkspaceId,
+        key: &Key,
+    ) -> Result<Vec<KeyId>, StoreError> {
+        self.many(
+            "SELECT id FROM keys WHERE workspace = ?1 AND principal = ?2 \
+             AND json_extract(body, '$.made_with') = ?3 \
+             AND json_extract(body, '$.revoked_at') IS NULL",
+            (workspace.uuid(), key.principal.uuid(), key.id.to_string()),
+            |row| Ok(KeyId::new(row.get("id")?)),
+        )
     }
 
     /// How many a principal has that were not revoked.

@@ -44,6 +44,12 @@ pub struct Key {
     pub id: KeyId,
     pub name: String,
     pub principal: PrincipalId,
+    /// The key that it was made with. If both are of one principal, they are revoked together.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub made_with: Option<KeyId>,
+    /// The key whose bounds it shares: their requests are counted together.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub counted_with: Option<KeyId>,
     /// Requests a second; absent is the server's own bound.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rate_per_second: Option<u32>,

@@ -1,4 +1,5 @@
-//! How much one key may ask for: requests a second, and requests at once.
+//! How much one key may ask for, together with those that it has made for itself: requests a second,
+//! and requests at once.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -75,7 +76,8 @@ impl Limits {
         if keys.len() >= REMEMBERED {
             keys.retain(|_, bucket| bucket.under_way > 0 || now < bucket.filled + FORGET);
         }
-        let bucket = keys.entry(key.id).or_insert(Bucket { left: full, filled: now, under_way: 0 });
+        let fresh = Bucket { left: full, filled: now, under_way: 0 };
+        let bucket = keys.entry(key.counted_with).or_insert(fresh);
         let since = now.saturating_duration_since(bucket.filled).as_secs_f64();
         bucket.left = (bucket.left + since * rate).min(full);
         bucket.filled = now;
@@ -93,7 +95,7 @@ impl Limits {
         }
         bucket.left -= 1.0;
         bucket.under_way += 1;
-        Admission::Admitted(Place { key: key.id, keys: Arc::clone(&self.keys) })
+        Admission::Admitted(Place { key: key.counted_with, keys: Arc::clone(&self.keys) })
     }
 }
 
@@ -134,7 +136,8 @@ mod tests {
 
     fn key(number: u128) -> KeyLimits {
         let id = KeyId::new(Uuid::from_u128(number));
-        KeyLimits { id, rate_per_second: None, concurrency: None, expires_at: None }
+        let counted_with = id;
+        KeyLimits { id, counted_with, rate_per_second: None, concurrency: None, expires_at: None }
     }
 
     fn admitted(limits: &Limits, key: KeyLimits, now: Instant) -> Option<Place> {
@@ -157,6 +160,16 @@ mod tests {
         let later = now + Duration::from_millis(201);
         assert!(admitted(&limits, key(1), later).is_some());
         assert!(admitted(&limits, key(1), later).is_none());
+    }
+
+    #[test]
+    fn keys_that_are_counted_together_may_ask_as_often_as_one() {
+        let limits = Limits::new(Bounds { rate_per_second: 5, concurrency: 100 });
+        let now = Instant::now();
+        let made = |number| KeyLimits { counted_with: key(1).id, ..key(number) };
+        assert!((1..=10).all(|number| admitted(&limits, made(number), now).is_some()));
+        assert!(admitted(&limits, made(11), now).is_none());
+        assert!(admitted(&limits, key(12), now).is_some());
     }
 
     #[test]

@@ -9,6 +9,8 @@ fn key(principal: PrincipalId) -> Key {
         id: KeyId::new(id()),
         name: "laptop".into(),
         principal,
+        made_with: None,
+        counted_with: None,
         rate_per_second: Some(5),
         concurrency: None,
         created_at: moment(0),
@@ -38,9 +40,11 @@ async fn a_key_is_revoked_once_and_only_from_its_own_workspace() {
     let laptop = key(world.alice);
     let id = laptop.id;
     world.write(move |tx| tx.insert_key(home, &laptop, &[7; 32])).await;
-    assert!(!world.write(move |tx| tx.revoke_key(other, id, moment(1))).await);
-    assert!(world.write(move |tx| tx.revoke_key(home, id, moment(2))).await);
-    assert!(!world.write(move |tx| tx.revoke_key(home, id, moment(3))).await);
+    let revoke =
+        |workspace, second| world.write(move |tx| tx.revoke_key(workspace, id, id, moment(second)));
+    assert!(revoke(other, 1).await.is_empty());
+    assert_eq!(revoke(home, 2).await.len(), 1);
+    assert!(revoke(home, 3).await.is_empty());
     let found = world.store.read(|reader| reader.find_key(id)).unwrap().unwrap();
     assert_eq!(found.key.revoked_at, Some(moment(2)));
 }
@@ -142,7 +146,7 @@ async fn keys_that_were_revoked_are_not_counted() {
         .write(move |tx| {
             tx.insert_key(home, &laptop, &[7; 32])?;
             tx.insert_key(home, &phone, &[8; 32])?;
-            tx.revoke_key(home, first, moment(1))
+            tx.revoke_key(home, first, second, moment(1))
         })
         .await;
     assert_eq!(world.store.read(|rows| rows.keys_in_use(home, alice)).unwrap(), 1);

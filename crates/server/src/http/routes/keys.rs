@@ -56,7 +56,10 @@ async fn list(
     Ok(axum::Json(app.service.keys(&caller, query).await?))
 }
 
-/// Revoke an API key
+/// Revoke an API key, and those that its principal has made with it
+///
+/// The key that this is asked with stays, also if it was made with the revoked one: make the next
+/// key, and revoke the last one with it. A key that has made others does not revoke itself.
 ///
 /// Streams that were asked for with it end within a second of the next event; what runs without
 /// anybody waiting goes on.
