@@ -425,3 +425,25 @@ async fn whoever_may_do_nothing_with_a_tool_is_told_that_it_is_not_there() {
     maker.delete(&path(&own)).await;
     assert_eq!(maker.refused("GET", &path(&own), None).await, not_there);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_calls_a_large_tool_holds_nobody_else_up() {
+    let world = World::under(&["env", "TOKIO_WORKER_THREADS=1"], &[]).await;
+    let body = "    x = [1, 2, 3, (4, 5), {'a': [6, 7]}]\n".repeat(25_000);
+    let code = format!(
+        "def handle(n: int) -> int:\n    \"\"\"Counts.\n\n    Args:\n        n: N.\n    \"\"\"\n{body}    return n\n"
+    );
+    let tool = world.owner.post("/v1/tools", run_python_code("large", &code)).await;
+    let (caller, call) = (world.owner.clone(), format!("{}/call", path(&tool)));
+    // Its contract is read for the first call, and refuses this one.
+    let called = tokio::spawn(async move {
+        caller.refused("POST", &call, Some(json!({"arguments": {"n": "x"}}))).await
+    });
+    let mut answered = 0;
+    while !called.is_finished() {
+        world.owner.get("/healthz").await;
+        answered += 1;
+    }
+    assert_eq!(called.await.unwrap(), (400, "args.invalid".into()));
+    assert!(answered >= 8, "others were answered {answered} times");
+}

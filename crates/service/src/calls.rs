@@ -93,7 +93,7 @@ impl Service {
         request: CallRequest,
         manner: Manner,
     ) -> Result<Asked, Refused> {
-        let route = self.route(caller.workspace, &caller.principal, id, request.agent_id)?;
+        let route = self.route(caller.workspace, &caller.principal, id, request.agent_id).await?;
         if let Some(session) = request.sandbox_id {
             self.usable_session(caller, session)?;
         }
@@ -126,7 +126,7 @@ impl Service {
         request: TestRequest,
         manner: Manner,
     ) -> Result<Attached, Refused> {
-        let (tool, checked) = self.checked_tool(caller.workspace, id)?;
+        let (tool, checked) = self.checked_tool(caller.workspace, id).await?;
         self.require(caller, Privilege::Usage, Object::Tool(id))?;
         if let Some(session) = request.sandbox_id {
             self.usable_session(caller, session)?;
@@ -162,14 +162,14 @@ impl Service {
     }
 
     /// Whether this principal may have this tool called, with whose rights, and on which terms.
-    pub(crate) fn route(
+    pub(crate) async fn route(
         &self,
         workspace: WorkspaceId,
         principal: &Principal,
         id: ToolId,
         agent: Option<AgentId>,
     ) -> Result<Route, Refused> {
-        let (tool, checked) = self.checked_tool(workspace, id)?;
+        let (tool, checked) = self.checked_tool(workspace, id).await?;
         let may = |who: &Principal, object| {
             let permit = self.permit(workspace, who, Privilege::Usage, object)?;
             permit.map(drop).ok_or_else(|| missing(Privilege::Usage, object))

@@ -2,10 +2,10 @@
 //!
 //! Nothing runs and nothing is written. What is said here must be what a call would find.
 
+use crate::agents;
 use crate::caller::Caller;
 use crate::refused::{Refused, invalid, not_found};
 use crate::service::Service;
-use crate::specification;
 use serde::{Deserialize, Serialize};
 use types::{
     Agent, AgentId, ApprovalAction, Binding, Limits, LimitsRequest, Object, Principal, PrincipalId,
@@ -72,7 +72,11 @@ struct Findings {
 }
 
 impl Service {
-    pub fn explain(&self, caller: &Caller, query: &ExplainQuery) -> Result<Explanation, Refused> {
+    pub async fn explain(
+        &self,
+        caller: &Caller,
+        query: &ExplainQuery,
+    ) -> Result<Explanation, Refused> {
         let objects = [query.tool.map(Object::Tool), query.agent.map(Object::Agent)];
         if objects == [None, None] {
             return Err(invalid("query/tool", "is missing: name a tool, an agent, or both"));
@@ -83,7 +87,8 @@ impl Service {
             }
         }
         let question = self.question(caller, query)?;
-        let findings = self.findings(&question)?;
+        let mut findings = self.findings(&question)?;
+        findings.missing.extend(question.no_code_execution().await);
         let limits = self.engine.limits(&LimitsRequest::default())?;
         Ok(question.answer(findings, self.environment(None), limits))
     }
@@ -130,7 +135,6 @@ impl Service {
         }
         findings.missing.extend(question.not_attached());
         findings.missing.extend(question.closed());
-        findings.missing.extend(question.no_code_execution());
         Ok(findings)
     }
 
@@ -193,13 +197,13 @@ impl Question {
     }
 
     /// What keeps an agent from running code of its own, if that is the question.
-    fn no_code_execution(&self) -> Vec<String> {
-        let agent = self.agent.as_ref().filter(|_| self.tool.is_none());
-        let read = agent.map(|agent| specification::read(&agent.specification));
-        match read {
-            None => Vec::new(),
-            Some(Ok(read)) => read.code_execution.missing,
-            Some(Err(refused)) => vec![refused.fault.message],
+    async fn no_code_execution(&self) -> Vec<String> {
+        let Some(agent) = self.agent.as_ref().filter(|_| self.tool.is_none()) else {
+            return Vec::new();
+        };
+        match agents::read(&agent.specification).await {
+            Ok(read) => read.code_execution.missing,
+            Err(refused) => vec![refused.fault.message],
         }
     }
 

@@ -203,7 +203,7 @@ impl Service {
     }
 
     /// A tool that is kept, and its contract. Whether the caller may call it is not asked here.
-    pub(crate) fn checked_tool(
+    pub(crate) async fn checked_tool(
         &self,
         workspace: WorkspaceId,
         id: ToolId,
@@ -212,8 +212,9 @@ impl Service {
         if let Some(known) = self.contracts.get(&tool) {
             return Ok((tool, known));
         }
+        let request = ToolRequest::of(&tool);
         // Its source was short enough when it was kept.
-        let checked = ToolRequest::of(&tool).check(contract::SOURCE_BYTES_MAX);
+        let checked = aside(move || request.check(contract::SOURCE_BYTES_MAX)).await?;
         let mut contract = checked.outcome.map_err(|errors| no_longer_right(&tool, errors))?;
         contract.input_bytes_max = self.config.tool_bytes_max;
         let contract = Arc::new(contract);

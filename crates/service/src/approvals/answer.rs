@@ -77,7 +77,7 @@ impl Service {
         request: DecisionRequest,
     ) -> Result<Approval, Refused> {
         let workspace = caller.workspace;
-        let matter = self.matter(workspace, &approval)?;
+        let matter = self.matter(workspace, &approval).await?;
         let bound = matter.bound(workspace, approval.requester);
         let once = matter.once(approval.execution_id, approval.expires_at);
         if !seals_match(&seal, &seal_once(&self.seal_key, Stage::Asked, &bound, &once)) {

@@ -42,7 +42,7 @@ impl Service {
         workspace: WorkspaceId,
         id: ApprovalId,
     ) -> Result<(), Refused> {
-        let (approval, matter) = self.agreed(workspace, id)?;
+        let (approval, matter) = self.agreed(workspace, id).await?;
         let whose = Whose {
             workspace,
             principal: approval.requester,
@@ -60,7 +60,7 @@ impl Service {
     }
 
     /// What somebody has agreed to, if it is still that.
-    fn agreed(
+    async fn agreed(
         &self,
         workspace: WorkspaceId,
         id: ApprovalId,
@@ -73,7 +73,7 @@ impl Service {
         if approval.expires_at <= Utc::now() {
             return Err(over(&Approval { state: ApprovalState::Expired, ..approval }));
         }
-        let matter = self.matter(workspace, &approval)?;
+        let matter = self.matter(workspace, &approval).await?;
         let by = approval.decided_by.ok_or_else(changed)?;
         let bound = matter.bound(workspace, approval.requester);
         let once = matter.once(approval.execution_id, approval.expires_at);

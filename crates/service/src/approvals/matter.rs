@@ -85,7 +85,7 @@ impl Service {
     }
 
     /// What an approval is about, from the records as they are now.
-    pub(super) fn matter(
+    pub(super) async fn matter(
         &self,
         workspace: WorkspaceId,
         approval: &Approval,
@@ -96,7 +96,7 @@ impl Service {
         })?;
         let plan = plan.and_then(|bytes| Plan::from_bytes(&bytes)).ok_or_else(changed)?;
         let requester = requester.ok_or_else(changed)?;
-        let route = self.route(workspace, &requester, plan.tool_id, plan.agent_id)?;
+        let route = self.route(workspace, &requester, plan.tool_id, plan.agent_id).await?;
         Ok(Matter::new(route, plan))
     }
 }

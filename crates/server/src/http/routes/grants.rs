@@ -90,5 +90,5 @@ async fn explain(
     caller: Known,
     Query(query): Query<ExplainQuery>,
 ) -> Result<axum::Json<Explanation>, Problem> {
-    Ok(axum::Json(app.service.explain(&caller, &query)?))
+    Ok(axum::Json(app.service.explain(&caller, &query).await?))
 }
