@@ -168,6 +168,30 @@ async fn t63_a_conversation_goes_on_when_its_end_found_no_room() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn t63_a_session_that_ends_while_there_is_no_room_is_marked_when_there_is() {
+    let Some(disk) = SmallDisk::new(12 * 1024) else { return };
+    let world = World::with(&["--records", disk.path().to_str().unwrap()]).await;
+    let other = format!("/v1/sessions/{}", world.owner.session().await);
+    let short = world.owner.post("/v1/sessions", json!({"idle_seconds": 2})).await;
+    let path = format!("/v1/sessions/{}", short["sandbox_id"].as_str().unwrap());
+    let filler = disk.fill(0);
+    let change = || Some(json!({"name": "n".repeat(100)}));
+    while world.owner.call("PATCH", &other, change()).await.0 == 200 {}
+    let began = Instant::now();
+    while world.owner.get(&path).await["status"] != "expired" {
+        assert!(began.elapsed() < Duration::from_secs(20), "it does not end");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    fs::remove_file(filler).unwrap();
+    // A list looks at what is written down.
+    while world.owner.get("/v1/sessions?status=expired").await["items"] == json!([]) {
+        assert!(began.elapsed() < Duration::from_secs(40), "it is not marked");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn t63_records_that_cannot_be_written_are_said_at_the_start() {
     let Some(disk) = SmallDisk::new(12 * 1024) else { return };
     let mut world = World::with(&["--records", disk.path().to_str().unwrap()]).await;
