@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from belljar import Belljar, Session
 
 from .server import Server
 
@@ -37,3 +41,30 @@ def run(block: str, names: dict[str, Any]) -> int:
         assert repr(eval(source.strip(), names)) == claim[1], source  # noqa: S307
         kept += 1
     return kept
+
+
+def test_every_method_is_listed_with_its_arguments() -> None:
+    with Belljar("http://127.0.0.1:9", "bj_x") as bj:
+        nouns = {f"bj.{noun}": type(kept) for noun, kept in vars(bj).items() if noun[0] != "_"}
+    methods = {"bj": Belljar, "session": Session, **nouns}
+    lines = [line for prefix, kind in methods.items() for line in listed(prefix, kind)]
+    assert "\n".join(lines) in README
+
+
+def listed(prefix: str, kind: type) -> Iterator[str]:
+    for name, method in vars(kind).items():
+        if name[0] != "_" and inspect.isfunction(method):
+            parameters = list(inspect.signature(method).parameters.values())[1:]
+            yield f"{prefix}.{name}({', '.join(written(parameters))})"
+
+
+def written(parameters: list[inspect.Parameter]) -> Iterator[str]:
+    by_name = False
+    for parameter in parameters:
+        if parameter.kind == parameter.KEYWORD_ONLY and not by_name:
+            by_name = True
+            yield "*"
+        if parameter.kind == parameter.VAR_KEYWORD:
+            yield f"**{parameter.name}"
+        else:
+            yield parameter.name if parameter.default is parameter.empty else f"{parameter.name}="

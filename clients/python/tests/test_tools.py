@@ -66,7 +66,7 @@ def repeat(bj: Belljar) -> Iterator[Tool]:
 
 
 def test_source_becomes_a_tool_that_is_called_by_its_name(bj: Belljar, repeat: Tool) -> None:
-    assert repeat.description == "Repeat a text."
+    assert repeat.description == "Python tool repeat"
     assert repeat.input_schema["required"] == ["text"]
     assert bj.tools.call("repeat", text="ho", times=3) == "ho ho ho"
     assert bj.tools.call(repeat.id, text="hey") == "hey hey"
@@ -93,9 +93,32 @@ def test_arguments_that_do_not_fit_are_refused(bj: Belljar, repeat: Tool) -> Non
 def test_a_function_becomes_a_tool(bj: Belljar) -> None:
     tool = bj.tools.create(factorial)
     assert tool.name == "factorial"
-    assert tool.description == "Multiply all numbers up to this one."
     assert bj.tools.call("factorial", number=5) == 120
     bj.tools.delete("factorial")
+
+
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+def test_a_docstring_is_not_the_description_which_has_rules_of_its_own(bj: Belljar) -> None:
+    assert bj.tools.create(add, name="adder").description == "Python tool adder"
+    bj.tools.delete("adder")
+    described = bj.tools.create(add, name="adder", description="Add two numbers.")
+    assert described.description == "Add two numbers."
+    bj.tools.delete("adder")
+
+
+def test_arguments_are_given_by_name_or_as_a_mapping(bj: Belljar, repeat: Tool) -> None:
+    arguments = {"text": "ho", "times": 3}
+    assert bj.tools.call("repeat", arguments) == "ho ho ho"
+    assert bj.tools.call("repeat", text="ho", times=3) == "ho ho ho"
+    assert bj.tools.run("repeat", arguments).value == "ho ho ho"
+    assert bj.tools.run("repeat", text="ho", times=3).value == "ho ho ho"
+    assert bj.tools.call(repeat.name, {"text": "ho"}, times=3) == "ho ho ho"
+    limited = bj.tools.run(repeat.name, text="ho", limits={"wall_ms": 5000})
+    assert limited.limits.wall_ms == 5000
 
 
 def test_a_function_that_needs_more_than_itself_is_refused_here() -> None:

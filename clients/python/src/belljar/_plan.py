@@ -190,6 +190,10 @@ def refusal(response: httpx.Response) -> BelljarError:
         return Unreachable(code, message, status=response.status_code, request_id=request_id)
 
 
-def unreachable(error: httpx.TransportError) -> Unreachable:
-    reason = str(error) or type(error).__name__
-    return Unreachable("server.unreachable", f"there was no answer: {reason}")
+def unreachable(server: httpx.URL, error: httpx.TransportError) -> Unreachable:
+    address, reason = str(server).rstrip("/"), str(error) or type(error).__name__
+    return Unreachable(
+        "server.unreachable",
+        f"there was no answer from {address}: {reason}",
+        hint="`belljar serve` starts a server; BELLJAR_URL or Belljar(url) names another",
+    )

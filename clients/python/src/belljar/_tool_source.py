@@ -6,7 +6,6 @@ something from outside of it is refused, because the sandbox would not have it.
 
 from __future__ import annotations
 
-import ast
 import builtins
 import inspect
 import json
@@ -19,8 +18,6 @@ from typing import Any
 
 from ._models import ApprovalAction
 from ._plan import body
-
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 ToolSource = str | Path | Mapping[str, Any] | Callable[..., Any]
 
@@ -39,7 +36,11 @@ def definition(
         environment=environment,
         approval_action=approval_action,
     )
-    return {**_read(source), **said}
+    made = {**_read(source), **said}
+    if made.get("type") == "runPythonCode" and "name" in made:
+        # As the server has it for a Python file that says nothing of itself.
+        made.setdefault("description", f"Python tool {made['name']}")
+    return made
 
 
 def _read(source: ToolSource) -> dict[str, Any]:
@@ -55,21 +56,7 @@ def _read(source: ToolSource) -> dict[str, Any]:
 
 
 def _python(code: str) -> dict[str, Any]:
-    made = {"type": "runPythonCode", "configuration": {"pythonCode": code}}
-    return made | body(description=_summary(code))
-
-
-def _summary(code: str) -> str | None:
-    """What the author says of it first; the rest of a docstring is about its parameters."""
-    try:
-        module = ast.parse(code)
-    except SyntaxError:
-        # For the server to say, with the line.
-        return None
-    functions = [node for node in module.body if isinstance(node, _FUNCTIONS)]
-    handles = [node for node in functions if node.name == "handle"]
-    texts = [ast.get_docstring(node) for node in [*handles, module]]
-    return next((text.split("\n\n")[0] for text in texts if text), None)
+    return {"type": "runPythonCode", "configuration": {"pythonCode": code}}
 
 
 def _function(function: Callable[..., Any]) -> dict[str, Any]:

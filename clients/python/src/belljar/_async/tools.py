@@ -78,23 +78,48 @@ class AsyncTools:
     async def delete(self, tool: str) -> None:
         await self._transport.walk(tools.found(tool, tools.delete_tool))
 
-    async def call(self, tool: str, /, **arguments: Any) -> Any:
-        """What the tool returns; raises `ExecutionError` or `ApprovalPending`."""
-        return tools.value(await self.run(tool, arguments))
-
-    async def run(
+    async def call(
         self,
         tool: str,
-        arguments: Mapping[str, Any],
+        /,
+        arguments: Mapping[str, Any] | None = None,
         *,
         agent_id: str | None = None,
         sandbox_id: str | None = None,
         files: Iterable[Input] | None = None,
         limits: LimitsRequest | None = None,
+        **named: Any,
+    ) -> Any:
+        """What the tool returns; raises `ExecutionError` or `ApprovalPending`."""
+        record = await self.run(
+            tool,
+            {**(arguments or {}), **named},
+            agent_id=agent_id,
+            sandbox_id=sandbox_id,
+            files=files,
+            limits=limits,
+        )
+        return tools.value(record)
+
+    async def run(
+        self,
+        tool: str,
+        /,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        agent_id: str | None = None,
+        sandbox_id: str | None = None,
+        files: Iterable[Input] | None = None,
+        limits: LimitsRequest | None = None,
+        **named: Any,
     ) -> Execution:
-        """The whole record of a call."""
+        """The whole record of a call. Arguments are a mapping, or are named here one by one."""
         plan = tools.run(
-            arguments, agent_id=agent_id, sandbox_id=sandbox_id, files=files, limits=limits
+            {**(arguments or {}), **named},
+            agent_id=agent_id,
+            sandbox_id=sandbox_id,
+            files=files,
+            limits=limits,
         )
         return await self._transport.walk(tools.found(tool, plan))
 

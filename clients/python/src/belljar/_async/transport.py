@@ -47,7 +47,7 @@ class AsyncTransport:
                     asked["content"] = _pieces(asked["content"])
                 return await self._http.request(**asked)
         except httpx.TransportError as error:
-            raise unreachable(error) from error
+            raise unreachable(self._http.base_url, error) from error
 
     async def walk(self, steps: Steps[T]) -> T:
         answered: Any = None
@@ -105,7 +105,7 @@ class AsyncTransport:
                         raise refusal(response)
                     yield response
         except httpx.TransportError as error:
-            raise unreachable(error) from error
+            raise unreachable(self._http.base_url, error) from error
 
 
 async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:

@@ -44,7 +44,7 @@ class Transport:
             with ExitStack() as opened:
                 return self._http.request(**request(plan, opened))
         except httpx.TransportError as error:
-            raise unreachable(error) from error
+            raise unreachable(self._http.base_url, error) from error
 
     def _shown(self, answered: T) -> T:
         """Files that are images can show themselves from here on."""
@@ -111,4 +111,4 @@ class Transport:
                     raise refusal(response)
                 yield response
         except httpx.TransportError as error:
-            raise unreachable(error) from error
+            raise unreachable(self._http.base_url, error) from error
