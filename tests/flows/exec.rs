@@ -66,6 +66,11 @@ fn too_much_memory_is_137() {
     assert_eq!(output.status.code(), Some(137));
     let said = stderr(&output);
     assert!(said.contains("over the memory limit of 64 MiB"), "{said}");
+    let said = stderr(&bare(&["--memory", "64", "bytearray(1 << 40)"]));
+    assert!(
+        said.contains("MemoryError\nbelljar: memory.exceeded: over the memory limit of 64"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -334,9 +334,9 @@ async fn a_missing_package_is_named_with_a_hint() {
     assert_eq!(error.code.to_string(), "python.ModuleNotFoundError");
     assert_eq!(
         error.hint.unwrap(),
-        "environment `bare` does not have this package; use what it has, give a module of your own \
-         as a file, or ask for a custom environment or a function with its own requirements.txt \
-         (Call Function)"
+        "environment `bare` does not have this package (it is in `default`, `atlas`); packages come \
+         with an environment: use what it has, or give a module of your own as a file (a custom \
+         environment, or a function with its own requirements.txt (Call Function), cannot be had yet)"
     );
 }
 

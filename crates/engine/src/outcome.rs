@@ -4,6 +4,7 @@
 //! observation, and the kernel's word only adds the traceback.
 
 use crate::command::Entry;
+use environment::Definition;
 use sandbox::{Answer, BirthError, Cause, Denied, Ending, PythonError, ValueError};
 use serde_json::Value;
 use types::{Code, Fault, Limits, Status, Warning};
@@ -42,7 +43,7 @@ impl Outcome {
 pub(crate) fn judge(ending: &Ending, limits: &Limits, environment: &str, entry: &Entry) -> Outcome {
     match &ending.cause {
         Cause::Done(answer) => match (answer, entry) {
-            (Answer::Raised(error), _) => raised(error, ending, environment),
+            (Answer::Raised(error), _) => raised(error, ending, limits, environment),
             (answer, Entry::Call(call)) => returned(answer, call, limits),
             (answer, _) => finished(answer),
         },
@@ -74,8 +75,11 @@ pub(crate) fn judge(ending: &Ending, limits: &Limits, environment: &str, entry: 
     }
 }
 
-fn raised(error: &PythonError, ending: &Ending, environment: &str) -> Outcome {
-    let fault = exception(error, ending, environment);
+fn raised(error: &PythonError, ending: &Ending, limits: &Limits, environment: &str) -> Outcome {
+    let mut fault = exception(error, ending, environment);
+    if fault.code == Code::MemoryExceeded && fault.message.is_empty() {
+        fault.message = over_memory(limits);
+    }
     let exit = if fault.code == Code::MemoryExceeded { EXIT_MEMORY } else { EXIT_EXCEPTION };
     Outcome::failed(exit, fault)
 }
@@ -209,13 +213,7 @@ fn hint(fault: &Fault, error: &PythonError, environment: &str) -> Option<String>
             "remove files from /workspace or /tmp, or ask for more disk_bytes or disk_inodes"
         }
         (Code::ProcessesExceeded, _) => "use fewer processes or threads, or ask for more processes",
-        (_, "ModuleNotFoundError") => {
-            return Some(format!(
-                "environment `{environment}` does not have this package; use what it has, give a \
-                 module of your own as a file, or ask for a custom environment or a function with \
-                 its own requirements.txt (Call Function)"
-            ));
-        }
+        (_, "ModuleNotFoundError") => return Some(no_module(&error.message, environment)),
         (_, "FileNotFoundError") => {
             "a sandbox sees none of your files but those that it is given (--file PATH)"
         }
@@ -226,6 +224,20 @@ fn hint(fault: &Fault, error: &PythonError, environment: &str) -> Option<String>
         _ => return None,
     };
     Some(text.to_owned())
+}
+
+/// `message` is Python's, with the name in quotes.
+fn no_module(message: &str, environment: &str) -> String {
+    let module = message.split('\'').nth(1).unwrap_or_default();
+    let elsewhere = match Definition::built_in_with(module).as_slice() {
+        [] => String::new(),
+        names => format!(" (it is in `{}`)", names.join("`, `")),
+    };
+    format!(
+        "environment `{environment}` does not have this package{elsewhere}; packages come with an \
+         environment: use what it has, or give a module of your own as a file (a custom environment, \
+         or a function with its own requirements.txt (Call Function), cannot be had yet)"
+    )
 }
 
 fn no_installing(environment: &str) -> String {
@@ -304,11 +316,12 @@ fn died(status: Option<i32>, ending: &Ending, limits: &Limits, entry: &Entry) ->
 }
 
 fn memory(limits: &Limits) -> Fault {
-    Fault::new(
-        Code::MemoryExceeded,
-        format!("over the memory limit of {} MiB", limits.memory_bytes / (1024 * 1024)),
-    )
-    .hint("work on less at a time, or ask for more memory_bytes (--memory MIB)")
+    Fault::new(Code::MemoryExceeded, over_memory(limits))
+        .hint("work on less at a time, or ask for more memory_bytes (--memory MIB)")
+}
+
+fn over_memory(limits: &Limits) -> String {
+    format!("over the memory limit of {} MiB", limits.memory_bytes / (1024 * 1024))
 }
 
 fn signal_name(signal: i32) -> &'static str {

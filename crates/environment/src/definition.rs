@@ -129,6 +129,18 @@ impl Definition {
         Self::parse(text, lock)
     }
 
+    /// The environments that ship with what is imported by this name.
+    pub fn built_in_with(module: &str) -> Vec<&'static str> {
+        let root = module.split('.').next().unwrap_or_default();
+        let has = |definition: &Self| {
+            let preloaded = definition.preload.iter().map(|it| it.as_str().split('.').next());
+            let packages = definition.packages.iter().map(|package| Some(package.as_str()));
+            preloaded.chain(packages).any(|name| name == Some(root))
+        };
+        let names = BUILT_IN.iter().map(|(name, _, _)| *name);
+        names.filter(|name| Self::built_in(name).is_ok_and(|it| has(&it))).collect()
+    }
+
     fn with_lock(self, text: &str) -> Result<Self, DefinitionError> {
         let lock = Lock::parse(text).and_then(|lock| {
             self.packages.iter().try_for_each(|package| lock.require(&package.0))?;
@@ -402,5 +414,12 @@ mod tests {
         assert_eq!(digest(&one), digest(&commented));
         assert_ne!(digest(&one), digest(&preloaded.unwrap()));
         assert_ne!(digest(&one), digest(&relocked));
+    }
+
+    #[test]
+    fn an_environment_is_found_by_what_can_be_imported_in_it() {
+        assert_eq!(Definition::built_in_with("numpy.linalg"), ["default", "atlas"]);
+        assert_eq!(Definition::built_in_with("cognite"), ["atlas"]);
+        assert_eq!(Definition::built_in_with("nothing"), Vec::<&str>::new());
     }
 }

@@ -9,6 +9,9 @@ use crate::discovery::SkipReason;
 use crate::machine::IndexUrl;
 use crate::version::{PythonVersion, VersionRange};
 
+/// What always works, by the options of those who run code and of those who serve it.
+const BARE: &str = "use environment `bare` (`--env bare`, or `serve --environment bare`)";
+
 /// Each is one line that says what happened and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
@@ -30,32 +33,31 @@ pub enum BuildError {
 
     #[error(
         "there is no uv on this machine to install packages with, and the package index {index} \
-         could not give it ({detail}); install uv, or connect once, or use `--env bare`"
+         could not give it ({detail}); install uv, or connect once, or {BARE}"
     )]
     UvUnavailable { index: IndexUrl, detail: String },
 
     #[error(
         "the uv that {index} gave is not the one that Belljar knows ({detail}), so it was thrown \
-         away; install uv yourself, or use `--env bare`"
+         away; install uv yourself, or {BARE}"
     )]
     UvForged { index: IndexUrl, detail: String },
 
     #[error(
-        "there is no uv on this machine, and none is known for {architecture}; install uv, or use \
-         `--env bare`"
+        "there is no uv on this machine, and none is known for {architecture}; install uv, or {BARE}"
     )]
     UvUnknown { architecture: &'static str },
 
     #[error(
         "the packages of environment `{name}` ({}) are not on this machine, and the package \
-         index {index} cannot be reached ({cause}); connect once, or use `--env bare`",
+         index {index} cannot be reached ({cause}); connect once, or {BARE}",
         list(.missing)
     )]
     IndexUnreachable { name: Name, missing: Vec<PackageName>, index: IndexUrl, cause: String },
 
     #[error(
         "uv could not install the packages of environment `{name}` ({status}): {detail}; make its \
-         lock again, or use `--env bare`"
+         lock again, or {BARE}"
     )]
     Install { name: Name, status: ExitStatus, detail: String },
 

@@ -183,7 +183,7 @@ fn a_failed_build_leaves_nothing() {
     assert_eq!(
         refused.to_string(),
         "uv could not install the packages of environment `small` (exit status: 1): it broke; make \
-         its lock again, or use `--env bare`"
+         its lock again, or use environment `bare` (`--env bare`, or `serve --environment bare`)"
     );
     assert_eq!(world.names(), Vec::<String>::new());
 }

@@ -31,7 +31,8 @@ fn without_uv_and_without_network_one_is_told_both() {
         format!(
             "there is no uv on this machine to install packages with, and the package index \
              {CLOSED_INDEX} could not give it ({CLOSED_INDEX}/uv/: [Errno 111] Connection refused); \
-             install uv, or connect once, or use `--env bare`"
+             install uv, or connect once, or use environment `bare` (`--env bare`, or `serve --environment \
+             bare`)"
         )
     );
     assert_eq!(world.names(), Vec::<String>::new());
@@ -46,7 +47,8 @@ fn without_network_one_is_told_what_is_missing() {
         format!(
             "the packages of environment `small` (tabulate) are not on this machine, and the \
              package index {CLOSED_INDEX} cannot be reached (Connection refused (os error 111)); \
-             connect once, or use `--env bare`"
+             connect once, or use environment `bare` (`--env bare`, or `serve --environment \
+             bare`)"
         )
     );
     assert_eq!(world.names(), Vec::<String>::new());

@@ -61,8 +61,9 @@ impl Screen {
             if let Some(traceback) = &error.traceback {
                 self.note(traceback.trim_end());
             }
-            // The traceback of a time limit ends in an interrupt, and does not say whose.
-            if error.traceback.is_none() || error.code == Code::TimeExceeded {
+            // The traceback of a limit ends in an interrupt or a `MemoryError`, and does not say whose.
+            let is_limit = matches!(error.code, Code::TimeExceeded | Code::MemoryExceeded);
+            if error.traceback.is_none() || is_limit {
                 self.note(&format!("belljar: {}: {}", error.code, error.message));
             }
             if let Some(hint) = &error.hint {
