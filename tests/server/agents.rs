@@ -78,6 +78,33 @@ async fn code_execution_is_on_only_where_both_sections_say_so() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_specification_that_the_guide_shows_is_taken() {
+    let guide = include_str!("../../docs/server.md");
+    let shown = guide.split_once("```yaml\n").and_then(|(_, rest)| rest.split_once("```"));
+    let world = World::start().await;
+    let made = world.owner.post("/v1/agents", json!({"specification": shown.unwrap().0})).await;
+    assert_eq!(
+        (&made["name"], &made["code_execution"]["enabled"]),
+        (&json!("helper"), &json!(true))
+    );
+    let probe = tool(&world.owner, "media_probe").await;
+    world.owner.post(&binding(&made, &probe), json!({})).await;
+    assert_eq!(world.owner.get(&path(&made)).await["warnings"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_is_given_no_name_has_that_of_its_specification() {
+    let world = World::start().await;
+    let named = json!("name: clerk\ninstructions: help\n");
+    let made = world.owner.post("/v1/agents", json!({"specification": named})).await;
+    assert_eq!(made["name"], "clerk");
+    assert_eq!(agent(&world.owner, "other", named).await["name"], "other");
+    let unnamed = json!({"specification": "name: 7\n"});
+    let (status, problem) = world.owner.call("POST", "/v1/agents", Some(unnamed)).await;
+    assert_eq!((status, &problem["errors"][0]["path"]), (400, &json!("/name")), "{problem}");
+}
+
 // proves S-008
 #[tokio::test(flavor = "multi_thread")]
 async fn resources_of_no_tool_and_what_is_not_there_yet_are_named() {

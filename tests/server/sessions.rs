@@ -23,6 +23,15 @@ async fn a_session_remembers_imports_variables_functions_and_files() {
     assert_eq!(printed(&world.owner.run(&session, code).await), "4 kept\n");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn who_wants_nothing_in_particular_sends_nothing() {
+    let world = World::start().await;
+    let (status, session) = world.owner.call("POST", "/v1/sessions", None).await;
+    assert_eq!((status, &session["status"]), (201, &json!("ready")), "{session}");
+    let (status, problem) = world.owner.call("POST", "/v1/execute", None).await;
+    assert_eq!((status, &problem["errors"][0]["path"]), (400, &json!("/code")), "{problem}");
+}
+
 // proves S-022, S-023, U-053, C-131
 #[tokio::test(flavor = "multi_thread")]
 async fn two_sessions_share_nothing_and_a_fresh_run_neither() {

@@ -259,7 +259,7 @@ async fn a_python_file_says_the_rest_in_the_query() {
         (&json!("bare"), &json!(true))
     );
     for (query, kind, body, at) in [
-        ("", python, maybe, "/name"),
+        ("", python, maybe, "query/name"),
         ("?name=strict", python, maybe, "/configuration/pythonCode"),
         ("?name=a&colour=red", python, maybe, "query/colour"),
         ("?name=a", "application/json", "{}", "query"),

@@ -21,7 +21,8 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentRequest {
-    /// Needed for a new agent; an agent that is replaced keeps its own if absent.
+    /// If absent, a new agent is called as its specification says in `name`, and an agent that is
+    /// replaced keeps its own.
     pub name: Option<String>,
     /// YAML or JSON as text, or JSON as it is.
     pub specification: SpecificationText,
@@ -78,9 +79,10 @@ impl Service {
         request: AgentRequest,
     ) -> Result<AgentView, Refused> {
         self.require_maker(caller)?;
-        let name = request.name.ok_or_else(|| invalid("/name", "a new agent needs a name"))?;
-        names::check("/name", &name)?;
         let specification = read(&request.specification.0).await?;
+        let unnamed = || invalid("/name", "a new agent needs a name, here or in its specification");
+        let name = request.name.or(specification.name).ok_or_else(unnamed)?;
+        names::check("/name", &name)?;
         let now = Utc::now();
         let agent = Agent {
             id: AgentId::new(Uuid::now_v7()),

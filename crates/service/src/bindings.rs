@@ -142,5 +142,5 @@ fn binding(
 
 fn not_attached(agent: AgentId, tool: ToolId) -> Refused {
     let message = format!("tool {tool} is not attached to agent {agent}");
-    Fault::new(Code::ObjectNotFound, message).hint("attachToolToAgent attaches it").into()
+    Fault::new(Code::ObjectNotFound, message).hint("`belljar agent attach` attaches it").into()
 }

@@ -59,8 +59,9 @@ impl Service {
     /// The same refusal for every key that is not good, whatever is wrong with it.
     pub fn authenticate(&self, key: &str) -> Result<Caller, Refused> {
         let refused = || {
-            Fault::new(Code::AuthMissing, "the API key is not one that is good here")
-                .hint("it may have been revoked or have expired; `belljar key new` makes another")
+            Fault::new(Code::AuthMissing, "the API key is not one that is good here").hint(
+                "it may be revoked or over; whoever has a good one makes another: belljar key new",
+            )
         };
         let (id, hash) = secret::parse(key).ok_or_else(refused)?;
         let found = self.store.read(|rows| rows.find_key(id))?.ok_or_else(refused)?;

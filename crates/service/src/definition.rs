@@ -5,7 +5,7 @@
 //! are kept encrypted.
 
 use crate::names;
-use crate::refused::{Detail, Refused};
+use crate::refused::{Detail, Refused, invalid};
 use crate::staging::hex;
 use chrono::{DateTime, Utc};
 use contract::{Annotations, Entry, Problem, Source};
@@ -143,7 +143,8 @@ impl ToolRequest {
             let problem = Source::from_bytes(error.as_bytes()).err();
             invalid_tool(details(problem.into_iter().collect(), ""))
         })?;
-        let name = tool.name.unwrap_or_default();
+        let unnamed = || invalid("query/name", "is missing: a Python file has its name in ?name=");
+        let name = tool.name.ok_or_else(unnamed)?;
         let description = tool.description.unwrap_or_else(|| format!("Python tool {name}"));
         Ok(Self {
             name: Some(name),

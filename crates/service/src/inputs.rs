@@ -114,7 +114,9 @@ impl FileInput {
             engine::check_file_name(name).map_err(|fault| about(&format!("{path}/name"), fault))?;
         }
         let named = |name: Option<String>| {
-            name.ok_or_else(|| invalid(&format!("{path}/name"), "is needed for a file without one"))
+            name.ok_or_else(|| {
+                invalid(&format!("{path}/name"), "is needed: text and base64 bring no name")
+            })
         };
         match (document_id, url, text, base64) {
             (Some(id), None, None, None) => Ok(Input::Document { id, name }),
@@ -123,9 +125,9 @@ impl FileInput {
                 Ok(Input::Bytes { bytes: text.into_bytes(), name: named(name)? })
             }
             (None, None, None, Some(text)) => {
-                let bytes = STANDARD
-                    .decode(text)
-                    .map_err(|error| invalid(&format!("{path}/base64"), error.to_string()))?;
+                let bytes = STANDARD.decode(text).map_err(|error| {
+                    invalid(&format!("{path}/base64"), format!("is not base64: {error}"))
+                })?;
                 Ok(Input::Bytes { bytes, name: named(name)? })
             }
             _ => Err(invalid(path, "has exactly one of document_id, url, text and base64")),

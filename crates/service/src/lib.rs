@@ -66,7 +66,7 @@ pub use service::{Service, StartError, Started};
 pub use sessions::{
     Opened, SessionChange, SessionFile, SessionFiles, SessionQuery, SessionRequest,
 };
-pub use specification::{CodeExecution, SpecificationText};
+pub use specification::{CodeExecution, SpecificationText, agent_name};
 pub use staging::{Staged, Staging};
 pub use store::{AuditError, Reply, verify_audit};
 pub use tools::ToolChange;

@@ -70,6 +70,8 @@ impl ToSchema for SpecificationText {}
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct Specification {
+    /// How it calls its agent.
+    pub(crate) name: Option<String>,
     pub(crate) format: SpecificationFormat,
     pub(crate) code_execution: CodeExecution,
     /// The tools whose code stands in it.
@@ -113,6 +115,7 @@ pub(crate) fn read(text: &str) -> Result<Specification, Refused> {
         .map(|(_, sentence)| sentence.to_owned())
         .collect();
     Ok(Specification {
+        name: name(&root),
         format: format(text),
         code_execution: CodeExecution { enabled: missing.is_empty(), missing },
         embedded,
@@ -120,6 +123,15 @@ pub(crate) fn read(text: &str) -> Result<Specification, Refused> {
         resources: resources.into_iter().flat_map(Map::keys).cloned().collect(),
         warnings,
     })
+}
+
+/// How a specification calls its agent, if it can be read and does.
+pub fn agent_name(text: &str) -> Option<String> {
+    parse(text).ok().and_then(|root| name(&root))
+}
+
+fn name(root: &Map<String, Value>) -> Option<String> {
+    root.get("name").and_then(Value::as_str).map(str::to_owned)
 }
 
 fn at(path: &str) -> String {

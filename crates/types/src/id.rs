@@ -6,6 +6,11 @@ use std::str::FromStr;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+/// Text that is no id: most often a name, where nothing has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not an id, such as 0198c0de-0000-7000-8000-000000000000")]
+pub struct NotAnId;
+
 macro_rules! id {
     ($name:ident, $what:literal) => {
         #[doc = $what]
@@ -36,10 +41,10 @@ macro_rules! id {
         }
 
         impl FromStr for $name {
-            type Err = uuid::Error;
+            type Err = NotAnId;
 
-            fn from_str(text: &str) -> Result<Self, uuid::Error> {
-                text.parse().map(Self)
+            fn from_str(text: &str) -> Result<Self, NotAnId> {
+                text.parse().map(Self).map_err(|_| NotAnId)
             }
         }
 

@@ -28,8 +28,8 @@ pub use fault::{Assertion, Code, Fault};
 pub use file::{File, FileSource};
 pub use grant::{Grant, GrantedObject, Object, Privilege};
 pub use id::{
-    AgentId, ApprovalId, ExecutionId, FileId, GrantId, KeyId, PrincipalId, SandboxId, ToolId,
-    WorkspaceId,
+    AgentId, ApprovalId, ExecutionId, FileId, GrantId, KeyId, NotAnId, PrincipalId, SandboxId,
+    ToolId, WorkspaceId,
 };
 pub use limits::{Limit, LimitError, Limits, LimitsRequest, OperatorCaps};
 pub use principal::{Key, Principal, PrincipalKind, Workspace};

@@ -6,9 +6,11 @@
 use super::problem::Problem;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::Method;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use futures_util::StreamExt;
+use http_body::Body as _;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use service::{Detail, Refused};
 use std::collections::HashSet;
@@ -31,7 +33,12 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind =
+            request.headers().get(CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or_default());
+        if kind.is_none() && request.method() == Method::POST && request.body().is_end_stream() {
+            // Whoever says nothing wants what is usual; a field that is needed is still missed.
+            return Ok(Self(from_json(b"{}")?));
+        }
         if !kind.is_some_and(is_json) {
             let fault = Fault::new(Code::ArgsInvalid, "the body is not said to be JSON");
             return Err(fault.hint("send it with Content-Type: application/json").into());

@@ -152,7 +152,7 @@ fn identify(app: &App, headers: &HeaderMap) -> Result<Caller, Problem> {
     match key {
         Some(key) => Ok(app.service.authenticate(key)?),
         None => Err(Fault::new(Code::AuthMissing, "there is no API key in the request")
-            .hint("send Authorization: Bearer bj_…; `belljar key new` makes one")
+            .hint("send Authorization: Bearer bj_…, the key that `belljar serve` has shown, or one made with it")
             .into()),
     }
 }

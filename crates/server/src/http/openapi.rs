@@ -3,7 +3,9 @@
 use super::problem::Problem;
 use super::routes;
 use utoipa::openapi::path::{Operation, PathItem};
-use utoipa::openapi::{Content, OpenApi, Ref, RefOr, ResponseBuilder};
+use utoipa::openapi::{
+    Components, Content, OpenApi, Ref, RefOr, Required, ResponseBuilder, Schema,
+};
 use utoipa::{PartialSchema, ToSchema};
 
 /// As it is served and kept in `docs/reference/openapi.json`.
@@ -13,12 +15,15 @@ pub(crate) fn document() -> OpenApi {
 
 pub(crate) fn finished(mut document: OpenApi) -> OpenApi {
     let paths = std::mem::take(&mut document.paths.paths);
+    let components = document.components.get_or_insert_default();
     for (path, mut item) in paths {
+        if let Some(post) = &mut item.post {
+            may_be_empty(post, components);
+        }
         operations(&mut item).for_each(may_be_refused);
         // The router's way to say that a path may have further slashes in it.
         document.paths.paths.insert(path.replace("{*", "{"), item);
     }
-    let components = document.components.get_or_insert_default();
     let mut schemas = Vec::new();
     Problem::schemas(&mut schemas);
     schemas.push((Problem::name().into_owned(), Problem::schema()));
@@ -39,6 +44,24 @@ fn may_be_refused(operation: &mut Operation) {
         .content("application/problem+json", problem)
         .build();
     operation.responses.responses.insert("default".to_owned(), RefOr::T(refused));
+}
+
+/// Where no field is needed, no body is: its absence is an empty object.
+fn may_be_empty(post: &mut Operation, components: &Components) {
+    let needs_nothing = |content: &RefOr<Content>| {
+        let RefOr::T(Content { schema: Some(RefOr::Ref(named)), .. }) = content else {
+            return false;
+        };
+        let name = named.ref_location.rsplit('/').next().unwrap_or_default();
+        let schema = components.schemas.get(name);
+        matches!(schema, Some(RefOr::T(Schema::Object(object))) if object.required.is_empty())
+    };
+    if let Some(RefOr::T(body)) = &mut post.request_body
+        && body.content.keys().eq(["application/json"])
+        && body.content.values().all(needs_nothing)
+    {
+        body.required = Some(Required::False);
+    }
 }
 
 #[cfg(test)]
