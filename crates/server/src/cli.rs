@@ -124,8 +124,17 @@ fn arguments() -> Result<Cli, Failure> {
         let lines = rendered.lines().take_while(|line| !line.is_empty()).map(str::trim);
         let problem = lines.collect::<Vec<_>>().join(" ");
         let problem = problem.strip_prefix("error: ").unwrap_or(&problem);
-        Failure::usage(format!("{problem} (--help explains the options)"))
+        let hint = meant(&error).unwrap_or_else(|| "--help explains the options".to_owned());
+        Failure::usage(format!("{problem} ({hint})"))
     })
+}
+
+/// What is spelled nearly as what was said.
+fn meant(error: &clap::Error) -> Option<String> {
+    use clap::error::ContextKind::{SuggestedArg, SuggestedSubcommand, SuggestedValue};
+    let mut kinds = [SuggestedSubcommand, SuggestedArg, SuggestedValue].into_iter();
+    let similar = kinds.find_map(|kind| error.get(kind))?;
+    Some(format!("did you mean {similar}?"))
 }
 
 /// A failure of the command itself, in one line, and one more for each place that it is about.

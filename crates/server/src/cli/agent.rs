@@ -81,7 +81,7 @@ struct Add {
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// How it is called [default: the name of the file]
+    /// How it is called [default: the `name` in the file, or that of the file]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
@@ -98,7 +98,7 @@ pub(super) fn action(text: &str) -> Result<ApprovalAction, String> {
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     args.remote.run(async |remote| match args.verb {
-        Verb::Add(add) => remote.show(new(&add)?).await,
+        Verb::Add(add) => remote.made(new(&add)?, "specification").await,
         Verb::Ls { search, list } => {
             remote.list(Call::get(Noun::Agent.path()).query("search", search), list, COLUMNS).await
         }
@@ -138,7 +138,8 @@ fn new(add: &Add) -> Result<Call, Failure> {
     let bytes = read.map_err(|error| failed(error.to_string()))?;
     let text = String::from_utf8(bytes).map_err(|_| failed("is not UTF-8".to_owned()))?;
     let stem = |path: &Path| path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned);
-    let name = add.name.clone().or_else(|| stem(&add.file));
+    let name = add.name.clone().or_else(|| service::agent_name(&text));
+    let name = name.or_else(|| stem(&add.file));
     let body = json!({"name": name, "specification": text, "run_as": add.run_as});
     Ok(Call::post(Noun::Agent.path()).json(&body))
 }

@@ -2,7 +2,7 @@
 
 use super::listing::{self, Column};
 use super::once::print_record;
-use super::remote::{ListArgs, Remote, RemoteArgs};
+use super::remote::{ListArgs, Remote, RemoteArgs, print_json};
 use super::{Failure, terminal};
 use crate::client::{Call, ClientError, Events};
 use serde_json::{Value, json};
@@ -13,9 +13,14 @@ const COLUMNS: &[Column] = &[
     ("id", "/id"),
     ("state", "/state"),
     ("tool", "/tool_name"),
+    ("by", "/requester"),
+    ("agent", "/agent_id"),
     ("arguments", "/arguments"),
     ("asked", "/created_at"),
 ];
+
+/// Fields that are ids of principals and agents.
+const WHO: &[&str] = &["requester", "run_as", "agent_id", "decided_by"];
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -91,9 +96,10 @@ impl Scope {
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     args.remote.run(async |remote| match args.verb {
         Verb::Ls { state, list } => {
-            remote.list(Call::get("/v1/approvals").query("state", state), list, COLUMNS).await
+            let call = Call::get("/v1/approvals").query("state", state);
+            remote.list_named(call, list, COLUMNS, WHO).await
         }
-        Verb::Show { id } => remote.show(Call::get(path(id))).await,
+        Verb::Show { id } => show(remote, id).await,
         Verb::Allow { id, scope, reason } => {
             let body = json!({"decision": "allow", "scope": scope.name(), "reason": reason});
             remote.done(Call::post(path(id)).json(&body), "it is allowed, and begins").await
@@ -110,6 +116,12 @@ fn path(id: ApprovalId) -> String {
     format!("/v1/approvals/{id}")
 }
 
+async fn show(remote: &Remote, id: ApprovalId) -> Result<(), Failure> {
+    let mut approval = remote.client.json(Call::get(path(id))).await?;
+    remote.name(std::slice::from_mut(&mut approval), WHO).await?;
+    if remote.json { print_json(&approval) } else { listing::record(&approval) }
+}
+
 async fn watch(remote: &Remote) -> Result<(), Failure> {
     let answer = remote.client.send(Call::get("/v1/approvals/events")).await?;
     let strange = |_| ClientError::Interrupted { reason: "it is not a stream".to_owned() };
@@ -117,7 +129,9 @@ async fn watch(remote: &Remote) -> Result<(), Failure> {
     while let Some(data) = events.next().await? {
         if remote.json {
             print_record(&terminal::for_stdout(&data))?;
-        } else if let Ok(approval) = serde_json::from_str::<Value>(&data) {
+        } else if let Ok(mut approval) = serde_json::from_str::<Value>(&data) {
+            // Each time, since somebody may be new.
+            remote.name(std::slice::from_mut(&mut approval), WHO).await?;
             print_record(&listing::row(&approval, COLUMNS))?;
         }
     }

@@ -2,10 +2,11 @@
 
 use super::Failure;
 use super::listing::Column;
+use super::named::Noun;
 use super::remote::{ListArgs, RemoteArgs};
 use crate::client::Call;
 use std::process::ExitCode;
-use types::{ExecutionId, SandboxId};
+use types::ExecutionId;
 
 const COLUMNS: &[Column] = &[
     ("id", "/id"),
@@ -52,8 +53,8 @@ struct Ls {
     tool: Option<String>,
 
     /// Only those of this session
-    #[arg(long, value_name = "ID")]
-    session: Option<SandboxId>,
+    #[arg(long, value_name = "KEY | ID")]
+    session: Option<String>,
 
     #[command(flatten)]
     list: ListArgs,
@@ -62,8 +63,12 @@ struct Ls {
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     args.remote.run(async |remote| match args.verb {
         Verb::Ls(Ls { status, tool, session, list }) => {
-            let call = Call::get("/v1/executions").query("status", status).query("tool", tool);
-            remote.list(call.query("sandbox_id", session), list, COLUMNS).await
+            let mut call = Call::get("/v1/executions").query("status", status).query("tool", tool);
+            if let Some(session) = session {
+                let id = remote.client.id(Noun::Session, &session).await?;
+                call = call.query("sandbox_id", Some(id));
+            }
+            remote.list(call, list, COLUMNS).await
         }
         Verb::Show { id } => remote.show(Call::get(format!("/v1/executions/{id}"))).await,
         Verb::Cancel { id } => remote.show(Call::post(format!("/v1/executions/{id}/cancel"))).await,

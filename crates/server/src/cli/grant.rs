@@ -2,7 +2,7 @@
 
 use super::Failure;
 use super::listing::Column;
-use super::named::Noun;
+use super::named::{Noun, put_names};
 use super::remote::{ListArgs, Remote, RemoteArgs};
 use crate::client::Call;
 use serde_json::{Value, json};
@@ -131,16 +131,13 @@ async fn show(remote: &Remote, whose: Option<String>, list: ListArgs) -> Result<
 
 /// Names in the place of ids, where they can be seen.
 fn name(grant: &mut Value, names: &HashMap<String, String>) {
-    let called = |id: &Value| {
-        let id = id.as_str().unwrap_or_default();
-        names.get(id).cloned().unwrap_or_else(|| id.to_owned())
+    put_names(grant, &["principal"], names);
+    let object = &mut grant["object"];
+    put_names(object, &["id"], names);
+    let on = match (object["kind"].as_str(), object["id"].as_str()) {
+        (Some(kind @ ("tool" | "agent")), Some(name)) => format!("{kind}:{name}"),
+        _ => "workspace".to_owned(),
     };
-    let (principal, object) = (called(&grant["principal"]), &grant["object"]);
-    let on = match object["kind"].as_str() {
-        Some("workspace") | None => "workspace".to_owned(),
-        Some(kind) => format!("{kind}:{}", called(&object["id"])),
-    };
-    grant["principal"] = principal.into();
     grant["on"] = on.into();
 }
 

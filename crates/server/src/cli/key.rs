@@ -5,9 +5,9 @@ use super::listing::Column;
 use super::named::Noun;
 use super::remote::{ListArgs, Remote, RemoteArgs};
 use crate::client::Call;
+use chrono::{DateTime, Utc};
 use serde_json::json;
 use std::process::ExitCode;
-use types::KeyId;
 
 const COLUMNS: &[Column] = &[
     ("id", "/id"),
@@ -35,8 +35,8 @@ enum Verb {
     Ls(Ls),
     /// Make a key worthless, from the next request on
     Revoke {
-        #[arg(value_name = "ID")]
-        id: KeyId,
+        #[arg(value_name = "NAME | ID")]
+        key: String,
     },
 }
 
@@ -51,8 +51,8 @@ struct New {
     principal: Option<String>,
 
     /// When it ends, as 2027-01-31T00:00:00Z [default: never]
-    #[arg(long, value_name = "TIME")]
-    expires_at: Option<String>,
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    expires_at: Option<DateTime<Utc>>,
 
     /// Requests a second [default: as the server has it]
     #[arg(long, value_name = "N")]
@@ -73,15 +73,20 @@ struct Ls {
     list: ListArgs,
 }
 
+fn time(text: &str) -> Result<DateTime<Utc>, &'static str> {
+    text.parse().map_err(|_| "must be a time, such as 2027-01-31T00:00:00Z")
+}
+
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     args.remote.run(async |remote| match args.verb {
         Verb::New(new) => make(remote, new).await,
         Verb::Ls(Ls { principal, list }) => {
             let id = id_of(remote, principal).await?;
-            remote.list(Call::get("/v1/keys").query("principal", id), list, COLUMNS).await
+            let call = Call::get(Noun::Key.path()).query("principal", id);
+            remote.list_named(call, list, COLUMNS, &["principal"]).await
         }
-        Verb::Revoke { id } => {
-            let call = Call::delete(format!("/v1/keys/{id}"));
+        Verb::Revoke { key } => {
+            let call = Call::delete(remote.client.path(Noun::Key, &key).await?);
             remote.done(call, "the key is refused from now on").await
         }
     })
@@ -95,7 +100,7 @@ async fn make(remote: &Remote, new: New) -> Result<(), Failure> {
         "rate_per_second": new.rate,
         "concurrency": new.concurrency,
     });
-    remote.issue(Call::post("/v1/keys").json(&body), "/secret").await
+    remote.issue(Call::post(Noun::Key.path()).json(&body), "/secret").await
 }
 
 async fn id_of(remote: &Remote, given: Option<String>) -> Result<Option<String>, Failure> {

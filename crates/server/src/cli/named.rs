@@ -6,12 +6,14 @@ use serde_json::Value;
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// What has a name that is its own in a workspace.
+/// What people have a name for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Noun {
     Principal,
     Tool,
     Agent,
+    Key,
+    Session,
 }
 
 impl Noun {
@@ -21,6 +23,8 @@ impl Noun {
             Self::Principal => "principal",
             Self::Tool => "tool",
             Self::Agent => "agent",
+            Self::Key => "key",
+            Self::Session => "session",
         }
     }
 
@@ -29,6 +33,23 @@ impl Noun {
             Self::Principal => "/v1/principals",
             Self::Tool => "/v1/tools",
             Self::Agent => "/v1/agents",
+            Self::Key => "/v1/keys",
+            Self::Session => "/v1/sessions",
+        }
+    }
+
+    /// A session is known by the key of its conversation, and its name is only shown.
+    fn name(self, item: &Value) -> Option<(String, String)> {
+        let (id, name) = if self == Self::Session { ("sandbox_id", "key") } else { ("id", "name") };
+        Some((item[id].as_str()?.to_owned(), item[name].as_str()?.to_owned()))
+    }
+
+    /// What is over keeps its name, and is known by its id alone.
+    fn is_over(self, item: &Value) -> bool {
+        match self {
+            Self::Principal | Self::Tool | Self::Agent => false,
+            Self::Key => !item["revoked_at"].is_null(),
+            Self::Session => !matches!(item["status"].as_str(), Some("ready" | "busy" | "lost")),
         }
     }
 }
@@ -39,13 +60,21 @@ impl Client {
         if given.parse::<Uuid>().is_ok() {
             return Ok(given.to_owned());
         }
-        let names = self.names(noun).await?;
-        let found = names.into_iter().find(|(_, name)| name == given);
-        found.map(|(id, _)| id).ok_or_else(|| {
-            let word = noun.word();
-            let message = format!("there is no {word} called {given:?}");
-            Failure::refused(format!("{message} (`belljar {word} ls` shows those that you see)"))
-        })
+        // The sessions of a server are many, and those of a conversation few.
+        let of_key = [("key".to_owned(), given.to_owned())];
+        let query = if noun == Noun::Session { &of_key[..] } else { &[] };
+        let names = self.named(noun, query).await?;
+        let mut ids = names.into_iter().filter(|(_, name)| name == given).map(|(id, _)| id);
+        let word = noun.word();
+        match (ids.next(), ids.next()) {
+            (Some(id), None) => Ok(id),
+            (Some(_), Some(_)) => Err(Failure::refused(format!(
+                "more than one {word} is called {given:?} (`belljar {word} ls` shows their ids)"
+            ))),
+            (None, _) => Err(Failure::refused(format!(
+                "there is no {word} called {given:?} (`belljar {word} ls` shows those that you see)"
+            ))),
+        }
     }
 
     /// Where the API has what is called so.
@@ -55,8 +84,40 @@ impl Client {
 
     /// The names of all that can be seen, by their ids.
     pub(super) async fn names(&self, noun: Noun) -> Result<HashMap<String, String>, ClientError> {
-        let (items, _) = self.list(noun.path(), &[], usize::MAX).await?;
-        let text = |item: &Value, field: &str| item[field].as_str().map(str::to_owned);
-        Ok(items.iter().filter_map(|item| Some((text(item, "id")?, text(item, "name")?))).collect())
+        self.named(noun, &[]).await
+    }
+
+    async fn named(
+        &self,
+        noun: Noun,
+        query: &[(String, String)],
+    ) -> Result<HashMap<String, String>, ClientError> {
+        let (items, _) = self.list(noun.path(), query, usize::MAX).await?;
+        let current = items.iter().filter(|item| !noun.is_over(item));
+        Ok(current.filter_map(|item| noun.name(item)).collect())
+    }
+}
+
+/// Names in the place of ids, where they can be seen.
+pub(super) fn put_names(item: &mut Value, fields: &[&str], names: &HashMap<String, String>) {
+    for field in fields {
+        let name = item[*field].as_str().and_then(|id| names.get(id)).cloned();
+        if let Some(name) = name {
+            item[*field] = name.into();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_cannot_be_seen_keeps_its_id() {
+        let names = HashMap::from([("1".to_owned(), "ann".to_owned())]);
+        let mut item = json!({"requester": "1", "run_as": "2"});
+        put_names(&mut item, &["requester", "run_as", "decided_by"], &names);
+        assert_eq!(item, json!({"requester": "ann", "run_as": "2"}));
     }
 }

@@ -4,6 +4,7 @@
 //! machine could see it.
 
 use super::listing::{self, Column};
+use super::named::{Noun, put_names};
 use super::once::print_record;
 use super::request::read_bounded;
 use super::{EXIT_BELLJAR, EXIT_REFUSED, Failure, setup, terminal};
@@ -110,6 +111,18 @@ impl Remote {
         if self.json { print_json(&answer) } else { listing::record(&answer) }
     }
 
+    /// Sends a request that makes something, and shows it but for the text that was sent.
+    pub(super) async fn made(&self, call: Call, text: &str) -> Result<(), Failure> {
+        let mut answer = self.client.json(call).await?;
+        if self.json {
+            return print_json(&answer);
+        }
+        if let Some(fields) = answer.as_object_mut() {
+            fields.remove(text);
+        }
+        listing::record(&answer)
+    }
+
     /// Sends a request, and says what has happened.
     pub(super) async fn done(&self, call: Call, said: &str) -> Result<(), Failure> {
         let answer = self.client.json(call).await?;
@@ -135,14 +148,37 @@ impl Remote {
     pub(super) async fn list(
         &self,
         call: Call,
-        ListArgs { limit }: ListArgs,
+        list: ListArgs,
         columns: &[Column],
     ) -> Result<(), Failure> {
-        let (items, more) = self.client.list(&call.path, &call.query, limit as usize).await?;
+        self.list_named(call, list, columns, &[]).await
+    }
+
+    /// The same, where these fields are ids of principals and agents.
+    pub(super) async fn list_named(
+        &self,
+        call: Call,
+        ListArgs { limit }: ListArgs,
+        columns: &[Column],
+        fields: &[&str],
+    ) -> Result<(), Failure> {
+        let (mut items, more) = self.client.list(&call.path, &call.query, limit as usize).await?;
+        self.name(&mut items, fields).await?;
         self.table(items, columns)?;
         if more && !self.json {
             eprintln!("belljar: there are more than these {limit}; --limit N shows more");
         }
+        Ok(())
+    }
+
+    /// Says who it is for people; a program is told ids.
+    pub(super) async fn name(&self, items: &mut [Value], fields: &[&str]) -> Result<(), Failure> {
+        if self.json || fields.is_empty() || items.is_empty() {
+            return Ok(());
+        }
+        let mut names = self.client.names(Noun::Principal).await?;
+        names.extend(self.client.names(Noun::Agent).await?);
+        items.iter_mut().for_each(|item| put_names(item, fields, &names));
         Ok(())
     }
 

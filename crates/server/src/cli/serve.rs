@@ -39,7 +39,9 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
 
 async fn serve(resolved: Resolved) -> Result<ExitCode, Failure> {
     let listener = listen(resolved.listen).map_err(|error| {
-        Failure::belljar(format!("{} cannot be listened on: {error}", resolved.listen))
+        let address = resolved.listen;
+        let message = format!("{address} cannot be listened on: {error}");
+        Failure::belljar(format!("{message} (--listen ADDRESS:PORT names another)"))
     })?;
     let address = listener.local_addr().map_err(|error| Failure::belljar(error.to_string()))?;
     let started = Service::start(resolved.service.clone(), resolved.engine.clone());
@@ -133,8 +135,7 @@ mod tests {
             let long = option.get_long().unwrap();
             let value = option.get_value_names().unwrap().first().unwrap();
             let variable = option.get_env().unwrap().to_str().unwrap();
-            let key = option.get_id().as_str().replace('_', "-");
-            let key = if key == "config" { String::new() } else { format!("`{key}`") };
+            let key = if long == "config" { String::new() } else { format!("`{long}`") };
             let help = option.get_help().unwrap().to_string().replace('|', "\\|");
             page += &format!("| `--{long} {value}` | `{variable}` | {key} | {help} |\n");
         }
@@ -142,9 +143,18 @@ mod tests {
     }
 
     #[test]
-    fn every_option_has_a_key_in_the_file() {
+    fn the_file_that_the_guide_shows_is_taken() {
+        let guide = include_str!("../../../../docs/server.md");
+        let shown = guide.split_once("```toml\n").and_then(|(_, rest)| rest.split_once("```"));
+        toml::from_str::<Options>(shown.unwrap().0).unwrap();
+    }
+
+    #[test]
+    fn every_option_has_a_key_in_the_file_and_a_variable_of_its_name() {
         for option in Serve::command().get_arguments().filter(|it| it.get_id() != "config") {
-            let key = option.get_id().as_str().replace('_', "-");
+            let key = option.get_long().unwrap();
+            let variable = format!("BELLJAR_{}", key.replace('-', "_").to_uppercase());
+            assert_eq!(option.get_env().unwrap().to_str(), Some(&*variable));
             let read = toml::from_str::<Options>(&format!("{key} = {{}}"));
             let problem = read.unwrap_err().to_string();
             assert!(!problem.contains("unknown field"), "{problem}");

@@ -4,8 +4,10 @@ use crate::cli::Failure;
 use crate::cli::setup::Place;
 use crate::http::Bounds;
 use serde::Deserialize;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 
 const MIB: u64 = 1024 * 1024;
@@ -21,9 +23,9 @@ pub(super) struct Options {
     #[serde(skip)]
     config: Option<PathBuf>,
 
-    /// The address to listen on [default: 127.0.0.1:7117]
+    /// The address to listen on; `:PORT` is for this machine only [default: 127.0.0.1:7117]
     #[arg(long, value_name = "ADDRESS:PORT", env = "BELLJAR_LISTEN", hide_env_values = true)]
-    listen: Option<SocketAddr>,
+    listen: Option<Listen>,
 
     /// Where environments are kept, and records [default: the XDG data directory]
     #[arg(long, value_name = "DIR", env = "BELLJAR_DATA", hide_env_values = true)]
@@ -39,21 +41,21 @@ pub(super) struct Options {
 
     /// A further host[:port] that this server is called by, such as that of a proxy; may be repeated
     #[arg(
-        long = "public-host",
+        long,
         value_name = "HOST",
-        env = "BELLJAR_PUBLIC_HOSTS",
+        env = "BELLJAR_PUBLIC_HOST",
         value_delimiter = ',',
         hide_env_values = true
     )]
-    public_hosts: Option<Vec<String>>,
+    public_host: Option<Vec<String>>,
 
     /// The environment of sessions and executions that name none [default: default]
     #[arg(long, value_name = "NAME", env = "BELLJAR_ENVIRONMENT", hide_env_values = true)]
     environment: Option<String>,
 
     /// Sandboxes at once [default: 256]
-    #[arg(long, value_name = "N", env = "BELLJAR_SANDBOXES", hide_env_values = true)]
-    sandboxes: Option<u32>,
+    #[arg(long, value_name = "N", env = "BELLJAR_SANDBOXES", hide_env_values = true, value_parser = at_least_one::<NonZeroU32>)]
+    sandboxes: Option<NonZeroU32>,
 
     /// Requests that may wait for a sandbox; one more is refused at once [default: 64]
     #[arg(long, value_name = "N", env = "BELLJAR_QUEUE", hide_env_values = true)]
@@ -64,40 +66,40 @@ pub(super) struct Options {
     queue_seconds: Option<u64>,
 
     /// Seconds without use after which a session is closed, if it asks for nothing else [default: 1800]
-    #[arg(long, value_name = "S", env = "BELLJAR_IDLE_SECONDS", hide_env_values = true)]
-    idle_seconds: Option<u64>,
+    #[arg(long, value_name = "S", env = "BELLJAR_IDLE_SECONDS", hide_env_values = true, value_parser = at_least_one::<NonZeroU64>)]
+    idle_seconds: Option<NonZeroU64>,
 
     /// Requests a second of one key [default: 2000]
-    #[arg(long, value_name = "N", env = "BELLJAR_KEY_RATE", hide_env_values = true)]
-    key_rate: Option<u32>,
+    #[arg(long, value_name = "N", env = "BELLJAR_KEY_RATE", hide_env_values = true, value_parser = at_least_one::<NonZeroU32>)]
+    key_rate: Option<NonZeroU32>,
 
     /// Requests at once of one key [default: 512]
-    #[arg(long, value_name = "N", env = "BELLJAR_KEY_CONCURRENCY", hide_env_values = true)]
-    key_concurrency: Option<u32>,
+    #[arg(long, value_name = "N", env = "BELLJAR_KEY_CONCURRENCY", hide_env_values = true, value_parser = at_least_one::<NonZeroU32>)]
+    key_concurrency: Option<NonZeroU32>,
 
     /// MiB of one document [default: 256]
-    #[arg(long, value_name = "MIB", env = "BELLJAR_DOCUMENT_MIB", hide_env_values = true)]
-    document_mib: Option<u64>,
+    #[arg(long, value_name = "MIB", env = "BELLJAR_DOCUMENT_MIB", hide_env_values = true, value_parser = at_least_one::<NonZeroU64>)]
+    document_mib: Option<NonZeroU64>,
 
     /// MiB of files that a workspace keeps [default: 10240]
-    #[arg(long, value_name = "MIB", env = "BELLJAR_WORKSPACE_MIB", hide_env_values = true)]
-    workspace_mib: Option<u64>,
+    #[arg(long, value_name = "MIB", env = "BELLJAR_WORKSPACE_MIB", hide_env_values = true, value_parser = at_least_one::<NonZeroU64>)]
+    workspace_mib: Option<NonZeroU64>,
 
     /// Bytes of a tool's source, and of the input of a call [default: 1048576]
-    #[arg(long, value_name = "BYTES", env = "BELLJAR_TOOL_BYTES", hide_env_values = true)]
-    tool_bytes: Option<usize>,
+    #[arg(long, value_name = "BYTES", env = "BELLJAR_TOOL_BYTES", hide_env_values = true, value_parser = at_least_one::<NonZeroUsize>)]
+    tool_bytes: Option<NonZeroUsize>,
 
     /// Days that executions and files are kept, up to 73000 [default: 30]
     #[arg(long, value_name = "DAYS", env = "BELLJAR_RETENTION_DAYS", hide_env_values = true)]
     retention_days: Option<u64>,
 
     /// Seconds that a question to a person stays open [default: 86400]
-    #[arg(long, value_name = "S", env = "BELLJAR_APPROVAL_SECONDS", hide_env_values = true)]
-    approval_seconds: Option<u64>,
+    #[arg(long, value_name = "S", env = "BELLJAR_APPROVAL_SECONDS", hide_env_values = true, value_parser = at_least_one::<NonZeroU64>)]
+    approval_seconds: Option<NonZeroU64>,
 
     /// host:port of a server inside the network that documents may be fetched from; may be repeated
     #[arg(
-        long = "fetch-from",
+        long,
         value_name = "HOST:PORT",
         env = "BELLJAR_FETCH_FROM",
         value_delimiter = ',',
@@ -116,6 +118,41 @@ pub(super) struct Options {
     /// Send traces to this OTLP endpoint over HTTP, as `http://localhost:4318` [default: nowhere]
     #[arg(long, value_name = "URL", env = "BELLJAR_OTLP_ENDPOINT", hide_env_values = true)]
     otlp_endpoint: Option<String>,
+}
+
+/// Of some things none at all would mean that nothing works.
+fn at_least_one<T: FromStr>(text: &str) -> Result<T, &'static str> {
+    text.parse().map_err(|_| "must be a whole number, and at least 1")
+}
+
+/// Where the server listens. Nobody is let in from outside by leaving something out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+struct Listen(SocketAddr);
+
+impl Listen {
+    const USUAL: Self = Self(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7117));
+}
+
+impl FromStr for Listen {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let port = text.strip_prefix("localhost").unwrap_or(text).strip_prefix(':');
+        let here = port.and_then(|port| port.parse().ok()).map(|port| (Ipv4Addr::LOCALHOST, port));
+        let address = here.map(SocketAddr::from).or_else(|| text.parse().ok());
+        address
+            .map(Self)
+            .ok_or("must be an address and a port, such as 127.0.0.1:7117 or [::1]:7117")
+    }
+}
+
+impl TryFrom<String> for Listen {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
 }
 
 /// What holds.
@@ -138,37 +175,41 @@ impl Options {
         let place = Place::new(options.data, options.python);
         let data = place.data()?;
         let seconds = |given: Option<u64>, usual: u64| Duration::from_secs(given.unwrap_or(usual));
+        let some = |given: Option<NonZeroU64>| given.map(NonZeroU64::get);
         let engine = place.service()?;
         let usual = service::Config::new(options.records.unwrap_or(data));
         let bounds = Bounds {
-            rate_per_second: options.key_rate.unwrap_or(usual.key_rate_per_second),
-            concurrency: options.key_concurrency.unwrap_or(usual.key_concurrency),
+            rate_per_second: options.key_rate.map_or(usual.key_rate_per_second, NonZeroU32::get),
+            concurrency: options.key_concurrency.map_or(usual.key_concurrency, NonZeroU32::get),
         };
         Ok(Resolved {
-            listen: options.listen.unwrap_or(SocketAddr::from(([127, 0, 0, 1], 7117))),
-            public_hosts: options.public_hosts.unwrap_or_default(),
+            listen: options.listen.unwrap_or(Listen::USUAL).0,
+            public_hosts: options.public_host.unwrap_or_default(),
             bounds,
             drain: seconds(options.drain_seconds, 20),
             log: options.log.unwrap_or_else(|| "info".to_owned()),
             otlp_endpoint: options.otlp_endpoint,
             service: service::Config {
                 environment: options.environment.unwrap_or(usual.environment.clone()),
-                document_bytes_max: mib(options.document_mib, usual.document_bytes_max),
-                workspace_bytes_max: mib(options.workspace_mib, usual.workspace_bytes_max),
-                tool_bytes_max: options.tool_bytes.unwrap_or(usual.tool_bytes_max),
+                document_bytes_max: mib(some(options.document_mib), usual.document_bytes_max),
+                workspace_bytes_max: mib(some(options.workspace_mib), usual.workspace_bytes_max),
+                tool_bytes_max: options.tool_bytes.map_or(usual.tool_bytes_max, NonZeroUsize::get),
                 retention: options.retention_days.map_or(Ok(usual.retention), retention)?,
-                approval_time: seconds(options.approval_seconds, usual.approval_time.as_secs()),
+                approval_time: seconds(
+                    some(options.approval_seconds),
+                    usual.approval_time.as_secs(),
+                ),
                 key_rate_per_second: bounds.rate_per_second,
                 key_concurrency: bounds.concurrency,
                 fetch_exceptions: options.fetch_from.unwrap_or_default(),
                 ..usual
             },
             engine: engine::Config {
-                sandboxes_max: options.sandboxes.unwrap_or(engine.sandboxes_max),
+                sandboxes_max: options.sandboxes.map_or(engine.sandboxes_max, NonZeroU32::get),
                 queue_max: options.queue.unwrap_or(engine.queue_max),
                 queue_wait: seconds(options.queue_seconds, engine.queue_wait.as_secs()),
                 expiry: engine::Expiry {
-                    idle: seconds(options.idle_seconds, engine.expiry.idle.as_secs()),
+                    idle: seconds(some(options.idle_seconds), engine.expiry.idle.as_secs()),
                     ..engine.expiry
                 },
                 ..engine
@@ -184,7 +225,7 @@ impl Options {
             data: self.data.or(file.data),
             records: self.records.or(file.records),
             python: self.python.or(file.python),
-            public_hosts: self.public_hosts.or(file.public_hosts),
+            public_host: self.public_host.or(file.public_host),
             environment: self.environment.or(file.environment),
             sandboxes: self.sandboxes.or(file.sandboxes),
             queue: self.queue.or(file.queue),
@@ -221,7 +262,54 @@ fn retention(days: u64) -> Result<Duration, Failure> {
 fn read(path: &Path) -> Result<Options, Failure> {
     let failed = |error: String| Failure::usage(format!("{}: {error}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-    toml::from_str(&text).map_err(|error| failed(error.message().to_owned()))
+    toml::from_str(&text)
+        .map_err(|error| failed(format!("{}{}", place(&text, &error), error.message())))
+}
+
+/// The line that an error is about, and what it sets.
+fn place(text: &str, error: &toml::de::Error) -> String {
+    let Some(before) = error.span().and_then(|span| text.get(..span.start)) else {
+        return String::new();
+    };
+    let number = before.matches('\n').count() + 1;
+    let line = text.lines().nth(number - 1).unwrap_or_default();
+    let key = line.split('=').next().unwrap_or_default().trim();
+    format!("line {number}, `{key}`: ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_alone_is_open_to_this_machine_only() {
+        let listen = |text: &str| text.parse::<Listen>().map(|listen| listen.0.to_string());
+        assert_eq!(listen(":7118"), Ok("127.0.0.1:7118".to_owned()));
+        assert_eq!(listen("localhost:7118"), Ok("127.0.0.1:7118".to_owned()));
+        assert_eq!(listen("0.0.0.0:80"), Ok("0.0.0.0:80".to_owned()));
+        assert_eq!(listen("[::1]:7118"), Ok("[::1]:7118".to_owned()));
+        for wrong in ["", "localhost", "7118", "localhost7118", "example.org:80", ":70000", "::1"] {
+            assert!(
+                listen(wrong).is_err_and(|said| said.contains("such as 127.0.0.1:7117")),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_mistake_in_the_file_is_named_by_its_line_and_its_key() {
+        let said = |text: &str| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), text).unwrap();
+            read(file.path()).map(|_| ()).unwrap_err().to_string()
+        };
+        let sandboxes = said("queue = 1\nsandboxes = 0\n");
+        assert!(sandboxes.contains(": line 2, `sandboxes`: "), "{sandboxes}");
+        let listen = said("listen = \"somewhere\"\n");
+        assert!(listen.contains("line 1, `listen`: must be an address and a port"), "{listen}");
+        let unknown = said("# of ours\n\npublic-hosts = []\n");
+        assert!(unknown.contains("line 3, `public-hosts`: unknown field"), "{unknown}");
+    }
 }
 
 #[cfg(test)]

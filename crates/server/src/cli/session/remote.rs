@@ -2,10 +2,10 @@
 
 use crate::cli::Failure;
 use crate::cli::listing::Column;
+use crate::cli::named::Noun;
 use crate::cli::remote::{ListArgs, RemoteArgs};
 use crate::client::Call;
 use std::process::ExitCode;
-use types::SandboxId;
 
 const COLUMNS: &[Column] = &[
     ("id", "/sandbox_id"),
@@ -44,24 +44,23 @@ pub(super) struct One {
     #[command(flatten)]
     remote: RemoteArgs,
 
-    #[arg(value_name = "ID")]
-    id: SandboxId,
+    #[arg(value_name = "KEY | ID")]
+    session: String,
 }
 
 pub(super) fn main(verb: Verb) -> Result<ExitCode, Failure> {
     match verb {
         Verb::Ls(Ls { remote, status, list }) => remote.run(async |remote| {
-            remote.list(Call::get("/v1/sessions").query("status", status), list, COLUMNS).await
+            remote
+                .list(Call::get(Noun::Session.path()).query("status", status), list, COLUMNS)
+                .await
         }),
-        Verb::Show(One { remote, id }) => {
-            remote.run(async |remote| remote.show(Call::get(path(id))).await)
-        }
-        Verb::Close(One { remote, id }) => {
-            remote.run(async |remote| remote.done(Call::delete(path(id)), "it is closed").await)
-        }
+        Verb::Show(One { remote, session }) => remote.run(async |remote| {
+            remote.show(Call::get(remote.client.path(Noun::Session, &session).await?)).await
+        }),
+        Verb::Close(One { remote, session }) => remote.run(async |remote| {
+            let call = Call::delete(remote.client.path(Noun::Session, &session).await?);
+            remote.done(call, "it is closed").await
+        }),
     }
-}
-
-fn path(id: SandboxId) -> String {
-    format!("/v1/sessions/{id}")
 }

@@ -42,6 +42,10 @@ pub(super) struct Args {
     #[command(flatten)]
     outcome: OutcomeArgs,
 
+    /// Print the record of the call as it is now, and leave; for a tool of a server
+    #[arg(long)]
+    no_wait: bool,
+
     /// Python with a function `handle`, or the JSON of a tool; or the name of a tool on the server
     #[arg(value_name = "FILE.py | FILE.json | NAME")]
     tool: PathBuf,
@@ -64,10 +68,16 @@ fn on_server(args: &Args, name: &str) -> Result<ExitCode, Failure> {
         let path = client.path(Noun::Tool, name).await?;
         Ok(Call::post(format!("{path}/call")).json(&body))
     };
+    if args.no_wait {
+        return once::begin_at(&args.server, call, args.outcome.json);
+    }
     once::run_at(&args.server, call, &args.outcome, Stdout::Value)
 }
 
 fn here(args: &Args) -> Result<ExitCode, Failure> {
+    if args.no_wait {
+        return Err(Failure::usage("--no-wait is for a tool of a server, which goes on there"));
+    }
     let file = ToolFile::read(&args.tool, args.strictness.annotations())?;
     let Ok(tool) = &file.checked.outcome else {
         check::tell(&file, args.outcome.json)?;
@@ -118,9 +128,11 @@ fn arguments(given: &str) -> Result<Value, Failure> {
     };
     let failed = |reason: String| Failure::usage(format!("{place}: {reason}"));
     let text = text.map_err(|error| failed(error.to_string()))?;
-    serde_json::from_slice(&text).map_err(|error| {
-        let is_file = place == "--args" && Path::new(given).is_file();
-        let hint = if is_file { format!("; the file is named by @{given}") } else { String::new() };
-        failed(format!("this is not JSON: {error}{hint}"))
+    serde_json::from_slice(&text).map_err(|error| match text.trim_ascii_start().first() {
+        Some(b'{') => failed(format!("this is not JSON: {error}")),
+        _ if place == "--args" && Path::new(given).is_file() => {
+            failed(format!("must be a JSON object; the file is named by @{given}"))
+        }
+        _ => failed(r#"must be a JSON object, such as {"text": "ho", "times": 3}"#.to_owned()),
     })
 }

@@ -70,7 +70,7 @@ pub(super) struct Named {
 
 pub(super) fn add(args: &Add) -> Result<ExitCode, Failure> {
     let call = new(args)?;
-    args.remote.run(async |remote| remote.show(call).await)
+    args.remote.run(async |remote| remote.made(call, "configuration").await)
 }
 
 fn new(args: &Add) -> Result<Call, Failure> {
