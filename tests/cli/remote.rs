@@ -153,7 +153,14 @@ async fn what_cannot_be_right_is_said_before_anything_is_sent() {
         (&["api", "describe", "nothing"], "there is no operation"),
         (&["grant", "add", "ann", "EVERYTHING"], "USAGE, MODIFY, OWNERSHIP"),
         (&["grant", "add", "ann", "USAGE", "house"], "a grant is on"),
-        (&["session", "show", "x"], "invalid value 'x'"),
+        (&["execution", "show", "x"], "not an id, such as 0198c0de-"),
+        (&["key", "new", "x", "--expires-at", "tomorrow"], "such as 2027-01-31T00:00:00Z"),
+        (&["tool", "call", "x", "--args", "text=3"], "must be a JSON object, such as {\"text\""),
+        (&["tool", "call", "x.py", "--no-wait"], "--no-wait is for a tool of a server"),
+        (&["toll", "ls"], "did you mean tool?"),
+        (&["exec", "--timout", "3", "1"], "did you mean --timeout?"),
+        (&["serve", "--sandboxes", "0"], "at least 1"),
+        (&["serve", "--listen", "7118"], "such as 127.0.0.1:7117"),
     ] {
         let said = failure(&nowhere, 2, args).await;
         assert!(said.contains(about), "{args:?}: {said}");
@@ -243,6 +250,8 @@ async fn people_are_let_in_by_their_names() {
     answer(owner, &["principal", "new", "ann", "--json"]).await;
     let output = belljar(owner, &["key", "new", "laptop", "--principal", "ann"]).await;
     let ann = world.api(stdout(&output).trim());
+    let keys = stdout(&belljar(owner, &["key", "ls"]).await);
+    assert!(keys.lines().any(|line| line.contains("laptop  ann ")), "{keys}");
     failure(&ann, 1, &["api", "call", "execute", "--field", "code=1"]).await;
     answer(owner, &["grant", "add", "ann", "USAGE"]).await;
     assert_eq!(answer(&ann, &["api", "call", "execute", "--field", "code=1"]).await["value"], 1);
@@ -273,6 +282,20 @@ async fn a_key_that_is_revoked_is_refused() {
 }
 
 #[tokio::test]
+async fn a_key_is_revoked_by_its_name_if_no_other_has_it() {
+    let world = World::start().await;
+    let owner = &world.owner;
+    for name in ["spare", "twin", "twin"] {
+        answer(owner, &["key", "new", name]).await;
+    }
+    answer(owner, &["key", "revoke", "spare"]).await;
+    let said = failure(owner, 1, &["key", "revoke", "spare"]).await;
+    assert!(said.contains("there is no key called \"spare\""), "{said}");
+    let said = failure(owner, 1, &["key", "revoke", "twin"]).await;
+    assert!(said.contains("more than one key is called \"twin\""), "{said}");
+}
+
+#[tokio::test]
 async fn a_workspace_is_made_with_a_key_of_its_own() {
     let world = World::start().await;
     let output = belljar(&world.owner, &["workspace", "new", "elsewhere"]).await;
@@ -297,6 +320,8 @@ async fn tools_and_agents_are_looked_after_by_their_names() {
     let made = answer(owner, &["tool", "add", tool, "--approval", "review", "--json"]).await;
     assert_eq!((&made["name"], &made["approval_action"]), (&json!("greet"), &json!("review")));
     answer(owner, &["agent", "add", agent]).await;
+    let said = failure(owner, 1, &["agent", "approval", "host", "greet", "deny"]).await;
+    assert!(said.contains("`belljar agent attach` attaches it"), "{said}");
     answer(owner, &["agent", "attach", "host", "greet"]).await;
     answer(owner, &["agent", "approval", "host", "greet", "deny"]).await;
     let shown = answer(owner, &["agent", "show", "host", "--json"]).await;
@@ -309,6 +334,19 @@ async fn tools_and_agents_are_looked_after_by_their_names() {
     answer(owner, &["tool", "rm", "greet"]).await;
     answer(owner, &["agent", "rm", "host"]).await;
     assert_eq!(answer(owner, &["tool", "ls", "--json"]).await, json!([]));
+}
+
+#[tokio::test]
+async fn an_agent_is_called_as_its_specification_says() {
+    let world = World::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("host.yaml");
+    std::fs::write(&file, "name: clerk\ninstructions: greet\n").unwrap();
+    let file = file.to_str().unwrap();
+    let made = stdout(&belljar(&world.owner, &["agent", "add", file]).await);
+    assert!(made.contains("\nname: clerk\n") && !made.contains("greet"), "{made}");
+    let other = answer(&world.owner, &["agent", "add", file, "--name", "other", "--json"]).await;
+    assert_eq!(other["name"], "other");
 }
 
 #[tokio::test]
@@ -345,8 +383,10 @@ async fn a_question_is_seen_and_answered_at_the_command_line() {
     let listed = stdout(&belljar(owner, &["approvals", "ls", "--state", "pending"]).await);
     let ids = [&first, &second].map(|execution| execution["approval_id"].as_str().unwrap());
     assert!(ids.iter().all(|id| listed.contains(*id)), "{listed}");
+    assert!(listed.contains("media_probe  asker "), "{listed}");
     let shown = stdout(&belljar(owner, &["approvals", "show", ids[0]]).await);
     assert!(shown.contains("    def run(input):") && shown.contains("a.mp4"), "{shown}");
+    assert!(shown.contains("\nrequester: asker\n"), "{shown}");
 
     failure(&asker, 1, &["approvals", "allow", ids[0]]).await;
     answer(owner, &["approvals", "allow", ids[0]]).await;
@@ -380,6 +420,37 @@ async fn a_call_that_waits_for_a_person_goes_on_when_one_has_seen_it() {
 }
 
 #[tokio::test]
+async fn who_leaves_with_ctrl_c_is_asked_about_no_more() {
+    let world = World::start().await;
+    let (asker, _) = asker(&world).await;
+    let call = ["tool", "call", "media_probe", "--args", r#"{"media_path": "a.mp4"}"#];
+    let mut process = command(&asker, &call).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(process.stderr.take().unwrap()).lines();
+    let asked = said.next().unwrap().unwrap();
+    let question = answer(&world.owner, &["approvals", "ls", "--json"]).await[0].clone();
+    let id = question["id"].as_str().unwrap();
+    assert!(asked.contains(&format!("`belljar approvals allow {id}`")), "{asked}");
+    let pid = rustix::process::Pid::from_child(&process);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let left = said.next().unwrap().unwrap();
+    assert!(left.contains("the call was withdrawn"), "{left}");
+    assert_eq!(process.wait().unwrap().code(), Some(1));
+    failure(&world.owner, 1, &["approvals", "allow", id]).await;
+    let record = format!("/v1/executions/{}", question["execution_id"].as_str().unwrap());
+    assert_eq!(asker.get(&record).await["status"], "cancelled");
+}
+
+#[tokio::test]
+async fn who_does_not_wait_has_the_record_of_what_waits() {
+    let world = World::start().await;
+    let (asker, _) = asker(&world).await;
+    let call = ["tool", "call", "media_probe", "--no-wait", "--json", "--args"];
+    let record = answer(&asker, &[&call[..], &[r#"{"media_path": "a.mp4"}"#]].concat()).await;
+    assert_eq!(record["status"], "waiting_approval");
+    answer(&world.owner, &["approvals", "allow", record["approval_id"].as_str().unwrap()]).await;
+}
+
+#[tokio::test]
 async fn sessions_and_executions_are_listed_and_ended() {
     let world = World::start().await;
     let owner = &world.owner;
@@ -393,6 +464,21 @@ async fn sessions_and_executions_are_listed_and_ended() {
     answer(owner, &["session", "close", &session]).await;
     let closed = answer(owner, &["session", "ls", "--status", "closed", "--json"]).await;
     assert_eq!(closed[0]["sandbox_id"], json!(session));
+}
+
+#[tokio::test]
+async fn a_session_is_known_by_the_key_of_its_conversation() {
+    let world = World::start().await;
+    let owner = &world.owner;
+    let session = owner.post("/v1/sessions", json!({"key": "chat-1"})).await;
+    owner.run(session["sandbox_id"].as_str().unwrap(), "1").await;
+    let shown = answer(owner, &["session", "show", "chat-1", "--json"]).await;
+    assert_eq!(shown["sandbox_id"], session["sandbox_id"]);
+    let ran = answer(owner, &["execution", "ls", "--session", "chat-1", "--json"]).await;
+    assert_eq!(ran.as_array().unwrap().len(), 1);
+    answer(owner, &["session", "close", "chat-1"]).await;
+    let said = failure(owner, 1, &["session", "show", "chat-1"]).await;
+    assert!(said.contains("there is no session called \"chat-1\""), "{said}");
 }
 
 #[tokio::test]
