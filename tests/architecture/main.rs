@@ -17,7 +17,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("store", &["types"]),
     ("engine", &["contract", "environment", "jail", "sandbox", "types"]),
     ("service", &["contract", "egress", "engine", "policy", "store", "types"]),
-    ("server", &["contract", "engine", "service", "types"]),
+    ("mcp", &["service", "types"]),
+    ("server", &["contract", "engine", "mcp", "service", "types"]),
 ];
 
 fn root() -> PathBuf {

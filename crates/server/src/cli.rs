@@ -18,6 +18,7 @@ mod grant;
 mod images;
 mod key;
 mod listing;
+mod mcp;
 mod named;
 mod once;
 mod principal;
@@ -53,6 +54,8 @@ struct Cli {
 enum Verb {
     /// Serve sessions, tools, files and approvals over REST
     Serve(serve::Args),
+    /// Be an MCP server on standard input and output, for any agent
+    Mcp(mcp::Args),
     /// Run code in a fresh sandbox
     Exec(exec::Args),
     /// Work at a prompt, in a sandbox that remembers; or look after the sessions of a server
@@ -86,6 +89,7 @@ enum Verb {
 pub(crate) fn main() -> ExitCode {
     let done = arguments().and_then(|Cli { verb }| match verb {
         Verb::Serve(args) => serve::main(args),
+        Verb::Mcp(args) => mcp::main(args),
         Verb::Exec(args) => exec::main(args),
         Verb::Session(args) => session::main(args),
         Verb::Tool(args) => tool::main(args),

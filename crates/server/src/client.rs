@@ -149,16 +149,20 @@ impl Client {
         Ok(Self { http, server })
     }
 
-    /// The answer, if it is a success.
-    pub(crate) async fn send(&self, call: Call) -> Result<Response, ClientError> {
+    /// The answer, whatever it is.
+    pub(crate) async fn exchange(&self, call: Call) -> Result<Response, ClientError> {
         let query =
             form_urlencoded::Serializer::new(String::new()).extend_pairs(call.query).finish();
         let mark = if query.is_empty() { "" } else { "?" };
         let url = format!("{}{}{mark}{query}", self.server, call.path);
         let request = self.http.request(call.method, url);
         let request = with_body(request, call.body).await?.headers(call.headers);
-        let sent = request.send().await;
-        let answer = sent.map_err(|error| unreachable(&self.server, &error))?;
+        request.send().await.map_err(|error| unreachable(&self.server, &error))
+    }
+
+    /// The answer, if it is a success.
+    pub(crate) async fn send(&self, call: Call) -> Result<Response, ClientError> {
+        let answer = self.exchange(call).await?;
         if answer.status().is_success() {
             return Ok(answer);
         }

@@ -1,6 +1,6 @@
 //! The REST door: requests in, operations of the service, answers out.
 //!
-//! Everything below `/v1` needs a key; there is no way to add a route there that does not. The
+//! Everything below `/v1`, and `/mcp`, needs a key; there is no way to add a route there that does not. The
 //! OpenAPI document is made from the same handlers that the router has.
 
 mod body;
@@ -29,6 +29,7 @@ use axum::http::request::Parts;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use limits::{Limits, Place};
+use mcp::{Asker, Door};
 use metrics_exporter_prometheus::PrometheusHandle;
 use problem::Problem;
 use service::{Caller, Service};
@@ -56,15 +57,19 @@ impl App {
     }
 }
 
-pub(crate) fn router(app: Arc<App>) -> Router {
+pub(crate) fn router(app: Arc<App>, door: Door) -> Router {
     let (known, document) = routes::all().split_for_parts();
     let known = known
         .route("/metrics", get(routes::operation::metrics))
         .route_layer(from_fn_with_state(Arc::clone(&app), idempotency::once))
         .route_layer(from_fn_with_state(Arc::clone(&app), guard::authenticate));
+    let agents = Router::new()
+        .route_service("/mcp", mcp::http(door))
+        .route_layer(from_fn_with_state(Arc::clone(&app), guard::authenticate));
     pages::router(&openapi::finished(document))
         .route("/healthz", get(routes::operation::health))
         .merge(known)
+        .merge(agents)
         .fallback(|| async { not_here() })
         .method_not_allowed_fallback(|| async { no_such_method() })
         // Every body has a bound of its own, where it is read.
@@ -100,6 +105,11 @@ impl Known {
 
     pub(crate) fn place(&self) -> Arc<Place> {
         Arc::clone(&self.place)
+    }
+
+    /// The same, for the door to agents.
+    fn asker(&self) -> Asker {
+        Asker { caller: Arc::clone(&self.caller), place: Some(self.place()) }
     }
 }
 

@@ -80,7 +80,9 @@ impl Service {
         };
         let workspace = caller.workspace;
         let entry = caller.did("grant.create", object, in_words(&grant));
-        self.store.write(move |tx| given(tx, workspace, &grant, &entry)).await?
+        let given = self.store.write(move |tx| given(tx, workspace, &grant, &entry)).await?;
+        self.tools_changed(workspace);
+        given
     }
 
     /// Newest first: all of an object that the caller owns, and otherwise the caller's own.
@@ -116,7 +118,9 @@ impl Service {
             return Err(if seen { refused } else { not_found("grant", id) });
         }
         let entry = caller.did("grant.delete", grant.object, in_words(&grant));
-        self.store.write(move |tx| taken(tx, workspace, &grant, &entry)).await?
+        let taken = self.store.write(move |tx| taken(tx, workspace, &grant, &entry)).await?;
+        self.tools_changed(workspace);
+        taken
     }
 }
 

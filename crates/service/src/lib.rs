@@ -10,6 +10,7 @@ mod approvals;
 mod assets;
 mod audit;
 mod bindings;
+mod callable;
 mod caller;
 mod calls;
 mod claims;

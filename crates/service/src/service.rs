@@ -20,6 +20,8 @@ use types::{Approval, ExecutionId, Object, PrincipalId, Privilege, WorkspaceId};
 
 /// Questions that a slow listener may be behind; what it misses then is in the list.
 const APPROVAL_NEWS: usize = 256;
+/// Changes that a listener may be behind; one who is further behind is told that there were some.
+const TOOL_NEWS: usize = 64;
 
 #[derive(Debug)]
 pub struct Service {
@@ -31,6 +33,7 @@ pub struct Service {
     pub(crate) contracts: Contracts,
     running: Mutex<HashMap<ExecutionId, Arc<Running>>>,
     pub(crate) approval_news: broadcast::Sender<(WorkspaceId, Approval)>,
+    pub(crate) tool_news: broadcast::Sender<WorkspaceId>,
 }
 
 /// A service that runs, and the owner's key if this was its first start.
@@ -69,6 +72,7 @@ impl Service {
             fetcher,
             seal_key,
             approval_news: broadcast::Sender::new(APPROVAL_NEWS),
+            tool_news: broadcast::Sender::new(TOOL_NEWS),
             contracts: Contracts::default(),
             running: Mutex::default(),
         });

@@ -122,6 +122,7 @@ impl Service {
                 tx.audit(&entry).map(drop)
             })
             .await?;
+        self.tools_changed(workspace);
         Ok(tool)
     }
 
@@ -177,6 +178,7 @@ impl Service {
                 replace_tool(tx, workspace, &kept, &code, before.updated_at, &entry)
             });
             if written.await? {
+                self.tools_changed(workspace);
                 return Ok(tool);
             }
         }
@@ -199,7 +201,11 @@ impl Service {
             Ok(using)
         });
         let using: Vec<String> = deleted.await?.into_iter().map(|(_, name)| name).collect();
-        if using.is_empty() { Ok(()) } else { Err(in_use(&using)) }
+        if !using.is_empty() {
+            return Err(in_use(&using));
+        }
+        self.tools_changed(workspace);
+        Ok(())
     }
 
     /// A tool that is kept, and its contract. Whether the caller may call it is not asked here.

@@ -9,15 +9,19 @@ mod logs;
 use super::{Failure, progress, setup};
 use crate::http::{self, App, Names};
 use config::{Options, Resolved};
+use mcp::{Door, Manners};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use service::{Service, Started};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 
+/// A client that waits for so long may as well ask again.
+pub(super) const TASK_SECONDS: u64 = 60;
 /// Clients that may come at one moment; the system forgets those above it, and they hear nothing.
 const BACKLOG: u32 = 1024;
 /// Enough for every connection that is accepted, and for the sandboxes and files of each.
@@ -56,7 +60,11 @@ async fn serve(resolved: Resolved) -> Result<ExitCode, Failure> {
     let names = Names::new(address, &resolved.public_hosts);
     let app = App::new(Arc::clone(&service), names, resolved.bounds, logs::metrics()?);
     greet(&format!("http://{address}"));
-    let router = http::router(app);
+    let manners = Manners {
+        task_after: Duration::from_secs(TASK_SECONDS),
+        address: Some(format!("http://{address}")),
+    };
+    let router = http::router(app, Door::new(Arc::clone(&service), None, manners));
     http::serve(listener, router, told_to_stop(), resolved.drain, descriptors()).await;
     service.stop(resolved.drain).await;
     Ok(ExitCode::SUCCESS)

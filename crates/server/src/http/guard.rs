@@ -138,6 +138,7 @@ pub(crate) async fn authenticate(
         Admission::Refused(fault) => return Problem::from(fault).into_response(),
     };
     let known = Known::new(caller, place);
+    request.extensions_mut().insert(known.asker());
     request.extensions_mut().insert(known.clone());
     let response = next.run(request).await;
     until_sent(sse::while_good(response, app, known.clone()), known.place())

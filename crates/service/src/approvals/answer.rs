@@ -1,4 +1,5 @@
-//! Answering: by somebody who may, and not by whoever asked.
+//! Answering: by somebody who may, and not by whoever asked, unless it is a person whose client asks
+//! them.
 
 use super::ending::Ending;
 use super::{asked_about, changed, over};
@@ -12,7 +13,8 @@ use serde::Deserialize;
 use std::sync::Arc;
 use store::{Decision as Decided, Remembered, Tx};
 use types::{
-    Approval, ApprovalId, ApprovalScope, ApprovalState, Code, Execution, Fault, Privilege,
+    Approval, ApprovalId, ApprovalScope, ApprovalState, Code, Execution, Fault, PrincipalKind,
+    Privilege,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -51,11 +53,46 @@ impl Service {
             return Err(missing(Privilege::Modify, asked_about(&approval)));
         }
         if approval.requester == caller.id() {
-            return Err(Fault::new(Code::ApprovalDenied, "whoever asks cannot answer")
-                .hint("give the agent a principal and a key of its own, and answer with yours")
-                .into());
+            return Err(not_oneself());
         }
         check_reason(request.reason.as_deref())?;
+        self.carry_decision(caller, approval, seal, request).await
+    }
+
+    /// Whether the client of a person may put the question to that person. It is a person's key, so
+    /// the client is theirs; a service has nobody to ask.
+    pub fn may_answer_oneself(
+        &self,
+        caller: &Caller,
+        approval: &Approval,
+    ) -> Result<bool, Refused> {
+        let person = caller.principal.kind == PrincipalKind::User;
+        Ok(person && approval.requester == caller.id() && self.may_answer(caller, approval)?)
+    }
+
+    /// The answer of a person whose client has asked them. It is good for this call alone.
+    pub async fn answer_oneself(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: ApprovalId,
+        decision: Decision,
+    ) -> Result<Approval, Refused> {
+        let (approval, seal) = self.seen_approval(caller, id)?;
+        if !self.may_answer_oneself(caller, &approval)? {
+            return Err(not_oneself());
+        }
+        let reason = Some("asked by the client".to_owned());
+        let request = DecisionRequest { decision, scope: ApprovalScope::Once, reason };
+        self.carry_decision(caller, approval, seal, request).await
+    }
+
+    async fn carry_decision(
+        self: &Arc<Self>,
+        caller: &Caller,
+        approval: Approval,
+        seal: Seal,
+        request: DecisionRequest,
+    ) -> Result<Approval, Refused> {
         still_open(&approval, Utc::now())?;
         let (service, caller) = (Arc::clone(self), caller.clone());
         seen_through(async move {
@@ -238,6 +275,12 @@ fn still_open(approval: &Approval, now: DateTime<Utc>) -> Result<(), Refused> {
     } else {
         Err(over(approval))
     }
+}
+
+fn not_oneself() -> Refused {
+    Fault::new(Code::ApprovalDenied, "whoever asks cannot answer")
+        .hint("give the agent a principal and a key of its own, and answer with yours")
+        .into()
 }
 
 fn check_reason(reason: Option<&str>) -> Result<(), Refused> {

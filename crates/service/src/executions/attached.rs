@@ -30,6 +30,16 @@ impl Attached {
         (*self.started).clone()
     }
 
+    /// Its events from the first, beside whoever waits for its end.
+    pub fn follow(&self) -> impl Stream<Item = Numbered> + Send + use<> {
+        Arc::clone(&self.running.live).after(0)
+    }
+
+    /// Returns when it has ended.
+    pub async fn over(&self) {
+        self.running.live.over().await;
+    }
+
     /// Waits for its end, and gives the record.
     pub async fn finished(mut self) -> Result<Execution, Refused> {
         self.running.live.over().await;

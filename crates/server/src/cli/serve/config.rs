@@ -310,11 +310,6 @@ mod tests {
         let unknown = said("# of ours\n\npublic-hosts = []\n");
         assert!(unknown.contains("line 3, `public-hosts`: unknown field"), "{unknown}");
     }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
 
     #[test]
     fn a_retention_longer_than_records_can_name_is_refused() {

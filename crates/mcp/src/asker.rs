@@ -1,0 +1,30 @@
+//! Who asks.
+
+use rmcp::ErrorData;
+use rmcp::model::{ErrorCode, Extensions};
+use service::{Caller, Manner};
+use std::any::Any;
+use std::sync::Arc;
+
+/// A caller that was known before the message was read, and their place among the requests of the
+/// key. Over HTTP it comes with each request; a process that speaks to one client has one.
+#[derive(Debug, Clone)]
+pub struct Asker {
+    pub caller: Arc<Caller>,
+    pub place: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Asker {
+    /// The one who sent this message.
+    pub(crate) fn of(extensions: &Extensions, always: Option<&Self>) -> Result<Self, ErrorData> {
+        let sent = extensions.get::<http::request::Parts>();
+        let asker = sent.and_then(|parts| parts.extensions.get::<Self>()).or(always);
+        asker.cloned().ok_or_else(|| {
+            ErrorData::new(ErrorCode::INVALID_REQUEST, "nobody is known to have sent this", None)
+        })
+    }
+
+    pub(crate) fn manner(&self, announced: bool) -> Manner {
+        Manner { claim: None, announced, place: self.place.clone() }
+    }
+}

@@ -1,0 +1,325 @@
+//! What a client can ask, and who answers it.
+
+use crate::answer::{answered, refused};
+use crate::approval::{self, Answered};
+use crate::asker::Asker;
+use crate::run::{Came, see};
+use crate::{files, python, resources, sessions, task, tools};
+use futures_util::StreamExt;
+use rmcp::model::*;
+use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
+use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
+use serde_json::Value;
+use service::{Asked, Attached, CallRequest, Refused, Service};
+use std::sync::Arc;
+use std::time::Duration;
+use types::{Approval, Execution};
+
+const INSTRUCTIONS: &str = "Python in an isolated sandbox: compute with execute_python instead of guessing. \
+Pass files by URL and never paste their content. Read the traceback of a failure, correct the code and run \
+it again, at most twice. Never invent a result.";
+
+/// How this door behaves.
+#[derive(Debug, Clone)]
+pub struct Manners {
+    /// A call that takes longer becomes a task, for clients that take tasks.
+    pub task_after: Duration,
+    /// Where people find what a client cannot show; absent if there is no such place.
+    pub address: Option<String>,
+}
+
+/// One for a client, or one for each request: it keeps nothing.
+#[derive(Debug, Clone)]
+pub struct Door {
+    service: Arc<Service>,
+    /// The only one who can be asking, where there is only one.
+    always: Option<Asker>,
+    manners: Manners,
+}
+
+type Context = RequestContext<RoleServer>;
+
+impl Door {
+    pub fn new(service: Arc<Service>, always: Option<Asker>, manners: Manners) -> Self {
+        Self { service, always, manners }
+    }
+
+    fn asker(&self, context: &Context) -> Result<Asker, ErrorData> {
+        Asker::of(&context.extensions, self.always.as_ref())
+    }
+
+    /// For a client that can come back for what it was promised.
+    fn task_after(&self, context: &Context) -> Option<Duration> {
+        let can = context.client_capabilities().is_some_and(|can| can.supports_tasks());
+        can.then_some(self.manners.task_after)
+    }
+
+    async fn python(
+        &self,
+        asker: &Asker,
+        given: Option<JsonObject>,
+        context: &Context,
+    ) -> Result<CallToolResponse, Refused> {
+        let script = python::Script::read(given)?;
+        let attached = self
+            .service
+            .execute(&asker.caller, script.session, script.request, asker.manner(false))
+            .await?;
+        Ok(self.finish(attached, context, |record| answered(record, script.visuals)).await)
+    }
+
+    async fn finish(
+        &self,
+        attached: Attached,
+        context: &Context,
+        show: impl FnOnce(&Execution) -> CallToolResult,
+    ) -> CallToolResponse {
+        match see(attached, context, self.task_after(context)).await {
+            Came::Ended(Ok(record)) => show(&record).into(),
+            Came::Ended(Err(problem)) => refused(&problem).into(),
+            Came::Task(record) => task::begun(&record).into(),
+            // Nobody hears it.
+            Came::Cancelled(id) => {
+                CallToolResult::error(vec![ContentBlock::text(format!("{id} was cancelled"))])
+                    .into()
+            }
+        }
+    }
+
+    async fn tool_of_the_workspace(
+        &self,
+        asker: &Asker,
+        tool: types::Tool,
+        request: CallToolRequestParams,
+        context: &Context,
+    ) -> Result<CallToolResponse, Refused> {
+        let arguments = Value::Object(request.arguments.clone().unwrap_or_default());
+        let brought =
+            approval::brought(request.request_state.as_deref(), request.input_responses.as_ref())?;
+        if let Some((id, answer)) = brought {
+            let approval = self.service.approval(&asker.caller, id)?;
+            if approval.tool_id != tool.id || approval.arguments != arguments {
+                return Err(approval::another().into());
+            }
+            return self.go_on(asker, approval, answer, context).await;
+        }
+        let call = CallRequest {
+            arguments,
+            agent_id: None,
+            sandbox_id: None,
+            files: Vec::new(),
+            limits: types::LimitsRequest::default(),
+        };
+        match self.service.call_tool(&asker.caller, tool.id, call, asker.manner(false)).await? {
+            Asked::Begun(attached) => {
+                Ok(self.finish(attached, context, |record| tools::returned(record, true)).await)
+            }
+            Asked::Waiting(execution, _) => self.ask(asker, &execution, context).await,
+        }
+    }
+
+    async fn ask(
+        &self,
+        asker: &Asker,
+        execution: &Execution,
+        context: &Context,
+    ) -> Result<CallToolResponse, Refused> {
+        let id = execution.approval_id.ok_or_else(|| Refused::from(approval::left()))?;
+        let approval = self.service.approval(&asker.caller, id)?;
+        if !approval::can_ask(context)
+            || !self.service.may_answer_oneself(&asker.caller, &approval)?
+        {
+            let elsewhere = approval::elsewhere(&approval, self.manners.address.as_deref());
+            return Ok(refused(&elsewhere.into()).into());
+        }
+        let answer = approval::ask(context, &approval).await;
+        self.go_on(asker, approval, answer, context).await
+    }
+
+    /// Carries out an answer, and waits for what comes of it.
+    async fn go_on(
+        &self,
+        asker: &Asker,
+        approval: Approval,
+        answer: Answered,
+        context: &Context,
+    ) -> Result<CallToolResponse, Refused> {
+        let decision = match answer {
+            Answered::Later(required) => return Ok(required.into()),
+            Answered::By(decision) => decision,
+            Answered::Not => {
+                // A question that its asker has left is not to be answered later by somebody else.
+                self.service.cancel(&asker.caller, approval.execution_id).await?;
+                return Ok(refused(&approval::left().into()).into());
+            }
+        };
+        self.service.answer_oneself(&asker.caller, approval.id, decision).await?;
+        let settled = tokio::select! {
+            () = context.ct.cancelled() => {
+                self.service.cancel(&asker.caller, approval.execution_id).await?;
+                return Ok(refused(&approval::left().into()).into());
+            }
+            settled = self.service.settled(&asker.caller, approval.execution_id) => settled?,
+        };
+        Ok(tools::returned(&settled, true).into())
+    }
+
+    async fn listed(&self, asker: &Asker) -> Result<Vec<Tool>, Refused> {
+        let mut listed = vec![python::tool(), sessions::tool()];
+        listed.extend(files::tools());
+        let ours: Vec<_> = listed.iter().map(|tool| tool.name.clone()).collect();
+        let theirs = self.service.callable_tools(&asker.caller).await?.into_iter();
+        listed.extend(
+            theirs.filter(|tool| !ours.contains(&tool.name.as_str().into())).map(tools::shown),
+        );
+        // The same list is the same text, which a client may have paid for already.
+        listed.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(listed)
+    }
+}
+
+fn unknown(name: &str) -> ErrorData {
+    ErrorData::invalid_params(format!("there is no tool {name:?}"), None)
+}
+
+fn failed(refused: &Refused) -> ErrorData {
+    ErrorData::internal_error(refused.fault.message.clone(), None)
+}
+
+/// Tells a client that it should list the tools again, until it has gone.
+async fn announce(service: Arc<Service>, asker: Asker, peer: Peer<RoleServer>) {
+    let mut news = std::pin::pin!(service.tool_changes(&asker.caller));
+    while news.next().await.is_some() {
+        if service.still(&asker.caller).is_none() || peer.notify_tool_list_changed().await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+impl ServerHandler for Door {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_tool_list_changed()
+            .enable_resources()
+            .enable_prompts()
+            .enable_tasks()
+            .build();
+        let mut info = ServerConfig::new(capabilities);
+        info.server_info =
+            Implementation::new("belljar", env!("CARGO_PKG_VERSION")).with_title("Belljar");
+        info.instructions = Some(INSTRUCTIONS.to_owned());
+        info
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        context: Context,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let asker = self.asker(&context)?;
+        let tools = self.listed(&asker).await.map_err(|problem| failed(&problem))?;
+        Ok(ListToolsResult::with_all_items(tools))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: Context,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let asker = self.asker(&context)?;
+        let (service, caller) = (&self.service, &asker.caller);
+        let given = request.arguments.clone();
+        let answer = match request.name.as_ref() {
+            python::NAME => self.python(&asker, given, &context).await,
+            sessions::CREATE => sessions::create(service, caller, given).await.map(Into::into),
+            files::LIST => files::list(service, caller, given).await.map(Into::into),
+            files::READ => files::read(service, caller, given).await.map(Into::into),
+            files::WRITE => files::write(service, caller, given).await.map(Into::into),
+            name => {
+                let found =
+                    service.callable_tool(caller, name).map_err(|problem| failed(&problem))?;
+                let tool = found.ok_or_else(|| unknown(name))?;
+                self.tool_of_the_workspace(&asker, tool, request, &context).await
+            }
+        };
+        Ok(answer.unwrap_or_else(|problem| refused(&problem).into()))
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: Context,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Ok(ListResourcesResult::default())
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: Context,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(ListResourceTemplatesResult::with_all_items(vec![resources::template()]))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: Context,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let asker = self.asker(&context)?;
+        resources::read(&self.service, &asker.caller, &request.uri).await.map(Into::into)
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: Context,
+    ) -> Result<GetTaskResult, ErrorData> {
+        let asker = self.asker(&context)?;
+        let id = task::id(&request.task_id)?;
+        let found = self.service.execution(&asker.caller, id).await;
+        let execution = found.map_err(|_| task::missing(&request.task_id))?;
+        Ok(GetTaskResult::new(task::detailed(&execution)))
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: Context,
+    ) -> Result<(), ErrorData> {
+        let asker = self.asker(&context)?;
+        let id = task::id(&request.task_id)?;
+        let cancelled = self.service.cancel(&asker.caller, id).await;
+        cancelled.map(drop).map_err(|_| task::missing(&request.task_id))
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        if let Ok(asker) = Asker::of(&context.extensions, self.always.as_ref()) {
+            tokio::spawn(announce(Arc::clone(&self.service), asker, context.peer));
+        }
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let asker = self.asker(context.request_context())?;
+        let mut news = std::pin::pin!(self.service.tool_changes(&asker.caller));
+        loop {
+            tokio::select! {
+                () = context.cancelled() => return Ok(()),
+                changed = news.next() => {
+                    if changed.is_none() || context.sink().notify_tool_list_changed().await.is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+}

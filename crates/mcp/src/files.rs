@@ -1,0 +1,184 @@
+//! Files of a session: listed, read and written by name.
+
+use crate::answer::object;
+use crate::arguments;
+use crate::sessions::structured;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use service::{Caller, Refused, Service};
+use std::io::Read;
+use types::{Code, Fault};
+
+pub(crate) const LIST: &str = "list_files";
+pub(crate) const READ: &str = "read_file";
+pub(crate) const WRITE: &str = "write_file";
+
+/// What a model can take in at once; more is read in parts by code.
+const READ_BYTES_MAX: u64 = 1024 * 1024;
+
+#[derive(Debug, Deserialize)]
+struct Listing {
+    session: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Reading {
+    session: String,
+    name: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Writing {
+    session: String,
+    name: String,
+    #[serde(default)]
+    text: Option<String>,
+    #[serde(default)]
+    base64: Option<String>,
+}
+
+pub(crate) async fn list(
+    service: &Service,
+    caller: &Caller,
+    given: Option<JsonObject>,
+) -> Result<CallToolResult, Refused> {
+    let Listing { session } = arguments::read(given, &list_schema())?;
+    let files = service.session_files(caller, arguments::session(&session)?).await?;
+    Ok(structured(serde_json::to_value(files).unwrap_or_default()))
+}
+
+pub(crate) async fn read(
+    service: &Service,
+    caller: &Caller,
+    given: Option<JsonObject>,
+) -> Result<CallToolResult, Refused> {
+    let Reading { session, name } = arguments::read(given, &read_schema())?;
+    let id = arguments::session(&session)?;
+    let (file, size) = service.read_session_file(caller, id, name.clone()).await?;
+    if size > READ_BYTES_MAX {
+        let message =
+            format!("{name:?} has {size} bytes, and {READ_BYTES_MAX} can be read at once");
+        return Err(Fault::new(Code::OutputTooLarge, message)
+            .hint("read the part you need with execute_python in the same session")
+            .into());
+    }
+    let content = tokio::task::spawn_blocking(move || {
+        let mut content = Vec::new();
+        // It may grow while it is read.
+        file.take(READ_BYTES_MAX).read_to_end(&mut content).map(|_| content)
+    });
+    let unreadable = |error: String| Fault::new(Code::FileNotFound, format!("{name:?}: {error}"));
+    let content = content.await.map_err(|error| unreadable(error.to_string()))?;
+    let content = content.map_err(|error| unreadable(error.to_string()))?;
+    Ok(shown(&name, content))
+}
+
+/// Text as text, a picture as a picture, anything else as base64.
+fn shown(name: &str, content: Vec<u8>) -> CallToolResult {
+    match String::from_utf8(content) {
+        Ok(text) => structured(json!({"name": name, "text": text})),
+        Err(error) => {
+            let data = STANDARD.encode(error.into_bytes());
+            let mime = picture(name);
+            let mut result = structured(json!({"name": name, "base64": data}));
+            if let Some(mime) = mime {
+                result.content = vec![ContentBlock::image(data, mime)];
+            }
+            result
+        }
+    }
+}
+
+fn picture(name: &str) -> Option<&'static str> {
+    let extension = name.rsplit_once('.')?.1.to_ascii_lowercase();
+    match extension.as_str() {
+        "png" => Some("image/png"),
+        "jpg" | "jpeg" => Some("image/jpeg"),
+        "gif" => Some("image/gif"),
+        "webp" => Some("image/webp"),
+        _ => None,
+    }
+}
+
+pub(crate) async fn write(
+    service: &Service,
+    caller: &Caller,
+    given: Option<JsonObject>,
+) -> Result<CallToolResult, Refused> {
+    let Writing { session, name, text, base64 } = arguments::read(given, &write_schema())?;
+    let content = match (text, base64) {
+        (Some(text), None) => text.into_bytes(),
+        (None, Some(data)) => STANDARD.decode(data).map_err(|error| {
+            Fault::new(
+                Code::ArgsInvalid,
+                format!("the argument \"base64\" cannot be decoded: {error}"),
+            )
+        })?,
+        _ => {
+            let message = "exactly one of the arguments \"text\" and \"base64\" is needed";
+            return Err(Fault::new(Code::ArgsInvalid, message).into());
+        }
+    };
+    let id = arguments::session(&session)?;
+    service.check_upload(caller, Some(id))?;
+    let mut staging = service.stage().await?;
+    staging.write(&content).await?;
+    let staged = staging.finish().await?;
+    let written = service.write_session_file(caller, id, name, staged).await?;
+    Ok(structured(serde_json::to_value(written).unwrap_or_default()))
+}
+
+fn session() -> Value {
+    json!({"type": "string", "description": "A handle of create_session."})
+}
+
+fn name() -> Value {
+    json!({"type": "string", "description": "Relative to the working directory, as `data.csv`."})
+}
+
+fn list_schema() -> JsonObject {
+    schema(json!({"session": session()}), &["session"])
+}
+
+fn read_schema() -> JsonObject {
+    schema(json!({"session": session(), "name": name()}), &["session", "name"])
+}
+
+fn write_schema() -> JsonObject {
+    let properties = json!({
+        "session": session(),
+        "name": name(),
+        "text": {"type": "string", "description": "What the file will have in it, as text."},
+        "base64": {"type": "string", "description": "What the file will have in it, if it is no text."},
+    });
+    schema(properties, &["session", "name"])
+}
+
+fn schema(properties: Value, required: &[&str]) -> JsonObject {
+    object(json!({
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": false,
+    }))
+}
+
+pub(crate) fn tools() -> [Tool; 3] {
+    let reads = |title: &str| ToolAnnotations::with_title(title).read_only(true).open_world(false);
+    let writes = ToolAnnotations::with_title("Write a file").idempotent(true).open_world(false);
+    [
+        Tool::new(LIST, "List the files in the working directory of a session.", list_schema())
+            .with_annotations(reads("List files")),
+        Tool::new(
+            READ,
+            "Read a file of a session: text as text, a picture as a picture, up to 1 MiB.",
+            read_schema(),
+        )
+        .with_annotations(reads("Read a file")),
+        Tool::new(WRITE, "Write a file into the working directory of a session.", write_schema())
+            .with_annotations(writes),
+    ]
+}

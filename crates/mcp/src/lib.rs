@@ -1,0 +1,25 @@
+//! The MCP door: operations of `service` as tools, resources and prompts, for clients of both eras
+//! of the protocol, over standard input and output or over HTTP.
+//!
+//! What code does is never a protocol error: a tool that fails has a result that says so. Who asks
+//! is known before a message is read, and nothing in a message can change it.
+
+mod answer;
+mod approval;
+mod arguments;
+mod asker;
+mod door;
+mod files;
+mod http;
+mod python;
+mod resources;
+mod run;
+mod sessions;
+mod stdio;
+mod task;
+mod tools;
+
+pub use asker::Asker;
+pub use door::{Door, Manners};
+pub use http::http;
+pub use stdio::stdio;

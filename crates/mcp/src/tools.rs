@@ -1,0 +1,50 @@
+//! Tools of the workspace, each with its own schema. Only those that the key may use are shown.
+
+use crate::answer::{Answer, files, image, object};
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
+use serde_json::{Value, json};
+use types::Execution;
+
+/// How a tool of the workspace is shown to a model.
+pub(crate) fn shown(tool: types::Tool) -> Tool {
+    let annotations = ToolAnnotations::with_title(tool.name.clone()).open_world(false);
+    let shown = Tool::new(tool.name, tool.description, object(tool.input_schema));
+    let shown = shown.with_annotations(annotations);
+    match tool.output_schema {
+        Some(schema) => shown.with_raw_output_schema(wrapped(schema).into()),
+        None => shown,
+    }
+}
+
+/// Clients of the older era take nothing but an object, so every value is in one.
+fn wrapped(mut schema: Value) -> JsonObject {
+    // References of a schema are from its root, which moves down by two.
+    let definitions = schema.as_object_mut().and_then(|schema| schema.remove("$defs"));
+    let mut wrapped = object(json!({
+        "type": "object",
+        "properties": {"result": schema},
+        "required": ["result"],
+    }));
+    wrapped.extend(definitions.map(|definitions| ("$defs".to_owned(), definitions)));
+    wrapped
+}
+
+/// The value that a tool has returned, with links to its files and, as it may be all that a tool
+/// is for, its charts.
+pub(crate) fn returned(record: &Execution, visuals: bool) -> CallToolResult {
+    let answer = Answer::of(record);
+    if answer.error.is_some() {
+        // Its schema speaks of values only.
+        let mut result = answer.into_result();
+        result.structured_content = None;
+        return result;
+    }
+    let value = record.value.clone().unwrap_or_default();
+    let mut result = CallToolResult::success(vec![ContentBlock::text(value.to_string())]);
+    result.structured_content = Some(json!({"result": value}));
+    result.content.extend(files(record));
+    if visuals {
+        result.content.extend(record.results.iter().filter_map(image));
+    }
+    result
+}

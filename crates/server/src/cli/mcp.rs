@@ -1,0 +1,35 @@
+//! `belljar mcp`: an MCP server on standard input and output, with an engine of its own or in front
+//! of a server. Standard output has the protocol and nothing else.
+
+mod bridge;
+mod embedded;
+
+use super::remote::ServerArgs;
+use super::setup::{self, EngineArgs};
+use super::{Failure, serve};
+use std::process::ExitCode;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    engine: EngineArgs,
+
+    #[command(flatten)]
+    server: ServerArgs,
+
+    /// Seconds after which a call becomes a task, for clients that take tasks
+    #[arg(long, value_name = "S", default_value_t = serve::TASK_SECONDS)]
+    task_seconds: u64,
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
+    let runtime = setup::runtime()?;
+    if args.server.is_named() {
+        runtime.block_on(bridge::run(args.server.connect()?))?;
+    } else {
+        runtime.block_on(embedded::run(&args.engine, args.task_seconds))?;
+    }
+    // A thread that waits for the next line of a client that has gone must not hold us up.
+    runtime.shutdown_background();
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,62 @@
+//! A whole Belljar for one client: its records live as long as it does.
+
+use crate::cli::setup::EngineArgs;
+use crate::cli::{Failure, progress};
+use mcp::{Asker, Door, Manners};
+use service::{Config, Service, Started};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Where the records of clients are, each in a directory of its own.
+const HOME: &str = "mcp";
+/// What runs when the client goes has nobody to tell.
+const DRAIN: Duration = Duration::ZERO;
+
+pub(super) async fn run(args: &EngineArgs, task_seconds: u64) -> Result<(), Failure> {
+    let engine = args.service()?;
+    let home = engine.data.join(HOME);
+    forget_the_dead(&home);
+    let records = records(&home).map_err(|error| {
+        Failure::belljar(format!("{} cannot be written: {error}", home.display()))
+    })?;
+    let config =
+        Config { environment: args.environment.clone(), ..Config::new(records.path().into()) };
+    let started = Service::start(config, engine).await;
+    let Started { service, owner_key } =
+        started.map_err(|error| Failure::belljar(error.to_string()))?;
+    let key = owner_key.ok_or_else(|| Failure::belljar("new records have an owner already"))?;
+    let caller = service.authenticate(key.reveal()).map_err(|refused| *refused.fault)?;
+    // The client is answered meanwhile: it would give up on a server that builds first.
+    let preparing = tokio::spawn({
+        let service = Arc::clone(&service);
+        async move { service.prepare(progress::show()).await }
+    });
+    let manners = Manners { task_after: Duration::from_secs(task_seconds), address: None };
+    let asker = Asker { caller: Arc::new(caller), place: None };
+    let served = mcp::stdio(Door::new(Arc::clone(&service), Some(asker), manners)).await;
+    preparing.abort();
+    service.stop(DRAIN).await;
+    served.map_err(Failure::belljar)
+}
+
+fn records(home: &Path) -> std::io::Result<TempDir> {
+    fs::create_dir_all(home)?;
+    tempfile::Builder::new().prefix("client-").tempdir_in(home)
+}
+
+/// Whoever was killed has left its records; a store that nobody holds is nobody's.
+fn forget_the_dead(home: &Path) {
+    let entries = fs::read_dir(home).into_iter().flatten().flatten();
+    for directory in entries.map(|entry| entry.path()).filter(|path| is_dead(path)) {
+        // Another one that starts may be doing the same.
+        let _ = fs::remove_dir_all(directory);
+    }
+}
+
+fn is_dead(directory: &Path) -> bool {
+    let lock = fs::File::open(directory.join("store/lock"));
+    lock.is_ok_and(|lock| lock.try_lock().is_ok())
+}
