@@ -118,7 +118,7 @@ impl Remote {
             return print_json(&answer);
         }
         if let Some(fields) = answer.as_object_mut() {
-            fields.remove(text);
+            fields.shift_remove(text);
         }
         listing::record(&answer)
     }
