@@ -84,7 +84,11 @@ impl Service {
     /// What is at a URL, in a temporary file.
     pub(crate) async fn fetch(&self, url: &str) -> Result<(Fetched, Staged), Refused> {
         let mut staging = self.stage().await?;
-        let fetched = self.fetcher.fetch(url, &mut staging.file).await.map_err(Fault::from)?;
+        let fetched = self.fetcher.fetch(url, &mut staging.file).await.map_err(|error| {
+            let fault = Fault::from(error);
+            let message = format!("{url} was not fetched: {}", fault.message);
+            Fault { message, ..fault }
+        })?;
         staging.file.flush().await.map_err(|error| cannot_keep(&error))?;
         let staged =
             Staged { path: staging.path, size: fetched.size, sha256: fetched.sha256.clone() };

@@ -6,6 +6,8 @@
 mod config;
 mod logs;
 
+pub(super) use config::TASK_SECONDS;
+
 use super::{Failure, progress, setup};
 use crate::http::{self, App, Names};
 use config::{Options, Resolved};
@@ -16,12 +18,9 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A client that waits for so long may as well ask again.
-pub(super) const TASK_SECONDS: u64 = 60;
 /// Clients that may come at one moment; the system forgets those above it, and they hear nothing.
 const BACKLOG: u32 = 1024;
 /// Enough for every connection that is accepted, and for the sandboxes and files of each.
@@ -60,10 +59,8 @@ async fn serve(resolved: Resolved) -> Result<ExitCode, Failure> {
     let names = Names::new(address, &resolved.public_hosts);
     let app = App::new(Arc::clone(&service), names, resolved.bounds, logs::metrics()?);
     greet(&format!("http://{address}"));
-    let manners = Manners {
-        task_after: Duration::from_secs(TASK_SECONDS),
-        address: Some(format!("http://{address}")),
-    };
+    let manners =
+        Manners { task_after: resolved.task_after, address: Some(format!("http://{address}")) };
     let router = http::router(app, Door::new(Arc::clone(&service), None, manners));
     http::serve(listener, router, told_to_stop(), resolved.drain, descriptors()).await;
     service.stop(resolved.drain).await;

@@ -16,6 +16,16 @@ pub(super) struct EngineArgs {
     #[command(flatten)]
     place: Place,
 
+    /// What code may import besides the standard library, as `numpy,pandas` [default: everything there is]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        env = "PYTHON_PACKAGES_WHITELIST_IMPORT",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    imports: Option<Vec<String>>,
+
     /// Run although this wall is missing; every result will say so
     #[arg(long, value_name = "NAME", value_parser = parse_wall)]
     allow_missing_wall: Vec<Wall>,
@@ -44,12 +54,17 @@ fn parse_wall(name: &str) -> Result<Wall, String> {
 impl EngineArgs {
     /// The configuration for one caller at a command line.
     pub(super) fn single(&self) -> Result<Config, Failure> {
-        Ok(Config { without: self.allow_missing_wall.clone(), ..self.place.single()? })
+        Ok(self.apply(self.place.single()?))
     }
 
     /// The configuration for many sandboxes.
     pub(super) fn service(&self) -> Result<Config, Failure> {
-        Ok(Config { without: self.allow_missing_wall.clone(), ..self.place.service()? })
+        Ok(self.apply(self.place.service()?))
+    }
+
+    fn apply(&self, config: Config) -> Config {
+        let (without, imports) = (self.allow_missing_wall.clone(), self.imports.clone());
+        Config { without, imports, ..config }
     }
 }
 

@@ -67,9 +67,8 @@ async fn write(mut lines: mpsc::Receiver<String>) {
 impl Bridge {
     /// Requests are sent side by side; everything else in its order.
     async fn take(self: &Arc<Self>, line: String) {
-        let Ok(message) = serde_json::from_str::<Value>(&line) else {
-            return self.say(problem(&Value::Null, -32700, "this is not JSON")).await;
-        };
+        // What is not JSON has no number that could be answered.
+        let Ok(message) = serde_json::from_str::<Value>(&line) else { return };
         let method = message["method"].as_str().unwrap_or_default().to_owned();
         if message.get("id").is_some() && !method.is_empty() {
             let id = message["id"].to_string();

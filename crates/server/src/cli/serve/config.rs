@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+/// A client that waits for so long may as well ask again.
+pub(in crate::cli) const TASK_SECONDS: u64 = 60;
 const MIB: u64 = 1024 * 1024;
 /// Two hundred years: a year that records cannot name would be no bound at all.
 const RETENTION_DAYS_MAX: u64 = 73_000;
@@ -52,6 +54,20 @@ pub(super) struct Options {
     /// The environment of sessions and executions that name none [default: default]
     #[arg(long, value_name = "NAME", env = "BELLJAR_ENVIRONMENT", hide_env_values = true)]
     environment: Option<String>,
+
+    /// What code may import besides the standard library, as `numpy,pandas` [default: everything there is]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        env = "PYTHON_PACKAGES_WHITELIST_IMPORT",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    imports: Option<Vec<String>>,
+
+    /// Seconds after which a call over MCP becomes a task, for clients that take tasks [default: 60]
+    #[arg(long, value_name = "S", env = "BELLJAR_TASK_SECONDS", hide_env_values = true)]
+    task_seconds: Option<u64>,
 
     /// Sandboxes at once [default: 256]
     #[arg(long, value_name = "N", env = "BELLJAR_SANDBOXES", hide_env_values = true, value_parser = at_least_one::<NonZeroU32>)]
@@ -162,6 +178,7 @@ pub(super) struct Resolved {
     pub(super) public_hosts: Vec<String>,
     pub(super) bounds: Bounds,
     pub(super) drain: Duration,
+    pub(super) task_after: Duration,
     pub(super) log: String,
     pub(super) otlp_endpoint: Option<String>,
     pub(super) service: service::Config,
@@ -187,6 +204,7 @@ impl Options {
             public_hosts: options.public_host.unwrap_or_default(),
             bounds,
             drain: seconds(options.drain_seconds, 20),
+            task_after: seconds(options.task_seconds, TASK_SECONDS),
             log: options.log.unwrap_or_else(|| "info".to_owned()),
             otlp_endpoint: options.otlp_endpoint,
             service: service::Config {
@@ -205,6 +223,7 @@ impl Options {
                 ..usual
             },
             engine: engine::Config {
+                imports: options.imports,
                 sandboxes_max: options.sandboxes.map_or(engine.sandboxes_max, NonZeroU32::get),
                 queue_max: options.queue.unwrap_or(engine.queue_max),
                 queue_wait: seconds(options.queue_seconds, engine.queue_wait.as_secs()),
@@ -227,6 +246,8 @@ impl Options {
             python: self.python.or(file.python),
             public_host: self.public_host.or(file.public_host),
             environment: self.environment.or(file.environment),
+            imports: self.imports.or(file.imports),
+            task_seconds: self.task_seconds.or(file.task_seconds),
             sandboxes: self.sandboxes.or(file.sandboxes),
             queue: self.queue.or(file.queue),
             queue_seconds: self.queue_seconds.or(file.queue_seconds),

@@ -1,0 +1,116 @@
+//! A tool that a person is asked about first: through the client where it can, and nothing runs
+//! before the answer.
+
+use crate::wire::{Stdio, answer, called, hello, post};
+use crate::world::{Api, World};
+use serde_json::{Value, json};
+
+const DANGER: &str = "def handle(what: str) -> str:\n    \"\"\"Deletes something.\n\n    Args:\n        what: which\n    \"\"\"\n    return 'deleted ' + what\n";
+
+async fn world() -> World {
+    let world = World::start().await;
+    let tool = json!({"type": "runPythonCode", "name": "danger", "configuration": {"pythonCode": DANGER}, "description": "Deletes something.", "approval_action": "review"});
+    world.owner.post("/v1/tools", tool).await;
+    world
+}
+
+fn can_ask() -> Value {
+    json!({"elicitation": {"form": {}}})
+}
+
+async fn call(api: &Api, more: Value) -> Value {
+    let mut params = json!({"name": "danger", "arguments": {"what": "it"}});
+    params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    answer(post(api, "tools/call", params, &can_ask()).await).await["result"].clone()
+}
+
+async fn ran(world: &World) -> usize {
+    let done = world.owner.get("/v1/executions?status=succeeded").await;
+    done["items"].as_array().unwrap().len()
+}
+
+// proves P-018, P-021
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_the_newer_era_is_asked_and_its_answer_runs_the_call_once() {
+    let world = world().await;
+    let question = call(&world.owner, json!({})).await;
+    assert_eq!(question["resultType"], "input_required", "{question}");
+    let form = &question["inputRequests"]["approval"];
+    assert_eq!(form["method"], "elicitation/create");
+    assert!(form["params"]["message"].as_str().unwrap().contains("danger"), "{form}");
+    assert_eq!(ran(&world).await, 0);
+
+    let state = question["requestState"].clone();
+    let yes = json!({"requestState": state, "inputResponses": {"approval": {"action": "accept", "content": {}}}});
+    let done = call(&world.owner, yes.clone()).await;
+    assert_eq!(done["structuredContent"]["result"], "deleted it", "{done}");
+    assert_eq!(ran(&world).await, 1);
+    let twice = call(&world.owner, yes).await;
+    assert_eq!(twice["isError"], true, "{twice}");
+    assert_eq!(ran(&world).await, 1);
+
+    let question = call(&world.owner, json!({})).await;
+    let no = json!({"requestState": question["requestState"], "inputResponses": {"approval": {"action": "decline"}}});
+    let denied = call(&world.owner, no).await;
+    assert_eq!(denied["isError"], true, "{denied}");
+    assert_eq!(ran(&world).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_is_good_for_the_call_that_was_asked_about_and_its_asker() {
+    let world = world().await;
+    let question = call(&world.owner, json!({})).await;
+    let state = question["requestState"].clone();
+    let answer_ = json!({"approval": {"action": "accept", "content": {}}});
+    let other = json!({"arguments": {"what": "everything"}, "requestState": state, "inputResponses": answer_});
+    assert_eq!(call(&world.owner, other).await["isError"], true);
+    let forged = json!({"requestState": "forged", "inputResponses": answer_});
+    assert_eq!(call(&world.owner, forged).await["isError"], true);
+    let ann = world.principal("ann", &["OWNERSHIP"]).await;
+    let stolen = json!({"requestState": state, "inputResponses": answer_});
+    assert_eq!(call(&ann, stolen).await["isError"], true);
+    assert_eq!(ran(&world).await, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_cannot_ask_and_a_service_are_told_where_to_answer() {
+    let world = world().await;
+    let link = |result: &Value| {
+        assert_eq!(result["isError"], true, "{result}");
+        let told = result["content"][0]["text"].as_str().unwrap().to_owned();
+        assert!(told.contains("approval.required") && told.contains("/v1/approvals/"), "{told}");
+    };
+    link(&called(&world.owner, "danger", json!({"what": "it"})).await);
+    // A service has nobody to ask, whatever its client says.
+    link(&call(&world.principal("robot", &["OWNERSHIP"]).await, json!({})).await);
+    assert_eq!(ran(&world).await, 0);
+    let open = world.owner.get("/v1/approvals?state=pending").await;
+    assert_eq!(open["items"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_the_older_era_is_asked_in_the_middle_of_the_call() {
+    let world = world().await;
+    let (url, key) = (world.address().to_owned(), world.owner.key.clone());
+    let asked = tokio::task::spawn_blocking(move || {
+        let variables = [("BELLJAR_URL", url.as_str()), ("BELLJAR_API_KEY", key.as_str())];
+        let mut client = Stdio::silent(&[], &variables);
+        client.request("initialize", hello(&json!({"elicitation": {}})));
+        client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        let mut answers = Vec::new();
+        for action in ["accept", "decline"] {
+            let params = json!({"name": "danger", "arguments": {"what": action}});
+            let id = client.begin("tools/call", params);
+            let question = client.receive();
+            assert_eq!(question["method"], "elicitation/create", "{question}");
+            let result = json!({"action": action, "content": {}});
+            client.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": result}));
+            answers.push(client.answer(id)["result"].clone());
+        }
+        answers
+    });
+    let answers = asked.await.unwrap();
+    assert_eq!(answers[0]["structuredContent"]["result"], "deleted accept", "{}", answers[0]);
+    assert_eq!(answers[1]["isError"], true, "{}", answers[1]);
+    assert_eq!(ran(&world).await, 1);
+}

@@ -1,0 +1,73 @@
+//! The official clients drive the real thing.
+
+use crate::harness;
+use crate::world::World;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn here() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/mcp")
+}
+
+/// A Python with one version of the official SDK. It is made once, as the build is.
+fn python(sdk: &str) -> PathBuf {
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("mcp-{sdk}"));
+    let (python, done) = (home.join("bin/python"), home.join("done"));
+    if done.exists() {
+        return python;
+    }
+    let found = engine::discover(&engine::Machine::from_env()).found;
+    let made = found.iter().find(|found| {
+        let made =
+            Command::new(&found.executable).args(["-m", "venv", "--clear"]).arg(&home).output();
+        made.is_ok_and(|made| made.status.success())
+    });
+    assert!(
+        made.is_some(),
+        "no Python here can make a virtual environment (on Debian: apt install python3-venv)"
+    );
+    let pip = ["-m", "pip", "install", "--quiet", &format!("mcp=={sdk}")];
+    let installed = Command::new(&python).args(pip).output().unwrap();
+    assert!(installed.status.success(), "the package index is needed: {}", said(&installed));
+    std::fs::write(done, sdk).unwrap();
+    python
+}
+
+fn said(output: &Output) -> String {
+    [&output.stdout, &output.stderr]
+        .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        .concat()
+}
+
+/// Runs a script with a server of its own; tells what it printed.
+async fn driven(sdk: &'static str, script: &str) -> Vec<String> {
+    let python = tokio::task::spawn_blocking(move || python(sdk)).await.unwrap();
+    let world = World::start().await;
+    let driven = tokio::process::Command::new(python)
+        .arg(here().join(script))
+        .arg(harness::binary())
+        .args([world.address(), &world.owner.key])
+        .arg(harness::data())
+        .env_remove("BELLJAR_URL")
+        .env_remove("BELLJAR_API_KEY")
+        .output()
+        .await
+        .unwrap();
+    assert!(driven.status.success(), "{}", said(&driven));
+    String::from_utf8(driven.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+// proves P-008
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sdk_of_the_newer_era_speaks_both_eras_over_every_way() {
+    let ways = ["stdio", "bridge", "http"];
+    let eras = ["auto 2026-07-28", "legacy 2025-11-25", "2026-07-28 2026-07-28"];
+    let expected = ways.iter().flat_map(|way| eras.map(|era| format!("{way} {era}")));
+    assert_eq!(driven("2.3.0", "modern_client.py").await, expected.collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_sdk_of_the_older_era_is_served_as_before() {
+    let told = driven("1.30.0", "legacy_client.py").await;
+    assert_eq!(told, ["stdio 2025-11-25", "http 2025-11-25"]);
+}

@@ -1,0 +1,88 @@
+//! What an agent is shown: the tools that are built in, and those of the workspace that it may use.
+
+use crate::wire::{asked, called};
+use crate::world::{Api, World};
+use serde_json::{Value, json};
+
+const ADD: &str = "def handle(a: int, b: int = 2) -> int:\n    \"\"\"Adds two numbers.\n\n    Args:\n        a: the first\n        b: the second\n    \"\"\"\n    return a + b\n";
+
+async fn listed(api: &Api) -> Vec<Value> {
+    asked(api, "tools/list", json!({})).await["result"]["tools"].as_array().unwrap().clone()
+}
+
+fn names(tools: &[Value]) -> Vec<&str> {
+    tools.iter().map(|tool| tool["name"].as_str().unwrap()).collect()
+}
+
+async fn add(world: &World, name: &str, more: Value) -> Value {
+    let mut tool = json!({"type": "runPythonCode", "name": name, "configuration": {"pythonCode": ADD}, "description": "Adds two numbers, for tests."});
+    tool.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    world.owner.post("/v1/tools", tool).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_of_the_workspace_are_shown_with_their_schemas_and_called_by_name() {
+    let world = World::start().await;
+    add(&world, "zulu", json!({})).await;
+    add(&world, "alpha", json!({})).await;
+    let tools = listed(&world.owner).await;
+    let own = ["create_session", "execute_python", "list_files", "read_file", "write_file"];
+    let mut expected = [&["alpha"], &own[..], &["zulu"]].concat();
+    expected.sort_unstable();
+    assert_eq!(names(&tools), expected, "in order, and the same each time");
+    assert_eq!(tools, listed(&world.owner).await);
+    let zulu = tools.iter().find(|tool| tool["name"] == "zulu").unwrap();
+    assert_eq!(zulu["inputSchema"]["required"], json!(["a"]), "{zulu}");
+    assert_eq!(zulu["inputSchema"]["properties"]["a"]["description"], "the first");
+
+    let sum = called(&world.owner, "zulu", json!({"a": 40})).await;
+    assert_eq!(sum["structuredContent"], json!({"result": 42}), "{sum}");
+    assert_eq!(sum["content"][0]["text"], "42");
+    let wrong = called(&world.owner, "zulu", json!({"a": "forty"})).await;
+    assert_eq!(wrong["isError"], true, "{wrong}");
+    assert!(wrong["content"][0]["text"].as_str().unwrap().contains("'a'"), "{wrong}");
+}
+
+// proves P-065
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_sees_and_calls_only_what_it_may_use() {
+    let world = World::start().await;
+    let tool = add(&world, "zulu", json!({})).await;
+    add(&world, "never", json!({"approval_action": "deny"})).await;
+    let ann = world.principal("ann", &[]).await;
+    assert!(!names(&listed(&ann).await).contains(&"zulu"));
+    let hidden = asked(&ann, "tools/call", json!({"name": "zulu", "arguments": {"a": 1}})).await;
+    assert_eq!(hidden["error"]["code"], -32602, "{hidden}");
+    let me = ann.get("/v1/principals/me").await;
+    let grant = json!({"principal": me["id"], "privilege": "USAGE", "object": {"kind": "tool", "id": tool["id"]}});
+    world.owner.post("/v1/grants", grant).await;
+    assert!(names(&listed(&ann).await).contains(&"zulu"));
+    let sum = called(&ann, "zulu", json!({"a": 40})).await;
+    assert_eq!(sum["structuredContent"]["result"], 42, "{sum}");
+    // Whoever has no right to run code is told so by the tool, and nothing runs.
+    let code = called(&ann, "execute_python", json!({"code": "1"})).await;
+    assert_eq!(
+        (&code["isError"], &code["structuredContent"]["error"]["code"]),
+        (&json!(true), &json!("grant.missing"))
+    );
+    assert!(!names(&listed(&world.owner).await).contains(&"never"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_a_run_is_a_resource_for_whoever_may_see_the_run() {
+    let world = World::start().await;
+    let run =
+        called(&world.owner, "execute_python", json!({"code": "open('a b.txt', 'w').write('x')"}))
+            .await;
+    let link = &run["content"][1];
+    assert_eq!(
+        (&link["type"], &link["name"]),
+        (&json!("resource_link"), &json!("a b.txt")),
+        "{run}"
+    );
+    let read = asked(&world.owner, "resources/read", json!({"uri": link["uri"]})).await;
+    assert_eq!(read["result"]["contents"][0]["text"], "x", "{read}");
+    let ann = world.principal("ann", &["USAGE"]).await;
+    let hidden = asked(&ann, "resources/read", json!({"uri": link["uri"]})).await;
+    assert_eq!(hidden["error"]["code"], -32602, "{hidden}");
+}

@@ -1,0 +1,17 @@
+//! Belljar as an MCP server, as agents and attackers meet it.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+#[path = "../server/world.rs"]
+mod world;
+
+mod approvals;
+mod clients;
+mod door;
+mod over_http;
+mod python;
+mod stdio;
+mod tasks;
+mod wire;

@@ -1,0 +1,195 @@
+//! `execute_python`, as the seed describes it.
+
+use crate::harness;
+use crate::wire::Stdio;
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+fn run(client: &mut Stdio, code: &str) -> Value {
+    client.call("execute_python", json!({"code": code}))
+}
+
+/// The structured content of a run, which is its text as well.
+fn told(result: &Value) -> Value {
+    let text = result["content"][0]["text"].as_str().unwrap();
+    assert_eq!(serde_json::from_str::<Value>(text).unwrap(), result["structuredContent"]);
+    result["structuredContent"].clone()
+}
+
+// proves P-013, P-015, P-016, P-017, P-033, P-051
+#[test]
+fn what_is_assigned_is_the_result_and_what_is_printed_is_a_log_or_the_result() {
+    let mut client = Stdio::start(&[]);
+    for (code, expected) in [
+        ("print('hello')", json!({"result": "hello", "logs": []})),
+        ("print(1)\nresult = {'a': [1, 2]}", json!({"result": {"a": [1, 2]}, "logs": ["1"]})),
+        ("print('x')\n6 * 7", json!({"result": 42, "logs": ["x"]})),
+        ("x = 1", json!({"result": null, "logs": []})),
+        (
+            "import sys\nprint('o')\nprint('e', file=sys.stderr)",
+            json!({"result": "o", "logs": ["e"]}),
+        ),
+        ("result = {1}", json!({"result": "{1}", "logs": []})),
+    ] {
+        let result = run(&mut client, code);
+        assert_eq!((told(&result), &result["isError"]), (expected, &json!(false)), "{code}");
+    }
+}
+
+// proves P-049, P-050, P-052, P-053, P-054
+#[test]
+fn a_failure_is_a_result_with_its_class_its_message_and_its_traceback() {
+    let mut client = Stdio::start(&[]);
+    for (code, class, message) in [
+        ("print('before')\n1/0", "ZeroDivisionError", "division by zero"),
+        ("def f(:", "SyntaxError", "invalid syntax"),
+        ("import nothing_like_it", "ModuleNotFoundError", "nothing_like_it"),
+    ] {
+        let result = run(&mut client, code);
+        let error = &told(&result)["error"];
+        assert_eq!((&result["isError"], &error["code"]), (&json!(true), &json!(class)), "{result}");
+        assert!(error["message"].as_str().unwrap().contains(message), "{error}");
+        let stack = error["stack"].as_str().unwrap();
+        assert!(stack.contains(class) && stack.contains("line 1") || class == "ZeroDivisionError");
+    }
+    assert_eq!(told(&run(&mut client, "print('before')\n1/0"))["logs"], json!(["before"]));
+    assert_eq!(told(&run(&mut client, "6 * 7"))["result"], 42);
+}
+
+// proves P-010, P-012, P-031
+#[test]
+fn bad_arguments_are_errors_of_the_tool_that_name_the_argument() {
+    let mut client = Stdio::start(&[]);
+    for (arguments, named) in [
+        (json!({}), "\"code\""),
+        (json!({"code": null}), "\"code\""),
+        (json!({"code": 7}), "\"code\""),
+        (json!({"code": "  "}), "\"code\""),
+        (json!({"code": "1", "files": "http://x/a.csv"}), "\"files\""),
+        (json!({"code": "1", "files": ["a.csv"]}), "files[0]"),
+        (json!({"code": "1", "files": [7]}), "invalid type"),
+        (json!({"code": "1", "files": ["http://127.0.0.1:9/a.csv"]}), "http://127.0.0.1:9/a.csv"),
+        (json!({"code": "1", "files": ["https://example.org/a.PDF?x=1"]}), "PDF is not supported"),
+        (json!({"code": "1", "session": "nope"}), "\"session\""),
+        (json!({"code": "1", "agent_id": "me"}), "\"agent_id\""),
+        (json!({"code": "1", "timeout": "long"}), "\"timeout\""),
+    ] {
+        let result = client.call("execute_python", arguments.clone());
+        let error = &told(&result)["error"];
+        assert_eq!(result["isError"], true, "{arguments}: {result}");
+        assert!(error["message"].as_str().unwrap().contains(named), "{arguments}: {error}");
+    }
+    assert_eq!(told(&run(&mut client, "6 * 7"))["result"], 42);
+}
+
+/// Serves one file, as often as it is asked for.
+fn file_server(content: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut connection in listener.incoming().flatten() {
+            let _ = connection.read(&mut [0; 4096]);
+            let length = content.len();
+            let _ = write!(
+                connection,
+                "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{content}"
+            );
+        }
+    });
+    address
+}
+
+// proves P-022, P-023, P-028, P-029
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_by_url_is_there_before_the_run_and_opened_by_its_name() {
+    let address = file_server("produit,montant\na,10.5\nb,4.5\n");
+    let world = crate::world::World::with(&["--fetch-from", &address]).await;
+    let code = "import csv\nwith open(\"ventes.csv\", newline=\"\") as f:\n    rows = list(csv.DictReader(f))\n\
+                total = sum(float(r[\"montant\"]) for r in rows)\nprint({\"lignes\": len(rows), \"total\": total})";
+    let files = json!([format!("http://{address}/a/ventes.csv?token=1")]);
+    let arguments = json!({"code": code, "files": files});
+    let result = crate::wire::called(&world.owner, "execute_python", arguments).await;
+    assert_eq!(told(&result)["result"], "{'lignes': 2, 'total': 15.0}");
+}
+
+// proves P-036, P-046
+#[test]
+fn a_run_knows_nothing_of_the_one_before_unless_both_are_in_a_session() {
+    let mut client = Stdio::start(&[]);
+    run(&mut client, "x = 41\nopen('f', 'w').write('1')");
+    assert_eq!(told(&run(&mut client, "x"))["error"]["code"], "NameError");
+    assert_eq!(told(&run(&mut client, "import os\nos.listdir()"))["result"], json!([]));
+    let session = client.call("create_session", json!({}))["structuredContent"]["session"].clone();
+    let mut keep = |code: &str| {
+        told(&client.call("execute_python", json!({"code": code, "session": session})))
+    };
+    keep("x = 41\nopen('f', 'w').write('1')");
+    assert_eq!(keep("x + 1")["result"], 42);
+    assert_eq!(keep("open('f').read()")["result"], "1");
+}
+
+// proves P-034
+#[test]
+fn charts_are_data_unless_visuals_are_asked_for() {
+    let mut client = Stdio::start(&["--env", "default"]);
+    let code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()\nresult = 1";
+    let plain = run(&mut client, code);
+    let kinds = |result: &Value| {
+        let content = result["content"].as_array().unwrap();
+        content.iter().map(|block| block["type"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(!kinds(&plain).contains(&"image".to_owned()), "{:?}", kinds(&plain));
+    let shown = client.call("execute_python", json!({"code": code, "visuals": true}));
+    assert!(kinds(&shown).contains(&"image".to_owned()), "{:?}", kinds(&shown));
+    assert_eq!(told(&shown)["result"], 1);
+}
+
+// proves P-037
+#[test]
+fn there_is_no_network() {
+    let mut client = Stdio::start(&[]);
+    for code in [
+        "import urllib.request\nurllib.request.urlopen('http://127.0.0.1:80', timeout=3)",
+        "import socket\nsocket.create_connection(('1.1.1.1', 53), 3)",
+        "import socket\nsocket.getaddrinfo('example.org', 80)",
+    ] {
+        assert_eq!(run(&mut client, code)["isError"], true, "{code}");
+    }
+}
+
+// proves P-038, P-041, P-066
+#[test]
+fn only_what_the_operator_lists_can_be_imported() {
+    const SETTING: &str = "PYTHON_PACKAGES_WHITELIST_IMPORT";
+    let mut client = Stdio::with(&["--env", "default"], &[(SETTING, "numpy")]);
+    let refused = run(&mut client, "import pandas");
+    let error = &told(&refused)["error"];
+    assert_eq!((&refused["isError"], &error["code"]), (&json!(true), &json!("ImportError")));
+    assert_eq!(error["message"], format!("pandas not allowed by {SETTING}"));
+    assert!(error["stack"].as_str().unwrap().trim_end().ends_with(SETTING), "{error}");
+    assert_eq!(told(&run(&mut client, "import numpy\nint(numpy.arange(4).sum())"))["result"], 6);
+    assert_eq!(told(&run(&mut client, "import csv, json, math\nmath.floor(2.5)"))["result"], 2);
+    let mut other = Stdio::start(&["--env", "default"]);
+    assert_eq!(told(&run(&mut other, "import pandas\nlen(pandas.DataFrame([1]))"))["result"], 1);
+}
+
+// proves P-047, P-048, P-055
+#[test]
+fn what_stops_a_run_has_a_code_of_its_own_and_the_server_lives_on() {
+    let mut client = Stdio::start(&[]);
+    let slow = json!({"code": "while True: pass", "timeout": 1});
+    assert_eq!(told(&client.call("execute_python", slow))["error"]["code"], "time.exceeded");
+    let large = run(&mut client, "x = bytearray(2 << 30)");
+    assert!(
+        ["memory.exceeded", "MemoryError"]
+            .contains(&told(&large)["error"]["code"].as_str().unwrap()),
+        "{large}"
+    );
+    assert_eq!(told(&run(&mut client, "6 * 7"))["result"], 42);
+    let mut without = Stdio::with(&[], &[("BELLJAR_PYTHON", "/nowhere/python3")]);
+    let unreachable = run(&mut without, "1");
+    assert_eq!(told(&unreachable)["error"]["code"], "CodeSandboxUnreachable", "{unreachable}");
+    assert_eq!(unreachable["isError"], true);
+    let _ = harness::data();
+}
