@@ -9,6 +9,7 @@ mod world;
 
 mod approvals;
 mod clients;
+mod configuration;
 mod door;
 mod over_http;
 mod python;
