@@ -12,13 +12,15 @@ const EDGES: &[(&str, &[&str])] = &[
     ("contract", &["types"]),
     ("policy", &["types"]),
     ("environment", &[]),
+    ("skill", &[]),
     ("egress", &["policy", "types"]),
     ("sandbox", &["jail", "types"]),
     ("store", &["types"]),
     ("engine", &["contract", "environment", "jail", "sandbox", "types"]),
     ("service", &["contract", "egress", "engine", "policy", "store", "types"]),
     ("mcp", &["service", "types"]),
-    ("server", &["contract", "engine", "mcp", "service", "types"]),
+    ("skill", &[]),
+    ("server", &["contract", "engine", "mcp", "service", "skill", "types"]),
 ];
 
 fn root() -> PathBuf {

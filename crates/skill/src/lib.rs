@@ -1,0 +1,24 @@
+//! Skills in the open format: a folder with a `SKILL.md`, which tells an agent how to do something,
+//! and the scripts, references and assets that belong to it.
+//!
+//! A skill is disclosed step by step: [`Skill::entry`] is what an agent is told of each one,
+//! [`Skill::body`] is read when one is used, and [`Skill::read`] when a file of it is. [`validate`] is
+//! strict, for authors; [`Skill::open`] is lenient, for those who only want to use what others wrote.
+//!
+//! A folder may come from anybody. Nothing outside of it is ever opened, whatever links it has, and
+//! what it can make this crate read, keep or walk is bounded.
+
+mod built_in;
+mod folder;
+mod frontmatter;
+mod problem;
+mod requirement;
+mod rules;
+mod script;
+mod skill;
+
+pub use folder::{FILES_MAX, FolderError, Listing, TOTAL_BYTES_MAX};
+pub use problem::Problem;
+pub use requirement::{Requirement, RequirementError};
+pub use script::{Header, HeaderError, Installed, Unmet};
+pub use skill::{Entry, SKILL_BYTES_MAX, Skill, validate};

@@ -1,0 +1,91 @@
+//! What a script says that it needs, and what is said when it is not there.
+
+use belljar_skill::{Header, Installed};
+
+fn header(block: &str) -> Header {
+    Header::of(&format!("#!/usr/bin/env python3\n# /// script\n{block}\n# ///\nprint(1)\n"))
+        .unwrap()
+}
+
+fn refused(block: &str) -> String {
+    let source = format!("# /// script\n{block}\n# ///\n");
+    Header::of(&source).unwrap_err().to_string()
+}
+
+fn environment() -> Installed {
+    let packages = [("numpy", "2.4.6"), ("et_xmlfile", "2.0.0"), ("pandas", "3.0.0rc1")];
+    Installed::new("3.13.1", packages.into_iter()).unwrap()
+}
+
+fn unmet(block: &str) -> Vec<String> {
+    header(block).unmet(&environment()).iter().map(ToString::to_string).collect()
+}
+
+// proves K-10
+#[test]
+fn a_script_that_says_what_it_needs_is_understood() {
+    let header = header(
+        "# requires-python = \">=3.11\"\n# dependencies = [\n#   \"NumPy>=2,<3\",\n#\n#   \
+         \"Et.Xmlfile\",\n# ]\n# [tool.uv]\n# exclude-newer = \"2026-01-01\"",
+    );
+    let names: Vec<&str> = header.dependencies.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["numpy", "et-xmlfile"]);
+    assert_eq!(header.requires_python.to_string(), ">=3.11");
+    assert_eq!(header.unmet(&environment()).len(), 0);
+}
+
+// proves K-10
+#[test]
+fn what_is_missing_is_named_with_what_is_there_instead() {
+    let asked = r#"# requires-python = ">=3.14"
+# dependencies = ["numpy", "requests (>=2)", "numpy==1.26", "et_xmlfile~=1.0"]"#;
+    assert_eq!(
+        unmet(asked),
+        [
+            "Python >=3.14 (has 3.13.1)",
+            "requests (>=2)",
+            "numpy==1.26 (has 2.4.6)",
+            "et_xmlfile~=1.0 (has 2.0.0)",
+        ]
+    );
+    assert_eq!(unmet("# dependencies = [\"pandas>=3.0.0rc1\", \"numpy != 2.0\"]"), [""; 0]);
+}
+
+#[test]
+fn a_script_that_says_nothing_needs_nothing() {
+    for source in [
+        "",
+        "print(1)",
+        "# /// script\n# dependencies = [\"a\"]\n",
+        "# /// script\n\n# dependencies = [\"a\"]\n# ///\n",
+        "# /// other\n# dependencies = [\"a\"]\n# ///\n",
+        " # /// script\n # dependencies = [\"a\"]\n # ///\n",
+        "#/// script\n# dependencies = [\"a\"]\n# ///\n",
+    ] {
+        assert_eq!(Header::of(source).unwrap(), Header::default(), "{source:?}");
+    }
+}
+
+#[test]
+fn comments_after_the_block_do_not_belong_to_it() {
+    let source = "# /// script\r\n# dependencies = [\"a\"]\r\n# ///\r\n# not = toml at all\r\n";
+    assert_eq!(Header::of(source).unwrap().dependencies.len(), 1);
+}
+
+#[test]
+fn what_cannot_be_understood_is_refused_and_not_passed_over() {
+    let twice = "# /// script\n# dependencies = []\n# ///\n";
+    let twice = Header::of(&format!("{twice}\n{twice}")).unwrap_err().to_string();
+    assert_eq!(twice, "there is more than one block `# /// script`");
+    assert!(refused("# dependencies = [").starts_with("the block `# /// script` is not TOML: "));
+    assert!(refused("# dependencies = \"a\"").contains("is not TOML"));
+    let range = refused("# requires-python = \"new\"");
+    assert_eq!(range, "requires-python `new` is not a range of versions");
+    let form = "has extras, a URL or a marker, and only a name and versions can be looked up";
+    for text in ["a[b]", "a @ https://example.org/a.whl", "a; python_version < '3'"] {
+        let asked = refused(&format!("# dependencies = [\"{text}\"]"));
+        assert_eq!(asked, format!("dependencies: `{text}` {form}"));
+    }
+    assert!(refused("# dependencies = [\"../a\"]").contains("does not begin with the name"));
+    assert!(refused("# dependencies = [\"a>>2\"]").starts_with("dependencies: `a>>2`: "));
+}
