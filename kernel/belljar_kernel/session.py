@@ -135,7 +135,7 @@ class Session:
         surroundings.tell(request.get("variables", {}))
         answer = request.get("answer")
         before = self.interpreter.namespace.get(answer, NO_VALUE)
-        value, error = self._execute(self._run_cell, cell, request.get("argv"))
+        value, error = self._execute(self._run_cell, cell, request.get("argv"), request.get("directory"))
         if answer is not None and error is None:
             value = self._answered(answer, before, value)
         if value is not NO_VALUE:
@@ -150,8 +150,8 @@ class Session:
         bound = self.interpreter.namespace.get(name, NO_VALUE)
         return value if bound is before else bound
 
-    def _run_cell(self, cell: Cell, argv: list[str] | None) -> Any:
-        with nullcontext() if argv is None else surroundings.as_script(self.main, argv):
+    def _run_cell(self, cell: Cell, argv: list[str] | None, directory: str | None) -> Any:
+        with nullcontext() if argv is None else surroundings.as_script(self.main, argv, directory):
             return self.interpreter.run(cell)
 
     def _call(self, request: dict[str, Any]) -> bytes:

@@ -85,8 +85,10 @@ def _fork_by_default() -> None:
 
 
 @contextmanager
-def as_script(main: ModuleType, argv: list[str]) -> Iterator[None]:
-    """For one run, what `python script.py arguments` would set."""
+def as_script(main: ModuleType, argv: list[str], directory: str | None) -> Iterator[None]:
+    """For one run, what `python script.py arguments` would set, in that directory."""
+    if directory is not None:
+        os.chdir(directory)  # For good, as when the script does it.
     path = os.path.abspath(argv[0]) if argv else ""
     old_argv, sys.argv = sys.argv, list(argv)
     main.__file__ = path

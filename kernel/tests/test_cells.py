@@ -1,6 +1,8 @@
 """A cell is like a page of a notebook: names stay, the last expression shows, everything else is plain Python."""
 
+import os
 import sys
+import tempfile
 import unittest
 from unittest import mock
 
@@ -48,6 +50,20 @@ class Cells(KernelTest):
         )
         self.assertEqual(reply.stdout, f"['tool.py', '-v'] {path} {self.kernel.workspace}\n")
         self.assertEqual(self.value_of("[sys.argv, '__file__' in globals(), sys.path[0]]"), [[""], False, ""])
+
+    def test_a_script_is_started_in_the_directory_that_is_named(self):
+        with tempfile.TemporaryDirectory() as root:
+            root = os.path.realpath(root)
+            reply = self.run_cell(
+                "import os, sys; print(os.getcwd(), sys.argv, __file__, sys.path[0])",
+                show_last=False, argv=["scripts/tool.py"], directory=root, name=root + "/scripts/tool.py"
+            )
+        expected = f"{root} ['scripts/tool.py'] {root}/scripts/tool.py {root}/scripts\n"
+        self.assertEqual(reply.stdout, expected)
+
+    def test_a_directory_that_is_not_there_is_an_error_of_the_script(self):
+        reply = self.run_cell("print('ran')", show_last=False, argv=["tool.py"], directory="/absent")
+        self.assertEqual((reply.stdout, reply.done["error"]["type"]), ("", "FileNotFoundError"))
 
     def test_main_is_the_namespace_of_cells(self):
         self.assertEqual(self.value_of("__name__"), "__main__")

@@ -19,7 +19,6 @@ const EDGES: &[(&str, &[&str])] = &[
     ("engine", &["contract", "environment", "jail", "sandbox", "types"]),
     ("service", &["contract", "egress", "engine", "policy", "store", "types"]),
     ("mcp", &["service", "types"]),
-    ("skill", &[]),
     ("server", &["contract", "engine", "mcp", "service", "skill", "types"]),
 ];
 

@@ -173,6 +173,7 @@ pub(crate) async fn told(sandbox: &mut Sandbox, code: &str) -> String {
         show_last: false,
         answer: None,
         argv: None,
+        directory: None,
         variables: &BTreeMap::new(),
         last: false,
     };

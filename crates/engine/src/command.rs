@@ -58,6 +58,9 @@ pub enum Entry {
     Answer(Code),
     /// As `python3 FILE ARGS`.
     Script { code: Code, argv: Vec<String> },
+    /// The same, started in a directory of [`Config::mounts`](crate::Config::mounts) where the file
+    /// already is. Its path from there is the first of `argv`.
+    ScriptIn { directory: String, code: Code, argv: Vec<String> },
     /// As a module of which one function is called, with arguments that conform to its contract.
     Call(Box<contract::Call>),
 }
@@ -65,7 +68,10 @@ pub enum Entry {
 impl Entry {
     pub(crate) fn code(&self) -> &str {
         match self {
-            Self::Cell(code) | Self::Answer(code) | Self::Script { code, .. } => code.as_str(),
+            Self::Cell(code)
+            | Self::Answer(code)
+            | Self::Script { code, .. }
+            | Self::ScriptIn { code, .. } => code.as_str(),
             Self::Call(call) => call.code(),
         }
     }
@@ -157,7 +163,7 @@ impl Command {
     pub(crate) fn limits(&self) -> LimitsRequest {
         let of_tool = match &self.entry {
             Entry::Call(call) => call.wall_ms(),
-            Entry::Cell(_) | Entry::Answer(_) | Entry::Script { .. } => None,
+            Entry::Cell(_) | Entry::Answer(_) | Entry::Script { .. } | Entry::ScriptIn { .. } => None,
         };
         LimitsRequest { wall_ms: self.limits.wall_ms.or(of_tool), ..self.limits }
     }

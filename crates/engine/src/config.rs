@@ -1,5 +1,6 @@
 //! How an engine is set up. Doors read options and variables; the engine sees only this.
 
+use environment::Mount;
 use jail::Wall;
 use sandbox::{Kernel, Warmth};
 use std::path::PathBuf;
@@ -17,6 +18,9 @@ pub struct Config {
     pub python: Option<PathBuf>,
     pub warmth: Warmth,
     pub kernel: Kernel,
+    /// Directories that every sandbox sees besides its environment, read-only. All that is in them
+    /// can be read by code, and a socket there could be spoken to.
+    pub mounts: Vec<Mount>,
     /// Walls that the operator has agreed to do without, each shown in every result.
     pub without: Vec<Wall>,
     /// All that code may import besides the standard library; everything if absent.
@@ -111,6 +115,7 @@ impl Config {
             python: None,
             warmth: Warmth::Preloaded,
             kernel: Kernel::Embedded,
+            mounts: Vec::new(),
             without: Vec::new(),
             imports: None,
             caps: OperatorCaps::default(),

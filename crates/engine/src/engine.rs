@@ -3,7 +3,7 @@
 use crate::capacity::{Capacity, Load};
 use crate::command::NewSession;
 use crate::config::{Config, ExpiryRequest, SessionEnded};
-use crate::environments::{Outside, Shelf};
+use crate::environments::{Installed, Outside, Shelf};
 use crate::limits;
 use crate::running::Running;
 use crate::session::{Parts, Session, SessionInfo, not_found};
@@ -62,9 +62,9 @@ impl Engine {
         &self,
         environment: &str,
         progress: impl FnMut(Progress) + Send + 'static,
-    ) -> Result<crate::Packages, Fault> {
+    ) -> Result<Installed, Fault> {
         let ready = self.shelf.get(&self.config, environment, progress).await?;
-        Ok(ready.environment.packages.clone())
+        Ok(ready.installed())
     }
 
     /// How the same Python is started without walls, for those who measure what walls cost.

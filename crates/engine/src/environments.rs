@@ -2,7 +2,8 @@
 
 use crate::config::Config;
 use environment::{
-    Definition, Environment, Environments, INSIDE_INTERPRETER, PackageIndex, Processes, Progress,
+    Definition, Environment, Environments, INSIDE_INTERPRETER, Package, PackageIndex, Processes,
+    Progress, PythonVersion,
 };
 use sandbox::{NurseryConfig, Pool, PoolConfig, Runtime, View};
 use std::collections::BTreeMap;
@@ -12,7 +13,11 @@ use tokio::sync::OnceCell;
 use types::{Code, Fault};
 
 /// The exact versions that an environment has.
-pub type Packages = Vec<environment::Package>;
+#[derive(Debug, Clone)]
+pub struct Installed {
+    pub python: PythonVersion,
+    pub packages: Vec<Package>,
+}
 
 /// An environment that sandboxes can be had of.
 #[derive(Debug)]
@@ -33,6 +38,11 @@ pub struct Outside {
 }
 
 impl Ready {
+    pub(crate) fn installed(&self) -> Installed {
+        let Environment { python, packages, .. } = &self.environment;
+        Installed { python: python.version, packages: packages.clone() }
+    }
+
     pub(crate) fn outside(&self, config: &Config) -> Result<Outside, Fault> {
         let environment = &self.environment;
         Ok(Outside {
@@ -139,7 +149,8 @@ fn pool_config(
     definition: &Definition,
     environment: &Environment,
 ) -> Result<PoolConfig, Fault> {
-    let binds = environment.mounts().into_iter().map(|mount| (mount.host, mount.inside)).collect();
+    let mounts = environment.mounts().into_iter().chain(config.mounts.clone());
+    let binds = mounts.map(|mount| (mount.host, mount.inside)).collect();
     let view = View {
         environment: definition.name.to_string(),
         binds,

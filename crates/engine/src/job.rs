@@ -24,7 +24,13 @@ pub(crate) struct Job<'a> {
 
 enum Task<'a> {
     Cell { code: &'a str, name: String, answer: Option<&'static str> },
-    Script { code: &'a str, name: String, argv: Vec<String>, last: bool },
+    Script {
+        code: &'a str,
+        name: String,
+        argv: Vec<String>,
+        directory: Option<&'a str>,
+        last: bool,
+    },
     Call(&'a contract::Call),
 }
 
@@ -43,7 +49,13 @@ impl<'a> Job<'a> {
                 let name = format!("{WORKING_DIRECTORY}/{script}");
                 let rest = argv.iter().skip(1).cloned();
                 let argv = [script].into_iter().chain(rest).collect();
-                Task::Script { code, name, argv, last: command.session.is_none() }
+                Task::Script { code, name, argv, directory: None, last: command.session.is_none() }
+            }
+            Entry::ScriptIn { directory, argv, .. } => {
+                let script = argv.first().map_or(UNNAMED_SCRIPT, String::as_str);
+                let name = format!("{directory}/{script}");
+                let (argv, directory) = (argv.clone(), Some(directory.as_str()));
+                Task::Script { code, name, argv, directory, last: command.session.is_none() }
             }
             Entry::Call(call) => {
                 variables.clone_from(call.variables());
@@ -61,14 +73,26 @@ impl<'a> Job<'a> {
     pub(crate) fn work(&self) -> Work<'_> {
         let variables = &self.variables;
         match &self.task {
-            Task::Cell { code, name, answer } => {
-                let (answer, argv, last) = (*answer, None, false);
-                Work::Cell(Cell { code, name, show_last: true, answer, argv, variables, last })
-            }
-            Task::Script { code, name, argv, last } => {
-                let (answer, argv, last) = (None, Some(argv.as_slice()), *last);
-                Work::Cell(Cell { code, name, show_last: false, answer, argv, variables, last })
-            }
+            Task::Cell { code, name, answer } => Work::Cell(Cell {
+                code,
+                name,
+                show_last: true,
+                answer: *answer,
+                argv: None,
+                directory: None,
+                variables,
+                last: false,
+            }),
+            Task::Script { code, name, argv, directory, last } => Work::Cell(Cell {
+                code,
+                name,
+                show_last: false,
+                answer: None,
+                argv: Some(argv),
+                directory: *directory,
+                variables,
+                last: *last,
+            }),
             Task::Call(call) => Work::Call(Call {
                 code: call.code(),
                 name: call.file(),

@@ -23,7 +23,7 @@ pub use capacity::Load;
 pub use command::{Bring, Code, CodeError, Command, Content, Entry, FileIn, NewSession, Staging};
 pub use config::{Config, EndReason, Expiry, ExpiryRequest, SessionEnded};
 pub use engine::Engine;
-pub use environments::{Outside, Packages};
+pub use environments::{Installed, Outside};
 pub use files::check_file_name;
 pub use run::{Admitted, Finished};
 pub use sandbox::Listing;
@@ -31,8 +31,8 @@ pub use session::SessionInfo;
 pub use walls::{Host, become_warden_if_asked};
 
 pub use environment::{
-    BuildError, Definition, Discovery, Environments, Machine, Processes, Progress, Python, Skipped,
-    UvSource, discover,
+    BuildError, Definition, Discovery, Environments, Machine, Mount, Package, Processes, Progress,
+    Python, PythonVersion, Skipped, UvSource, discover,
 };
 pub use jail::Wall;
 /// The answers in a [`Host`].

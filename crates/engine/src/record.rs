@@ -30,7 +30,7 @@ impl Order {
         let (entry, tool, arguments) = match &command.entry {
             Entry::Cell(_) => ("cell", None, None),
             Entry::Answer(_) => ("answer", None, None),
-            Entry::Script { .. } => ("script", None, None),
+            Entry::Script { .. } | Entry::ScriptIn { .. } => ("script", None, None),
             Entry::Call(call) => (call.function(), Some(call.tool().to_owned()), arguments(call)),
         };
         Execution {

@@ -18,6 +18,8 @@ pub(crate) enum ToKernel<'a> {
         answer: Option<&'a str>,
         #[serde(skip_serializing_if = "Option::is_none")]
         argv: Option<&'a [String]>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        directory: Option<&'a str>,
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         variables: &'a BTreeMap<String, String>,
         result_limit: u64,

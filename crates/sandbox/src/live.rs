@@ -63,6 +63,8 @@ pub struct Cell<'a> {
     pub answer: Option<&'a str>,
     /// Makes it a script: `sys.argv`.
     pub argv: Option<&'a [String]>,
+    /// Where a script is started, if not in the working directory.
+    pub directory: Option<&'a str>,
     /// Environment variables, until other ones are told.
     pub variables: &'a BTreeMap<String, String>,
     /// The last code in this interpreter: threads are waited for and exit handlers run, as at the
@@ -74,13 +76,14 @@ impl<'a> Work<'a> {
     fn request(&self, limits: &Limits) -> ToKernel<'a> {
         let (result_limit, value_limit) = (limits.result_bytes, limits.result_bytes);
         match *self {
-            Self::Cell(Cell { code, name, show_last, answer, argv, variables, .. }) => {
+            Self::Cell(Cell { code, name, show_last, answer, argv, directory, variables, .. }) => {
                 ToKernel::Run {
                     code,
                     name,
                     show_last,
                     answer,
                     argv,
+                    directory,
                     variables,
                     result_limit,
                     value_limit,
