@@ -10,6 +10,7 @@ mod doctor;
 mod missing_walls;
 mod remote;
 mod session;
+mod skill;
 mod terminal;
 mod tool;
 

@@ -10,6 +10,7 @@ mod approval_troubles;
 mod approvals;
 mod audit;
 mod calls;
+mod catalog;
 mod crashes;
 mod document;
 mod documents;

@@ -28,6 +28,7 @@ mod request;
 mod serve;
 mod session;
 mod setup;
+mod skill;
 mod terminal;
 mod tool;
 mod workspace;
@@ -62,6 +63,8 @@ enum Verb {
     Session(session::Args),
     /// Make typed tools of plain functions: check, test, call; and bring them to a server
     Tool(tool::Args),
+    /// Look after skills: check, list, show, install, and run their scripts in a sandbox
+    Skill(skill::Args),
     /// Look after the agents of a server
     Agent(agent::Args),
     /// Look at what has run on a server
@@ -93,6 +96,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Exec(args) => exec::main(args),
         Verb::Session(args) => session::main(args),
         Verb::Tool(args) => tool::main(args),
+        Verb::Skill(args) => skill::main(args),
         Verb::Agent(args) => agent::main(args),
         Verb::Execution(args) => execution::main(args),
         Verb::Approvals(args) => approvals::main(args),

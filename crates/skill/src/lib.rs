@@ -21,4 +21,4 @@ pub use folder::{FILES_MAX, FolderError, Listing, TOTAL_BYTES_MAX};
 pub use problem::Problem;
 pub use requirement::{Requirement, RequirementError};
 pub use script::{Header, HeaderError, Installed, Unmet};
-pub use skill::{Entry, SKILL_BYTES_MAX, Skill, validate};
+pub use skill::{Contents, Entry, SKILL_BYTES_MAX, Skill, validate};

@@ -5,6 +5,7 @@ use crate::folder::{Folder, FolderError, Listing, TOTAL_BYTES_MAX};
 use crate::frontmatter::{Fields, Parts};
 use crate::problem::Problem;
 use crate::rules;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Twenty times the length that the format advises. An agent reads all of it.
@@ -17,6 +18,13 @@ const SKILL_FILES: [&str; 2] = ["SKILL.md", "skill.md"];
 pub struct Entry {
     pub name: String,
     pub description: String,
+}
+
+/// The files of a skill by their paths, and what is none of them with the reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contents {
+    pub files: BTreeMap<String, Vec<u8>>,
+    pub skipped: BTreeMap<String, &'static str>,
 }
 
 /// A skill that can be used.
@@ -86,6 +94,23 @@ impl Skill {
     /// The paths and sizes of everything that belongs to it.
     pub fn files(&self) -> Result<Listing, FolderError> {
         self.source.list()
+    }
+
+    /// All of them, for somebody who takes the skill elsewhere, and what is left behind.
+    pub fn contents(&self) -> Result<Contents, FolderError> {
+        let Listing { files, skipped } = self.files()?;
+        let mut left = TOTAL_BYTES_MAX;
+        let mut read = BTreeMap::new();
+        for path in files.into_keys() {
+            let content = self.source.read(&path, left).map_err(|error| match error {
+                // It has grown since it was listed.
+                FolderError::TooLarge { .. } => FolderError::TooMuch,
+                error => error,
+            })?;
+            left -= content.len() as u64;
+            read.insert(path, content);
+        }
+        Ok(Contents { files: read, skipped })
     }
 
     /// A file by its path from the root of the skill.

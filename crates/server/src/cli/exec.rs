@@ -55,7 +55,9 @@ fn body(args: &Args, entry: &Entry) -> Result<Value, Failure> {
         Entry::Script { code, argv } => ("script", code.as_str(), argv.as_slice()),
         Entry::Cell(code) => ("cell", code.as_str(), &[][..]),
         Entry::Answer(code) => ("answer", code.as_str(), &[][..]),
-        Entry::Call(_) => return Err(Failure::usage("a call is for `belljar tool call`")),
+        Entry::ScriptIn { .. } | Entry::Call(_) => {
+            return Err(Failure::usage("only cells and scripts are for `belljar exec`"));
+        }
     };
     Ok(json!({
         "code": code,

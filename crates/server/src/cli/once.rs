@@ -8,7 +8,7 @@ use super::images::{self, Image};
 use super::setup::{self, EngineArgs};
 use super::terminal::{self, Screen};
 use super::{Failure, progress};
-use engine::{Bring, Command, Engine, Finished};
+use engine::{Bring, Command, Config, Engine, Finished, Installed};
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Component, Path, PathBuf};
@@ -47,17 +47,27 @@ pub(super) fn run(
     outcome: &OutcomeArgs,
     stdout: Stdout,
 ) -> Result<ExitCode, Failure> {
+    run_with(command, engine.single()?, outcome, stdout, |_| Ok(()))
+}
+
+/// The same on an engine of one's own, and only if `accept` is content with its environment.
+pub(super) fn run_with(
+    command: Command,
+    config: Config,
+    outcome: &OutcomeArgs,
+    stdout: Stdout,
+    accept: impl FnOnce(&Installed) -> Result<(), Failure>,
+) -> Result<ExitCode, Failure> {
     let mut shown = Shown::new(outcome, stdout)?;
     let mut images = Vec::new();
-    let config = engine.single()?;
     let Finished { execution, contents, .. } = setup::runtime()?.block_on(async {
         let engine = Engine::start(config);
-        engine.prepare(&command.environment, progress::show()).await?;
+        accept(&engine.prepare(&command.environment, progress::show()).await?)?;
         let mut hear = |event: &Event| {
             images.extend(images::of(event));
             shown.hear(event);
         };
-        engine.run(command, &mut hear).await
+        engine.run(command, &mut hear).await.map_err(Failure::from)
     })?;
     if let Some(out) = &outcome.out {
         contents.iter().try_for_each(|(name, content)| write_out(out, name, content))?;

@@ -5,6 +5,7 @@ mod agents;
 mod approvals;
 mod audit;
 mod calls;
+mod catalog;
 mod documents;
 mod executions;
 mod grants;
@@ -35,7 +36,8 @@ pub(crate) fn all() -> Routes {
         .merge(keys::routes())
         .merge(grants::routes())
         .merge(workspaces::routes())
-        .merge(audit::routes());
+        .merge(audit::routes())
+        .merge(catalog::routes());
     let mut routes = OpenApiRouter::with_openapi(outline()).nest("/v1", v1);
     routes.get_openapi_mut().security =
         Some(vec![SecurityRequirement::new("key", Vec::<String>::new())]);

@@ -60,6 +60,9 @@ fn the_entry_the_body_and_the_files_are_read_one_after_the_other() {
     );
     assert_eq!(listing.files["references/forms.md"], 4);
     assert!(listing.skipped.is_empty());
+    let contents = skill.contents().unwrap();
+    assert_eq!(contents.files.keys().collect::<Vec<_>>(), listing.files.keys().collect::<Vec<_>>());
+    assert_eq!(contents.files["references/forms.md"], b"more");
 }
 
 #[test]

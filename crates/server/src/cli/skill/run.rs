@@ -1,0 +1,133 @@
+//! `belljar skill run`: a script of a skill in a fresh sandbox.
+//!
+//! The sandbox sees a copy of the skill's regular files and nothing else of its folder, mounted
+//! read-only: neither links nor sockets come along. The script is started at the root of the skill,
+//! without a standard input; what comes in and goes out is in `/workspace`.
+
+use super::find;
+use crate::cli::once::{self, OutcomeArgs, Stdout};
+use crate::cli::request::RequestArgs;
+use crate::cli::setup::EngineArgs;
+use crate::cli::{Failure, terminal};
+use engine::{Code, Command, Config, Entry, Installed, Mount, Package};
+use skill::{Contents, Header};
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::process::ExitCode;
+use tempfile::TempDir;
+
+/// Where a script finds its skill.
+const ROOT: &str = "/skill";
+/// For everybody to read and to start. That nobody can write is the work of the mount.
+const MODE: u32 = 0o755;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    engine: EngineArgs,
+
+    #[command(flatten)]
+    request: RequestArgs,
+
+    #[command(flatten)]
+    outcome: OutcomeArgs,
+
+    /// The name of a skill of this project or of one that ships, or a folder
+    #[arg(value_name = "NAME | DIR")]
+    skill: String,
+
+    /// The path of a Python script from the root of the skill, and arguments for it
+    #[arg(
+        value_name = "SCRIPT",
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    script: Vec<String>,
+}
+
+pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
+    let found = find::find(&args.skill)?;
+    let failed = |reason: String| Failure::refused(format!("{}: {reason}", found.place));
+    let contents = found.skill.contents().map_err(|error| failed(error.to_string()))?;
+    tell_left_out(&contents.skipped);
+    let argv = argv(args);
+    let (code, header) = script(&contents, &argv).map_err(failed)?;
+    let copy = copy(&contents.files)
+        .map_err(|error| Failure::belljar(format!("the skill could not be copied: {error}")))?;
+    let mount = Mount { host: copy.path().to_owned(), inside: ROOT.into() };
+    let config = Config { mounts: vec![mount], ..args.engine.single()? };
+    let environment = &args.engine.environment;
+    let entry = Entry::ScriptIn { directory: ROOT.to_owned(), code, argv };
+    let command = Command {
+        files: args.request.files()?,
+        limits: args.request.limits()?,
+        bring: args.outcome.bring(),
+        ..Command::new(environment, entry)
+    };
+    let accept = |installed: &Installed| check(&header, installed, environment);
+    once::run_with(command, config, &args.outcome, Stdout::Output, accept)
+}
+
+/// With a script that is named as the skill names it.
+fn argv(args: &Args) -> Vec<String> {
+    let mut argv = args.script.clone();
+    if let Some(script) = argv.first_mut() {
+        *script = script.trim_start_matches("./").to_owned();
+    }
+    argv
+}
+
+fn tell_left_out(skipped: &BTreeMap<String, &'static str>) {
+    for (path, reason) in skipped {
+        let line = format!("belljar: left out {path}: {reason}");
+        eprintln!("{}", terminal::for_stderr(&line));
+    }
+}
+
+/// The script that is named, and what it says that it needs.
+fn script(contents: &Contents, argv: &[String]) -> Result<(Code, Header), String> {
+    let name = argv.first().map_or("", String::as_str);
+    let Some(source) = contents.files.get(name).filter(|_| name.ends_with(".py")) else {
+        let scripts = contents.files.keys().filter(|path| path.ends_with(".py"));
+        let scripts = scripts.map(String::as_str).collect::<Vec<_>>().join(", ");
+        let has = if scripts.is_empty() { "none" } else { &scripts };
+        return Err(format!("there is no Python script {name:?} in the skill; it has {has}"));
+    };
+    let code = Code::new(source.clone()).map_err(|error| format!("{name}: {error}"))?;
+    let header = Header::of(code.as_str()).map_err(|error| format!("{name}: {error}"))?;
+    Ok((code, header))
+}
+
+/// Somewhere of our own, readable for the user that the sandbox has, whatever the umask is here.
+fn copy(files: &BTreeMap<String, Vec<u8>>) -> io::Result<TempDir> {
+    let copy = tempfile::tempdir()?;
+    for (path, content) in files {
+        let target = copy.path().join(path);
+        target.parent().map_or(Ok(()), fs::create_dir_all)?;
+        fs::write(&target, content)?;
+        let own = target.ancestors().take_while(|part| part.starts_with(copy.path()));
+        own.into_iter()
+            .try_for_each(|part| fs::set_permissions(part, Permissions::from_mode(MODE)))?;
+    }
+    Ok(copy)
+}
+
+/// Refuses a script before it runs, where it would end in an ImportError.
+fn check(header: &Header, installed: &Installed, environment: &str) -> Result<(), Failure> {
+    let packages = installed.packages.iter();
+    let packages = packages.map(|Package { name, version }| (name.as_str(), version.as_str()));
+    let known = skill::Installed::new(&installed.python.to_string(), packages)
+        .ok_or_else(|| Failure::belljar("the versions in the environment cannot be compared"))?;
+    let unmet = header.unmet(&known);
+    if unmet.is_empty() {
+        return Ok(());
+    }
+    let unmet = unmet.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    Err(Failure::refused(format!(
+        "the environment `{environment}` does not have what the script needs: {unmet}; --env names \
+         another one"
+    )))
+}

@@ -1,0 +1,373 @@
+//! `belljar skill`, as its users run it.
+
+use crate::harness::{belljar, stderr, stdout};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Output, Stdio};
+use tempfile::TempDir;
+
+const GOOD: &str = "---\nname: pdf\ndescription: Reads PDF files.\n---\n# How\n\nRead it.\n";
+
+/// A project with these files.
+fn project(files: &[(&str, &str)]) -> TempDir {
+    let project = tempfile::tempdir().unwrap();
+    for (name, content) in files {
+        let path = project.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    project
+}
+
+/// A project with a skill in `./pdf` that has this script.
+fn scripted(script: &str) -> TempDir {
+    project(&[
+        ("pdf/SKILL.md", GOOD),
+        ("pdf/scripts/run.py", script),
+        ("pdf/references/note.txt", "from the skill"),
+    ])
+}
+
+fn skill(project: &TempDir, args: &[&str]) -> Output {
+    belljar(&[&["skill"], args].concat()).current_dir(project.path()).output().unwrap()
+}
+
+/// Runs the script of [`scripted`] in the environment without packages.
+fn run(project: &TempDir, args: &[&str]) -> Output {
+    skill(project, &[&["run", "--env", "bare"], args].concat())
+}
+
+fn parsed(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("{error}: {output:?}")).unwrap()
+}
+
+fn refused(output: &Output) -> String {
+    assert_eq!((output.status.code(), stdout(output)), (Some(1), String::new()), "{output:?}");
+    stderr(output)
+}
+
+#[test]
+fn validate_says_everything_that_is_wrong() {
+    let here = project(&[("pdf/SKILL.md", GOOD), ("Bad/SKILL.md", "---\nname: Bad\nx: 1\n---\n")]);
+    assert_eq!(stdout(&skill(&here, &["validate", "pdf"])), "pdf is a valid skill\n");
+    let expected = "belljar: Bad is not a valid skill\n  \
+        Unexpected fields in frontmatter: x. Only ['allowed-tools', 'compatibility', 'description', \
+        'license', 'metadata', 'name'] are allowed.\n  \
+        Skill name 'Bad' must be lowercase\n  \
+        Missing required field in frontmatter: description\n";
+    assert_eq!(refused(&skill(&here, &["validate", "Bad"])), expected);
+    let report = skill(&here, &["validate", "--json", "absent"]);
+    assert_eq!(report.status.code(), Some(1));
+    let errors = ["Path does not exist: absent"];
+    assert_eq!(parsed(&report), json!({"folder": "absent", "valid": false, "errors": errors}));
+}
+
+// proves K-07, K-08
+#[test]
+fn ls_tells_names_and_descriptions_and_what_was_skipped() {
+    let here = project(&[
+        (".claude/skills/pdf/SKILL.md", GOOD),
+        (".claude/skills/odd/SKILL.md", "---\nname: Odd\ndescription: Works.\n---\nSECRET BODY\n"),
+        (".claude/skills/broken/SKILL.md", "---\nname: broken\n---\n"),
+        (".claude/skills/README.md", "not a skill"),
+    ]);
+    let listed = skill(&here, &["ls"]);
+    let said = stderr(&listed);
+    assert!(
+        said.contains("warning: .claude/skills/odd: Skill name 'Odd' must be lowercase"),
+        "{said}"
+    );
+    let broken =
+        "skipped .claude/skills/broken  Missing required field in frontmatter: description";
+    assert!(said.contains(broken), "{said}");
+    let table = stdout(&listed);
+    let names: Vec<&str> = table.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!(names, ["NAME", "Odd", "pdf", "code-interpreter", "dataviz"]);
+    assert!(!table.contains("SECRET BODY"));
+    let report = parsed(&skill(&here, &["ls", "--json"]));
+    assert_eq!(report["items"][1]["description"], "Reads PDF files.");
+    assert_eq!(report["items"][1]["place"], ".claude/skills/pdf");
+    assert_eq!(report["items"][0]["warnings"].as_array().unwrap().len(), 2);
+    assert_eq!(report["skipped"][0]["place"], ".claude/skills/broken");
+}
+
+// proves K-08
+#[test]
+fn show_prints_the_body_of_a_skill_that_ships_of_the_project_or_of_a_folder() {
+    let here = project(&[("pdf/SKILL.md", GOOD), ("pdf/assets/a.bin", "123")]);
+    assert!(
+        stdout(&skill(&here, &["show", "code-interpreter"])).starts_with("# Code interpreter\n")
+    );
+    assert_eq!(stdout(&skill(&here, &["show", "./pdf"])), "# How\n\nRead it.\n");
+    let report = parsed(&skill(&here, &["show", "--json", "./pdf"]));
+    assert_eq!(report["files"], json!({"SKILL.md": GOOD.len(), "assets/a.bin": 3}));
+    let unknown = skill(&here, &["show", "pdf"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(stderr(&unknown).contains("a folder is said with a slash, as in ./pdf"));
+    // A copy that was changed is what its owner means.
+    assert!(skill(&here, &["install", "dataviz"]).status.success());
+    let copy = here.path().join(".claude/skills/dataviz/SKILL.md");
+    fs::write(copy, "---\nname: dataviz\ndescription: d\n---\nMine.\n").unwrap();
+    assert_eq!(stdout(&skill(&here, &["show", "dataviz"])), "Mine.\n");
+}
+
+#[test]
+fn install_copies_a_skill_and_says_what_it_wrote() {
+    let here = project(&[]);
+    let installed = skill(&here, &["install", "dataviz"]);
+    let expected = "wrote .claude/skills/dataviz/SKILL.md\n\
+                    wrote .claude/skills/dataviz/assets/chart.html\n\
+                    wrote .claude/skills/dataviz/scripts/chart.py\n";
+    assert_eq!(stdout(&installed), expected);
+    let valid = skill(&here, &["validate", ".claude/skills/dataviz"]);
+    assert!(valid.status.success(), "{}", stderr(&valid));
+    let again = skill(&here, &["install", "dataviz"]);
+    assert_eq!(stdout(&again), "dataviz is in .claude/skills/dataviz already\n");
+    fs::remove_file(here.path().join(".claude/skills/dataviz/scripts/chart.py")).unwrap();
+    let mended = parsed(&skill(&here, &["install", "--json", "dataviz"]));
+    assert_eq!(mended["written"], json!(["scripts/chart.py"]));
+    assert_eq!(mended["unchanged"], json!(["SKILL.md", "assets/chart.html"]));
+    let elsewhere = parsed(&skill(&here, &["install", "--to", "other", "--json", "dataviz"]));
+    assert_eq!(elsewhere["folder"], "other/dataviz");
+}
+
+#[test]
+fn install_overwrites_nothing_and_follows_no_link() {
+    let here = project(&[("pdf/SKILL.md", GOOD), ("pdf/a.txt", "theirs"), ("pdf/b.txt", "b")]);
+    let kept = here.path().join(".claude/skills/pdf/a.txt");
+    fs::create_dir_all(kept.parent().unwrap()).unwrap();
+    fs::write(&kept, "mine").unwrap();
+    let said = refused(&skill(&here, &["install", "./pdf"]));
+    assert!(said.contains(".claude/skills/pdf has files of its own that differ"), "{said}");
+    assert!(said.ends_with("\n  a.txt\n"), "{said}");
+    assert_eq!(fs::read_to_string(&kept).unwrap(), "mine");
+    assert!(!kept.with_file_name("b.txt").exists(), "nothing was written");
+
+    let outside = here.path().join("outside");
+    fs::create_dir(&outside).unwrap();
+    fs::create_dir_all(here.path().join("linked")).unwrap();
+    symlink(&outside, here.path().join("linked/pdf")).unwrap();
+    refused(&skill(&here, &["install", "--to", "linked", "./pdf"]));
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 0);
+    assert!(skill(&here, &["install", "--to", "fresh", "./pdf"]).status.success());
+}
+
+#[test]
+fn only_a_valid_skill_is_installed() {
+    let text = "---\nname: ../../up\ndescription: d\n---\n";
+    let here = project(&[("pdf/SKILL.md", text)]);
+    let said = refused(&skill(&here, &["install", "./pdf"]));
+    assert!(said.contains("only a valid skill is installed"), "{said}");
+    assert!(!here.path().join(".claude").exists());
+}
+
+/// Tries to change the skill in every way, and says what it was told each time.
+const VANDAL: &str = r#"
+import os, shutil, subprocess, sys
+
+attempts = {
+    "write": lambda: open("references/note.txt", "w"),
+    "append": lambda: open("/skill/references/note.txt", "a"),
+    "create": lambda: open("new.txt", "w"),
+    "remove": lambda: os.remove("references/note.txt"),
+    "rename": lambda: os.rename("references", "gone"),
+    "make": lambda: os.mkdir("made"),
+    "mode": lambda: os.chmod("SKILL.md", 0o777),
+    "time": lambda: os.utime("SKILL.md", (0, 0)),
+    "link": lambda: os.symlink("/workspace", "linked"),
+    "own script": lambda: open(__file__, "w"),
+    "tree": lambda: shutil.rmtree("scripts"),
+    "shell": lambda: subprocess.run("echo x > new.txt", shell=True, check=True, stderr=subprocess.DEVNULL),
+}
+for name, attempt in attempts.items():
+    try:
+        attempt()
+    except (OSError, subprocess.CalledProcessError):
+        print("refused", name)
+    else:
+        print("ALLOWED", name)
+print(sorted(os.listdir(".")), open("references/note.txt").read())
+"#;
+
+// proves K-12
+#[test]
+fn a_script_cannot_change_its_skill_and_can_read_it() {
+    let here = scripted(VANDAL);
+    let output = run(&here, &["./pdf", "scripts/run.py"]);
+    let said = stdout(&output);
+    assert!(!said.contains("ALLOWED"), "{said}{}", stderr(&output));
+    assert_eq!(said.matches("refused ").count(), 12, "{said}");
+    assert!(said.ends_with("['SKILL.md', 'references', 'scripts'] from the skill\n"), "{said}");
+    assert_eq!(
+        fs::read_to_string(here.path().join("pdf/references/note.txt")).unwrap(),
+        "from the skill"
+    );
+}
+
+// proves K-09
+#[test]
+fn a_script_starts_at_the_root_of_its_skill_and_works_in_the_workspace() {
+    let here = scripted(
+        "import os, sys, pathlib, helper\n\
+         print(os.getcwd(), __file__, sys.argv, helper.NAME)\n\
+         print(open('references/note.txt').read(), open('/workspace/in.txt').read())\n\
+         pathlib.Path('/workspace/out.txt').write_text('made')\n",
+    );
+    fs::write(here.path().join("pdf/scripts/helper.py"), "NAME = 'beside'\n").unwrap();
+    fs::write(here.path().join("in.txt"), "brought").unwrap();
+    let args =
+        ["--file", "in.txt", "--out", "got", "./pdf", "./scripts/run.py", "--out", "x", "-v"];
+    let output = run(&here, &args);
+    let expected = "/skill /skill/scripts/run.py ['scripts/run.py', '--out', 'x', '-v'] beside\n\
+                    from the skill brought\n";
+    assert_eq!(stdout(&output), expected, "{}", stderr(&output));
+    assert_eq!(fs::read_to_string(here.path().join("got/out.txt")).unwrap(), "made");
+    assert!(!here.path().join("got/in.txt").exists());
+}
+
+// proves K-11
+#[test]
+fn a_script_has_no_standard_input() {
+    let here = scripted(
+        "import sys\nprint(repr(sys.stdin.read()))\ntry:\n    input('name? ')\n\
+         except EOFError:\n    print('end')\n",
+    );
+    let mut child = belljar(&["skill", "run", "--env", "bare", "./pdf", "scripts/run.py"])
+        .current_dir(here.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It may have ended before it was written to, since nobody reads it.
+    let _ = child.stdin.take().unwrap().write_all(b"typed by somebody\n");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(stdout(&output), "''\nname? end\n");
+}
+
+// proves K-10
+#[test]
+fn a_script_runs_where_its_dependencies_are_and_is_refused_elsewhere_by_name() {
+    let here = scripted(
+        "# /// script\n# requires-python = \">=3.11\"\n# dependencies = [\"NumPy>=2\", \"pandas\"]\n# ///\n\
+         import numpy\nprint(numpy.arange(4).sum())\n",
+    );
+    let said = refused(&run(&here, &["./pdf", "scripts/run.py"]));
+    assert_eq!(
+        said,
+        "belljar: the environment `bare` does not have what the script needs: NumPy>=2, pandas; \
+         --env names another one\n"
+    );
+    let output = skill(&here, &["run", "./pdf", "scripts/run.py"]);
+    assert_eq!(stdout(&output), "6\n", "{}", stderr(&output));
+    let script = here.path().join("pdf/scripts/run.py");
+    fs::write(&script, "# /// script\n# dependencies = [\"numpy<2\", \"left-pad\"]\n# ///\n")
+        .unwrap();
+    let said = refused(&skill(&here, &["run", "./pdf", "scripts/run.py"]));
+    assert!(said.contains("needs: numpy<2 (has 2."), "{said}");
+    assert!(said.contains("), left-pad; --env"), "{said}");
+}
+
+#[test]
+fn links_and_pipes_of_a_folder_do_not_come_along() {
+    let here = scripted("import os\nprint(sorted(os.listdir('.')))\n");
+    fs::write(here.path().join("secret.txt"), "secret").unwrap();
+    symlink("../secret.txt", here.path().join("pdf/linked.txt")).unwrap();
+    symlink("/etc", here.path().join("pdf/etc")).unwrap();
+    let pipe = here.path().join("pdf/pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let output = run(&here, &["./pdf", "scripts/run.py"]);
+    assert_eq!(stdout(&output), "['SKILL.md', 'references', 'scripts']\n");
+    let said = stderr(&output);
+    for line in [
+        "left out etc: a symbolic link",
+        "left out linked.txt",
+        "left out pipe: not a regular file",
+    ] {
+        assert!(said.contains(line), "{said}");
+    }
+}
+
+#[test]
+fn a_script_that_is_not_there_is_refused_with_those_that_are() {
+    let here = scripted("print(1)\n");
+    for name in ["run.py", "../secret.py", "SKILL.md", "/etc/passwd", "scripts"] {
+        let said = refused(&run(&here, &["./pdf", name]));
+        assert!(said.ends_with("in the skill; it has scripts/run.py\n"), "{said}");
+    }
+}
+
+#[test]
+fn a_record_of_a_script_is_for_programs() {
+    let here = scripted("print(1)\nraise SystemExit(3)\n");
+    let output = run(&here, &["--json", "./pdf", "scripts/run.py"]);
+    assert_eq!(output.status.code(), Some(3));
+    let record = parsed(&output);
+    assert_eq!((&record["entry"], &record["exit_code"]), (&json!("script"), &json!(3)));
+    assert_eq!(record["output"][0]["text"], "1\n");
+}
+
+/// The data that a page was given.
+fn data_of(page: &Path) -> Value {
+    let page = fs::read_to_string(page).unwrap();
+    let data = page.split(r#"id="data">"#).nth(1).unwrap().split("</script>").next().unwrap();
+    assert!(page.contains(r#"const type = "bar";"#));
+    serde_json::from_str(data).unwrap()
+}
+
+// proves P-061
+#[test]
+fn totals_that_code_has_computed_become_a_chart() {
+    let here =
+        project(&[("sales.csv", "day,amount\n2024-01-05,10\n2024-01-20,2.5\n2024-02-01,30\n")]);
+    let code = "import csv, collections, json\n\
+                totals = collections.Counter()\n\
+                for row in csv.DictReader(open('sales.csv')):\n    \
+                    totals[row['day'][:7]] += float(row['amount'])\n\
+                json.dump([{'month': m, 'total': t} for m, t in totals.items()], open('totals.json', 'w'))";
+    let computed = belljar(&["exec", "--env", "bare", "--file", "sales.csv", "--out", ".", code])
+        .current_dir(here.path())
+        .output()
+        .unwrap();
+    assert!(computed.status.success(), "{}", stderr(&computed));
+    let output = run(
+        &here,
+        &[
+            "--file",
+            "totals.json",
+            "--out",
+            ".",
+            "dataviz",
+            "scripts/chart.py",
+            "--title",
+            "<Sales>",
+            "--out",
+            "/workspace/chart.html",
+            "/workspace/totals.json",
+        ],
+    );
+    assert!(output.status.success(), "{}", stderr(&output));
+    let page = here.path().join("chart.html");
+    let series = json!([{"name": "total", "values": [12.5, 30.0]}]);
+    assert_eq!(data_of(&page), json!({"labels": ["2024-01", "2024-02"], "series": series}));
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains("<h1>&lt;Sales&gt;</h1>") && !page.contains("{{"));
+}
+
+#[test]
+fn rows_that_are_no_numbers_are_an_error_and_a_hostile_label_is_a_text() {
+    let hostile =
+        r#"[{"label": "</script><script>alert(1)", "n": 1}, {"label": "{{title}}", "n": 2}]"#;
+    let here = project(&[("bad.csv", "a,b\nx,many\n"), ("hostile.json", hostile)]);
+    let chart =
+        |file: &str, path: &str| run(&here, &["--file", file, "dataviz", "scripts/chart.py", path]);
+    let bad = chart("bad.csv", "/workspace/bad.csv");
+    assert_eq!(bad.status.code(), Some(1));
+    let said = stderr(&bad);
+    assert!(said.contains("chart.py: row 1 has 'many' in 'b', which is not a number"), "{said}");
+    let page = stdout(&chart("hostile.json", "/workspace/hostile.json"));
+    assert_eq!(page.matches("<script").count(), 3, "its own, and none more");
+    assert!(page.contains(r#""{{title}}""#));
+}
