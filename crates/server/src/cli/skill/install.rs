@@ -84,8 +84,9 @@ fn plan(found: &Found, target: &Path) -> Result<Plan, Failure> {
 
 /// Whether the folder of the skill, or something on the way from there, is a link.
 fn is_through_a_link(target: &Path, path: &str) -> bool {
-    let below = Path::new(path).ancestors().map(|part| target.join(part));
-    below.into_iter().any(|part| part.is_symlink())
+    let inner = Path::new(path).ancestors().filter(|part| !part.as_os_str().is_empty());
+    // Not joined with nothing: that would end in a slash, which follows the link.
+    target.is_symlink() || inner.into_iter().any(|part| target.join(part).is_symlink())
 }
 
 fn apply(plan: &Plan, target: &Path) -> Result<(), Failure> {

@@ -27,8 +27,8 @@ struct CatalogEntry {
     #[schema(example = "Code Interpreter")]
     name: &'static str,
     #[serde(rename = "type")]
-    kind: Kind,
-    category: Category,
+    kind: CatalogEntryType,
+    category: CatalogCategory,
     /// What it is for and when to use it
     description: String,
     /// Of an MCP tool: its name at the server
@@ -44,13 +44,13 @@ struct CatalogEntry {
 
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-enum Kind {
+enum CatalogEntryType {
     McpTool,
     Skill,
 }
 
 #[derive(Debug, Clone, Copy, Serialize, ToSchema)]
-enum Category {
+enum CatalogCategory {
     Data,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn routes() -> Routes {
 async fn list(_caller: Known, uri: Uri, headers: HeaderMap) -> axum::Json<Listed<CatalogEntry>> {
     let skills = SKILL_TITLES.into_iter().filter_map(|(skill, name)| {
         let description = Skill::built_in(skill)?.entry.description;
-        let (kind, category) = (Kind::Skill, Category::Data);
+        let (kind, category) = (CatalogEntryType::Skill, CatalogCategory::Data);
         let skill = Some(skill);
         Some(CatalogEntry { name, kind, category, description, tool: None, url: None, skill })
     });
@@ -83,8 +83,8 @@ async fn list(_caller: Known, uri: Uri, headers: HeaderMap) -> axum::Json<Listed
 fn tool(url: Option<String>) -> CatalogEntry {
     CatalogEntry {
         name: "Code Interpreter",
-        kind: Kind::McpTool,
-        category: Category::Data,
+        kind: CatalogEntryType::McpTool,
+        category: CatalogCategory::Data,
         description: TOOL_DESCRIPTION.to_owned(),
         tool: Some(TOOL),
         url,
