@@ -9,11 +9,13 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What anybody with a key may ask, because it is about themselves.
-const FOR_ANYBODY: [&str; 8] = [
+const FOR_ANYBODY: [&str; 9] = [
     "createKey",
     "explain",
     "getMe",
     "getPreferences",
+    // What ships with the program, the same for all.
+    "listCatalog",
     "listGrants",
     "listKeys",
     "setPreferences",

@@ -1,7 +1,7 @@
 //! Skills as people say them: by a name, or by the path of a folder.
 
 use crate::cli::{Failure, terminal};
-use skill::Skill;
+use skill::{Contents, Skill};
 use std::path::{Path, PathBuf};
 
 /// Where the agents of a project look for skills.
@@ -55,6 +55,18 @@ fn folder(path: &Path) -> Result<Found, Failure> {
 }
 
 impl Found {
+    /// All files, and a line for each thing that is none.
+    pub(super) fn contents(&self) -> Result<Contents, Failure> {
+        let contents = self.skill.contents();
+        let contents =
+            contents.map_err(|error| Failure::refused(format!("{}: {error}", self.place)))?;
+        for (path, reason) in &contents.skipped {
+            let line = format!("belljar: left out {path}: {reason}");
+            eprintln!("{}", terminal::for_stderr(&line));
+        }
+        Ok(contents)
+    }
+
     pub(super) fn warn(&self) {
         for problem in &self.skill.warnings {
             let line = format!("belljar: warning: {}: {problem}", self.place);

@@ -60,13 +60,7 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn plan(found: &Found, target: &Path) -> Result<Plan, Failure> {
-    let contents = found.skill.contents();
-    let contents =
-        contents.map_err(|error| Failure::refused(format!("{}: {error}", found.place)))?;
-    for (path, reason) in &contents.skipped {
-        let line = format!("belljar: left out {path}: {reason}");
-        eprintln!("{}", terminal::for_stderr(&line));
-    }
+    let contents = found.contents()?;
     let mut plan = Plan::default();
     for (path, content) in contents.files {
         if is_through_a_link(target, &path) {

@@ -5,10 +5,10 @@
 //! without a standard input; what comes in and goes out is in `/workspace`.
 
 use super::find;
+use crate::cli::Failure;
 use crate::cli::once::{self, OutcomeArgs, Stdout};
 use crate::cli::request::RequestArgs;
 use crate::cli::setup::EngineArgs;
-use crate::cli::{Failure, terminal};
 use engine::{Code, Command, Config, Entry, Installed, Mount, Package};
 use skill::{Contents, Header};
 use std::collections::BTreeMap;
@@ -51,8 +51,7 @@ pub(super) struct Args {
 pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
     let found = find::find(&args.skill)?;
     let failed = |reason: String| Failure::refused(format!("{}: {reason}", found.place));
-    let contents = found.skill.contents().map_err(|error| failed(error.to_string()))?;
-    tell_left_out(&contents.skipped);
+    let contents = found.contents()?;
     let argv = argv(args);
     let (code, header) = script(&contents, &argv).map_err(failed)?;
     let copy = copy(&contents.files)
@@ -78,13 +77,6 @@ fn argv(args: &Args) -> Vec<String> {
         *script = script.trim_start_matches("./").to_owned();
     }
     argv
-}
-
-fn tell_left_out(skipped: &BTreeMap<String, &'static str>) {
-    for (path, reason) in skipped {
-        let line = format!("belljar: left out {path}: {reason}");
-        eprintln!("{}", terminal::for_stderr(&line));
-    }
 }
 
 /// The script that is named, and what it says that it needs.
