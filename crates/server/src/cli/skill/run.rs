@@ -20,6 +20,8 @@ use tempfile::TempDir;
 
 /// Where a script finds its skill.
 const ROOT: &str = "/skill";
+/// What the copy is called in a temporary directory.
+const COPY: &str = "skill";
 /// For everybody to read and to start. That nobody can write is the work of the mount.
 const MODE: u32 = 0o755;
 
@@ -56,7 +58,7 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
     let (code, header) = script(&contents, &argv).map_err(failed)?;
     let copy = copy(&contents.files)
         .map_err(|error| Failure::belljar(format!("the skill could not be copied: {error}")))?;
-    let mount = Mount { host: copy.path().to_owned(), inside: ROOT.into() };
+    let mount = Mount { host: copy.path().join(COPY), inside: ROOT.into() };
     let config = Config { mounts: vec![mount], ..args.engine.single()? };
     let environment = &args.engine.environment;
     let entry = Entry::ScriptIn { directory: ROOT.to_owned(), code, argv };
@@ -93,14 +95,15 @@ fn script(contents: &Contents, argv: &[String]) -> Result<(Code, Header), String
     Ok((code, header))
 }
 
-/// Somewhere of our own, readable for the user that the sandbox has, whatever the umask is here.
+/// Readable for the user that the sandbox has, whatever the umask is here, in a directory that
+/// nobody else on this machine can enter.
 fn copy(files: &BTreeMap<String, Vec<u8>>) -> io::Result<TempDir> {
     let copy = tempfile::tempdir()?;
     for (path, content) in files {
-        let target = copy.path().join(path);
+        let target = copy.path().join(COPY).join(path);
         target.parent().map_or(Ok(()), fs::create_dir_all)?;
         fs::write(&target, content)?;
-        let own = target.ancestors().take_while(|part| part.starts_with(copy.path()));
+        let own = target.ancestors().take_while(|part| *part != copy.path());
         own.into_iter()
             .try_for_each(|part| fs::set_permissions(part, Permissions::from_mode(MODE)))?;
     }
