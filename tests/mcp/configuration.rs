@@ -25,7 +25,8 @@ fn guide() -> String {
 fn blocks(kind: &str) -> Vec<String> {
     let guide = guide();
     let chapter = guide.split("\n## ").nth(1).unwrap();
-    let parts = chapter.split(&format!("```{kind}\n")).skip(1);
+    let fence = format!("```{kind}\n");
+    let parts = chapter.split(&fence).skip(1);
     parts.map(|part| part.split("```").next().unwrap().trim().to_owned()).collect()
 }
 

@@ -2,6 +2,7 @@
 //! server stays, and goes on when there is room again.
 
 use crate::harness;
+use crate::raw;
 use crate::world::{Api, World, blobs};
 use reqwest::Method;
 use reqwest::multipart::{Form, Part};
@@ -224,8 +225,13 @@ fn a_first_start_that_fails_has_shown_the_owners_key() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t63_without_descriptors_requests_are_refused_and_later_served() {
+    const FORM: &str = "multipart/form-data; boundary=b";
+    const FILE: &str = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.bin\"\r\n\r\n7\r\n--b--\r\n";
     let world = World::start().await;
-    world.owner.execute("1").await;
+    // It is there already; a new one would wait.
+    let mut kept = raw::Kept::open(world.address(), &world.owner.key).await;
+    let json = "application/json";
+    assert_eq!(kept.post("/v1/execute", json, "{\"code\": \"1\"}").await.0, 200);
     let pid = Pid::from_raw(world.pid().cast_signed()).unwrap();
     let most = rustix::process::getrlimit(Resource::Nofile).maximum;
     let usual = Rlimit { current: most, maximum: most };
@@ -233,9 +239,7 @@ async fn t63_without_descriptors_requests_are_refused_and_later_served() {
     rustix::process::prlimit(Some(pid), Resource::Nofile, few).unwrap();
     let mut refused = 0;
     for _ in 0..10 {
-        // The connection is there already, once it has been given back; a new one would wait.
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        let told = world.owner.call("POST", "/v1/execute", Some(json!({"code": "1"}))).await;
+        let told = kept.post("/v1/execute", json, "{\"code\": \"1\"}").await;
         if told.0 != 200 {
             assert!([429, 503].contains(&told.0), "{told:?}");
             typed(&told);
@@ -243,12 +247,12 @@ async fn t63_without_descriptors_requests_are_refused_and_later_served() {
         }
     }
     assert!(refused > 0, "there were descriptors left");
-    let document = upload(&world.owner, 10).await;
+    let document = kept.post("/v1/documents", FORM, FILE).await;
     assert!(document.0 == 201 || typed(&document) == "store.unavailable", "{document:?}");
     rustix::process::prlimit(Some(pid), Resource::Nofile, usual).unwrap();
     let began = Instant::now();
     loop {
-        let told = world.owner.call("POST", "/v1/execute", Some(json!({"code": "1"}))).await;
+        let told = kept.post("/v1/execute", json, "{\"code\": \"1\"}").await;
         if told.0 == 200 {
             break;
         }

@@ -1,7 +1,8 @@
 //! HTTP as it is on the wire, for requests that no decent client would send.
 
+use serde_json::Value;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 /// What came back.
@@ -54,4 +55,35 @@ pub(crate) fn request(method: &str, target: &str, headers: &[String], body: &str
 
 fn content_length(body: &str) -> String {
     format!("Content-Length: {}\r\n", body.len())
+}
+
+/// One connection that is kept: a client with a pool may at any time ask for another one.
+pub(crate) struct Kept {
+    stream: BufReader<TcpStream>,
+    headers: String,
+}
+
+impl Kept {
+    pub(crate) async fn open(address: &str, key: &str) -> Self {
+        let headers = format!("Host: {}\r\nAuthorization: Bearer {key}\r\n", authority(address));
+        Self { stream: BufReader::new(connect(address).await), headers }
+    }
+
+    pub(crate) async fn post(&mut self, target: &str, kind: &str, body: &str) -> (u16, Value) {
+        let (headers, length) = (&self.headers, content_length(body));
+        let request = format!(
+            "POST {target} HTTP/1.1\r\n{headers}Content-Type: {kind}\r\n{length}\r\n{body}"
+        );
+        self.stream.write_all(request.as_bytes()).await.unwrap();
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(self.stream.read_line(&mut head).await.unwrap(), 0, "it was closed: {head}");
+        }
+        let head = head.to_lowercase();
+        let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next());
+        let mut body = vec![0; length.unwrap().parse().unwrap()];
+        self.stream.read_exact(&mut body).await.unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_slice(&body).unwrap())
+    }
 }

@@ -163,7 +163,9 @@ impl Command {
     pub(crate) fn limits(&self) -> LimitsRequest {
         let of_tool = match &self.entry {
             Entry::Call(call) => call.wall_ms(),
-            Entry::Cell(_) | Entry::Answer(_) | Entry::Script { .. } | Entry::ScriptIn { .. } => None,
+            Entry::Cell(_) | Entry::Answer(_) | Entry::Script { .. } | Entry::ScriptIn { .. } => {
+                None
+            }
         };
         LimitsRequest { wall_ms: self.limits.wall_ms.or(of_tool), ..self.limits }
     }

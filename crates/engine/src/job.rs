@@ -23,7 +23,11 @@ pub(crate) struct Job<'a> {
 }
 
 enum Task<'a> {
-    Cell { code: &'a str, name: String, answer: Option<&'static str> },
+    Cell {
+        code: &'a str,
+        name: String,
+        answer: Option<&'static str>,
+    },
     Script {
         code: &'a str,
         name: String,

@@ -76,19 +76,19 @@ impl<'a> Work<'a> {
     fn request(&self, limits: &Limits) -> ToKernel<'a> {
         let (result_limit, value_limit) = (limits.result_bytes, limits.result_bytes);
         match *self {
-            Self::Cell(Cell { code, name, show_last, answer, argv, directory, variables, .. }) => {
-                ToKernel::Run {
-                    code,
-                    name,
-                    show_last,
-                    answer,
-                    argv,
-                    directory,
-                    variables,
-                    result_limit,
-                    value_limit,
-                }
-            }
+            Self::Cell(Cell {
+                code, name, show_last, answer, argv, directory, variables, ..
+            }) => ToKernel::Run {
+                code,
+                name,
+                show_last,
+                answer,
+                argv,
+                directory,
+                variables,
+                result_limit,
+                value_limit,
+            },
             Self::Call(Call {
                 code,
                 name,

@@ -158,7 +158,11 @@ mod tests {
     fn every_option_has_a_key_in_the_file_and_a_variable_of_its_name() {
         for option in Serve::command().get_arguments().filter(|it| it.get_id() != "config") {
             let key = option.get_long().unwrap();
-            let variable = format!("BELLJAR_{}", key.replace('-', "_").to_uppercase());
+            let variable = match key {
+                // Operators know this one from elsewhere, and errors name it.
+                "imports" => "PYTHON_PACKAGES_WHITELIST_IMPORT".to_owned(),
+                key => format!("BELLJAR_{}", key.replace('-', "_").to_uppercase()),
+            };
             assert_eq!(option.get_env().unwrap().to_str(), Some(&*variable));
             let read = toml::from_str::<Options>(&format!("{key} = {{}}"));
             let problem = read.unwrap_err().to_string();
