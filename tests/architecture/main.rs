@@ -18,7 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("store", &["types"]),
     ("engine", &["contract", "environment", "jail", "sandbox", "types"]),
     ("service", &["contract", "egress", "engine", "policy", "store", "types"]),
-    ("mcp", &["service", "types"]),
+    ("mcp", &["service", "skill", "types"]),
     ("server", &["contract", "engine", "mcp", "service", "skill", "types"]),
 ];
 

@@ -86,3 +86,31 @@ async fn a_file_of_a_run_is_a_resource_for_whoever_may_see_the_run() {
     let hidden = asked(&ann, "resources/read", json!({"uri": link["uri"]})).await;
     assert_eq!(hidden["error"]["code"], -32602, "{hidden}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_skills_that_ship_are_prompts_and_resources() {
+    let world = World::start().await;
+    let prompts = asked(&world.owner, "prompts/list", json!({})).await["result"]["prompts"].clone();
+    let names: Vec<_> = prompts.as_array().unwrap().iter().map(|prompt| &prompt["name"]).collect();
+    assert_eq!(names, ["code-interpreter", "dataviz"]);
+    let prompt = asked(&world.owner, "prompts/get", json!({"name": "code-interpreter"})).await;
+    let text = prompt["result"]["messages"][0]["content"]["text"].as_str().unwrap();
+    assert!(text.contains("CodeSandboxUnreachable") && !text.starts_with("---"), "{text}");
+    let listed =
+        asked(&world.owner, "resources/list", json!({})).await["result"]["resources"].clone();
+    let uris: Vec<_> =
+        listed.as_array().unwrap().iter().map(|one| one["uri"].as_str().unwrap()).collect();
+    assert!(uris.contains(&"skill://dataviz/scripts/chart.py"), "{uris:?}");
+    for uri in uris {
+        let read = asked(&world.owner, "resources/read", json!({"uri": uri})).await;
+        assert!(!read["result"]["contents"][0]["text"].as_str().unwrap().is_empty(), "{read}");
+    }
+    for uri in [
+        "skill://dataviz/../code-interpreter/SKILL.md",
+        "skill://none/SKILL.md",
+        "skill://dataviz/",
+    ] {
+        let missing = asked(&world.owner, "resources/read", json!({"uri": uri})).await;
+        assert_eq!(missing["error"]["code"], -32602, "{missing}");
+    }
+}

@@ -4,7 +4,7 @@ use crate::answer::{answered, refused};
 use crate::approval::{self, Answered};
 use crate::asker::Asker;
 use crate::run::{Came, see};
-use crate::{files, python, resources, sessions, task, tools};
+use crate::{files, python, resources, sessions, skills, task, tools};
 use futures_util::StreamExt;
 use rmcp::model::*;
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
@@ -252,7 +252,7 @@ impl ServerHandler for Door {
         _: Option<PaginatedRequestParams>,
         _: Context,
     ) -> Result<ListResourcesResult, ErrorData> {
-        Ok(ListResourcesResult::default())
+        Ok(ListResourcesResult::with_all_items(skills::resources()))
     }
 
     async fn list_resource_templates(
@@ -269,7 +269,26 @@ impl ServerHandler for Door {
         context: Context,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let asker = self.asker(&context)?;
+        if let Some(contents) = skills::read(&request.uri) {
+            return Ok(ReadResourceResult::new(vec![contents]).into());
+        }
         resources::read(&self.service, &asker.caller, &request.uri).await.map(Into::into)
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: Context,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Ok(ListPromptsResult::with_all_items(skills::prompts()))
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        _: Context,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        skills::prompt(&request.name).map(Into::into)
     }
 
     async fn get_task(

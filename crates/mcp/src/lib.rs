@@ -15,6 +15,7 @@ mod python;
 mod resources;
 mod run;
 mod sessions;
+mod skills;
 mod stdio;
 mod task;
 mod tools;

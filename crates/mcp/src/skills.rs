@@ -1,0 +1,66 @@
+//! The skills that ship: as prompts for people who choose one, and as resources for clients that
+//! read them.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rmcp::ErrorData;
+use rmcp::model::{GetPromptResult, Prompt, PromptMessage, Resource, ResourceContents, Role};
+use skill::Skill;
+
+const PREFIX: &str = "skill://";
+
+fn shipped() -> impl Iterator<Item = Skill> {
+    Skill::built_in_names().filter_map(Skill::built_in)
+}
+
+pub(crate) fn prompts() -> Vec<Prompt> {
+    let prompt = |skill: Skill| Prompt::new(skill.entry.name, Some(skill.entry.description), None);
+    shipped().map(prompt).collect()
+}
+
+pub(crate) fn prompt(name: &str) -> Result<GetPromptResult, ErrorData> {
+    let missing = || ErrorData::invalid_params(format!("there is no prompt {name:?}"), None);
+    let skill = Skill::built_in(name).ok_or_else(missing)?;
+    let body = skill.body().map_err(|_| missing())?;
+    let message = PromptMessage::new_text(Role::User, body);
+    Ok(GetPromptResult::new(vec![message]).with_description(skill.entry.description))
+}
+
+pub(crate) fn resources() -> Vec<Resource> {
+    shipped().flat_map(|skill| files(&skill)).collect()
+}
+
+fn files(skill: &Skill) -> Vec<Resource> {
+    let name = &skill.entry.name;
+    let listed = skill.files().map(|listing| listing.files).unwrap_or_default();
+    let resource = |(path, size): (&String, &u64)| {
+        let resource = Resource::new(format!("{PREFIX}{name}/{path}"), path.as_str());
+        match path.as_str() {
+            "SKILL.md" => resource.with_description(&skill.entry.description),
+            _ => resource,
+        }
+        .with_mime_type(mime(path))
+        .with_size(*size)
+    };
+    listed.iter().map(resource).collect()
+}
+
+/// Nothing if it is no file of a skill.
+pub(crate) fn read(uri: &str) -> Option<ResourceContents> {
+    let (name, path) = uri.strip_prefix(PREFIX)?.split_once('/')?;
+    let content = Skill::built_in(name)?.read(path).ok()?;
+    let contents = match String::from_utf8(content) {
+        Ok(text) => ResourceContents::text(text, uri),
+        Err(error) => ResourceContents::blob(STANDARD.encode(error.into_bytes()), uri),
+    };
+    Some(contents.with_mime_type(mime(path)))
+}
+
+fn mime(path: &str) -> &'static str {
+    match path.rsplit_once('.').map(|(_, extension)| extension) {
+        Some("md") => "text/markdown",
+        Some("py") => "text/x-python",
+        Some("html") => "text/html",
+        _ => "application/octet-stream",
+    }
+}
