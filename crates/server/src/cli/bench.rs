@@ -3,6 +3,7 @@
 //! Absolute times depend on the machine and on its neighbours. Every figure is taken in turn with
 //! the floor, a block of each, back to back, so that both have had the same weather.
 
+mod agents;
 mod bubblewrap;
 mod floor;
 mod measure;

@@ -137,6 +137,8 @@ impl Bench {
         figures.push(self.over_http(&served).await?);
         tell("server_cycle");
         figures.push(self.cycle(&served).await?);
+        tell("mcp_stdio");
+        figures.push(self.agents(data).await?);
         tell("server_64");
         figures.extend(together(served, seconds).await?);
         tell("server_burst");
