@@ -3,6 +3,7 @@
 //! Migrations only ever go up, all of them or none. A file of a newer Belljar is not touched.
 
 use crate::StoreError;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -42,6 +43,9 @@ fn open(database: &Path, access: OpenFlags) -> Result<Connection, StoreError> {
         Connection::open_with_flags(database, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(CACHED_STATEMENTS);
+    // Where a table has a partial index, SQLite would otherwise compile a statement again for every
+    // value that is bound to it.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(connection)
 }
 
