@@ -18,10 +18,14 @@ fn can_ask() -> Value {
     json!({"elicitation": {"form": {}}})
 }
 
-async fn call(api: &Api, more: Value) -> Value {
+async fn sent(api: &Api, more: Value) -> Value {
     let mut params = json!({"name": "danger", "arguments": {"what": "it"}});
     params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    answer(post(api, "tools/call", params, &can_ask()).await).await["result"].clone()
+    answer(post(api, "tools/call", params, &can_ask()).await).await
+}
+
+async fn call(api: &Api, more: Value) -> Value {
+    sent(api, more).await["result"].clone()
 }
 
 async fn ran(world: &World) -> usize {
@@ -62,13 +66,14 @@ async fn an_answer_is_good_for_the_call_that_was_asked_about_and_its_asker() {
     let question = call(&world.owner, json!({})).await;
     let state = question["requestState"].clone();
     let answer_ = json!({"approval": {"action": "accept", "content": {}}});
-    let other = json!({"arguments": {"what": "everything"}, "requestState": state, "inputResponses": answer_});
-    assert_eq!(call(&world.owner, other).await["isError"], true);
-    let forged = json!({"requestState": "forged", "inputResponses": answer_});
-    assert_eq!(call(&world.owner, forged).await["isError"], true);
     let ann = world.principal("ann", &["OWNERSHIP"]).await;
+    let other = json!({"arguments": {"what": "everything"}, "requestState": state, "inputResponses": answer_});
+    let forged = json!({"requestState": "forged", "inputResponses": answer_});
     let stolen = json!({"requestState": state, "inputResponses": answer_});
-    assert_eq!(call(&ann, stolen).await["isError"], true);
+    for (api, more) in [(&world.owner, other), (&world.owner, forged), (&ann, stolen)] {
+        let refused = sent(api, more).await;
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    }
     assert_eq!(ran(&world).await, 0);
 }
 

@@ -51,6 +51,23 @@ async fn a_long_run_becomes_a_task_that_is_asked_for_later_also_after_a_restart(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_task_can_be_asked_for_the_moment_that_it_is_told() {
+    let world = World::with(&["--task-seconds", "0"]).await;
+    for _ in 0..10 {
+        let begun = run(&world, "import time\ntime.sleep(0.2)").await;
+        let id = json!({"taskId": begun["taskId"]});
+        let task = ask(&world, "tasks/get", id).await;
+        assert_eq!(task["result"]["status"], "working", "{begun} {task}");
+        let answers = json!({"taskId": begun["taskId"], "inputResponses": {"nothing": {}}});
+        let ignored = ask(&world, "tasks/update", answers).await;
+        assert_eq!(ignored["result"]["resultType"], "complete", "{ignored}");
+    }
+    let unknown = json!({"taskId": "nothing", "inputResponses": {}});
+    let unknown = ask(&world, "tasks/update", unknown).await;
+    assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_task_is_cancelled_and_nobody_elses() {
     let world = World::with(&["--task-seconds", "1"]).await;
     let long = run(&world, "import time\ntime.sleep(60)").await;

@@ -4,12 +4,12 @@
 //! very call like any other. A client that cannot is told where the question can be answered.
 //! Nothing runs before the answer.
 
-use rmcp::RoleServer;
 use rmcp::model::{
     ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
     InputRequest, InputRequests, InputRequiredResult, InputResponses, ProtocolVersion,
 };
 use rmcp::service::RequestContext;
+use rmcp::{ErrorData, RoleServer};
 use service::Decision;
 use std::collections::BTreeMap;
 use types::{Approval, ApprovalId, Code, Fault};
@@ -51,14 +51,13 @@ pub(crate) async fn ask(context: &RequestContext<RoleServer>, approval: &Approva
 pub(crate) fn brought(
     state: Option<&str>,
     responses: Option<&InputResponses>,
-) -> Result<Option<(ApprovalId, Answered)>, Fault> {
+) -> Result<Option<(ApprovalId, Answered)>, ErrorData> {
     let (Some(state), Some(responses)) = (state, responses) else { return Ok(None) };
-    let invalid =
-        |what: &str| Fault::new(Code::ApprovalInvalid, format!("{what} is not one of ours"));
-    let id = state.parse().map_err(|_| invalid("the request state"))?;
+    let id = state.parse().map_err(|_| foreign())?;
     let Some(response) = responses.get(KEY) else { return Ok(None) };
-    let answer: ElicitResult =
-        serde_json::from_value(response.clone()).map_err(|_| invalid("the answer"))?;
+    let answer: ElicitResult = serde_json::from_value(response.clone()).map_err(|_| {
+        ErrorData::invalid_params("the answer to the question cannot be read", None)
+    })?;
     Ok(Some((id, decided(&answer))))
 }
 
@@ -87,9 +86,9 @@ fn question(approval: &Approval) -> ElicitRequestParams {
     }
 }
 
-pub(crate) fn another() -> Fault {
-    Fault::new(Code::ApprovalInvalid, "the answer belongs to another call")
-        .hint("make the call again without it")
+/// A state is the client's to keep: a model could not put it right, so it is not told to.
+pub(crate) fn foreign() -> ErrorData {
+    ErrorData::invalid_params("the request state is of no open question about this call", None)
 }
 
 pub(crate) fn left() -> Fault {

@@ -2,7 +2,7 @@
 
 use rmcp::ErrorData;
 use rmcp::model::{ErrorCode, Extensions};
-use service::{Caller, Manner};
+use service::Caller;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -22,9 +22,5 @@ impl Asker {
         asker.cloned().ok_or_else(|| {
             ErrorData::new(ErrorCode::INVALID_REQUEST, "nobody is known to have sent this", None)
         })
-    }
-
-    pub(crate) fn manner(&self, announced: bool) -> Manner {
-        Manner { claim: None, announced, place: self.place.clone() }
     }
 }

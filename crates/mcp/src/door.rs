@@ -10,7 +10,7 @@ use rmcp::model::*;
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
 use serde_json::Value;
-use service::{Asked, Attached, CallRequest, Refused, Service};
+use service::{Asked, Attached, CallRequest, Manner, Refused, Service};
 use std::sync::Arc;
 use std::time::Duration;
 use types::{Approval, Execution};
@@ -54,6 +54,12 @@ impl Door {
         can.then_some(self.manners.task_after)
     }
 
+    /// A run that may become a task is on record before it starts: its id is told while it runs.
+    fn manner(&self, asker: &Asker, context: &Context) -> Manner {
+        let announced = self.task_after(context).is_some();
+        Manner { claim: None, announced, place: asker.place.clone() }
+    }
+
     async fn python(
         &self,
         asker: &Asker,
@@ -63,7 +69,7 @@ impl Door {
         let script = python::Script::read(given)?;
         let attached = self
             .service
-            .execute(&asker.caller, script.session, script.request, asker.manner(false))
+            .execute(&asker.caller, script.session, script.request, self.manner(asker, context))
             .await?;
         Ok(self.finish(attached, context, |record| answered(record, script.visuals)).await)
     }
@@ -90,32 +96,41 @@ impl Door {
         &self,
         asker: &Asker,
         tool: types::Tool,
-        request: CallToolRequestParams,
+        given: Option<JsonObject>,
         context: &Context,
     ) -> Result<CallToolResponse, Refused> {
-        let arguments = Value::Object(request.arguments.clone().unwrap_or_default());
-        let brought =
-            approval::brought(request.request_state.as_deref(), request.input_responses.as_ref())?;
-        if let Some((id, answer)) = brought {
-            let approval = self.service.approval(&asker.caller, id)?;
-            if approval.tool_id != tool.id || approval.arguments != arguments {
-                return Err(approval::another().into());
-            }
-            return self.go_on(asker, approval, answer, context).await;
-        }
         let call = CallRequest {
-            arguments,
+            arguments: Value::Object(given.unwrap_or_default()),
             agent_id: None,
             sandbox_id: None,
             files: Vec::new(),
             limits: types::LimitsRequest::default(),
         };
-        match self.service.call_tool(&asker.caller, tool.id, call, asker.manner(false)).await? {
+        let manner = self.manner(asker, context);
+        match self.service.call_tool(&asker.caller, tool.id, call, manner).await? {
             Asked::Begun(attached) => {
                 Ok(self.finish(attached, context, |record| tools::returned(record, true)).await)
             }
             Asked::Waiting(execution, _) => self.ask(asker, &execution, context).await,
         }
+    }
+
+    /// The answer that a client has come back with, and the question, which was about this call.
+    fn brought(
+        &self,
+        asker: &Asker,
+        tool: &types::Tool,
+        request: &CallToolRequestParams,
+    ) -> Result<Option<(Approval, Answered)>, ErrorData> {
+        let (state, responses) = (&request.request_state, &request.input_responses);
+        let Some((id, answer)) = approval::brought(state.as_deref(), responses.as_ref())? else {
+            return Ok(None);
+        };
+        let approval = self.service.approval(&asker.caller, id).map_err(|_| approval::foreign())?;
+        let arguments = Value::Object(request.arguments.clone().unwrap_or_default());
+        let this_call = approval.tool_id == tool.id && approval.arguments == arguments;
+        let theirs = self.service.may_answer_oneself(&asker.caller, &approval).unwrap_or(false);
+        if this_call && theirs { Ok(Some((approval, answer))) } else { Err(approval::foreign()) }
     }
 
     async fn ask(
@@ -162,6 +177,12 @@ impl Door {
             settled = self.service.settled(&asker.caller, approval.execution_id) => settled?,
         };
         Ok(tools::returned(&settled, true).into())
+    }
+
+    async fn task(&self, id: &str, context: &Context) -> Result<Execution, ErrorData> {
+        let asker = self.asker(context)?;
+        let found = self.service.execution(&asker.caller, task::id(id)?).await;
+        found.map_err(|_| task::missing(id))
     }
 
     async fn listed(&self, asker: &Asker) -> Result<Vec<Tool>, Refused> {
@@ -241,7 +262,12 @@ impl ServerHandler for Door {
                 let found =
                     service.callable_tool(caller, name).map_err(|problem| failed(&problem))?;
                 let tool = found.ok_or_else(|| unknown(name))?;
-                self.tool_of_the_workspace(&asker, tool, request, &context).await
+                match self.brought(&asker, &tool, &request)? {
+                    Some((approval, answer)) => {
+                        self.go_on(&asker, approval, answer, &context).await
+                    }
+                    None => self.tool_of_the_workspace(&asker, tool, given, &context).await,
+                }
             }
         };
         Ok(answer.unwrap_or_else(|problem| refused(&problem).into()))
@@ -296,11 +322,17 @@ impl ServerHandler for Door {
         request: GetTaskParams,
         context: Context,
     ) -> Result<GetTaskResult, ErrorData> {
-        let asker = self.asker(&context)?;
-        let id = task::id(&request.task_id)?;
-        let found = self.service.execution(&asker.caller, id).await;
-        let execution = found.map_err(|_| task::missing(&request.task_id))?;
+        let execution = self.task(&request.task_id, &context).await?;
         Ok(GetTaskResult::new(task::detailed(&execution)))
+    }
+
+    /// No task of ours asks for anything, so every answer is one to be ignored.
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: Context,
+    ) -> Result<(), ErrorData> {
+        self.task(&request.task_id, &context).await.map(drop)
     }
 
     async fn cancel_task(

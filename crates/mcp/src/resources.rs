@@ -4,6 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rmcp::ErrorData;
 use rmcp::model::{ReadResourceResult, ResourceContents, ResourceTemplate};
+use serde_json::json;
 use service::{Caller, Service};
 use std::io::Read;
 use types::ExecutionId;
@@ -26,7 +27,10 @@ pub(crate) async fn read(
     caller: &Caller,
     uri: &str,
 ) -> Result<ReadResourceResult, ErrorData> {
-    let missing = || ErrorData::resource_not_found(format!("there is no resource {uri}"), None);
+    let missing = || {
+        let message = format!("there is no resource {uri}");
+        ErrorData::resource_not_found(message, Some(json!({"uri": uri})))
+    };
     let rest = uri.strip_prefix(PREFIX).ok_or_else(missing)?;
     let (execution, name) = rest.split_once("/files/").ok_or_else(missing)?;
     let execution: ExecutionId = execution.parse().map_err(|_| missing())?;

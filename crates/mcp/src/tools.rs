@@ -40,7 +40,9 @@ pub(crate) fn returned(record: &Execution, visuals: bool) -> CallToolResult {
         return result;
     }
     let value = record.value.clone().unwrap_or_default();
-    let mut result = CallToolResult::success(vec![ContentBlock::text(value.to_string())]);
+    // Text is read by a model, which needs no quotes around it.
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
     result.structured_content = Some(json!({"result": value}));
     result.content.extend(files(record));
     if visuals {
