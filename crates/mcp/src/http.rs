@@ -1,6 +1,6 @@
 //! Streamable HTTP, behind a door that has already looked at the host, the origin and the key.
 
-use crate::door::Door;
+use rmcp::ServerHandler;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::Duration;
 const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-pub fn http(door: Door) -> StreamableHttpService<Door, LocalSessionManager> {
+pub fn http<H: ServerHandler + Clone>(door: H) -> StreamableHttpService<H, LocalSessionManager> {
     let config = StreamableHttpServerConfig::default()
         .disable_allowed_hosts()
         .disable_allowed_origins()

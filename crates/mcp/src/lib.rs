@@ -10,6 +10,7 @@ mod arguments;
 mod asker;
 mod door;
 mod files;
+mod fixtures;
 mod http;
 mod python;
 mod resources;
@@ -22,5 +23,6 @@ mod tools;
 
 pub use asker::Asker;
 pub use door::{Door, Manners};
+pub use fixtures::Fixtures;
 pub use http::http;
 pub use stdio::stdio;
