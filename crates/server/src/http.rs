@@ -29,7 +29,7 @@ use axum::http::request::Parts;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use limits::{Limits, Place};
-use mcp::{Asker, Door};
+use mcp::{Asker, Door, Fixtures};
 use metrics_exporter_prometheus::PrometheusHandle;
 use problem::Problem;
 use service::{Caller, Service};
@@ -41,7 +41,7 @@ use types::{Code, Fault};
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) service: Arc<Service>,
-    pub(crate) names: Names,
+    pub(crate) names: Arc<Names>,
     pub(crate) limits: Limits,
     pub(crate) metrics: PrometheusHandle,
 }
@@ -53,7 +53,8 @@ impl App {
         bounds: Bounds,
         metrics: PrometheusHandle,
     ) -> Arc<Self> {
-        Arc::new(Self { service, names, limits: Limits::new(bounds), metrics })
+        let (names, limits) = (Arc::new(names), Limits::new(bounds));
+        Arc::new(Self { service, names, limits, metrics })
     }
 }
 
@@ -74,8 +75,16 @@ pub(crate) fn router(app: Arc<App>, door: Door) -> Router {
         .method_not_allowed_fallback(|| async { no_such_method() })
         // Every body has a bound of its own, where it is read.
         .layer(DefaultBodyLimit::disable())
-        .layer(from_fn_with_state(Arc::clone(&app), guard::receive))
+        .layer(from_fn_with_state(Arc::clone(&app.names), guard::receive))
         .with_state(app)
+}
+
+/// The same door and the same guard for the conformance suite, which has no way to send a key: all
+/// that it can reach was made for it.
+pub(crate) fn conformance(names: Names, fixtures: Fixtures) -> Router {
+    Router::new()
+        .route_service("/mcp", mcp::http(fixtures))
+        .layer(from_fn_with_state(Arc::new(names), guard::receive))
 }
 
 fn not_here() -> Problem {

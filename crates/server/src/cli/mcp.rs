@@ -2,11 +2,13 @@
 //! of a server. Standard output has the protocol and nothing else.
 
 mod bridge;
+mod conformance;
 mod embedded;
 
 use super::remote::ServerArgs;
 use super::setup::{self, EngineArgs};
 use super::{Failure, serve};
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 #[derive(Debug, clap::Args)]
@@ -20,11 +22,17 @@ pub(super) struct Args {
     /// Seconds after which a call becomes a task, for clients that take tasks
     #[arg(long, value_name = "S", default_value_t = serve::TASK_SECONDS)]
     task_seconds: u64,
+
+    /// Serve the official conformance suite, without keys, on this loopback address instead
+    #[arg(long, value_name = "ADDRESS:PORT", hide = true)]
+    conformance: Option<SocketAddr>,
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     let runtime = setup::runtime()?;
-    if args.server.is_named() {
+    if let Some(address) = args.conformance {
+        runtime.block_on(conformance::run(&args.engine, address))?;
+    } else if args.server.is_named() {
         runtime.block_on(bridge::run(args.server.connect()?))?;
     } else {
         runtime.block_on(embedded::run(&args.engine, args.task_seconds))?;

@@ -67,7 +67,7 @@ async fn serve(resolved: Resolved) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // A server that starts again does not wait for the connections of the one before.
     socket.set_reuseaddr(true)?;
@@ -83,7 +83,7 @@ fn raise_descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..bound });
 }
 
-fn descriptors() -> usize {
+pub(super) fn descriptors() -> usize {
     let bound = getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS_MAX);
     usize::try_from(bound).unwrap_or(usize::MAX)
 }
@@ -104,7 +104,7 @@ fn say(lines: &str) {
 }
 
 /// Returns at the first SIGTERM or SIGINT.
-async fn told_to_stop() {
+pub(super) async fn told_to_stop() {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {

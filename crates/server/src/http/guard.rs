@@ -67,16 +67,20 @@ impl Names {
 }
 
 /// Outermost: gives the request a number, refuses what is not for us, and writes one line about it.
-pub(crate) async fn receive(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+pub(crate) async fn receive(
+    State(names): State<Arc<Names>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let began = Instant::now();
     let number = Uuid::now_v7();
     let method = request.method().clone();
     // Not the path itself: names of files and keys are in paths, and they are the user's.
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
-    let mut response = if !app.names.host_is_ours(request.uri(), request.headers()) {
+    let mut response = if !names.host_is_ours(request.uri(), request.headers()) {
         misdirected().into_response()
-    } else if !app.names.origin_is_ours(request.headers()) {
+    } else if !names.origin_is_ours(request.headers()) {
         Problem::from(foreign_page()).into_response()
     } else {
         let span = tracing::info_span!("request", %method, route, request_id = %number);

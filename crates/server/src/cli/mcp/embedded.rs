@@ -13,33 +13,50 @@ use tempfile::TempDir;
 /// Where the records of clients are, each in a directory of its own.
 const HOME: &str = "mcp";
 /// What runs when the client goes has nobody to tell.
-const DRAIN: Duration = Duration::ZERO;
+pub(super) const DRAIN: Duration = Duration::ZERO;
+
+/// A service of its own, and the only one who can ask it for something.
+pub(super) struct Embedded {
+    pub(super) service: Arc<Service>,
+    pub(super) asker: Asker,
+    /// Removed when it goes.
+    _records: TempDir,
+}
 
 pub(super) async fn run(args: &EngineArgs, task_seconds: u64) -> Result<(), Failure> {
-    let engine = args.service()?;
-    let home = engine.data.join(HOME);
-    forget_the_dead(&home);
-    let records = records(&home).map_err(|error| {
-        Failure::belljar(format!("{} cannot be written: {error}", home.display()))
-    })?;
-    let config =
-        Config { environment: args.environment.clone(), ..Config::new(records.path().into()) };
-    let started = Service::start(config, engine).await;
-    let Started { service, owner_key } =
-        started.map_err(|error| Failure::belljar(error.to_string()))?;
-    let key = owner_key.ok_or_else(|| Failure::belljar("new records have an owner already"))?;
-    let caller = service.authenticate(key.reveal()).map_err(|refused| *refused.fault)?;
+    let embedded = Embedded::start(args).await?;
+    let service = &embedded.service;
     // The client is answered meanwhile: it would give up on a server that builds first.
     let preparing = tokio::spawn({
-        let service = Arc::clone(&service);
+        let service = Arc::clone(service);
         async move { service.prepare(progress::show()).await }
     });
     let manners = Manners { task_after: Duration::from_secs(task_seconds), address: None };
-    let asker = Asker { caller: Arc::new(caller), place: None };
-    let served = mcp::stdio(Door::new(Arc::clone(&service), Some(asker), manners)).await;
+    let door = Door::new(Arc::clone(service), Some(embedded.asker.clone()), manners);
+    let served = mcp::stdio(door).await;
     preparing.abort();
     service.stop(DRAIN).await;
     served.map_err(Failure::belljar)
+}
+
+impl Embedded {
+    pub(super) async fn start(args: &EngineArgs) -> Result<Self, Failure> {
+        let engine = args.service()?;
+        let home = engine.data.join(HOME);
+        forget_the_dead(&home);
+        let records = records(&home).map_err(|error| {
+            Failure::belljar(format!("{} cannot be written: {error}", home.display()))
+        })?;
+        let config =
+            Config { environment: args.environment.clone(), ..Config::new(records.path().into()) };
+        let started = Service::start(config, engine).await;
+        let Started { service, owner_key } =
+            started.map_err(|error| Failure::belljar(error.to_string()))?;
+        let key = owner_key.ok_or_else(|| Failure::belljar("new records have an owner already"))?;
+        let caller = service.authenticate(key.reveal()).map_err(|refused| *refused.fault)?;
+        let asker = Asker { caller: Arc::new(caller), place: None };
+        Ok(Self { service, asker, _records: records })
+    }
 }
 
 fn records(home: &Path) -> std::io::Result<TempDir> {
