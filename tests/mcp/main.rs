@@ -10,6 +10,7 @@ mod world;
 mod approvals;
 mod clients;
 mod configuration;
+mod conformance;
 mod door;
 mod over_http;
 mod python;
