@@ -1,73 +1,21 @@
 //! The official conformance suite, against the door and the transport that `/mcp` has.
 
 use crate::harness;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use crate::npm::{Node, bounded};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
-use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
-/// Says that a machine without npm or its registry is a reason not to test this.
-const WITHOUT: &str = "BELLJAR_WITHOUT_NPM";
-/// A Node and the suite are 240 MB on the disk.
-const INSTALL_TIME: Duration = Duration::from_secs(300);
 /// Ten times what it takes.
 const SUITE_TIME: Duration = Duration::from_secs(120);
 const START_TIME: Duration = Duration::from_secs(120);
 const STOP_TIME: Duration = Duration::from_secs(20);
-
-/// Where the suite and a Node that can run it are. They are installed once, as the build is.
-async fn suite() -> PathBuf {
-    static SUITE: OnceCell<PathBuf> = OnceCell::const_new();
-    SUITE.get_or_init(install).await.clone()
-}
-
-async fn install() -> PathBuf {
-    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mcp-suite");
-    let wanted = include_str!("suite/package.json");
-    let done = home.join("done");
-    if std::fs::read_to_string(&done).is_ok_and(|has| has == wanted) {
-        return home;
-    }
-    std::fs::create_dir_all(&home).unwrap();
-    std::fs::write(home.join("package.json"), wanted).unwrap();
-    let mut npm = Command::new("npm");
-    npm.args(["install", "--no-audit", "--no-fund", "--no-package-lock", "--prefix"]).arg(&home);
-    npm.env("npm_config_cache", home.join("cache"));
-    let installed = bounded(npm, INSTALL_TIME).await.unwrap_or_else(|problem| {
-        panic!("npm and its registry are needed, or {WITHOUT}=1 to do without: {problem}")
-    });
-    assert!(
-        installed.status.success(),
-        "npm and its registry are needed, or {WITHOUT}=1 to do without: {}",
-        harness::stderr(&installed)
-    );
-    std::fs::remove_dir_all(home.join("cache")).unwrap();
-    std::fs::write(done, wanted).unwrap();
-    home
-}
-
-/// The output of a program, which is ended with all its children if it takes too long.
-async fn bounded(mut command: Command, time: Duration) -> Result<Output, String> {
-    let name = format!("{:?}", command.as_std().get_program());
-    command.process_group(0).kill_on_drop(true);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().map_err(|error| format!("{name}: {error}"))?;
-    let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed())).unwrap();
-    match timeout(time, child.wait_with_output()).await {
-        Ok(output) => output.map_err(|error| format!("{name}: {error}")),
-        Err(_) => {
-            let _ = kill_process_group(group, Signal::KILL);
-            Err(format!("{name} has taken more than {} s", time.as_secs()))
-        }
-    }
-}
 
 struct Server {
     process: Child,
@@ -124,18 +72,11 @@ impl Found {
 
 /// Runs all that the suite has for a revision, also what is not scored, such as the tasks extension.
 async fn judged(revision: &str) -> Option<Found> {
-    if std::env::var_os(WITHOUT).is_some() {
-        // Not with a macro: what those print is shown only of tests that fail.
-        let untested = format!("NOT TESTED, as {WITHOUT} is set: MCP conformance to {revision}\n");
-        std::io::stderr().write_all(untested.as_bytes()).unwrap();
-        return None;
-    }
-    let suite = suite().await;
+    let node = Node::installed(&format!("MCP conformance to {revision}")).await?;
     let server = Server::start().await;
     let results = tempfile::tempdir().unwrap();
-    let mut conformance = Command::new(suite.join("node_modules/.bin/node"));
+    let mut conformance = node.program("@modelcontextprotocol/conformance/dist/index.js");
     conformance
-        .arg(suite.join("node_modules/@modelcontextprotocol/conformance/dist/index.js"))
         .args(["server", "--url", &server.address, "--requirements", revision, "-o"])
         .arg(results.path());
     let judged = bounded(conformance, SUITE_TIME).await.unwrap();

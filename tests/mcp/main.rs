@@ -12,6 +12,8 @@ mod clients;
 mod configuration;
 mod conformance;
 mod door;
+mod inspector;
+mod npm;
 mod over_http;
 mod python;
 mod stdio;
