@@ -1,5 +1,6 @@
 //! How a service is set up. Doors read options and variables; the service sees only this.
 
+use crate::tokens::Issuer;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub struct Config {
     pub key_concurrency: u32,
     /// `host:port` of servers inside the network that documents may be fetched from.
     pub fetch_exceptions: Vec<String>,
+    /// Whose tokens are taken beside keys.
+    pub issuer: Option<Issuer>,
 }
 
 impl Config {
@@ -48,6 +51,7 @@ impl Config {
             key_rate_per_second: 2_000,
             key_concurrency: 512,
             fetch_exceptions: Vec::new(),
+            issuer: None,
         }
     }
 }

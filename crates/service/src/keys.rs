@@ -5,7 +5,7 @@
 //! either. What an owner makes for others is their own. The secret is in the answer to its making
 //! and nowhere else.
 
-use crate::caller::Caller;
+use crate::caller::{Caller, ShownKey};
 use crate::names;
 use crate::page::{Listed, page};
 use crate::refused::{Refused, invalid, missing, not_found};
@@ -81,15 +81,16 @@ impl Service {
         request: KeyRequest,
     ) -> Result<IssuedKey, Refused> {
         let now = Utc::now();
+        let with = caller.require_key()?;
         check(&request, now)?;
-        let request = self.bounded(caller, request)?;
-        let counted_with = counted_with(caller, &request);
+        let request = self.bounded(caller, with, request)?;
+        let counted_with = counted_with(caller, with, &request);
         let (id, secret, hash) = secret::issue()?;
         let key = Key {
             id,
             name: request.name,
             principal: request.principal.unwrap_or_else(|| caller.id()),
-            made_with: Some(caller.key().id),
+            made_with: Some(with.id),
             counted_with,
             rate_per_second: request.rate_per_second,
             concurrency: request.concurrency,
@@ -97,7 +98,7 @@ impl Service {
             expires_at: request.expires_at,
             revoked_at: None,
         };
-        let (workspace, with, made) = (caller.workspace, caller.key().id, key.clone());
+        let (workspace, with, made) = (caller.workspace, with.id, key.clone());
         let entry = caller.did("key.create", format_args!("key {id}"), &made.name);
         let written = move |tx: &Tx<'_>| {
             if tx.key(workspace, with)?.is_none_or(|with| with.revoked_at.is_some()) {
@@ -126,8 +127,13 @@ impl Service {
     /// The request, if the caller may make such a key. An owner divides what a workspace may ask
     /// for; that one key may ask for more than any other is for whoever runs the server to say,
     /// since it is taken from the other workspaces.
-    fn bounded(&self, caller: &Caller, request: KeyRequest) -> Result<KeyRequest, Refused> {
-        let (owner, with) = (self.only_own(caller)?.is_none(), caller.key());
+    fn bounded(
+        &self,
+        caller: &Caller,
+        with: ShownKey,
+        request: KeyRequest,
+    ) -> Result<KeyRequest, Refused> {
+        let owner = self.only_own(caller)?.is_none();
         let sets_bounds = request.rate_per_second.is_some() || request.concurrency.is_some();
         if !owner && (is_for_another(caller, &request) || sets_bounds) {
             return Err(missing(Privilege::Ownership, Object::Workspace(caller.workspace)));
@@ -172,9 +178,9 @@ impl Service {
         }
         let caller = caller.clone();
         let written = move |tx: &Tx<'_>| {
-            let asking = caller.key().id;
+            let asking = caller.key();
             // Whoever makes the next key and gives the old one up would be left with neither.
-            if id == asking && !tx.keys_made_with(workspace, &key)?.is_empty() {
+            if Some(id) == asking && !tx.keys_made_with(workspace, &key)?.is_empty() {
                 return Ok(Err(has_made_others()));
             }
             for revoked in tx.revoke_key(workspace, id, asking, now)? {
@@ -193,8 +199,7 @@ fn is_for_another(caller: &Caller, request: &KeyRequest) -> bool {
 
 /// The bounds of a key that somebody makes for themselves are those of the one that it is made
 /// with, unless it was given others.
-fn counted_with(caller: &Caller, request: &KeyRequest) -> Option<KeyId> {
-    let with = caller.key();
+fn counted_with(caller: &Caller, with: ShownKey, request: &KeyRequest) -> Option<KeyId> {
     let same =
         request.rate_per_second == with.rate_per_second && request.concurrency == with.concurrency;
     (same && !is_for_another(caller, request)).then_some(with.counted_with)

@@ -39,6 +39,7 @@ mod service;
 mod sessions;
 mod specification;
 mod staging;
+mod tokens;
 mod tools;
 mod workspaces;
 
@@ -46,7 +47,7 @@ pub use agents::{AgentQuery, AgentRequest, AgentView, Reach};
 pub use approvals::{ApprovalQuery, Decision, DecisionRequest};
 pub use audit::AuditQuery;
 pub use bindings::ActionChange;
-pub use caller::{Caller, KeyLimits};
+pub use caller::{Allowance, Caller, Counted};
 pub use calls::{Asked, CallRequest, TestRequest};
 pub use claims::Claimed;
 pub use config::Config;
@@ -70,5 +71,6 @@ pub use sessions::{
 pub use specification::{CodeExecution, SpecificationText, agent_name};
 pub use staging::{Staged, Staging};
 pub use store::{AuditError, Reply, verify_audit};
+pub use tokens::{Issuer, IssuerRefused};
 pub use tools::ToolChange;
 pub use workspaces::{NewWorkspace, WorkspaceRequest};

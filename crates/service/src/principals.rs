@@ -13,7 +13,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use store::{AuditLine, Owned, Reader, StoreError, Tx};
-use types::{Principal, PrincipalId, PrincipalKind, WorkspaceId};
+use types::{Code, Fault, Principal, PrincipalId, PrincipalKind, WorkspaceId};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
@@ -31,7 +31,7 @@ pub struct PrincipalRequest {
     /// Names of roles; a role has none.
     #[serde(default)]
     pub roles: Vec<String>,
-    /// What another system calls this principal.
+    /// What another system calls this principal, and nobody else: the subject of its tokens.
     pub external_id: Option<String>,
 }
 
@@ -50,6 +50,7 @@ pub struct PrincipalChange {
     pub name: Option<String>,
     /// All of them, not only new ones.
     pub roles: Option<Vec<String>>,
+    /// Empty, it is taken away.
     pub external_id: Option<String>,
 }
 
@@ -95,6 +96,9 @@ impl Service {
             if let Some(refused) = roles_refused(tx, workspace, made.kind, &made.roles)? {
                 return Ok(Err(refused));
             }
+            if let Some(refused) = external_id_taken(tx, workspace, &made)? {
+                return Ok(Err(refused));
+            }
             tx.insert_principal(workspace, &made)?;
             tx.audit(&entry)?;
             Ok(Ok(()))
@@ -130,7 +134,8 @@ impl Service {
         change: PrincipalChange,
     ) -> Result<Principal, Refused> {
         self.require_owner(caller)?;
-        check(change.name.as_deref(), change.external_id.as_deref())?;
+        let external_id = change.external_id.as_deref().filter(|id| !id.is_empty());
+        check(change.name.as_deref(), external_id)?;
         let (workspace, now) = (caller.workspace, Utc::now());
         let entry = about(caller, "principal.change", id, change.name.as_deref().unwrap_or(""));
         let changed = move |tx: &Tx<'_>| changed(tx, workspace, id, change, now, &entry);
@@ -225,6 +230,23 @@ fn roles_refused(
     Ok(None)
 }
 
+/// A token names one principal and never one of two.
+fn external_id_taken(
+    rows: &Reader<'_>,
+    workspace: WorkspaceId,
+    principal: &Principal,
+) -> Result<Option<Refused>, StoreError> {
+    let Some(external_id) = &principal.external_id else { return Ok(None) };
+    let known = rows.principals_known_as(workspace, external_id)?;
+    let other = known.into_iter().find(|known| known.id != principal.id);
+    Ok(other.map(|other| {
+        let message = format!("{} has the external_id {external_id:?} already", other.name);
+        Fault::new(Code::NameTaken, message)
+            .hint("take it away there first, with an empty external_id")
+            .into()
+    }))
+}
+
 fn changed(
     tx: &Tx<'_>,
     workspace: WorkspaceId,
@@ -239,11 +261,17 @@ fn changed(
     let after = Principal {
         name: change.name.unwrap_or_else(|| before.name.clone()),
         roles: change.roles.unwrap_or_else(|| before.roles.clone()),
-        external_id: change.external_id.or_else(|| before.external_id.clone()),
+        external_id: change
+            .external_id
+            .or_else(|| before.external_id.clone())
+            .filter(|id| !id.is_empty()),
         updated_at: now,
         ..before.clone()
     };
     if let Some(refused) = roles_refused(tx, workspace, after.kind, &after.roles)? {
+        return Ok(Err(refused));
+    }
+    if let Some(refused) = external_id_taken(tx, workspace, &after)? {
         return Ok(Err(refused));
     }
     if after.roles != before.roles {

@@ -43,6 +43,11 @@ pub(crate) fn issue() -> Result<(KeyId, Secret, [u8; 32]), Fault> {
     Ok((KeyId::new(id), secret, hash))
 }
 
+/// Whether somebody means a key by it, be it a good one or not.
+pub(crate) fn is_meant_as_key(bearer: &str) -> bool {
+    bearer.starts_with(PREFIX)
+}
+
 /// What a client has sent, as far as it can be read without knowing any key.
 pub(crate) fn parse(key: &str) -> Option<(KeyId, [u8; 32])> {
     let (id, secret) = key.strip_prefix(PREFIX)?.split_once('_')?;

@@ -5,6 +5,7 @@ use crate::config::Config;
 use crate::executions::Running;
 use crate::refused::Refused;
 use crate::secret::Secret;
+use crate::tokens::Tokens;
 use crate::tools::Contracts;
 use crate::{housekeeping, seal_key};
 use egress::{FetchConfig, Fetcher};
@@ -30,6 +31,8 @@ pub struct Service {
     pub(crate) engine: Arc<Engine>,
     pub(crate) fetcher: Fetcher,
     pub(crate) seal_key: SealKey,
+    /// Absent where no issuer is trusted: then nothing but a key is taken.
+    pub(crate) tokens: Option<Tokens>,
     pub(crate) contracts: Contracts,
     running: Mutex<HashMap<ExecutionId, Arc<Running>>>,
     pub(crate) approval_news: broadcast::Sender<(WorkspaceId, Approval)>,
@@ -66,6 +69,7 @@ impl Service {
         let (told, ended) = unbounded_channel();
         let engine = Engine::start(engine::Config { ended: Some(told), ..engine });
         let service = Arc::new(Self {
+            tokens: config.issuer.clone().map(Tokens::new),
             config,
             store,
             engine,
@@ -146,7 +150,7 @@ impl Caller {
             at: chrono::Utc::now(),
             workspace: self.workspace,
             principal: Some(self.id()),
-            key: Some(self.key().id),
+            key: self.key(),
             action: action.to_owned(),
             object: object.to_string(),
             detail: detail.into(),

@@ -123,10 +123,14 @@ impl Service {
         Ok(Some(secret))
     }
 
+    pub(crate) fn first_workspace(&self) -> Result<Option<WorkspaceId>, Refused> {
+        let first = self.store.read(|rows| rows.workspace_by_name(FIRST))?;
+        Ok(first.map(|workspace| workspace.id))
+    }
+
     /// Whoever owns the first workspace runs the server.
     pub fn require_operator(&self, caller: &Caller) -> Result<(), Refused> {
-        let first = self.store.read(|rows| rows.workspace_by_name(FIRST))?;
-        let here = first.is_some_and(|workspace| workspace.id == caller.workspace);
+        let here = self.first_workspace()? == Some(caller.workspace);
         let owner = self.only_own(caller)?.is_none();
         if here && owner {
             return Ok(());
@@ -142,6 +146,7 @@ impl Service {
         request: WorkspaceRequest,
     ) -> Result<NewWorkspace, Refused> {
         self.require_operator(caller)?;
+        caller.require_key()?;
         crate::names::check("/name", &request.name)?;
         let (beginning, secret) = Beginning::new(&request.name, Utc::now())?;
         let entry = caller.did("workspace.create", beginning.workspace.id, &request.name);

@@ -34,7 +34,7 @@ impl Tx<'_> {
         &self,
         workspace: WorkspaceId,
         id: KeyId,
-        spared: KeyId,
+        spared: Option<KeyId>,
         at: DateTime<Utc>,
     ) -> Result<Vec<Key>, StoreError> {
         let Some(mut key) = self.key(workspace, id)?.filter(|key| key.revoked_at.is_none()) else {
@@ -47,7 +47,7 @@ impl Tx<'_> {
         )?;
         let made = self.keys_made_with(workspace, &key)?;
         let mut revoked = vec![key];
-        for id in made.into_iter().filter(|id| *id != spared) {
+        for id in made.into_iter().filter(|id| Some(*id) != spared) {
             revoked.append(&mut self.revoke_key(workspace, id, spared, at)?);
         }
         Ok(revoked)

@@ -103,6 +103,18 @@ impl Reader<'_> {
         self.one(sql, (workspace.uuid(), name), principal)
     }
 
+    /// All whom another system calls so. There should be one at most, and whoever asks who
+    /// somebody is must not choose between two.
+    pub fn principals_known_as(
+        &self,
+        workspace: WorkspaceId,
+        external_id: &str,
+    ) -> Result<Vec<Principal>, StoreError> {
+        let sql = "SELECT body FROM principals WHERE workspace = ?1 \
+                   AND json_extract(body, '$.external_id') = ?2";
+        self.many(sql, (workspace.uuid(), external_id), principal)
+    }
+
     pub fn principals(
         &self,
         workspace: WorkspaceId,

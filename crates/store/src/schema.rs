@@ -11,7 +11,10 @@ use std::path::Path;
 use std::time::Duration;
 
 /// In order; the version of a file is how many of them it has had.
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_begin.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_begin.sql"),
+    include_str!("../migrations/0002_external_ids.sql"),
+];
 
 /// More than there are statements in this crate, so that each is compiled once a connection.
 const CACHED_STATEMENTS: usize = 256;

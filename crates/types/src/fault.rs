@@ -43,8 +43,10 @@ pub enum Code {
     ArgsUnknown,
     ValueNotJson,
     OutputSchema,
-    /// There is no key, or not one that is good.
+    /// There is no key or token, or not one that is good.
     AuthMissing,
+    /// Tokens cannot be checked now.
+    AuthUnavailable,
     GrantMissing,
     ApprovalRequired,
     ApprovalDenied,
@@ -75,7 +77,7 @@ pub enum Code {
     Cancelled,
 }
 
-const FIXED: [(Code, &str); 51] = [
+const FIXED: [(Code, &str); 52] = [
     (Code::CodeSyntax, "code.syntax"),
     (Code::CodeNoEntry, "code.no_entry"),
     (Code::CodeAnnotation, "code.annotation"),
@@ -107,6 +109,7 @@ const FIXED: [(Code, &str); 51] = [
     (Code::ValueNotJson, "value.not_json"),
     (Code::OutputSchema, "output.schema"),
     (Code::AuthMissing, "auth.missing"),
+    (Code::AuthUnavailable, "auth.unavailable"),
     (Code::GrantMissing, "grant.missing"),
     (Code::ApprovalRequired, "approval.required"),
     (Code::ApprovalDenied, "approval.denied"),
@@ -138,6 +141,7 @@ impl Code {
             Self::CapacityExhausted
                 | Self::SessionBusy
                 | Self::RateExceeded
+                | Self::AuthUnavailable
                 | Self::StoreUnavailable
         )
     }

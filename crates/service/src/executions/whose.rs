@@ -22,7 +22,7 @@ pub struct Manner {
 pub(crate) struct Whose {
     pub(crate) workspace: WorkspaceId,
     pub(crate) principal: PrincipalId,
-    /// Absent when the server starts what somebody has agreed to.
+    /// Absent when a token was shown, or the server starts what somebody has agreed to.
     pub(crate) key: Option<KeyId>,
     pub(crate) run_as: PrincipalId,
     pub(crate) agent: Option<AgentId>,
@@ -35,7 +35,7 @@ impl Whose {
         Self {
             workspace: caller.workspace,
             principal: caller.id(),
-            key: Some(caller.key().id),
+            key: caller.key(),
             run_as: caller.id(),
             agent: None,
             approval: None,

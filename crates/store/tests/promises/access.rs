@@ -40,8 +40,9 @@ async fn a_key_is_revoked_once_and_only_from_its_own_workspace() {
     let laptop = key(world.alice);
     let id = laptop.id;
     world.write(move |tx| tx.insert_key(home, &laptop, &[7; 32])).await;
-    let revoke =
-        |workspace, second| world.write(move |tx| tx.revoke_key(workspace, id, id, moment(second)));
+    let revoke = |workspace, second| {
+        world.write(move |tx| tx.revoke_key(workspace, id, Some(id), moment(second)))
+    };
     assert!(revoke(other, 1).await.is_empty());
     assert_eq!(revoke(home, 2).await.len(), 1);
     assert!(revoke(home, 3).await.is_empty());
@@ -146,7 +147,7 @@ async fn keys_that_were_revoked_are_not_counted() {
         .write(move |tx| {
             tx.insert_key(home, &laptop, &[7; 32])?;
             tx.insert_key(home, &phone, &[8; 32])?;
-            tx.revoke_key(home, first, second, moment(1))
+            tx.revoke_key(home, first, Some(second), moment(1))
         })
         .await;
     assert_eq!(world.store.read(|rows| rows.keys_in_use(home, alice)).unwrap(), 1);
