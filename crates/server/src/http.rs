@@ -1,7 +1,7 @@
 //! The REST door: requests in, operations of the service, answers out.
 //!
-//! Everything below `/v1`, and `/mcp`, needs a key; there is no way to add a route there that does not. The
-//! OpenAPI document is made from the same handlers that the router has.
+//! Everything below `/v1`, and `/mcp`, needs a key or a token; there is no way to add a route there that
+//! does not. The OpenAPI document is made from the same handlers that the router has.
 
 mod body;
 mod execution;
@@ -13,6 +13,7 @@ mod listener;
 mod openapi;
 mod pages;
 mod problem;
+mod resource;
 mod routes;
 mod sse;
 mod written;
@@ -21,6 +22,7 @@ pub(crate) use guard::Names;
 pub(crate) use limits::Bounds;
 pub(crate) use listener::serve;
 pub(crate) use openapi::document;
+pub(crate) use resource::Resource;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts};
@@ -44,6 +46,8 @@ pub(crate) struct App {
     pub(crate) names: Arc<Names>,
     pub(crate) limits: Limits,
     pub(crate) metrics: PrometheusHandle,
+    /// Where an issuer is trusted.
+    pub(crate) resource: Option<Resource>,
 }
 
 impl App {
@@ -52,9 +56,10 @@ impl App {
         names: Names,
         bounds: Bounds,
         metrics: PrometheusHandle,
+        resource: Option<Resource>,
     ) -> Arc<Self> {
         let (names, limits) = (Arc::new(names), Limits::new(bounds));
-        Arc::new(Self { service, names, limits, metrics })
+        Arc::new(Self { service, names, limits, metrics, resource })
     }
 }
 
@@ -67,7 +72,9 @@ pub(crate) fn router(app: Arc<App>, door: Door) -> Router {
     let agents = Router::new()
         .route_service("/mcp", mcp::http(door))
         .route_layer(from_fn_with_state(Arc::clone(&app), guard::authenticate));
+    let metadata = app.resource.as_ref().map_or_else(Router::new, Resource::router);
     pages::router(&openapi::finished(document))
+        .merge(metadata)
         .route("/healthz", get(routes::operation::health))
         .merge(known)
         .merge(agents)

@@ -47,7 +47,11 @@ async fn serve(resolved: Resolved) -> Result<ExitCode, Failure> {
         Failure::belljar(format!("{message} (--listen ADDRESS:PORT names another)"))
     })?;
     let address = listener.local_addr().map_err(|error| Failure::belljar(error.to_string()))?;
-    let started = Service::start(resolved.service.clone(), resolved.engine.clone());
+    let oauth = resolved.oauth.as_ref();
+    let issuer = oauth.map(|it| it.issuer(address, &resolved.public_hosts)).transpose()?;
+    let resource = issuer.as_ref().map(http::Resource::new);
+    let config = service::Config { issuer, ..resolved.service.clone() };
+    let started = Service::start(config, resolved.engine.clone());
     let Started { service, owner_key } =
         started.await.map_err(|error| Failure::belljar(error.to_string()))?;
     if let Some(key) = owner_key {
@@ -57,7 +61,8 @@ async fn serve(resolved: Resolved) -> Result<ExitCode, Failure> {
     // Before anybody can ask for it: what cannot be had is said now, and not to the first user.
     service.prepare(progress::show()).await?;
     let names = Names::new(address, &resolved.public_hosts);
-    let app = App::new(Arc::clone(&service), names, resolved.bounds, logs::metrics()?);
+    let metrics = logs::metrics()?;
+    let app = App::new(Arc::clone(&service), names, resolved.bounds, metrics, resource);
     greet(&format!("http://{address}"));
     let manners =
         Manners { task_after: resolved.task_after, address: Some(format!("http://{address}")) };

@@ -1,14 +1,14 @@
-//! What every request passes before it means anything: its host, its origin, a number, its key,
-//! and how much that key may ask for.
+//! What every request passes before it means anything: its host, its origin, a number, its key or
+//! token, and how much that may ask for.
 //!
 //! Pages in a browser of the same machine can reach a loopback address too. They cannot forge
 //! `Host` and `Origin`, and there is no cookie that would come along by itself.
 
 use super::limits::{Admission, until_sent};
 use super::problem::Problem;
-use super::{App, Known, sse};
+use super::{App, Known, Resource, sse};
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -127,17 +127,28 @@ fn tell(method: &Method, route: &str, number: Uuid, status: StatusCode, began: I
     tracing::info!(%method, route, request_id = %number, status = status.as_u16(), micros, "request");
 }
 
-/// Everything below `/v1`: only with a key, and not more than the key may ask for.
+/// Everything below `/v1`: only with a key or a token. Whoever has neither is told where tokens
+/// come from, if they are taken.
 pub(crate) async fn authenticate(
     State(app): State<Arc<App>>,
-    mut request: Request,
+    request: Request,
     next: Next,
 ) -> Response {
-    let caller = match identify(&app, request.headers()) {
+    let challenge = app.resource.as_ref().map(Resource::challenge);
+    let mut response = let_in(app, request, next).await;
+    if let (StatusCode::UNAUTHORIZED, Some(challenge)) = (response.status(), challenge) {
+        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    }
+    response
+}
+
+/// Not more than the key or the token may ask for.
+async fn let_in(app: Arc<App>, mut request: Request, next: Next) -> Response {
+    let caller = match identify(&app, request.headers()).await {
         Ok(caller) => caller,
         Err(problem) => return problem.into_response(),
     };
-    let place = match app.limits.admit(caller.key(), Instant::now()) {
+    let place = match app.limits.admit(caller.allowance(), Instant::now()) {
         Admission::Admitted(place) => place,
         Admission::Refused(fault) => return Problem::from(fault).into_response(),
     };
@@ -148,14 +159,14 @@ pub(crate) async fn authenticate(
     until_sent(sse::while_good(response, app, known.clone()), known.place())
 }
 
-fn identify(app: &App, headers: &HeaderMap) -> Result<Caller, Problem> {
+async fn identify(app: &App, headers: &HeaderMap) -> Result<Caller, Problem> {
     let mut given = headers.get_all(AUTHORIZATION).iter();
-    let key = match (given.next(), given.next()) {
+    let bearer = match (given.next(), given.next()) {
         (Some(value), None) => value.to_str().ok().and_then(bearer),
         _ => None,
     };
-    match key {
-        Some(key) => Ok(app.service.authenticate(key)?),
+    match bearer {
+        Some(bearer) => Ok(app.service.authenticate_bearer(bearer).await?),
         None => Err(Fault::new(Code::AuthMissing, "there is no API key in the request")
             .hint("send Authorization: Bearer bj_…, the key that `belljar serve` has shown, or one made with it")
             .into()),
@@ -163,6 +174,6 @@ fn identify(app: &App, headers: &HeaderMap) -> Result<Caller, Problem> {
 }
 
 fn bearer(value: &str) -> Option<&str> {
-    let (scheme, key) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+    let (scheme, shown) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| shown.trim())
 }

@@ -1,16 +1,16 @@
-//! How much one key may ask for, together with those that it has made for itself: requests a second,
-//! and requests at once.
+//! How much one key may ask for, together with those that it has made for itself, or one principal
+//! with tokens: requests a second, and requests at once.
 
 use axum::body::Body;
 use axum::response::Response;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use service::KeyLimits;
+use service::{Allowance, Counted};
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use types::{Code, Fault, KeyId};
+use types::{Code, Fault};
 
 /// A burst may use up this much of what a key may ask for.
 const BURST: Duration = Duration::from_secs(2);
@@ -28,7 +28,7 @@ pub(crate) struct Bounds {
 #[derive(Debug)]
 pub(crate) struct Limits {
     usual: Bounds,
-    keys: Arc<Mutex<HashMap<KeyId, Bucket>>>,
+    keys: Arc<Mutex<HashMap<Counted, Bucket>>>,
 }
 
 #[derive(Debug)]
@@ -47,11 +47,11 @@ pub(crate) enum Admission {
 /// One request of a key, over when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
-    key: KeyId,
-    keys: Arc<Mutex<HashMap<KeyId, Bucket>>>,
+    key: Counted,
+    keys: Arc<Mutex<HashMap<Counted, Bucket>>>,
 }
 
-fn locked(keys: &Mutex<HashMap<KeyId, Bucket>>) -> MutexGuard<'_, HashMap<KeyId, Bucket>> {
+fn locked(keys: &Mutex<HashMap<Counted, Bucket>>) -> MutexGuard<'_, HashMap<Counted, Bucket>> {
     keys.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -68,7 +68,7 @@ impl Limits {
         Self { usual, keys: Arc::default() }
     }
 
-    pub(crate) fn admit(&self, key: KeyLimits, now: Instant) -> Admission {
+    pub(crate) fn admit(&self, key: Allowance, now: Instant) -> Admission {
         let rate = f64::from(key.rate_per_second.unwrap_or(self.usual.rate_per_second));
         let most = key.concurrency.unwrap_or(self.usual.concurrency);
         let full = (rate * BURST.as_secs_f64()).max(1.0);
@@ -132,15 +132,15 @@ impl<T: Unpin> HttpBody for Held<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::{KeyId, PrincipalId};
     use uuid::Uuid;
 
-    fn key(number: u128) -> KeyLimits {
-        let id = KeyId::new(Uuid::from_u128(number));
-        let counted_with = id;
-        KeyLimits { id, counted_with, rate_per_second: None, concurrency: None, expires_at: None }
+    fn key(number: u128) -> Allowance {
+        let counted_with = Counted::Key(KeyId::new(Uuid::from_u128(number)));
+        Allowance { counted_with, rate_per_second: None, concurrency: None }
     }
 
-    fn admitted(limits: &Limits, key: KeyLimits, now: Instant) -> Option<Place> {
+    fn admitted(limits: &Limits, key: Allowance, now: Instant) -> Option<Place> {
         match limits.admit(key, now) {
             Admission::Admitted(place) => Some(place),
             Admission::Refused(fault) => {
@@ -163,13 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_counted_together_may_ask_as_often_as_one() {
+    fn tokens_of_a_principal_are_counted_apart_from_keys() {
         let limits = Limits::new(Bounds { rate_per_second: 5, concurrency: 100 });
         let now = Instant::now();
-        let made = |number| KeyLimits { counted_with: key(1).id, ..key(number) };
-        assert!((1..=10).all(|number| admitted(&limits, made(number), now).is_some()));
-        assert!(admitted(&limits, made(11), now).is_none());
-        assert!(admitted(&limits, key(12), now).is_some());
+        let counted_with = Counted::Tokens(PrincipalId::new(Uuid::from_u128(1)));
+        let tokens = Allowance { counted_with, ..key(1) };
+        assert!((1..=10).all(|_| admitted(&limits, tokens, now).is_some()));
+        assert!(admitted(&limits, tokens, now).is_none());
+        assert!(admitted(&limits, key(1), now).is_some());
     }
 
     #[test]
@@ -181,7 +182,7 @@ mod tests {
         assert!(admitted(&limits, key(1), now).is_none());
         drop(one);
         assert!(admitted(&limits, key(1), now).is_some());
-        let generous = KeyLimits { concurrency: Some(3), ..key(1) };
+        let generous = Allowance { concurrency: Some(3), ..key(1) };
         assert!(admitted(&limits, generous, now).is_some());
     }
 }

@@ -51,6 +51,14 @@ pub(super) struct Options {
     )]
     public_host: Option<Vec<String>>,
 
+    /// The authorization server whose tokens are taken beside keys, as it names itself [default: none]
+    #[arg(long, value_name = "URL", env = "BELLJAR_OAUTH_ISSUER", hide_env_values = true)]
+    oauth_issuer: Option<String>,
+
+    /// What tokens must be for [default: the first --public-host over https, or the address, with /mcp]
+    #[arg(long, value_name = "URL", env = "BELLJAR_OAUTH_AUDIENCE", hide_env_values = true)]
+    oauth_audience: Option<String>,
+
     /// The environment of sessions and executions that name none [default: default]
     #[arg(long, value_name = "NAME", env = "BELLJAR_ENVIRONMENT", hide_env_values = true)]
     environment: Option<String>,
@@ -176,6 +184,7 @@ impl TryFrom<String> for Listen {
 pub(super) struct Resolved {
     pub(super) listen: SocketAddr,
     pub(super) public_hosts: Vec<String>,
+    pub(super) oauth: Option<OAuth>,
     pub(super) bounds: Bounds,
     pub(super) drain: Duration,
     pub(super) task_after: Duration,
@@ -202,6 +211,7 @@ impl Options {
         Ok(Resolved {
             listen: options.listen.unwrap_or(Listen::USUAL).0,
             public_hosts: options.public_host.unwrap_or_default(),
+            oauth: OAuth::given(options.oauth_issuer, options.oauth_audience)?,
             bounds,
             drain: seconds(options.drain_seconds, 20),
             task_after: seconds(options.task_seconds, TASK_SECONDS),
@@ -245,6 +255,8 @@ impl Options {
             records: self.records.or(file.records),
             python: self.python.or(file.python),
             public_host: self.public_host.or(file.public_host),
+            oauth_issuer: self.oauth_issuer.or(file.oauth_issuer),
+            oauth_audience: self.oauth_audience.or(file.oauth_audience),
             environment: self.environment.or(file.environment),
             imports: self.imports.or(file.imports),
             task_seconds: self.task_seconds.or(file.task_seconds),
@@ -264,6 +276,46 @@ impl Options {
             log: self.log.or(file.log),
             otlp_endpoint: self.otlp_endpoint.or(file.otlp_endpoint),
         }
+    }
+}
+
+/// Whose tokens are taken.
+#[derive(Debug, Clone)]
+pub(super) struct OAuth {
+    issuer: String,
+    audience: Option<String>,
+}
+
+impl OAuth {
+    fn given(issuer: Option<String>, audience: Option<String>) -> Result<Option<Self>, Failure> {
+        match (issuer, audience) {
+            (Some(issuer), audience) => Ok(Some(Self { issuer, audience })),
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err(Failure::usage(
+                "--oauth-audience says what tokens are for, and --oauth-issuer whose; give both"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// The audience is the address by which clients know this server, which may be that of a proxy.
+    pub(super) fn issuer(
+        &self,
+        address: SocketAddr,
+        public_hosts: &[String],
+    ) -> Result<service::Issuer, Failure> {
+        let audience = match (&self.audience, public_hosts.first()) {
+            (Some(audience), _) => audience.clone(),
+            (None, Some(host)) => format!("https://{host}/mcp"),
+            (None, None) if address.ip().is_unspecified() => {
+                return Err(Failure::usage(format!(
+                    "{address} is no address that tokens can be for; say which with --oauth-audience"
+                )));
+            }
+            (None, None) => format!("http://{address}/mcp"),
+        };
+        service::Issuer::new(&self.issuer, &audience)
+            .map_err(|refused| Failure::usage(format!("tokens cannot be taken: {refused}")))
     }
 }
 
@@ -330,6 +382,23 @@ mod tests {
         assert!(listen.contains("line 1, `listen`: must be an address and a port"), "{listen}");
         let unknown = said("# of ours\n\npublic-hosts = []\n");
         assert!(unknown.contains("line 3, `public-hosts`: unknown field"), "{unknown}");
+    }
+
+    #[test]
+    fn tokens_are_for_the_address_by_which_the_server_is_known() {
+        let audience = |given: Option<&str>, listen: &str, hosts: &[&str]| {
+            let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
+            let issuer = Some("https://login.example.org".to_owned());
+            let oauth = OAuth::given(issuer, given.map(str::to_owned)).unwrap().unwrap();
+            oauth.issuer(listen.parse().unwrap(), &hosts).map(|it| it.audience().to_owned())
+        };
+        let here = "127.0.0.1:7117";
+        assert_eq!(audience(None, here, &[]).unwrap(), "http://127.0.0.1:7117/mcp");
+        assert_eq!(audience(None, here, &["a.example"]).unwrap(), "https://a.example/mcp");
+        let said = "https://b.example/tools";
+        assert_eq!(audience(Some(said), "0.0.0.0:80", &["a.example"]).unwrap(), said);
+        assert!(audience(None, "0.0.0.0:80", &[]).is_err());
+        assert!(OAuth::given(None, Some(said.to_owned())).is_err());
     }
 
     #[test]
