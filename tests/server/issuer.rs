@@ -1,0 +1,217 @@
+//! An authorization server as far as a resource server knows one: it tells where its keys are, and
+//! signs tokens with them. Signatures are made here with the cryptography itself and not with the
+//! library that checks them.
+
+use aws_lc_rs::hmac;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa::KeySize;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair, RSA_PKCS1_SHA256,
+    RsaKeyPair,
+};
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::routing::get;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use chrono::Utc;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use tokio::task::JoinHandle;
+
+pub(crate) fn encoded(bytes: impl AsRef<[u8]>) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+enum Pair {
+    Rsa(Box<RsaKeyPair>),
+    Ec(EcdsaKeyPair),
+    Ed(Ed25519KeyPair),
+}
+
+/// A key of the issuer, or of somebody who is not the issuer.
+pub(crate) struct SigningKey {
+    pub(crate) kid: String,
+    pair: Pair,
+}
+
+impl SigningKey {
+    pub(crate) fn ed(kid: &str) -> Self {
+        Self { kid: kid.to_owned(), pair: Pair::Ed(Ed25519KeyPair::generate().unwrap()) }
+    }
+
+    pub(crate) fn ec(kid: &str) -> Self {
+        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
+        Self { kid: kid.to_owned(), pair: Pair::Ec(pair) }
+    }
+
+    pub(crate) fn rsa(kid: &str) -> Self {
+        let pair = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
+        Self { kid: kid.to_owned(), pair: Pair::Rsa(Box::new(pair)) }
+    }
+
+    pub(crate) fn algorithm(&self) -> &'static str {
+        match self.pair {
+            Pair::Rsa(_) => "RS256",
+            Pair::Ec(_) => "ES256",
+            Pair::Ed(_) => "EdDSA",
+        }
+    }
+
+    pub(crate) fn public(&self) -> Value {
+        let mut key = match &self.pair {
+            Pair::Rsa(pair) => {
+                let (n, e) = (pair.public_key().modulus(), pair.public_key().exponent());
+                let n = encoded(n.big_endian_without_leading_zero());
+                json!({"kty": "RSA", "n": n, "e": encoded(e.big_endian_without_leading_zero())})
+            }
+            Pair::Ec(pair) => {
+                let (x, y) = pair.public_key().as_ref()[1..].split_at(32);
+                json!({"kty": "EC", "crv": "P-256", "x": encoded(x), "y": encoded(y)})
+            }
+            Pair::Ed(pair) => {
+                json!({"kty": "OKP", "crv": "Ed25519", "x": encoded(pair.public_key())})
+            }
+        };
+        key["kid"] = json!(self.kid);
+        key["use"] = json!("sig");
+        key
+    }
+
+    pub(crate) fn header(&self) -> Value {
+        json!({"typ": "at+jwt", "alg": self.algorithm(), "kid": self.kid})
+    }
+
+    pub(crate) fn sign(&self, claims: &Value) -> String {
+        self.sign_under(&self.header(), claims)
+    }
+
+    /// With a header that need not be true.
+    pub(crate) fn sign_under(&self, header: &Value, claims: &Value) -> String {
+        let message = message(header, claims);
+        let bytes = message.as_bytes();
+        let signature = match &self.pair {
+            Pair::Rsa(pair) => {
+                let mut signature = vec![0; pair.public_modulus_len()];
+                pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), bytes, &mut signature).unwrap();
+                signature
+            }
+            Pair::Ec(pair) => pair.sign(&SystemRandom::new(), bytes).unwrap().as_ref().to_vec(),
+            Pair::Ed(pair) => pair.sign(bytes).as_ref().to_vec(),
+        };
+        format!("{message}.{}", encoded(signature))
+    }
+
+    /// The public key taken for a secret, which everybody knows.
+    pub(crate) fn hmac_with_public(&self, claims: &Value) -> String {
+        let header = json!({"typ": "at+jwt", "alg": "HS256", "kid": self.kid});
+        let message = message(&header, claims);
+        let public = match &self.pair {
+            Pair::Rsa(pair) => pair.public_key().as_ref(),
+            Pair::Ec(pair) => pair.public_key().as_ref(),
+            Pair::Ed(pair) => pair.public_key().as_ref(),
+        };
+        let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, public), message.as_bytes());
+        format!("{message}.{}", encoded(tag))
+    }
+}
+
+pub(crate) fn message(header: &Value, claims: &Value) -> String {
+    format!("{}.{}", encoded(header.to_string()), encoded(claims.to_string()))
+}
+
+/// What the issuer answers.
+#[derive(Clone)]
+struct Told {
+    address: String,
+    keys: Vec<Value>,
+    /// Instead of its usual description.
+    description: Option<Value>,
+    redirects: bool,
+    asked: usize,
+}
+
+type Shared = Arc<Mutex<Told>>;
+
+pub(crate) struct Issuer {
+    pub(crate) address: String,
+    told: Shared,
+    server: JoinHandle<()>,
+}
+
+impl Drop for Issuer {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+impl Issuer {
+    pub(crate) async fn with(keys: &[&SigningKey]) -> Self {
+        Self::at("127.0.0.1:0".parse().unwrap(), keys).await
+    }
+
+    pub(crate) async fn at(address: SocketAddr, keys: &[&SigningKey]) -> Self {
+        let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let keys = keys.iter().map(|key| key.public()).collect();
+        let told =
+            Told { address: address.clone(), keys, description: None, redirects: false, asked: 0 };
+        let told: Shared = Arc::new(Mutex::new(told));
+        let router = Router::new()
+            .route("/.well-known/openid-configuration", get(description))
+            .route("/elsewhere", get(usual_description))
+            .route("/keys", get(keys_of))
+            .with_state(Arc::clone(&told));
+        let server = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { address, told, server }
+    }
+
+    pub(crate) fn have(&self, keys: &[&SigningKey]) {
+        self.told.lock().unwrap().keys = keys.iter().map(|key| key.public()).collect();
+    }
+
+    pub(crate) fn describe(&self, description: Value) {
+        self.told.lock().unwrap().description = Some(description);
+    }
+
+    pub(crate) fn redirect(&self) {
+        self.told.lock().unwrap().redirects = true;
+    }
+
+    /// How often its keys were asked for.
+    pub(crate) fn asked(&self) -> usize {
+        self.told.lock().unwrap().asked
+    }
+
+    /// What a good token for a server says about somebody.
+    pub(crate) fn claims(&self, server: &str, subject: &str) -> Value {
+        let now = Utc::now().timestamp();
+        json!({"iss": self.address, "aud": format!("{server}/mcp"), "sub": subject,
+            "iat": now, "nbf": now, "exp": now + 300, "client_id": "test"})
+    }
+}
+
+fn usual(told: &Told) -> Value {
+    json!({"issuer": told.address, "jwks_uri": format!("{}/keys", told.address)})
+}
+
+async fn description(State(told): State<Shared>) -> Response {
+    let told = told.lock().unwrap().clone();
+    if told.redirects {
+        return Redirect::temporary("/elsewhere").into_response();
+    }
+    told.description.clone().unwrap_or_else(|| usual(&told)).to_string().into_response()
+}
+
+async fn usual_description(State(told): State<Shared>) -> Response {
+    usual(&told.lock().unwrap()).to_string().into_response()
+}
+
+async fn keys_of(State(told): State<Shared>) -> (StatusCode, String) {
+    let mut told = told.lock().unwrap();
+    told.asked += 1;
+    (StatusCode::OK, json!({"keys": told.keys}).to_string())
+}

@@ -1,0 +1,472 @@
+//! Tokens of an issuer that the operator trusts: good for whom they name and nobody else, and never
+//! for more than was granted here.
+
+use crate::issuer::{Issuer, SigningKey, encoded, message};
+use crate::people::{
+    FORBIDDEN, ME, Person, UNKNOWN, change, grant, id, items, refused, role, workspace,
+};
+use crate::world::{Api, World, printed};
+use reqwest::{Method, Response};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+const UNREACHABLE: (u16, &str) = (503, "auth.unavailable");
+const METADATA: &str = "/.well-known/oauth-protected-resource";
+
+/// A server that trusts an issuer with one key.
+struct Trusting {
+    world: World,
+    issuer: Issuer,
+    key: SigningKey,
+}
+
+impl Trusting {
+    async fn start() -> Self {
+        let key = SigningKey::ed("first");
+        let issuer = Issuer::with(&[&key]).await;
+        let world = World::with(&["--oauth-issuer", &issuer.address]).await;
+        Self { world, issuer, key }
+    }
+
+    fn claims(&self, subject: &str) -> Value {
+        self.issuer.claims(self.world.address(), subject)
+    }
+
+    /// The API with a good token of somebody.
+    fn api(&self, subject: &str) -> Api {
+        self.world.api(&self.key.sign(&self.claims(subject)))
+    }
+
+    async fn known(&self, name: &str, subject: &str) -> Value {
+        let new = json!({"name": name, "kind": "user", "external_id": subject});
+        self.world.owner.post("/v1/principals", new).await
+    }
+
+    /// Somebody who may run code.
+    async fn runner(&self, name: &str, subject: &str) -> Value {
+        let principal = self.known(name, subject).await;
+        let here = workspace(&self.world.owner).await;
+        grant(&self.world.owner, &id(&principal), "USAGE", &here).await;
+        principal
+    }
+}
+
+fn with(mut claims: Value, name: &str, value: Value) -> Value {
+    claims[name] = value;
+    claims
+}
+
+fn without(mut claims: Value, name: &str) -> Value {
+    claims.as_object_mut().unwrap().remove(name);
+    claims
+}
+
+/// `execute_python` over `/mcp`.
+async fn over_mcp(api: &Api, code: &str) -> Response {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+    });
+    let params = json!({"name": "execute_python", "arguments": {"code": code}, "_meta": meta});
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+    let request = api
+        .request(Method::POST, "/mcp")
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream")
+        .header("mcp-protocol-version", "2026-07-28")
+        .header("mcp-method", "tools/call")
+        .header("mcp-name", "execute_python");
+    request.body(body.to_string()).send().await.unwrap()
+}
+
+fn challenge(response: &Response) -> &str {
+    response.headers()["www-authenticate"].to_str().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_issuer_no_token_is_taken_and_nothing_is_told_about_tokens() {
+    let world = World::start().await;
+    let key = SigningKey::ed("first");
+    let issuer = Issuer::with(&[&key]).await;
+    let nobody = world.api("");
+    for path in [METADATA, &format!("{METADATA}/mcp")] {
+        assert_eq!(nobody.call("GET", path, None).await.0, 404);
+    }
+    let new = json!({"name": "ann", "kind": "user", "external_id": "ann@login"});
+    world.owner.post("/v1/principals", new).await;
+    let token = world.api(&key.sign(&issuer.claims(world.address(), "ann@login")));
+    refused(&token, "GET", ME, None, UNKNOWN).await;
+    let response = over_mcp(&token, "1").await;
+    assert_eq!((response.status().as_u16(), challenge(&response)), (401, "Bearer"));
+    assert_eq!(issuer.asked(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_without_a_token_is_told_whose_tokens_are_taken() {
+    let Trusting { world, issuer, .. } = Trusting::start().await;
+    let nobody = world.api("");
+    let expected = json!({
+        "resource": format!("{}/mcp", world.address()),
+        "authorization_servers": [issuer.address],
+        "bearer_methods_supported": ["header"],
+        "resource_name": "Belljar",
+    });
+    let link = format!("{}{METADATA}/mcp", world.address());
+    for path in [METADATA, &format!("{METADATA}/mcp")] {
+        assert_eq!(nobody.get(path).await, expected);
+    }
+    for who in [&nobody, &world.api("bj_nonsense"), &world.api("nonsense")] {
+        let agents = over_mcp(who, "1").await;
+        let people = who.request(Method::GET, ME).send().await.unwrap();
+        for response in [agents, people] {
+            assert_eq!(response.status(), 401);
+            assert_eq!(challenge(&response), format!("Bearer resource_metadata=\"{link}\""));
+        }
+    }
+    // Keys are as good as before.
+    assert_eq!(world.owner.get(ME).await["name"], "owner");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t48_a_token_is_who_it_names_and_may_what_was_granted_here() {
+    let keys = [SigningKey::rsa("r"), SigningKey::ec("e"), SigningKey::ed("d")];
+    let issuer = Issuer::with(&[&keys[0], &keys[1], &keys[2]]).await;
+    let world = World::with(&["--oauth-issuer", &issuer.address]).await;
+    let new = json!({"name": "ann", "kind": "user", "external_id": "ann@login"});
+    let ann = world.owner.post("/v1/principals", new).await;
+    // Whatever else the issuer says of her is its own business.
+    let mut claims = issuer.claims(world.address(), "ann@login");
+    claims["scope"] = json!("admin OWNERSHIP USAGE");
+    claims["roles"] = json!(["owner"]);
+    claims["workspace"] = json!("default");
+    let tokens: Vec<Api> = keys.iter().map(|key| world.api(&key.sign(&claims))).collect();
+    for token in &tokens {
+        assert_eq!(token.get(ME).await["id"], ann["id"]);
+        refused(token, "POST", "/v1/execute", Some(json!({"code": "1"})), FORBIDDEN).await;
+        refused(token, "GET", "/v1/principals", None, FORBIDDEN).await;
+    }
+    grant(&world.owner, &id(&ann), "USAGE", &workspace(&world.owner).await).await;
+    for token in &tokens {
+        assert_eq!(token.execute("6 * 7").await["value"], 42);
+        let answered = over_mcp(token, "6 * 7").await;
+        assert_eq!(answered.status(), 200);
+        let text = answered.text().await.unwrap();
+        assert!(text.contains("\"result\":42"), "{text}");
+    }
+    let audit = items(&world.owner, "/v1/audit?action=execution.run").await;
+    assert_eq!(audit.len(), 6);
+    assert!(audit.iter().all(|line| line["principal"] == ann["id"] && line["key"].is_null()));
+    assert_eq!(issuer.asked(), 1, "keys are remembered");
+}
+
+/// Everything that is not a token of the issuer for this server and this moment.
+fn bad_tokens(here: &Trusting, subject: &str) -> Vec<(&'static str, String)> {
+    let (key, stranger) = (&here.key, SigningKey::ed("first"));
+    let rsa = SigningKey::rsa("first");
+    let claims = here.claims(subject);
+    let now = claims["iat"].as_i64().unwrap();
+    let good = key.sign(&claims);
+    let (signed, signature) = good.rsplit_once('.').unwrap();
+    let header = signed.split_once('.').unwrap().0;
+    let other = encoded(with(claims.clone(), "sub", json!("owner@login")).to_string());
+    let headed =
+        |name: &str, value: Value| key.sign_under(&with(key.header(), name, value), &claims);
+    let unsigned = |algorithm: &str| {
+        let header = json!({"typ": "at+jwt", "alg": algorithm, "kid": "first"});
+        format!("{}.", message(&header, &claims))
+    };
+    let claim = |name: &str, value: Value| key.sign(&with(claims.clone(), name, value));
+    let server = here.world.address();
+    let mut tokens = vec![
+        ("another audience", claim("aud", json!("https://other.example/mcp"))),
+        ("an audience that begins like it", claim("aud", json!(format!("{server}/mcp/x")))),
+        ("audiences of others", claim("aud", json!(["a", server]))),
+        ("another issuer", claim("iss", json!("https://other.example"))),
+        ("several issuers", claim("iss", json!([here.issuer.address, "https://other.example"]))),
+        ("over", claim("exp", json!(now - 60))),
+        ("an end that is no number", claim("exp", json!("9999999999"))),
+        ("an end that is in no calendar", claim("exp", json!(1e300))),
+        ("not yet", claim("nbf", json!(now + 120))),
+        ("a subject that is no text", claim("sub", json!(1))),
+        ("another subject", format!("{header}.{other}.{signature}")),
+        ("a signature that is cut", good[..good.len() - 4].to_owned()),
+        ("no signature", format!("{signed}.")),
+        ("two parts", signed.to_owned()),
+        ("alg none", unsigned("none")),
+        ("alg None", unsigned("None")),
+        ("alg EdDSA without a signature", unsigned("EdDSA")),
+        ("a public key as a secret", key.hmac_with_public(&claims)),
+        ("a key of somebody else under the same name", stranger.sign(&claims)),
+        ("a key of another kind under the same name", rsa.sign(&claims)),
+        ("a key that is not known", headed("kid", json!("second"))),
+        ("another algorithm", headed("alg", json!("ES256"))),
+        ("something to understand", headed("crit", json!(["exp"]))),
+        ("a token for something else", headed("typ", json!("logout+jwt"))),
+        ("text", "nonsense".to_owned()),
+        ("nothing", "..".to_owned()),
+        ("more than is read", format!("{good}{}", "A".repeat(16 * 1024))),
+    ];
+    for name in ["aud", "iss", "exp", "sub"] {
+        tokens.push((name, key.sign(&without(claims.clone(), name))));
+    }
+    tokens.push(("no name of a key", key.sign_under(&without(key.header(), "kid"), &claims)));
+    let own = with(stranger.header(), "jwk", stranger.public());
+    tokens.push(("a key that it brings along", stranger.sign_under(&own, &claims)));
+    tokens
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t48_a_token_that_is_not_for_this_server_and_this_moment_is_refused() {
+    let here = Trusting::start().await;
+    here.runner("ann", "ann@login").await;
+    here.runner("chief", "owner@login").await;
+    for (what, token) in bad_tokens(&here, "ann@login") {
+        let bad = here.world.api(&token);
+        let body = Some(json!({"code": "1"}));
+        let answer = bad.refused("POST", "/v1/execute", body).await;
+        assert_eq!(answer, (401, "auth.missing".to_owned()), "{what}");
+        assert_eq!(over_mcp(&bad, "1").await.status(), 401, "{what}");
+    }
+    assert_eq!(items(&here.world.owner, "/v1/executions").await, Vec::<Value>::new());
+    // The twins: several audiences, other names of the kind, clocks that differ a little.
+    let claims = here.claims("ann@login");
+    let now = claims["iat"].as_i64().unwrap();
+    let audiences = json!(["https://other.example", claims["aud"]]);
+    let key = &here.key;
+    let fine = [
+        key.sign(&claims),
+        key.sign(&with(claims.clone(), "aud", audiences)),
+        key.sign(&with(claims.clone(), "exp", json!(now - 5))),
+        key.sign(&with(claims.clone(), "nbf", json!(now + 10))),
+        key.sign(&without(claims.clone(), "nbf")),
+        key.sign_under(&with(key.header(), "typ", json!("JWT")), &claims),
+        key.sign_under(&without(key.header(), "typ"), &claims),
+    ];
+    for token in fine {
+        assert_eq!(here.world.api(&token).execute("6 * 7").await["value"], 42, "{token}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t48_somebody_whom_only_the_issuer_knows_is_nobody_here() {
+    let here = Trusting::start().await;
+    let owner = &here.world.owner;
+    let told = refused(&here.api("eve@login"), "GET", ME, None, FORBIDDEN).await;
+    assert!(told.contains("eve@login"), "{told}");
+    // A name is not an external_id, and a role is nobody.
+    refused(&here.api("owner"), "GET", ME, None, FORBIDDEN).await;
+    let runners = json!({"name": "runners", "kind": "role", "external_id": "runners@login"});
+    owner.post("/v1/principals", runners).await;
+    refused(&here.api("runners@login"), "GET", ME, None, FORBIDDEN).await;
+    // Another workspace decides nothing about this one, and is not entered with tokens.
+    let other = owner.post("/v1/workspaces", json!({"name": "other"})).await;
+    let other = here.world.api(other["key"]["secret"].as_str().unwrap());
+    let eve = json!({"name": "eve", "kind": "user", "external_id": "eve@login"});
+    other.post("/v1/principals", eve.clone()).await;
+    refused(&here.api("eve@login"), "GET", ME, None, FORBIDDEN).await;
+    owner.post("/v1/principals", eve).await;
+    assert_eq!(here.api("eve@login").get(ME).await["name"], "eve");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t48_whoever_is_removed_is_refused_at_once_though_the_token_is_good() {
+    let here = Trusting::start().await;
+    let owner = &here.world.owner;
+    let (ann, bob) = (here.known("ann", "ann@login").await, here.known("bob", "bob@login").await);
+    let path = |who: &Value| format!("/v1/principals/{}", id(who));
+    let token = here.api("ann@login");
+    assert_eq!(token.get(ME).await["name"], "ann");
+    // What names her names nobody else.
+    let hers = Some(json!({"external_id": "ann@login"}));
+    refused(owner, "PATCH", &path(&bob), hers.clone(), (409, "name.taken")).await;
+    let twice = Some(json!({"name": "ann2", "kind": "user", "external_id": "ann@login"}));
+    refused(owner, "POST", "/v1/principals", twice, (409, "name.taken")).await;
+    change(owner, &path(&ann), json!({"external_id": ""})).await;
+    refused(&token, "GET", ME, None, FORBIDDEN).await;
+    change(owner, &path(&bob), hers.unwrap()).await;
+    assert_eq!(token.get(ME).await["name"], "bob", "it names whom the owner says");
+    owner.delete(&path(&bob)).await;
+    refused(&token, "GET", ME, None, FORBIDDEN).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_makes_no_key_and_a_key_of_the_same_principal_does() {
+    let here = Trusting::start().await;
+    let ann = Person::new(&here.world, "ann").await;
+    change(&here.world.owner, &ann.path(), json!({"external_id": "ann@login"})).await;
+    let here_all = workspace(&here.world.owner).await;
+    grant(&here.world.owner, &ann.id, "OWNERSHIP", &here_all).await;
+    let token = here.api("ann@login");
+    for (path, body) in [
+        ("/v1/keys", json!({"name": "k"})),
+        ("/v1/keys", json!({"name": "k", "principal": token.get(ME).await["id"]})),
+        ("/v1/workspaces", json!({"name": "other"})),
+    ] {
+        refused(&token, "POST", path, Some(body.clone()), FORBIDDEN).await;
+        ann.post(path, body).await;
+    }
+    // Everything else of an owner is hers with the token, too.
+    role(&token, "runners").await;
+    token.delete(&ann.key_path()).await;
+    refused(&ann, "GET", ME, None, UNKNOWN).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_its_issuer_a_token_cannot_be_checked_and_a_key_can() {
+    let key = SigningKey::ed("first");
+    let gone = Issuer::with(&[&key]).await;
+    let place = gone.address.trim_start_matches("http://").parse().unwrap();
+    let world = World::with(&["--oauth-issuer", &gone.address]).await;
+    let new = json!({"name": "ann", "kind": "user", "external_id": "ann@login"});
+    world.owner.post("/v1/principals", new).await;
+    let token = world.api(&key.sign(&gone.claims(world.address(), "ann@login")));
+    drop(gone);
+    tokio::task::yield_now().await;
+    let told = refused(&token, "GET", ME, None, UNREACHABLE).await;
+    assert!(told.contains("the keys of its issuer cannot be had"), "{told}");
+    assert_eq!(over_mcp(&token, "1").await.status(), 503);
+    world.owner.get(ME).await;
+    let _back = Issuer::at(place, &[&key]).await;
+    until_good(&token).await;
+}
+
+/// Waits until the issuer is asked again.
+async fn until_good(token: &Api) {
+    let began = Instant::now();
+    while token.call("GET", ME, None).await.0 != 200 {
+        assert!(began.elapsed() < Duration::from_secs(8), "the issuer is not asked again");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_key_of_the_issuer_is_taken_up_and_an_old_one_given_up() {
+    let here = Trusting::start().await;
+    here.known("ann", "ann@login").await;
+    let old = here.api("ann@login");
+    old.get(ME).await;
+    let second = SigningKey::ec("second");
+    here.issuer.have(&[&second]);
+    let new = here.world.api(&second.sign(&here.claims("ann@login")));
+    until_good(&new).await;
+    refused(&old, "GET", ME, None, UNKNOWN).await;
+    // Whoever makes names of keys up does not make the issuer be asked for each.
+    let before = here.issuer.asked();
+    for number in 0..200 {
+        let unknown = SigningKey::ed(&format!("made-up-{number}"));
+        let token = here.world.api(&unknown.sign(&here.claims("ann@login")));
+        refused(&token, "GET", ME, None, UNKNOWN).await;
+    }
+    assert!(here.issuer.asked() - before <= 3, "{}", here.issuer.asked());
+    new.get(ME).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_issuer_that_calls_itself_otherwise_or_leads_elsewhere_is_not_believed() {
+    let first = Trusting::start().await;
+    let described = |issuer: &str, keys: &str| json!({"issuer": issuer, "jwks_uri": keys});
+    let (name, keys) = (first.issuer.address.clone(), format!("{}/keys", first.issuer.address));
+    let other = Issuer::with(&[&first.key]).await;
+    let wrong = [
+        described("https://other.example", &keys),
+        described(&format!("{name}/"), &keys),
+        // Somewhere else on this machine, which only the operator could name.
+        described(&name, &format!("{}/keys", other.address)),
+        described(&name, "http://login.example.org/keys"),
+        described(&name, "file:///etc/passwd"),
+        json!({"issuer": name}),
+    ];
+    for description in wrong {
+        let here = Trusting::start().await;
+        let description = json!({
+            "issuer": description["issuer"].as_str().unwrap().replace(&name, &here.issuer.address),
+            "jwks_uri": description["jwks_uri"].as_str().map(|keys| keys.replace(&name, &here.issuer.address)),
+        });
+        here.known("ann", "ann@login").await;
+        here.issuer.describe(description.clone());
+        refused(&here.api("ann@login"), "GET", ME, None, UNREACHABLE).await;
+        assert_eq!(here.issuer.asked() + other.asked(), 0, "{description}");
+    }
+    first.known("ann", "ann@login").await;
+    first.issuer.redirect();
+    refused(&first.api("ann@login"), "GET", ME, None, UNREACHABLE).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t60_a_stream_ends_with_its_token_and_with_its_principal() {
+    let here = Trusting::start().await;
+    let ann = here.runner("ann", "ann@login").await;
+    let code = "import time\nfor i in range(80): print(i, flush=True); time.sleep(0.1)";
+    let soon = here.claims("ann@login")["iat"].as_i64().unwrap() - 30 + 3;
+    let short = with(here.claims("ann@login"), "exp", json!(soon));
+    let (short, long) = (here.world.api(&here.key.sign(&short)), here.api("ann@login"));
+    let begun = short.request(Method::POST, "/v1/execute").header("prefer", "respond-async");
+    let begun = begun.header("content-type", "application/json");
+    let begun = begun.body(json!({"code": code}).to_string()).send().await.unwrap();
+    assert_eq!(begun.status(), 202);
+    let record: Value = serde_json::from_slice(&begun.bytes().await.unwrap()).unwrap();
+    let path = format!("/v1/executions/{}/events", id(&record));
+    let open = async |api: &Api| api.request(Method::GET, &path).send().await.unwrap();
+    let (mut ends, mut stays) = (open(&short).await, open(&long).await);
+    let (began, mut heard) = (Instant::now(), String::new());
+    while let Ok(Some(_)) = ends.chunk().await {
+        assert!(began.elapsed() < Duration::from_secs(6), "it is told on");
+    }
+    refused(&short, "GET", ME, None, UNKNOWN).await;
+    heard += &String::from_utf8_lossy(&stays.chunk().await.unwrap().unwrap());
+    assert!(heard.contains("data:"), "another token of hers hears on");
+    change(&here.world.owner, &format!("/v1/principals/{}", id(&ann)), json!({"external_id": ""}))
+        .await;
+    let unlinked = Instant::now();
+    while let Ok(Some(_)) = stays.chunk().await {
+        assert!(unlinked.elapsed() < Duration::from_secs(4), "it is told on");
+    }
+    let told = open(&here.world.owner).await.text().await.unwrap();
+    assert!(told.contains("succeeded"), "what was begun goes on");
+}
+
+fn files_below(directory: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t52_a_token_is_in_no_log_no_record_and_no_sandbox() {
+    let here = Trusting::start().await;
+    here.runner("ann", "ann@login").await;
+    let good = here.key.sign(&here.claims("ann@login"));
+    let bad = SigningKey::ed("first").sign(&here.claims("ann@login"));
+    let code = "import os, glob\nprint(dict(os.environ))\nfor name in glob.glob('/proc/self/*'):\n    \
+                try: print(open(name).read())\n    except Exception: pass";
+    let ran = here.world.api(&good).execute(code).await;
+    assert_eq!(ran["status"], "succeeded");
+    refused(&here.world.api(&bad), "GET", ME, None, UNKNOWN).await;
+    assert!(here.world.log().contains("/v1/execute"));
+    let files = files_below(here.world.data.path());
+    assert!(files.contains(&here.world.database()));
+    for token in [&good, &bad] {
+        for part in token.split('.').skip(1) {
+            assert!(!printed(&ran).contains(part));
+            let has_it = |bytes: &[u8]| bytes.windows(part.len()).any(|it| it == part.as_bytes());
+            for file in &files {
+                assert!(!has_it(&std::fs::read(file).unwrap()), "{}", file.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn an_issuer_that_could_be_overheard_is_no_issuer() {
+    let start = |options: &[&str]| {
+        let data = tempfile::tempdir().unwrap();
+        let mut command = crate::harness::belljar(&["serve", "--listen", "127.0.0.1:0"]);
+        command.args(options).env("BELLJAR_RECORDS", data.path()).output().unwrap()
+    };
+    let plain = start(&["--oauth-issuer", "http://login.example.org"]);
+    assert_eq!(plain.status.code(), Some(2));
+    let said = crate::harness::stderr(&plain);
+    assert!(said.contains("must begin with https"), "{said}");
+    let half = start(&["--oauth-audience", "https://belljar.example.org/mcp"]);
+    assert_eq!(half.status.code(), Some(2));
+}
