@@ -13,6 +13,15 @@ use std::time::{Duration, Instant};
 const UNREACHABLE: (u16, &str) = (503, "auth.unavailable");
 const METADATA: &str = "/.well-known/oauth-protected-resource";
 
+/// Why a token is refused, as it is told.
+const ELSEWHERE: &str = "it is for another server";
+const CLAIMS: &str = "iss, aud, exp and sub must be there";
+const FORGED: &str = "it is not as its issuer has signed it";
+const KEY: &str = "it names no key that its issuer has";
+const SIGNED: &str = "it must be signed with RS256, ES256 or EdDSA";
+const UNREADABLE: &str = "it cannot be read";
+const KIND: &str = "it is not a token for a server";
+
 /// A server that trusts an issuer with one key.
 struct Trusting {
     world: World,
@@ -160,10 +169,9 @@ async fn t48_a_token_is_who_it_names_and_may_what_was_granted_here() {
     assert_eq!(issuer.asked(), 1, "keys are remembered");
 }
 
-/// Everything that is not a token of the issuer for this server and this moment.
-fn bad_tokens(here: &Trusting, subject: &str) -> Vec<(&'static str, String)> {
+/// What is not a token of the issuer for this server and this moment: why, what, and the token.
+fn bad_tokens(here: &Trusting, subject: &str) -> Vec<(&'static str, &'static str, String)> {
     let (key, stranger) = (&here.key, SigningKey::ed("first"));
-    let rsa = SigningKey::rsa("first");
     let claims = here.claims(subject);
     let now = claims["iat"].as_i64().unwrap();
     let good = key.sign(&claims);
@@ -177,43 +185,46 @@ fn bad_tokens(here: &Trusting, subject: &str) -> Vec<(&'static str, String)> {
         format!("{}.", message(&header, &claims))
     };
     let claim = |name: &str, value: Value| key.sign(&with(claims.clone(), name, value));
+    let lacking = |name: &str| key.sign(&without(claims.clone(), name));
     let server = here.world.address();
-    let mut tokens = vec![
-        ("another audience", claim("aud", json!("https://other.example/mcp"))),
-        ("an audience that begins like it", claim("aud", json!(format!("{server}/mcp/x")))),
-        ("audiences of others", claim("aud", json!(["a", server]))),
-        ("another issuer", claim("iss", json!("https://other.example"))),
-        ("several issuers", claim("iss", json!([here.issuer.address, "https://other.example"]))),
-        ("over", claim("exp", json!(now - 60))),
-        ("an end that is no number", claim("exp", json!("9999999999"))),
-        ("an end that is in no calendar", claim("exp", json!(1e300))),
-        ("not yet", claim("nbf", json!(now + 120))),
-        ("a subject that is no text", claim("sub", json!(1))),
-        ("another subject", format!("{header}.{other}.{signature}")),
-        ("a signature that is cut", good[..good.len() - 4].to_owned()),
-        ("no signature", format!("{signed}.")),
-        ("two parts", signed.to_owned()),
-        ("alg none", unsigned("none")),
-        ("alg None", unsigned("None")),
-        ("alg EdDSA without a signature", unsigned("EdDSA")),
-        ("a public key as a secret", key.hmac_with_public(&claims)),
-        ("a key of somebody else under the same name", stranger.sign(&claims)),
-        ("a key of another kind under the same name", rsa.sign(&claims)),
-        ("a key that is not known", headed("kid", json!("second"))),
-        ("another algorithm", headed("alg", json!("ES256"))),
-        ("something to understand", headed("crit", json!(["exp"]))),
-        ("a token for something else", headed("typ", json!("logout+jwt"))),
-        ("text", "nonsense".to_owned()),
-        ("nothing", "..".to_owned()),
-        ("more than is read", format!("{good}{}", "A".repeat(16 * 1024))),
-    ];
-    for name in ["aud", "iss", "exp", "sub"] {
-        tokens.push((name, key.sign(&without(claims.clone(), name))));
-    }
-    tokens.push(("no name of a key", key.sign_under(&without(key.header(), "kid"), &claims)));
+    let issuers = json!([here.issuer.address, "https://other.example"]);
     let own = with(stranger.header(), "jwk", stranger.public());
-    tokens.push(("a key that it brings along", stranger.sign_under(&own, &claims)));
-    tokens
+    vec![
+        (ELSEWHERE, "another audience", claim("aud", json!("https://other.example/mcp"))),
+        (ELSEWHERE, "a longer audience", claim("aud", json!(format!("{server}/mcp/x")))),
+        (ELSEWHERE, "audiences of others", claim("aud", json!(["a", server]))),
+        (CLAIMS, "no audience", lacking("aud")),
+        ("another issuer", "another issuer", claim("iss", json!("https://other.example"))),
+        (CLAIMS, "several issuers", claim("iss", issuers)),
+        (CLAIMS, "no issuer", lacking("iss")),
+        ("it is over", "over", claim("exp", json!(now - 60))),
+        (CLAIMS, "an end that is no number", claim("exp", json!("9999999999"))),
+        (CLAIMS, "an end that is in no calendar", claim("exp", json!(1e18))),
+        (CLAIMS, "no end", lacking("exp")),
+        ("not good yet", "not yet", claim("nbf", json!(now + 120))),
+        (CLAIMS, "a subject that is no text", claim("sub", json!(1))),
+        (CLAIMS, "no subject", lacking("sub")),
+        (FORGED, "another subject", format!("{header}.{other}.{signature}")),
+        (FORGED, "a signature that is cut", good[..good.len() - 2].to_owned()),
+        (FORGED, "no signature", format!("{signed}.")),
+        (FORGED, "a key of somebody else under the same name", stranger.sign(&claims)),
+        (FORGED, "a key that it brings along", stranger.sign_under(&own, &claims)),
+        (KEY, "a key of another kind", SigningKey::rsa("first").sign(&claims)),
+        (KEY, "a key that is not known", headed("kid", json!("second"))),
+        (KEY, "no key", key.sign_under(&without(key.header(), "kid"), &claims)),
+        (KEY, "another algorithm", headed("alg", json!("ES256"))),
+        (SIGNED, "a public key as a secret", key.hmac_with_public(&claims)),
+        (SIGNED, "an algorithm that is not taken", headed("alg", json!("RS512"))),
+        (UNREADABLE, "alg none", unsigned("none")),
+        (UNREADABLE, "alg None", unsigned("None")),
+        (FORGED, "alg EdDSA without a signature", unsigned("EdDSA")),
+        (KIND, "something to understand", headed("crit", json!(["exp"]))),
+        (KIND, "a token for something else", headed("typ", json!("logout+jwt"))),
+        (UNREADABLE, "two parts", signed.to_owned()),
+        (UNREADABLE, "text", "nonsense".to_owned()),
+        (UNREADABLE, "nothing", "..".to_owned()),
+        ("more than 16384 bytes", "a long one", format!("{good}{}", "A".repeat(16 * 1024))),
+    ]
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -221,11 +232,10 @@ async fn t48_a_token_that_is_not_for_this_server_and_this_moment_is_refused() {
     let here = Trusting::start().await;
     here.runner("ann", "ann@login").await;
     here.runner("chief", "owner@login").await;
-    for (what, token) in bad_tokens(&here, "ann@login") {
+    for (why, what, token) in bad_tokens(&here, "ann@login") {
         let bad = here.world.api(&token);
-        let body = Some(json!({"code": "1"}));
-        let answer = bad.refused("POST", "/v1/execute", body).await;
-        assert_eq!(answer, (401, "auth.missing".to_owned()), "{what}");
+        let told = refused(&bad, "POST", "/v1/execute", Some(json!({"code": "1"})), UNKNOWN).await;
+        assert!(told.contains(why), "{what}: {told}");
         assert_eq!(over_mcp(&bad, "1").await.status(), 401, "{what}");
     }
     assert_eq!(items(&here.world.owner, "/v1/executions").await, Vec::<Value>::new());

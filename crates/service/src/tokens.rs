@@ -145,6 +145,10 @@ impl Tokens {
         // Whole seconds; a number that no calendar has is none.
         let until = DateTime::from_timestamp(claims.exp as i64, 0).map(|exp| exp + LEEWAY);
         let until = until.ok_or(TokenRefused::Claims)?;
+        // The same moment for a request as for a stream, which looks at this later.
+        if Utc::now() >= until {
+            return Err(TokenRefused::Over);
+        }
         Ok(Subject { name: claims.sub, until })
     }
 }
