@@ -138,7 +138,7 @@ async fn a_client_without_a_token_is_told_whose_tokens_are_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t48_a_token_is_who_it_names_and_may_what_was_granted_here() {
+async fn t51_a_token_is_who_it_names_and_may_what_was_granted_here() {
     let keys = [SigningKey::rsa("r"), SigningKey::ec("e"), SigningKey::ed("d")];
     let issuer = Issuer::with(&[&keys[0], &keys[1], &keys[2]]).await;
     let world = World::with(&["--oauth-issuer", &issuer.address]).await;
@@ -228,7 +228,7 @@ fn bad_tokens(here: &Trusting, subject: &str) -> Vec<(&'static str, &'static str
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t48_a_token_that_is_not_for_this_server_and_this_moment_is_refused() {
+async fn t51_a_token_that_is_not_for_this_server_and_this_moment_is_refused() {
     let here = Trusting::start().await;
     here.runner("ann", "ann@login").await;
     here.runner("chief", "owner@login").await;
@@ -259,7 +259,7 @@ async fn t48_a_token_that_is_not_for_this_server_and_this_moment_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t48_somebody_whom_only_the_issuer_knows_is_nobody_here() {
+async fn t51_somebody_whom_only_the_issuer_knows_is_nobody_here() {
     let here = Trusting::start().await;
     let owner = &here.world.owner;
     let told = refused(&here.api("eve@login"), "GET", ME, None, FORBIDDEN).await;
@@ -280,7 +280,7 @@ async fn t48_somebody_whom_only_the_issuer_knows_is_nobody_here() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t48_whoever_is_removed_is_refused_at_once_though_the_token_is_good() {
+async fn t51_whoever_is_removed_is_refused_at_once_though_the_token_is_good() {
     let here = Trusting::start().await;
     let owner = &here.world.owner;
     let (ann, bob) = (here.known("ann", "ann@login").await, here.known("bob", "bob@login").await);
