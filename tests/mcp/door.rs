@@ -1,6 +1,6 @@
 //! What an agent is shown: the tools that are built in, and those of the workspace that it may use.
 
-use crate::wire::{asked, called};
+use crate::wire::{Stdio, asked, called};
 use crate::world::{Api, World};
 use serde_json::{Value, json};
 
@@ -113,4 +113,25 @@ async fn the_skills_that_ship_are_prompts_and_resources() {
         let missing = asked(&world.owner, "resources/read", json!({"uri": uri})).await;
         assert_eq!(missing["error"]["code"], -32602, "{missing}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_the_list_is_announced_to_a_client_of_the_older_era() {
+    let world = World::start().await;
+    let (url, key) = (world.address().to_owned(), world.owner.key.clone());
+    let (ready, told) = std::sync::mpsc::channel();
+    let client = tokio::task::spawn_blocking(move || {
+        let variables = [("BELLJAR_URL", url.as_str()), ("BELLJAR_API_KEY", key.as_str())];
+        let mut client = Stdio::with(&[], &variables);
+        client.request("tools/list", json!({}));
+        ready.send(()).unwrap();
+        client.receive()
+    });
+    told.recv().unwrap();
+    // The stream on which the server speaks by itself is opened beside the first requests.
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    add(&world, "fresh", json!({})).await;
+    let announced = tokio::time::timeout(std::time::Duration::from_secs(20), client).await;
+    let announced = announced.expect("nothing was announced").unwrap();
+    assert_eq!(announced["method"], "notifications/tools/list_changed", "{announced}");
 }
