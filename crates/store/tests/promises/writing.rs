@@ -118,6 +118,22 @@ async fn nobody_else_on_the_machine_can_read_the_records() {
 }
 
 #[tokio::test]
+async fn records_of_an_older_belljar_are_taken_up_and_kept() {
+    let world = World::new().await;
+    let database = world.data.path().join("store/belljar.sqlite3");
+    let (home, alice) = (world.home, world.alice);
+    drop(world.store);
+    let connection = rusqlite::Connection::open(&database).unwrap();
+    connection.execute_batch("DROP INDEX principals_known_elsewhere").unwrap();
+    connection.pragma_update(None, "user_version", 1).unwrap();
+    let store = Store::open(world.data.path()).unwrap();
+    assert!(store.read(|rows| rows.principal(home, alice)).unwrap().is_some());
+    let index = "SELECT count(*) FROM sqlite_master WHERE name = 'principals_known_elsewhere'";
+    let indexes: u64 = connection.query_row(index, [], |row| row.get(0)).unwrap();
+    assert_eq!(indexes, 1);
+}
+
+#[tokio::test]
 async fn records_of_a_newer_belljar_are_refused_and_left_alone() {
     let world = World::new().await;
     let database = world.data.path().join("store/belljar.sqlite3");
@@ -127,6 +143,6 @@ async fn records_of_a_newer_belljar_are_refused_and_left_alone() {
     drop(connection);
     let before = fs::read(&database).unwrap();
     let refused = Store::open(world.data.path());
-    assert!(matches!(refused, Err(StoreError::Newer { found: 99, known: 1, .. })));
+    assert!(matches!(refused, Err(StoreError::Newer { found: 99, known: 2, .. })));
     assert_eq!(fs::read(&database).unwrap(), before);
 }
