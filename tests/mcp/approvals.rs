@@ -119,3 +119,20 @@ async fn a_client_of_the_older_era_is_asked_in_the_middle_of_the_call() {
     assert_eq!(answers[1]["isError"], true, "{}", answers[1]);
     assert_eq!(ran(&world).await, 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_that_was_put_over_rest_is_not_answered_by_its_asker_over_mcp() {
+    let world = world().await;
+    let tools = world.owner.get("/v1/tools").await;
+    let path = format!("/v1/tools/{}/call", tools["items"][0]["id"].as_str().unwrap());
+    let (status, asked) =
+        world.owner.call("POST", &path, Some(json!({"arguments": {"what": "it"}}))).await;
+    assert_eq!(status, 202, "{asked}");
+    let params = json!({
+        "name": "danger", "arguments": {"what": "it"}, "requestState": asked["approval_id"],
+        "inputResponses": {"approval": {"action": "accept", "content": {}}},
+    });
+    let answered = answer(post(&world.owner, "tools/call", params, &can_ask()).await).await;
+    assert_eq!(answered["error"]["code"], -32602, "{answered}");
+    assert_eq!(ran(&world).await, 0);
+}

@@ -1,6 +1,6 @@
 //! `/mcp`: the same key, the same host and origin, and nothing for whoever has none.
 
-use crate::wire::{MODERN, answer, called, modern, post};
+use crate::wire::{MODERN, answer, called, hello, modern, post};
 use crate::world::{Api, World};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
@@ -87,4 +87,61 @@ async fn t48_whoever_hangs_up_ends_the_run() {
     }
     let last = world.owner.get("/v1/executions").await["items"][0].clone();
     assert_eq!(last["status"], "cancelled", "{last}");
+}
+
+/// A client of the older era; tells its session.
+async fn initialized(api: &Api, capabilities: &Value) -> String {
+    let body =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello(capabilities)});
+    let answer = older(api, None, &body).await;
+    assert_eq!(answer.status(), 200);
+    let session = answer.headers()["mcp-session-id"].to_str().unwrap().to_owned();
+    answer.bytes().await.unwrap();
+    let told = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    assert_eq!(older(api, Some(&session), &told).await.status(), 202);
+    session
+}
+
+async fn older(api: &Api, session: Option<&str>, body: &Value) -> reqwest::Response {
+    let mut request = api
+        .request(Method::POST, "/mcp")
+        .header("content-type", "application/json")
+        .header("accept", "application/json, text/event-stream");
+    if let Some(session) = session {
+        request = request.header("mcp-session-id", session);
+    }
+    request.body(body.to_string()).send().await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t48_a_session_of_the_protocol_is_its_principals_alone() {
+    let world = World::start().await;
+    let ann = world.principal("ann", &["USAGE"]).await;
+    let session = initialized(&world.owner, &json!({})).await;
+    let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"});
+    assert_eq!(older(&ann, Some(&session), &list).await.status(), 404);
+    for method in [Method::GET, Method::DELETE] {
+        let stolen = ann.request(method, "/mcp").header("mcp-session-id", &session);
+        let stolen = stolen.header("accept", "text/event-stream").send().await.unwrap();
+        assert_eq!(stolen.status(), 404);
+    }
+    assert_eq!(older(&world.owner, Some(&session), &list).await.status(), 200);
+    let unknown = older(&world.owner, Some("00000000-0000-4000-8000-000000000000"), &list).await;
+    assert_eq!(unknown.status(), 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t48_clients_that_come_and_go_neither_fill_the_server_nor_lock_out_their_key() {
+    let world = World::with(&["--key-concurrency", "8"]).await;
+    let first = initialized(&world.owner, &json!({})).await;
+    for _ in 0..80 {
+        initialized(&world.owner, &json!({})).await;
+    }
+    // Listening is no request under way, and the one that was silent for longest has gone.
+    let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"});
+    assert_eq!(older(&world.owner, Some(&first), &list).await.status(), 404);
+    assert_eq!(world.owner.execute("6 * 7").await["value"], 42);
+    let large = json!({"experimental": {"x": {"y": "z".repeat(100_000)}}});
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello(&large)});
+    assert_eq!(older(&world.owner, None, &body).await.status(), 413);
 }

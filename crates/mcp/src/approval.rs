@@ -12,7 +12,7 @@ use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
 use service::Decision;
 use std::collections::BTreeMap;
-use types::{Approval, ApprovalId, Code, Fault};
+use types::{Approval, Code, Fault};
 
 /// Under which the answer comes back.
 const KEY: &str = "approval";
@@ -30,14 +30,16 @@ pub(crate) fn can_ask(context: &RequestContext<RoleServer>) -> bool {
     context.client_capabilities().is_some_and(|can| can.elicitation.is_some())
 }
 
-pub(crate) async fn ask(context: &RequestContext<RoleServer>, approval: &Approval) -> Answered {
+pub(crate) async fn ask(
+    context: &RequestContext<RoleServer>,
+    approval: &Approval,
+    ticket: String,
+) -> Answered {
     let question = question(approval);
     if is_modern(context) {
         let request = InputRequest::Elicitation(ElicitRequest::new(question));
         let requests = InputRequests::from([(KEY.to_owned(), request)]);
-        // The question itself is in the records, sealed; this only says which one it is.
-        let state = Some(approval.id.to_string());
-        return Answered::Later(InputRequiredResult::new(Some(requests), state));
+        return Answered::Later(InputRequiredResult::new(Some(requests), Some(ticket)));
     }
     tokio::select! {
         () = context.ct.cancelled() => Answered::Not,
@@ -48,17 +50,16 @@ pub(crate) async fn ask(context: &RequestContext<RoleServer>, approval: &Approva
 }
 
 /// The answer that a client of the newer era brings along, and to which question.
-pub(crate) fn brought(
-    state: Option<&str>,
+pub(crate) fn brought<'a>(
+    state: Option<&'a str>,
     responses: Option<&InputResponses>,
-) -> Result<Option<(ApprovalId, Answered)>, ErrorData> {
-    let (Some(state), Some(responses)) = (state, responses) else { return Ok(None) };
-    let id = state.parse().map_err(|_| foreign())?;
+) -> Result<Option<(&'a str, Answered)>, ErrorData> {
+    let (Some(ticket), Some(responses)) = (state, responses) else { return Ok(None) };
     let Some(response) = responses.get(KEY) else { return Ok(None) };
     let answer: ElicitResult = serde_json::from_value(response.clone()).map_err(|_| {
         ErrorData::invalid_params("the answer to the question cannot be read", None)
     })?;
-    Ok(Some((id, decided(&answer))))
+    Ok(Some((ticket, decided(&answer))))
 }
 
 fn decided(answer: &ElicitResult) -> Answered {

@@ -10,14 +10,18 @@ use rmcp::model::*;
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
 use serde_json::Value;
-use service::{Asked, Attached, CallRequest, Manner, Refused, Service};
+use service::{Asked, Attached, CallRequest, Caller, Manner, Refused, Service};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use types::{Approval, Execution};
 
 const INSTRUCTIONS: &str = "Python in an isolated sandbox: compute with execute_python instead of guessing. \
 Pass files by URL and never paste their content. Read the traceback of a failure, correct the code and run \
 it again, at most twice. Never invent a result.";
+
+/// Between two looks whether a client that waits for news is still there.
+const STILL_THERE: Duration = Duration::from_secs(30);
 
 /// How this door behaves.
 #[derive(Debug, Clone)]
@@ -28,20 +32,29 @@ pub struct Manners {
     pub address: Option<String>,
 }
 
-/// One for a client, or one for each request: it keeps nothing.
-#[derive(Debug, Clone)]
+/// One for a client, or one for each request.
+#[derive(Debug)]
 pub struct Door {
     service: Arc<Service>,
     /// The only one who can be asking, where there is only one.
     always: Option<Asker>,
     manners: Manners,
+    /// Its client is told of changes already.
+    announcing: AtomicBool,
+}
+
+/// For another client.
+impl Clone for Door {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.service), self.always.clone(), self.manners.clone())
+    }
 }
 
 type Context = RequestContext<RoleServer>;
 
 impl Door {
     pub fn new(service: Arc<Service>, always: Option<Asker>, manners: Manners) -> Self {
-        Self { service, always, manners }
+        Self { service, always, manners, announcing: AtomicBool::new(false) }
     }
 
     fn asker(&self, context: &Context) -> Result<Asker, ErrorData> {
@@ -123,14 +136,15 @@ impl Door {
         request: &CallToolRequestParams,
     ) -> Result<Option<(Approval, Answered)>, ErrorData> {
         let (state, responses) = (&request.request_state, &request.input_responses);
-        let Some((id, answer)) = approval::brought(state.as_deref(), responses.as_ref())? else {
+        let Some((ticket, answer)) = approval::brought(state.as_deref(), responses.as_ref())?
+        else {
             return Ok(None);
         };
-        let approval = self.service.approval(&asker.caller, id).map_err(|_| approval::foreign())?;
+        let approval = self.service.asked_back(&asker.caller, ticket);
+        let approval = approval.ok_or_else(approval::foreign)?;
         let arguments = Value::Object(request.arguments.clone().unwrap_or_default());
         let this_call = approval.tool_id == tool.id && approval.arguments == arguments;
-        let theirs = self.service.may_answer_oneself(&asker.caller, &approval).unwrap_or(false);
-        if this_call && theirs { Ok(Some((approval, answer))) } else { Err(approval::foreign()) }
+        if this_call { Ok(Some((approval, answer))) } else { Err(approval::foreign()) }
     }
 
     async fn ask(
@@ -147,7 +161,8 @@ impl Door {
             let elsewhere = approval::elsewhere(&approval, self.manners.address.as_deref());
             return Ok(refused(&elsewhere.into()).into());
         }
-        let answer = approval::ask(context, &approval).await;
+        let ticket = self.service.ticket(&approval);
+        let answer = approval::ask(context, &approval, ticket).await;
         self.go_on(asker, approval, answer, context).await
     }
 
@@ -208,10 +223,13 @@ fn failed(refused: &Refused) -> ErrorData {
 }
 
 /// Tells a client that it should list the tools again, until it has gone.
-async fn announce(service: Arc<Service>, asker: Asker, peer: Peer<RoleServer>) {
-    let mut news = std::pin::pin!(service.tool_changes(&asker.caller));
-    while news.next().await.is_some() {
-        if service.still(&asker.caller).is_none() || peer.notify_tool_list_changed().await.is_err()
+async fn announce(service: Arc<Service>, caller: Arc<Caller>, peer: Peer<RoleServer>) {
+    let mut news = std::pin::pin!(service.tool_changes(&caller));
+    while !peer.is_transport_closed() {
+        let Ok(changed) = tokio::time::timeout(STILL_THERE, news.next()).await else { continue };
+        if changed.is_none()
+            || service.still(&caller).is_none()
+            || peer.notify_tool_list_changed().await.is_err()
         {
             return;
         }
@@ -347,8 +365,12 @@ impl ServerHandler for Door {
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        if self.announcing.swap(true, Ordering::Relaxed) {
+            return;
+        }
         if let Ok(asker) = Asker::of(&context.extensions, self.always.as_ref()) {
-            tokio::spawn(announce(Arc::clone(&self.service), asker, context.peer));
+            // Without their place: listening is no request that is under way.
+            tokio::spawn(announce(Arc::clone(&self.service), asker.caller, context.peer));
         }
     }
 

@@ -24,5 +24,5 @@ mod tools;
 pub use asker::Asker;
 pub use door::{Door, Manners};
 pub use fixtures::Fixtures;
-pub use http::http;
+pub use http::{Sessions, http};
 pub use stdio::stdio;

@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use rmcp::ErrorData;
 use rmcp::model::{ReadResourceResult, ResourceContents, ResourceTemplate};
 use serde_json::json;
@@ -9,12 +10,15 @@ use service::{Caller, Service};
 use std::io::Read;
 use types::ExecutionId;
 
+/// What may stand in a URI as it is.
+const PATH: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_').remove(b'~').remove(b'/');
 const PREFIX: &str = "belljar://executions/";
 /// Larger files are fetched over REST.
 const READ_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 pub(crate) fn uri(execution: ExecutionId, name: &str) -> String {
-    format!("{PREFIX}{execution}/files/{name}")
+    format!("{PREFIX}{execution}/files/{}", utf8_percent_encode(name, PATH))
 }
 
 pub(crate) fn template() -> ResourceTemplate {
@@ -34,7 +38,8 @@ pub(crate) async fn read(
     let rest = uri.strip_prefix(PREFIX).ok_or_else(missing)?;
     let (execution, name) = rest.split_once("/files/").ok_or_else(missing)?;
     let execution: ExecutionId = execution.parse().map_err(|_| missing())?;
-    let (file, open) = service.asset(caller, execution, name).await.map_err(|_| missing())?;
+    let name = percent_decode_str(name).decode_utf8().map_err(|_| missing())?;
+    let (file, open) = service.asset(caller, execution, &name).await.map_err(|_| missing())?;
     if file.size > READ_BYTES_MAX {
         let message = format!("{uri} has {} bytes; fetch it from /v1/assets", file.size);
         return Err(ErrorData::invalid_params(message, None));

@@ -9,8 +9,8 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::fmt;
 use types::{
-    AgentId, ApprovalAction, ApprovalScope, ExecutionId, LimitsRequest, PrincipalId, SandboxId,
-    ToolId, WorkspaceId,
+    AgentId, ApprovalAction, ApprovalId, ApprovalScope, ExecutionId, LimitsRequest, PrincipalId,
+    SandboxId, ToolId, WorkspaceId,
 };
 
 /// The server's own key, as long as a block of the hash. Without it no approval can be made or
@@ -105,6 +105,14 @@ pub fn seal_remembered(key: &SealKey, bound: &Bound<'_>, scope: ApprovalScope) -
     let mut sealer = Sealer::new(key, name);
     sealer.bound(&Bound { session, ..bound.clone() });
     Some(sealer.finish())
+}
+
+/// Shows that a question was put to whoever asked, through their own client.
+pub fn seal_asked_back(key: &SealKey, approval: ApprovalId, requester: PrincipalId) -> Seal {
+    let mut sealer = Sealer::new(key, "asked back");
+    sealer.field(approval.uuid().as_bytes());
+    sealer.field(requester.uuid().as_bytes());
+    sealer.finish()
 }
 
 /// Takes the same time whatever the difference is.

@@ -10,7 +10,8 @@ mod privilege;
 
 pub use address::{NotPublic, public};
 pub use approval::{
-    Bound, BoundOnce, Seal, SealKey, Stage, action, seal_once, seal_remembered, seals_match,
+    Bound, BoundOnce, Seal, SealKey, Stage, action, seal_asked_back, seal_once, seal_remembered,
+    seals_match,
 };
 pub use fetch::{
     Exception, NotAnException, Route, RouteRefused, Target, URL_BYTES_MAX, UrlRefused,

@@ -3,6 +3,7 @@
 //! Everything below `/v1`, and `/mcp`, needs a key or a token; there is no way to add a route there that
 //! does not. The OpenAPI document is made from the same handlers that the router has.
 
+mod agents;
 mod body;
 mod execution;
 mod files;
@@ -31,7 +32,7 @@ use axum::http::request::Parts;
 use axum::middleware::from_fn_with_state;
 use axum::routing::get;
 use limits::{Limits, Place};
-use mcp::{Asker, Door, Fixtures};
+use mcp::{Asker, Door, Fixtures, Sessions};
 use metrics_exporter_prometheus::PrometheusHandle;
 use problem::Problem;
 use service::{Caller, Service};
@@ -69,8 +70,10 @@ pub(crate) fn router(app: Arc<App>, door: Door) -> Router {
         .route("/metrics", get(routes::operation::metrics))
         .route_layer(from_fn_with_state(Arc::clone(&app), idempotency::once))
         .route_layer(from_fn_with_state(Arc::clone(&app), guard::authenticate));
+    let sessions = Arc::new(Sessions::default());
     let agents = Router::new()
-        .route_service("/mcp", mcp::http(door))
+        .route_service("/mcp", mcp::http(door, &sessions))
+        .route_layer(from_fn_with_state(sessions, agents::own_session))
         .route_layer(from_fn_with_state(Arc::clone(&app), guard::authenticate));
     let metadata = app.resource.as_ref().map_or_else(Router::new, Resource::router);
     pages::router(&openapi::finished(document))
@@ -90,7 +93,7 @@ pub(crate) fn router(app: Arc<App>, door: Door) -> Router {
 /// that it can reach was made for it.
 pub(crate) fn conformance(names: Names, fixtures: Fixtures) -> Router {
     Router::new()
-        .route_service("/mcp", mcp::http(fixtures))
+        .route_service("/mcp", mcp::http(fixtures, &Sessions::default()))
         .layer(from_fn_with_state(Arc::new(names), guard::receive))
 }
 

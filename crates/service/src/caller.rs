@@ -108,7 +108,7 @@ impl Caller {
         Some(Self { workspace, principal, shown: Shown::Key(key) })
     }
 
-    pub(crate) fn id(&self) -> PrincipalId {
+    pub fn id(&self) -> PrincipalId {
         self.principal.id
     }
 }

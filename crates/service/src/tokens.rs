@@ -15,6 +15,7 @@ use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, Header, Validation};
 use keys::{Missing, Ring};
 use serde::Deserialize;
+use std::sync::Arc;
 use std::time::Duration;
 use types::{Code, Fault};
 
@@ -118,7 +119,7 @@ struct Claims {
 /// Says whom tokens name.
 #[derive(Debug)]
 pub(crate) struct Tokens {
-    ring: Ring,
+    ring: Arc<Ring>,
     expected: Validation,
 }
 
@@ -130,7 +131,7 @@ impl Tokens {
         expected.set_audience(&[issuer.audience()]);
         expected.validate_nbf = true;
         expected.leeway = LEEWAY.as_secs();
-        Self { ring: Ring::new(issuer), expected }
+        Self { ring: Arc::new(Ring::new(issuer)), expected }
     }
 
     pub(crate) async fn check(&self, token: &str) -> Result<Subject, TokenRefused> {

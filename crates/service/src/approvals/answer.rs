@@ -7,8 +7,10 @@ use crate::caller::Caller;
 use crate::refused::{Refused, invalid, missing};
 use crate::seen_through::seen_through;
 use crate::service::Service;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::{DateTime, Utc};
-use policy::{Bound, Seal, Stage, seal_once, seal_remembered, seals_match};
+use policy::{Bound, Seal, Stage, seal_asked_back, seal_once, seal_remembered, seals_match};
 use serde::Deserialize;
 use std::sync::Arc;
 use store::{Decision as Decided, Remembered, Tx};
@@ -70,6 +72,23 @@ impl Service {
         Ok(person && approval.requester == caller.id() && self.may_answer(caller, approval)?)
     }
 
+    /// What a client gets along with a question that it puts to its user, and comes back with.
+    pub fn ticket(&self, approval: &Approval) -> String {
+        let seal = seal_asked_back(&self.seal_key, approval.id, approval.requester);
+        format!("{}.{}", approval.id, URL_SAFE_NO_PAD.encode(seal))
+    }
+
+    /// The question of a ticket of ours, if it is this caller's. A question that was never put
+    /// through a client has no ticket, and is answered by somebody else.
+    pub fn asked_back(&self, caller: &Caller, ticket: &str) -> Option<Approval> {
+        let (id, _) = ticket.split_once('.')?;
+        let approval = self.approval(caller, id.parse().ok()?).ok()?;
+        let ours = self.ticket(&approval);
+        let same = ours.len() == ticket.len()
+            && ours.bytes().zip(ticket.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0;
+        (same && self.may_answer_oneself(caller, &approval).ok()?).then_some(approval)
+    }
+
     /// The answer of a person whose client has asked them. It is good for this call alone.
     pub async fn answer_oneself(
         self: &Arc<Self>,
@@ -77,6 +96,8 @@ impl Service {
         id: ApprovalId,
         decision: Decision,
     ) -> Result<Approval, Refused> {
+        // They may have taken their time, and lost their key meanwhile.
+        let caller = &self.still(caller).ok_or_else(not_oneself)?;
         let (approval, seal) = self.seen_approval(caller, id)?;
         if !self.may_answer_oneself(caller, &approval)? {
             return Err(not_oneself());

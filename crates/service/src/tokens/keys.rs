@@ -99,14 +99,21 @@ impl Ring {
     }
 
     pub(super) async fn find(
-        &self,
+        self: &Arc<Self>,
         kid: &str,
         algorithm: Algorithm,
     ) -> Result<Arc<Trusted>, Missing> {
-        let known = || self.held().known(kid, algorithm, Instant::now());
-        if let Some(key) = known() {
+        if let Some(key) = self.held().known(kid, algorithm, Instant::now()) {
             return Ok(key);
         }
+        // Whoever hangs up meanwhile has still asked, and the next one waits for the pause.
+        let (ring, kid) = (Arc::clone(self), kid.to_owned());
+        let found = tokio::spawn(async move { ring.find_or_ask(&kid, algorithm).await });
+        found.await.unwrap_or(Err(Missing::Unreachable))
+    }
+
+    async fn find_or_ask(&self, kid: &str, algorithm: Algorithm) -> Result<Arc<Trusted>, Missing> {
+        let known = || self.held().known(kid, algorithm, Instant::now());
         let _asking = self.asking.lock().await;
         // Whoever was here before may have brought it.
         if let Some(key) = known() {

@@ -160,7 +160,8 @@ impl Bridge {
     fn headers(&self, message: &Value) -> HeaderMap {
         let accept = HeaderValue::from_static("application/json, text/event-stream");
         let mut headers = HeaderMap::from_iter([(reqwest::header::ACCEPT, accept)]);
-        let agreed = self.agreed().clone();
+        let begins = message["method"] == "initialize";
+        let agreed = if begins { Agreed::default() } else { self.agreed().clone() };
         headers.extend(agreed.session.map(|session| (SESSION, session)));
         let params = &message["params"];
         let inline = params["_meta"][VERSION_KEY].as_str().map(str::to_owned);

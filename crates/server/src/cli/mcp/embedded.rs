@@ -12,6 +12,8 @@ use tempfile::TempDir;
 
 /// Where the records of clients are, each in a directory of its own.
 const HOME: &str = "mcp";
+/// Records without a lock are being made, for so long at most.
+const BEGINNING: Duration = Duration::from_secs(60);
 /// What runs when the client goes has nobody to tell.
 pub(super) const DRAIN: Duration = Duration::ZERO;
 
@@ -74,6 +76,12 @@ fn forget_the_dead(home: &Path) {
 }
 
 fn is_dead(directory: &Path) -> bool {
-    let lock = fs::File::open(directory.join("store/lock"));
-    lock.is_ok_and(|lock| lock.try_lock().is_ok())
+    match fs::File::open(directory.join("store/lock")) {
+        Ok(lock) => lock.try_lock().is_ok(),
+        // It was killed while it began, or while it removed them.
+        Err(_) => {
+            let made = fs::metadata(directory).and_then(|about| about.modified());
+            made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > BEGINNING))
+        }
+    }
 }

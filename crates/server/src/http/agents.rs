@@ -1,0 +1,62 @@
+//! Sessions of MCP's older era: each is its principal's, and nobody has more of them than a few.
+
+use super::Known;
+use super::problem::Problem;
+use axum::extract::{Request, State};
+use axum::http::header::CONTENT_LENGTH;
+use axum::http::{HeaderMap, HeaderName, Method};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use mcp::Sessions;
+use std::sync::Arc;
+use types::{Code, Fault};
+
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+/// Has every request of the newer era, which knows no sessions.
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+/// What a client says of itself at the beginning is kept as long as its session is.
+const HELLO_BYTES_MAX: u64 = 64 * 1024;
+
+pub(super) async fn own_session(
+    State(sessions): State<Arc<Sessions>>,
+    known: Known,
+    request: Request,
+    next: Next,
+) -> Response {
+    let id = text(request.headers(), &SESSION);
+    match &id {
+        Some(id) if !sessions.used(id, known.id()) => return Problem::from(gone()).into_response(),
+        Some(_) => {}
+        None if request.headers().contains_key(METHOD) => {}
+        None if !is_short(request.headers()) => return Problem::from(too_long()).into_response(),
+        None => sessions.make_room(known.id()).await,
+    }
+    let ends = request.method() == Method::DELETE;
+    let response = next.run(request).await;
+    match (id, text(response.headers(), &SESSION)) {
+        (Some(id), _) if ends => sessions.ended(&id),
+        (None, Some(new)) => sessions.begun(&new, known.id()),
+        _ => {}
+    }
+    response
+}
+
+fn text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+}
+
+fn is_short(headers: &HeaderMap) -> bool {
+    let length = text(headers, &CONTENT_LENGTH).and_then(|length| length.parse().ok());
+    length.is_none_or(|length: u64| length <= HELLO_BYTES_MAX)
+        && !headers.contains_key(axum::http::header::TRANSFER_ENCODING)
+}
+
+fn gone() -> Fault {
+    Fault::new(Code::SessionNotFound, "there is no such session of the protocol")
+        .hint("begin another one with `initialize`")
+}
+
+fn too_long() -> Fault {
+    let message = format!("the first request of a session has at most {HELLO_BYTES_MAX} bytes");
+    Fault::new(Code::RequestTooLarge, message)
+}
