@@ -33,7 +33,7 @@ async fn ran(world: &World) -> usize {
     done["items"].as_array().unwrap().len()
 }
 
-// proves P-018, P-021
+// proves P-021
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_of_the_newer_era_is_asked_and_its_answer_runs_the_call_once() {
     let world = world().await;
