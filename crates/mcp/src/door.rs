@@ -121,9 +121,7 @@ impl Door {
         };
         let manner = self.manner(asker, context);
         match self.service.call_tool(&asker.caller, tool.id, call, manner).await? {
-            Asked::Begun(attached) => {
-                Ok(self.finish(attached, context, |record| tools::returned(record, true)).await)
-            }
+            Asked::Begun(attached) => Ok(self.finish(attached, context, tools::returned).await),
             Asked::Waiting(execution, _) => self.ask(asker, &execution, context).await,
         }
     }
@@ -191,7 +189,7 @@ impl Door {
             }
             settled = self.service.settled(&asker.caller, approval.execution_id) => settled?,
         };
-        Ok(tools::returned(&settled, true).into())
+        Ok(tools::returned(&settled).into())
     }
 
     async fn task(&self, id: &str, context: &Context) -> Result<Execution, ErrorData> {

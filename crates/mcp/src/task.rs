@@ -29,7 +29,7 @@ pub(crate) fn detailed(execution: &Execution) -> DetailedTask {
 /// As the call would have been answered.
 fn completed(execution: &Execution) -> JsonObject {
     let result = match execution.tool {
-        Some(_) => tools::returned(execution, true),
+        Some(_) => tools::returned(execution),
         None => answer::answered(execution, false),
     };
     match serde_json::to_value(result) {

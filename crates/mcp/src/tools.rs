@@ -31,7 +31,7 @@ fn wrapped(mut schema: Value) -> JsonObject {
 
 /// The value that a tool has returned, with links to its files and, as it may be all that a tool
 /// is for, its charts.
-pub(crate) fn returned(record: &Execution, visuals: bool) -> CallToolResult {
+pub(crate) fn returned(record: &Execution) -> CallToolResult {
     let answer = Answer::of(record);
     if answer.error.is_some() {
         // Its schema speaks of values only.
@@ -45,8 +45,6 @@ pub(crate) fn returned(record: &Execution, visuals: bool) -> CallToolResult {
     let mut result = CallToolResult::success(vec![ContentBlock::text(text)]);
     result.structured_content = Some(json!({"result": value}));
     result.content.extend(files(record));
-    if visuals {
-        result.content.extend(record.results.iter().filter_map(image));
-    }
+    result.content.extend(record.results.iter().filter_map(image));
     result
 }
