@@ -89,6 +89,7 @@ async fn nothing_runs_before_somebody_agrees_and_then_exactly_that_runs() {
     assert_eq!((&answered["state"], &answered["reason"]), (&json!("allowed"), &json!("fine")));
     let done = scene.settled(&record).await;
     assert_eq!((&done["status"], &done["value"]), (&json!("succeeded"), &json!({"got": {"n": 1}})));
+    assert_eq!(done["created_at"], record["created_at"], "it is as old as the question");
     assert_eq!(scene.world.owner.get(&approval_of(&record)).await["state"], "used");
 }
 

@@ -6,6 +6,7 @@
 
 use crate::refused::Refused;
 use std::future::Future;
+use tracing::Instrument;
 use types::{Code, Fault};
 
 /// Away from the threads that serve: what people write can take a while to read.
@@ -22,8 +23,10 @@ pub(crate) async fn aside<T: Send + 'static>(
 pub(crate) async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Refused>> + Send + 'static,
 ) -> Result<T, Refused> {
-    tokio::spawn(work).await.map_err(|_| {
-        Fault::new(Code::StoreUnavailable, "it came to no end, and may be half done")
-            .hint("look at what there is, then send it again")
-    })?
+    tokio::spawn(work.in_current_span()).await.unwrap_or_else(|_| Err(failed().into()))
+}
+
+fn failed() -> Fault {
+    let message = "the server failed during this request, and whether it was done is not known";
+    Fault::new(Code::SandboxCrashed, message).hint("look at what there is before you send it again")
 }

@@ -34,7 +34,6 @@ mod principals;
 mod refused;
 mod seal_key;
 mod secret;
-mod seen_through;
 mod service;
 mod sessions;
 mod specification;

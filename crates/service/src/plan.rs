@@ -5,7 +5,6 @@ use crate::inputs::{FileInput, checked, distinct_names};
 use crate::refused::{Refused, not_found};
 use crate::service::Service;
 use crate::staging::{cannot_keep, hex};
-use chrono::Utc;
 use engine::{Content, FileIn};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -82,7 +81,7 @@ impl Plan {
             warnings: Vec::new(),
             limits,
             usage: Usage::default(),
-            created_at: Utc::now(),
+            created_at: approval.created_at,
             started_at: None,
             ended_at: None,
         }

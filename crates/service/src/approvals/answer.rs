@@ -3,9 +3,9 @@
 
 use super::ending::Ending;
 use super::{asked_about, changed, over};
+use crate::apart::to_the_end;
 use crate::caller::Caller;
 use crate::refused::{Refused, invalid, missing};
-use crate::seen_through::seen_through;
 use crate::service::Service;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -81,12 +81,12 @@ impl Service {
     /// The question of a ticket of ours, if it is this caller's. A question that was never put
     /// through a client has no ticket, and is answered by somebody else.
     pub fn asked_back(&self, caller: &Caller, ticket: &str) -> Option<Approval> {
-        let (id, _) = ticket.split_once('.')?;
+        let (id, seal) = ticket.split_once('.')?;
+        let seal: Seal = URL_SAFE_NO_PAD.decode(seal).ok()?.try_into().ok()?;
         let approval = self.approval(caller, id.parse().ok()?).ok()?;
-        let ours = self.ticket(&approval);
-        let same = ours.len() == ticket.len()
-            && ours.bytes().zip(ticket.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0;
-        (same && self.may_answer_oneself(caller, &approval).ok()?).then_some(approval)
+        let ours = seal_asked_back(&self.seal_key, approval.id, approval.requester);
+        (seals_match(&seal, &ours) && self.may_answer_oneself(caller, &approval).ok()?)
+            .then_some(approval)
     }
 
     /// The answer of a person whose client has asked them. It is good for this call alone.
@@ -116,7 +116,7 @@ impl Service {
     ) -> Result<Approval, Refused> {
         still_open(&approval, Utc::now())?;
         let (service, caller) = (Arc::clone(self), caller.clone());
-        seen_through(async move {
+        to_the_end(async move {
             let decided = match request.decision {
                 Decision::Allow => service.allow(&caller, approval, seal, request).await?,
                 Decision::Deny => service.deny(&caller, approval, seal, request.reason).await?,
@@ -240,7 +240,7 @@ impl Service {
         let Some(id) = execution.approval_id else { return Ok(false) };
         let approval = self.approval(caller, id)?;
         let (service, caller) = (Arc::clone(self), caller.clone());
-        seen_through(async move { service.take_back(&caller, approval).await }).await
+        to_the_end(async move { service.take_back(&caller, approval).await }).await
     }
 
     async fn take_back(&self, caller: &Caller, approval: Approval) -> Result<bool, Refused> {

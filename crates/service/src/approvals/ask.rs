@@ -1,11 +1,11 @@
 //! Asking: the question is written down, with everything that is needed once it is answered.
 
 use super::matter::Matter;
+use crate::apart::to_the_end;
 use crate::caller::Caller;
 use crate::calls::{Asked, CallRequest, Route};
 use crate::plan::Plan;
 use crate::refused::Refused;
-use crate::seen_through::seen_through;
 use crate::service::Service;
 use chrono::{DateTime, TimeDelta, Utc};
 use futures_util::StreamExt;
@@ -45,7 +45,7 @@ impl Service {
         let seal = seal_once(&self.seal_key, Stage::Asked, &bound, &once);
         let plan = matter.plan.to_bytes();
         let (service, caller) = (Arc::clone(self), caller.clone());
-        seen_through(async move {
+        to_the_end(async move {
             let running = service.hear(record.id, approval.id);
             let written = service.write_question(&caller, &record, &approval, plan, seal, claim);
             if let Err(refused) = written.await {

@@ -50,6 +50,7 @@ impl Service {
             run_as: matter.route.run_as,
             agent: matter.route.agent,
             approval: Some(approval.id),
+            asked_at: Some(approval.created_at),
             manner: Manner::default(),
         };
         let admitted = self.admit_agreed(workspace, &approval, &matter).await?;

@@ -70,6 +70,6 @@ impl Drop for Attached {
     }
 }
 
-pub(super) fn interrupted() -> Fault {
+fn interrupted() -> Fault {
     Fault::new(Code::ExecutionInterrupted, "the server stopped while it ran; it is not run again")
 }

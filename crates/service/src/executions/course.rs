@@ -5,8 +5,9 @@
 //! with its end. Whatever dies with a row is found by the next start, is marked as interrupted,
 //! and is not run again.
 
-use super::attached::{Attached, interrupted};
+use super::attached::Attached;
 use super::whose::Whose;
+use crate::apart::to_the_end;
 use crate::assets::without_files;
 use crate::live::Live;
 use crate::refused::Refused;
@@ -52,7 +53,7 @@ impl Running {
 
 /// Whether the store knows of an execution that ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Row {
+enum Row {
     There,
     New,
 }
@@ -88,7 +89,7 @@ impl Service {
             let row = service.write_down(&started, &whose).await?;
             Ok(service.go(admitted, whose, started, row))
         };
-        tokio::spawn(begin).await.map_err(|_| Refused::from(interrupted()))?
+        to_the_end(begin).await
     }
 
     fn go(
@@ -271,7 +272,7 @@ impl Service {
         self.write_end(execution, Vec::new(), whose, &running.live, *row).await.map(drop)
     }
 
-    pub(crate) async fn write_end(
+    async fn write_end(
         &self,
         execution: Execution,
         files: Vec<File>,

@@ -1,7 +1,7 @@
 //! Everything about a run that the engine does not need to know: on whose behalf, and who is told.
 
 use crate::caller::Caller;
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use std::any::Any;
 use std::sync::Arc;
 use store::AuditLine;
@@ -27,6 +27,8 @@ pub(crate) struct Whose {
     pub(crate) run_as: PrincipalId,
     pub(crate) agent: Option<AgentId>,
     pub(crate) approval: Option<ApprovalId>,
+    /// When it was asked for, if a person was asked first and took their time.
+    pub(crate) asked_at: Option<DateTime<Utc>>,
     pub(crate) manner: Manner,
 }
 
@@ -39,6 +41,7 @@ impl Whose {
             run_as: caller.id(),
             agent: None,
             approval: None,
+            asked_at: None,
             manner,
         }
     }
@@ -66,6 +69,7 @@ impl Whose {
             run_as: Some(self.run_as),
             agent: self.agent,
             approval_id: self.approval,
+            created_at: self.asked_at.unwrap_or(execution.created_at),
             ..execution
         }
     }
