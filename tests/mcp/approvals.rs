@@ -1,5 +1,5 @@
-//! A tool that a person is asked about first: through the client where it can, and nothing runs
-//! before the answer.
+//! A tool, or code, that a person is asked about first: through the client where it can, and nothing
+//! runs before the answer.
 
 use crate::wire::{Stdio, answer, called, hello, post};
 use crate::world::{Api, World};
@@ -135,4 +135,90 @@ async fn a_question_that_was_put_over_rest_is_not_answered_by_its_asker_over_mcp
     let answered = answer(post(&world.owner, "tools/call", params, &can_ask()).await).await;
     assert_eq!(answered["error"]["code"], -32602, "{answered}");
     assert_eq!(ran(&world).await, 0);
+}
+
+/// A person who may run code, and change nothing.
+async fn person(world: &World) -> Api {
+    let ann = json!({"name": "ann", "kind": "user"});
+    let ann = world.owner.post("/v1/principals", ann).await["id"].clone();
+    let me = world.owner.get("/v1/principals/me").await;
+    let all = json!({"kind": "workspace", "id": me["workspace"]});
+    let grant = json!({"principal": ann, "privilege": "USAGE", "object": all});
+    world.owner.post("/v1/grants", grant).await;
+    let key = world.owner.post("/v1/keys", json!({"name": "ann", "principal": ann})).await;
+    world.api(key["secret"].as_str().unwrap())
+}
+
+async fn permit(world: &World, permission: &str) {
+    let change = Some(json!({"permission": permission}));
+    let (status, now) = world.owner.call("PUT", "/v1/permissions/execute_python", change).await;
+    assert_eq!(status, 200, "{now}");
+}
+
+async fn run(api: &Api, arguments: Value, more: Value) -> Value {
+    let mut params = json!({"name": "execute_python", "arguments": arguments});
+    params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    answer(post(api, "tools/call", params, &can_ask()).await).await
+}
+
+fn answered(question: &Value, action: &str) -> Value {
+    let state = &question["result"]["requestState"];
+    json!({"requestState": state, "inputResponses": {"approval": {"action": action, "content": {}}}})
+}
+
+// proves P-018
+#[tokio::test(flavor = "multi_thread")]
+async fn ask_first_puts_every_run_of_code_to_the_user_and_nothing_runs_before() {
+    let world = World::start().await;
+    let ann = person(&world).await;
+    let script = json!({"code": "result = 6 * 7"});
+    let allowed = run(&ann, script.clone(), json!({})).await;
+    assert_eq!(allowed["result"]["structuredContent"]["result"], 42, "no prompt: {allowed}");
+
+    permit(&world, "ask").await;
+    for _ in 0..2 {
+        let before = ran(&world).await;
+        let question = run(&ann, script.clone(), json!({})).await;
+        let message = &question["result"]["inputRequests"]["approval"]["params"]["message"];
+        assert!(message.as_str().unwrap().contains("result = 6 * 7"), "{question}");
+        assert_eq!(ran(&world).await, before);
+        let other = run(&ann, json!({"code": "result = 1"}), answered(&question, "accept")).await;
+        assert_eq!(other["error"]["code"], -32602, "{other}");
+        let done = run(&ann, script.clone(), answered(&question, "accept")).await;
+        assert_eq!(done["result"]["structuredContent"]["result"], 42, "{done}");
+        assert_eq!(ran(&world).await, before + 1);
+    }
+    let question = run(&ann, script.clone(), json!({})).await;
+    let denied = run(&ann, script.clone(), answered(&question, "decline")).await;
+    assert_eq!(denied["result"]["isError"], true, "{denied}");
+
+    permit(&world, "ask_once").await;
+    let session = called(&ann, "create_session", json!({})).await;
+    let session = &session["structuredContent"]["session"];
+    let first = json!({"code": "x = 41", "session": session});
+    let question = run(&ann, first.clone(), json!({})).await;
+    run(&ann, first, answered(&question, "accept")).await;
+    let next = run(&ann, json!({"code": "result = x + 1", "session": session}), json!({})).await;
+    assert_eq!(next["result"]["structuredContent"]["result"], 42, "asked once: {next}");
+
+    permit(&world, "deny").await;
+    let refused = run(&ann, script, json!({})).await;
+    assert_eq!(refused["result"]["structuredContent"]["error"]["code"], "approval.denied");
+}
+
+#[test]
+fn an_engine_of_ones_own_asks_first_if_it_is_told_to() {
+    let mut client = Stdio::silent(&["--permission", "ask"], &[]);
+    client.request("initialize", hello(&json!({"elicitation": {}})));
+    client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+    for (action, error) in [("accept", false), ("decline", true)] {
+        let params = json!({"name": "execute_python", "arguments": {"code": "result = 42"}});
+        let id = client.begin("tools/call", params);
+        let question = client.receive();
+        assert_eq!(question["method"], "elicitation/create", "{question}");
+        let result = json!({"action": action, "content": {}});
+        client.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": result}));
+        let done = client.answer(id);
+        assert_eq!(done["result"]["isError"], error, "{done}");
+    }
 }

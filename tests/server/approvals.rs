@@ -61,7 +61,7 @@ pub(crate) fn approval_of(record: &Value) -> String {
     format!("/v1/approvals/{}", record["approval_id"].as_str().unwrap())
 }
 
-async fn settled(api: &Api, record: &Value) -> Value {
+pub(crate) async fn settled(api: &Api, record: &Value) -> Value {
     let path = format!("/v1/executions/{}", record["id"].as_str().unwrap());
     let began = Instant::now();
     loop {

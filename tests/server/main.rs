@@ -24,6 +24,7 @@ mod logs;
 mod oauth;
 mod overload;
 mod people;
+mod permissions;
 mod raw;
 mod rights;
 mod routes_deny;

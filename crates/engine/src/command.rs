@@ -66,7 +66,25 @@ pub enum Entry {
 }
 
 impl Entry {
-    pub(crate) fn code(&self) -> &str {
+    /// As a record says it.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Cell(_) => "cell",
+            Self::Answer(_) => "answer",
+            Self::Script { .. } | Self::ScriptIn { .. } => "script",
+            Self::Call(call) => call.function(),
+        }
+    }
+
+    /// The tool that is called, if it is one.
+    pub fn tool(&self) -> Option<&str> {
+        match self {
+            Self::Call(call) => Some(call.tool()),
+            Self::Cell(_) | Self::Answer(_) | Self::Script { .. } | Self::ScriptIn { .. } => None,
+        }
+    }
+
+    pub fn code(&self) -> &str {
         match self {
             Self::Cell(code)
             | Self::Answer(code)

@@ -27,11 +27,9 @@ impl Order {
     /// The record of it while nothing has run.
     pub(crate) fn draft(&self) -> Execution {
         let command = &self.command;
-        let (entry, tool, arguments) = match &command.entry {
-            Entry::Cell(_) => ("cell", None, None),
-            Entry::Answer(_) => ("answer", None, None),
-            Entry::Script { .. } | Entry::ScriptIn { .. } => ("script", None, None),
-            Entry::Call(call) => (call.function(), Some(call.tool().to_owned()), arguments(call)),
+        let arguments = match &command.entry {
+            Entry::Call(call) => arguments(call),
+            _ => None,
         };
         Execution {
             id: command.id,
@@ -39,13 +37,13 @@ impl Order {
             generation: self.generation,
             environment: self.environment.clone(),
             status: Status::Queued,
-            entry: entry.to_owned(),
+            entry: command.entry.name().to_owned(),
             principal: None,
             run_as: None,
             agent: None,
             approval_id: None,
             parent: None,
-            tool,
+            tool: command.entry.tool().map(str::to_owned),
             code: command.entry.code().to_owned(),
             arguments,
             files_in: self.files_in.clone(),

@@ -105,8 +105,26 @@ pub(crate) fn refused(refused: &Refused) -> CallToolResult {
     Answer::failed(&refused.fault).into_result()
 }
 
+/// How a record is told to whoever has called.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Shown {
+    /// As `execute_python` does.
+    Answer { visuals: bool },
+    /// As a tool of the workspace does.
+    Value,
+}
+
+impl Shown {
+    pub(crate) fn show(self, record: &Execution) -> CallToolResult {
+        match self {
+            Self::Answer { visuals } => answered(record, visuals),
+            Self::Value => crate::tools::returned(record),
+        }
+    }
+}
+
 /// The answer to a run, with links to its files and, if they were asked for, its images.
-pub(crate) fn answered(record: &Execution, visuals: bool) -> CallToolResult {
+fn answered(record: &Execution, visuals: bool) -> CallToolResult {
     let mut result = Answer::of(record).into_result();
     result.content.extend(files(record));
     if visuals {

@@ -1,18 +1,23 @@
-//! Tools that a person is asked about first.
+//! Tools, and code, that a person is asked about first.
 //!
 //! A client that can ask does so; the answer is the person's whose key it is, and is bound to this
 //! very call like any other. A client that cannot is told where the question can be answered.
 //! Nothing runs before the answer.
 
+use crate::answer::{Shown, refused};
+use crate::asker::Asker;
+use crate::python::Script;
 use rmcp::model::{
-    ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema,
-    InputRequest, InputRequests, InputRequiredResult, InputResponses, ProtocolVersion,
+    CallToolResponse, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction,
+    ElicitationSchema, InputRequest, InputRequests, InputRequiredResult, InputResponses,
+    JsonObject, ProtocolVersion,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
-use service::Decision;
+use service::{Decision, Refused, Service};
 use std::collections::BTreeMap;
-use types::{Approval, Code, Fault};
+use std::sync::Arc;
+use types::{Approval, Code, Execution, Fault};
 
 /// Under which the answer comes back.
 const KEY: &str = "approval";
@@ -26,11 +31,92 @@ pub(crate) enum Answered {
     Later(InputRequiredResult),
 }
 
-pub(crate) fn can_ask(context: &RequestContext<RoleServer>) -> bool {
-    context.client_capabilities().is_some_and(|can| can.elicitation.is_some())
+/// What a client has called, to be known again when it comes back with an answer.
+pub(crate) enum Called<'a> {
+    Tool(&'a types::Tool, Option<&'a JsonObject>),
+    Python(&'a Script),
 }
 
-pub(crate) async fn ask(
+impl Called<'_> {
+    pub(crate) fn is_of(&self, approval: &Approval) -> bool {
+        match self {
+            Self::Tool(tool, given) => {
+                let nothing = JsonObject::new();
+                let given = given.unwrap_or(&nothing);
+                approval.tool_id == tool.id && approval.arguments.as_object() == Some(given)
+            }
+            Self::Python(script) => {
+                approval.tool_name == service::EXECUTE_PYTHON
+                    && approval.code == script.request.code
+                    && approval.sandbox_id == script.session
+                    && approval.files.len() == script.request.files.len()
+            }
+        }
+    }
+
+    pub(crate) fn shown(&self) -> Shown {
+        match self {
+            Self::Tool(..) => Shown::Value,
+            Self::Python(script) => Shown::Answer { visuals: script.visuals },
+        }
+    }
+}
+
+/// A question while somebody waits for what comes of it.
+pub(crate) struct Question<'a> {
+    pub(crate) service: &'a Arc<Service>,
+    pub(crate) asker: &'a Asker,
+    pub(crate) shown: Shown,
+    pub(crate) context: &'a RequestContext<RoleServer>,
+}
+
+impl Question<'_> {
+    pub(crate) async fn ask(
+        &self,
+        execution: &Execution,
+        address: Option<&str>,
+    ) -> Result<CallToolResponse, Refused> {
+        let id = execution.approval_id.ok_or_else(|| Refused::from(left()))?;
+        let approval = self.service.approval(&self.asker.caller, id)?;
+        let can_ask =
+            self.context.client_capabilities().is_some_and(|can| can.elicitation.is_some());
+        if !can_ask || !self.service.may_answer_oneself(&self.asker.caller, &approval)? {
+            return Ok(refused(&elsewhere(&approval, address).into()).into());
+        }
+        let ticket = self.service.ticket(&approval);
+        let answer = ask(self.context, &approval, ticket).await;
+        self.go_on(approval, answer).await
+    }
+
+    /// Carries out an answer, and waits for what comes of it.
+    pub(crate) async fn go_on(
+        &self,
+        approval: Approval,
+        answer: Answered,
+    ) -> Result<CallToolResponse, Refused> {
+        let caller = &self.asker.caller;
+        let decision = match answer {
+            Answered::Later(required) => return Ok(required.into()),
+            Answered::By(decision) => decision,
+            // A question that its asker has left is not to be answered later by somebody else.
+            Answered::Not => return self.leave(&approval).await,
+        };
+        self.service.answer_oneself(caller, approval.id, decision).await?;
+        tokio::select! {
+            () = self.context.ct.cancelled() => self.leave(&approval).await,
+            settled = self.service.settled(caller, approval.execution_id) => {
+                Ok(self.shown.show(&settled?).into())
+            }
+        }
+    }
+
+    async fn leave(&self, approval: &Approval) -> Result<CallToolResponse, Refused> {
+        self.service.cancel(&self.asker.caller, approval.execution_id).await?;
+        Ok(refused(&left().into()).into())
+    }
+}
+
+async fn ask(
     context: &RequestContext<RoleServer>,
     approval: &Approval,
     ticket: String,
@@ -76,13 +162,20 @@ fn is_modern(context: &RequestContext<RoleServer>) -> bool {
 }
 
 fn question(approval: &Approval) -> ElicitRequestParams {
-    let arguments = serde_json::to_string_pretty(&approval.arguments).unwrap_or_default();
+    let mut message = match approval.tool_name.as_str() {
+        service::EXECUTE_PYTHON => format!("Run this Python code?\n\n{}", approval.code),
+        name => {
+            let arguments = serde_json::to_string_pretty(&approval.arguments).unwrap_or_default();
+            format!("Run the tool {name:?} with these arguments?\n{arguments}")
+        }
+    };
+    if !approval.files.is_empty() {
+        let names: Vec<_> = approval.files.iter().map(|(name, _)| name.as_str()).collect();
+        message.push_str(&format!("\n\nIt is given these files: {}", names.join(", ")));
+    }
     ElicitRequestParams::FormElicitationParams {
         meta: None,
-        message: format!(
-            "Run the tool {:?} with these arguments?\n{arguments}",
-            approval.tool_name
-        ),
+        message,
         requested_schema: ElicitationSchema::new(BTreeMap::new()),
     }
 }
@@ -92,13 +185,13 @@ pub(crate) fn foreign() -> ErrorData {
     ErrorData::invalid_params("the request state is of no open question about this call", None)
 }
 
-pub(crate) fn left() -> Fault {
+fn left() -> Fault {
     Fault::new(Code::ApprovalDenied, "nobody has answered, and nothing was run")
         .hint("go on without it, or ask the user whether to call it again")
 }
 
 /// For a client that cannot ask.
-pub(crate) fn elsewhere(approval: &Approval, address: Option<&str>) -> Fault {
+fn elsewhere(approval: &Approval, address: Option<&str>) -> Fault {
     let place = match address {
         Some(address) => format!("{address}/v1/approvals/{}", approval.id),
         None => format!("belljar approvals show {}", approval.id),

@@ -1,7 +1,7 @@
 //! What a client can ask, and who answers it.
 
-use crate::answer::{answered, refused};
-use crate::approval::{self, Answered};
+use crate::answer::{Shown, refused};
+use crate::approval::{self, Called, Question};
 use crate::asker::Asker;
 use crate::run::{Came, see};
 use crate::{files, python, resources, sessions, skills, task, tools};
@@ -14,7 +14,7 @@ use service::{Asked, Attached, CallRequest, Caller, Manner, Refused, Service};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use types::{Approval, Execution};
+use types::Execution;
 
 const INSTRUCTIONS: &str = "Python in an isolated sandbox: compute with execute_python instead of guessing. \
 Pass files by URL and never paste their content. Read the traceback of a failure, correct the code and run \
@@ -76,33 +76,13 @@ impl Door {
     async fn python(
         &self,
         asker: &Asker,
-        given: Option<JsonObject>,
+        script: python::Script,
         context: &Context,
     ) -> Result<CallToolResponse, Refused> {
-        let script = python::Script::read(given)?;
-        let attached = self
-            .service
-            .execute(&asker.caller, script.session, script.request, self.manner(asker, context))
-            .await?;
-        Ok(self.finish(attached, context, |record| answered(record, script.visuals)).await)
-    }
-
-    async fn finish(
-        &self,
-        attached: Attached,
-        context: &Context,
-        show: impl FnOnce(&Execution) -> CallToolResult,
-    ) -> CallToolResponse {
-        match see(attached, context, self.task_after(context)).await {
-            Came::Ended(Ok(record)) => show(&record).into(),
-            Came::Ended(Err(problem)) => refused(&problem).into(),
-            Came::Task(record) => task::begun(&record).into(),
-            // Nobody hears it.
-            Came::Cancelled(id) => {
-                CallToolResult::error(vec![ContentBlock::text(format!("{id} was cancelled"))])
-                    .into()
-            }
-        }
+        let python::Script { session, request, visuals } = script;
+        let manner = self.manner(asker, context);
+        let asked = self.service.execute(&asker.caller, session, request, manner).await?;
+        self.see(asker, asked, Shown::Answer { visuals }, context).await
     }
 
     async fn tool_of_the_workspace(
@@ -120,76 +100,95 @@ impl Door {
             limits: types::LimitsRequest::default(),
         };
         let manner = self.manner(asker, context);
-        match self.service.call_tool(&asker.caller, tool.id, call, manner).await? {
-            Asked::Begun(attached) => Ok(self.finish(attached, context, tools::returned).await),
-            Asked::Waiting(execution, _) => self.ask(asker, &execution, context).await,
+        let asked = self.service.call_tool(&asker.caller, tool.id, call, manner).await?;
+        self.see(asker, asked, Shown::Value, context).await
+    }
+
+    async fn see(
+        &self,
+        asker: &Asker,
+        asked: Asked,
+        shown: Shown,
+        context: &Context,
+    ) -> Result<CallToolResponse, Refused> {
+        match asked {
+            Asked::Begun(attached) => Ok(self.finish(attached, shown, context).await),
+            Asked::Waiting(execution, _) => {
+                let question = Question { service: &self.service, asker, shown, context };
+                question.ask(&execution, self.manners.address.as_deref()).await
+            }
         }
     }
 
-    /// The answer that a client has come back with, and the question, which was about this call.
-    fn brought(
+    async fn finish(
+        &self,
+        attached: Attached,
+        shown: Shown,
+        context: &Context,
+    ) -> CallToolResponse {
+        match see(attached, context, self.task_after(context)).await {
+            Came::Ended(Ok(record)) => shown.show(&record).into(),
+            Came::Ended(Err(problem)) => refused(&problem).into(),
+            Came::Task(record) => task::begun(&record).into(),
+            // Nobody hears it.
+            Came::Cancelled(id) => {
+                CallToolResult::error(vec![ContentBlock::text(format!("{id} was cancelled"))])
+                    .into()
+            }
+        }
+    }
+
+    /// Carries out the answer that a client of the newer era has come back with, if it has one: to a
+    /// question that was about this very call.
+    async fn answered(
         &self,
         asker: &Asker,
-        tool: &types::Tool,
         request: &CallToolRequestParams,
-    ) -> Result<Option<(Approval, Answered)>, ErrorData> {
+        called: Called<'_>,
+        context: &Context,
+    ) -> Result<Option<Result<CallToolResponse, Refused>>, ErrorData> {
         let (state, responses) = (&request.request_state, &request.input_responses);
         let Some((ticket, answer)) = approval::brought(state.as_deref(), responses.as_ref())?
         else {
             return Ok(None);
         };
-        let approval = self.service.asked_back(&asker.caller, ticket);
-        let approval = approval.ok_or_else(approval::foreign)?;
-        let arguments = Value::Object(request.arguments.clone().unwrap_or_default());
-        let this_call = approval.tool_id == tool.id && approval.arguments == arguments;
-        if this_call { Ok(Some((approval, answer))) } else { Err(approval::foreign()) }
+        let asked = self.service.asked_back(&asker.caller, ticket);
+        let asked = asked.filter(|asked| called.is_of(asked)).ok_or_else(approval::foreign)?;
+        let question = Question { service: &self.service, asker, shown: called.shown(), context };
+        Ok(Some(question.go_on(asked, answer).await))
     }
 
-    async fn ask(
+    async fn call_python(
         &self,
         asker: &Asker,
-        execution: &Execution,
+        request: &CallToolRequestParams,
         context: &Context,
-    ) -> Result<CallToolResponse, Refused> {
-        let id = execution.approval_id.ok_or_else(|| Refused::from(approval::left()))?;
-        let approval = self.service.approval(&asker.caller, id)?;
-        if !approval::can_ask(context)
-            || !self.service.may_answer_oneself(&asker.caller, &approval)?
-        {
-            let elsewhere = approval::elsewhere(&approval, self.manners.address.as_deref());
-            return Ok(refused(&elsewhere.into()).into());
+    ) -> Result<Result<CallToolResponse, Refused>, ErrorData> {
+        let script = match python::Script::read(request.arguments.clone()) {
+            Ok(script) => script,
+            Err(fault) => return Ok(Err(fault.into())),
+        };
+        match self.answered(asker, request, Called::Python(&script), context).await? {
+            Some(answer) => Ok(answer),
+            None => Ok(self.python(asker, script, context).await),
         }
-        let ticket = self.service.ticket(&approval);
-        let answer = approval::ask(context, &approval, ticket).await;
-        self.go_on(asker, approval, answer, context).await
     }
 
-    /// Carries out an answer, and waits for what comes of it.
-    async fn go_on(
+    async fn call_theirs(
         &self,
         asker: &Asker,
-        approval: Approval,
-        answer: Answered,
+        request: &CallToolRequestParams,
         context: &Context,
-    ) -> Result<CallToolResponse, Refused> {
-        let decision = match answer {
-            Answered::Later(required) => return Ok(required.into()),
-            Answered::By(decision) => decision,
-            Answered::Not => {
-                // A question that its asker has left is not to be answered later by somebody else.
-                self.service.cancel(&asker.caller, approval.execution_id).await?;
-                return Ok(refused(&approval::left().into()).into());
-            }
-        };
-        self.service.answer_oneself(&asker.caller, approval.id, decision).await?;
-        let settled = tokio::select! {
-            () = context.ct.cancelled() => {
-                self.service.cancel(&asker.caller, approval.execution_id).await?;
-                return Ok(refused(&approval::left().into()).into());
-            }
-            settled = self.service.settled(&asker.caller, approval.execution_id) => settled?,
-        };
-        Ok(tools::returned(&settled).into())
+    ) -> Result<Result<CallToolResponse, Refused>, ErrorData> {
+        let found = self.service.callable_tool(&asker.caller, &request.name);
+        let found = found.map_err(|problem| failed(&problem))?;
+        let tool = found.ok_or_else(|| unknown(&request.name))?;
+        let given = request.arguments.clone();
+        let called = Called::Tool(&tool, given.as_ref());
+        match self.answered(asker, request, called, context).await? {
+            Some(answer) => Ok(answer),
+            None => Ok(self.tool_of_the_workspace(asker, tool, given, context).await),
+        }
     }
 
     async fn task(&self, id: &str, context: &Context) -> Result<Execution, ErrorData> {
@@ -269,22 +268,12 @@ impl ServerHandler for Door {
         let (service, caller) = (&self.service, &asker.caller);
         let given = request.arguments.clone();
         let answer = match request.name.as_ref() {
-            python::NAME => self.python(&asker, given, &context).await,
+            python::NAME => self.call_python(&asker, &request, &context).await?,
             sessions::CREATE => sessions::create(service, caller, given).await.map(Into::into),
             files::LIST => files::list(service, caller, given).await.map(Into::into),
             files::READ => files::read(service, caller, given).await.map(Into::into),
             files::WRITE => files::write(service, caller, given).await.map(Into::into),
-            name => {
-                let found =
-                    service.callable_tool(caller, name).map_err(|problem| failed(&problem))?;
-                let tool = found.ok_or_else(|| unknown(name))?;
-                match self.brought(&asker, &tool, &request)? {
-                    Some((approval, answer)) => {
-                        self.go_on(&asker, approval, answer, &context).await
-                    }
-                    None => self.tool_of_the_workspace(&asker, tool, given, &context).await,
-                }
-            }
+            _ => self.call_theirs(&asker, &request, &context).await?,
         };
         Ok(answer.unwrap_or_else(|problem| refused(&problem).into()))
     }

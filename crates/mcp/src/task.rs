@@ -1,8 +1,7 @@
 //! Runs that outlast a request: a task is an execution, found by its id in the records, also after
 //! a restart.
 
-use crate::answer;
-use crate::tools;
+use crate::answer::Shown;
 use rmcp::ErrorData;
 use rmcp::model::{CreateTaskResult, DetailedTask, JsonObject, Task, TaskPayload, TaskStatus};
 use serde_json::{Value, json};
@@ -28,11 +27,11 @@ pub(crate) fn detailed(execution: &Execution) -> DetailedTask {
 
 /// As the call would have been answered.
 fn completed(execution: &Execution) -> JsonObject {
-    let result = match execution.tool {
-        Some(_) => tools::returned(execution),
-        None => answer::answered(execution, false),
+    let shown = match execution.tool {
+        Some(_) => Shown::Value,
+        None => Shown::Answer { visuals: false },
     };
-    match serde_json::to_value(result) {
+    match serde_json::to_value(shown.show(execution)) {
         Ok(Value::Object(result)) => result,
         _ => JsonObject::default(),
     }

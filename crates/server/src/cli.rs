@@ -21,6 +21,7 @@ mod listing;
 mod mcp;
 mod named;
 mod once;
+mod permission;
 mod principal;
 mod progress;
 mod remote;
@@ -71,6 +72,8 @@ enum Verb {
     Execution(execution::Args),
     /// Answer questions that wait for a person
     Approvals(approvals::Args),
+    /// Say whether code that is sent to a workspace runs, or a person is asked first
+    Permission(permission::Args),
     /// Look after API keys
     Key(key::Args),
     /// Look after who is in a workspace
@@ -100,6 +103,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Agent(args) => agent::main(args),
         Verb::Execution(args) => execution::main(args),
         Verb::Approvals(args) => approvals::main(args),
+        Verb::Permission(args) => permission::main(args),
         Verb::Key(args) => key::main(args),
         Verb::Principal(args) => principal::main(args),
         Verb::Grant(args) => grant::main(args),

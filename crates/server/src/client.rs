@@ -55,6 +55,10 @@ impl Call {
         Self::new(Method::POST, path)
     }
 
+    pub(crate) fn put(path: impl Into<String>) -> Self {
+        Self::new(Method::PUT, path)
+    }
+
     pub(crate) fn delete(path: impl Into<String>) -> Self {
         Self::new(Method::DELETE, path)
     }

@@ -12,6 +12,7 @@ mod matter;
 
 pub use answer::{Decision, DecisionRequest};
 
+use crate::callee::Callee;
 use crate::caller::Caller;
 use crate::page::{Listed, page};
 use crate::refused::{Refused, not_found};
@@ -60,9 +61,9 @@ impl Service {
         Ok(approval.requester == caller.id() || self.may_answer(caller, approval)?)
     }
 
-    /// Whoever may change the agent, or the tool, may say whether it runs.
+    /// Whoever may change the agent, the tool, or for code the workspace, may say whether it runs.
     fn may_answer(&self, caller: &Caller, approval: &Approval) -> Result<bool, Refused> {
-        let object = asked_about(approval);
+        let object = asked_about(caller.workspace, approval);
         let principal = &caller.principal;
         Ok(self.permit(caller.workspace, principal, Privilege::Modify, object)?.is_some())
     }
@@ -136,10 +137,11 @@ impl Service {
     }
 }
 
-/// Whose policy asks: the agent's, or the tool's own.
-fn asked_about(approval: &Approval) -> Object {
+/// Whose policy asks: the agent's, the tool's own, or of code the workspace's.
+fn asked_about(workspace: WorkspaceId, approval: &Approval) -> Object {
     match approval.agent_id {
         Some(agent) => Object::Agent(agent),
+        None if approval.tool_id == Callee::python_id() => Object::Workspace(workspace),
         None => Object::Tool(approval.tool_id),
     }
 }

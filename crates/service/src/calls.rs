@@ -3,12 +3,13 @@
 //! An agent lends its owner's rights: whoever may use the agent may have it call what its owner may
 //! call, and nothing else. Arguments are checked before anybody is asked and before anything runs.
 
+use crate::callee::Callee;
 use crate::caller::Caller;
 use crate::executions::{Attached, Manner, Whose};
 use crate::inputs::FileInput;
 use crate::live::Numbered;
 use crate::object::{object, objects};
-use crate::refused::{Refused, about, missing, not_found};
+use crate::refused::{Refused, missing, not_found};
 use crate::service::Service;
 use engine::{Command, Entry};
 use futures_util::stream::BoxStream;
@@ -16,11 +17,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use types::{
-    Agent, AgentId, ApprovalAction, Binding, Code, Execution, ExecutionId, Fault, LimitsRequest,
+    Agent, AgentId, ApprovalAction, ApprovalScope, Binding, Code, Execution, Fault, LimitsRequest,
     Object, Principal, PrincipalId, Privilege, RunAs, SandboxId, Tool, ToolId, WorkspaceId,
 };
 use utoipa::ToSchema;
-use uuid::Uuid;
 
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -68,21 +68,15 @@ impl std::fmt::Debug for Asked {
     }
 }
 
-/// A tool that somebody may call, and on which terms.
+/// What somebody may have run, and on which terms.
 #[derive(Debug, Clone)]
 pub(crate) struct Route {
-    pub(crate) tool: Tool,
-    pub(crate) checked: Arc<contract::Tool>,
+    pub(crate) callee: Callee,
     pub(crate) agent: Option<AgentId>,
     pub(crate) run_as: PrincipalId,
     pub(crate) action: ApprovalAction,
-}
-
-impl Route {
-    /// Hosts that the code could reach.
-    pub(crate) fn network(&self) -> Vec<String> {
-        if self.checked.allow_network { vec!["internet".to_owned()] } else { Vec::new() }
-    }
+    /// What an answer is good for, if whoever answers says nothing else.
+    pub(crate) good_for: ApprovalScope,
 }
 
 impl Service {
@@ -97,13 +91,23 @@ impl Service {
         if let Some(session) = request.sandbox_id {
             self.usable_session(caller, session)?;
         }
+        self.call(caller, route, request, manner).await
+    }
+
+    /// Runs what may run, or asks first.
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        caller: &Caller,
+        route: Route,
+        request: CallRequest,
+        manner: Manner,
+    ) -> Result<Asked, Refused> {
         self.engine.limits(&request.limits)?;
-        let call = route.checked.call(request.arguments.clone());
-        let call = call.map_err(|fault| about("/arguments", fault))?;
+        let entry = route.callee.entry(&request.arguments)?;
         let asks = route.action == ApprovalAction::Review
             && !self.was_agreed(caller.workspace, caller.id(), &route, &request)?;
         if asks {
-            return self.ask(caller, &route, &call, request, manner.claim).await;
+            return self.ask(caller, route, &entry, request, manner.claim).await;
         }
         let files = self.bring_in(caller, request.files).await?;
         let whose =
@@ -112,7 +116,7 @@ impl Service {
             files,
             limits: request.limits,
             session: request.sandbox_id,
-            ..self.command(ExecutionId::new(Uuid::now_v7()), &caller.principal, &route.tool, call)
+            ..self.command(&caller.principal, route.callee.environment(), entry)
         };
         let admitted = self.engine.admit(command).await?;
         Ok(Asked::Begun(self.begin(admitted, whose).await?))
@@ -132,32 +136,21 @@ impl Service {
             self.usable_session(caller, session)?;
         }
         self.engine.limits(&request.limits)?;
+        let test = Entry::Call(Box::new(checked.test()?));
         let command = Command {
             limits: request.limits,
             session: request.sandbox_id,
-            ..self.command(
-                ExecutionId::new(Uuid::now_v7()),
-                &caller.principal,
-                &tool,
-                checked.test()?,
-            )
+            ..self.command(&caller.principal, &tool.environment, test)
         };
         let admitted = self.engine.admit(command).await?;
         self.begin(admitted, Whose::caller(caller, manner)).await
     }
 
-    pub(crate) fn command(
-        &self,
-        id: ExecutionId,
-        principal: &Principal,
-        tool: &Tool,
-        call: contract::Call,
-    ) -> Command {
+    pub(crate) fn command(&self, who: &Principal, environment: &str, entry: Entry) -> Command {
         Command {
-            id,
-            principal: Some(principal.name.clone()),
+            principal: Some(who.name.clone()),
             bring: self.bring(),
-            ..Command::new(tool.environment.clone(), Entry::Call(Box::new(call)))
+            ..Command::new(environment, entry)
         }
     }
 
@@ -177,7 +170,9 @@ impl Service {
         let Some(agent_id) = agent else {
             may(principal, Object::Tool(id))?;
             let action = allowed(&tool, None)?;
-            return Ok(Route { tool, checked, agent: None, run_as: principal.id, action });
+            let callee = Callee::Tool { tool: Box::new(tool), checked };
+            let (run_as, good_for) = (principal.id, ApprovalScope::Once);
+            return Ok(Route { callee, agent: None, run_as, action, good_for });
         };
         let found = self.store.read(|rows| rows.agent(workspace, agent_id))?;
         let agent = found.ok_or_else(|| not_found("agent", agent_id))?;
@@ -186,7 +181,9 @@ impl Service {
         let run_as = self.rights_of(workspace, principal, &agent)?;
         may(&run_as, Object::Tool(id))?;
         let action = allowed(&tool, Some(&binding))?;
-        Ok(Route { tool, checked, agent: Some(agent_id), run_as: run_as.id, action })
+        let callee = Callee::Tool { tool: Box::new(tool), checked };
+        let (run_as, good_for) = (run_as.id, ApprovalScope::Once);
+        Ok(Route { callee, agent: Some(agent_id), run_as, action, good_for })
     }
 
     fn binding(

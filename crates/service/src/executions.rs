@@ -9,21 +9,22 @@ pub(crate) use course::Running;
 pub use whose::Manner;
 pub(crate) use whose::Whose;
 
+use crate::callee::Script;
 use crate::caller::Caller;
+use crate::calls::{Asked, CallRequest};
 use crate::inputs::FileInput;
 use crate::live::Numbered;
 use crate::object::{object, objects};
 use crate::page::{Listed, page};
 use crate::refused::{Refused, invalid, not_found};
 use crate::service::Service;
-use engine::{Bring, Code as SourceCode, Command, Entry, Staging};
+use engine::{Bring, Staging};
 use futures_util::{Stream, StreamExt, stream};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use store::{ExecutionFilter, Reader};
 use types::{Execution, ExecutionId, LimitsRequest, SandboxId, Status};
 use utoipa::ToSchema;
-use uuid::Uuid;
 
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -79,38 +80,31 @@ impl Service {
         session: Option<SandboxId>,
         request: ExecuteRequest,
         manner: Manner,
-    ) -> Result<Attached, Refused> {
-        self.require_usage(caller)?;
-        if let Some(id) = session {
-            self.usable_session(caller, id)?;
-            if request.environment.is_some() {
+    ) -> Result<Asked, Refused> {
+        let environment = match session {
+            Some(_) if request.environment.is_some() => {
                 return Err(invalid("/environment", "a session has its own environment"));
             }
-        }
+            Some(id) => self.usable_session(caller, id)?.environment,
+            None => self.environment(request.environment.clone()),
+        };
         self.check_environment(request.environment.as_deref())?;
-        self.engine.limits(&request.limits)?;
-        let code = SourceCode::new(request.code.into_bytes())
-            .map_err(|error| invalid("/code", error.to_string()))?;
-        let entry = match request.entry {
-            EntryKind::Script => Entry::Script { code, argv: request.argv },
-            _ if !request.argv.is_empty() => {
-                return Err(invalid("/argv", "only a script has arguments"));
-            }
-            EntryKind::Cell => Entry::Cell(code),
-            EntryKind::Answer => Entry::Answer(code),
+        let (workspace, who) = (caller.workspace, &caller.principal);
+        let route = self.python_route(workspace, who, environment, session.is_some())?;
+        let script = Script {
+            code: request.code,
+            entry: request.entry,
+            argv: request.argv,
+            environment: request.environment,
         };
-        let command = Command {
-            id: ExecutionId::new(Uuid::now_v7()),
-            session,
-            principal: Some(caller.principal.name.clone()),
-            environment: self.environment(request.environment),
-            entry,
-            files: self.bring_in(caller, request.files).await?,
+        let call = CallRequest {
+            arguments: script.arguments(),
+            agent_id: None,
+            sandbox_id: session,
+            files: request.files,
             limits: request.limits,
-            bring: self.bring(),
         };
-        let admitted = self.engine.admit(command).await?;
-        self.begin(admitted, Whose::caller(caller, manner)).await
+        self.call(caller, route, call, manner).await
     }
 
     pub(crate) fn bring(&self) -> Bring {

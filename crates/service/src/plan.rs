@@ -5,7 +5,7 @@ use crate::inputs::{FileInput, checked, distinct_names};
 use crate::refused::{Refused, not_found};
 use crate::service::Service;
 use crate::staging::{cannot_keep, hex};
-use engine::{Content, FileIn};
+use engine::{Content, Entry, FileIn};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -49,27 +49,22 @@ impl Plan {
     }
 
     /// The record of a call that waits.
-    pub(crate) fn waiting(
-        &self,
-        approval: &Approval,
-        call: &contract::Call,
-        limits: Limits,
-    ) -> Execution {
+    pub(crate) fn waiting(&self, approval: &Approval, entry: &Entry, limits: Limits) -> Execution {
         Execution {
             id: approval.execution_id,
             sandbox_id: self.sandbox_id,
             generation: 1,
             environment: approval.environment.clone(),
             status: Status::WaitingApproval,
-            entry: call.function().to_owned(),
+            entry: entry.name().to_owned(),
             principal: Some(approval.requester),
             run_as: Some(approval.run_as),
             agent: self.agent_id,
             approval_id: Some(approval.id),
             parent: None,
-            tool: Some(approval.tool_name.clone()),
-            code: call.code().to_owned(),
-            arguments: Some(self.arguments.clone()),
+            tool: entry.tool().map(str::to_owned),
+            code: approval.code.clone(),
+            arguments: entry.tool().map(|_| self.arguments.clone()),
             files_in: self.files.iter().map(|file| file.name.clone()).collect(),
             value: None,
             results: Vec::new(),

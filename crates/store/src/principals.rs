@@ -1,9 +1,9 @@
 //! Workspaces, and who is in them.
 
-use crate::column::{at, body, from_body, moment};
+use crate::column::{at, body, from_body, moment, variant, word};
 use crate::{Listed, Page, Reader, StoreError, Tx};
 use rusqlite::Row;
-use types::{Principal, PrincipalId, Workspace, WorkspaceId};
+use types::{Permission, Principal, PrincipalId, Workspace, WorkspaceId};
 
 /// How many things a principal owns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -58,6 +58,15 @@ impl Tx<'_> {
         Ok(changed == 1)
     }
 
+    pub fn set_code_permission(
+        &self,
+        workspace: WorkspaceId,
+        permission: Permission,
+    ) -> Result<(), StoreError> {
+        let sql = "UPDATE workspaces SET code_permission = ?2 WHERE id = ?1";
+        self.change(sql, (workspace.uuid(), word("permission", &permission)?)).map(drop)
+    }
+
     /// With its keys and grants. What it owns stays behind: ask `owned_by` first.
     pub fn delete_principal(
         &self,
@@ -78,6 +87,13 @@ impl Reader<'_> {
     pub fn workspace(&self, id: WorkspaceId) -> Result<Option<Workspace>, StoreError> {
         let sql = "SELECT id, name, created_at FROM workspaces WHERE id = ?1";
         self.one(sql, [id.uuid()], workspace)
+    }
+
+    /// Denied in a workspace that is not there.
+    pub fn code_permission(&self, id: WorkspaceId) -> Result<Permission, StoreError> {
+        let sql = "SELECT code_permission FROM workspaces WHERE id = ?1";
+        let found = self.one(sql, [id.uuid()], |row| Ok(row.get::<_, String>(0)?))?;
+        found.map_or(Ok(Permission::Deny), |found| variant("permission", &found))
     }
 
     pub fn workspace_by_name(&self, name: &str) -> Result<Option<Workspace>, StoreError> {

@@ -14,6 +14,7 @@ use std::time::Duration;
 const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_begin.sql"),
     include_str!("../migrations/0002_external_ids.sql"),
+    include_str!("../migrations/0003_permission.sql"),
 ];
 
 /// More than there are statements in this crate, so that each is compiled once a connection.

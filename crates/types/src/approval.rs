@@ -4,6 +4,7 @@ use crate::{AgentId, ApprovalId, ExecutionId, PrincipalId, SandboxId, ToolId};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::fmt;
 use utoipa::ToSchema;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -18,8 +19,10 @@ pub enum ApprovalState {
     Expired,
 }
 
-/// What an answer is good for.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// What an answer is good for, from little to much.
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalScope {
     #[default]
@@ -30,6 +33,38 @@ pub enum ApprovalScope {
     Always,
 }
 
+/// What becomes of code that somebody sends to be run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Permission {
+    #[default]
+    Allow,
+    /// A person is asked about every run.
+    Ask,
+    /// A person is asked about the first run of a session; without a session, about every run.
+    AskOnce,
+    Deny,
+}
+
+impl Permission {
+    pub const ALL: [Self; 4] = [Self::Allow, Self::Ask, Self::AskOnce, Self::Deny];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Ask => "ask",
+            Self::AskOnce => "ask_once",
+            Self::Deny => "deny",
+        }
+    }
+}
+
+impl fmt::Display for Permission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Approval {
     pub id: ApprovalId,
@@ -38,6 +73,7 @@ pub struct Approval {
     pub requester: PrincipalId,
     /// Whose rights the code would have.
     pub run_as: PrincipalId,
+    /// All zeros for `execute_python`.
     pub tool_id: ToolId,
     pub tool_name: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]

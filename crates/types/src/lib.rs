@@ -17,7 +17,7 @@ mod principal;
 mod session;
 mod tool;
 
-pub use approval::{Approval, ApprovalScope, ApprovalState};
+pub use approval::{Approval, ApprovalScope, ApprovalState, Permission};
 pub use audit::AuditEntry;
 pub use event::{Event, Transcript};
 pub use execution::{

@@ -7,9 +7,10 @@ mod embedded;
 
 use super::remote::ServerArgs;
 use super::setup::{self, EngineArgs};
-use super::{Failure, serve};
+use super::{Failure, permission, serve};
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use types::Permission;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -23,6 +24,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "S", default_value_t = serve::TASK_SECONDS)]
     task_seconds: u64,
 
+    /// Whether code runs, or the client asks its user first: allow, ask, ask_once (in each session) or
+    /// deny [default: allow]; a server has one of its own (`belljar permission`)
+    #[arg(long, value_name = "PERMISSION", value_parser = permission::permission)]
+    permission: Option<Permission>,
+
     /// Serve the official conformance suite, without keys, on this loopback address instead
     #[arg(long, value_name = "ADDRESS:PORT", hide = true)]
     conformance: Option<SocketAddr>,
@@ -33,9 +39,17 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     if let Some(address) = args.conformance {
         runtime.block_on(conformance::run(&args.engine, address))?;
     } else if args.server.is_named() {
+        if args.permission.is_some() {
+            let own = "--permission is for an engine of one's own; `belljar permission` sets that of a server";
+            return Err(Failure::usage(own));
+        }
         runtime.block_on(bridge::run(args.server.connect()?))?;
     } else {
-        runtime.block_on(embedded::run(&args.engine, args.task_seconds))?;
+        runtime.block_on(embedded::run(
+            &args.engine,
+            args.task_seconds,
+            args.permission.unwrap_or_default(),
+        ))?;
     }
     // A thread that waits for the next line of a client that has gone must not hold us up.
     runtime.shutdown_background();

@@ -11,6 +11,7 @@ mod executions;
 mod grants;
 mod keys;
 pub(crate) mod operation;
+mod permissions;
 mod principals;
 mod sessions;
 mod tools;
@@ -32,6 +33,7 @@ pub(crate) fn all() -> Routes {
         .merge(agents::routes())
         .merge(calls::routes())
         .merge(approvals::routes())
+        .merge(permissions::routes())
         .merge(principals::routes())
         .merge(keys::routes())
         .merge(grants::routes())

@@ -4,6 +4,7 @@
 use super::ending::Ending;
 use super::{asked_about, changed, over};
 use crate::apart::to_the_end;
+use crate::callee::Callee;
 use crate::caller::Caller;
 use crate::refused::{Refused, invalid, missing};
 use crate::service::Service;
@@ -52,7 +53,7 @@ impl Service {
     ) -> Result<Approval, Refused> {
         let (approval, seal) = self.seen_approval(caller, id)?;
         if !self.may_answer(caller, &approval)? {
-            return Err(missing(Privilege::Modify, asked_about(&approval)));
+            return Err(missing(Privilege::Modify, asked_about(caller.workspace, &approval)));
         }
         if approval.requester == caller.id() {
             return Err(not_oneself());
@@ -69,7 +70,11 @@ impl Service {
         approval: &Approval,
     ) -> Result<bool, Refused> {
         let person = caller.principal.kind == PrincipalKind::User;
-        Ok(person && approval.requester == caller.id() && self.may_answer(caller, approval)?)
+        if !person || approval.requester != caller.id() {
+            return Ok(false);
+        }
+        // Of their own code anybody may be asked; of a tool, who may change it.
+        Ok(approval.tool_id == Callee::python_id() || self.may_answer(caller, approval)?)
     }
 
     /// What a client gets along with a question that it puts to its user, and comes back with.
@@ -142,7 +147,8 @@ impl Service {
             return Err(changed());
         }
         let now = Utc::now();
-        let remembered = match request.scope {
+        let scope = request.scope.max(matter.route.good_for);
+        let remembered = match scope {
             ApprovalScope::Once => None,
             scope => Some(self.remembered(&bound, scope, approval.id, now)?),
         };
@@ -151,7 +157,7 @@ impl Service {
             by: caller.id(),
             at: now,
             reason: request.reason.clone(),
-            scope: request.scope,
+            scope,
             seal: seal_once(&self.seal_key, Stage::AllowedBy(caller.id()), &bound, &once),
         };
         let allowed = self.write_allowed(caller, &approval, decided, remembered).await?;

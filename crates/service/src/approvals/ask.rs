@@ -8,6 +8,7 @@ use crate::plan::Plan;
 use crate::refused::Refused;
 use crate::service::Service;
 use chrono::{DateTime, TimeDelta, Utc};
+use engine::Entry;
 use futures_util::StreamExt;
 use policy::{Seal, Stage, seal_once};
 use std::sync::Arc;
@@ -20,25 +21,25 @@ impl Service {
     pub(crate) async fn ask(
         self: &Arc<Self>,
         caller: &Caller,
-        route: &Route,
-        call: &contract::Call,
+        route: Route,
+        entry: &Entry,
         request: CallRequest,
         claim: Option<String>,
     ) -> Result<Asked, Refused> {
         let limits = self.engine.limits(&request.limits)?;
         let files = self.keep_inputs(caller, request.files).await?;
         let plan = Plan {
-            tool_id: route.tool.id,
+            tool_id: route.callee.id(),
             agent_id: route.agent,
             sandbox_id: request.sandbox_id,
             arguments: request.arguments,
             files,
             limits: request.limits,
         };
-        let matter = Matter::new(route.clone(), plan);
+        let matter = Matter::new(route, plan);
         let now = Utc::now();
-        let approval = self.new_question(caller, &matter, call, now);
-        let mut record = matter.plan.waiting(&approval, call, limits);
+        let approval = self.new_question(caller, &matter, entry, now);
+        let mut record = matter.plan.waiting(&approval, entry, limits);
         record.principal = Some(caller.id());
         let bound = matter.bound(caller.workspace, caller.id());
         let once = matter.once(record.id, approval.expires_at);
@@ -63,7 +64,7 @@ impl Service {
         &self,
         caller: &Caller,
         matter: &Matter,
-        call: &contract::Call,
+        entry: &Entry,
         now: DateTime<Utc>,
     ) -> Approval {
         let time = TimeDelta::from_std(self.config.approval_time).unwrap_or(TimeDelta::MAX);
@@ -73,14 +74,14 @@ impl Service {
             execution_id: ExecutionId::new(Uuid::now_v7()),
             requester: caller.id(),
             run_as: matter.route.run_as,
-            tool_id: matter.route.tool.id,
-            tool_name: matter.route.tool.name.clone(),
+            tool_id: matter.route.callee.id(),
+            tool_name: matter.route.callee.name().to_owned(),
             agent_id: matter.route.agent,
             sandbox_id: matter.plan.sandbox_id,
-            code: call.code().to_owned(),
-            arguments: matter.plan.arguments.clone(),
+            code: entry.code().to_owned(),
+            arguments: matter.route.callee.shown(&matter.plan.arguments),
             files: matter.files.clone(),
-            environment: matter.route.tool.environment.clone(),
+            environment: matter.route.callee.environment().to_owned(),
             network: matter.network.clone(),
             created_at: now,
             // As precise as the seal is.

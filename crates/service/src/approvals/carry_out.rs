@@ -92,11 +92,13 @@ impl Service {
     ) -> Result<Admitted, Refused> {
         let requester = self.store.read(|rows| rows.principal(workspace, approval.requester))?;
         let requester = requester.ok_or_else(changed)?;
-        let call = matter.route.checked.call(matter.plan.arguments.clone())?;
+        let callee = &matter.route.callee;
+        let entry = callee.entry(&matter.plan.arguments)?;
         let command = Command {
+            id: approval.execution_id,
             limits: matter.plan.limits,
             session: matter.plan.sandbox_id,
-            ..self.command(approval.execution_id, &requester, &matter.route.tool, call)
+            ..self.command(&requester, callee.environment(), entry)
         };
         Ok(self.engine.admit(command).await?)
     }

@@ -1,13 +1,14 @@
 //! What a question is about, put together from the records as they are now.
 
 use super::changed;
+use crate::callee::{Callee, Script};
 use crate::calls::{CallRequest, Route};
 use crate::plan::Plan;
 use crate::refused::Refused;
 use crate::service::Service;
 use chrono::{DateTime, Utc};
 use policy::{Bound, BoundOnce, seal_remembered, seals_match};
-use types::{Approval, ExecutionId, PrincipalId, WorkspaceId};
+use types::{Approval, ExecutionId, PrincipalId, SandboxId, WorkspaceId};
 
 /// Everything that an approval is about, as it is now.
 pub(super) struct Matter {
@@ -22,9 +23,9 @@ pub(super) struct Matter {
 impl Matter {
     pub(super) fn new(route: Route, plan: Plan) -> Self {
         Self {
-            definition: definition(&route),
+            definition: route.callee.definition(),
             arguments: plan.arguments.to_string(),
-            network: route.network(),
+            network: route.callee.network(),
             files: plan.files.iter().map(|file| (file.name.clone(), file.sha256.clone())).collect(),
             route,
             plan,
@@ -36,10 +37,10 @@ impl Matter {
             workspace,
             requester,
             run_as: self.route.run_as,
-            tool: self.route.tool.id,
+            tool: self.route.callee.id(),
             agent: self.route.agent,
             session: self.plan.sandbox_id,
-            environment: &self.route.tool.environment,
+            environment: self.route.callee.environment(),
             network: &self.network,
             definition: &self.definition,
             limits: self.plan.limits,
@@ -49,11 +50,6 @@ impl Matter {
     pub(super) fn once(&self, execution: ExecutionId, expires_at: DateTime<Utc>) -> BoundOnce<'_> {
         BoundOnce { execution, arguments: &self.arguments, files: &self.files, expires_at }
     }
-}
-
-/// A tool as its author wrote it.
-fn definition(route: &Route) -> String {
-    serde_json::json!([route.tool.name, route.tool.description, route.tool.definition]).to_string()
 }
 
 impl Service {
@@ -66,7 +62,7 @@ impl Service {
         request: &CallRequest,
     ) -> Result<bool, Refused> {
         let plan = Plan {
-            tool_id: route.tool.id,
+            tool_id: route.callee.id(),
             agent_id: route.agent,
             sandbox_id: request.sandbox_id,
             arguments: serde_json::Value::Null,
@@ -96,7 +92,25 @@ impl Service {
         })?;
         let plan = plan.and_then(|bytes| Plan::from_bytes(&bytes)).ok_or_else(changed)?;
         let requester = requester.ok_or_else(changed)?;
-        let route = self.route(workspace, &requester, plan.tool_id, plan.agent_id).await?;
+        let route = match Script::of(&plan.arguments) {
+            Some(script) if plan.tool_id == Callee::python_id() => {
+                let environment = self.environment_of(workspace, plan.sandbox_id, script)?;
+                let in_session = plan.sandbox_id.is_some();
+                self.python_route(workspace, &requester, environment, in_session)?
+            }
+            _ => self.route(workspace, &requester, plan.tool_id, plan.agent_id).await?,
+        };
         Ok(Matter::new(route, plan))
+    }
+
+    fn environment_of(
+        &self,
+        workspace: WorkspaceId,
+        session: Option<SandboxId>,
+        script: Script,
+    ) -> Result<String, Refused> {
+        let Some(id) = session else { return Ok(self.environment(script.environment)) };
+        let found = self.store.read(|rows| rows.session(workspace, id))?;
+        Ok(found.ok_or_else(changed)?.environment)
     }
 }

@@ -3,12 +3,13 @@
 use crate::cli::setup::EngineArgs;
 use crate::cli::{Failure, progress};
 use mcp::{Asker, Door, Manners};
-use service::{Config, Service, Started};
+use service::{Config, PermissionChange, Service, Started};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
+use types::Permission;
 
 /// Where the records of clients are, each in a directory of its own.
 const HOME: &str = "mcp";
@@ -25,9 +26,16 @@ pub(super) struct Embedded {
     _records: TempDir,
 }
 
-pub(super) async fn run(args: &EngineArgs, task_seconds: u64) -> Result<(), Failure> {
+pub(super) async fn run(
+    args: &EngineArgs,
+    task_seconds: u64,
+    permission: Permission,
+) -> Result<(), Failure> {
     let embedded = Embedded::start(args).await?;
     let service = &embedded.service;
+    let change = PermissionChange { permission };
+    let set = service.set_code_permission(&embedded.asker.caller, change).await;
+    set.map_err(|refused| *refused.fault)?;
     // The client is answered meanwhile: it would give up on a server that builds first.
     let preparing = tokio::spawn({
         let service = Arc::clone(service);

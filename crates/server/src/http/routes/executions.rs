@@ -2,7 +2,7 @@
 
 use super::Routes;
 use crate::http::body::{Json, Path, Query};
-use crate::http::execution::{answer, manner};
+use crate::http::execution::{answer_call, manner};
 use crate::http::idempotency::Claim;
 use crate::http::problem::Problem;
 use crate::http::sse::{self, LastEventId, Wanted};
@@ -44,7 +44,7 @@ pub(crate) fn routes() -> Routes {
     request_body = ExecuteRequest,
     responses(
         (status = 200, description = "The record, or its events with `Accept: text/event-stream`", body = Execution),
-        (status = 202, description = "It runs; `Location` is where its record will be", body = Execution),
+        (status = 202, description = "It runs, or waits for a person; `Location` is where its record is", body = Execution),
     )
 )]
 async fn execute(
@@ -54,7 +54,7 @@ async fn execute(
     claim: Claim,
     Json(request): Json<ExecuteRequest>,
 ) -> Result<Response, Problem> {
-    answer(
+    answer_call(
         app.service.execute(&caller, None, request, manner(&caller, claim, wanted)).await?,
         wanted,
     )

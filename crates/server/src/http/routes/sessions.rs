@@ -2,7 +2,7 @@
 
 use super::Routes;
 use crate::http::body::{Json, Path, Query};
-use crate::http::execution::{answer, manner};
+use crate::http::execution::{answer_call, manner};
 use crate::http::files::{self, Octets, Upload};
 use crate::http::idempotency::Claim;
 use crate::http::problem::Problem;
@@ -145,7 +145,7 @@ async fn close(
     request_body = ExecuteRequest,
     responses(
         (status = 200, description = "The record, or its events with `Accept: text/event-stream`", body = Execution),
-        (status = 202, description = "It runs; `Location` is where its record will be", body = Execution),
+        (status = 202, description = "It runs, or waits for a person; `Location` is where its record is", body = Execution),
     )
 )]
 async fn execute(
@@ -156,7 +156,7 @@ async fn execute(
     claim: Claim,
     Json(request): Json<ExecuteRequest>,
 ) -> Result<Response, Problem> {
-    answer(
+    answer_call(
         app.service.execute(&caller, Some(id), request, manner(&caller, claim, wanted)).await?,
         wanted,
     )

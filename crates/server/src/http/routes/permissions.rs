@@ -1,0 +1,51 @@
+//! Whether code that somebody sends is run, refused, or shown to a person first.
+
+use super::Routes;
+use crate::http::body::Json;
+use crate::http::problem::Problem;
+use crate::http::{App, Known};
+use axum::extract::State;
+use service::{PermissionChange, ToolPermission};
+use std::sync::Arc;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new().routes(routes!(get, set))
+}
+
+/// What becomes of code that is sent to this workspace
+#[utoipa::path(
+    get,
+    path = "/permissions/execute_python",
+    operation_id = "getCodePermission",
+    tag = "approvals",
+    responses((status = 200, description = "As it is now", body = ToolPermission))
+)]
+async fn get(
+    State(app): State<Arc<App>>,
+    caller: Known,
+) -> Result<axum::Json<ToolPermission>, Problem> {
+    Ok(axum::Json(app.service.code_permission(&caller)?))
+}
+
+/// Say what becomes of code that is sent to this workspace
+///
+/// It holds for `execute_python` and for every other way to send code, from the next run on. With
+/// `ask` each run waits for an answer, with `ask_once` the first of each session. Needs MODIFY on the
+/// workspace.
+#[utoipa::path(
+    put,
+    path = "/permissions/execute_python",
+    operation_id = "setCodePermission",
+    tag = "approvals",
+    request_body = PermissionChange,
+    responses((status = 200, description = "As it is now", body = ToolPermission))
+)]
+async fn set(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Json(change): Json<PermissionChange>,
+) -> Result<axum::Json<ToolPermission>, Problem> {
+    Ok(axum::Json(app.service.set_code_permission(&caller, change).await?))
+}

@@ -1,0 +1,128 @@
+//! Code that somebody sends: run, refused, or shown to a person first, as the workspace says.
+
+use crate::approvals::{approval_of, settled};
+use crate::world::{Api, World};
+use serde_json::{Value, json};
+
+const PATH: &str = "/v1/permissions/execute_python";
+
+async fn set(who: &Api, permission: &str) -> Value {
+    let (status, now) = who.call("PUT", PATH, Some(json!({"permission": permission}))).await;
+    assert_eq!((status, &now["permission"]), (200, &json!(permission)), "{now}");
+    now
+}
+
+async fn sent(who: &Api, path: &str, code: &str) -> (u16, Value) {
+    who.call("POST", path, Some(json!({"code": code}))).await
+}
+
+async fn asked(who: &Api, path: &str, code: &str) -> Value {
+    let (status, record) = sent(who, path, code).await;
+    assert_eq!((status, &record["status"]), (202, &json!("waiting_approval")), "{record}");
+    record
+}
+
+async fn allow(world: &World, record: &Value, more: Value) -> Value {
+    let mut decision = json!({"decision": "allow"});
+    decision.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    world.owner.post(&approval_of(record), decision).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_is_shown_to_a_person_before_every_run_where_the_workspace_asks() {
+    let world = World::start().await;
+    let agent = world.principal("agent", &["USAGE"]).await;
+    assert_eq!(sent(&agent, "/v1/execute", "6 * 7").await.1["value"], 42, "allowed at first");
+    set(&world.owner, "ask").await;
+    for round in 1..=2 {
+        let record = asked(&agent, "/v1/execute", "6 * 7").await;
+        let question = world.owner.get(&approval_of(&record)).await;
+        assert_eq!(
+            (&question["tool_name"], &question["code"]),
+            (&json!("execute_python"), &json!("6 * 7"))
+        );
+        let yes = Some(json!({"decision": "allow"}));
+        let mine = agent.refused("POST", &approval_of(&record), yes).await;
+        assert_eq!(mine.0, 403, "whoever asks cannot answer");
+        allow(&world, &record, json!({})).await;
+        let done = settled(&agent, &record).await;
+        assert_eq!((&done["status"], &done["value"]), (&json!("succeeded"), &json!(42)), "{round}");
+        assert_eq!((&done["entry"], &done["tool"]), (&json!("cell"), &Value::Null));
+    }
+    let refused = asked(&agent, "/v1/execute", "open('ran.txt', 'w')").await;
+    world.owner.post(&approval_of(&refused), json!({"decision": "deny"})).await;
+    let done = settled(&agent, &refused).await;
+    assert_eq!((&done["status"], &done["files_out"]), (&json!("denied"), &json!([])));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_answer_is_good_for_a_session_where_the_workspace_asks_once() {
+    let world = World::start().await;
+    let agent = world.principal("agent", &["USAGE"]).await;
+    set(&world.owner, "ask_once").await;
+    let mut sessions = Vec::new();
+    for _ in 0..2 {
+        let session = agent.post("/v1/sessions", json!({})).await;
+        sessions.push(format!("/v1/sessions/{}/execute", session["sandbox_id"].as_str().unwrap()));
+    }
+    let record = asked(&agent, &sessions[0], "x = 41").await;
+    let answer = allow(&world, &record, json!({})).await;
+    assert_eq!(answer["scope"], "session");
+    settled(&agent, &record).await;
+    let (status, next) = sent(&agent, &sessions[0], "x + 1").await;
+    assert_eq!((status, &next["value"]), (200, &json!(42)), "other code, and nobody is asked");
+    asked(&agent, &sessions[1], "1").await;
+    asked(&agent, "/v1/execute", "1").await;
+    // Said again, it is asked again.
+    set(&world.owner, "ask_once").await;
+    asked(&agent, &sessions[0], "x").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_code_is_denied_it_never_runs_and_tools_still_do() {
+    let world = World::start().await;
+    let agent = world.principal("agent", &["USAGE"]).await;
+    let tool = json!({
+        "name": "doubles", "description": "Doubles.", "tool_type": "code_runner",
+        "configuration": {"type": "CodeRunner", "runtime": "python", "code": "def run(input):\n    return 2 * input['n']\n"},
+    });
+    let tool = world.owner.post("/v1/tools", tool).await;
+    set(&world.owner, "deny").await;
+    for who in [&agent, &world.owner] {
+        let refused = who.refused("POST", "/v1/execute", Some(json!({"code": "1"}))).await;
+        assert_eq!(refused, (403, "approval.denied".into()));
+    }
+    let path = format!("/v1/tools/{}/call", tool["id"].as_str().unwrap());
+    let called = world.owner.post(&path, json!({"arguments": {"n": 21}})).await;
+    assert_eq!(called["value"], 42);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_about_code_is_void_once_code_is_denied() {
+    let world = World::start().await;
+    let agent = world.principal("agent", &["USAGE"]).await;
+    set(&world.owner, "ask").await;
+    let record = asked(&agent, "/v1/execute", "1").await;
+    set(&world.owner, "deny").await;
+    let decision = Some(json!({"decision": "allow"}));
+    let refused = world.owner.refused("POST", &approval_of(&record), decision).await;
+    assert_eq!(refused, (403, "approval.denied".into()));
+    set(&world.owner, "ask").await;
+    allow(&world, &record, json!({})).await;
+    assert_eq!(settled(&agent, &record).await["value"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_make_tools_may_not_say_that_code_runs() {
+    let world = World::start().await;
+    let agent = world.principal("agent", &["USAGE"]).await;
+    set(&world.owner, "ask").await;
+    let refused = agent.refused("PUT", PATH, Some(json!({"permission": "allow"}))).await;
+    assert_eq!(refused, (403, "grant.missing".into()));
+    assert_eq!(agent.get(PATH).await["permission"], "ask");
+    let unknown = world.owner.refused("PUT", PATH, Some(json!({"permission": "maybe"}))).await;
+    assert_eq!(unknown.0, 400);
+    let maker = world.principal("maker", &["USAGE", "MODIFY"]).await;
+    set(&maker, "allow").await;
+    assert_eq!(sent(&agent, "/v1/execute", "1").await.1["value"], 1);
+}
