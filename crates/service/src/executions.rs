@@ -81,16 +81,14 @@ impl Service {
         request: ExecuteRequest,
         manner: Manner,
     ) -> Result<Asked, Refused> {
-        let environment = match session {
-            Some(_) if request.environment.is_some() => {
-                return Err(invalid("/environment", "a session has its own environment"));
-            }
-            Some(id) => self.usable_session(caller, id)?.environment,
-            None => self.environment(request.environment.clone()),
-        };
+        if session.is_some() && request.environment.is_some() {
+            return Err(invalid("/environment", "a session has its own environment"));
+        }
         self.check_environment(request.environment.as_deref())?;
+        let session = session.map(|id| self.usable_session(caller, id)).transpose()?;
         let (workspace, who) = (caller.workspace, &caller.principal);
-        let route = self.python_route(workspace, who, environment, session.is_some())?;
+        let environment = request.environment.clone();
+        let route = self.python_route(workspace, who, session.as_ref(), environment).await?;
         let script = Script {
             code: request.code,
             entry: request.entry,
@@ -100,7 +98,7 @@ impl Service {
         let call = CallRequest {
             arguments: script.arguments(),
             agent_id: None,
-            sandbox_id: session,
+            sandbox_id: session.map(|session| session.sandbox_id),
             files: request.files,
             limits: request.limits,
         };

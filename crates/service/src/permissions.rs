@@ -11,7 +11,7 @@ use crate::service::Service;
 use serde::{Deserialize, Serialize};
 use store::Tx;
 use types::{
-    ApprovalAction, ApprovalScope, Code, Fault, Object, Permission, Principal, Privilege,
+    ApprovalAction, ApprovalScope, Code, Fault, Object, Permission, Principal, Privilege, Session,
     WorkspaceId,
 };
 use utoipa::ToSchema;
@@ -55,27 +55,38 @@ impl Service {
         Ok(ToolPermission { tool: EXECUTE_PYTHON, permission })
     }
 
-    /// Whether this principal may have code run, and on which terms.
-    pub(crate) fn python_route(
+    /// Whether this principal may have code run, with whose rights, and on which terms.
+    pub(crate) async fn python_route(
         &self,
         workspace: WorkspaceId,
-        principal: &Principal,
-        environment: String,
-        in_session: bool,
+        who: &Principal,
+        session: Option<&Session>,
+        environment: Option<String>,
     ) -> Result<Route, Refused> {
-        let all = Object::Workspace(workspace);
-        if self.permit(workspace, principal, Privilege::Usage, all)?.is_none() {
-            return Err(missing(Privilege::Usage, all));
-        }
+        let agent = session.and_then(|session| session.agent);
+        let run_as = match agent {
+            Some(agent) => self.lender(workspace, who, agent).await?.run_as.id,
+            None => {
+                let all = Object::Workspace(workspace);
+                let permit = self.permit(workspace, who, Privilege::Usage, all)?;
+                permit.map(|_| who.id).ok_or_else(|| missing(Privilege::Usage, all))?
+            }
+        };
         let permission = self.store.read(|rows| rows.code_permission(workspace))?;
         let (action, good_for) = match permission {
             Permission::Deny => return Err(denied()),
             Permission::Allow => (ApprovalAction::Allow, ApprovalScope::Once),
-            Permission::AskOnce if in_session => (ApprovalAction::Review, ApprovalScope::Session),
+            Permission::AskOnce if session.is_some() => {
+                (ApprovalAction::Review, ApprovalScope::Session)
+            }
             Permission::Ask | Permission::AskOnce => (ApprovalAction::Review, ApprovalScope::Once),
         };
+        let environment = match session {
+            Some(session) => session.environment.clone(),
+            None => self.environment(environment),
+        };
         let callee = Callee::Python { environment };
-        Ok(Route { callee, agent: None, run_as: principal.id, action, good_for })
+        Ok(Route { callee, agent, run_as, action, good_for })
     }
 }
 

@@ -1,7 +1,9 @@
 //! Sessions: sandboxes that live as long as a conversation, and what is remembered of them after.
 
+mod agent;
 mod files;
 
+pub(crate) use agent::Lender;
 pub use files::{SessionFile, SessionFiles};
 
 use crate::apart::to_the_end;
@@ -18,14 +20,16 @@ use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Reader, SessionFilter, Tx};
-use types::{Code, Fault, LimitsRequest, SandboxId, Session, SessionStatus};
+use types::{AgentId, Code, Fault, LimitsRequest, SandboxId, Session, SessionStatus};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SessionRequest {
-    /// `default` if absent.
+    /// The agent whose code will run in it; absent for code of the caller's own.
+    pub agent_id: Option<AgentId>,
+    /// As the agent's specification says, or else `default`, if absent.
     pub environment: Option<String>,
     pub name: Option<String>,
     /// The conversation that it belongs to: a live session with the same key is given instead of
@@ -74,16 +78,21 @@ impl Service {
         caller: &Caller,
         mut request: SessionRequest,
     ) -> Result<Opened, Refused> {
-        self.require_usage(caller)?;
+        let lender = self.lender_of(caller, request.agent_id).await?;
         check_label("/name", request.name.as_deref())?;
         check_label("/key", request.key.as_deref())?;
         if let Some(found) = self.by_key(caller, request.key.as_deref()).await? {
+            if found.agent != request.agent_id {
+                return Err(invalid("/key", "is the key of a session with another agent"));
+            }
             // Its generation tells that it begins anew.
             let lost = found.status == SessionStatus::Lost;
             let id = found.sandbox_id;
             let found = if lost { self.reset_session(caller, id).await? } else { found };
             return Ok(Opened::Found(found));
         }
+        let of_agent = lender.as_ref().and_then(|lender| lender.section.environment.clone());
+        request.environment = request.environment.or(of_agent);
         self.check_environment(request.environment.as_deref())?;
         self.engine.limits(&request.limits)?;
         let files = self.bring_in(caller, std::mem::take(&mut request.files)).await?;
@@ -145,6 +154,7 @@ impl Service {
             sandbox_id: id,
             name: request.name,
             owner: caller.id(),
+            agent: request.agent_id,
             environment: info.environment,
             key: request.key,
             status: SessionStatus::Ready,
@@ -314,7 +324,7 @@ impl Service {
 
     /// A new interpreter for a session whose own went with the last server.
     async fn revive(self: &Arc<Self>, caller: &Caller, lost: Session) -> Result<Session, Refused> {
-        self.require_usage(caller)?;
+        self.lender_of(caller, lost.agent).await?;
         let id = lost.sandbox_id;
         let again = NewSession {
             id,

@@ -4,9 +4,14 @@
 //! make of it are bounded, and a key that stands twice is refused, since two readers could each
 //! believe another one of them.
 
+mod section;
+
+pub(crate) use section::Section;
+
 use crate::definition::{RUN_PYTHON_CODE, details, invalid_tool};
 use crate::refused::{Detail, Refused, invalid};
 use contract::Annotations;
+use section::CODE_EXECUTION;
 use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -25,10 +30,6 @@ const DEPTH_MAX: usize = 64;
 const VALUES_MAX: usize = 100_000;
 /// Characters of all values, likewise.
 const TEXT_BYTES_MAX: usize = 10 * BYTES_MAX;
-
-const CODE_EXECUTION: &str = "code_execution";
-const INTEGRATIONS: &str = "external_access_integrations";
-const REPOSITORIES: &str = "artifact_repositories";
 
 const NO_ENTRY: &str =
     "tools needs an entry with tool_spec: {type: code_execution, name: code_execution}";
@@ -74,6 +75,8 @@ pub(crate) struct Specification {
     pub(crate) name: Option<String>,
     pub(crate) format: SpecificationFormat,
     pub(crate) code_execution: CodeExecution,
+    /// What its code is given.
+    pub(crate) section: Section,
     /// The tools whose code stands in it.
     pub(crate) embedded: Vec<contract::Tool>,
     /// Of everything in `tools`.
@@ -107,9 +110,9 @@ pub(crate) fn read(text: &str) -> Result<Specification, Refused> {
     let mut warnings = Vec::new();
     let embedded = embedded(&entries, &mut warnings)?;
     warnings.extend(entries.iter().filter_map(Entry::warning));
-    let section = section(resources, &mut warnings)?;
+    let section = Section::read(resources, &mut warnings)?;
     let has_entry = entries.iter().any(|entry| entry.tool == Tool::CodeExecution);
-    let missing: Vec<String> = [(has_entry, NO_ENTRY), (section, NO_SECTION)]
+    let missing: Vec<String> = [(has_entry, NO_ENTRY), (section.is_some(), NO_SECTION)]
         .into_iter()
         .filter(|(is_there, _)| !is_there)
         .map(|(_, sentence)| sentence.to_owned())
@@ -118,6 +121,7 @@ pub(crate) fn read(text: &str) -> Result<Specification, Refused> {
         name: name(&root),
         format: format(text),
         code_execution: CodeExecution { enabled: missing.is_empty(), missing },
+        section: section.unwrap_or_default(),
         embedded,
         names,
         resources: resources.into_iter().flat_map(Map::keys).cloned().collect(),
@@ -294,41 +298,6 @@ fn resources(root: &Map<String, Value>) -> Result<Option<&Map<String, Value>>, R
     }
 }
 
-/// Whether there is one; what it asks for and will not get is a warning.
-fn section(
-    resources: Option<&Map<String, Value>>,
-    warnings: &mut Vec<String>,
-) -> Result<bool, Refused> {
-    let path = at("/tool_resources/code_execution");
-    let section = match resources.and_then(|resources| resources.get(CODE_EXECUTION)) {
-        None => return Ok(false),
-        Some(Value::Null) => return Ok(true),
-        Some(Value::Object(section)) => section,
-        Some(_) => return Err(invalid(&path, "must be a mapping, or empty")),
-    };
-    for (key, value) in section {
-        let lacking = match key.as_str() {
-            INTEGRATIONS => "there are no integrations yet, and code has no network",
-            REPOSITORIES => "packages cannot be installed yet",
-            other => {
-                warnings.push(format!("tool_resources.code_execution.{other} is not known here"));
-                continue;
-            }
-        };
-        let path = format!("{path}/{key}");
-        let Value::Array(list) = value else {
-            return Err(invalid(&path, "must be a list"));
-        };
-        for (index, name) in list.iter().enumerate() {
-            let Value::String(name) = name else {
-                return Err(invalid(&format!("{path}/{index}"), "must be a name, as text"));
-            };
-            warnings.push(format!("{key}: {lacking}, so {name:?} gives nothing"));
-        }
-    }
-    Ok(true)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -445,7 +414,7 @@ mod tests {
                 "/specification/tool_resources/code_execution/artifact_repositories",
             ),
             (
-                &section("{artifact_repositories: [a, 1]}"),
+                &section("{artifact_repositories: [pypi, 1]}"),
                 "/specification/tool_resources/code_execution/artifact_repositories/1",
             ),
         ] {

@@ -15,6 +15,7 @@ mod id;
 mod limits;
 mod principal;
 mod session;
+mod store;
 mod tool;
 
 pub use approval::{Approval, ApprovalScope, ApprovalState, Permission};
@@ -29,9 +30,10 @@ pub use file::{File, FileSource};
 pub use grant::{Grant, GrantedObject, Object, Privilege};
 pub use id::{
     AgentId, ApprovalId, ExecutionId, FileId, GrantId, KeyId, NotAnId, PrincipalId, SandboxId,
-    ToolId, WorkspaceId,
+    StoreId, ToolId, WorkspaceId,
 };
 pub use limits::{Limit, LimitError, Limits, LimitsRequest, OperatorCaps};
 pub use principal::{Key, Principal, PrincipalKind, Workspace};
 pub use session::{Session, SessionStatus};
+pub use store::{Store, StoreAccess, StoreGrant};
 pub use tool::{Agent, ApprovalAction, Binding, RunAs, SpecificationFormat, Tool};

@@ -1,6 +1,6 @@
 //! A session as it is kept: what is still known of it when its interpreter is gone.
 
-use crate::{Limits, PrincipalId, SandboxId};
+use crate::{AgentId, Limits, PrincipalId, SandboxId};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -24,6 +24,9 @@ pub struct Session {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub name: Option<String>,
     pub owner: PrincipalId,
+    /// The agent whose code it runs, which lends it what its specification says.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub agent: Option<AgentId>,
     pub environment: String,
     /// The conversation that it belongs to, in the words of whoever has it.
     #[serde(skip_serializing_if = "Option::is_none", default)]

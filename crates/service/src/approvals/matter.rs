@@ -8,7 +8,7 @@ use crate::refused::Refused;
 use crate::service::Service;
 use chrono::{DateTime, Utc};
 use policy::{Bound, BoundOnce, seal_remembered, seals_match};
-use types::{Approval, ExecutionId, PrincipalId, SandboxId, WorkspaceId};
+use types::{Approval, ExecutionId, PrincipalId, SandboxId, Session, WorkspaceId};
 
 /// Everything that an approval is about, as it is now.
 pub(super) struct Matter {
@@ -94,23 +94,17 @@ impl Service {
         let requester = requester.ok_or_else(changed)?;
         let route = match Script::of(&plan.arguments) {
             Some(script) if plan.tool_id == Callee::python_id() => {
-                let environment = self.environment_of(workspace, plan.sandbox_id, script)?;
-                let in_session = plan.sandbox_id.is_some();
-                self.python_route(workspace, &requester, environment, in_session)?
+                let session = plan.sandbox_id.map(|id| self.session_row(workspace, id));
+                let session = session.transpose()?;
+                let environment = script.environment;
+                self.python_route(workspace, &requester, session.as_ref(), environment).await?
             }
             _ => self.route(workspace, &requester, plan.tool_id, plan.agent_id).await?,
         };
         Ok(Matter::new(route, plan))
     }
 
-    fn environment_of(
-        &self,
-        workspace: WorkspaceId,
-        session: Option<SandboxId>,
-        script: Script,
-    ) -> Result<String, Refused> {
-        let Some(id) = session else { return Ok(self.environment(script.environment)) };
-        let found = self.store.read(|rows| rows.session(workspace, id))?;
-        Ok(found.ok_or_else(changed)?.environment)
+    fn session_row(&self, workspace: WorkspaceId, id: SandboxId) -> Result<Session, Refused> {
+        self.store.read(|rows| rows.session(workspace, id))?.ok_or_else(changed)
     }
 }

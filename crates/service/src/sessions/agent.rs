@@ -1,0 +1,61 @@
+//! Sessions of agents: an agent lends its code what its specification says, with the rights of
+//! whoever its code runs as. The specification is read anew each time, since it may have changed.
+
+use crate::agents;
+use crate::caller::Caller;
+use crate::refused::{Refused, missing, not_found};
+use crate::service::Service;
+use crate::specification::Section;
+use types::{Agent, AgentId, Code, Fault, Object, Principal, Privilege, WorkspaceId};
+
+/// An agent whose code runs for somebody.
+#[derive(Debug)]
+pub(crate) struct Lender {
+    pub(crate) agent: Agent,
+    /// What its specification gives.
+    pub(crate) section: Section,
+    /// Whose rights its code has.
+    pub(crate) run_as: Principal,
+}
+
+impl Service {
+    /// The agent, if somebody may have it run code.
+    pub(crate) async fn lender(
+        &self,
+        workspace: WorkspaceId,
+        who: &Principal,
+        id: AgentId,
+    ) -> Result<Lender, Refused> {
+        let object = Object::Agent(id);
+        let found = self.store.read(|rows| rows.agent(workspace, id))?;
+        let agent = found.ok_or_else(|| not_found("agent", id))?;
+        if self.permit(workspace, who, Privilege::Usage, object)?.is_none() {
+            return Err(missing(Privilege::Usage, object));
+        }
+        let specification = agents::read(&agent.specification).await?;
+        if !specification.code_execution.enabled {
+            let message = format!(
+                "the agent {:?} may not run code: {}",
+                agent.name,
+                specification.code_execution.missing.join("; ")
+            );
+            let hint = "code_execution has to stand in both places of its specification";
+            return Err(Fault::new(Code::ToolUnavailable, message).hint(hint).into());
+        }
+        let run_as = self.rights_of(workspace, who, &agent)?;
+        Ok(Lender { agent, section: specification.section, run_as })
+    }
+
+    /// Of a session that somebody wants to open: what its agent lends, or the right to have one
+    /// without an agent.
+    pub(super) async fn lender_of(
+        &self,
+        caller: &Caller,
+        agent: Option<AgentId>,
+    ) -> Result<Option<Lender>, Refused> {
+        match agent {
+            Some(id) => self.lender(caller.workspace, &caller.principal, id).await.map(Some),
+            None => self.require_usage(caller).map(|_| None),
+        }
+    }
+}
