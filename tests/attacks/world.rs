@@ -153,6 +153,7 @@ fn of_environment(name: &str, kernel: &Kernel, warmth: Warmth) -> NurseryConfig 
             processes: Processes::Allow,
             installs: false,
             imports: None,
+            stores: None,
         },
         warmth,
         without: Vec::new(),
@@ -161,7 +162,7 @@ fn of_environment(name: &str, kernel: &Kernel, warmth: Warmth) -> NurseryConfig 
 }
 
 pub(crate) async fn born(nursery: &Arc<Nursery>) -> Sandbox {
-    nursery.birth(&Limits::DEFAULT).await.unwrap()
+    nursery.birth(&Limits::DEFAULT, &[]).await.unwrap()
 }
 
 /// What code prints in this sandbox, with the prelude.

@@ -283,7 +283,7 @@ async fn t15_fork_under_load_no_deadlock() {
         let batch = (0..AT_A_TIME).map(|_| {
             let nursery = Arc::clone(&nursery);
             tokio::spawn(async move {
-                let mut born = nursery.birth(&Limits::DEFAULT).await.unwrap();
+                let mut born = nursery.birth(&Limits::DEFAULT, &[]).await.unwrap();
                 if round % 25 == 0 {
                     let code =
                         "import numpy, pandas, ssl; print(int(numpy.ones(9) @ numpy.ones(9)))";

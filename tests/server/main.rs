@@ -31,6 +31,7 @@ mod routes_deny;
 mod secrets;
 mod sessions;
 mod slow;
+mod stores;
 mod streams;
 mod tools;
 mod uploads;

@@ -1,6 +1,7 @@
 //! What can be asked of the engine, checked as far as it can be without a sandbox.
 
 use crate::config::ExpiryRequest;
+use crate::stores::StoreIn;
 use std::fs::File;
 use std::io::{Cursor, Read};
 use std::path::PathBuf;
@@ -197,6 +198,7 @@ pub struct NewSession {
     pub environment: String,
     pub limits: LimitsRequest,
     pub expiry: ExpiryRequest,
+    pub stores: Vec<StoreIn>,
 }
 
 impl NewSession {
@@ -208,6 +210,7 @@ impl NewSession {
             environment: environment.into(),
             limits: LimitsRequest::default(),
             expiry: ExpiryRequest::default(),
+            stores: Vec::new(),
         }
     }
 }

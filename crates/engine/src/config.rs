@@ -1,5 +1,6 @@
 //! How an engine is set up. Doors read options and variables; the engine sees only this.
 
+use crate::stores::StoreBase;
 use environment::Mount;
 use jail::Wall;
 use sandbox::{Kernel, Warmth};
@@ -21,6 +22,8 @@ pub struct Config {
     /// Directories that every sandbox sees besides its environment, read-only. All that is in them
     /// can be read by code, and a socket there could be spoken to.
     pub mounts: Vec<Mount>,
+    /// Where stores are; without it a session has none.
+    pub stores: Option<StoreBase>,
     /// Walls that the operator has agreed to do without, each shown in every result.
     pub without: Vec<Wall>,
     /// All that code may import besides the standard library; everything if absent.
@@ -116,6 +119,7 @@ impl Config {
             warmth: Warmth::Preloaded,
             kernel: Kernel::Embedded,
             mounts: Vec::new(),
+            stores: None,
             without: Vec::new(),
             imports: None,
             caps: OperatorCaps::default(),

@@ -11,7 +11,8 @@ use crate::job::{Job, take_files};
 use crate::outcome::birth_fault;
 use crate::record::{Order, tell_loss};
 use crate::running::Ticket;
-use crate::session::Turn;
+use crate::session::{Home, Turn};
+use crate::stores::Held;
 use crate::{limits, walls};
 use chrono::Utc;
 use sandbox::{Ending, Sandbox, Stopper};
@@ -153,23 +154,24 @@ impl Admitted {
                     () = stopper.asked() => return Ok(withdraw(&order, sink).finished),
                     leased = engine.lease(&order.environment, &order.limits) => leased,
                 };
-                let (_ready, mut sandbox) = leased?;
-                let walked = walk(&mut order, &mut sandbox, 1, stopper, sink).await?;
-                sandbox.end().await;
+                let (_ready, sandbox) = leased?;
+                let mut home = Home { sandbox, held: Held::default() };
+                let walked = walk(&mut order, &mut home, 1, stopper, sink).await?;
+                home.sandbox.end().await;
                 Ok(walked.finished)
             }
             Room::Session(mut turn) => {
-                let mut sandbox = turn.borrow().await?;
+                let mut home = turn.borrow(&engine).await?;
                 let number = turn.count_execution();
-                let walked = walk(&mut order, &mut sandbox, number, stopper, sink).await;
+                let walked = walk(&mut order, &mut home, number, stopper, sink).await;
                 let Ok(Walked { mut finished, alive }) = walked else {
                     // Nothing was run, and the session is as it was.
-                    turn.give_back(sandbox);
+                    turn.give_back(home);
                     return walked.map(|walked| walked.finished);
                 };
                 let mut lost = turn.take_untold_loss();
                 if alive {
-                    turn.give_back(sandbox);
+                    turn.give_back(home);
                 } else {
                     finished.execution.generation = turn.lose_memory();
                     lost = true;
@@ -192,11 +194,12 @@ struct Walked {
 /// Places files, runs, collects and records, in a sandbox that is ours.
 async fn walk(
     order: &mut Order,
-    sandbox: &mut Sandbox,
+    Home { sandbox, held }: &mut Home,
     number: u64,
     stopper: &Stopper,
     sink: Sink<'_>,
 ) -> Result<Walked, Fault> {
+    held.refresh().await?;
     place(sandbox, take_files(&mut order.command)).await?;
     sandbox.allow(&order.limits).map_err(|error| unlimited(&error))?;
     if stopper.was_asked() {
@@ -212,7 +215,9 @@ async fn walk(
     };
     let ending = sandbox.run(&job.work(), &order.limits, stopper, hear).await;
     let collected = collect(sandbox, &order.command.bring).await;
-    let execution = order.close(Some(started), transcript, &ending, &collected);
+    let unkept = held.keep().await;
+    let mut execution = order.close(Some(started), transcript, &ending, &collected);
+    unkept.tell(&mut execution);
     Ok(conclude(execution, collected, ending.alive, sink))
 }
 

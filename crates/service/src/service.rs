@@ -9,7 +9,7 @@ use crate::tokens::Tokens;
 use crate::tools::Contracts;
 use crate::{housekeeping, seal_key};
 use egress::{FetchConfig, Fetcher};
-use engine::Engine;
+use engine::{Engine, StoreBase};
 use policy::SealKey;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +19,8 @@ use tokio::sync::broadcast;
 use tokio::sync::mpsc::unbounded_channel;
 use types::{Approval, ExecutionId, Object, PrincipalId, Privilege, WorkspaceId};
 
+/// Beside the records.
+const STORES: &str = "stores";
 /// Questions that a slow listener may be behind; what it misses then is in the list.
 const APPROVAL_NEWS: usize = 256;
 /// Changes that a listener may be behind; one who is further behind is told that there were some.
@@ -56,6 +58,10 @@ pub enum StartError {
     Fetch(#[from] egress::NotAnException),
     #[error("{0}")]
     FirstKey(types::Fault),
+    #[error("the directory of the stores cannot be used: {0}")]
+    Stores(std::io::Error),
+    #[error("{0}")]
+    Sweep(types::Fault),
 }
 
 impl Service {
@@ -67,7 +73,9 @@ impl Service {
             .map_err(|(path, cause)| StartError::SealKey { path, cause })?;
         let fetcher = fetcher(&config)?;
         let (told, ended) = unbounded_channel();
-        let engine = Engine::start(engine::Config { ended: Some(told), ..engine });
+        let stores = StoreBase::open(config.data.join(STORES)).map_err(StartError::Stores)?;
+        let (stores, ended_to) = (Some(stores), Some(told));
+        let engine = Engine::start(engine::Config { stores, ended: ended_to, ..engine });
         let service = Arc::new(Self {
             tokens: config.issuer.clone().map(Tokens::new),
             config,
@@ -80,6 +88,7 @@ impl Service {
             contracts: Contracts::default(),
             running: Mutex::default(),
         });
+        service.sweep_stores().await.map_err(|refused| StartError::Sweep(*refused.fault))?;
         service.mark_interrupted().await?;
         let owner_key = service.first_start().await?;
         service.take_up_questions().await?;

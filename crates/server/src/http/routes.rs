@@ -14,6 +14,7 @@ pub(crate) mod operation;
 mod permissions;
 mod principals;
 mod sessions;
+mod stores;
 mod tools;
 mod workspaces;
 
@@ -31,6 +32,7 @@ pub(crate) fn all() -> Routes {
         .merge(documents::routes())
         .merge(tools::routes())
         .merge(agents::routes())
+        .merge(stores::routes())
         .merge(calls::routes())
         .merge(approvals::routes())
         .merge(permissions::routes())
