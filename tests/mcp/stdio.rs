@@ -2,7 +2,7 @@
 
 use crate::harness;
 use crate::wire::Stdio;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -26,8 +26,7 @@ fn what_is_no_message_is_a_protocol_error_and_the_server_lives_on() {
 fn output_is_told_line_by_line_while_the_code_runs() {
     let mut client = Stdio::start(&[]);
     let code = "import time\nprint('one', flush=True)\ntime.sleep(1)\nprint('two')";
-    let params = json!({"name": "execute_python", "arguments": {"code": code}, "_meta": {"progressToken": 7}});
-    let id = client.begin("tools/call", params);
+    let id = client.begin("tools/call", with_progress(code));
     let first = client.receive();
     let heard = Instant::now();
     assert_eq!(
@@ -38,6 +37,40 @@ fn output_is_told_line_by_line_while_the_code_runs() {
     assert!(heard.elapsed() > Duration::from_millis(500), "it came with the end");
     let told: Vec<_> = client.notes.iter().map(|note| note["params"]["message"].clone()).collect();
     assert_eq!(told, ["two"]);
+}
+
+fn with_progress(code: &str) -> Value {
+    let arguments = json!({"code": code});
+    json!({"name": "execute_python", "arguments": arguments, "_meta": {"progressToken": 7}})
+}
+
+/// The messages of progress before the answer, whose numbers grow.
+fn told(client: &mut Stdio, code: &str) -> Vec<String> {
+    let id = client.begin("tools/call", with_progress(code));
+    let answer = client.answer(id);
+    assert_eq!(answer["result"]["isError"], false, "{answer}");
+    let notes: Vec<_> = client.notes.drain(..).map(|note| note["params"].clone()).collect();
+    let numbers: Vec<_> = notes.iter().map(|note| note["progress"].as_f64().unwrap()).collect();
+    assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+    notes.iter().map(|note| note["message"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn much_output_is_told_in_few_messages_to_its_last_line() {
+    let mut client = Stdio::start(&[]);
+    let began = Instant::now();
+    let told = told(&mut client, "for _ in range(200_000): print()\nprint('last')");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    let lines = told.iter().map(|message| message.split('\n').count()).sum::<usize>();
+    assert_eq!((lines, told.last().unwrap().ends_with("last")), (200_001, true));
+    assert!(told.len() < 20_000, "{}", told.len());
+}
+
+#[test]
+fn lines_that_come_slowly_are_told_one_by_one() {
+    let mut client = Stdio::start(&[]);
+    let code = "import time\nfor i in range(3):\n    print(i, flush=True)\n    time.sleep(0.3)";
+    assert_eq!(told(&mut client, code), ["0", "1", "2"]);
 }
 
 #[test]
