@@ -8,6 +8,7 @@ mod harness;
 mod world;
 
 mod approvals;
+mod bridge;
 mod clients;
 mod configuration;
 mod conformance;

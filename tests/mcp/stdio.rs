@@ -15,6 +15,7 @@ fn what_is_no_message_is_a_protocol_error_and_the_server_lives_on() {
     assert!(client.receive().get("error").is_some());
     // What is not even JSON has no number that could be answered, and is passed over.
     client.line("{not json");
+    client.bytes(b"{\"jsonrpc\": \"2.0\", \"id\": 98, \"method\": \"\xff\"}\n\xff\xfe\n");
     let unknown = client.request("no/such/method", json!({}));
     assert_eq!(unknown["error"]["code"], -32601, "{unknown}");
     let unknown = client.request("tools/call", json!({"name": "no_such_tool", "arguments": {}}));

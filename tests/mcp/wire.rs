@@ -35,6 +35,11 @@ impl Stdio {
         client
     }
 
+    /// With a server behind it.
+    pub fn before(api: &Api) -> Self {
+        Self::with(&[], &[("BELLJAR_URL", &api.address), ("BELLJAR_API_KEY", &api.key)])
+    }
+
     /// One that has not said hello.
     pub fn silent(options: &[&str], variables: &[(&str, &str)]) -> Self {
         let environment: &[&str] =
