@@ -14,6 +14,7 @@ mod configuration;
 mod conformance;
 mod door;
 mod inspector;
+mod lost_key;
 mod npm;
 mod over_http;
 mod python;

@@ -90,7 +90,7 @@ async fn t48_whoever_hangs_up_ends_the_run() {
 }
 
 /// A client of the older era; tells its session.
-async fn initialized(api: &Api, capabilities: &Value) -> String {
+pub(crate) async fn initialized(api: &Api, capabilities: &Value) -> String {
     let body =
         json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello(capabilities)});
     let answer = older(api, None, &body).await;
@@ -102,7 +102,7 @@ async fn initialized(api: &Api, capabilities: &Value) -> String {
     session
 }
 
-async fn older(api: &Api, session: Option<&str>, body: &Value) -> reqwest::Response {
+pub(crate) async fn older(api: &Api, session: Option<&str>, body: &Value) -> reqwest::Response {
     let mut request = api
         .request(Method::POST, "/mcp")
         .header("content-type", "application/json")
