@@ -96,7 +96,8 @@ impl World {
 
     /// Starts it again on the same data and at the same address, as an operator would.
     pub async fn again_there(&mut self) {
-        self.start_at(&self.address().trim_start_matches("http://").to_owned());
+        let place = self.address().replace("http://", "");
+        self.start_at(&place);
     }
 
     fn start_at(&mut self, place: &str) {
