@@ -89,7 +89,7 @@ fn hear(heard: &mut String, event: Event) {
     match event {
         Event::Output(piece) => heard.push_str(&piece.text),
         // What ends ends its last line.
-        Event::End { .. } if !heard.is_empty() => heard.push('\n'),
+        Event::End { .. } if !heard.is_empty() && !heard.ends_with('\n') => heard.push('\n'),
         _ => {}
     }
 }
