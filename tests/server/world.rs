@@ -19,6 +19,8 @@ use std::sync::Once;
 use std::time::Duration;
 use tempfile::TempDir;
 
+const ANYWHERE: &str = "127.0.0.1:0";
+
 /// A server that is killed when the test is over.
 pub struct World {
     server: Option<Server>,
@@ -55,7 +57,7 @@ impl World {
         let data = tempfile::tempdir().unwrap();
         let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         let (program, options): (Vec<String>, Vec<String>) = (owned(program), owned(options));
-        let (server, address, key) = start(data.path(), &program, &options);
+        let (server, address, key) = start(data.path(), ANYWHERE, &program, &options);
         let owner = Api::new(&address, key.as_deref().unwrap());
         Self { server: Some(server), program, options, data, owner }
     }
@@ -89,7 +91,17 @@ impl World {
 
     /// Starts it again on the same data; it has another address then.
     pub async fn again(&mut self) {
-        let (server, address, key) = start(self.data.path(), &self.program, &self.options);
+        self.start_at(ANYWHERE);
+    }
+
+    /// Starts it again on the same data and at the same address, as an operator would.
+    pub async fn again_there(&mut self) {
+        let place = self.address().replace("http://", "");
+        self.start_at(&place);
+    }
+
+    fn start_at(&mut self, place: &str) {
+        let (server, address, key) = start(self.data.path(), place, &self.program, &self.options);
         assert_eq!(key, None, "the owner's key is shown once");
         self.server = Some(server);
         self.owner = Api::new(&address, &self.owner.key);
@@ -141,14 +153,19 @@ fn build_bare() {
     });
 }
 
-fn start(data: &Path, program: &[String], options: &[String]) -> (Server, String, Option<String>) {
+fn start(
+    data: &Path,
+    place: &str,
+    program: &[String],
+    options: &[String],
+) -> (Server, String, Option<String>) {
     let log = std::fs::File::options().create(true).append(true).open(data.join("log")).unwrap();
     let binary = harness::binary().into_os_string();
     let mut words = program.iter().map(Into::into).chain([binary]);
     let mut command = Command::new(words.next().unwrap());
     command
         .args(words)
-        .args(["serve", "--listen", "127.0.0.1:0", "--environment", "bare"])
+        .args(["serve", "--listen", place, "--environment", "bare"])
         .args(options)
         // Built environments are shared by all worlds; records and files are a world's own.
         .env("BELLJAR_DATA", harness::data())
