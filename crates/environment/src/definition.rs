@@ -13,7 +13,7 @@ use crate::lock::{self, Lock, LockError};
 use crate::version::VersionRange;
 
 /// The environments that ship, each with its lock.
-const BUILT_IN: [(&str, &str, &str); 3] = [
+const BUILT_IN: [(&str, &str, &str); 5] = [
     (
         "default",
         include_str!("../../../environments/default.toml"),
@@ -23,6 +23,16 @@ const BUILT_IN: [(&str, &str, &str); 3] = [
         "atlas",
         include_str!("../../../environments/atlas.toml"),
         include_str!("../../../environments/atlas.lock"),
+    ),
+    (
+        "cortex",
+        include_str!("../../../environments/cortex.toml"),
+        include_str!("../../../environments/cortex.lock"),
+    ),
+    (
+        "coderunner",
+        include_str!("../../../environments/coderunner.toml"),
+        include_str!("../../../environments/coderunner.lock"),
     ),
     ("bare", include_str!("../../../environments/bare.toml"), ""),
 ];
@@ -349,7 +359,8 @@ mod tests {
     fn an_unknown_name_says_what_there_is() {
         assert_eq!(
             Definition::built_in("atlantis").unwrap_err().to_string(),
-            "there is no environment `atlantis`; these ship with Belljar: default, atlas, bare"
+            "there is no environment `atlantis`; these ship with Belljar: default, \
+             atlas, cortex, coderunner, bare"
         );
     }
 
@@ -418,7 +429,10 @@ mod tests {
 
     #[test]
     fn an_environment_is_found_by_what_can_be_imported_in_it() {
-        assert_eq!(Definition::built_in_with("numpy.linalg"), ["default", "atlas"]);
+        assert_eq!(
+            Definition::built_in_with("numpy.linalg"),
+            ["default", "atlas", "cortex", "coderunner"]
+        );
         assert_eq!(Definition::built_in_with("cognite"), ["atlas"]);
         assert_eq!(Definition::built_in_with("nothing"), Vec::<&str>::new());
     }
