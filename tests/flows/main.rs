@@ -17,4 +17,5 @@ mod pythons;
 mod serving;
 mod session_files;
 mod sessions;
+mod shipped;
 mod tools;

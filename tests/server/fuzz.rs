@@ -42,7 +42,7 @@ fn fuzzer() -> PathBuf {
 #[tokio::test(flavor = "multi_thread")]
 async fn t58_made_up_requests_break_nothing_and_are_answered_as_documented() {
     let program = fuzzer();
-    let world = World::start().await;
+    let world = World::with_own_environments().await;
     let mut command = Command::new(program);
     command
         .args(["--config-file", CONFIG, "run"])
