@@ -61,7 +61,7 @@ async fn made_up(world: &World, operations: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t58_made_up_requests_break_nothing_and_are_answered_as_documented() {
-    let world = World::start().await;
+    let world = World::with_own_environments().await;
     // A stream without an end, one whose events the document describes by their data, and what
     // would close the way to all that comes after it.
     let others = ["streamApprovals", "streamExecution", "setCodePermission"];

@@ -14,6 +14,7 @@ mod catalog;
 mod crashes;
 mod document;
 mod documents;
+mod environments;
 mod executions;
 mod faults;
 mod fuzz;

@@ -27,6 +27,7 @@ pub struct World {
     program: Vec<String>,
     options: Vec<String>,
     pub data: TempDir,
+    environments: Option<TempDir>,
     /// The owner of the first workspace.
     pub owner: Api,
 }
@@ -51,6 +52,14 @@ impl World {
         Self::under(&[], options).await
     }
 
+    /// With environments of its own, for tests that change them. What they are made from is shared.
+    pub async fn with_own_environments() -> Self {
+        let environments = harness::own_data();
+        let place = environments.path().to_str().unwrap().to_owned();
+        let world = Self::with(&["--data", &place]).await;
+        Self { environments: Some(environments), ..world }
+    }
+
     /// Started by a program that becomes it, such as `prlimit`.
     pub async fn under(program: &[&str], options: &[&str]) -> Self {
         build_bare();
@@ -59,7 +68,12 @@ impl World {
         let (program, options): (Vec<String>, Vec<String>) = (owned(program), owned(options));
         let (server, address, key) = start(data.path(), ANYWHERE, &program, &options);
         let owner = Api::new(&address, key.as_deref().unwrap());
-        Self { server: Some(server), program, options, data, owner }
+        Self { server: Some(server), program, options, data, environments: None, owner }
+    }
+
+    /// Where its environments are.
+    pub fn environments(&self) -> &str {
+        self.environments.as_ref().unwrap().path().to_str().unwrap()
     }
 
     pub fn address(&self) -> &str {

@@ -1,6 +1,7 @@
 //! The engine: what it keeps, and everything about sessions but running code in them.
 
 use crate::capacity::{Capacity, Load};
+use crate::catalog::Builds;
 use crate::command::NewSession;
 use crate::config::{Config, ExpiryRequest, SessionEnded};
 use crate::environments::{Installed, Outside, Ready, Shelf};
@@ -31,6 +32,7 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 pub struct Engine {
     pub(crate) config: Config,
     pub(crate) shelf: Shelf,
+    pub(crate) builds: Builds,
     pub(crate) capacity: Capacity,
     pub(crate) running: Running,
     /// Taken by whoever changes a store: a few files at a time.
@@ -48,6 +50,7 @@ impl Engine {
             running: Running::default(),
             shelf: Shelf::default(),
             stores_writing: Arc::default(),
+            builds: Builds::default(),
             sessions: Mutex::default(),
             expired: Mutex::default(),
             config,
@@ -111,7 +114,7 @@ impl Engine {
         let NewSession { id, generation, .. } = *request;
         let limits = limits::of_fresh(&self.config.caps, &request.limits)?;
         let expiry = request.expiry.resolve(self.config.expiry, self.config.expiry)?;
-        self.shelf.find(&request.environment)?;
+        self.shelf.find(&self.config, &request.environment)?;
         let slot = self.capacity.take().await?;
         let stores = request.stores.clone();
         let ready = self.shelf.get(&self.config, &request.environment, |_| {}).await?;

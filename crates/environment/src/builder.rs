@@ -11,7 +11,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::definition::Definition;
+use crate::definition::{Definition, built_in_text};
 use crate::discovery::Python;
 use crate::environment::{Environment, Package};
 use crate::error::BuildError;
@@ -59,7 +59,8 @@ pub(crate) fn build(
         compile(plan, &view, directory)?;
         matplotlib_config = cache_fonts(plan, &view, directory, progress);
     }
-    open_to_read(directory).map_err(BuildError::files("opening to readers", directory))?;
+    let bytes =
+        open_to_read(directory).map_err(BuildError::files("opening to readers", directory))?;
     Ok(Environment {
         name: plan.definition.name.clone(),
         digest: plan.digest.clone(),
@@ -69,6 +70,7 @@ pub(crate) fn build(
         preload: plan.definition.preload.clone(),
         variables: variables(plan.definition, &view),
         matplotlib_config,
+        bytes,
         built_at: seconds_since_1970(),
         directory: directory.to_owned(),
     })
@@ -198,7 +200,9 @@ fn cache_fonts(
     progress: &mut dyn FnMut(Progress),
 ) -> Option<PathBuf> {
     let site_packages = directory.join(view.site_packages());
-    if !site_packages.join("matplotlib").is_dir() {
+    // Packages of others never run here, where no wall is around them.
+    let ours = built_in_text(plan.definition.name.as_str()).is_some();
+    if !ours || !site_packages.join("matplotlib").is_dir() {
         return None;
     }
     progress(Progress::CachingFonts);
@@ -213,7 +217,8 @@ fn cache_fonts(
 fn variables(definition: &Definition, view: &View<'_>) -> BTreeMap<String, String> {
     let library_path =
         view.library_path().map(|path| ("LD_LIBRARY_PATH".to_owned(), path.display().to_string()));
-    definition.variables.clone().into_iter().chain(library_path).collect()
+    let said = definition.variables.iter().map(|(name, value)| (name.to_string(), value.clone()));
+    said.chain(library_path).collect()
 }
 
 /// The packages by what they say of themselves, sorted by name.
@@ -239,21 +244,25 @@ fn package_of(metadata: &str) -> Option<Package> {
     Some(Package { name: field("Name: ")?.to_owned(), version: field("Version: ")?.to_owned() })
 }
 
-/// Lets everybody read, whatever the umask: a sandbox runs as another user.
-fn open_to_read(directory: &Path) -> io::Result<()> {
+/// Lets everybody read, whatever the umask: a sandbox runs as another user. Gives the bytes of all
+/// files.
+fn open_to_read(directory: &Path) -> io::Result<u64> {
     fs::set_permissions(directory, Permissions::from_mode(0o755))?;
+    let mut bytes = 0;
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let kind = entry.file_type()?;
         if kind.is_dir() {
-            open_to_read(&entry.path())?;
+            bytes += open_to_read(&entry.path())?;
         } else if kind.is_file() {
-            let executable = entry.metadata()?.permissions().mode() & 0o111 != 0;
+            let found = entry.metadata()?;
+            bytes += found.len();
+            let executable = found.permissions().mode() & 0o111 != 0;
             let mode = if executable { 0o755 } else { 0o644 };
             fs::set_permissions(entry.path(), Permissions::from_mode(mode))?;
         }
     }
-    Ok(())
+    Ok(bytes)
 }
 
 fn seconds_since_1970() -> u64 {

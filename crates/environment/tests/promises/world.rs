@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use belljar_environment::{
-    BuildError, Definition, Environment, Environments, IndexUrl, Machine, Progress, Python,
-    discover,
+    BuildError, Definition, Environments, InUse, IndexUrl, Machine, Progress, Python, discover,
 };
 use tempfile::TempDir;
 
@@ -45,6 +44,11 @@ impl World {
         Self { data: TempDir::new().unwrap(), machine }
     }
 
+    /// With its data in memory, where nothing takes long to be saved.
+    pub(crate) fn in_memory(self) -> Self {
+        Self { data: TempDir::new_in("/dev/shm").unwrap(), ..self }
+    }
+
     /// A machine whose uv is this shell script, which may use `$PREFIX`.
     pub(crate) fn with_fake_uv(script: &str) -> Self {
         let mut world = Self::without_uv();
@@ -71,7 +75,7 @@ impl World {
         Environments::open_on(self.data.path(), self.machine.clone()).unwrap()
     }
 
-    pub(crate) fn ensure(&self, definition: &Definition) -> Result<Environment, BuildError> {
+    pub(crate) fn ensure(&self, definition: &Definition) -> Result<InUse, BuildError> {
         self.environments().ensure(definition, None, &mut |_| ())
     }
 
@@ -79,7 +83,7 @@ impl World {
     pub(crate) fn watch(
         &self,
         definition: &Definition,
-    ) -> (Vec<Progress>, Result<Environment, BuildError>) {
+    ) -> (Vec<Progress>, Result<InUse, BuildError>) {
         let mut told = Vec::new();
         let ended = self.environments().ensure(definition, None, &mut |event| told.push(event));
         (told, ended)
