@@ -36,7 +36,7 @@ pub use walls::{Host, become_warden_if_asked};
 pub use environment::{
     BuildError, Definition, Discovery, Draft, Environments, Header, Machine, Mount, Name, Order,
     Package, Prepared, Processes, Progress, Python, PythonChoice, PythonVersion, SOURCE_BYTES_MAX,
-    Skipped, SourceKind, UvSource, discover, kind_of,
+    Skipped, SourceKind, Unmet, UvSource, discover, kind_of,
 };
 pub use jail::Wall;
 /// The answers in a [`Host`].

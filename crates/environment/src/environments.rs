@@ -165,7 +165,8 @@ impl Environments {
         let definition = draft.locked(&lock)?;
         let built = self.ensure(&definition, python.as_ref(), progress)?;
         let (python, toml) = (python.clone(), draft.toml.clone());
-        let recipe = Recipe { definition, python, origin: Origin::Own, toml };
+        let origin = Origin::of(&definition.name);
+        let recipe = Recipe { definition, python, origin, toml };
         Ok(Prepared { recipe, built })
     }
 
@@ -180,11 +181,16 @@ impl Environments {
         let Recipe { definition, origin, .. } = self.find(name)?;
         let name = &definition.name;
         let _hold = self.hold(name, &mut |_| ())?;
-        if origin == Origin::Own {
+        if origin != Origin::Shipped {
             self.library.remove(name)?;
         }
         self.discard(name)
             .map_err(BuildError::files("removing environments from", self.directory()))
+    }
+
+    /// Forgets a definition of which nothing is built any more.
+    pub(crate) fn forget(&self, name: &Name) -> io::Result<()> {
+        self.library.forget(name)
     }
 
     /// What a recipe was built to, if it was, and when that was last used.
