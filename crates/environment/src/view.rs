@@ -64,6 +64,12 @@ impl<'a> View<'a> {
         format!("python{}.{}", version.major, version.minor)
     }
 
+    /// `cpython-313`: in the names of files with bytecode.
+    pub(crate) fn cache_tag(&self) -> String {
+        let version = self.python.version;
+        format!("cpython-{}{}", version.major, version.minor)
+    }
+
     /// Below the root of the environment.
     pub(crate) fn site_packages(&self) -> PathBuf {
         Path::new("lib").join(self.versioned_name()).join("site-packages")
