@@ -27,7 +27,7 @@ use crate::builder::{self, Plan};
 use crate::choice::{self, PythonChoice};
 use crate::definition::{Definition, Name};
 use crate::discovery::Python;
-use crate::environment::Environment;
+use crate::environment::{Environment, record_of};
 use crate::error::BuildError;
 use crate::in_use::InUse;
 use crate::library::{Library, Origin, Recipe, Stamp};
@@ -196,7 +196,7 @@ impl Environments {
     ) -> Option<(Environment, SystemTime)> {
         let link = self.link(&recipe.definition, recipe.python.as_ref().or(usual_python));
         let directory = self.directory().join(fs::read_link(link).ok()?);
-        let last_used = fs::metadata(&directory).ok()?.modified().ok()?;
+        let last_used = fs::metadata(record_of(&directory)).ok()?.modified().ok()?;
         Some((Environment::load(&directory)?, last_used))
     }
 
