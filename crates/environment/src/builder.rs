@@ -19,6 +19,7 @@ use crate::error::BuildError;
 use crate::machine::Machine;
 use crate::program;
 use crate::progress::Progress;
+use crate::startup;
 use crate::uv::{Failure, Installation, Uv};
 use crate::view::{INSIDE_ENVIRONMENT, INSIDE_INTERPRETER, INSIDE_SITE, View};
 
@@ -54,6 +55,8 @@ pub(crate) fn build(
     let mut matplotlib_config = None;
     if !plan.definition.lock.is_empty() {
         install(plan, directory, progress)?;
+        startup::disarm(&directory.join(view.site_packages()))
+            .map_err(BuildError::files("quieting the packages in", directory))?;
         point_scripts_inside(&directory.join("bin"))
             .map_err(BuildError::files("adapting the programs in", directory))?;
         progress(Progress::Compiling);

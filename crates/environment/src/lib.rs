@@ -28,6 +28,7 @@ mod progress;
 mod requirement;
 mod script;
 mod source;
+mod startup;
 mod uv;
 mod version;
 mod view;

@@ -10,7 +10,7 @@ use crate::discovery::{Python, SYSTEM_PREFIX};
 use crate::environment::Mount;
 
 /// Part of every digest: grows with each change of what is inside an environment.
-pub(crate) const LAYOUT: u32 = 1;
+pub(crate) const LAYOUT: u32 = 2;
 
 /// Where the environment is mounted, read-only.
 pub const INSIDE_ENVIRONMENT: &str = "/opt/env";

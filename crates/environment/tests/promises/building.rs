@@ -143,6 +143,20 @@ fn bytecode_is_only_for_the_source_that_it_was_made_of() {
 }
 
 #[test]
+fn no_package_runs_when_python_starts() {
+    let script = "cd \"$(dirname \"$0\")\"/../environments/.*.building-*/lib/python3.*/site-packages\n\
+                  echo 'import evil' > evil.pth; echo evil:run > evil.start\n\
+                  echo 'import os' > sitecustomize.py; echo 'x = 1' > innocent.py";
+    let world = World::with_fake_uv(script);
+    let built = world.ensure(&world::small()).unwrap();
+    let packages = site_packages(&built);
+    for gone in ["evil.pth", "evil.start", "sitecustomize.py"] {
+        assert!(!packages.join(gone).exists(), "{gone}");
+    }
+    assert!(packages.join("innocent.py").exists() && packages.join("belljar.pth").exists());
+}
+
+#[test]
 fn another_user_can_read_it_all_whatever_the_umask() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let world = World::new();
