@@ -13,14 +13,15 @@ use std::path::Path;
 pub(crate) fn disarm(site_packages: &Path) -> io::Result<()> {
     for entry in fs::read_dir(site_packages)? {
         let path = entry?.path();
-        let ending = path.extension().and_then(OsStr::to_str);
-        let stem = path.file_name().unwrap_or_default().to_string_lossy();
-        let module = stem.split('.').next().unwrap_or_default();
-        if module == "sitecustomize" && path.is_dir() {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let runs = match path.extension().and_then(OsStr::to_str) {
+            Some("start") => true,
+            Some("pth") => may_run(&fs::read(&path)?),
+            _ => name.split('.').next() == Some("sitecustomize"),
+        };
+        if runs && path.is_dir() {
             fs::remove_dir_all(&path)?;
-        } else if module == "sitecustomize" || ending == Some("start") {
-            fs::remove_file(&path)?;
-        } else if ending == Some("pth") && may_run(&fs::read(&path)?) {
+        } else if runs {
             fs::remove_file(&path)?;
         }
     }
