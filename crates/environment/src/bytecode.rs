@@ -11,6 +11,7 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use sha2::{Digest, Sha256};
 
@@ -37,14 +38,13 @@ pub(crate) fn compile(
     let cache = plan.bytecode.join(plan.python.version.to_string());
     let found = || {
         fs::create_dir_all(&cache)?;
-        let mut sources = Vec::new();
-        collect(&directory.join(view.site_packages()), &mut |path| {
-            sources.push(source(path, directory, view, &cache)?);
-            Ok(())
-        })?;
-        // One that cannot be linked is compiled, whatever the reason.
-        sources.retain(|it| fs::hard_link(&it.kept, &it.bytecode).is_err());
-        Ok(sources)
+        let mut paths = Vec::new();
+        collect(&directory.join(view.site_packages()), &mut paths)?;
+        in_parallel(&paths, |path| {
+            let source = source(path.clone(), directory, view, &cache)?;
+            // One that cannot be linked is compiled, whatever the reason.
+            Ok(fs::hard_link(&source.kept, &source.bytecode).is_err().then_some(source))
+        })
     };
     let missing = found().map_err(BuildError::files("looking for bytecode in", &cache))?;
     if missing.is_empty() {
@@ -71,17 +71,37 @@ fn source(path: PathBuf, directory: &Path, view: &View<'_>, cache: &Path) -> io:
 }
 
 /// All sources below, but for those of tests: a third of all files, and never imported.
-fn collect(directory: &Path, found: &mut dyn FnMut(PathBuf) -> io::Result<()>) -> io::Result<()> {
+fn collect(directory: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let (path, kind) = (entry.path(), entry.file_type()?);
         if kind.is_dir() && entry.file_name() != "tests" {
             collect(&path, found)?;
         } else if kind.is_file() && path.extension().is_some_and(|ending| ending == "py") {
-            found(path)?;
+            found.push(path);
         }
     }
     Ok(())
+}
+
+/// What `work` gives for each path, on all cores.
+fn in_parallel<T: Send>(
+    paths: &[PathBuf],
+    work: impl Fn(&PathBuf) -> io::Result<Option<T>> + Sync,
+) -> io::Result<Vec<T>> {
+    let cores = thread::available_parallelism()?.get();
+    let share = paths.len().div_ceil(cores).max(1);
+    let one = |paths: &[PathBuf]| {
+        paths.iter().filter_map(|path| work(path).transpose()).collect::<io::Result<Vec<T>>>()
+    };
+    thread::scope(|scope| {
+        let shares: Vec<_> = paths.chunks(share).map(|it| scope.spawn(move || one(it))).collect();
+        let mut done = Vec::new();
+        for share in shares {
+            done.extend(share.join().map_err(|_| io::Error::other("a thread has failed"))??);
+        }
+        Ok(done)
+    })
 }
 
 fn run(plan: &Plan<'_>, directory: &Path, missing: &[Source]) -> Result<(), BuildError> {

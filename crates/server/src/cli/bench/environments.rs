@@ -45,6 +45,8 @@ async fn second_session(
     base: &str,
     samples: usize,
 ) -> Result<Figure, Failure> {
+    // So that there is one to compare with on every machine.
+    engine.prepare("bare", |_| {}).await?;
     let built = engine.environments()?.into_iter();
     let built = built.filter(|it| it.status == EnvironmentStatus::Ready && it.name != base);
     let mut ratios = Vec::new();
