@@ -64,7 +64,10 @@ pub(crate) fn nothing() -> Things {
         "WorkspaceId",
     ];
     let mut things: Things = ids.into_iter().map(|name| (name, NOTHING.to_owned())).collect();
-    things.extend([("filename", "out.txt".to_owned()), ("path", "note.txt".to_owned())]);
+    things.extend(
+        [("filename", "out.txt"), ("path", "note.txt"), ("name", "bare")]
+            .map(|(name, value)| (name, value.to_owned())),
+    );
     things
 }
 
@@ -175,6 +178,7 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
         ("GrantId", id(&grant)),
         ("SandboxId", session),
         ("path", "note.txt".to_owned()),
+        ("name", "bare".to_owned()),
         ("ExecutionId", id(&execution)),
         ("filename", "out.txt".to_owned()),
         ("ToolId", tool),
@@ -201,7 +205,9 @@ pub(crate) async fn seen(
 ) -> BTreeMap<String, (u16, String)> {
     let mut seen = BTreeMap::new();
     for operation in document.operations() {
-        if operation.method != "GET" || operation.streams {
+        // Environments are those of all servers here, and others use them meanwhile.
+        let shared = ["listEnvironments", "getEnvironment"].contains(&operation.id.as_str());
+        if operation.method != "GET" || operation.streams || shared {
             continue;
         }
         let mut request = document.request(&operation, &Fill::own(things));

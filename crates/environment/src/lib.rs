@@ -10,6 +10,7 @@
 //! before that leaves nothing behind. Nothing here prints, and nothing here knows of sandboxes.
 
 mod builder;
+mod bytecode;
 mod choice;
 mod collection;
 mod definition;
@@ -27,6 +28,7 @@ mod progress;
 mod requirement;
 mod script;
 mod source;
+mod startup;
 mod uv;
 mod version;
 mod view;
