@@ -24,6 +24,8 @@ pub struct Config {
     pub mounts: Vec<Mount>,
     /// Where stores are; without it a session has none.
     pub stores: Option<StoreBase>,
+    /// Of all copies that sessions have of stores, by their quotas: memory of the server's own.
+    pub stores_bytes_max: u64,
     /// Walls that the operator has agreed to do without, each shown in every result.
     pub without: Vec<Wall>,
     /// All that code may import besides the standard library; everything if absent.
@@ -120,6 +122,8 @@ impl Config {
             kernel: Kernel::Embedded,
             mounts: Vec::new(),
             stores: None,
+            // Sixteen of the usual quota, beside what sandboxes have.
+            stores_bytes_max: 4 * 1024 * 1024 * 1024,
             without: Vec::new(),
             imports: None,
             caps: OperatorCaps::default(),

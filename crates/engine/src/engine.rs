@@ -8,15 +8,14 @@ use crate::environments::{Installed, Outside, Ready, Shelf};
 use crate::limits;
 use crate::outcome::birth_fault;
 use crate::running::Running;
-use crate::session::{Home, Parts, Session, SessionInfo, not_found};
-use crate::stores::{Held, StoreIn};
+use crate::session::{Equipment, Home, Parts, Session, SessionInfo, not_found};
+use crate::stores::{Budget, Held, StoreIn, Writers};
 use environment::Progress;
 use sandbox::Stopper;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, timeout};
 use types::{Code, ExecutionId, Fault, LimitError, Limits, LimitsRequest, SandboxId};
 
@@ -35,8 +34,8 @@ pub struct Engine {
     pub(crate) builds: Builds,
     pub(crate) capacity: Capacity,
     pub(crate) running: Running,
-    /// Taken by whoever changes a store: a few files at a time.
-    pub(crate) stores_writing: Arc<AsyncMutex<()>>,
+    pub(crate) writers: Writers,
+    stores_budget: Arc<Budget>,
     sessions: Mutex<HashMap<SandboxId, Arc<Session>>>,
     /// The last ones that were closed because nobody used them, for a better answer.
     expired: Mutex<VecDeque<SandboxId>>,
@@ -49,7 +48,8 @@ impl Engine {
             capacity: Capacity::new(&config),
             running: Running::default(),
             shelf: Shelf::default(),
-            stores_writing: Arc::default(),
+            writers: Writers::default(),
+            stores_budget: Budget::new(config.stores_bytes_max),
             builds: Builds::default(),
             sessions: Mutex::default(),
             expired: Mutex::default(),
@@ -116,10 +116,10 @@ impl Engine {
         let expiry = request.expiry.resolve(self.config.expiry, self.config.expiry)?;
         self.shelf.find(&self.config, &request.environment)?;
         let slot = self.capacity.take().await?;
-        let stores = request.stores.clone();
+        let equipment = self.equipment(request.stores.clone())?;
         let ready = self.shelf.get(&self.config, &request.environment, |_| {}).await?;
-        let home = self.furnish(&ready, &limits, &stores).await?;
-        let parts = Parts { id, generation, limits, expiry, ready, stores, home, slot };
+        let home = self.furnish(&ready, &limits, &equipment.stores).await?;
+        let parts = Parts { id, generation, limits, expiry, ready, equipment, home, slot };
         let session = Arc::new(Session::new(parts));
         match self.sessions().entry(id) {
             Entry::Vacant(free) => free.insert(Arc::clone(&session)),
@@ -150,7 +150,7 @@ impl Engine {
         let mounts: Vec<_> = stores.iter().map(StoreIn::mount).collect();
         let born = ready.pool.with_stores(limits, &mounts).await;
         let sandbox = born.map_err(|error| birth_fault(&error))?;
-        let held = Held::of(&sandbox, stores, self.store_base()?, &self.stores_writing);
+        let held = Held::of(&sandbox, stores, self.store_base()?, &self.writers);
         let mut held = held.map_err(|error| {
             Fault::new(Code::SandboxUnreachable, format!("its stores cannot be reached: {error}"))
         })?;
@@ -189,13 +189,30 @@ impl Engine {
         Ok(self.session(id)?.interrupt())
     }
 
+    /// What a session has besides its working directory.
+    pub fn stores_of(&self, id: SandboxId) -> Result<Vec<StoreIn>, Fault> {
+        Ok(self.session(id)?.stores())
+    }
+
+    fn equipment(&self, stores: Vec<StoreIn>) -> Result<Equipment, Fault> {
+        let _reserved = self.stores_budget.reserve(&stores)?;
+        Ok(Equipment { stores, _reserved })
+    }
+
     /// A new interpreter and an empty working directory for the session.
     pub async fn reset(&self, id: SandboxId) -> Result<u64, Fault> {
+        self.reset_with(id, self.stores_of(id)?).await
+    }
+
+    /// The same, with these stores instead of those that it had.
+    pub async fn reset_with(&self, id: SandboxId, stores: Vec<StoreIn>) -> Result<u64, Fault> {
         let mut turn = self.session(id)?.turn(Stopper::default())?;
         let (generation, sandbox) = turn.reset();
         if let Some(sandbox) = sandbox {
             sandbox.end().await;
         }
+        // What it had was given back before.
+        turn.equip(self.equipment(stores)?);
         Ok(generation)
     }
 

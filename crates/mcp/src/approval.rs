@@ -17,7 +17,7 @@ use rmcp::{ErrorData, RoleServer};
 use service::{Decision, Refused, Service};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use types::{Approval, Code, Execution, Fault};
+use types::{Approval, ApprovalScope, Code, Execution, Fault};
 
 /// Under which the answer comes back.
 const KEY: &str = "approval";
@@ -168,6 +168,10 @@ fn is_modern(context: &RequestContext<RoleServer>) -> bool {
 
 fn question(approval: &Approval) -> ElicitRequestParams {
     let mut message = match approval.tool_name.as_str() {
+        service::EXECUTE_PYTHON if approval.scope == ApprovalScope::Session => format!(
+            "Run this Python code, and without asking again all later code of this session?\n\n{}",
+            approval.code
+        ),
         service::EXECUTE_PYTHON => format!("Run this Python code?\n\n{}", approval.code),
         name => {
             let arguments = serde_json::to_string_pretty(&approval.arguments).unwrap_or_default();

@@ -88,9 +88,6 @@ impl Service {
         manner: Manner,
     ) -> Result<Asked, Refused> {
         let route = self.route(caller.workspace, &caller.principal, id, request.agent_id).await?;
-        if let Some(session) = request.sandbox_id {
-            self.usable_session(caller, session)?;
-        }
         self.call(caller, route, request, manner).await
     }
 
@@ -102,6 +99,7 @@ impl Service {
         request: CallRequest,
         manner: Manner,
     ) -> Result<Asked, Refused> {
+        self.fit_session(caller, request.sandbox_id).await?;
         self.engine.limits(&request.limits)?;
         let entry = route.callee.entry(&request.arguments)?;
         let asks = route.action == ApprovalAction::Review
@@ -122,6 +120,13 @@ impl Service {
         Ok(Asked::Begun(self.begin(admitted, whose).await?))
     }
 
+    /// Whether the caller may have something run in a session, if it is to be in one.
+    async fn fit_session(&self, caller: &Caller, id: Option<SandboxId>) -> Result<(), Refused> {
+        let Some(id) = id else { return Ok(()) };
+        let session = self.usable_session(caller, id)?;
+        self.check_lent(caller.workspace, &caller.principal, &session).await
+    }
+
     /// Runs the `test()` of a tool.
     pub async fn test_tool(
         self: &Arc<Self>,
@@ -132,9 +137,7 @@ impl Service {
     ) -> Result<Attached, Refused> {
         let (tool, checked) = self.checked_tool(caller.workspace, id).await?;
         self.require(caller, Privilege::Usage, Object::Tool(id))?;
-        if let Some(session) = request.sandbox_id {
-            self.usable_session(caller, session)?;
-        }
+        self.fit_session(caller, request.sandbox_id).await?;
         self.engine.limits(&request.limits)?;
         let test = Entry::Call(Box::new(checked.test()?));
         let command = Command {

@@ -55,7 +55,8 @@ fn text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
 
 fn is_short(headers: &HeaderMap) -> bool {
     let length = text(headers, &CONTENT_LENGTH).and_then(|length| length.parse().ok());
-    length.is_none_or(|length: u64| length <= HELLO_BYTES_MAX)
+    // What names no length may have any.
+    length.is_some_and(|length: u64| length <= HELLO_BYTES_MAX)
         && !headers.contains_key(axum::http::header::TRANSFER_ENCODING)
 }
 

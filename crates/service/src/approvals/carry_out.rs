@@ -92,6 +92,10 @@ impl Service {
     ) -> Result<Admitted, Refused> {
         let requester = self.store.read(|rows| rows.principal(workspace, approval.requester))?;
         let requester = requester.ok_or_else(changed)?;
+        if let Some(id) = matter.plan.sandbox_id {
+            let session = self.session_row(workspace, id)?;
+            self.check_lent(workspace, &requester, &session).await?;
+        }
         let callee = &matter.route.callee;
         let entry = callee.entry(&matter.plan.arguments)?;
         let command = Command {

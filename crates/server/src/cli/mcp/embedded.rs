@@ -15,6 +15,9 @@ use tempfile::TempDir;
 const HOME: &str = "mcp";
 /// Records without a lock are being made, for so long at most.
 const BEGINNING: Duration = Duration::from_secs(60);
+/// Between making a lock and taking it. Only older records are looked at, so that two that begin at
+/// once do not take each other for dead.
+const LOCKING: Duration = Duration::from_secs(2);
 /// What runs when the client goes has nobody to tell.
 pub(super) const DRAIN: Duration = Duration::ZERO;
 
@@ -90,12 +93,11 @@ fn forget_the_dead(home: &Path) {
 }
 
 fn is_dead(directory: &Path) -> bool {
+    let made = fs::metadata(directory).and_then(|about| about.modified());
+    let age = made.ok().and_then(|made| made.elapsed().ok()).unwrap_or_default();
     match fs::File::open(directory.join("store/lock")) {
-        Ok(lock) => lock.try_lock().is_ok(),
+        Ok(lock) => age > LOCKING && lock.try_lock().is_ok(),
         // It was killed while it began, or while it removed them.
-        Err(_) => {
-            let made = fs::metadata(directory).and_then(|about| about.modified());
-            made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > BEGINNING))
-        }
+        Err(_) => age > BEGINNING,
     }
 }

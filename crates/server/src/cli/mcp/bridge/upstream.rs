@@ -45,7 +45,7 @@ pub(super) enum Unanswered {
     Refused { status: StatusCode, said: String },
     #[error("the server has said nothing for too long; is it running?")]
     Late,
-    #[error("the server has ended without an answer; ask again")]
+    #[error("the server has ended without an answer; what was asked may have been done")]
     Silent,
 }
 
