@@ -26,7 +26,14 @@ pub(super) async fn own_session(
         return Problem::from(gone()).into_response();
     }
     let (ends, is_short) = (request.method() == Method::DELETE, is_short(request.headers()));
-    let mut response = next.run(request).await;
+    let mut response = match ends {
+        // Whoever leaves does not wait long, and what runs for them has to end all the same.
+        true => match tokio::spawn(next.run(request)).await {
+            Ok(response) => response,
+            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        },
+        false => next.run(request).await,
+    };
     // Whether a session is begun is seen by the answer: what a request says of itself may be a lie.
     match (id, text(response.headers(), &SESSION)) {
         (Some(id), _) if ends => {
