@@ -31,8 +31,8 @@ pub use session::SessionInfo;
 pub use walls::{Host, become_warden_if_asked};
 
 pub use environment::{
-    BuildError, Definition, Discovery, Environments, Machine, Mount, Package, Processes, Progress,
-    Python, PythonVersion, Skipped, UvSource, discover,
+    BuildError, Definition, Discovery, Environments, Header, Machine, Mount, Package, Processes,
+    Progress, Python, PythonVersion, Skipped, UvSource, discover,
 };
 pub use jail::Wall;
 /// The answers in a [`Host`].

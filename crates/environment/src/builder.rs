@@ -59,7 +59,8 @@ pub(crate) fn build(
         compile(plan, &view, directory)?;
         matplotlib_config = cache_fonts(plan, &view, directory, progress);
     }
-    open_to_read(directory).map_err(BuildError::files("opening to readers", directory))?;
+    let bytes =
+        open_to_read(directory).map_err(BuildError::files("opening to readers", directory))?;
     Ok(Environment {
         name: plan.definition.name.clone(),
         digest: plan.digest.clone(),
@@ -69,6 +70,7 @@ pub(crate) fn build(
         preload: plan.definition.preload.clone(),
         variables: variables(plan.definition, &view),
         matplotlib_config,
+        bytes,
         built_at: seconds_since_1970(),
         directory: directory.to_owned(),
     })
@@ -239,21 +241,25 @@ fn package_of(metadata: &str) -> Option<Package> {
     Some(Package { name: field("Name: ")?.to_owned(), version: field("Version: ")?.to_owned() })
 }
 
-/// Lets everybody read, whatever the umask: a sandbox runs as another user.
-fn open_to_read(directory: &Path) -> io::Result<()> {
+/// Lets everybody read, whatever the umask: a sandbox runs as another user. Gives the bytes of all
+/// files.
+fn open_to_read(directory: &Path) -> io::Result<u64> {
     fs::set_permissions(directory, Permissions::from_mode(0o755))?;
+    let mut bytes = 0;
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let kind = entry.file_type()?;
         if kind.is_dir() {
-            open_to_read(&entry.path())?;
+            bytes += open_to_read(&entry.path())?;
         } else if kind.is_file() {
-            let executable = entry.metadata()?.permissions().mode() & 0o111 != 0;
+            let found = entry.metadata()?;
+            bytes += found.len();
+            let executable = found.permissions().mode() & 0o111 != 0;
             let mode = if executable { 0o755 } else { 0o644 };
             fs::set_permissions(entry.path(), Permissions::from_mode(mode))?;
         }
     }
-    Ok(())
+    Ok(bytes)
 }
 
 fn seconds_since_1970() -> u64 {

@@ -9,11 +9,12 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::lock::{self, Lock, LockError};
+use crate::lock::{Lock, LockError};
+use crate::requirement::{Requirement, RequirementError};
 use crate::version::VersionRange;
 
 /// The environments that ship, each with its lock.
-const BUILT_IN: [(&str, &str, &str); 3] = [
+const BUILT_IN: [(&str, &str, &str); 5] = [
     (
         "default",
         include_str!("../../../environments/default.toml"),
@@ -23,6 +24,16 @@ const BUILT_IN: [(&str, &str, &str); 3] = [
         "atlas",
         include_str!("../../../environments/atlas.toml"),
         include_str!("../../../environments/atlas.lock"),
+    ),
+    (
+        "cortex",
+        include_str!("../../../environments/cortex.toml"),
+        include_str!("../../../environments/cortex.lock"),
+    ),
+    (
+        "coderunner",
+        include_str!("../../../environments/coderunner.toml"),
+        include_str!("../../../environments/coderunner.lock"),
     ),
     ("bare", include_str!("../../../environments/bare.toml"), ""),
 ];
@@ -36,10 +47,11 @@ pub struct Definition {
     pub name: Name,
     #[serde(default)]
     pub description: String,
+    #[serde(default)]
     pub python: VersionRange,
     /// What was asked for; the lock has these and all that they need.
     #[serde(default)]
-    pub packages: Vec<PackageName>,
+    pub packages: Vec<Requirement>,
     /// Imported before the first sandbox is forked.
     #[serde(default)]
     pub preload: Vec<ModuleName>,
@@ -60,11 +72,6 @@ pub struct Definition {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(String);
-
-/// The name of a distribution at the package index, in its normal form.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct PackageName(String);
 
 /// A dotted name that can stand after `import`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -100,13 +107,15 @@ pub enum PackageIndex {
 
 #[derive(Debug, thiserror::Error)]
 pub enum DefinitionError {
-    #[error("there is no environment `{name}`; these ship with Belljar: {}", built_in_names())]
+    #[error("there is no environment `{name}`; these ship with Belljar: {}", listed())]
     Unknown { name: String },
     #[error("the definition of an environment cannot be read: {}", one_line(.source))]
     Toml {
         #[source]
         source: Box<toml::de::Error>,
     },
+    #[error("line {line}: {source}")]
+    Package { line: usize, source: RequirementError },
     #[error("environment `{name}`: {source}")]
     Lock { name: Name, source: LockError },
 }
@@ -115,16 +124,12 @@ impl Definition {
     /// Reads the TOML of an environment and the lock of its packages, which is empty for an
     /// environment without packages.
     pub fn parse(text: &str, lock: &str) -> Result<Self, DefinitionError> {
-        let definition: Self = toml::from_str(text)
-            .map_err(|source| DefinitionError::Toml { source: Box::new(source) })?;
-        definition.with_lock(lock)
+        Self::unlocked(text)?.with_lock(lock)
     }
 
     /// One of the environments that ship.
     pub fn built_in(name: &str) -> Result<Self, DefinitionError> {
-        let (_, text, lock) = BUILT_IN
-            .iter()
-            .find(|(known, _, _)| *known == name)
+        let (text, lock) = built_in_text(name)
             .ok_or_else(|| DefinitionError::Unknown { name: name.to_owned() })?;
         Self::parse(text, lock)
     }
@@ -134,22 +139,36 @@ impl Definition {
         let root = module.split('.').next().unwrap_or_default();
         let has = |definition: &Self| {
             let preloaded = definition.preload.iter().map(|it| it.as_str().split('.').next());
-            let packages = definition.packages.iter().map(|package| Some(package.as_str()));
+            let packages = definition.packages.iter().map(|package| Some(package.name.as_str()));
             preloaded.chain(packages).any(|name| name == Some(root))
         };
-        let names = BUILT_IN.iter().map(|(name, _, _)| *name);
-        names.filter(|name| Self::built_in(name).is_ok_and(|it| has(&it))).collect()
+        built_in_names().filter(|name| Self::built_in(name).is_ok_and(|it| has(&it))).collect()
     }
 
-    fn with_lock(self, text: &str) -> Result<Self, DefinitionError> {
+    /// The definition before its packages are locked; nothing can be built of it.
+    pub(crate) fn unlocked(text: &str) -> Result<Self, DefinitionError> {
+        check_packages(text)?;
+        toml::from_str(text).map_err(|source| DefinitionError::Toml { source: Box::new(source) })
+    }
+
+    pub(crate) fn with_lock(self, text: &str) -> Result<Self, DefinitionError> {
         let lock = Lock::parse(text).and_then(|lock| {
-            self.packages.iter().try_for_each(|package| lock.require(&package.0))?;
+            let outside = lock.made_for().filter(|made_for| !self.python.covers(made_for));
+            if let Some(made_for) = outside {
+                return Err(LockError::OtherPython { made_for, wanted: self.python });
+            }
+            self.packages.iter().try_for_each(|package| lock.require(package))?;
             Ok(lock)
         });
         match lock {
             Ok(lock) => Ok(Self { lock, ..self }),
             Err(source) => Err(DefinitionError::Lock { name: self.name, source }),
         }
+    }
+
+    /// Which Pythons it can be built with, now that the packages are known.
+    pub(crate) fn accepts(&self) -> VersionRange {
+        self.lock.made_for().unwrap_or(self.python)
     }
 
     /// Takes everything that the definition says into `hasher`.
@@ -160,8 +179,33 @@ impl Definition {
     }
 }
 
-fn built_in_names() -> String {
-    BUILT_IN.map(|(name, _, _)| name).join(", ")
+/// toml tells the place of a list and not that of what is wrong in it, so packages are looked at first.
+/// What is not even a list of texts is left to the proper reading.
+fn check_packages(text: &str) -> Result<(), DefinitionError> {
+    #[derive(Deserialize)]
+    struct Packages {
+        packages: Vec<toml::Spanned<String>>,
+    }
+    let Ok(Packages { packages }) = toml::from_str(text) else { return Ok(()) };
+    packages.iter().try_for_each(|package| {
+        let line = text[..package.span().start].matches('\n').count() + 1;
+        let checked = package.get_ref().parse::<Requirement>();
+        checked.map(drop).map_err(|source| DefinitionError::Package { line, source })
+    })
+}
+
+/// The definition and the lock of one that ships, as they are written.
+pub(crate) fn built_in_text(name: &str) -> Option<(&'static str, &'static str)> {
+    let found = BUILT_IN.iter().find(|(known, _, _)| *known == name);
+    found.map(|(_, text, lock)| (*text, *lock))
+}
+
+pub(crate) fn built_in_names() -> impl Iterator<Item = &'static str> {
+    BUILT_IN.iter().map(|(name, _, _)| *name)
+}
+
+fn listed() -> String {
+    built_in_names().collect::<Vec<_>>().join(", ")
 }
 
 /// toml draws the place under the message; here it is named in the same line.
@@ -170,12 +214,6 @@ fn one_line(error: &toml::de::Error) -> String {
 }
 
 impl Name {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl PackageName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -198,18 +236,6 @@ impl TryFrom<String> for Name {
             Ok(Self(text))
         } else {
             Err("a name has at most 40 of a-z, 0-9 and -, a letter first")
-        }
-    }
-}
-
-impl TryFrom<String> for PackageName {
-    type Error = &'static str;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        if lock::is_package_name(&text) {
-            Ok(Self(lock::normal_form(&text)))
-        } else {
-            Err("`packages` has names alone; versions belong to the lock")
         }
     }
 }
@@ -297,7 +323,7 @@ macro_rules! as_written {
     )*};
 }
 
-as_written!(Name, PackageName, ModuleName);
+as_written!(Name, ModuleName);
 
 #[cfg(test)]
 mod tests {
@@ -349,14 +375,15 @@ mod tests {
     fn an_unknown_name_says_what_there_is() {
         assert_eq!(
             Definition::built_in("atlantis").unwrap_err().to_string(),
-            "there is no environment `atlantis`; these ship with Belljar: default, atlas, bare"
+            "there is no environment `atlantis`; these ship with Belljar: default, \
+             atlas, cortex, coderunner, bare"
         );
     }
 
     #[test]
     fn what_is_left_out_is_the_common_case() {
         let definition = Definition::parse(SMALL, SMALL_LOCK).unwrap();
-        assert_eq!(definition.packages[0].as_str(), "et-xmlfile");
+        assert_eq!(definition.packages[0].name.as_str(), "et-xmlfile");
         assert_eq!(definition.imports, Imports::Any);
         assert_eq!(definition.processes, Processes::Allow);
         assert_eq!(definition.index, PackageIndex::None);
@@ -418,7 +445,10 @@ mod tests {
 
     #[test]
     fn an_environment_is_found_by_what_can_be_imported_in_it() {
-        assert_eq!(Definition::built_in_with("numpy.linalg"), ["default", "atlas"]);
+        assert_eq!(
+            Definition::built_in_with("numpy.linalg"),
+            ["default", "atlas", "cortex", "coderunner"]
+        );
         assert_eq!(Definition::built_in_with("cognite"), ["atlas"]);
         assert_eq!(Definition::built_in_with("nothing"), Vec::<&str>::new());
     }

@@ -15,14 +15,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::program;
-use crate::version::{PythonVersion, VersionRange};
+use crate::version::{OLDEST_MINOR, PythonVersion, VersionRange};
 
 const PROBE: &str = include_str!("python/probe.py");
 
 /// A cold start from a slow disk takes a second or two.
 const PROBE_TIME: Duration = Duration::from_secs(10);
-
-const OLDEST_MINOR: u16 = 11;
 
 /// The part of the file system that every jail has, so that a Python in it needs no mount.
 pub(crate) const SYSTEM_PREFIX: &str = "/usr";

@@ -30,6 +30,8 @@ pub struct Environment {
     /// Inside: a ready configuration directory of matplotlib. Matplotlib insists on one that it
     /// can write to, so this is to be copied into the sandbox rather than pointed to.
     pub matplotlib_config: Option<PathBuf>,
+    /// What its files hold; most of it is shared with other environments.
+    pub bytes: u64,
     /// Seconds since 1970.
     pub built_at: u64,
     /// Not recorded: it is where the record is, so that a data directory can move.
@@ -80,6 +82,6 @@ impl Environment {
 }
 
 /// `default-3f2a….json` for `default-3f2a…/`.
-fn record_of(directory: &Path) -> PathBuf {
+pub(crate) fn record_of(directory: &Path) -> PathBuf {
     directory.with_extension("json")
 }

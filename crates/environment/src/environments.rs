@@ -4,7 +4,7 @@
 //! <data>/environments/default-3f2a…/   what is mounted
 //! <data>/environments/default-3f2a….json   its record, written last
 //! <data>/environments/default@91bc…    link to it, named by what was asked for
-//! <data>/environments/.default.lock    held by the process that builds
+//! <data>/environments/.default.lock    held by the process that locks, builds or collects
 //! <data>/environments/.default.building-<pid>/
 //! <data>/tools/uv-<version>/uv
 //! <data>/cache/uv/
@@ -18,17 +18,22 @@ use std::fs::{self, File, Permissions, TryLockError};
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use sha2::{Digest, Sha256};
 
 use crate::builder::{self, Plan};
+use crate::choice::{self, PythonChoice};
 use crate::definition::{Definition, Name};
-use crate::discovery::{self, Python};
+use crate::discovery::Python;
 use crate::environment::Environment;
 use crate::error::BuildError;
+use crate::in_use::InUse;
+use crate::library::{Kept, Library, Origin, Recipe, Stamp};
+use crate::locking::Locking;
 use crate::machine::Machine;
 use crate::progress::Progress;
+use crate::source::Draft;
 use crate::uv::UvSource;
 use crate::view::LAYOUT;
 
@@ -40,6 +45,16 @@ const DIGEST_HEX: usize = 12;
 pub struct Environments {
     data: PathBuf,
     machine: Machine,
+    library: Library,
+}
+
+/// An environment that somebody wants to have under a name of his own.
+#[derive(Debug, Clone)]
+pub struct Order {
+    pub draft: Draft,
+    /// Made now where there is none.
+    pub lock: Option<String>,
+    pub python: Option<PythonChoice>,
 }
 
 impl Environments {
@@ -52,43 +67,124 @@ impl Environments {
         let environments = data.join("environments");
         fs::create_dir_all(&environments).map_err(BuildError::files("making", &environments))?;
         let data = fs::canonicalize(data).map_err(BuildError::files("finding", data))?;
-        Ok(Self { data, machine })
+        Ok(Self { library: Library::new(&data), data, machine })
+    }
+
+    /// The environment of that name, whether it ships or was added.
+    pub fn find(&self, name: &str) -> Result<Recipe, BuildError> {
+        self.library.find(name)
+    }
+
+    /// The names of all that can be asked for: first those that ship.
+    pub fn names(&self) -> Vec<String> {
+        self.library.known()
+    }
+
+    /// Another one than before means that the definition of that name was replaced.
+    pub fn stamp(&self, name: &str) -> Option<Stamp> {
+        self.library.stamp(name)
     }
 
     /// The environment of a definition, built now unless it was before.
     ///
-    /// Without a named `python`, the newest that the definition accepts is taken, and stays taken
-    /// for as long as it exists.
+    /// Without a choice, the newest Python that the definition accepts is taken, and stays taken for
+    /// as long as it exists.
     pub fn ensure(
         &self,
         definition: &Definition,
-        python: Option<&Path>,
+        python: Option<&PythonChoice>,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Environment, BuildError> {
+    ) -> Result<InUse, BuildError> {
         let link = self.link(definition, python);
         if let Some(environment) = self.recall(&link) {
             return Ok(environment);
         }
         let started = Instant::now();
-        let _lock = self.lock(&definition.name, progress)?;
+        let _hold = self.hold(&definition.name, progress)?;
         // Whoever held the lock may have built what is wanted.
         if let Some(environment) = self.recall(&link) {
             return Ok(environment);
         }
-        let python = self.choose_python(definition, python)?;
+        let python = choice::python(&self.machine, &definition.name, definition.accepts(), python)?;
         progress(Progress::FoundPython { python: python.clone() });
         let plan = self.plan(definition, python);
         let directory = self.built_directory(&plan);
-        let environment = match Environment::load(&directory) {
+        let environment = match InUse::take(&directory) {
             Some(environment) => environment,
-            None => self.build(&plan, directory, progress)?,
+            None => self.build(&plan, &directory, progress)?,
         };
-        replace_link(&link, &environment.directory).map_err(BuildError::files("linking", &link))?;
-        progress(Progress::Ready {
-            directory: environment.directory.clone(),
-            took: started.elapsed(),
-        });
+        replace_link(&link, &directory).map_err(BuildError::files("linking", &link))?;
+        progress(Progress::Ready { directory, took: started.elapsed() });
         Ok(environment)
+    }
+
+    /// The exact packages of a draft, as the text of a lock. Nothing is kept or built.
+    pub fn lock(
+        &self,
+        draft: &Draft,
+        python: Option<&PythonChoice>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<String, BuildError> {
+        let name = draft.name();
+        let _hold = self.hold(name, progress)?;
+        let python = choice::python(&self.machine, name, draft.definition.python, python)?;
+        progress(Progress::FoundPython { python: python.clone() });
+        let building = self.start_building(name)?;
+        let locking = Locking {
+            draft,
+            python: &python,
+            machine: &self.machine,
+            tools: self.tools(),
+            cache: self.cache(),
+        };
+        locking.run(&building.directory, progress)
+    }
+
+    /// Builds what was ordered, and then keeps its definition under its name. Until all of that is
+    /// done, and if it fails, the name stands for what it stood for before.
+    pub fn add(
+        &self,
+        order: &Order,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<InUse, BuildError> {
+        let (draft, python) = (&order.draft, order.python.as_ref());
+        let name = draft.name();
+        if self.library.ships(name) {
+            return Err(BuildError::Shipped { name: name.clone() });
+        }
+        let lock = match order.lock.as_ref().or(draft.lock.as_ref()) {
+            Some(lock) => lock.clone(),
+            None => self.lock(draft, python, progress)?,
+        };
+        let built = self.ensure(&draft.locked(&lock)?, python, progress)?;
+        let kept = Kept { definition: draft.toml.clone(), lock, python: python.cloned() };
+        self.library.keep(name, &kept)?;
+        Ok(built)
+    }
+
+    /// Forgets the definition of that name, unless it ships, and removes what was built of it, unless
+    /// it is in use: that goes later, with [`Environments::collect`].
+    pub fn remove(&self, name: &str) -> Result<(), BuildError> {
+        let Recipe { definition, origin, .. } = self.find(name)?;
+        let name = &definition.name;
+        let _hold = self.hold(name, &mut |_| ())?;
+        if origin == Origin::Own {
+            self.library.remove(name)?;
+        }
+        self.discard(name)
+            .map_err(BuildError::files("removing environments from", self.directory()))
+    }
+
+    /// What a recipe was built to, if it was, and when that was last used.
+    pub fn built(
+        &self,
+        recipe: &Recipe,
+        usual_python: Option<&PythonChoice>,
+    ) -> Option<(Environment, SystemTime)> {
+        let link = self.link(&recipe.definition, recipe.python.as_ref().or(usual_python));
+        let directory = self.directory().join(fs::read_link(link).ok()?);
+        let last_used = fs::metadata(&directory).ok()?.modified().ok()?;
+        Some((Environment::load(&directory)?, last_used))
     }
 
     /// Where uv would come from, should something have to be installed.
@@ -97,33 +193,9 @@ impl Environments {
     }
 
     /// What an earlier request with the same link was given, if it is still good.
-    fn recall(&self, link: &Path) -> Option<Environment> {
-        let directory = self.environments().join(fs::read_link(link).ok()?);
-        Environment::load(&directory).filter(|environment| environment.python.executable.exists())
-    }
-
-    fn choose_python(
-        &self,
-        definition: &Definition,
-        named: Option<&Path>,
-    ) -> Result<Python, BuildError> {
-        let wanted = definition.python;
-        let Some(path) = named else {
-            let discovery = discovery::discover(&self.machine);
-            return discovery.newest(&wanted).cloned().ok_or_else(|| BuildError::NoPython {
-                name: definition.name.clone(),
-                wanted,
-                passed_over: discovery.skipped.len() + discovery.found.len(),
-            });
-        };
-        let path = path.to_owned();
-        let python = discovery::examine(&path, &self.machine)
-            .map_err(|reason| BuildError::UnusablePython { path: path.clone(), reason })?;
-        if wanted.contains(python.version) {
-            return Ok(python);
-        }
-        let (name, version) = (definition.name.clone(), python.version);
-        Err(BuildError::OtherPython { name, path, version, wanted })
+    fn recall(&self, link: &Path) -> Option<InUse> {
+        let directory = self.directory().join(fs::read_link(link).ok()?);
+        InUse::take(&directory).filter(|environment| environment.python.executable.exists())
     }
 
     fn plan<'a>(&'a self, definition: &'a Definition, python: Python) -> Plan<'a> {
@@ -135,7 +207,7 @@ impl Environments {
             digest: short_hex(hasher),
             machine: &self.machine,
             tools: self.tools(),
-            cache: self.data.join("cache/uv"),
+            cache: self.cache(),
         }
     }
 
@@ -143,74 +215,81 @@ impl Environments {
     fn build(
         &self,
         plan: &Plan<'_>,
-        directory: PathBuf,
+        directory: &Path,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Environment, BuildError> {
-        let name = &plan.definition.name;
-        self.remove_leftovers(name)
-            .map_err(BuildError::files("removing old builds from", self.environments()))?;
-        let building = Building::start(self.environments().join(format!(
-            "{}{}",
-            building_prefix(name),
-            std::process::id()
-        )))?;
+    ) -> Result<InUse, BuildError> {
+        let building = self.start_building(&plan.definition.name)?;
         let environment = builder::build(plan, &building.directory, progress)?;
         sync(&building.directory).map_err(BuildError::files("saving", &building.directory))?;
-        building.finish(&directory)?;
-        let environment = Environment { directory, ..environment };
-        environment
-            .write_record()
-            .map_err(BuildError::files("recording", &environment.directory))?;
-        Ok(environment)
+        building.finish(directory)?;
+        let recorded = BuildError::files("recording", directory);
+        let environment = Environment { directory: directory.to_owned(), ..environment };
+        environment.write_record().map_err(recorded)?;
+        // The name is held, so nobody can have removed it since.
+        let vanished = || io::Error::from(io::ErrorKind::NotFound);
+        InUse::take(directory).ok_or_else(vanished).map_err(BuildError::files("using", directory))
     }
 
-    /// Removes what processes that were killed left behind. The lock is held, so nobody is
-    /// building there.
-    fn remove_leftovers(&self, name: &Name) -> io::Result<()> {
-        let prefix = building_prefix(name);
-        for entry in fs::read_dir(self.environments())? {
-            let entry = entry?;
-            if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
-                fs::remove_dir_all(entry.path())?;
-            }
-        }
-        Ok(())
+    fn start_building(&self, name: &Name) -> Result<Building, BuildError> {
+        self.remove_leftovers(name)
+            .map_err(BuildError::files("removing old builds from", self.directory()))?;
+        let own = format!("{}{}", building_prefix(name), std::process::id());
+        Building::start(self.directory().join(own))
     }
 
     /// Held until it is dropped; the system drops it for a process that dies.
-    fn lock(&self, name: &Name, progress: &mut dyn FnMut(Progress)) -> Result<File, BuildError> {
-        let path = self.environments().join(format!(".{name}.lock"));
-        let mut lock = || {
-            let file = File::options().create(true).append(true).open(&path)?;
-            match file.try_lock() {
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => {
-                    progress(Progress::Waiting);
-                    file.lock()?;
-                }
-                Err(TryLockError::Error(error)) => return Err(error),
+    fn hold(&self, name: &Name, progress: &mut dyn FnMut(Progress)) -> Result<File, BuildError> {
+        let mut hold = || {
+            if let Some(held) = self.try_hold(name)? {
+                return Ok(held);
             }
+            progress(Progress::Waiting);
+            let file = self.lock_file(name)?;
+            file.lock()?;
             Ok(file)
         };
-        lock().map_err(BuildError::files("locking", &path))
+        hold().map_err(BuildError::files("locking an environment in", self.directory()))
     }
 
-    fn link(&self, definition: &Definition, python: Option<&Path>) -> PathBuf {
-        let mut hasher = hasher(definition);
-        hasher.update(format!("{python:?}"));
-        self.environments().join(format!("{}@{}", definition.name, short_hex(hasher)))
+    /// `None` if somebody else holds it.
+    pub(crate) fn try_hold(&self, name: &Name) -> io::Result<Option<File>> {
+        let file = self.lock_file(name)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    fn lock_file(&self, name: &Name) -> io::Result<File> {
+        let path = self.directory().join(format!(".{name}.lock"));
+        File::options().create(true).append(true).open(path)
+    }
+
+    fn link(&self, definition: &Definition, python: Option<&PythonChoice>) -> PathBuf {
+        let mut name = link_prefix(definition);
+        if let Some(python) = python {
+            let mut hasher = Sha256::new();
+            hasher.update(python.to_string());
+            name = format!("{name}-{}", short_hex(hasher));
+        }
+        self.directory().join(name)
     }
 
     fn built_directory(&self, plan: &Plan<'_>) -> PathBuf {
-        self.environments().join(format!("{}-{}", plan.definition.name, plan.digest))
+        self.directory().join(format!("{}-{}", plan.definition.name, plan.digest))
     }
 
-    fn environments(&self) -> PathBuf {
+    pub(crate) fn directory(&self) -> PathBuf {
         self.data.join("environments")
     }
 
     fn tools(&self) -> PathBuf {
         self.data.join("tools")
+    }
+
+    fn cache(&self) -> PathBuf {
+        self.data.join("cache/uv")
     }
 }
 
@@ -261,8 +340,13 @@ fn open_to_all(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// The links to what a definition was built to begin so, whichever Python was asked for.
+pub(crate) fn link_prefix(definition: &Definition) -> String {
+    format!("{}@{}", definition.name, short_hex(hasher(definition)))
+}
+
 /// Names have no dot, so that no name is the beginning of another here.
-fn building_prefix(name: &Name) -> String {
+pub(crate) fn building_prefix(name: &Name) -> String {
     format!(".{name}.building-")
 }
 

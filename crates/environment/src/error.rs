@@ -4,9 +4,11 @@ use std::io;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-use crate::definition::{Name, PackageName};
+use crate::definition::{DefinitionError, Name};
 use crate::discovery::SkipReason;
 use crate::machine::IndexUrl;
+use crate::requirement::Requirement;
+use crate::source::Line;
 use crate::version::{PythonVersion, VersionRange};
 
 /// What always works, by the options of those who run code and of those who serve it.
@@ -50,16 +52,32 @@ pub enum BuildError {
 
     #[error(
         "the packages of environment `{name}` ({}) are not on this machine, and the package \
-         index {index} cannot be reached ({cause}); connect once, or {BARE}",
+         index {index} cannot be reached ({cause}); connect once, name a directory that has them \
+         with --wheels DIR, or {BARE}",
         list(.missing)
     )]
-    IndexUnreachable { name: Name, missing: Vec<PackageName>, index: IndexUrl, cause: String },
+    IndexUnreachable { name: Name, missing: Vec<Requirement>, index: IndexUrl, cause: String },
 
     #[error(
         "uv could not install the packages of environment `{name}` ({status}): {detail}; make its \
          lock again, or {BARE}"
     )]
     Install { name: Name, status: ExitStatus, detail: String },
+
+    #[error("environment `{name}` cannot be locked: {}{trouble}: {detail}", places(.lines))]
+    Lock { name: Name, lines: Vec<Line>, trouble: Trouble, detail: String },
+
+    #[error("{0}")]
+    Definition(#[from] DefinitionError),
+
+    #[error("there is no environment `{name}`; there are: {}", .known.join(", "))]
+    Unknown { name: String, known: Vec<String> },
+
+    #[error("`{name}` ships with Belljar and stays as it is; choose another name")]
+    Shipped { name: Name },
+
+    #[error("the kept definition of environment `{name}` cannot be read: {source}; build it again")]
+    Kept { name: Name, source: serde_json::Error },
 
     #[error("byte-compiling environment `{name}` failed ({status}): {detail}; try again")]
     Compile { name: Name, status: ExitStatus, detail: String },
@@ -69,6 +87,29 @@ pub enum BuildError {
 
     #[error("{action} {} failed: {source}; check the rights and the free space there", .path.display())]
     Files { action: &'static str, path: PathBuf, source: io::Error },
+}
+
+/// What is wrong with packages that cannot be locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    #[error("there is no such package; check its name, or put a wheel of it into --wheels DIR")]
+    Unknown,
+    #[error("there is no such version; ask for another")]
+    NoVersion,
+    #[error(
+        "there is no wheel for this Python and machine, and nothing is built from source, because \
+         that would run a program of its author outside of any sandbox; ask for another version, or \
+         build a wheel yourself and put it into --wheels DIR"
+    )]
+    NoWheel,
+    #[error("its authors have taken this version back; ask for another")]
+    Yanked,
+    #[error(
+        "it is not on this machine, and the index is not asked; connect, or add it to --wheels DIR"
+    )]
+    Offline,
+    #[error("these cannot be had together; loosen one of them")]
+    Conflict,
 }
 
 impl BuildError {
@@ -82,7 +123,12 @@ impl BuildError {
     }
 }
 
-fn list(packages: &[PackageName]) -> String {
-    let names: Vec<&str> = packages.iter().map(PackageName::as_str).collect();
+fn list(packages: &[Requirement]) -> String {
+    let names: Vec<String> = packages.iter().map(ToString::to_string).collect();
     names.join(", ")
+}
+
+fn places(lines: &[Line]) -> String {
+    let places: Vec<String> = lines.iter().map(ToString::to_string).collect();
+    if places.is_empty() { String::new() } else { format!("{}: ", places.join(", ")) }
 }

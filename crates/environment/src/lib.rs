@@ -10,29 +10,43 @@
 //! before that leaves nothing behind. Nothing here prints, and nothing here knows of sandboxes.
 
 mod builder;
+mod choice;
+mod collection;
 mod definition;
 mod discovery;
 mod environment;
 mod environments;
 mod error;
+mod in_use;
+mod library;
 mod lock;
+mod locking;
 mod machine;
 mod program;
 mod progress;
+mod requirement;
+mod script;
+mod source;
 mod uv;
 mod version;
 mod view;
 
+pub use choice::PythonChoice;
 pub use definition::{
-    Definition, DefinitionError, Imports, ModuleName, Name, PackageIndex, PackageName, Processes,
+    Definition, DefinitionError, Imports, ModuleName, Name, PackageIndex, Processes,
 };
 pub use discovery::{Discovery, Python, SkipReason, Skipped, discover};
 pub use environment::{Environment, Mount, Package};
-pub use environments::Environments;
-pub use error::BuildError;
+pub use environments::{Environments, Order};
+pub use error::{BuildError, Trouble};
+pub use in_use::InUse;
+pub use library::{Origin, Recipe, Stamp};
 pub use lock::LockError;
 pub use machine::{IndexUrl, Machine};
 pub use progress::Progress;
+pub use requirement::{PackageName, Requirement, RequirementError};
+pub use script::{Header, HeaderError, Unmet};
+pub use source::{Draft, Line, SOURCE_BYTES_MAX, SourceError, SourceKind, kind_of};
 pub use uv::UvSource;
 pub use version::{PythonVersion, VersionRange};
 pub use view::{INSIDE_ENVIRONMENT, INSIDE_INTERPRETER, INSIDE_PYTHON, INSIDE_SITE};

@@ -18,6 +18,10 @@ pub struct Machine {
     /// Where uv keeps the Pythons that it installed.
     pub uv_pythons: Option<PathBuf>,
     pub index: IndexUrl,
+    /// A directory of wheels that serve beside the index, and instead of it where it is out of reach.
+    pub wheels: Option<PathBuf>,
+    /// Nothing is asked of the index.
+    pub offline: bool,
     /// A file of certificate authorities to trust instead of the system's.
     pub certificates: Option<PathBuf>,
 }
@@ -48,6 +52,8 @@ impl Machine {
             index: first(&["UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"])
                 .and_then(|url| url.into_string().ok())
                 .map_or_else(IndexUrl::default, IndexUrl),
+            wheels: set("BELLJAR_WHEELS").map(PathBuf::from),
+            offline: false,
             certificates: first(&["SSL_CERT_FILE", "PIP_CERT"]).map(PathBuf::from),
             home,
         }

@@ -8,8 +8,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Enough for the message of a failure and its causes.
-const LAST_LINES_MAX: usize = 20;
+/// Enough for the message of a failure and its causes, of which a conflict of packages has many.
+const LAST_LINES_MAX: usize = 80;
 
 const POLL: Duration = Duration::from_millis(5);
 

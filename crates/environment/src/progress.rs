@@ -16,6 +16,8 @@ pub enum Progress {
     FetchingUv {
         version: &'static str,
     },
+    /// The exact versions of packages are being chosen.
+    Locking,
     Resolving,
     Installing {
         packages: usize,

@@ -1,5 +1,5 @@
-//! Getting uv, the program that installs packages, and running it so that nothing but the lock
-//! decides what is installed.
+//! Getting uv, the program that chooses and installs packages, and running it so that nothing but
+//! the lock decides what is installed.
 //!
 //! The uv of the machine is used when there is a good one. Otherwise one pinned release comes from
 //! the package index; it is run only after its digest was found to be the one written here.
@@ -102,6 +102,16 @@ pub(crate) struct Installation<'a> {
     pub(crate) cache: &'a Path,
 }
 
+/// Which packages are to be pinned, and where their pins go.
+#[derive(Debug)]
+pub(crate) struct Resolution<'a> {
+    /// A file with one requirement on each line.
+    pub(crate) requirements: &'a Path,
+    pub(crate) python: &'a Path,
+    pub(crate) lock: &'a Path,
+    pub(crate) cache: &'a Path,
+}
+
 /// How uv failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -136,20 +146,100 @@ impl Uv {
         machine: &Machine,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Result<(), Failure>, BuildError> {
-        let mut command = self.install_command(installation, machine);
-        let ended = program::follow(&mut command, |line| {
+        let command = |reach| self.install_command(installation, machine, reach);
+        self.run(command, machine, &mut |line| {
             if let Some(event) = parse_progress(line) {
                 progress(event);
             }
         })
-        .map_err(|source| BuildError::Start { program: self.program.clone(), source })?;
+    }
+
+    /// Pins the newest versions that go together, with the hashes of all their wheels. Gives what
+    /// uv has warned of.
+    pub(crate) fn resolve(
+        &self,
+        resolution: &Resolution<'_>,
+        machine: &Machine,
+    ) -> Result<Result<Vec<String>, Failure>, BuildError> {
+        let command = |reach| self.resolve_command(resolution, machine, reach);
+        let mut warnings = Vec::new();
+        let ended = self.run(command, machine, &mut |line| {
+            warnings.extend(line.strip_prefix("warning: ").map(str::to_owned));
+        })?;
+        Ok(ended.map(|()| warnings))
+    }
+
+    /// Where the index cannot be reached, what is on this machine may be enough.
+    fn run(
+        &self,
+        command: impl Fn(Reach) -> Command,
+        machine: &Machine,
+        watch: &mut dyn FnMut(&str),
+    ) -> Result<Result<(), Failure>, BuildError> {
+        let first = if machine.offline { Reach::Here } else { Reach::Index };
+        let ended = self.follow(command(first), watch)?;
+        match ended {
+            Err(Failure::IndexUnreachable { .. }) if machine.wheels.is_some() => {
+                self.follow(command(Reach::Here), watch)
+            }
+            ended => Ok(ended),
+        }
+    }
+
+    fn follow(
+        &self,
+        mut command: Command,
+        watch: &mut dyn FnMut(&str),
+    ) -> Result<Result<(), Failure>, BuildError> {
+        let ended = program::follow(&mut command, watch)
+            .map_err(|source| BuildError::Start { program: self.program.clone(), source })?;
         if ended.status.success() {
             return Ok(Ok(()));
         }
         Ok(Err(Failure::read(ended.status, &ended.last_lines)))
     }
 
-    fn install_command(&self, installation: &Installation<'_>, machine: &Machine) -> Command {
+    fn install_command(
+        &self,
+        installation: &Installation<'_>,
+        machine: &Machine,
+        reach: Reach,
+    ) -> Command {
+        let mut command = self.command("install", machine, reach, installation.cache);
+        command
+            .args(["--require-hashes", "--no-deps"])
+            // The wheels of one cache serve every Python and every environment, on disk and in
+            // memory. Nobody writes through a link: the environment is mounted read-only.
+            .args(["--link-mode", "hardlink"])
+            .arg("--python")
+            .arg(installation.python)
+            .arg("--prefix")
+            .arg(installation.prefix)
+            .arg("--requirements")
+            .arg(installation.lock);
+        command
+    }
+
+    fn resolve_command(
+        &self,
+        resolution: &Resolution<'_>,
+        machine: &Machine,
+        reach: Reach,
+    ) -> Command {
+        let mut command = self.command("compile", machine, reach, resolution.cache);
+        command
+            .args(["--generate-hashes", "--no-header", "--no-annotate"])
+            .arg("--python")
+            .arg(resolution.python)
+            .arg("--output-file")
+            .arg(resolution.lock)
+            .arg(resolution.requirements);
+        command
+    }
+
+    /// What is the same for every use: no settings of others, and no source distributions, which
+    /// would run their author's program outside of any wall.
+    fn command(&self, verb: &str, machine: &Machine, reach: Reach, cache: &Path) -> Command {
         let mut command = Command::new(&self.program);
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy();
@@ -158,19 +248,9 @@ impl Uv {
             }
         }
         command
-            .args(["--no-config", "--color", "never", "pip", "install"])
-            .args(["--require-hashes", "--no-deps", "--only-binary", ":all:"])
-            // The wheels of one cache serve every Python and every environment, on disk and in
-            // memory. Nobody writes through a link: the environment is mounted read-only.
-            .args(["--link-mode", "hardlink"])
+            .args(["--no-config", "--color", "never", "pip", verb, "--only-binary", ":all:"])
             .arg("--cache-dir")
-            .arg(installation.cache)
-            .arg("--python")
-            .arg(installation.python)
-            .arg("--prefix")
-            .arg(installation.prefix)
-            .arg("--requirements")
-            .arg(installation.lock)
+            .arg(cache)
             // Not as an argument: it may carry a password, and everybody can read arguments.
             .env("UV_DEFAULT_INDEX", machine.index.with_credentials())
             .env("UV_PYTHON_DOWNLOADS", "never")
@@ -180,8 +260,22 @@ impl Uv {
         if let Some(certificates) = &machine.certificates {
             command.env("SSL_CERT_FILE", certificates);
         }
+        if let Some(wheels) = &machine.wheels {
+            command.arg("--find-links").arg(wheels);
+        }
+        if reach == Reach::Here {
+            command.arg("--offline");
+        }
         command
     }
+}
+
+/// How far uv may go for packages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    Index,
+    /// The cache, and the directory of wheels if there is one.
+    Here,
 }
 
 impl Failure {

@@ -3,7 +3,16 @@
 use std::fmt;
 use std::str::FromStr;
 
+use pep440_rs::{Version, VersionSpecifiers};
 use serde::{Deserialize, Serialize};
+
+/// Of CPython 3: what the kernel is written for.
+pub(crate) const OLDEST_MINOR: u16 = 11;
+
+/// A bare upper bound such as `<4` is asked about so many minor versions, at a release later than
+/// any: one appears each year.
+const MINOR_END: u16 = 60;
+const MICRO_MAX: u64 = 99;
 
 /// A release of CPython, such as 3.13.0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -27,6 +36,13 @@ pub struct VersionRange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Minor(u16, u16);
 
+impl Default for VersionRange {
+    /// Every Python that can be used at all.
+    fn default() -> Self {
+        Self { from: Minor(3, OLDEST_MINOR), below: None }
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 #[error("`{text}` is not a Python version; write {wanted}")]
 pub struct VersionError {
@@ -35,9 +51,33 @@ pub struct VersionError {
 }
 
 impl VersionRange {
+    /// The minor version of a Python, and no other.
+    pub fn only(version: PythonVersion) -> Self {
+        let PythonVersion { major, minor, .. } = version;
+        Self { from: Minor(major, minor), below: Some(Minor(major, minor.saturating_add(1))) }
+    }
+
+    /// The minor versions that a `requires-python` leaves; `None` if there is none.
+    pub(crate) fn of(specifiers: &VersionSpecifiers) -> Option<Self> {
+        // Whether a release within the minor version is too old shows when it is chosen.
+        let accepted = |minor: &u16| {
+            specifiers.contains(&Version::new([3, u64::from(*minor), MICRO_MAX]))
+                || specifiers.contains(&Version::new([3, u64::from(*minor)]))
+        };
+        let from = (OLDEST_MINOR..MINOR_END).find(accepted)?;
+        let below = (from..MINOR_END).find(|minor| !accepted(minor));
+        Some(Self { from: Minor(3, from), below: below.map(|minor| Minor(3, minor)) })
+    }
+
     pub fn contains(&self, version: PythonVersion) -> bool {
         let minor = Minor(version.major, version.minor);
         self.from <= minor && self.below.is_none_or(|below| minor < below)
+    }
+
+    /// Whether everything in `other` is also in this one.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        self.from <= other.from
+            && self.below.is_none_or(|end| other.below.is_some_and(|other| other <= end))
     }
 }
 
@@ -166,6 +206,32 @@ mod tests {
         for text in ["", "3", "3.", "3.12.1", ">3.11", "<3.12", ">=3.11,", "3.65535", "newest"] {
             assert!(text.parse::<VersionRange>().is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn what_a_script_requires_becomes_a_range() {
+        let of = |text: &str| {
+            let range = VersionRange::of(&text.parse().unwrap());
+            range.map(|range| range.to_string())
+        };
+        assert_eq!(of("").as_deref(), Some(">=3.11"));
+        assert_eq!(of(">=3.8").as_deref(), Some(">=3.11"));
+        assert_eq!(of(">=3.12.4").as_deref(), Some(">=3.12"));
+        assert_eq!(of("==3.12.*").as_deref(), Some("3.12"));
+        assert_eq!(of(">=3.12,<3.14").as_deref(), Some(">=3.12,<3.14"));
+        assert_eq!(of("<4").as_deref(), Some(">=3.11"));
+        assert_eq!(of("<3.11"), None);
+        assert_eq!(of(">=4"), None);
+    }
+
+    #[test]
+    fn a_range_covers_what_is_within_it() {
+        let covers = |range: &str, other: &str| {
+            range.parse::<VersionRange>().unwrap().covers(&other.parse().unwrap())
+        };
+        assert!(covers(">=3.11", "3.12") && covers("3.12", "3.12"));
+        assert!(covers(">=3.11,<3.14", ">=3.12,<3.14"));
+        assert!(!covers("3.12", ">=3.12") && !covers(">=3.12", "3.11"));
     }
 
     #[test]

@@ -12,13 +12,9 @@ mod built_in;
 mod folder;
 mod frontmatter;
 mod problem;
-mod requirement;
 mod rules;
-mod script;
 mod skill;
 
 pub use folder::{FILES_MAX, FolderError, Listing, TOTAL_BYTES_MAX};
 pub use problem::Problem;
-pub use requirement::{Requirement, RequirementError};
-pub use script::{Header, HeaderError, Installed, Unmet};
 pub use skill::{Contents, Entry, SKILL_BYTES_MAX, Skill, validate};

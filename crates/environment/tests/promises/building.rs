@@ -9,11 +9,16 @@ use std::time::{Duration, Instant};
 
 use crate::world::{self, World, walk};
 use belljar_environment::{
-    BuildError, Definition, Environment, Environments, Machine, Mount, Progress, SkipReason,
+    BuildError, Definition, Environment, Environments, Machine, Mount, Progress, PythonChoice,
+    SkipReason,
 };
 
 fn read(environment: &Environment, path: &str) -> String {
     fs::read_to_string(environment.directory.join(path)).unwrap()
+}
+
+fn at(path: &Path) -> PythonChoice {
+    PythonChoice::At(path.to_owned())
 }
 
 fn site_packages(environment: &Environment) -> PathBuf {
@@ -28,8 +33,9 @@ fn bare_is_built_for_every_python_of_the_machine() {
     let world = World::without_uv();
     for python in world::pythons() {
         let environments = world.environments();
-        let built =
-            environments.ensure(&world::bare(), Some(&python.executable), &mut |_| ()).unwrap();
+        let built = environments
+            .ensure(&world::bare(), Some(&at(&python.executable)), &mut |_| ())
+            .unwrap();
         assert_eq!(built.python, python);
         assert_eq!(built.packages, []);
 
@@ -134,7 +140,7 @@ fn the_second_time_starts_no_process() {
     let environments = Environments::open_on(world.data.path(), empty).unwrap();
     let mut told = Vec::new();
     let second = environments.ensure(&world::bare(), None, &mut |event| told.push(event)).unwrap();
-    assert_eq!((second, told), (first, vec![]));
+    assert_eq!((&*second, told), (&*first, vec![]));
 
     let default = Definition::built_in("default").unwrap();
     let refused = environments.ensure(&default, None, &mut |_| ());
@@ -171,7 +177,7 @@ fn two_builders_at_once_build_once() {
         })
     });
     let [one, other] = builders.map(|builder| builder.join().unwrap());
-    assert_eq!(one.0, other.0);
+    assert_eq!(*one.0, *other.0);
     assert!(one.1 != other.1, "one of the two is told to wait");
     assert_eq!(fs::read_to_string(world.data.path().join("bin/runs")).unwrap(), "run\n");
 }
@@ -257,7 +263,8 @@ fn a_virtual_environment_stands_for_the_python_it_was_made_from() {
         .unwrap();
     assert!(made.success());
     let named = venv.join("bin/python");
-    let built = world.environments().ensure(&world::bare(), Some(&named), &mut |_| ()).unwrap();
+    let built =
+        world.environments().ensure(&world::bare(), Some(&at(&named)), &mut |_| ()).unwrap();
     assert_eq!(built.python, python);
 }
 
@@ -265,7 +272,10 @@ fn a_virtual_environment_stands_for_the_python_it_was_made_from() {
 fn a_named_python_that_is_not_one_is_refused() {
     let world = World::without_uv();
     let refused = |path: &str| {
-        world.environments().ensure(&world::bare(), Some(Path::new(path)), &mut |_| ()).unwrap_err()
+        world
+            .environments()
+            .ensure(&world::bare(), Some(&at(Path::new(path))), &mut |_| ())
+            .unwrap_err()
     };
     assert_eq!(
         refused("/nowhere/python3").to_string(),
@@ -286,7 +296,7 @@ fn a_named_python_outside_the_range_is_refused() {
     let definition = Definition::parse("name = \"future\"\npython = \"3.99\"", "").unwrap();
     let refused = world
         .environments()
-        .ensure(&definition, Some(&python.executable), &mut |_| ())
+        .ensure(&definition, Some(&at(&python.executable)), &mut |_| ())
         .unwrap_err();
     assert_eq!(
         refused.to_string(),

@@ -47,8 +47,8 @@ fn without_network_one_is_told_what_is_missing() {
         format!(
             "the packages of environment `small` (tabulate) are not on this machine, and the \
              package index {CLOSED_INDEX} cannot be reached (Connection refused (os error 111)); \
-             connect once, or use environment `bare` (`--env bare`, or `serve --environment \
-             bare`)"
+             connect once, name a directory that has them with --wheels DIR, or use environment \
+             `bare` (`--env bare`, or `serve --environment bare`)"
         )
     );
     assert_eq!(world.names(), Vec::<String>::new());

@@ -6,4 +6,5 @@
 
 mod building;
 mod index;
+mod scripts;
 mod world;

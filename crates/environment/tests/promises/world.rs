@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use belljar_environment::{
-    BuildError, Definition, Environment, Environments, IndexUrl, Machine, Progress, Python,
-    discover,
+    BuildError, Definition, Environments, InUse, IndexUrl, Machine, Progress, Python, discover,
 };
 use tempfile::TempDir;
 
@@ -71,7 +70,7 @@ impl World {
         Environments::open_on(self.data.path(), self.machine.clone()).unwrap()
     }
 
-    pub(crate) fn ensure(&self, definition: &Definition) -> Result<Environment, BuildError> {
+    pub(crate) fn ensure(&self, definition: &Definition) -> Result<InUse, BuildError> {
         self.environments().ensure(definition, None, &mut |_| ())
     }
 
@@ -79,7 +78,7 @@ impl World {
     pub(crate) fn watch(
         &self,
         definition: &Definition,
-    ) -> (Vec<Progress>, Result<Environment, BuildError>) {
+    ) -> (Vec<Progress>, Result<InUse, BuildError>) {
         let mut told = Vec::new();
         let ended = self.environments().ensure(definition, None, &mut |event| told.push(event));
         (told, ended)

@@ -1,7 +1,7 @@
 //! Folders that were made to do harm: nothing outside is read, nothing hangs, nothing panics.
 
 use crate::{World, texts};
-use belljar_skill::{FILES_MAX, Header, SKILL_BYTES_MAX, Skill, TOTAL_BYTES_MAX, validate};
+use belljar_skill::{FILES_MAX, SKILL_BYTES_MAX, Skill, TOTAL_BYTES_MAX, validate};
 use proptest::prelude::*;
 use std::fs::File;
 use std::os::unix::fs::symlink;
@@ -159,12 +159,5 @@ proptest! {
     fn no_bytes_make_the_reader_fall(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let fenced = [b"---\n", bytes.as_slice(), b"\n---\n"].concat();
         let _ = World::new("pdf", &[("SKILL.md", &fenced)]).problems();
-    }
-
-    #[test]
-    fn no_script_makes_the_reader_fall(block in r"(?s)(# |#)?.{0,100}", requirement in r".{0,40}") {
-        let _ = Header::of(&format!("# /// script\n# {block}\n# ///\n"));
-        let quoted = format!("{requirement:?}");
-        let _ = Header::of(&format!("# /// script\n# dependencies = [{quoted}]\n# ///\n"));
     }
 }

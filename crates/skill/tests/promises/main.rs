@@ -5,7 +5,6 @@
 
 mod authors;
 mod hostile;
-mod scripts;
 mod users;
 
 use belljar_skill::{Problem, Skill, validate};

@@ -9,8 +9,8 @@ use crate::cli::Failure;
 use crate::cli::once::{self, OutcomeArgs, Stdout};
 use crate::cli::request::RequestArgs;
 use crate::cli::setup::EngineArgs;
-use engine::{Code, Command, Config, Entry, Installed, Mount, Package};
-use skill::{Contents, Header};
+use engine::{Code, Command, Config, Entry, Header, Installed, Mount};
+use skill::Contents;
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io;
@@ -112,11 +112,7 @@ fn copy(files: &BTreeMap<String, Vec<u8>>) -> io::Result<TempDir> {
 
 /// Refuses a script before it runs, where it would end in an ImportError.
 fn check(header: &Header, installed: &Installed, environment: &str) -> Result<(), Failure> {
-    let packages = installed.packages.iter();
-    let packages = packages.map(|Package { name, version }| (name.as_str(), version.as_str()));
-    let known = skill::Installed::new(&installed.python.to_string(), packages)
-        .ok_or_else(|| Failure::belljar("the versions in the environment cannot be compared"))?;
-    let unmet = header.unmet(&known);
+    let unmet = header.unmet(installed.python, &installed.packages);
     if unmet.is_empty() {
         return Ok(());
     }

@@ -1,0 +1,131 @@
+//! The environments that can be asked for by name: those that ship, and those that people added.
+//!
+//! ```text
+//! <data>/definitions/NAME.json     a definition, its lock, and the Python that was asked for
+//! ```
+//!
+//! One file has all of it, so that whoever reads it sees a definition with its own lock or the one
+//! before, and never one with the lock of the other. A name that ships cannot be taken.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::choice::PythonChoice;
+use crate::definition::{Definition, Name, built_in_names, built_in_text};
+use crate::error::BuildError;
+
+#[derive(Debug)]
+pub(crate) struct Library {
+    directory: PathBuf,
+}
+
+/// All that an environment is made from.
+#[derive(Debug, Clone)]
+pub struct Recipe {
+    pub definition: Definition,
+    pub python: Option<PythonChoice>,
+    pub origin: Origin,
+    /// The definition as it was written.
+    pub toml: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// With Belljar.
+    Shipped,
+    /// From whoever runs this.
+    Own,
+}
+
+/// Tells whether a definition was replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    modified: i64,
+    nanoseconds: i64,
+    inode: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Kept {
+    pub(crate) definition: String,
+    pub(crate) lock: String,
+    pub(crate) python: Option<PythonChoice>,
+}
+
+impl Library {
+    pub(crate) fn new(data: &Path) -> Self {
+        Self { directory: data.join("definitions") }
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Result<Recipe, BuildError> {
+        if let Some((toml, lock)) = built_in_text(name) {
+            let definition = Definition::parse(toml, lock)?;
+            let (origin, toml) = (Origin::Shipped, toml.to_owned());
+            return Ok(Recipe { definition, python: None, origin, toml });
+        }
+        let unknown = || BuildError::Unknown { name: name.to_owned(), known: self.known() };
+        let name = Name::try_from(name.to_owned()).map_err(|_| unknown())?;
+        let path = self.path(&name);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(unknown()),
+            Err(error) => return Err(BuildError::files("reading", path)(error)),
+        };
+        let kept: Kept = serde_json::from_slice(&text)
+            .map_err(|source| BuildError::Kept { name: name.clone(), source })?;
+        let definition = Definition::parse(&kept.definition, &kept.lock)?;
+        Ok(Recipe { definition, python: kept.python, origin: Origin::Own, toml: kept.definition })
+    }
+
+    pub(crate) fn ships(&self, name: &Name) -> bool {
+        built_in_text(name.as_str()).is_some()
+    }
+
+    /// Those that ship, and then the others by name.
+    pub(crate) fn known(&self) -> Vec<String> {
+        let mut own: Vec<String> = fs::read_dir(&self.directory)
+            .map(|entries| entries.flatten().filter_map(|entry| own_name(&entry.path())).collect())
+            .unwrap_or_default();
+        own.sort();
+        built_in_names().map(str::to_owned).chain(own).collect()
+    }
+
+    /// `None` for one that ships, which never changes, and for one that is not there.
+    pub(crate) fn stamp(&self, name: &str) -> Option<Stamp> {
+        let name = Name::try_from(name.to_owned()).ok()?;
+        let found = fs::metadata(self.path(&name)).ok()?;
+        Some(Stamp { modified: found.mtime(), nanoseconds: found.mtime_nsec(), inode: found.ino() })
+    }
+
+    pub(crate) fn keep(&self, name: &Name, kept: &Kept) -> Result<(), BuildError> {
+        let path = self.path(name);
+        let write = || {
+            fs::create_dir_all(&self.directory)?;
+            let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
+            serde_json::to_writer(&mut file, kept)?;
+            file.as_file().sync_all()?;
+            file.persist(&path)?;
+            Ok(())
+        };
+        write().map_err(BuildError::files("keeping", &path))
+    }
+
+    pub(crate) fn remove(&self, name: &Name) -> Result<(), BuildError> {
+        let path = self.path(name);
+        fs::remove_file(&path).map_err(BuildError::files("removing", path))
+    }
+
+    fn path(&self, name: &Name) -> PathBuf {
+        self.directory.join(format!("{name}.json"))
+    }
+}
+
+fn own_name(path: &Path) -> Option<String> {
+    let name = path.file_name()?.to_str()?.strip_suffix(".json")?.to_owned();
+    Name::try_from(name).ok().map(String::from)
+}

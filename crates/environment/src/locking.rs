@@ -1,0 +1,96 @@
+//! Choosing the exact versions of the packages that somebody asks for.
+//!
+//! uv chooses; what it says when it cannot is brought back to the lines that people wrote. A version
+//! that was taken back by its authors is refused here although uv would install it: a lock is for
+//! years.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::discovery::Python;
+use crate::error::{BuildError, Trouble};
+use crate::lock;
+use crate::machine::Machine;
+use crate::progress::Progress;
+use crate::source::Draft;
+use crate::uv::{Failure, Resolution, Uv};
+use crate::version::VersionRange;
+
+/// All that decides what a lock will have.
+#[derive(Debug)]
+pub(crate) struct Locking<'a> {
+    pub(crate) draft: &'a Draft,
+    pub(crate) python: &'a Python,
+    pub(crate) machine: &'a Machine,
+    pub(crate) tools: PathBuf,
+    pub(crate) cache: PathBuf,
+}
+
+impl Locking<'_> {
+    /// The text of the lock, made in `directory`, which exists and is empty.
+    pub(crate) fn run(
+        &self,
+        directory: &Path,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<String, BuildError> {
+        let heading = lock::heading(VersionRange::only(self.python.version));
+        let packages = &self.draft.definition.packages;
+        if packages.is_empty() {
+            return Ok(heading);
+        }
+        let uv = Uv::obtain(self.machine, &self.tools, &self.python.executable, progress)?;
+        progress(Progress::Locking);
+        let requirements = directory.join("packages.in");
+        let list: String = packages.iter().map(|package| format!("{package}\n")).collect();
+        fs::write(&requirements, list).map_err(BuildError::files("writing", &requirements))?;
+        let lock = directory.join("packages.lock");
+        let resolution = Resolution {
+            requirements: &requirements,
+            python: &self.python.executable,
+            lock: &lock,
+            cache: &self.cache,
+        };
+        let resolved = uv.resolve(&resolution, self.machine)?;
+        let warnings = resolved.map_err(|failure| self.explain(failure))?;
+        if let Some(yanked) = warnings.into_iter().find(|it| it.contains(" is yanked")) {
+            return Err(self.refused(Trouble::Yanked, yanked));
+        }
+        let pins = fs::read_to_string(&lock).map_err(BuildError::files("reading", &lock))?;
+        Ok(heading + &pins)
+    }
+
+    fn explain(&self, failure: Failure) -> BuildError {
+        match failure {
+            Failure::Refused { detail, .. } => self.refused(trouble(&detail), detail),
+            Failure::IndexUnreachable { cause } => BuildError::IndexUnreachable {
+                name: self.draft.name().clone(),
+                missing: self.draft.definition.packages.clone(),
+                index: self.machine.index.clone(),
+                cause,
+            },
+        }
+    }
+
+    fn refused(&self, trouble: Trouble, detail: String) -> BuildError {
+        let lines = self.draft.lines_about(&detail);
+        BuildError::Lock { name: self.draft.name().clone(), lines, trouble, detail }
+    }
+}
+
+/// uv has one status for every failure, so its words have to tell which it was.
+fn trouble(detail: &str) -> Trouble {
+    let says = |words: &[&str]| words.iter().any(|word| detail.contains(word));
+    if says(&["not found in the cache", "network was disabled"]) {
+        Trouble::Offline
+    } else if says(&["was not found in"]) {
+        Trouble::Unknown
+    } else if says(&["no usable wheels", "no wheels with", "no matching", "Wheels are required"]) {
+        Trouble::NoWheel
+    } else if says(&["yanked"]) {
+        Trouble::Yanked
+    } else if says(&["there is no version of", "only the following versions"]) {
+        Trouble::NoVersion
+    } else {
+        Trouble::Conflict
+    }
+}
