@@ -1,6 +1,6 @@
 //! How an engine is set up. Doors read options and variables; the engine sees only this.
 
-use environment::Mount;
+use environment::{Mount, PythonChoice};
 use jail::Wall;
 use sandbox::{Kernel, Warmth};
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ pub struct Config {
     pub data: PathBuf,
     /// This program, which also becomes the warden.
     pub helper: PathBuf,
-    /// A Python to be used instead of the newest one found.
-    pub python: Option<PathBuf>,
+    /// A Python to be used instead of the newest one found, where an environment names none.
+    pub python: Option<PythonChoice>,
     pub warmth: Warmth,
     pub kernel: Kernel,
     /// Directories that every sandbox sees besides its environment, read-only. All that is in them

@@ -1,6 +1,7 @@
 //! The engine: what it keeps, and everything about sessions but running code in them.
 
 use crate::capacity::{Capacity, Load};
+use crate::catalog::Builds;
 use crate::command::NewSession;
 use crate::config::{Config, ExpiryRequest, SessionEnded};
 use crate::environments::{Installed, Outside, Shelf};
@@ -28,6 +29,7 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 pub struct Engine {
     pub(crate) config: Config,
     pub(crate) shelf: Shelf,
+    pub(crate) builds: Builds,
     pub(crate) capacity: Capacity,
     pub(crate) running: Running,
     sessions: Mutex<HashMap<SandboxId, Arc<Session>>>,
@@ -42,6 +44,7 @@ impl Engine {
             capacity: Capacity::new(&config),
             running: Running::default(),
             shelf: Shelf::default(),
+            builds: Builds::default(),
             sessions: Mutex::default(),
             expired: Mutex::default(),
             config,
@@ -105,7 +108,7 @@ impl Engine {
         let NewSession { id, generation, .. } = *request;
         let limits = limits::of_fresh(&self.config.caps, &request.limits)?;
         let expiry = request.expiry.resolve(self.config.expiry, self.config.expiry)?;
-        self.shelf.find(&request.environment)?;
+        self.shelf.find(&self.config, &request.environment)?;
         let slot = self.capacity.take().await?;
         let (ready, sandbox) = self.lease(&request.environment, &limits).await?;
         let parts = Parts { id, generation, limits, expiry, ready, sandbox, slot };

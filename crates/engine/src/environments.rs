@@ -2,13 +2,14 @@
 
 use crate::config::Config;
 use environment::{
-    Definition, Environment, Environments, INSIDE_INTERPRETER, Package, PackageIndex, Processes,
-    Progress, PythonVersion,
+    BuildError, Definition, Environment, Environments, INSIDE_INTERPRETER, Imports, InUse, Origin,
+    Package, PackageIndex, Processes, Progress, PythonVersion, Recipe, Stamp,
 };
 use sandbox::{NurseryConfig, Pool, PoolConfig, Runtime, View};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::OnceCell;
 use types::{Code, Fault};
 
@@ -22,7 +23,7 @@ pub struct Installed {
 /// An environment that sandboxes can be had of.
 #[derive(Debug)]
 pub(crate) struct Ready {
-    pub(crate) environment: Environment,
+    pub(crate) environment: InUse,
     pub(crate) pool: Arc<Pool>,
 }
 
@@ -39,7 +40,7 @@ pub struct Outside {
 
 impl Ready {
     pub(crate) fn installed(&self) -> Installed {
-        let Environment { python, packages, .. } = &self.environment;
+        let Environment { python, packages, .. } = &*self.environment;
         Installed { python: python.version, packages: packages.clone() }
     }
 
@@ -58,6 +59,7 @@ impl Ready {
 /// The environments that were asked for, by their names.
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
+    opened: OnceLock<Arc<Environments>>,
     places: Mutex<BTreeMap<String, Arc<Place>>>,
 }
 
@@ -65,8 +67,23 @@ pub(crate) struct Shelf {
 /// same one, and nobody waits who asks for another.
 #[derive(Debug)]
 pub(crate) struct Place {
-    definition: Definition,
+    recipe: Recipe,
+    /// Of the definition that this was made from.
+    stamp: Option<Stamp>,
     ready: OnceCell<Arc<Ready>>,
+    /// What the name stood for before; it serves until this one is ready, and on if it never is.
+    before: Mutex<Option<Arc<Ready>>>,
+}
+
+impl Place {
+    fn before(&self) -> MutexGuard<'_, Option<Arc<Ready>>> {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What serves now.
+    fn serving(&self) -> Option<Arc<Ready>> {
+        self.ready.get().cloned().or_else(|| self.before().clone())
+    }
 }
 
 impl Shelf {
@@ -74,15 +91,49 @@ impl Shelf {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The place of an environment, if there is one of that name.
-    pub(crate) fn find(&self, name: &str) -> Result<Arc<Place>, Fault> {
-        if let Some(found) = self.places().get(name) {
-            return Ok(Arc::clone(found));
+    pub(crate) fn environments(&self, config: &Config) -> Result<Arc<Environments>, Fault> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(Arc::clone(opened));
         }
-        let definition = Definition::built_in(name)
-            .map_err(|error| Fault::new(Code::ArgsInvalid, error.to_string()))?;
-        let place = Arc::new(Place { definition, ready: OnceCell::new() });
-        Ok(Arc::clone(self.places().entry(name.to_owned()).or_insert(place)))
+        let opened = Environments::open(&config.data).map_err(|error| fault(&error))?;
+        Ok(Arc::clone(self.opened.get_or_init(|| Arc::new(opened))))
+    }
+
+    /// The place of an environment, if there is one of that name. One whose definition was replaced
+    /// since is made anew, while what it was before goes on serving.
+    pub(crate) fn find(&self, config: &Config, name: &str) -> Result<Arc<Place>, Fault> {
+        let known = self.places().get(name).cloned();
+        if let Some(place) = known.as_ref().filter(|it| it.recipe.origin == Origin::Shipped) {
+            return Ok(Arc::clone(place));
+        }
+        let environments = self.environments(config)?;
+        let stamp = environments.stamp(name);
+        if let Some(place) = known.as_ref().filter(|place| place.stamp == stamp) {
+            return Ok(Arc::clone(place));
+        }
+        let recipe = match (environments.find(name), &known) {
+            (Ok(recipe), _) => recipe,
+            (Err(error @ BuildError::Unknown { .. }), _) | (Err(error), None) => {
+                self.forget(name);
+                return Err(Fault::new(Code::ArgsInvalid, error.to_string()));
+            }
+            // What cannot be read now has not changed what is there.
+            (Err(_), Some(place)) => return Ok(Arc::clone(place)),
+        };
+        let before = known.and_then(|place| place.serving());
+        let replaces = before.is_some();
+        let before = Mutex::new(before);
+        let place = Arc::new(Place { recipe, stamp, ready: OnceCell::new(), before });
+        match self.places().entry(name.to_owned()) {
+            // Somebody else was faster.
+            Entry::Occupied(there) if there.get().stamp == stamp => return Ok(there.get().clone()),
+            Entry::Occupied(mut there) => drop(there.insert(Arc::clone(&place))),
+            Entry::Vacant(free) => drop(free.insert(Arc::clone(&place))),
+        }
+        if replaces {
+            tokio::spawn(replace(Arc::clone(&place), config.clone(), environments));
+        }
+        Ok(place)
     }
 
     /// The environment of that name, built and started if it was not yet.
@@ -92,9 +143,30 @@ impl Shelf {
         name: &str,
         progress: impl FnMut(Progress) + Send + 'static,
     ) -> Result<Arc<Ready>, Fault> {
-        let place = self.find(name)?;
-        let made = place.ready.get_or_try_init(|| make(config, &place.definition, progress));
+        let place = self.find(config, name)?;
+        if let Some(serving) = place.serving() {
+            return Ok(serving);
+        }
+        let environments = self.environments(config)?;
+        let made = place
+            .ready
+            .get_or_try_init(|| make(config, environments, place.recipe.clone(), progress));
         made.await.cloned()
+    }
+
+    /// Lets new requests have this one from now on; what runs keeps what it has.
+    pub(crate) fn put(&self, name: &str, stamp: Option<Stamp>, recipe: Recipe, ready: Arc<Ready>) {
+        let place = Place {
+            recipe,
+            stamp,
+            ready: OnceCell::new_with(Some(ready)),
+            before: Mutex::default(),
+        };
+        self.places().insert(name.to_owned(), Arc::new(place));
+    }
+
+    pub(crate) fn forget(&self, name: &str) -> Option<Arc<Place>> {
+        self.places().remove(name)
     }
 
     /// Lets go of all of them, which ends what waits in their pools.
@@ -103,33 +175,63 @@ impl Shelf {
     }
 }
 
-async fn make(
+/// Makes what a definition has become. If that fails, the one before serves until the definition is
+/// replaced again.
+async fn replace(place: Arc<Place>, config: Config, environments: Arc<Environments>) {
+    let recipe = place.recipe.clone();
+    let made = place.ready.get_or_try_init(|| make(&config, environments, recipe, |_| {})).await;
+    if made.is_ok() {
+        *place.before() = None;
+    }
+}
+
+pub(crate) async fn make(
+    config: &Config,
+    environments: Arc<Environments>,
+    recipe: Recipe,
+    mut progress: impl FnMut(Progress) + Send + 'static,
+) -> Result<Arc<Ready>, Fault> {
+    let usual = config.python.clone();
+    let wanted = recipe.clone();
+    let built = aside(move || {
+        let python = wanted.python.or(usual);
+        environments.ensure(&wanted.definition, python.as_ref(), &mut progress)
+    });
+    start(config, &recipe.definition, built.await?).await
+}
+
+/// Starts the Python of an environment that is built.
+pub(crate) async fn start(
     config: &Config,
     definition: &Definition,
-    progress: impl FnMut(Progress) + Send + 'static,
+    environment: InUse,
 ) -> Result<Arc<Ready>, Fault> {
-    let environment = build(config, definition.clone(), progress).await?;
     let pool = Pool::start(pool_config(config, definition, &environment)?)
         .await
         .map_err(|error| crate::outcome::birth_fault(&error))?;
     Ok(Arc::new(Ready { environment, pool }))
 }
 
-async fn build(
-    config: &Config,
-    definition: Definition,
-    mut progress: impl FnMut(Progress) + Send + 'static,
-) -> Result<Environment, Fault> {
-    let (data, python) = (config.data.clone(), config.python.clone());
-    let built = tokio::task::spawn_blocking(move || {
-        Environments::open(&data)?.ensure(&definition, python.as_deref(), &mut progress)
-    })
-    .await;
-    match built {
-        Ok(Ok(environment)) => Ok(environment),
-        Ok(Err(error)) => Err(Fault::new(Code::SandboxUnreachable, error.to_string())),
+/// Builds on a thread that may wait.
+pub(crate) async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, BuildError> + Send + 'static,
+) -> Result<T, Fault> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done.map_err(|error| fault(&error)),
         Err(error) => Err(Fault::new(Code::SandboxUnreachable, error.to_string())),
     }
+}
+
+/// Whether the request or the machine is to be changed.
+pub(crate) fn fault(error: &BuildError) -> Fault {
+    let code = match error {
+        BuildError::Unknown { .. } => Code::ObjectNotFound,
+        BuildError::Lock { .. } | BuildError::Definition(_) | BuildError::Shipped { .. } => {
+            Code::ArgsInvalid
+        }
+        _ => Code::SandboxUnreachable,
+    };
+    Fault::new(code, error.to_string())
 }
 
 fn runtime(config: &Config) -> Result<Runtime, Fault> {
@@ -142,6 +244,17 @@ fn runtime(config: &Config) -> Result<Runtime, Fault> {
 
 fn preload(environment: &Environment) -> Vec<String> {
     environment.preload.iter().map(|module| module.as_str().to_owned()).collect()
+}
+
+/// What both the operator and the environment allow, by the first part of a module's name.
+fn imports(operator: Option<&[String]>, environment: &Imports) -> Option<Vec<String>> {
+    let listed = match environment {
+        Imports::Any => return operator.map(<[String]>::to_vec),
+        Imports::Only(modules) => modules.iter().map(|module| module.as_str()),
+    };
+    let top = |module: &str| module.split('.').next().unwrap_or_default().to_owned();
+    let both = |module: &String| operator.is_none_or(|operator| operator.contains(module));
+    Some(listed.map(top).filter(both).collect())
 }
 
 fn pool_config(
@@ -162,7 +275,7 @@ fn pool_config(
             Processes::Deny => sandbox::Processes::Deny,
         },
         installs: definition.index != PackageIndex::None,
-        imports: config.imports.clone(),
+        imports: imports(config.imports.as_deref(), &definition.imports),
     };
     Ok(PoolConfig {
         nursery: NurseryConfig {
@@ -177,4 +290,24 @@ fn pool_config(
         rotate_after_births: config.rotate_after_births,
         rotate_after: config.rotate_after,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn only(modules: &[&str]) -> Imports {
+        let modules = modules.iter().map(|module| String::from(*module).try_into().unwrap());
+        Imports::Only(modules.collect())
+    }
+
+    #[test]
+    fn a_module_must_be_on_both_lists() {
+        let operator = ["numpy", "six"].map(str::to_owned);
+        assert_eq!(imports(None, &Imports::Any), None);
+        assert_eq!(imports(Some(&operator), &Imports::Any).unwrap(), operator);
+        assert_eq!(imports(None, &only(&["six", "idna.core"])).unwrap(), ["six", "idna"]);
+        assert_eq!(imports(Some(&operator), &only(&["six", "idna"])).unwrap(), ["six"]);
+        assert_eq!(imports(Some(&[]), &only(&["six"])).unwrap(), [""; 0]);
+    }
 }

@@ -4,6 +4,7 @@
 //! it never prints, and what went wrong is always a [`types::Fault`].
 
 mod capacity;
+pub mod catalog;
 mod collect;
 mod command;
 mod config;
@@ -31,8 +32,9 @@ pub use session::SessionInfo;
 pub use walls::{Host, become_warden_if_asked};
 
 pub use environment::{
-    BuildError, Definition, Discovery, Environments, Header, Machine, Mount, Package, Processes,
-    Progress, Python, PythonVersion, Skipped, UvSource, discover,
+    BuildError, Definition, Discovery, Draft, Environments, Header, Machine, Mount, Name, Order,
+    Package, Prepared, Processes, Progress, Python, PythonChoice, PythonVersion, SOURCE_BYTES_MAX,
+    Skipped, SourceKind, UvSource, discover, kind_of,
 };
 pub use jail::Wall;
 /// The answers in a [`Host`].

@@ -235,8 +235,8 @@ fn no_module(message: &str, environment: &str) -> String {
     };
     format!(
         "environment `{environment}` does not have this package{elsewhere}; packages come with an \
-         environment: use what it has, or give a module of your own as a file (a custom environment, \
-         or a function with its own requirements.txt (Call Function), cannot be had yet)"
+         environment: use what it has, or ask the user for a custom environment that has it \
+         (`belljar env build`) or for a function with its own requirements.txt (Call Function)"
     )
 }
 

@@ -67,7 +67,7 @@ impl Engine {
         let (caps, asked) = (&self.config.caps, command.limits());
         let (limits, sandbox_id, room) = match command.session {
             None => {
-                self.shelf.find(&command.environment)?;
+                self.shelf.find(&self.config, &command.environment)?;
                 let limits = limits::of_fresh(caps, &asked)?;
                 let slot = self.wait_for_room(&ticket.stopper).await?;
                 (limits, SandboxId::new(Uuid::now_v7()), Room::Fresh(slot))

@@ -11,7 +11,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::definition::Definition;
+use crate::definition::{Definition, built_in_text};
 use crate::discovery::Python;
 use crate::environment::{Environment, Package};
 use crate::error::BuildError;
@@ -212,7 +212,9 @@ fn cache_fonts(
     progress: &mut dyn FnMut(Progress),
 ) -> Option<PathBuf> {
     let site_packages = directory.join(view.site_packages());
-    if !site_packages.join("matplotlib").is_dir() {
+    // Packages of others never run here, where no wall is around them.
+    let ours = built_in_text(plan.definition.name.as_str()).is_some();
+    if !ours || !site_packages.join("matplotlib").is_dir() {
         return None;
     }
     progress(Progress::CachingFonts);
@@ -227,7 +229,8 @@ fn cache_fonts(
 fn variables(definition: &Definition, view: &View<'_>) -> BTreeMap<String, String> {
     let library_path =
         view.library_path().map(|path| ("LD_LIBRARY_PATH".to_owned(), path.display().to_string()));
-    definition.variables.clone().into_iter().chain(library_path).collect()
+    let said = definition.variables.iter().map(|(name, value)| (name.to_string(), value.clone()));
+    said.chain(library_path).collect()
 }
 
 /// The packages by what they say of themselves, sorted by name.

@@ -63,7 +63,7 @@ pub struct Definition {
     pub index: PackageIndex,
     /// Environment variables that the packages need, for every process inside.
     #[serde(default)]
-    pub variables: BTreeMap<String, String>,
+    pub variables: BTreeMap<VariableName, String>,
     #[serde(skip)]
     pub(crate) lock: Lock,
 }
@@ -77,6 +77,12 @@ pub struct Name(String);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ModuleName(String);
+
+/// The name of an environment variable that decides neither what is loaded into a process nor how
+/// Python itself behaves.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct VariableName(String);
 
 /// Which modules code may import: `"any"`, or a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -256,6 +262,22 @@ impl TryFrom<String> for ModuleName {
     }
 }
 
+impl TryFrom<String> for VariableName {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        let fits = text.starts_with(|c: char| c.is_ascii_uppercase())
+            && text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
+        if !fits {
+            return Err("a variable has a name of A-Z, 0-9 and _, a letter first");
+        }
+        if ["LD_", "PYTHON", "PATH", "HOME"].iter().any(|taken| text.starts_with(taken)) {
+            return Err("variables of the linker and of Python, PATH and HOME cannot be set here");
+        }
+        Ok(Self(text))
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(untagged, expecting = "`imports` is \"any\" or a list of modules")]
 enum ImportsText {
@@ -323,7 +345,7 @@ macro_rules! as_written {
     )*};
 }
 
-as_written!(Name, ModuleName);
+as_written!(Name, ModuleName, VariableName);
 
 #[cfg(test)]
 mod tests {
@@ -414,6 +436,14 @@ mod tests {
         for name in ["", "..", "a/b", "Default", "1st", "a.b", &"a".repeat(41)] {
             assert!(Name::try_from(name.to_owned()).is_err(), "{name:?}");
         }
+    }
+
+    #[test]
+    fn a_variable_that_would_load_other_code_is_refused() {
+        for name in ["LD_PRELOAD", "PYTHONPATH", "PATH", "A=B", "a", ""] {
+            assert!(VariableName::try_from(name.to_owned()).is_err(), "{name:?}");
+        }
+        assert!(VariableName::try_from("OPENBLAS_NUM_THREADS".to_owned()).is_ok());
     }
 
     #[test]

@@ -30,7 +30,7 @@ use crate::environment::Environment;
 use crate::error::BuildError;
 use crate::in_use::InUse;
 use crate::installing::Installing;
-use crate::library::{Kept, Library, Origin, Recipe, Stamp};
+use crate::library::{Library, Origin, Recipe, Stamp};
 use crate::locking::Locking;
 use crate::machine::Machine;
 use crate::program::GiveUp;
@@ -57,6 +57,13 @@ pub struct Order {
     /// Made now where there is none.
     pub lock: Option<String>,
     pub python: Option<PythonChoice>,
+}
+
+/// What was ordered, built and not yet kept.
+#[derive(Debug)]
+pub struct Prepared {
+    pub recipe: Recipe,
+    pub built: InUse,
 }
 
 impl Environments {
@@ -130,7 +137,6 @@ impl Environments {
         let name = draft.name();
         let _hold = self.hold(name, progress)?;
         let python = choice::python(&self.machine, name, draft.definition.python, python)?;
-        progress(Progress::FoundPython { python: python.clone() });
         let building = self.start_building(name)?;
         let locking = Locking {
             draft,
@@ -142,26 +148,32 @@ impl Environments {
         locking.run(&building.directory, progress)
     }
 
-    /// Builds what was ordered, and then keeps its definition under its name. Until all of that is
-    /// done, and if it fails, the name stands for what it stood for before.
-    pub fn add(
+    /// Locks and builds what was ordered. Its name stands for what it stood for before, until what is
+    /// given here is kept.
+    pub fn prepare(
         &self,
         order: &Order,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<InUse, BuildError> {
-        let (draft, python) = (&order.draft, order.python.as_ref());
+    ) -> Result<Prepared, BuildError> {
+        let (draft, python) = (&order.draft, &order.python);
         let name = draft.name();
         if self.library.ships(name) {
             return Err(BuildError::Shipped { name: name.clone() });
         }
         let lock = match order.lock.as_ref().or(draft.lock.as_ref()) {
             Some(lock) => lock.clone(),
-            None => self.lock(draft, python, progress)?,
+            None => self.lock(draft, python.as_ref(), progress)?,
         };
-        let built = self.ensure(&draft.locked(&lock)?, python, progress)?;
-        let kept = Kept { definition: draft.toml.clone(), lock, python: python.cloned() };
-        self.library.keep(name, &kept)?;
-        Ok(built)
+        let definition = draft.locked(&lock)?;
+        let built = self.ensure(&definition, python.as_ref(), progress)?;
+        let (python, toml) = (python.clone(), draft.toml.clone());
+        let recipe = Recipe { definition, python, origin: Origin::Own, toml };
+        Ok(Prepared { recipe, built })
+    }
+
+    /// From here on the name stands for this one.
+    pub fn keep(&self, recipe: &Recipe) -> Result<(), BuildError> {
+        self.library.keep(recipe)
     }
 
     /// Forgets the definition of that name, unless it ships, and removes what was built of it, unless
@@ -193,6 +205,11 @@ impl Environments {
     pub fn installing<'a>(&self, environment: &'a Environment, give_up: GiveUp) -> Installing<'a> {
         let (tools, cache) = (self.tools(), self.cache());
         Installing { environment, machine: self.machine.clone(), tools, cache, give_up }
+    }
+
+    /// Whether somebody is making the environment of that name now.
+    pub fn is_building(&self, name: &Name) -> bool {
+        matches!(self.try_hold(name), Ok(None))
     }
 
     /// Where uv would come from, should something have to be installed.

@@ -39,7 +39,7 @@ pub use definition::{
 };
 pub use discovery::{Discovery, Python, SkipReason, Skipped, discover};
 pub use environment::{Environment, Mount, Package};
-pub use environments::{Environments, Order};
+pub use environments::{Environments, Order, Prepared};
 pub use error::{BuildError, Trouble};
 pub use in_use::InUse;
 pub use installing::{Choice, InstallError, Installing, Wish};

@@ -49,12 +49,20 @@ pub struct Stamp {
     inode: u64,
 }
 
+/// What the file has.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Kept {
-    pub(crate) definition: String,
-    pub(crate) lock: String,
-    pub(crate) python: Option<PythonChoice>,
+struct Kept {
+    definition: String,
+    lock: String,
+    python: Option<PythonChoice>,
+}
+
+impl Recipe {
+    /// The text of the lock.
+    pub fn lock(&self) -> &str {
+        self.definition.lock.text()
+    }
 }
 
 impl Library {
@@ -102,12 +110,17 @@ impl Library {
         Some(Stamp { modified: found.mtime(), nanoseconds: found.mtime_nsec(), inode: found.ino() })
     }
 
-    pub(crate) fn keep(&self, name: &Name, kept: &Kept) -> Result<(), BuildError> {
-        let path = self.path(name);
+    pub(crate) fn keep(&self, recipe: &Recipe) -> Result<(), BuildError> {
+        let path = self.path(&recipe.definition.name);
+        let kept = Kept {
+            definition: recipe.toml.clone(),
+            lock: recipe.lock().to_owned(),
+            python: recipe.python.clone(),
+        };
         let write = || {
             fs::create_dir_all(&self.directory)?;
             let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
-            serde_json::to_writer(&mut file, kept)?;
+            serde_json::to_writer(&mut file, &kept)?;
             file.as_file().sync_all()?;
             file.persist(&path)?;
             Ok(())

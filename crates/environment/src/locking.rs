@@ -39,7 +39,7 @@ impl Locking<'_> {
             return Ok(heading);
         }
         let uv = Uv::obtain(self.machine, &self.tools, &self.python.executable, progress)?;
-        progress(Progress::Locking);
+        progress(Progress::Locking { python: self.python.version });
         let requirements = directory.join("packages.in");
         let list: String = packages.iter().map(|package| format!("{package}\n")).collect();
         fs::write(&requirements, list).map_err(BuildError::files("writing", &requirements))?;
@@ -62,7 +62,7 @@ impl Locking<'_> {
 
     fn explain(&self, failure: Failure) -> BuildError {
         match failure {
-            Failure::Refused { detail, .. } => self.refused(trouble(&detail), detail),
+            Failure::Refused { detail, .. } => self.refused(trouble(&detail), essence(&detail)),
             Failure::IndexUnreachable { cause } => BuildError::IndexUnreachable {
                 name: self.draft.name().clone(),
                 missing: self.draft.definition.packages.clone(),
@@ -76,6 +76,13 @@ impl Locking<'_> {
         let lines = self.draft.lines_about(&detail);
         BuildError::Lock { name: self.draft.name().clone(), lines, trouble, detail }
     }
+}
+
+/// What uv says without the words that every failure has, and without hints about its own options.
+fn essence(detail: &str) -> String {
+    let detail = detail.trim_start_matches("No solution found when resolving dependencies: ");
+    let detail = detail.split(": hint: ").next().unwrap_or_default();
+    detail.replace(".: And ", ". And ").replace("::", ":")
 }
 
 /// uv has one status for every failure, so its words have to tell which it was.

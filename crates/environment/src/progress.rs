@@ -1,9 +1,11 @@
-//! What is happening while an environment is made. Data only: showing it is the caller's.
+//! What is happening while an environment is made. It is told, and never printed here.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::discovery::Python;
+use crate::version::PythonVersion;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
@@ -17,7 +19,9 @@ pub enum Progress {
         version: &'static str,
     },
     /// The exact versions of packages are being chosen.
-    Locking,
+    Locking {
+        python: PythonVersion,
+    },
     Resolving,
     Installing {
         packages: usize,
@@ -33,4 +37,34 @@ pub enum Progress {
         directory: PathBuf,
         took: Duration,
     },
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waiting => {
+                formatter.write_str("waiting for another belljar that builds this environment")
+            }
+            Self::FoundPython { python } => write!(
+                formatter,
+                "building the environment with Python {} ({}), which happens once",
+                python.version,
+                python.executable.display()
+            ),
+            Self::FetchingUv { version } => write!(formatter, "fetching uv {version}"),
+            Self::Locking { python } => {
+                write!(formatter, "choosing the exact versions of the packages for Python {python}")
+            }
+            Self::Resolving => formatter.write_str("checking the locked packages"),
+            Self::Installing { packages } => write!(formatter, "installing {packages} packages"),
+            Self::Downloading { package, size } => {
+                write!(formatter, "downloading {package} ({size})")
+            }
+            Self::Compiling => formatter.write_str("compiling"),
+            Self::CachingFonts => formatter.write_str("listing fonts"),
+            Self::Ready { took, .. } => {
+                write!(formatter, "the environment is ready after {:.1} s", took.as_secs_f64())
+            }
+        }
+    }
 }

@@ -45,6 +45,8 @@ pub enum SourceError {
     TooLong(usize),
     #[error(transparent)]
     Definition(#[from] DefinitionError),
+    #[error("only a definition says its own name; name the environment")]
+    NoName,
     #[error("the definition is of `{said}`, and `{asked}` was asked for; use one name")]
     OtherName { said: Name, asked: Name },
     #[error(
@@ -65,23 +67,22 @@ pub enum SourceError {
 }
 
 impl Draft {
-    /// `name` is needed where the text has none of its own.
-    pub fn read(kind: SourceKind, text: &str, name: &Name) -> Result<Self, SourceError> {
+    /// Only a definition has a name of its own.
+    pub fn read(kind: SourceKind, text: &str, name: Option<&Name>) -> Result<Self, SourceError> {
         if text.len() > SOURCE_BYTES_MAX {
             return Err(SourceError::TooLong(text.len()));
         }
         let (definition, lock) = match kind {
             SourceKind::Toml => {
                 let definition = Definition::unlocked(text)?;
-                if definition.name != *name {
-                    let (said, asked) = (definition.name, name.clone());
-                    return Err(SourceError::OtherName { said, asked });
+                if let Some(asked) = name.filter(|name| **name != definition.name).cloned() {
+                    return Err(SourceError::OtherName { said: definition.name, asked });
                 }
                 let (toml, written) = (text.to_owned(), text.to_owned());
                 return Ok(Self { definition, toml, lock: None, written });
             }
-            SourceKind::Requirements => of_requirements(text, name)?,
-            SourceKind::Script => (of_script(text, name)?, None),
+            SourceKind::Requirements => of_requirements(text, name.ok_or(SourceError::NoName)?)?,
+            SourceKind::Script => (of_script(text, name.ok_or(SourceError::NoName)?)?, None),
         };
         let toml = toml::to_string_pretty(&definition)?;
         Ok(Self { definition, toml, lock, written: text.to_owned() })
@@ -188,7 +189,7 @@ mod tests {
     use super::*;
 
     fn read(kind: SourceKind, text: &str) -> Result<Draft, SourceError> {
-        Draft::read(kind, text, &Name::try_from("mine".to_owned()).unwrap())
+        Draft::read(kind, text, Some(&Name::try_from("mine".to_owned()).unwrap()))
     }
 
     fn refusal(kind: SourceKind, text: &str) -> String {
@@ -208,7 +209,7 @@ mod tests {
             packages(&draft),
             ["polars>=1,<2", "requests[socks]", "tomli; python_version<'3.11'"]
         );
-        let again = Draft::read(SourceKind::Toml, &draft.toml, draft.name()).unwrap();
+        let again = Draft::read(SourceKind::Toml, &draft.toml, None).unwrap();
         assert_eq!(again.definition, draft.definition);
     }
 

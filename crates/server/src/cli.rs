@@ -12,6 +12,7 @@ mod approvals;
 mod audit;
 mod bench;
 mod doctor;
+mod env;
 mod exec;
 mod execution;
 mod grant;
@@ -66,6 +67,8 @@ enum Verb {
     Tool(tool::Args),
     /// Look after skills: check, list, show, install, and run their scripts in a sandbox
     Skill(skill::Args),
+    /// Look after environments: a Python and its packages, built once
+    Env(env::Args),
     /// Look after the agents of a server
     Agent(agent::Args),
     /// Look at what has run on a server
@@ -100,6 +103,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Session(args) => session::main(args),
         Verb::Tool(args) => tool::main(args),
         Verb::Skill(args) => skill::main(args),
+        Verb::Env(args) => env::main(args),
         Verb::Agent(args) => agent::main(args),
         Verb::Execution(args) => execution::main(args),
         Verb::Approvals(args) => approvals::main(args),

@@ -1,5 +1,5 @@
 //! What is done without being asked: sessions that ended are marked, questions that nobody answered
-//! are closed, and what is over is forgotten.
+//! are closed, what is over is forgotten, and environments out of use are removed.
 
 use crate::refused::Refused;
 use crate::service::Service;
@@ -16,10 +16,14 @@ const ROUND: Duration = Duration::from_secs(30);
 /// Between two tries to write down what the disk had no room for.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Both tasks end with the service.
+/// Environments are replaced by hand and go out of use over days.
+const COLLECTION: Duration = Duration::from_secs(60 * 60);
+
+/// All tasks end with the service.
 pub(crate) fn begin(service: &Arc<Service>, ended: UnboundedReceiver<SessionEnded>) {
     tokio::spawn(mark_expired(Arc::downgrade(service), ended));
     tokio::spawn(rounds(Arc::downgrade(service)));
+    tokio::spawn(collections(Arc::downgrade(service)));
 }
 
 /// Each is tried until it is written: its key is not free before.
@@ -42,6 +46,19 @@ async fn rounds(service: Weak<Service>) {
         let Some(service) = service.upgrade() else { return };
         if let Err(refused) = service.tidy(Utc::now()).await {
             tracing::error!(error = %refused.fault, "housekeeping failed, and will be tried again");
+        }
+    }
+}
+
+async fn collections(service: Weak<Service>) {
+    let mut clock = tokio::time::interval(COLLECTION);
+    loop {
+        clock.tick().await;
+        let Some(service) = service.upgrade() else { return };
+        match service.engine.collect_environments().await {
+            Ok(gone) if gone.is_empty() => {}
+            Ok(gone) => tracing::info!(?gone, "environments that nobody uses were removed"),
+            Err(fault) => tracing::error!(error = %fault, "environments were not collected"),
         }
     }
 }

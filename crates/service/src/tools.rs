@@ -10,7 +10,7 @@ use crate::definition::{
 };
 use crate::objects::ObjectQuery;
 use crate::page::{Listed, page};
-use crate::refused::{Detail, Refused, invalid, not_found};
+use crate::refused::{Detail, Refused, not_found};
 use crate::service::Service;
 use chrono::{DateTime, Utc};
 use serde::Deserialize;
@@ -245,11 +245,6 @@ impl Service {
             Ok(request.tool(&contract, environment, identity))
         })
         .await?
-    }
-
-    pub(crate) fn check_environment(&self, name: Option<&str>) -> Result<(), Refused> {
-        let unknown = name.and_then(|name| engine::Definition::built_in(name).err());
-        unknown.map_or(Ok(()), |error| Err(invalid("/environment", error.to_string())))
     }
 }
 

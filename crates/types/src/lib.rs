@@ -6,6 +6,7 @@
 
 mod approval;
 mod audit;
+mod environment;
 mod event;
 mod execution;
 mod fault;
@@ -20,6 +21,7 @@ mod tool;
 
 pub use approval::{Approval, ApprovalScope, ApprovalState, Permission};
 pub use audit::AuditEntry;
+pub use environment::{Environment, EnvironmentOrigin, EnvironmentStatus, InstalledPackage};
 pub use event::{Event, Transcript};
 pub use execution::{
     Execution, FileKind, FileOut, Output, Rich, SkippedFile, Status, Stream, Truncated, Usage,

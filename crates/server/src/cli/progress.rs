@@ -11,7 +11,7 @@ const SPIN: Duration = Duration::from_millis(100);
 pub(super) fn show() -> impl FnMut(Progress) + Send + 'static {
     let mut bar: Option<ProgressBar> = None;
     move |progress| {
-        let line = describe(&progress);
+        let line = progress.to_string();
         let over = matches!(progress, Progress::Ready { .. });
         if !stderr().is_terminal() {
             eprintln!("belljar: {line}");
@@ -27,26 +27,6 @@ pub(super) fn show() -> impl FnMut(Progress) + Send + 'static {
             eprintln!("belljar: {line}");
         } else {
             bar.set_message(line);
-        }
-    }
-}
-
-fn describe(progress: &Progress) -> String {
-    match progress {
-        Progress::Waiting => "waiting for another belljar that builds this environment".into(),
-        Progress::FoundPython { python } => format!(
-            "building the environment with Python {} ({}), which happens once",
-            python.version,
-            python.executable.display()
-        ),
-        Progress::FetchingUv { version } => format!("fetching uv {version}"),
-        Progress::Resolving => "checking the locked packages".into(),
-        Progress::Installing { packages } => format!("installing {packages} packages"),
-        Progress::Downloading { package, size } => format!("downloading {package} ({size})"),
-        Progress::Compiling => "compiling".into(),
-        Progress::CachingFonts => "listing fonts".into(),
-        Progress::Ready { took, .. } => {
-            format!("the environment is ready after {:.1} s", took.as_secs_f64())
         }
     }
 }

@@ -40,7 +40,7 @@ pub(super) struct RemoteArgs {
 
     /// Print the answer as JSON
     #[arg(long, global = true)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 /// How much of a list is shown.
@@ -86,6 +86,11 @@ fn read_key(path: &Path) -> Result<String, Failure> {
 }
 
 impl RemoteArgs {
+    /// Whether somebody has said which server.
+    pub(super) fn is_named(&self) -> bool {
+        self.server.is_named()
+    }
+
     /// Does something with the server, and shows what came of it.
     pub(super) fn run(
         &self,

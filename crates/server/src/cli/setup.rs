@@ -2,14 +2,14 @@
 //! engine, and a runtime for it.
 
 use super::Failure;
-use engine::{Config, Wall};
+use engine::{Config, PythonChoice, Wall};
 use std::env;
 use std::path::PathBuf;
 use tokio::runtime::Runtime;
 
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct EngineArgs {
-    /// The environment: `default`, `atlas` for an agent's tools, or `bare` for the standard library only
+    /// The environment, one that ships or your own (`belljar env ls`)
     #[arg(long = "env", value_name = "NAME", default_value = "default")]
     pub(super) environment: String,
 
@@ -38,9 +38,9 @@ pub(super) struct Place {
     #[arg(long, value_name = "DIR", env = "BELLJAR_DATA", hide_env_values = true)]
     data: Option<PathBuf>,
 
-    /// The Python to use instead of the newest one found
-    #[arg(long, value_name = "PATH", env = "BELLJAR_PYTHON", hide_env_values = true)]
-    python: Option<PathBuf>,
+    /// The Python to use instead of the newest one found: a version such as 3.12, or a path
+    #[arg(long, value_name = "VERSION | PATH", env = "BELLJAR_PYTHON", hide_env_values = true)]
+    python: Option<PythonChoice>,
 }
 
 fn parse_wall(name: &str) -> Result<Wall, String> {
@@ -69,7 +69,7 @@ impl EngineArgs {
 }
 
 impl Place {
-    pub(super) fn new(data: Option<PathBuf>, python: Option<PathBuf>) -> Self {
+    pub(super) fn new(data: Option<PathBuf>, python: Option<PythonChoice>) -> Self {
         Self { data, python }
     }
 
@@ -82,6 +82,10 @@ impl Place {
     /// The configuration for one caller, with no wall missing.
     pub(super) fn single(&self) -> Result<Config, Failure> {
         Ok(Config { python: self.python.clone(), ..Config::single(self.data()?, helper()) })
+    }
+
+    pub(super) fn python(&self) -> Option<&PythonChoice> {
+        self.python.as_ref()
     }
 
     pub(super) fn data(&self) -> Result<PathBuf, Failure> {

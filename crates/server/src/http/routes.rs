@@ -7,6 +7,7 @@ mod audit;
 mod calls;
 mod catalog;
 mod documents;
+mod environments;
 mod executions;
 mod grants;
 mod keys;
@@ -29,6 +30,7 @@ pub(crate) fn all() -> Routes {
     let v1 = sessions::routes()
         .merge(executions::routes())
         .merge(documents::routes())
+        .merge(environments::routes())
         .merge(tools::routes())
         .merge(agents::routes())
         .merge(calls::routes())

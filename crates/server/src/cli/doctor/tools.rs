@@ -1,7 +1,7 @@
 //! The programs and places that Belljar uses, one row each.
 
 use super::report::{Row, State};
-use engine::{Config, Environments, Machine, Python, Skipped, UvSource, discover};
+use engine::{Config, Environments, Machine, Python, PythonChoice, Skipped, UvSource, discover};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ const INTERPRETER: &str = "the interpreter inside";
 pub(super) fn look(config: &Config) -> Vec<Row> {
     let machine = Machine::from_env();
     let discovery = discover(&machine);
-    let named = config.python.as_deref().map(named_python);
+    let named = config.python.as_ref().map(named_python);
     let mut rows: Vec<Row> = named.into_iter().chain(discovery.found.iter().map(python)).collect();
     if rows.is_empty() {
         rows.push(no_python());
@@ -24,11 +24,11 @@ pub(super) fn look(config: &Config) -> Vec<Row> {
 }
 
 /// One that was asked for. Whether it can be used shows when a sandbox is started with it.
-fn named_python(path: &Path) -> Row {
+fn named_python(choice: &PythonChoice) -> Row {
     Row {
         name: "Python, named".into(),
         state: State::Ok,
-        found: path.display().to_string(),
+        found: choice.to_string(),
         gives: INTERPRETER,
         fix: None,
     }

@@ -3,6 +3,7 @@
 use crate::cli::Failure;
 use crate::cli::setup::Place;
 use crate::http::Bounds;
+use engine::PythonChoice;
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
@@ -37,9 +38,9 @@ pub(super) struct Options {
     #[arg(long, value_name = "DIR", env = "BELLJAR_RECORDS", hide_env_values = true)]
     records: Option<PathBuf>,
 
-    /// The Python to use instead of the newest one found
-    #[arg(long, value_name = "PATH", env = "BELLJAR_PYTHON", hide_env_values = true)]
-    python: Option<PathBuf>,
+    /// The Python to use instead of the newest one found: a version such as 3.12, or a path
+    #[arg(long, value_name = "VERSION | PATH", env = "BELLJAR_PYTHON", hide_env_values = true)]
+    python: Option<PythonChoice>,
 
     /// A further host[:port] that this server is called by, such as that of a proxy; may be repeated
     #[arg(

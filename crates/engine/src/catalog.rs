@@ -1,0 +1,253 @@
+//! The environments as people look after them: listed, added, replaced, removed, collected.
+//!
+//! One that is added is built and started before its name stands for it, so that whatever fails on
+//! the way leaves what was there before.
+
+use crate::engine::Engine;
+use crate::environments::{aside, fault, make, start};
+use chrono::DateTime;
+use environment::{Environments, Name, Order, Origin, Prepared, Progress, PythonChoice, Recipe};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+use types::{Code, Environment, EnvironmentOrigin, EnvironmentStatus, Fault, InstalledPackage};
+
+/// What is happening to environments, by their names, and what came of the last try.
+#[derive(Debug, Default)]
+pub(crate) struct Builds {
+    states: Mutex<BTreeMap<String, State>>,
+}
+
+#[derive(Debug, Clone)]
+enum State {
+    Building { progress: String },
+    Failed(Fault),
+}
+
+impl Builds {
+    fn states(&self) -> MutexGuard<'_, BTreeMap<String, State>> {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, name: &Name, state: State) {
+        self.states().insert(name.to_string(), state);
+    }
+}
+
+/// All environments that can be asked for, without their definitions and locks.
+pub fn list(environments: &Environments, python: Option<&PythonChoice>) -> Vec<Environment> {
+    let names = environments.names().into_iter();
+    names.map(|name| described(environments, python, &name)).map(without_texts).collect()
+}
+
+/// One environment, with its definition and its lock.
+pub fn show(
+    environments: &Environments,
+    python: Option<&PythonChoice>,
+    name: &str,
+) -> Result<Environment, Fault> {
+    let recipe = environments.find(name).map_err(|error| fault(&error))?;
+    Ok(of_recipe(environments, python, &recipe))
+}
+
+/// A definition that cannot be read any more is shown as one that has failed.
+fn described(
+    environments: &Environments,
+    python: Option<&PythonChoice>,
+    name: &str,
+) -> Environment {
+    show(environments, python, name).unwrap_or_else(|fault| failed(name, fault))
+}
+
+fn of_recipe(
+    environments: &Environments,
+    python: Option<&PythonChoice>,
+    recipe: &Recipe,
+) -> Environment {
+    let definition = &recipe.definition;
+    let built = environments.built(recipe, python);
+    let status = if environments.is_building(&definition.name) {
+        EnvironmentStatus::Building
+    } else if built.is_some() {
+        EnvironmentStatus::Ready
+    } else {
+        EnvironmentStatus::Unbuilt
+    };
+    let described = Environment {
+        description: definition.description.clone(),
+        origin: match recipe.origin {
+            Origin::Shipped => EnvironmentOrigin::Shipped,
+            Origin::Own => EnvironmentOrigin::Own,
+        },
+        python: definition.python.to_string(),
+        definition: Some(recipe.toml.clone()),
+        lock: Some(recipe.lock().to_owned()),
+        ..empty(definition.name.as_str(), status)
+    };
+    let Some((built, last_used)) = built else { return described };
+    let packages = built.packages.into_iter();
+    Environment {
+        python_version: Some(built.python.version.to_string()),
+        packages: packages
+            .map(|it| InstalledPackage { name: it.name, version: it.version })
+            .collect(),
+        bytes: Some(built.bytes),
+        built_at: DateTime::from_timestamp(i64::try_from(built.built_at).unwrap_or_default(), 0),
+        last_used_at: Some(last_used.into()),
+        ..described
+    }
+}
+
+fn empty(name: &str, status: EnvironmentStatus) -> Environment {
+    Environment {
+        name: name.to_owned(),
+        description: String::new(),
+        origin: EnvironmentOrigin::Own,
+        status,
+        python: String::new(),
+        python_version: None,
+        packages: Vec::new(),
+        bytes: None,
+        built_at: None,
+        last_used_at: None,
+        progress: None,
+        error: None,
+        definition: None,
+        lock: None,
+    }
+}
+
+fn failed(name: &str, fault: Fault) -> Environment {
+    Environment { error: Some(fault), ..empty(name, EnvironmentStatus::Failed) }
+}
+
+fn without_texts(environment: Environment) -> Environment {
+    Environment { definition: None, lock: None, ..environment }
+}
+
+impl State {
+    fn shown(self, environment: Environment) -> Environment {
+        match self {
+            Self::Building { progress } => Environment {
+                status: EnvironmentStatus::Building,
+                progress: Some(progress),
+                ..environment
+            },
+            Self::Failed(fault) => {
+                Environment { status: EnvironmentStatus::Failed, error: Some(fault), ..environment }
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Fails if there is no environment of that name.
+    pub fn check_environment(&self, name: &str) -> Result<(), Fault> {
+        self.shelf.find(&self.config, name).map(drop)
+    }
+
+    pub fn environments(&self) -> Result<Vec<Environment>, Fault> {
+        let environments = self.shelf.environments(&self.config)?;
+        let mut states = self.builds.states().clone();
+        let mut listed = list(&environments, self.config.python.as_ref());
+        for environment in &mut listed {
+            if let Some(state) = states.remove(&environment.name) {
+                *environment = state.shown(environment.clone());
+            }
+        }
+        let new = states.into_iter();
+        listed
+            .extend(new.map(|(name, state)| state.shown(empty(&name, EnvironmentStatus::Unbuilt))));
+        Ok(listed)
+    }
+
+    pub fn environment(&self, name: &str) -> Result<Environment, Fault> {
+        let environments = self.shelf.environments(&self.config)?;
+        let state = self.builds.states().get(name).cloned();
+        match (show(&environments, self.config.python.as_ref(), name), state) {
+            (Ok(known), Some(state)) => Ok(state.shown(known)),
+            (Err(_), Some(state)) => Ok(state.shown(empty(name, EnvironmentStatus::Unbuilt))),
+            (shown, None) => shown,
+        }
+    }
+
+    /// Builds what was ordered, starts it, and lets its name stand for it. Sandboxes that were made
+    /// before keep what they have, and no request has to wait that the one before can serve.
+    ///
+    /// It is said to be building from the call on, before anybody waits for what is given.
+    pub fn add_environment(
+        self: &Arc<Self>,
+        order: Order,
+        mut progress: impl FnMut(&Progress) + Send + 'static,
+    ) -> impl Future<Output = Result<Environment, Fault>> + Send + 'static {
+        let (engine, watched) = (Arc::clone(self), Arc::clone(self));
+        let name = order.draft.name().clone();
+        self.builds.set(&name, State::Building { progress: "waiting".to_owned() });
+        let watched_name = name.clone();
+        let told = move |event: Progress| {
+            progress(&event);
+            watched.builds.set(&watched_name, State::Building { progress: event.to_string() });
+        };
+        async move {
+            match engine.replace_environment(order, told).await {
+                Ok(()) => drop(engine.builds.states().remove(name.as_str())),
+                Err(fault) => {
+                    engine.builds.set(&name, State::Failed(fault.clone()));
+                    return Err(fault);
+                }
+            }
+            engine.environment(name.as_str())
+        }
+    }
+
+    /// Whether an environment that is built can also be started.
+    pub async fn prove(&self, recipe: &Recipe) -> Result<(), Fault> {
+        let environments = self.shelf.environments(&self.config)?;
+        make(&self.config, environments, recipe.clone(), |_| {})
+            .await
+            .map(drop)
+            .map_err(not_started)
+    }
+
+    async fn replace_environment(
+        &self,
+        order: Order,
+        mut progress: impl FnMut(Progress) + Send + 'static,
+    ) -> Result<(), Fault> {
+        let environments = self.shelf.environments(&self.config)?;
+        let builder = Arc::clone(&environments);
+        let prepared = aside(move || builder.prepare(&order, &mut progress));
+        let Prepared { recipe, built } = prepared.await?;
+        let ready = start(&self.config, &recipe.definition, built).await.map_err(not_started)?;
+        let name = recipe.definition.name.to_string();
+        let (keeper, kept) = (Arc::clone(&environments), recipe.clone());
+        aside(move || keeper.keep(&kept)).await?;
+        self.shelf.put(&name, environments.stamp(&name), recipe, ready);
+        Ok(())
+    }
+
+    /// Removes an environment; of one that ships, what was built. What is in use of it goes later.
+    pub async fn remove_environment(&self, name: &str) -> Result<(), Fault> {
+        let environments = self.shelf.environments(&self.config)?;
+        let was_failed = self.builds.states().remove(name).is_some();
+        let place = self.shelf.forget(name);
+        drop(place);
+        let name = name.to_owned();
+        match aside(move || environments.remove(&name)).await {
+            Err(fault) if was_failed && fault.code == Code::ObjectNotFound => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// Removes environments that nobody needs any more.
+    pub async fn collect_environments(&self) -> Result<Vec<String>, Fault> {
+        let environments = self.shelf.environments(&self.config)?;
+        aside(move || environments.collect(SystemTime::now())).await
+    }
+}
+
+/// What was built does not start, most often for a module of `preload`.
+fn not_started(fault: Fault) -> Fault {
+    let message = format!("the environment is built and does not start: {}", fault.message);
+    Fault { message, ..fault }
+}
