@@ -47,7 +47,7 @@ def install(*requirements: str, quiet: bool = False) -> None:
     if answer["op"] != "installed":
         kind = guard.Package if answer["denied"] else guard.NotInstalled
         raise kind(answer["message"], answer["hint"])
-    if answer["path"] not in sys.path:
+    if answer["path"] is not None:
         sys.path.append(answer["path"])
     importlib.invalidate_caches()
     if not quiet:

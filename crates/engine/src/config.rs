@@ -1,9 +1,10 @@
 //! How an engine is set up. Doors read options and variables; the engine sees only this.
 
-use environment::{Mount, PythonChoice};
+use environment::{House, Mount, PythonChoice};
 use jail::Wall;
 use sandbox::{Kernel, Warmth};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use types::{Code, Fault, OperatorCaps, SandboxId};
@@ -21,6 +22,8 @@ pub struct Config {
     /// Directories that every sandbox sees besides its environment, read-only. All that is in them
     /// can be read by code, and a socket there could be spoken to.
     pub mounts: Vec<Mount>,
+    /// Where packages go that sessions install; without it nothing can be installed.
+    pub house: Option<Arc<House>>,
     /// Walls that the operator has agreed to do without, each shown in every result.
     pub without: Vec<Wall>,
     /// All that code may import besides the standard library; everything if absent.
@@ -116,6 +119,7 @@ impl Config {
             warmth: Warmth::Preloaded,
             kernel: Kernel::Embedded,
             mounts: Vec::new(),
+            house: None,
             without: Vec::new(),
             imports: None,
             caps: OperatorCaps::default(),

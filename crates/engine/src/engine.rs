@@ -5,6 +5,7 @@ use crate::catalog::Builds;
 use crate::command::NewSession;
 use crate::config::{Config, ExpiryRequest, SessionEnded};
 use crate::environments::{Installed, Outside, Shelf};
+use crate::installs::INSTALLS_AT_ONCE;
 use crate::limits;
 use crate::running::Running;
 use crate::session::{Parts, Session, SessionInfo, not_found};
@@ -14,6 +15,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use types::{Code, ExecutionId, Fault, LimitError, Limits, LimitsRequest, SandboxId};
 
@@ -32,6 +34,7 @@ pub struct Engine {
     pub(crate) builds: Builds,
     pub(crate) capacity: Capacity,
     pub(crate) running: Running,
+    pub(crate) installs: Arc<Semaphore>,
     sessions: Mutex<HashMap<SandboxId, Arc<Session>>>,
     /// The last ones that were closed because nobody used them, for a better answer.
     expired: Mutex<VecDeque<SandboxId>>,
@@ -43,6 +46,7 @@ impl Engine {
         let engine = Arc::new(Self {
             capacity: Capacity::new(&config),
             running: Running::default(),
+            installs: Arc::new(Semaphore::new(INSTALLS_AT_ONCE)),
             shelf: Shelf::default(),
             builds: Builds::default(),
             sessions: Mutex::default(),

@@ -7,6 +7,7 @@ use crate::command::{Command, FileIn};
 use crate::engine::Engine;
 use crate::environments::Ready;
 use crate::files::place;
+use crate::installs::{self, Desk};
 use crate::job::{Job, take_files};
 use crate::outcome::birth_fault;
 use crate::record::{Order, tell_loss};
@@ -101,6 +102,17 @@ impl Engine {
         }
     }
 
+    /// Where the packages of a session go, if they can go anywhere.
+    fn desk(&self, turn: &Turn) -> Option<Desk> {
+        Some(Desk {
+            environments: self.shelf.environments(&self.config).ok()?,
+            ready: Arc::clone(&turn.session.ready),
+            house: Arc::clone(self.config.house.as_ref()?),
+            packages: turn.packages(),
+            places: Arc::clone(&self.installs),
+        })
+    }
+
     pub(crate) async fn lease(
         &self,
         environment: &str,
@@ -154,14 +166,15 @@ impl Admitted {
                     leased = engine.lease(&order.environment, &order.limits) => leased,
                 };
                 let (_ready, mut sandbox) = leased?;
-                let walked = walk(&mut order, &mut sandbox, 1, stopper, sink).await?;
+                let walked = walk(&mut order, &mut sandbox, 1, stopper, sink, None).await?;
                 sandbox.end().await;
                 Ok(walked.finished)
             }
             Room::Session(mut turn) => {
                 let mut sandbox = turn.borrow().await?;
                 let number = turn.count_execution();
-                let walked = walk(&mut order, &mut sandbox, number, stopper, sink).await;
+                let desk = engine.desk(&turn);
+                let walked = walk(&mut order, &mut sandbox, number, stopper, sink, desk).await;
                 let Ok(Walked { mut finished, alive }) = walked else {
                     // Nothing was run, and the session is as it was.
                     turn.give_back(sandbox);
@@ -196,6 +209,7 @@ async fn walk(
     number: u64,
     stopper: &Stopper,
     sink: Sink<'_>,
+    desk: Option<Desk>,
 ) -> Result<Walked, Fault> {
     place(sandbox, take_files(&mut order.command)).await?;
     sandbox.allow(&order.limits).map_err(|error| unlimited(&error))?;
@@ -210,7 +224,9 @@ async fn walk(
         sink(&event);
         transcript.hear(event);
     };
-    let ending = sandbox.run(&job.work(), &order.limits, stopper, hear).await;
+    let installer = order.command.installer.as_ref();
+    let install = |wanted: Vec<String>| installs::answer(&wanted, installer, desk.as_ref());
+    let ending = sandbox.run(&job.work(), &order.limits, stopper, hear, &install).await;
     let collected = collect(sandbox, &order.command.bring).await;
     let execution = order.close(Some(started), transcript, &ending, &collected);
     Ok(conclude(execution, collected, ending.alive, sink))

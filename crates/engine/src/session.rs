@@ -6,6 +6,7 @@
 use crate::capacity::Slot;
 use crate::config::{EndReason, Expiry};
 use crate::environments::Ready;
+use crate::installs::Packages;
 use crate::outcome::birth_fault;
 use chrono::{DateTime, TimeDelta, Utc};
 use sandbox::{Sandbox, Stopper};
@@ -50,6 +51,8 @@ pub(crate) struct Session {
 struct Inside {
     /// `None` after the interpreter has died; the next execution starts another one.
     sandbox: Option<Sandbox>,
+    /// What this interpreter has installed.
+    packages: Arc<Packages>,
     /// The memory was lost, and no record has said it yet.
     loss_untold: bool,
 }
@@ -95,6 +98,7 @@ impl Session {
             limits,
             inside: Arc::new(Mutex::new(Inside {
                 sandbox: Some(sandbox),
+                packages: Arc::default(),
                 loss_untold: generation > 1,
             })),
             outside: SyncMutex::new(outside),
@@ -143,7 +147,9 @@ impl Session {
 
     /// What it holds, once the last turn is over.
     pub(crate) async fn emptied(&self) -> Option<Sandbox> {
-        self.inside.lock().await.sandbox.take()
+        let mut inside = self.inside.lock().await;
+        inside.packages = Arc::default();
+        inside.sandbox.take()
     }
 
     /// Closes it if it is time, and says why.
@@ -232,6 +238,10 @@ impl Turn {
         self.session.outside().generation
     }
 
+    pub(crate) fn packages(&self) -> Arc<Packages> {
+        Arc::clone(&self.inside.packages)
+    }
+
     /// The number of the execution that begins now.
     pub(crate) fn count_execution(&self) -> u64 {
         let mut outside = self.session.outside();
@@ -260,6 +270,7 @@ impl Turn {
     /// The sandbox is gone, and with it what it remembered; tells the new generation.
     pub(crate) fn lose_memory(&mut self) -> u64 {
         self.lent = false;
+        self.inside.packages = Arc::default();
         self.session.lose_memory()
     }
 

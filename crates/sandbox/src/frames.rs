@@ -44,7 +44,7 @@ pub(crate) enum ToKernel<'a> {
     Finish,
     /// Answers an `install`, in the middle of what it was asked in.
     Installed {
-        path: &'a str,
+        path: Option<&'a str>,
         packages: &'a [(String, String)],
     },
     NotInstalled {
@@ -64,11 +64,19 @@ pub enum Arguments<'a> {
 
 #[derive(Debug)]
 pub(crate) enum FromKernel {
-    Ready { reseeded: Vec<String> },
+    Ready {
+        reseeded: Vec<String>,
+    },
     Wall(WallError),
-    Result { data: BTreeMap<String, Value>, main: bool, dropped: BTreeMap<String, u64> },
+    Result {
+        data: BTreeMap<String, Value>,
+        main: bool,
+        dropped: BTreeMap<String, u64>,
+    },
     /// Code wants packages, and waits for them.
-    Install { requirements: Vec<String> },
+    Install {
+        requirements: Vec<String>,
+    },
     Done(Answer),
 }
 

@@ -25,8 +25,8 @@ pub type InstallAnswer = Pin<Box<dyn Future<Output = Result<Installed, NotInstal
 /// What code can import from now on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
-    /// Where it is inside.
-    pub path: String,
+    /// Where it is inside; none if all of it was there.
+    pub path: Option<String>,
     /// Names and versions of what was not there before.
     pub packages: Vec<(String, String)>,
 }
@@ -137,7 +137,7 @@ fn too_slow() -> NotInstalled {
 /// As the kernel is told it.
 pub(crate) fn reply(answer: &Result<Installed, NotInstalled>) -> ToKernel<'_> {
     match answer {
-        Ok(Installed { path, packages }) => ToKernel::Installed { path, packages },
+        Ok(Installed { path, packages }) => ToKernel::Installed { path: path.as_deref(), packages },
         Err(NotInstalled { denied, message, hint }) => {
             ToKernel::NotInstalled { denied: *denied, message, hint }
         }
@@ -150,7 +150,7 @@ mod tests {
 
     fn at_once(_: Vec<String>) -> InstallAnswer {
         let six = ("six".to_owned(), "1.17.0".to_owned());
-        Box::pin(async { Ok(Installed { path: "/p".into(), packages: vec![six] }) })
+        Box::pin(async { Ok(Installed { path: Some("/p".into()), packages: vec![six] }) })
     }
 
     fn never(_: Vec<String>) -> InstallAnswer {

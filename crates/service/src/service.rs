@@ -9,7 +9,7 @@ use crate::tokens::Tokens;
 use crate::tools::Contracts;
 use crate::{housekeeping, seal_key};
 use egress::{FetchConfig, Fetcher};
-use engine::Engine;
+use engine::{Engine, House};
 use policy::SealKey;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,6 +52,8 @@ pub enum StartError {
     Store(#[from] StoreError),
     #[error("the key for approvals in {path} cannot be used: {cause}")]
     SealKey { path: std::path::PathBuf, cause: std::io::Error },
+    #[error("there is no place for packages that sessions install: {cause}")]
+    House { cause: std::io::Error },
     #[error("{0}")]
     Fetch(#[from] egress::NotAnException),
     #[error("{0}")]
@@ -67,7 +69,9 @@ impl Service {
             .map_err(|(path, cause)| StartError::SealKey { path, cause })?;
         let fetcher = fetcher(&config)?;
         let (told, ended) = unbounded_channel();
-        let engine = Engine::start(engine::Config { ended: Some(told), ..engine });
+        let house = House::open(&engine.data).map_err(|cause| StartError::House { cause })?;
+        let engine =
+            Engine::start(engine::Config { ended: Some(told), house: Some(house), ..engine });
         let service = Arc::new(Self {
             tokens: config.issuer.clone().map(Tokens::new),
             config,
