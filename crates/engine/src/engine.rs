@@ -209,6 +209,7 @@ impl Engine {
         }
         let _ = timeout(END_PATIENCE, self.capacity.emptied()).await;
         self.shelf.clear();
+        self.config.house.iter().for_each(|house| house.close());
     }
 
     fn close_expired(&self) {

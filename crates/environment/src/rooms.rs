@@ -65,6 +65,12 @@ impl House {
         &self.directory
     }
 
+    /// Removes it with all rooms, when nobody will ask for one any more.
+    pub fn close(&self) {
+        // What is left is removed by whoever opens the next one.
+        let _ = remove(&self.directory);
+    }
+
     pub fn room(self: &Arc<Self>) -> io::Result<Room> {
         let room = Room { house: Arc::clone(self), name: unguessable()? };
         DirBuilder::new().mode(0o755).create(room.directory())?;
@@ -74,8 +80,7 @@ impl House {
 
 impl Drop for House {
     fn drop(&mut self) {
-        // What is left is removed by whoever opens the next one.
-        let _ = remove(&self.directory);
+        self.close();
     }
 }
 
