@@ -356,7 +356,7 @@ fn shared_files() -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     hash_tree(runtime(&Kernel::Embedded).path(), usize::MAX, &mut files);
     hash_tree(&built("bare").directory, usize::MAX, &mut files);
-    let Python { executable, prefix, .. } = built("bare").python;
+    let Python { executable, prefix, .. } = built("bare").python.clone();
     hash_tree(&executable, 0, &mut files);
     for entry in fs::read_dir(prefix.join("lib")).unwrap().flatten() {
         if entry.file_name().to_string_lossy().starts_with("python3") {

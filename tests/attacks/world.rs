@@ -119,7 +119,7 @@ pub(crate) fn mounts(name: &str) -> Vec<(PathBuf, PathBuf)> {
     mounts.map(|mount| (mount.host, mount.inside)).collect()
 }
 
-pub(crate) fn built(name: &str) -> environment::Environment {
+pub(crate) fn built(name: &str) -> environment::InUse {
     let definition = Definition::built_in(name).unwrap();
     let environments = Environments::open(&harness::data()).unwrap();
     environments.ensure(&definition, None, &mut |_| {}).unwrap()
@@ -148,11 +148,12 @@ fn of_environment(name: &str, kernel: &Kernel, warmth: Warmth) -> NurseryConfig 
             environment: name.into(),
             binds: mounts(name),
             interpreter: INSIDE_INTERPRETER.into(),
-            variables: environment.variables.into_iter().collect(),
+            variables: environment.variables.clone().into_iter().collect(),
             preload: environment.preload.iter().map(|name| name.as_str().to_owned()).collect(),
             processes: Processes::Allow,
             installs: false,
             imports: None,
+            stores: None,
         },
         warmth,
         without: Vec::new(),
@@ -161,7 +162,7 @@ fn of_environment(name: &str, kernel: &Kernel, warmth: Warmth) -> NurseryConfig 
 }
 
 pub(crate) async fn born(nursery: &Arc<Nursery>) -> Sandbox {
-    nursery.birth(&Limits::DEFAULT).await.unwrap()
+    nursery.birth(&Limits::DEFAULT, &[]).await.unwrap()
 }
 
 /// What code prints in this sandbox, with the prelude.

@@ -7,6 +7,7 @@
 mod harness;
 
 mod doctor;
+mod env;
 mod missing_walls;
 mod remote;
 mod session;

@@ -92,24 +92,29 @@ const ABSENT_ON_LINUX: [&str; 15] = [
 // proves C-124
 #[tokio::test(flavor = "multi_thread")]
 async fn the_whole_standard_library_can_be_imported() {
-    let execution = run(&engine(), IMPORT_EVERYTHING).await;
+    imports_everything("atlas").await;
+}
+
+pub(crate) async fn imports_everything(environment: &str) {
+    let command = harness::command(environment, IMPORT_EVERYTHING);
+    let execution = run_with(&engine(), command).await.execution;
     assert_eq!(execution.status, Status::Succeeded, "{:?}", execution.error);
     let missing = names(&printed(&execution, Stream::Stdout));
     let unexplained: Vec<_> =
         missing.iter().filter(|name| !ABSENT_ON_LINUX.contains(&name.as_str())).collect();
     assert!(unexplained.is_empty(), "{unexplained:?}");
-    let outside = std::process::Command::new(python().executable)
+    let outside = std::process::Command::new(python(environment).executable)
         .args(["-I", "-c", IMPORT_EVERYTHING])
         .output()
         .unwrap();
     assert_eq!(missing, names(&harness::stdout(&outside)), "the walls take nothing more away");
 }
 
-/// The one that the environment was built with.
-fn python() -> Python {
-    let definition = Definition::built_in("atlas").unwrap();
+/// The one that an environment was built with.
+fn python(environment: &str) -> Python {
+    let definition = Definition::built_in(environment).unwrap();
     let environments = Environments::open(&harness::data()).unwrap();
-    environments.ensure(&definition, None, &mut |_| {}).unwrap().python
+    environments.ensure(&definition, None, &mut |_| {}).unwrap().python.clone()
 }
 
 // proves C-125

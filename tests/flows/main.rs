@@ -17,4 +17,6 @@ mod pythons;
 mod serving;
 mod session_files;
 mod sessions;
+mod shipped;
+mod stores;
 mod tools;

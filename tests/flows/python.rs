@@ -334,9 +334,10 @@ async fn a_missing_package_is_named_with_a_hint() {
     assert_eq!(error.code.to_string(), "python.ModuleNotFoundError");
     assert_eq!(
         error.hint.unwrap(),
-        "environment `bare` does not have this package (it is in `default`, `atlas`); packages come \
-         with an environment: use what it has, or give a module of your own as a file (a custom \
-         environment, or a function with its own requirements.txt (Call Function), cannot be had yet)"
+        "environment `bare` does not have this package (it is in `default`, `atlas`, `cortex`, \
+         `coderunner`); packages come with an environment: use what it has, or ask the user for a \
+         custom environment that has it (`belljar env build`) or for a function with its own \
+         requirements.txt (Call Function)"
     );
 }
 

@@ -2,7 +2,7 @@
 
 use crate::harness;
 use crate::python::{As, corpus, in_the_jar, on_the_host, stem};
-use engine::{Config, Discovery, Engine, Machine, discover};
+use engine::{Config, Discovery, Engine, Machine, PythonChoice, discover};
 
 /// Scripts that touch what differs most between versions and builds: extension modules, zones,
 /// certificates, children, and the machinery of `__main__`.
@@ -31,8 +31,11 @@ async fn every_python_of_this_machine_runs_in_the_jar() {
     let mut differences = Vec::new();
     for python in &found {
         let executable = python.executable.clone();
-        let config =
-            Config { python: Some(executable), data: data.path().into(), ..harness::config() };
+        let config = Config {
+            python: Some(PythonChoice::At(executable)),
+            data: data.path().into(),
+            ..harness::config()
+        };
         let engine = Engine::start(config);
         for script in corpus("standard").iter().filter(|script| SHORT.contains(&stem(script))) {
             let host = on_the_host(&python.executable, script);

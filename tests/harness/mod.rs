@@ -8,6 +8,7 @@
 use contract::{Annotations, Source, Tool};
 use engine::{Code, Command, Config, Engine, Entry, Finished, NewSession, Warmth};
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{self, Output};
 use std::sync::Arc;
@@ -30,6 +31,18 @@ pub fn copy_binary_to(path: &std::path::Path) {
 pub fn data() -> PathBuf {
     let named = std::env::var_os("BELLJAR_TEST_DATA").map(PathBuf::from);
     named.unwrap_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("data"))
+}
+
+/// A data directory with environments of its own, and the uv and the wheels of the shared one.
+pub fn own_data() -> tempfile::TempDir {
+    let own = tempfile::TempDir::new_in(data()).unwrap();
+    std::fs::set_permissions(own.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    for shared in ["tools", "cache"] {
+        let there = data().join(shared);
+        std::fs::create_dir_all(&there).unwrap();
+        std::os::unix::fs::symlink(there, own.path().join(shared)).unwrap();
+    }
+    own
 }
 
 /// The command line, with nothing of the caller's own configuration.

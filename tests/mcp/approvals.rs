@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 
 const DANGER: &str = "def handle(what: str) -> str:\n    \"\"\"Deletes something.\n\n    Args:\n        what: which\n    \"\"\"\n    return 'deleted ' + what\n";
 
-async fn world() -> World {
+pub(crate) async fn world() -> World {
     let world = World::start().await;
     let tool = json!({"type": "runPythonCode", "name": "danger", "configuration": {"pythonCode": DANGER}, "description": "Deletes something.", "approval_action": "review"});
     world.owner.post("/v1/tools", tool).await;
     world
 }
 
-fn can_ask() -> Value {
+pub(crate) fn can_ask() -> Value {
     json!({"elicitation": {"form": {}}})
 }
 
@@ -28,7 +28,7 @@ async fn call(api: &Api, more: Value) -> Value {
     sent(api, more).await["result"].clone()
 }
 
-async fn ran(world: &World) -> usize {
+pub(crate) async fn ran(world: &World) -> usize {
     let done = world.owner.get("/v1/executions?status=succeeded").await;
     done["items"].as_array().unwrap().len()
 }

@@ -8,11 +8,13 @@ mod harness;
 mod world;
 
 mod approvals;
+mod bridge;
 mod clients;
 mod configuration;
 mod conformance;
 mod door;
 mod inspector;
+mod lost_key;
 mod npm;
 mod over_http;
 mod python;

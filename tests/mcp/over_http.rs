@@ -90,7 +90,7 @@ async fn t48_whoever_hangs_up_ends_the_run() {
 }
 
 /// A client of the older era; tells its session.
-async fn initialized(api: &Api, capabilities: &Value) -> String {
+pub(crate) async fn initialized(api: &Api, capabilities: &Value) -> String {
     let body =
         json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello(capabilities)});
     let answer = older(api, None, &body).await;
@@ -102,13 +102,18 @@ async fn initialized(api: &Api, capabilities: &Value) -> String {
     session
 }
 
-async fn older(api: &Api, session: Option<&str>, body: &Value) -> reqwest::Response {
+pub(crate) async fn older(api: &Api, session: Option<&str>, body: &Value) -> reqwest::Response {
+    let session = session.map(|session| ("mcp-session-id", session));
+    older_with(api, session.as_slice(), body).await
+}
+
+async fn older_with(api: &Api, headers: &[(&str, &str)], body: &Value) -> reqwest::Response {
     let mut request = api
         .request(Method::POST, "/mcp")
         .header("content-type", "application/json")
         .header("accept", "application/json, text/event-stream");
-    if let Some(session) = session {
-        request = request.header("mcp-session-id", session);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
     }
     request.body(body.to_string()).send().await.unwrap()
 }
@@ -141,7 +146,23 @@ async fn t48_clients_that_come_and_go_neither_fill_the_server_nor_lock_out_their
     let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"});
     assert_eq!(older(&world.owner, Some(&first), &list).await.status(), 404);
     assert_eq!(world.owner.execute("6 * 7").await["value"], 42);
-    let large = json!({"experimental": {"x": {"y": "z".repeat(100_000)}}});
-    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello(&large)});
-    assert_eq!(older(&world.owner, None, &body).await.status(), 413);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t48_whoever_says_to_be_of_the_newer_era_has_no_more_sessions_and_no_larger_ones() {
+    let world = World::start().await;
+    let begin = |capabilities: Value| json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello(&capabilities)});
+    let large = begin(json!({"experimental": {"x": {"y": "z".repeat(100_000)}}}));
+    let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"});
+    for lie in [&[][..], &[("mcp-method", "initialize")], &[("mcp-method", "tools/list")]] {
+        assert_eq!(older_with(&world.owner, lie, &large).await.status(), 413, "{lie:?}");
+        let first = older_with(&world.owner, lie, &begin(json!({}))).await;
+        let first = first.headers()["mcp-session-id"].to_str().unwrap().to_owned();
+        assert_eq!(older(&world.owner, Some(&first), &list).await.status(), 200);
+        for _ in 0..64 {
+            let one = older_with(&world.owner, lie, &begin(json!({}))).await;
+            assert_eq!(one.status(), 200);
+        }
+        assert_eq!(older(&world.owner, Some(&first), &list).await.status(), 404, "{lie:?}");
+    }
 }

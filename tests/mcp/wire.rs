@@ -16,7 +16,7 @@ pub const MODERN: &str = "2026-07-28";
 pub struct Stdio {
     pub process: Child,
     input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+    output: Option<BufReader<ChildStdout>>,
     next: u64,
     /// What came before an answer.
     pub notes: Vec<Value>,
@@ -35,6 +35,11 @@ impl Stdio {
         client
     }
 
+    /// With a server behind it.
+    pub fn before(api: &Api) -> Self {
+        Self::with(&[], &[("BELLJAR_URL", &api.address), ("BELLJAR_API_KEY", &api.key)])
+    }
+
     /// One that has not said hello.
     pub fn silent(options: &[&str], variables: &[(&str, &str)]) -> Self {
         let environment: &[&str] =
@@ -47,7 +52,7 @@ impl Stdio {
             .spawn()
             .unwrap();
         let input = process.stdin.take();
-        let output = BufReader::new(process.stdout.take().unwrap());
+        let output = process.stdout.take().map(BufReader::new);
         Self { process, input, output, next: 0, notes: Vec::new() }
     }
 
@@ -56,14 +61,18 @@ impl Stdio {
     }
 
     pub fn line(&mut self, line: &str) {
+        self.bytes(format!("{line}\n").as_bytes());
+    }
+
+    pub fn bytes(&mut self, bytes: &[u8]) {
         let input = self.input.as_mut().unwrap();
-        writeln!(input, "{line}").unwrap();
+        input.write_all(bytes).unwrap();
         input.flush().unwrap();
     }
 
     pub fn receive(&mut self) -> Value {
         let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
+        self.output.as_mut().unwrap().read_line(&mut line).unwrap();
         serde_json::from_str(&line).unwrap_or_else(|_| panic!("not the protocol: {line:?}"))
     }
 
@@ -94,10 +103,23 @@ impl Stdio {
         self.request("tools/call", json!({"name": name, "arguments": arguments}))["result"].clone()
     }
 
+    /// Says no more, and hears what is still said.
+    pub fn hear_out(&mut self) -> Vec<Value> {
+        self.input = None;
+        let lines = self.output.take().unwrap().lines();
+        lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect()
+    }
+
     /// Says no more, and waits for its end.
     pub fn leave(mut self) -> Option<i32> {
         self.input = None;
         self.process.wait().unwrap().code()
+    }
+
+    /// Neither speaks nor listens any more.
+    pub fn vanish(mut self) -> Option<i32> {
+        self.output = None;
+        self.leave()
     }
 }
 

@@ -39,18 +39,14 @@ fn fuzzer() -> PathBuf {
     program
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn t58_made_up_requests_break_nothing_and_are_answered_as_documented() {
-    let program = fuzzer();
-    let world = World::start().await;
-    let mut command = Command::new(program);
+/// Sends what it makes up, and says what was wrong with the answers.
+async fn made_up(world: &World, operations: &[&str]) {
+    let mut command = Command::new(fuzzer());
     command
         .args(["--config-file", CONFIG, "run"])
         .arg(format!("{}/openapi.json", world.address()))
         .arg(format!("--header=Authorization: Bearer {}", world.owner.key))
-        // A stream without an end, and one whose events the document describes by their data.
-        .args(["--exclude-operation-id", "streamApprovals"])
-        .args(["--exclude-operation-id", "streamExecution"])
+        .args(operations)
         .args(["--phases", "coverage,fuzzing", "--max-examples", "30", "--seed", "7"])
         .args(["--request-timeout", "30", "--no-shrink", "--continue-on-failure"])
         .env("NO_COLOR", "1")
@@ -61,5 +57,18 @@ async fn t58_made_up_requests_break_nothing_and_are_answered_as_documented() {
     assert!(ran.status.success(), "{}", text(&ran));
     assert!(text(&ran).contains("Tested: "), "{}", text(&ran));
     assert!(!world.log().contains("\"status\":500"), "{}", world.log());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t58_made_up_requests_break_nothing_and_are_answered_as_documented() {
+    let world = World::with_own_environments().await;
+    // A stream without an end, one whose events the document describes by their data, and what
+    // would close the way to all that comes after it.
+    let others = ["streamApprovals", "streamExecution", "setCodePermission"];
+    made_up(&world, &others.map(|name| ["--exclude-operation-id", name]).concat()).await;
+    assert_eq!(world.owner.execute("1").await["value"], 1);
+    made_up(&world, &["--include-operation-id", "setCodePermission"]).await;
+    let allow = serde_json::json!({"permission": "allow"});
+    world.owner.call("PUT", "/v1/permissions/execute_python", Some(allow)).await;
     assert_eq!(world.owner.execute("1").await["value"], 1);
 }

@@ -123,7 +123,10 @@ async fn what_is_missing_is_named_with_what_to_do() {
     let closed = session_of(&world.owner, &without).await;
     let (code, message, hint) = fault(&world.owner.run(&closed, "%pip install six").await);
     assert_eq!(code, "package.denied");
-    assert!(message.contains("artifact_repositories in tool_resources.code_execution"), "{message}");
+    assert!(
+        message.contains("artifact_repositories in tool_resources.code_execution"),
+        "{message}"
+    );
     assert!(hint.contains(PYPI), "{hint}");
 
     let maker = world.principal("maker", &["USAGE", "MODIFY"]).await;
@@ -159,7 +162,10 @@ async fn code_without_an_agent_and_an_environment_without_an_index_have_no_packa
     ] {
         let (code, message, hint) = fault(&execution);
         assert_eq!(code, "package.denied");
-        assert!(message.contains("artifact_repositories") && hint.contains("agent_id"), "{message}");
+        assert!(
+            message.contains("artifact_repositories") && hint.contains("agent_id"),
+            "{message}"
+        );
     }
     let line = harness::exec(&["--env", ENVIRONMENT, "%pip install six"]);
     assert!(harness::stderr(&line).contains("artifact_repositories"), "{line:?}");
@@ -224,7 +230,8 @@ async fn what_cannot_be_had_is_told_clearly_and_nothing_is_half_installed() {
 async fn a_workspace_allows_denies_and_pins() {
     let world = world().await;
     let session = session(&world).await;
-    let set = async |policy: Value| world.owner.call("PUT", "/v1/packages/policy", Some(policy)).await;
+    let set =
+        async |policy: Value| world.owner.call("PUT", "/v1/packages/policy", Some(policy)).await;
     let any = json!({"allow": null, "deny": [], "pins": {}});
     assert_eq!(world.owner.get("/v1/packages/policy").await, any);
 
@@ -365,7 +372,8 @@ async fn a_kernel_that_asks_out_of_turn_too_much_or_for_odd_things_costs_only_it
     let ask = "'{\"ev\":\"install\",\"requirements\":[\"six\"]}'";
     let flood = says(&format!("for _ in range(1000): say({ask})"));
     let large = says("say('{\"ev\":\"install\",\"requirements\":[\"' + 'x' * 10_000_000 + '\"]}')");
-    let wrong = says("say('{\"ev\":\"install\",\"requirements\":[1]}')\nimport time; time.sleep(5)");
+    let wrong =
+        says("say('{\"ev\":\"install\",\"requirements\":[1]}')\nimport time; time.sleep(5)");
     for code in [flood, large, wrong] {
         let session = session_of(&world.owner, &bot).await;
         let execution = world.owner.run(&session, &code).await;
@@ -381,7 +389,11 @@ async fn a_kernel_that_asks_out_of_turn_too_much_or_for_odd_things_costs_only_it
     assert_eq!(execution["value"], json!([1000, "one run can install 16 times"]), "{execution}");
     for list in ["['six'] * 33", "['six' * 2000]", "['a\\nb']", "['six; --index-url x']", "['']"] {
         let code = format!("import belljar\nbelljar.install(*{list})");
-        assert_eq!(fault(&world.owner.run(&session, &code).await).0, "package.unavailable", "{list}");
+        assert_eq!(
+            fault(&world.owner.run(&session, &code).await).0,
+            "package.unavailable",
+            "{list}"
+        );
     }
     assert_eq!(rooms(&house), 0);
 }

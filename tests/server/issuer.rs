@@ -20,6 +20,7 @@ use chrono::Utc;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::task::JoinHandle;
 
 pub(crate) fn encoded(bytes: impl AsRef<[u8]>) -> String {
@@ -131,6 +132,8 @@ struct Told {
     /// Instead of its usual description.
     description: Option<Value>,
     redirects: bool,
+    /// Before it tells its keys.
+    thinks: Duration,
     asked: usize,
 }
 
@@ -157,8 +160,14 @@ impl Issuer {
         let listener = tokio::net::TcpListener::bind(address).await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let keys = keys.iter().map(|key| key.public()).collect();
-        let told =
-            Told { address: address.clone(), keys, description: None, redirects: false, asked: 0 };
+        let told = Told {
+            address: address.clone(),
+            keys,
+            description: None,
+            redirects: false,
+            thinks: Duration::ZERO,
+            asked: 0,
+        };
         let told: Shared = Arc::new(Mutex::new(told));
         let router = Router::new()
             .route("/.well-known/openid-configuration", get(description))
@@ -179,6 +188,10 @@ impl Issuer {
 
     pub(crate) fn redirect(&self) {
         self.told.lock().unwrap().redirects = true;
+    }
+
+    pub(crate) fn think(&self, time: Duration) {
+        self.told.lock().unwrap().thinks = time;
     }
 
     /// How often its keys were asked for.
@@ -211,7 +224,11 @@ async fn usual_description(State(told): State<Shared>) -> Response {
 }
 
 async fn keys_of(State(told): State<Shared>) -> (StatusCode, String) {
-    let mut told = told.lock().unwrap();
-    told.asked += 1;
+    let told = {
+        let mut told = told.lock().unwrap();
+        told.asked += 1;
+        told.clone()
+    };
+    tokio::time::sleep(told.thinks).await;
     (StatusCode::OK, json!({"keys": told.keys}).to_string())
 }

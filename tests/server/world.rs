@@ -19,12 +19,15 @@ use std::sync::Once;
 use std::time::Duration;
 use tempfile::TempDir;
 
+const ANYWHERE: &str = "127.0.0.1:0";
+
 /// A server that is killed when the test is over.
 pub struct World {
     server: Option<Server>,
     program: Vec<String>,
     options: Vec<String>,
     pub data: TempDir,
+    environments: Option<TempDir>,
     /// The owner of the first workspace.
     pub owner: Api,
 }
@@ -49,15 +52,28 @@ impl World {
         Self::under(&[], options).await
     }
 
+    /// With environments of its own, for tests that change them. What they are made from is shared.
+    pub async fn with_own_environments() -> Self {
+        let environments = harness::own_data();
+        let place = environments.path().to_str().unwrap().to_owned();
+        let world = Self::with(&["--data", &place]).await;
+        Self { environments: Some(environments), ..world }
+    }
+
     /// Started by a program that becomes it, such as `prlimit`.
     pub async fn under(program: &[&str], options: &[&str]) -> Self {
         build_bare();
         let data = tempfile::tempdir().unwrap();
         let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
         let (program, options): (Vec<String>, Vec<String>) = (owned(program), owned(options));
-        let (server, address, key) = start(data.path(), &program, &options);
+        let (server, address, key) = start(data.path(), ANYWHERE, &program, &options);
         let owner = Api::new(&address, key.as_deref().unwrap());
-        Self { server: Some(server), program, options, data, owner }
+        Self { server: Some(server), program, options, data, environments: None, owner }
+    }
+
+    /// Where its environments are.
+    pub fn environments(&self) -> &str {
+        self.environments.as_ref().unwrap().path().to_str().unwrap()
     }
 
     pub fn address(&self) -> &str {
@@ -89,7 +105,17 @@ impl World {
 
     /// Starts it again on the same data; it has another address then.
     pub async fn again(&mut self) {
-        let (server, address, key) = start(self.data.path(), &self.program, &self.options);
+        self.start_at(ANYWHERE);
+    }
+
+    /// Starts it again on the same data and at the same address, as an operator would.
+    pub async fn again_there(&mut self) {
+        let place = self.address().replace("http://", "");
+        self.start_at(&place);
+    }
+
+    fn start_at(&mut self, place: &str) {
+        let (server, address, key) = start(self.data.path(), place, &self.program, &self.options);
         assert_eq!(key, None, "the owner's key is shown once");
         self.server = Some(server);
         self.owner = Api::new(&address, &self.owner.key);
@@ -141,14 +167,19 @@ fn build_bare() {
     });
 }
 
-fn start(data: &Path, program: &[String], options: &[String]) -> (Server, String, Option<String>) {
+fn start(
+    data: &Path,
+    place: &str,
+    program: &[String],
+    options: &[String],
+) -> (Server, String, Option<String>) {
     let log = std::fs::File::options().create(true).append(true).open(data.join("log")).unwrap();
     let binary = harness::binary().into_os_string();
     let mut words = program.iter().map(Into::into).chain([binary]);
     let mut command = Command::new(words.next().unwrap());
     command
         .args(words)
-        .args(["serve", "--listen", "127.0.0.1:0", "--environment", "bare"])
+        .args(["serve", "--listen", place, "--environment", "bare"])
         .args(options)
         // Built environments are shared by all worlds; records and files are a world's own.
         .env("BELLJAR_DATA", harness::data())

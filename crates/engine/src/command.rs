@@ -2,6 +2,7 @@
 
 use crate::config::ExpiryRequest;
 use crate::installs::Installer;
+use crate::stores::StoreIn;
 use std::fs::File;
 use std::io::{Cursor, Read};
 use std::path::PathBuf;
@@ -201,6 +202,7 @@ pub struct NewSession {
     pub environment: String,
     pub limits: LimitsRequest,
     pub expiry: ExpiryRequest,
+    pub stores: Vec<StoreIn>,
 }
 
 impl NewSession {
@@ -212,6 +214,7 @@ impl NewSession {
             environment: environment.into(),
             limits: LimitsRequest::default(),
             expiry: ExpiryRequest::default(),
+            stores: Vec::new(),
         }
     }
 }

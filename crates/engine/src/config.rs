@@ -1,5 +1,6 @@
 //! How an engine is set up. Doors read options and variables; the engine sees only this.
 
+use crate::stores::StoreBase;
 use environment::{House, Mount, PythonChoice};
 use jail::Wall;
 use sandbox::{Kernel, Warmth};
@@ -24,6 +25,8 @@ pub struct Config {
     pub mounts: Vec<Mount>,
     /// Where packages go that sessions install; without it nothing can be installed.
     pub house: Option<Arc<House>>,
+    /// Where stores are; without it a session has none.
+    pub stores: Option<StoreBase>,
     /// Walls that the operator has agreed to do without, each shown in every result.
     pub without: Vec<Wall>,
     /// All that code may import besides the standard library; everything if absent.
@@ -120,6 +123,7 @@ impl Config {
             kernel: Kernel::Embedded,
             mounts: Vec::new(),
             house: None,
+            stores: None,
             without: Vec::new(),
             imports: None,
             caps: OperatorCaps::default(),

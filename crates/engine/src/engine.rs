@@ -4,18 +4,20 @@ use crate::capacity::{Capacity, Load};
 use crate::catalog::Builds;
 use crate::command::NewSession;
 use crate::config::{Config, ExpiryRequest, SessionEnded};
-use crate::environments::{Installed, Outside, Shelf};
+use crate::environments::{Installed, Outside, Ready, Shelf};
 use crate::installs::INSTALLS_AT_ONCE;
 use crate::limits;
+use crate::outcome::birth_fault;
 use crate::running::Running;
-use crate::session::{Parts, Session, SessionInfo, not_found};
+use crate::session::{Home, Parts, Session, SessionInfo, not_found};
+use crate::stores::{Held, StoreIn};
 use environment::Progress;
 use sandbox::Stopper;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, timeout};
 use types::{Code, ExecutionId, Fault, LimitError, Limits, LimitsRequest, SandboxId};
 
@@ -35,6 +37,8 @@ pub struct Engine {
     pub(crate) capacity: Capacity,
     pub(crate) running: Running,
     pub(crate) installs: Arc<Semaphore>,
+    /// Taken by whoever changes a store: a few files at a time.
+    pub(crate) stores_writing: Arc<AsyncMutex<()>>,
     sessions: Mutex<HashMap<SandboxId, Arc<Session>>>,
     /// The last ones that were closed because nobody used them, for a better answer.
     expired: Mutex<VecDeque<SandboxId>>,
@@ -48,6 +52,7 @@ impl Engine {
             running: Running::default(),
             installs: Arc::new(Semaphore::new(INSTALLS_AT_ONCE)),
             shelf: Shelf::default(),
+            stores_writing: Arc::default(),
             builds: Builds::default(),
             sessions: Mutex::default(),
             expired: Mutex::default(),
@@ -114,8 +119,10 @@ impl Engine {
         let expiry = request.expiry.resolve(self.config.expiry, self.config.expiry)?;
         self.shelf.find(&self.config, &request.environment)?;
         let slot = self.capacity.take().await?;
-        let (ready, sandbox) = self.lease(&request.environment, &limits).await?;
-        let parts = Parts { id, generation, limits, expiry, ready, sandbox, slot };
+        let stores = request.stores.clone();
+        let ready = self.shelf.get(&self.config, &request.environment, |_| {}).await?;
+        let home = self.furnish(&ready, &limits, &stores).await?;
+        let parts = Parts { id, generation, limits, expiry, ready, stores, home, slot };
         let session = Arc::new(Session::new(parts));
         match self.sessions().entry(id) {
             Entry::Vacant(free) => free.insert(Arc::clone(&session)),
@@ -130,6 +137,28 @@ impl Engine {
             return Err(stopping);
         }
         Ok(session.info())
+    }
+
+    /// A sandbox with the stores of its session, brought up to date.
+    pub(crate) async fn furnish(
+        &self,
+        ready: &Ready,
+        limits: &Limits,
+        stores: &[StoreIn],
+    ) -> Result<Home, Fault> {
+        if stores.is_empty() {
+            let sandbox = ready.pool.lease(limits).await.map_err(|error| birth_fault(&error))?;
+            return Ok(Home::new(sandbox, Held::default()));
+        }
+        let mounts: Vec<_> = stores.iter().map(StoreIn::mount).collect();
+        let born = ready.pool.with_stores(limits, &mounts).await;
+        let sandbox = born.map_err(|error| birth_fault(&error))?;
+        let held = Held::of(&sandbox, stores, self.store_base()?, &self.stores_writing);
+        let mut held = held.map_err(|error| {
+            Fault::new(Code::SandboxUnreachable, format!("its stores cannot be reached: {error}"))
+        })?;
+        held.refresh().await?;
+        Ok(Home::new(sandbox, held))
     }
 
     /// The limits that such a request gives in a fresh sandbox.

@@ -273,6 +273,7 @@ fn pool_config(
     let view = View {
         environment: definition.name.to_string(),
         binds,
+        stores: config.stores.as_ref().map(|stores| stores.path().to_owned()),
         interpreter: INSIDE_INTERPRETER.into(),
         variables: environment.variables.clone().into_iter().collect(),
         preload: preload(environment),

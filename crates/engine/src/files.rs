@@ -47,13 +47,13 @@ impl Engine {
         work: impl FnOnce(&Files, &mut Sandbox) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, Fault> {
         let mut turn: Turn = self.session(id)?.turn(Stopper::default())?;
-        let mut sandbox = turn.borrow().await?;
+        let mut home = turn.borrow(self).await?;
         let done = spawn_blocking(move || {
-            let result = match sandbox.files() {
-                Ok(files) => work(&files, &mut sandbox).map_err(|error| fault(&error)),
+            let result = match home.sandbox.files() {
+                Ok(files) => work(&files, &mut home.sandbox).map_err(|error| fault(&error)),
                 Err(error) => Err(no_directory(&error)),
             };
-            turn.give_back(sandbox);
+            turn.give_back(home);
             result
         });
         done.await.unwrap_or_else(|error| Err(no_directory(&error.into())))

@@ -19,6 +19,7 @@ mod record;
 mod run;
 mod running;
 mod session;
+mod stores;
 mod walls;
 
 pub use capacity::Load;
@@ -31,6 +32,7 @@ pub use installs::{Added, Chosen, Installer, Wanted, without_agent};
 pub use run::{Admitted, Finished};
 pub use sandbox::Listing;
 pub use session::SessionInfo;
+pub use stores::{STORE_FILES_MAX, Stamp, StoreBase, StoreDirectory, StoreFileError, StoreIn};
 pub use walls::{Host, become_warden_if_asked};
 
 pub use environment::{

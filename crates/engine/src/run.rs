@@ -12,7 +12,8 @@ use crate::job::{Job, take_files};
 use crate::outcome::birth_fault;
 use crate::record::{Order, tell_loss};
 use crate::running::Ticket;
-use crate::session::Turn;
+use crate::session::{Home, Turn};
+use crate::stores::Held;
 use crate::{limits, walls};
 use chrono::Utc;
 use sandbox::{Ending, Sandbox, Stopper};
@@ -103,12 +104,12 @@ impl Engine {
     }
 
     /// Where the packages of a session go, if they can go anywhere.
-    fn desk(&self, turn: &Turn) -> Option<Desk> {
+    fn desk(&self, turn: &Turn, home: &Home) -> Option<Desk> {
         Some(Desk {
             environments: self.shelf.environments(&self.config).ok()?,
             ready: Arc::clone(&turn.session.ready),
             house: Arc::clone(self.config.house.as_ref()?),
-            packages: turn.packages(),
+            packages: Arc::clone(&home.packages),
             places: Arc::clone(&self.installs),
         })
     }
@@ -165,24 +166,25 @@ impl Admitted {
                     () = stopper.asked() => return Ok(withdraw(&order, sink).finished),
                     leased = engine.lease(&order.environment, &order.limits) => leased,
                 };
-                let (_ready, mut sandbox) = leased?;
-                let walked = walk(&mut order, &mut sandbox, 1, stopper, sink, None).await?;
-                sandbox.end().await;
+                let (_ready, sandbox) = leased?;
+                let mut home = Home::new(sandbox, Held::default());
+                let walked = walk(&mut order, &mut home, 1, stopper, sink, None).await?;
+                home.sandbox.end().await;
                 Ok(walked.finished)
             }
             Room::Session(mut turn) => {
-                let mut sandbox = turn.borrow().await?;
+                let mut home = turn.borrow(&engine).await?;
                 let number = turn.count_execution();
-                let desk = engine.desk(&turn);
-                let walked = walk(&mut order, &mut sandbox, number, stopper, sink, desk).await;
+                let desk = engine.desk(&turn, &home);
+                let walked = walk(&mut order, &mut home, number, stopper, sink, desk).await;
                 let Ok(Walked { mut finished, alive }) = walked else {
                     // Nothing was run, and the session is as it was.
-                    turn.give_back(sandbox);
+                    turn.give_back(home);
                     return walked.map(|walked| walked.finished);
                 };
                 let mut lost = turn.take_untold_loss();
                 if alive {
-                    turn.give_back(sandbox);
+                    turn.give_back(home);
                 } else {
                     finished.execution.generation = turn.lose_memory();
                     lost = true;
@@ -205,12 +207,13 @@ struct Walked {
 /// Places files, runs, collects and records, in a sandbox that is ours.
 async fn walk(
     order: &mut Order,
-    sandbox: &mut Sandbox,
+    Home { sandbox, held, .. }: &mut Home,
     number: u64,
     stopper: &Stopper,
     sink: Sink<'_>,
     desk: Option<Desk>,
 ) -> Result<Walked, Fault> {
+    held.refresh().await?;
     place(sandbox, take_files(&mut order.command)).await?;
     sandbox.allow(&order.limits).map_err(|error| unlimited(&error))?;
     if stopper.was_asked() {
@@ -228,7 +231,9 @@ async fn walk(
     let install = |wanted: Vec<String>| installs::answer(&wanted, installer, desk.as_ref());
     let ending = sandbox.run(&job.work(), &order.limits, stopper, hear, &install).await;
     let collected = collect(sandbox, &order.command.bring).await;
-    let execution = order.close(Some(started), transcript, &ending, &collected);
+    let unkept = held.keep().await;
+    let mut execution = order.close(Some(started), transcript, &ending, &collected);
+    unkept.tell(&mut execution);
     Ok(conclude(execution, collected, ending.alive, sink))
 }
 

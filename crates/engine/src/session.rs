@@ -5,9 +5,10 @@
 
 use crate::capacity::Slot;
 use crate::config::{EndReason, Expiry};
+use crate::engine::Engine;
 use crate::environments::Ready;
 use crate::installs::Packages;
-use crate::outcome::birth_fault;
+use crate::stores::{Held, StoreIn};
 use chrono::{DateTime, TimeDelta, Utc};
 use sandbox::{Sandbox, Stopper};
 use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
@@ -38,6 +39,7 @@ pub struct SessionInfo {
 pub(crate) struct Session {
     pub(crate) id: SandboxId,
     pub(crate) ready: Arc<Ready>,
+    pub(crate) stores: Vec<StoreIn>,
     pub(crate) limits: Limits,
     inside: Arc<Mutex<Inside>>,
     outside: SyncMutex<Outside>,
@@ -50,9 +52,7 @@ pub(crate) struct Session {
 #[derive(Debug)]
 struct Inside {
     /// `None` after the interpreter has died; the next execution starts another one.
-    sandbox: Option<Sandbox>,
-    /// What this interpreter has installed.
-    packages: Arc<Packages>,
+    home: Option<Home>,
     /// The memory was lost, and no record has said it yet.
     loss_untold: bool,
 }
@@ -68,6 +68,21 @@ struct Outside {
     closed: bool,
 }
 
+/// A sandbox, and what it holds besides its working directory.
+#[derive(Debug)]
+pub(crate) struct Home {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) held: Held,
+    /// What was installed in it.
+    pub(crate) packages: Arc<Packages>,
+}
+
+impl Home {
+    pub(crate) fn new(sandbox: Sandbox, held: Held) -> Self {
+        Self { sandbox, held, packages: Arc::default() }
+    }
+}
+
 /// What a session is made of.
 #[derive(Debug)]
 pub(crate) struct Parts {
@@ -76,13 +91,14 @@ pub(crate) struct Parts {
     pub(crate) limits: Limits,
     pub(crate) expiry: Expiry,
     pub(crate) ready: Arc<Ready>,
-    pub(crate) sandbox: Sandbox,
+    pub(crate) stores: Vec<StoreIn>,
+    pub(crate) home: Home,
     pub(crate) slot: Slot,
 }
 
 impl Session {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { id, generation, limits, expiry, ready, sandbox, slot } = parts;
+        let Parts { id, generation, limits, expiry, ready, stores, home, slot } = parts;
         let opened = Instant::now();
         let outside = Outside {
             generation,
@@ -95,12 +111,9 @@ impl Session {
         Self {
             id,
             ready,
+            stores,
             limits,
-            inside: Arc::new(Mutex::new(Inside {
-                sandbox: Some(sandbox),
-                packages: Arc::default(),
-                loss_untold: generation > 1,
-            })),
+            inside: Arc::new(Mutex::new(Inside { home: Some(home), loss_untold: generation > 1 })),
             outside: SyncMutex::new(outside),
             opened,
             opened_at: Utc::now(),
@@ -147,9 +160,7 @@ impl Session {
 
     /// What it holds, once the last turn is over.
     pub(crate) async fn emptied(&self) -> Option<Sandbox> {
-        let mut inside = self.inside.lock().await;
-        inside.packages = Arc::default();
-        inside.sandbox.take()
+        self.inside.lock().await.home.take().map(|home| home.sandbox)
     }
 
     /// Closes it if it is time, and says why.
@@ -238,10 +249,6 @@ impl Turn {
         self.session.outside().generation
     }
 
-    pub(crate) fn packages(&self) -> Arc<Packages> {
-        Arc::clone(&self.inside.packages)
-    }
-
     /// The number of the execution that begins now.
     pub(crate) fn count_execution(&self) -> u64 {
         let mut outside = self.session.outside();
@@ -249,28 +256,27 @@ impl Turn {
         outside.executions
     }
 
-    /// The sandbox, or a new one in the place of one that died. To be given back.
-    pub(crate) async fn borrow(&mut self) -> Result<Sandbox, Fault> {
-        let sandbox = match self.inside.sandbox.take() {
-            Some(sandbox) => sandbox,
+    /// Its sandbox, or a new one in the place of one that died. To be given back.
+    pub(crate) async fn borrow(&mut self, engine: &Engine) -> Result<Home, Fault> {
+        let home = match self.inside.home.take() {
+            Some(home) => home,
             None => {
-                let born = self.session.ready.pool.lease(&self.session.limits).await;
-                born.map_err(|error| birth_fault(&error))?
+                let Session { ready, limits, stores, .. } = &*self.session;
+                engine.furnish(ready, limits, stores).await?
             }
         };
         self.lent = true;
-        Ok(sandbox)
+        Ok(home)
     }
 
-    pub(crate) fn give_back(&mut self, sandbox: Sandbox) {
-        self.inside.sandbox = Some(sandbox);
+    pub(crate) fn give_back(&mut self, home: Home) {
+        self.inside.home = Some(home);
         self.lent = false;
     }
 
     /// The sandbox is gone, and with it what it remembered; tells the new generation.
     pub(crate) fn lose_memory(&mut self) -> u64 {
         self.lent = false;
-        self.inside.packages = Arc::default();
         self.session.lose_memory()
     }
 
@@ -283,11 +289,11 @@ impl Turn {
     pub(crate) fn reset(&mut self) -> (u64, Option<Sandbox>) {
         // Both at once: whoever goes away while the old one ends leaves no session that still
         // counts on it.
-        (self.lose_memory(), self.inside.sandbox.take())
+        (self.lose_memory(), self.inside.home.take().map(|home| home.sandbox))
     }
 
     /// Memory that ending the sandbox would give back.
     pub(crate) fn private_bytes(&self) -> u64 {
-        self.inside.sandbox.as_ref().map_or(0, Sandbox::private_bytes)
+        self.inside.home.as_ref().map_or(0, |home| home.sandbox.private_bytes())
     }
 }

@@ -16,14 +16,14 @@ const SCRATCH_INODES: u64 = 16_384;
 pub(crate) const SCRATCH_DIRECTORIES: [&str; 2] = ["/tmp/.shm", "/tmp/.home"];
 
 /// Runs as pid 1 of a new jail, and never returns.
-pub(crate) fn main(request: JailRequest, plan: &SandboxPlan, control: OwnedFd, go: OwnedFd) -> ! {
+pub(crate) fn main(request: &JailRequest, plan: &SandboxPlan, control: OwnedFd, go: OwnedFd) -> ! {
     let mut byte = [0];
     if rustix::io::read(&go, &mut byte) != Ok(1) {
         // The warden could not map our ids, and has said so.
         exit(1);
     }
     drop(go);
-    let handed_over = prepare(request, &plan.hostname).and_then(|jail| {
+    let handed_over = prepare(request, plan).and_then(|jail| {
         give_up_rights()?;
         hand_over(request.jail, &control, &jail)
     });
@@ -44,11 +44,12 @@ struct Jail {
     init: OwnedFd,
     workspace: OwnedFd,
     proc: OwnedFd,
+    stores: Vec<OwnedFd>,
 }
 
-fn prepare(request: JailRequest, hostname: &str) -> Result<Jail, WallError> {
+fn prepare(request: &JailRequest, plan: &SandboxPlan) -> Result<Jail, WallError> {
     userns::become_user(SANDBOX_ID).map_err(|error| Step::TakeIdentity.failed(error))?;
-    rustix::system::sethostname(hostname.as_bytes())
+    rustix::system::sethostname(plan.hostname.as_bytes())
         .map_err(|error| Step::Hostname.failed(error))?;
     loopback_up().map_err(|error| Step::Loopback.failed(error))?;
     // Through the warden's /proc, because the jail's own has no /proc/sys.
@@ -60,6 +61,8 @@ fn prepare(request: JailRequest, hostname: &str) -> Result<Jail, WallError> {
         fs::create_dir(directory)
             .map_err(|error| Step::MountScratch(directory.into()).failed(error))?;
     }
+    let stores = mount::stores(&request.stores)?;
+    plan.hidden.iter().try_for_each(|path| mount::hide(path))?;
     mount::proc(Some(c"subset=pid"))?;
     let directory = |path: &str| {
         open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
@@ -70,11 +73,13 @@ fn prepare(request: JailRequest, hostname: &str) -> Result<Jail, WallError> {
             .map_err(|error| Step::HandOver.failed(error))?,
         workspace: directory("/workspace")?,
         proc: directory("/proc")?,
+        stores,
     })
 }
 
 fn hand_over(jail: u64, control: &OwnedFd, parts: &Jail) -> Result<(), WallError> {
-    let descriptors = [parts.init.as_fd(), parts.workspace.as_fd(), parts.proc.as_fd()];
+    let parts = [&parts.init, &parts.workspace, &parts.proc].into_iter().chain(&parts.stores);
+    let descriptors: Vec<_> = parts.map(AsFd::as_fd).collect();
     message::send(control, &WardenReply::JailReady { jail }, &descriptors)
         .map_err(|error| Step::HandOver.failed(error))
 }

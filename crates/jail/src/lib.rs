@@ -31,6 +31,7 @@ pub mod zygote;
 
 pub use owner::as_owner;
 pub use plan::{
-    Access, Identity, JailRequest, Plan, Processes, Program, RootStep, SANDBOX_ID, SandboxPlan,
-    SpawnReply, SpawnRequest, Step, Wall, WallError, WardenReply,
+    Access, Identity, JailRequest, Plan, Processes, Program, RootStep, SANDBOX_ID, STORES,
+    STORES_MAX, SandboxPlan, SpawnReply, SpawnRequest, Step, StoreContent, StoreMount, Wall,
+    WallError, WardenReply,
 };

@@ -1,6 +1,7 @@
 //! One JSON message with descriptors beside it, over a `SOCK_SEQPACKET` socket between processes
 //! of ours. The channel to user code is another one, and never carries descriptors.
 
+use crate::plan::STORES_MAX;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -13,7 +14,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The plan is the largest message: some tens of mounts and environment variables.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-const DESCRIPTORS_MAX: usize = 4;
+/// Those of a jail, and of each store that is held in it.
+const DESCRIPTORS_MAX: usize = 4 + STORES_MAX;
 
 pub fn send(
     socket: impl AsFd,
@@ -23,8 +25,8 @@ pub fn send(
     let body = serde_json::to_vec(message)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() {
-        ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::ErrorKind::InvalidInput.into());
     }
     let body = [IoSlice::new(&body)];
     loop {

@@ -1,14 +1,14 @@
 //! Building the root that zygote and sandboxes share, and the mounts of one sandbox.
 
-use crate::plan::{RootStep, Step, WallError};
-use rustix::fs::{CWD, Mode};
+use crate::plan::{RootStep, STORES, Step, StoreContent, StoreMount, WallError};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind_recursive, mount_change,
-    unmount,
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive,
+    mount_change, unmount,
 };
 use rustix::process::{chdir, fchdir, pivot_root};
 use std::ffi::CStr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -17,6 +17,10 @@ use std::{fs, io};
 /// source of a bind mount can be. It is covered in our own mount namespace only.
 const STAGE: &str = "/sys";
 const TMPFS_FLAGS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
+
+/// What the places of stores need, which are directories without content.
+const STORES_BYTES: u64 = 64 * 1024;
+const STORES_INODES: u64 = 1024;
 
 /// Devices that ordinary programs expect, none of which reaches hardware.
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
@@ -104,12 +108,7 @@ fn lock(path: &Path) -> io::Result<()> {
 }
 
 fn set_attributes(path: &Path, attributes: u64, flags: libc::c_int) -> io::Result<()> {
-    let target = rustix::fs::openat(
-        CWD,
-        path,
-        rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
+    let target = rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     // SAFETY: all-zero is a valid mount_attr: nothing set, nothing cleared.
     let mut change: libc::mount_attr = unsafe { std::mem::zeroed() };
     change.attr_set = attributes;
@@ -130,11 +129,7 @@ fn set_attributes(path: &Path, attributes: u64, flags: libc::c_int) -> io::Resul
 fn enter_root() -> io::Result<()> {
     set_attributes(Path::new(STAGE), libc::MOUNT_ATTR_RDONLY, 0)?;
     chdir(STAGE)?;
-    let old = rustix::fs::open(
-        "/",
-        rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
+    let old = rustix::fs::open("/", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     // The old root ends up below the new one, at the same place, and is let go from there.
     pivot_root(".", ".")?;
     fchdir(&old)?;
@@ -159,4 +154,45 @@ pub(crate) fn scratch(path: &str, bytes: u64, inodes: u64, mode: &str) -> Result
         .map_err(|_| failed(io::ErrorKind::InvalidInput.into()))?;
     mount("tmpfs", path, "tmpfs", TMPFS_FLAGS, Some(options.as_c_str()))
         .map_err(|error| failed(error.into()))
+}
+
+/// The stores of one jail, and the directories of those that are held.
+pub(crate) fn stores(stores: &[StoreMount]) -> Result<Vec<OwnedFd>, WallError> {
+    if stores.is_empty() {
+        return Ok(Vec::new());
+    }
+    // The root cannot be written to; the places to mount on need one that can.
+    scratch(STORES, STORES_BYTES, STORES_INODES, "0755")?;
+    let mut held = Vec::new();
+    for store in stores {
+        let mounted = match &store.content {
+            StoreContent::Shown { from } => show(from, &store.path).map(|()| None),
+            StoreContent::Held { bytes, inodes } => hold(&store.path, *bytes, *inodes).map(Some),
+        };
+        held.extend(mounted.map_err(|error| Step::MountStore(store.path.clone()).failed(error))?);
+    }
+    set_attributes(Path::new(STORES), libc::MOUNT_ATTR_RDONLY, 0)
+        .map_err(|error| Step::MountStore(STORES.into()).failed(error))?;
+    Ok(held)
+}
+
+/// It is read-only where it comes from, and that cannot be taken off in a user namespace.
+fn show(from: &Path, path: &Path) -> io::Result<()> {
+    fs::create_dir_all(path)?;
+    Ok(mount_bind(from, path)?)
+}
+
+fn hold(path: &Path, bytes: u64, inodes: u64) -> io::Result<OwnedFd> {
+    fs::create_dir_all(path)?;
+    let options = std::ffi::CString::new(format!("size={bytes},nr_inodes={inodes},mode=0755"))?;
+    mount("tmpfs", path, "tmpfs", TMPFS_FLAGS, Some(options.as_c_str()))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// Covers a directory with one that is empty.
+pub(crate) fn hide(path: &Path) -> Result<(), WallError> {
+    let flags = TMPFS_FLAGS | MountFlags::RDONLY | MountFlags::NOEXEC;
+    mount("tmpfs", path, "tmpfs", flags, Some(c"size=4k,nr_inodes=1,mode=0555"))
+        .map_err(|error| Step::Hide(path.to_owned()).failed(error))
 }

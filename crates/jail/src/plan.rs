@@ -63,6 +63,8 @@ pub struct SandboxPlan {
     pub processes: Processes,
     /// Whether a cgroup counts the memory of the sandbox.
     pub memory_counted: bool,
+    /// Directories of the root that no sandbox may look into.
+    pub hidden: Vec<PathBuf>,
     /// Walls that the operator has agreed to do without.
     pub without: Vec<Wall>,
 }
@@ -106,19 +108,42 @@ impl Wall {
 }
 
 /// A jail to be prepared: namespaces and mounts with only its init inside.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JailRequest {
     pub jail: u64,
     /// Which id of [`Identity::Range`] the sandbox gets; ignored for [`Identity::Own`].
     pub slot: u32,
     pub disk_bytes: u64,
     pub disk_inodes: u64,
+    pub stores: Vec<StoreMount>,
+}
+
+/// Where stores are in a jail that has some.
+pub const STORES: &str = "/mnt";
+/// Each is a mount and a descriptor.
+pub const STORES_MAX: usize = 16;
+
+/// A directory beside the working directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreMount {
+    /// Below [`STORES`], and not below another one.
+    pub path: PathBuf,
+    pub content: StoreContent,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StoreContent {
+    /// What a directory of the root holds that is hidden otherwise, read-only.
+    Shown { from: PathBuf },
+    /// Writable memory of a bounded size, for somebody outside to fill and to look at.
+    Held { bytes: u64, inodes: u64 },
 }
 
 /// What the warden, or the init of a new jail, tells the supervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WardenReply {
-    /// Comes with three descriptors: a pidfd of the init, the working directory, and `/proc`.
+    /// Comes with three descriptors, a pidfd of the init, the working directory, and `/proc`, and
+    /// then the directory of each store that is held, in the order in which they were asked for.
     JailReady {
         jail: u64,
     },
@@ -181,6 +206,8 @@ pub enum Step {
     TakeIdentity,
     MountProc,
     MountScratch(PathBuf),
+    MountStore(PathBuf),
+    Hide(PathBuf),
     StartZygote,
     Hostname,
     Loopback,
@@ -218,6 +245,10 @@ impl fmt::Display for Step {
             Self::TakeIdentity => "taking the sandbox's user id",
             Self::MountProc => "mounting /proc",
             Self::MountScratch(path) => return write!(f, "mounting {}", path.display()),
+            Self::MountStore(path) => {
+                return write!(f, "mounting the store at {}", path.display());
+            }
+            Self::Hide(path) => return write!(f, "hiding {}", path.display()),
             Self::StartZygote => "starting Python",
             Self::Hostname => "setting the host name",
             Self::Loopback => "bringing the loopback interface up",

@@ -195,21 +195,21 @@ impl Warden {
             }
             if asked {
                 match message::receive::<JailRequest>(control) {
-                    Ok(Some((request, _))) => self.make_jail(request, control),
+                    Ok(Some((request, _))) => self.make_jail(&request, control),
                     Ok(None) | Err(_) => return 0,
                 }
             }
         }
     }
 
-    fn make_jail(&mut self, request: JailRequest, control: &OwnedFd) {
+    fn make_jail(&mut self, request: &JailRequest, control: &OwnedFd) {
         if let Err(error) = self.fork_init(request, control) {
             let reply = WardenReply::JailFailed { jail: request.jail, error };
             let _ = message::send(control, &reply, &[]);
         }
     }
 
-    fn fork_init(&mut self, request: JailRequest, control: &OwnedFd) -> Result<(), WallError> {
+    fn fork_init(&mut self, request: &JailRequest, control: &OwnedFd) -> Result<(), WallError> {
         let failed = |error: rustix::io::Errno| Step::NewNamespaces.failed(error);
         let (wait_go, go) = pipe_with(PipeFlags::CLOEXEC).map_err(failed)?;
         let control = control.try_clone().map_err(|error| Step::NewNamespaces.failed(error))?;

@@ -79,10 +79,15 @@ impl Sessions {
 
     /// Before one more is begun.
     pub async fn make_room(&self, by: PrincipalId) {
-        let Some(oldest) = self.in_the_way(by) else { return };
-        self.ended(&oldest);
+        if let Some(oldest) = self.in_the_way(by) {
+            self.close(oldest).await;
+        }
+    }
+
+    pub async fn close(&self, id: String) {
+        self.ended(&id);
         // It may have ended by itself.
-        let _ = self.manager.close_session(&oldest.into()).await;
+        let _ = self.manager.close_session(&id.into()).await;
     }
 
     fn in_the_way(&self, by: PrincipalId) -> Option<String> {

@@ -1,13 +1,17 @@
 //! A run while somebody waits for it: its output is told as progress, and whoever goes away ends
 //! it.
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::RequestContext;
 use rmcp::{Peer, RoleServer};
 use service::{Attached, Refused};
 use std::time::Duration;
 use types::{Event, Execution, ExecutionId};
+
+/// What one message of progress has at most: more than a person reads at once, and little to hold
+/// for each call.
+const MESSAGE_BYTES_MAX: usize = 16 * 1024;
 
 /// How a run came back.
 pub(crate) enum Came {
@@ -54,29 +58,76 @@ async fn wait(attached: Attached, task_after: Option<Duration>) -> Came {
     }
 }
 
-/// A line at a time, so that what is told can be shown.
+/// Told as it comes, in whole lines; what has come by the time that the client has taken the last
+/// message is the next one, so that it can be slow and is still told everything.
 async fn tell(
     events: impl futures_util::Stream<Item = service::Numbered>,
     peer: Peer<RoleServer>,
     token: ProgressToken,
 ) {
-    let mut events = std::pin::pin!(events);
-    let (mut told, mut rest) = (0.0, String::new());
+    let mut events = std::pin::pin!(events.fuse());
+    let (mut told, mut heard) = (0.0, String::new());
     while let Some((_, event)) = events.next().await {
-        match event {
-            Event::Output(piece) => rest.push_str(&piece.text),
-            Event::End { .. } if !rest.is_empty() => rest.push('\n'),
-            _ => continue,
+        hear(&mut heard, event);
+        while heard.len() < MESSAGE_BYTES_MAX
+            && let Some(Some((_, event))) = events.next().now_or_never()
+        {
+            hear(&mut heard, event);
         }
-        while let Some(end) = rest.find('\n') {
-            let line: String = rest.drain(..=end).collect();
+        while let Some(message) = next_message(&mut heard) {
             told += 1.0;
-            let message = line.trim_end_matches(['\n', '\r']);
             let progress =
                 ProgressNotificationParam::new(token.clone(), told).with_message(message);
             if peer.notify_progress(progress).await.is_err() {
                 return;
             }
         }
+    }
+}
+
+fn hear(heard: &mut String, event: Event) {
+    match event {
+        Event::Output(piece) => heard.push_str(&piece.text),
+        // What ends ends its last line.
+        Event::End { .. } if !heard.is_empty() && !heard.ends_with('\n') => heard.push('\n'),
+        _ => {}
+    }
+}
+
+/// As many whole lines as a message can have; a longer one comes in parts.
+fn next_message(heard: &mut String) -> Option<String> {
+    let most = heard.floor_char_boundary(MESSAGE_BYTES_MAX);
+    let end = match heard[..most].rfind('\n') {
+        Some(end) => end + 1,
+        None if most < heard.len() => most,
+        None => return None,
+    };
+    let lines: String = heard.drain(..end).collect();
+    Some(lines.lines().collect::<Vec<_>>().join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(mut heard: String) -> (Vec<String>, String) {
+        (std::iter::from_fn(|| next_message(&mut heard)).collect(), heard)
+    }
+
+    #[test]
+    fn lines_that_are_there_are_one_message_and_one_that_is_not_whole_waits() {
+        let (told, left) = messages("one\r\n\ntwo\nthr".to_owned());
+        assert_eq!((told, left), (vec!["one\n\ntwo".to_owned()], "thr".to_owned()));
+    }
+
+    #[test]
+    fn a_message_has_its_bound_and_nothing_is_lost() {
+        let (short, long) = ("é".repeat(10), "é".repeat(MESSAGE_BYTES_MAX));
+        let printed = format!("x{long}\n{}", format!("{short}\n").repeat(5_000));
+        let (told, left) = messages(printed.clone());
+        assert_eq!(left, "");
+        assert!(told.iter().all(|message| message.len() <= MESSAGE_BYTES_MAX));
+        assert!(told.len() < 12, "{}", told.len());
+        assert_eq!(told.concat().replace('\n', ""), printed.replace('\n', ""));
     }
 }

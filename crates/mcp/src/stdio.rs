@@ -1,11 +1,122 @@
 //! Standard input and output, for one client. Nothing else may write there.
+//!
+//! A client that says no more is still told what it asked for before, if that does not take too
+//! long. One that listens no more is gone, which is for the caller to see.
 
 use crate::door::Door;
-use rmcp::ServiceExt;
-use rmcp::transport::stdio_pipes;
+use rmcp::model::{ClientNotification, ClientRequest, JsonRpcMessage, RequestId};
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::{StdioReader, StdioWriter, Transport, stdio_pipes};
+use rmcp::{RoleServer, ServiceExt};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, Chain};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
 
-/// Returns when the client has gone.
-pub async fn stdio(door: Door) -> Result<(), String> {
-    let running = door.serve(stdio_pipes()).await.map_err(|error| error.to_string())?;
+/// Returns when the client has closed its end, and has its answers or `patience` is over.
+pub async fn stdio(door: Door, patience: Duration) -> Result<(), String> {
+    let (input, output) = stdio_pipes();
+    let given_up = CancellationToken::new();
+    let client = Client {
+        // The end of the input is the end of its last line.
+        lines: AsyncRwTransport::new(input.chain(b"\n"), output),
+        open: Arc::default(),
+        patience,
+        until: None,
+        given_up: given_up.clone(),
+    };
+    let running = door.serve_with_ct(client, given_up).await.map_err(|error| error.to_string())?;
     running.waiting().await.map(drop).map_err(|error| error.to_string())
+}
+
+struct Client {
+    lines: AsyncRwTransport<RoleServer, Chain<StdioReader, &'static [u8]>, StdioWriter>,
+    /// Requests that will be answered, and are not yet.
+    open: Arc<watch::Sender<HashSet<RequestId>>>,
+    patience: Duration,
+    /// Since when it says no more, and the patience from there.
+    until: Option<Instant>,
+    /// Ends what is still under way.
+    given_up: CancellationToken,
+}
+
+impl Client {
+    fn note(&self, message: &RxJsonRpcMessage<RoleServer>) {
+        match message {
+            JsonRpcMessage::Request(asked) if is_answered(&asked.request) => {
+                self.open.send_modify(|open| {
+                    open.insert(asked.id.clone());
+                });
+            }
+            JsonRpcMessage::Notification(told) => {
+                if let ClientNotification::CancelledNotification(it) = &told.notification
+                    && let Some(id) = &it.params.request_id
+                {
+                    closed(&self.open, id);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn closed(open: &watch::Sender<HashSet<RequestId>>, id: &RequestId) {
+    open.send_modify(|open| {
+        open.remove(id);
+    });
+}
+
+/// Whoever subscribes is answered when they are gone, and not before.
+fn is_answered(request: &ClientRequest) -> bool {
+    !matches!(request, ClientRequest::SubscriptionsListenRequest(_))
+}
+
+impl Transport<RoleServer> for Client {
+    type Error = std::io::Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleServer>,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
+        let answered = match &message {
+            JsonRpcMessage::Response(answer) => Some(answer.id.clone()),
+            JsonRpcMessage::Error(answer) => answer.id.clone(),
+            _ => None,
+        };
+        let (sent, open) = (self.lines.send(message), Arc::clone(&self.open));
+        async move {
+            let sent = sent.await;
+            if let Some(id) = answered {
+                closed(&open, &id);
+            }
+            sent
+        }
+    }
+
+    /// May be dropped and called again at any moment.
+    async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
+        let until = match self.until {
+            Some(until) => until,
+            None => match self.lines.receive().await {
+                Some(message) => {
+                    self.note(&message);
+                    return Some(message);
+                }
+                None => *self.until.insert(Instant::now() + self.patience),
+            },
+        };
+        let mut open = self.open.subscribe();
+        // Whether answered or not, it is over.
+        let _ = timeout_at(until, open.wait_for(HashSet::is_empty)).await;
+        self.given_up.cancel();
+        None
+    }
+
+    async fn close(&mut self) -> Result<(), Self::Error> {
+        self.lines.close().await
+    }
 }

@@ -508,6 +508,13 @@ impl Sandbox {
         Ok(Files::new(jail.workspace.try_clone()?, self.uid))
     }
 
+    /// The stores that are held, in the order in which they were asked for.
+    pub fn stores(&self) -> std::io::Result<Vec<Files>> {
+        let jail = self.jail.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
+        let files = |store: &OwnedFd| Ok(Files::new(store.try_clone()?, self.uid));
+        jail.stores.iter().map(files).collect()
+    }
+
     fn list_files(&self) -> Listing {
         let jail = self.jail.as_ref();
         jail.map_or_else(Listing::default, |jail| files::list(&jail.workspace, self.uid))

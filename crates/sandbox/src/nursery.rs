@@ -5,9 +5,9 @@ use crate::runtime::Runtime;
 use crate::uids::{UIDS_PER_NURSERY, Uids};
 use crate::undertaker::{Remains, Slot, Slots, Undertaker};
 use crate::view::{self, View};
-use crate::wires::{JailWaiter, State, Wires, seqpacket};
+use crate::wires::{JailParts, JailWaiter, State, Wires, seqpacket};
 use jail::cgroup::{Allowance, Group, Parent};
-use jail::{JailRequest, Plan, SandboxPlan, SpawnRequest, Wall, WallError, message};
+use jail::{JailRequest, Plan, SandboxPlan, SpawnRequest, StoreMount, Wall, WallError, message};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Uid;
@@ -94,6 +94,7 @@ pub(crate) struct Jail {
     pub(crate) proc: OwnedFd,
     pub(crate) group: Option<Group>,
     pub(crate) slot: Slot,
+    pub(crate) stores: Vec<OwnedFd>,
     disk: Disk,
 }
 
@@ -143,6 +144,7 @@ impl Nursery {
                 landlock: view::landlock(&root),
                 processes: config.view.processes,
                 memory_counted: cgroups.is_some(),
+                hidden: view::hidden(&config.view),
                 without: config.without.clone(),
             },
             root,
@@ -214,15 +216,23 @@ impl Nursery {
     }
 
     /// A new sandbox under the given limits, with every wall raised and nothing run in it.
-    pub async fn birth(self: &Arc<Self>, limits: &Limits) -> Result<Sandbox, BirthError> {
-        match timeout(BIRTH_MAX, self.birth_unbounded(limits)).await {
+    pub async fn birth(
+        self: &Arc<Self>,
+        limits: &Limits,
+        stores: &[StoreMount],
+    ) -> Result<Sandbox, BirthError> {
+        match timeout(BIRTH_MAX, self.birth_unbounded(limits, stores)).await {
             Ok(born) => born,
             Err(_) => Err(BirthError::Silent),
         }
     }
 
-    async fn birth_unbounded(self: &Arc<Self>, limits: &Limits) -> Result<Sandbox, BirthError> {
-        let jail = Crib::new(self, self.jail(limits).await?);
+    async fn birth_unbounded(
+        self: &Arc<Self>,
+        limits: &Limits,
+        stores: &[StoreMount],
+    ) -> Result<Sandbox, BirthError> {
+        let jail = Crib::new(self, self.jail(limits, stores).await?);
         if let Some(group) = &jail.get()?.group
             && allowance(limits) != allowance(&Limits::DEFAULT)
         {
@@ -293,10 +303,15 @@ impl Nursery {
     }
 
     /// A jail for these limits: from the stock, or made now.
-    async fn jail(self: &Arc<Self>, limits: &Limits) -> Result<Jail, BirthError> {
+    async fn jail(
+        self: &Arc<Self>,
+        limits: &Limits,
+        stores: &[StoreMount],
+    ) -> Result<Jail, BirthError> {
         let stocked = {
             let mut state = self.state();
-            let matching = state.stock.iter().position(|jail| jail.disk == Disk::of(limits));
+            let fits = |jail: &Jail| stores.is_empty() && jail.disk == Disk::of(limits);
+            let matching = state.stock.iter().position(fits);
             matching.map(|index| state.stock.swap_remove(index))
         };
         match stocked {
@@ -304,7 +319,7 @@ impl Nursery {
                 self.restock();
                 Ok(jail)
             }
-            None => self.make_jail(Disk::of(limits)).await,
+            None => self.make_jail(Disk::of(limits), stores).await,
         }
     }
 
@@ -320,7 +335,7 @@ impl Nursery {
             let nursery = Arc::clone(self);
             tokio::spawn(async move {
                 tokio::time::sleep(RESTOCK_PAUSE).await;
-                let made = nursery.make_jail(Disk::of(&Limits::DEFAULT)).await;
+                let made = nursery.make_jail(Disk::of(&Limits::DEFAULT), &[]).await;
                 let mut state = nursery.state();
                 state.stock_on_the_way -= 1;
                 if let Ok(jail) = made {
@@ -330,7 +345,7 @@ impl Nursery {
         }
     }
 
-    async fn make_jail(&self, disk: Disk) -> Result<Jail, BirthError> {
+    async fn make_jail(&self, disk: Disk, stores: &[StoreMount]) -> Result<Jail, BirthError> {
         let slot = self.slots.take().ok_or(BirthError::NoSlot)?;
         let number = self.next_jail.fetch_add(1, Ordering::Relaxed);
         let request = JailRequest {
@@ -338,6 +353,7 @@ impl Nursery {
             slot: slot.number,
             disk_bytes: disk.bytes,
             disk_inodes: disk.inodes,
+            stores: stores.to_vec(),
         };
         let (sender, made) = oneshot::channel();
         self.state().jails_asked.insert(number, JailWaiter(sender));
@@ -360,8 +376,8 @@ impl Nursery {
             None => None,
         };
         let newborn = made.await.map_err(|_| BirthError::ZygoteGone)??;
-        let [init, workspace, proc] = newborn.take()?;
-        Ok(Jail { init, workspace, proc, group, slot, disk })
+        let JailParts { init, workspace, proc, stores } = newborn.take()?;
+        Ok(Jail { init, workspace, proc, group, slot, stores, disk })
     }
 }
 

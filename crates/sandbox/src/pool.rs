@@ -3,6 +3,7 @@
 
 use crate::live::Sandbox;
 use crate::nursery::{BirthError, Nursery, NurseryConfig, RESTOCK_PAUSE};
+use jail::StoreMount;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -119,7 +120,16 @@ impl Pool {
 
     /// A sandbox that is born now.
     pub async fn fresh(self: &Arc<Self>, limits: &Limits) -> Result<Sandbox, BirthError> {
-        self.nursery().await?.birth(limits).await
+        self.with_stores(limits, &[]).await
+    }
+
+    /// The same, with directories beside its working directory, which none that waits has.
+    pub async fn with_stores(
+        self: &Arc<Self>,
+        limits: &Limits,
+        stores: &[StoreMount],
+    ) -> Result<Sandbox, BirthError> {
+        self.nursery().await?.birth(limits, stores).await
     }
 
     /// How many sandboxes wait now.

@@ -1,6 +1,6 @@
 //! What code sees: the root directory of every sandbox, and which parts of it may be written.
 
-use jail::{Access, Processes, Program, RootStep};
+use jail::{Access, Processes, Program, RootStep, StoreContent};
 use std::path::{Path, PathBuf};
 
 /// The parts of the root that differ from environment to environment.
@@ -10,6 +10,9 @@ pub struct View {
     pub environment: String,
     /// Directories of the host and where they appear.
     pub binds: Vec<(PathBuf, PathBuf)>,
+    /// The directory of the host that has all stores, none of which is seen unless a sandbox is
+    /// born with it.
+    pub stores: Option<PathBuf>,
     pub interpreter: PathBuf,
     /// Environment variables that this Python or its packages need.
     pub variables: Vec<(String, String)>,
@@ -46,11 +49,24 @@ const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files\n";
 
 pub(crate) const HOSTNAME: &str = "jar";
 const RUNTIME: &str = "/opt/belljar";
+/// In the root that sandboxes are given, and hidden in each.
+const ALL_STORES: &str = "/run/stores";
 
 /// The steps that build the root, in order.
 pub(crate) fn root(view: &View, runtime: &Path) -> Vec<RootStep> {
     let mut steps = Vec::new();
-    for path in ["/proc", "/workspace", "/tmp", "/dev", "/etc", "/home", "/usr", "/opt", "/run"] {
+    for path in [
+        "/proc",
+        "/workspace",
+        "/tmp",
+        "/dev",
+        "/etc",
+        "/home",
+        "/usr",
+        "/opt",
+        "/run",
+        jail::STORES,
+    ] {
         steps.push(RootStep::Dir { path: path.into() });
     }
     for path in SYSTEM {
@@ -66,6 +82,9 @@ pub(crate) fn root(view: &View, runtime: &Path) -> Vec<RootStep> {
         steps.push(RootStep::Bind { from: from.clone(), to: to.clone() });
     }
     steps.push(RootStep::Bind { from: runtime.into(), to: RUNTIME.into() });
+    if let Some(stores) = &view.stores {
+        steps.push(RootStep::Bind { from: stores.clone(), to: ALL_STORES.into() });
+    }
     for (path, content) in [
         ("/etc/passwd", PASSWD),
         ("/etc/group", GROUP),
@@ -90,6 +109,15 @@ pub(crate) fn root(view: &View, runtime: &Path) -> Vec<RootStep> {
     steps
 }
 
+pub(crate) fn hidden(view: &View) -> Vec<PathBuf> {
+    view.stores.iter().map(|_| ALL_STORES.into()).collect()
+}
+
+/// A store by the name of its directory, as it can be shown to a sandbox.
+pub fn shown(name: &str) -> StoreContent {
+    StoreContent::Shown { from: Path::new(ALL_STORES).join(name) }
+}
+
 fn same_as_host(path: &str) -> Option<RootStep> {
     let exists = Path::new(path).exists() && !Path::new(path).is_symlink();
     exists.then(|| RootStep::Bind { from: path.into(), to: path.into() })
@@ -112,11 +140,14 @@ pub(crate) fn landlock(root: &[RootStep]) -> Vec<(PathBuf, Access)> {
         ("/dev".into(), Access::Device),
         ("/usr".into(), Access::Read),
         ("/etc".into(), Access::Read),
+        // One that is shown only is mounted read-only.
+        (jail::STORES.into(), Access::Write),
     ];
     for step in root {
         if let RootStep::Bind { to, .. } = step
             && !to.starts_with("/usr")
             && !to.starts_with("/etc")
+            && to != Path::new(ALL_STORES)
         {
             rules.push((to.clone(), Access::Read));
         }

@@ -39,7 +39,22 @@ pub(crate) struct State {
 }
 
 pub(crate) type SpawnAnswer = Result<(i32, OwnedFd), WallError>;
-pub(crate) type JailParts = [OwnedFd; 3];
+#[derive(Debug)]
+pub(crate) struct JailParts {
+    pub(crate) init: OwnedFd,
+    pub(crate) workspace: OwnedFd,
+    pub(crate) proc: OwnedFd,
+    /// The directories of stores that are held.
+    pub(crate) stores: Vec<OwnedFd>,
+}
+
+impl JailParts {
+    fn of(descriptors: Vec<OwnedFd>) -> Option<Self> {
+        let mut parts = descriptors.into_iter();
+        let (init, workspace, proc) = (parts.next()?, parts.next()?, parts.next()?);
+        Some(Self { init, workspace, proc, stores: parts.collect() })
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct JailWaiter(pub(crate) oneshot::Sender<Result<Newborn, WallError>>);
@@ -57,8 +72,8 @@ impl Newborn {
 
 impl Drop for Newborn {
     fn drop(&mut self) {
-        if let Some([init, ..]) = &self.0 {
-            undertaker::kill(init);
+        if let Some(parts) = &self.0 {
+            undertaker::kill(&parts.init);
         }
     }
 }
@@ -146,7 +161,7 @@ impl Wires {
     fn hear_warden(&self, reply: WardenReply, descriptors: Vec<OwnedFd>) {
         match reply {
             WardenReply::JailReady { jail } => {
-                let newborn = Newborn(JailParts::try_from(descriptors).ok());
+                let newborn = Newborn(JailParts::of(descriptors));
                 if let Some(JailWaiter(waiter)) = self.state().jails_asked.remove(&jail) {
                     let _ = waiter.send(Ok(newborn));
                 }

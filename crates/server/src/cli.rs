@@ -32,6 +32,7 @@ mod serve;
 mod session;
 mod setup;
 mod skill;
+mod store;
 mod terminal;
 mod tool;
 mod workspace;
@@ -72,6 +73,8 @@ enum Verb {
     Env(env::Args),
     /// Look after the agents of a server
     Agent(agent::Args),
+    /// Look after directories of a server that outlive sessions
+    Store(store::Args),
     /// Look at what has run on a server
     Execution(execution::Args),
     /// Answer questions that wait for a person
@@ -108,6 +111,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Skill(args) => skill::main(args),
         Verb::Env(args) => env::main(args),
         Verb::Agent(args) => agent::main(args),
+        Verb::Store(args) => store::main(args),
         Verb::Execution(args) => execution::main(args),
         Verb::Approvals(args) => approvals::main(args),
         Verb::Permission(args) => permission::main(args),

@@ -59,6 +59,10 @@ impl Call {
         Self::new(Method::PUT, path)
     }
 
+    pub(crate) fn patch(path: impl Into<String>) -> Self {
+        Self::new(Method::PATCH, path)
+    }
+
     pub(crate) fn delete(path: impl Into<String>) -> Self {
         Self::new(Method::DELETE, path)
     }

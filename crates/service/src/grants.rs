@@ -13,7 +13,8 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use store::{AuditLine, GrantFilter, Reader, StoreError, Tx};
 use types::{
-    AgentId, Grant, GrantId, GrantedObject, Object, PrincipalId, Privilege, ToolId, WorkspaceId,
+    AgentId, Grant, GrantId, GrantedObject, Object, PrincipalId, Privilege, StoreId, ToolId,
+    WorkspaceId,
 };
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -35,6 +36,7 @@ pub enum ObjectKind {
     Workspace,
     Tool,
     Agent,
+    Store,
 }
 
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
@@ -133,6 +135,7 @@ impl GrantQuery {
             }
             (Some(ObjectKind::Tool), Some(id)) => Ok(Some(Object::Tool(ToolId::new(id)))),
             (Some(ObjectKind::Agent), Some(id)) => Ok(Some(Object::Agent(AgentId::new(id)))),
+            (Some(ObjectKind::Store), Some(id)) => Ok(Some(Object::Store(StoreId::new(id)))),
             (None, Some(_)) => Err(invalid("query/object_kind", "is missing beside object_id")),
             (Some(_), None) => Err(invalid("query/object_id", "is missing beside object_kind")),
         }
@@ -156,6 +159,7 @@ fn given(
         Object::Workspace(id) => id == workspace,
         Object::Tool(id) => tx.tool(workspace, id)?.is_some(),
         Object::Agent(id) => tx.agent(workspace, id)?.is_some(),
+        Object::Store(id) => tx.store(workspace, id)?.is_some(),
     };
     if !there {
         return Ok(Err(not_found(grant.object.kind(), grant.object.uuid())));
@@ -168,7 +172,7 @@ fn given(
     Ok(Ok(held))
 }
 
-/// The one owner of a tool or an agent is from now on somebody else.
+/// The one owner of a tool, an agent or a store is from now on somebody else.
 fn give_away(tx: &Tx<'_>, workspace: WorkspaceId, to: &Grant) -> Result<(), StoreError> {
     let (owner, updated_at) = (to.principal, to.created_at);
     match to.object {
@@ -182,6 +186,11 @@ fn give_away(tx: &Tx<'_>, workspace: WorkspaceId, to: &Grant) -> Result<(), Stor
         Object::Agent(id) => {
             if let Some(agent) = tx.agent(workspace, id)? {
                 tx.update_agent(workspace, &types::Agent { owner, updated_at, ..agent })?;
+            }
+        }
+        Object::Store(id) => {
+            if let Some(store) = tx.store(workspace, id)? {
+                tx.update_store(workspace, &types::Store { owner, updated_at, ..store })?;
             }
         }
     }

@@ -42,6 +42,7 @@ mod service;
 mod sessions;
 mod specification;
 mod staging;
+mod stores;
 mod tokens;
 mod tools;
 mod workspaces;
@@ -77,6 +78,7 @@ pub use sessions::{
 pub use specification::{CodeExecution, SpecificationText, agent_name};
 pub use staging::{Staged, Staging};
 pub use store::{AuditError, Reply, verify_audit};
+pub use stores::{StoreChange, StoreFile, StoreRequest, StoreView};
 pub use tokens::{Issuer, IssuerRefused};
 pub use tools::ToolChange;
 pub use workspaces::{NewWorkspace, WorkspaceRequest};

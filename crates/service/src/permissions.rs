@@ -32,6 +32,7 @@ pub struct PermissionChange {
 
 impl Service {
     pub fn code_permission(&self, caller: &Caller) -> Result<ToolPermission, Refused> {
+        self.require_usage(caller)?;
         let permission = self.store.read(|rows| rows.code_permission(caller.workspace))?;
         Ok(ToolPermission { tool: EXECUTE_PYTHON, permission })
     }

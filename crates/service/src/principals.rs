@@ -341,7 +341,12 @@ fn replace_role(
 
 /// What would be nobody's. Documents are not here: they go when their time is over.
 fn in_words(owned: Owned) -> Option<String> {
-    let kinds = [(owned.tools, "tool"), (owned.agents, "agent"), (owned.sessions, "open session")];
+    let kinds = [
+        (owned.tools, "tool"),
+        (owned.agents, "agent"),
+        (owned.stores, "store"),
+        (owned.sessions, "open session"),
+    ];
     let counted = kinds.iter().filter(|(count, _)| *count > 0).map(|(count, what)| match count {
         1 => format!("1 {what}"),
         count => format!("{count} {what}s"),
@@ -357,7 +362,7 @@ mod tests {
     #[test]
     fn what_somebody_owns_is_said_in_words() {
         assert_eq!(in_words(Owned { documents: 3, ..Owned::default() }), None);
-        let some = Owned { tools: 2, agents: 0, sessions: 1, documents: 0 };
+        let some = Owned { tools: 2, sessions: 1, ..Owned::default() };
         assert_eq!(in_words(some).unwrap(), "2 tools, 1 open session");
     }
 

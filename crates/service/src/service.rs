@@ -9,7 +9,7 @@ use crate::tokens::Tokens;
 use crate::tools::Contracts;
 use crate::{housekeeping, seal_key};
 use egress::{FetchConfig, Fetcher};
-use engine::{Engine, House};
+use engine::{Engine, House, StoreBase};
 use policy::SealKey;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +19,8 @@ use tokio::sync::broadcast;
 use tokio::sync::mpsc::unbounded_channel;
 use types::{Approval, ExecutionId, Object, PrincipalId, Privilege, WorkspaceId};
 
+/// Beside the records.
+const STORES: &str = "stores";
 /// Questions that a slow listener may be behind; what it misses then is in the list.
 const APPROVAL_NEWS: usize = 256;
 /// Changes that a listener may be behind; one who is further behind is told that there were some.
@@ -52,12 +54,16 @@ pub enum StartError {
     Store(#[from] StoreError),
     #[error("the key for approvals in {path} cannot be used: {cause}")]
     SealKey { path: std::path::PathBuf, cause: std::io::Error },
-    #[error("there is no place for packages that sessions install: {cause}")]
-    House { cause: std::io::Error },
+    #[error("there is no place for packages that sessions install: {0}")]
+    House(std::io::Error),
     #[error("{0}")]
     Fetch(#[from] egress::NotAnException),
     #[error("{0}")]
     FirstKey(types::Fault),
+    #[error("the directory of the stores cannot be used: {0}")]
+    Stores(std::io::Error),
+    #[error("{0}")]
+    Sweep(types::Fault),
 }
 
 impl Service {
@@ -69,9 +75,10 @@ impl Service {
             .map_err(|(path, cause)| StartError::SealKey { path, cause })?;
         let fetcher = fetcher(&config)?;
         let (told, ended) = unbounded_channel();
-        let house = House::open(&engine.data).map_err(|cause| StartError::House { cause })?;
-        let engine =
-            Engine::start(engine::Config { ended: Some(told), house: Some(house), ..engine });
+        let stores = StoreBase::open(config.data.join(STORES)).map_err(StartError::Stores)?;
+        let house = House::open(&engine.data).map_err(StartError::House)?;
+        let (stores, house, ended_to) = (Some(stores), Some(house), Some(told));
+        let engine = Engine::start(engine::Config { stores, house, ended: ended_to, ..engine });
         let service = Arc::new(Self {
             tokens: config.issuer.clone().map(Tokens::new),
             config,
@@ -84,6 +91,7 @@ impl Service {
             contracts: Contracts::default(),
             running: Mutex::default(),
         });
+        service.sweep_stores().await.map_err(|refused| StartError::Sweep(*refused.fault))?;
         service.mark_interrupted().await?;
         let owner_key = service.first_start().await?;
         service.take_up_questions().await?;

@@ -103,6 +103,7 @@ impl Service {
             environment: self.environment(request.environment.take()),
             limits: request.limits,
             expiry: expiry(request.idle_seconds)?,
+            stores: self.equipment(caller, lender.as_ref())?,
         };
         self.engine.open(&asked).await.map_err(|fault| match fault.code {
             // Everything else that was asked for is known to be right.
@@ -324,7 +325,7 @@ impl Service {
 
     /// A new interpreter for a session whose own went with the last server.
     async fn revive(self: &Arc<Self>, caller: &Caller, lost: Session) -> Result<Session, Refused> {
-        self.lender_of(caller, lost.agent).await?;
+        let lender = self.lender_of(caller, lost.agent).await?;
         let id = lost.sandbox_id;
         let again = NewSession {
             id,
@@ -332,6 +333,7 @@ impl Service {
             environment: lost.environment,
             limits: lost.limits.request(),
             expiry: expiry(Some(lost.idle_seconds))?,
+            stores: self.equipment(caller, lender.as_ref())?,
         };
         match self.engine.open(&again).await {
             // Somebody was quicker.

@@ -3,7 +3,7 @@
 use crate::column::{at, moment, variant};
 use crate::{Listed, Page, Reader, StoreError, Tx};
 use rusqlite::Row;
-use types::{AgentId, Grant, GrantId, Object, PrincipalId, ToolId, WorkspaceId};
+use types::{AgentId, Grant, GrantId, Object, PrincipalId, StoreId, ToolId, WorkspaceId};
 use uuid::Uuid;
 
 /// What is absent is not asked for.
@@ -136,6 +136,7 @@ fn object(kind: &str, id: Uuid) -> Result<Object, StoreError> {
         "workspace" => Ok(Object::Workspace(WorkspaceId::new(id))),
         "tool" => Ok(Object::Tool(ToolId::new(id))),
         "agent" => Ok(Object::Agent(AgentId::new(id))),
+        "store" => Ok(Object::Store(StoreId::new(id))),
         _ => Err(StoreError::Corrupt { what: "grant" }),
     }
 }

@@ -23,6 +23,7 @@ mod reader;
 mod schema;
 mod sessions;
 mod store;
+mod stores;
 mod tools;
 mod writer;
 

@@ -10,6 +10,7 @@ use types::{Permission, Principal, PrincipalId, Workspace, WorkspaceId};
 pub struct Owned {
     pub tools: u64,
     pub agents: u64,
+    pub stores: u64,
     /// Those that are not over.
     pub sessions: u64,
     pub documents: u64,
@@ -185,6 +186,7 @@ impl Reader<'_> {
             "SELECT \
              (SELECT count(*) FROM tools WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM agents WHERE workspace = ?1 AND owner = ?2), \
+             (SELECT count(*) FROM stores WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM sessions WHERE workspace = ?1 AND owner = ?2 \
               AND status IN ('ready', 'busy', 'lost')), \
              (SELECT count(*) FROM files WHERE workspace = ?1 AND owner = ?2 \
@@ -194,8 +196,9 @@ impl Reader<'_> {
                 Ok(Owned {
                     tools: row.get(0)?,
                     agents: row.get(1)?,
-                    sessions: row.get(2)?,
-                    documents: row.get(3)?,
+                    stores: row.get(2)?,
+                    sessions: row.get(3)?,
+                    documents: row.get(4)?,
                 })
             },
         )?;

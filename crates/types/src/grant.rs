@@ -1,6 +1,6 @@
 //! What a principal may do to an object.
 
-use crate::{AgentId, GrantId, PrincipalId, ToolId, WorkspaceId};
+use crate::{AgentId, GrantId, PrincipalId, StoreId, ToolId, WorkspaceId};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -10,9 +10,9 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Privilege {
-    /// Call the tool, invoke the agent; in a workspace: run code and keep files.
+    /// Call the tool, invoke the agent, read the store; in a workspace: run code and keep files.
     Usage,
-    /// Change it; in a workspace: make tools and agents.
+    /// Change it; in a workspace: make tools, agents and stores.
     Modify,
     /// Everything, also giving grants and deleting.
     Ownership,
@@ -46,6 +46,7 @@ pub enum Object {
     Workspace(WorkspaceId),
     Tool(ToolId),
     Agent(AgentId),
+    Store(StoreId),
 }
 
 /// The same by another name: in a description of the API, `Object` is any JSON object.
@@ -57,6 +58,7 @@ impl Object {
             Self::Workspace(_) => "workspace",
             Self::Tool(_) => "tool",
             Self::Agent(_) => "agent",
+            Self::Store(_) => "store",
         }
     }
 
@@ -65,6 +67,7 @@ impl Object {
             Self::Workspace(id) => id.uuid(),
             Self::Tool(id) => id.uuid(),
             Self::Agent(id) => id.uuid(),
+            Self::Store(id) => id.uuid(),
         }
     }
 }

@@ -6,5 +6,6 @@
 
 mod building;
 mod index;
+mod own;
 mod scripts;
 mod world;

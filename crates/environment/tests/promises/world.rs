@@ -44,6 +44,11 @@ impl World {
         Self { data: TempDir::new().unwrap(), machine }
     }
 
+    /// With its data in memory, where nothing takes long to be saved.
+    pub(crate) fn in_memory(self) -> Self {
+        Self { data: TempDir::new_in("/dev/shm").unwrap(), ..self }
+    }
+
     /// A machine whose uv is this shell script, which may use `$PREFIX`.
     pub(crate) fn with_fake_uv(script: &str) -> Self {
         let mut world = Self::without_uv();

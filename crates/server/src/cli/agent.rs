@@ -6,7 +6,6 @@ use super::named::Noun;
 use super::remote::{ListArgs, Remote, RemoteArgs};
 use super::request::read_bounded;
 use crate::client::Call;
-use reqwest::Method;
 use serde_json::json;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -127,7 +126,7 @@ async fn path(remote: &Remote, binding: &Binding) -> Result<String, Failure> {
 }
 
 async fn set(remote: &Remote, binding: &Binding, action: ApprovalAction) -> Result<(), Failure> {
-    let call = Call::new(Method::PATCH, path(remote, binding).await?);
+    let call = Call::patch(path(remote, binding).await?);
     let call = call.json(&json!({"approval_action": action}));
     remote.done(call, &format!("{} by {}: {action}", binding.tool, binding.agent)).await
 }

@@ -30,7 +30,7 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Let somebody do something; OWNERSHIP of a tool or an agent is handed over
+    /// Let somebody do something; OWNERSHIP of anything but a workspace is handed over
     Add {
         #[arg(value_name = "PRINCIPAL")]
         principal: String,
@@ -40,7 +40,10 @@ enum Verb {
         privilege: Privilege,
 
         /// What it is on
-        #[arg(value_name = "workspace | tool:NAME | agent:NAME", default_value = "workspace")]
+        #[arg(
+            value_name = "workspace | tool:NAME | agent:NAME | store:NAME",
+            default_value = "workspace"
+        )]
         on: On,
     },
     /// List grants: your own, and all on what you own
@@ -79,7 +82,8 @@ impl FromStr for On {
             None if text == "workspace" => Ok(Self::Workspace),
             Some(("tool", name)) if !name.is_empty() => Ok(Self::Named(Noun::Tool, name.into())),
             Some(("agent", name)) if !name.is_empty() => Ok(Self::Named(Noun::Agent, name.into())),
-            _ => Err("a grant is on `workspace`, on `tool:NAME` or on `agent:NAME`"),
+            Some(("store", name)) if !name.is_empty() => Ok(Self::Named(Noun::Store, name.into())),
+            _ => Err("a grant is on `workspace`, `tool:NAME`, `agent:NAME` or `store:NAME`"),
         }
     }
 }
@@ -122,7 +126,7 @@ async fn show(remote: &Remote, whose: Option<String>, list: ListArgs) -> Result<
     }
     let (mut grants, _) = remote.client.list(&call.path, &call.query, list.limit as usize).await?;
     let mut names = HashMap::new();
-    for noun in [Noun::Principal, Noun::Tool, Noun::Agent] {
+    for noun in [Noun::Principal, Noun::Tool, Noun::Agent, Noun::Store] {
         names.extend(remote.client.names(noun).await?);
     }
     grants.iter_mut().for_each(|grant| name(grant, &names));
@@ -135,7 +139,7 @@ fn name(grant: &mut Value, names: &HashMap<String, String>) {
     let object = &mut grant["object"];
     put_names(object, &["id"], names);
     let on = match (object["kind"].as_str(), object["id"].as_str()) {
-        (Some(kind @ ("tool" | "agent")), Some(name)) => format!("{kind}:{name}"),
+        (Some(kind @ ("tool" | "agent" | "store")), Some(name)) => format!("{kind}:{name}"),
         _ => "workspace".to_owned(),
     };
     grant["on"] = on.into();

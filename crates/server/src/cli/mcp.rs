@@ -4,13 +4,19 @@
 mod bridge;
 mod conformance;
 mod embedded;
+mod reader;
 
 use super::remote::ServerArgs;
 use super::setup::{self, EngineArgs};
 use super::{Failure, permission, serve};
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::time::Duration;
 use types::Permission;
+
+/// For answers that are under way when the client says no more. Code that names no limit has half of
+/// it, and the environment may have to be built first.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

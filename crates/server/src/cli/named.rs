@@ -14,6 +14,7 @@ pub(super) enum Noun {
     Agent,
     Key,
     Session,
+    Store,
 }
 
 impl Noun {
@@ -25,6 +26,7 @@ impl Noun {
             Self::Agent => "agent",
             Self::Key => "key",
             Self::Session => "session",
+            Self::Store => "store",
         }
     }
 
@@ -35,6 +37,7 @@ impl Noun {
             Self::Agent => "/v1/agents",
             Self::Key => "/v1/keys",
             Self::Session => "/v1/sessions",
+            Self::Store => "/v1/stores",
         }
     }
 
@@ -47,7 +50,7 @@ impl Noun {
     /// What is over keeps its name, and is known by its id alone.
     fn is_over(self, item: &Value) -> bool {
         match self {
-            Self::Principal | Self::Tool | Self::Agent => false,
+            Self::Principal | Self::Tool | Self::Agent | Self::Store => false,
             Self::Key => !item["revoked_at"].is_null(),
             Self::Session => !matches!(item["status"].as_str(), Some("ready" | "busy" | "lost")),
         }

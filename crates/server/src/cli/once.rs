@@ -140,6 +140,17 @@ pub(super) fn print_record(record: &str) -> Result<(), Failure> {
     }
 }
 
+/// The bytes of a file, as they are, on standard output.
+pub(super) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    let mut stdout = io::stdout();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(failed(format!("the file could not be written: {error}")))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 fn conclude(screen: &mut Screen, execution: &Execution, images: &[Image], written: bool) {
     screen.conclude(execution);
     for file in &execution.files_out {

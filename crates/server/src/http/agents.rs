@@ -12,8 +12,6 @@ use std::sync::Arc;
 use types::{Code, Fault};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
-/// Has every request of the newer era, which knows no sessions.
-const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 /// What a client says of itself at the beginning is kept as long as its session is.
 const HELLO_BYTES_MAX: u64 = 64 * 1024;
 
@@ -24,18 +22,22 @@ pub(super) async fn own_session(
     next: Next,
 ) -> Response {
     let id = text(request.headers(), &SESSION);
-    match &id {
-        Some(id) if !sessions.used(id, known.id()) => return Problem::from(gone()).into_response(),
-        Some(_) => {}
-        None if request.headers().contains_key(METHOD) => {}
-        None if !is_short(request.headers()) => return Problem::from(too_long()).into_response(),
-        None => sessions.make_room(known.id()).await,
+    if id.as_ref().is_some_and(|id| !sessions.used(id, known.id())) {
+        return Problem::from(gone()).into_response();
     }
-    let ends = request.method() == Method::DELETE;
+    let (ends, is_short) = (request.method() == Method::DELETE, is_short(request.headers()));
     let response = next.run(request).await;
+    // Whether a session is begun is seen by the answer: what a request says of itself may be a lie.
     match (id, text(response.headers(), &SESSION)) {
         (Some(id), _) if ends => sessions.ended(&id),
-        (None, Some(new)) => sessions.begun(&new, known.id()),
+        (None, Some(new)) if is_short => {
+            sessions.make_room(known.id()).await;
+            sessions.begun(&new, known.id());
+        }
+        (None, Some(new)) => {
+            sessions.close(new).await;
+            return Problem::from(too_long()).into_response();
+        }
         _ => {}
     }
     response

@@ -16,6 +16,7 @@ mod packages;
 mod permissions;
 mod principals;
 mod sessions;
+mod stores;
 mod tools;
 mod workspaces;
 
@@ -34,6 +35,7 @@ pub(crate) fn all() -> Routes {
         .merge(environments::routes())
         .merge(tools::routes())
         .merge(agents::routes())
+        .merge(stores::routes())
         .merge(calls::routes())
         .merge(approvals::routes())
         .merge(permissions::routes())

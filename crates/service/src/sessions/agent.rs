@@ -6,6 +6,7 @@ use crate::caller::Caller;
 use crate::refused::{Refused, missing, not_found};
 use crate::service::Service;
 use crate::specification::Section;
+use engine::StoreIn;
 use types::{Agent, AgentId, Code, Fault, Object, Principal, Privilege, WorkspaceId};
 
 /// An agent whose code runs for somebody.
@@ -57,5 +58,14 @@ impl Service {
             Some(id) => self.lender(caller.workspace, &caller.principal, id).await.map(Some),
             None => self.require_usage(caller).map(|_| None),
         }
+    }
+
+    /// What a session is given besides its working directory.
+    pub(super) fn equipment(
+        &self,
+        caller: &Caller,
+        lender: Option<&Lender>,
+    ) -> Result<Vec<StoreIn>, Refused> {
+        lender.map_or(Ok(Vec::new()), |lender| self.lent_stores(caller.workspace, lender))
     }
 }

@@ -88,6 +88,7 @@ pub(crate) fn principal(name: &str) -> Principal {
 
 pub(crate) fn session(owner: PrincipalId, key: Option<&str>) -> Session {
     Session {
+        agent: None,
         sandbox_id: SandboxId::new(id()),
         name: None,
         owner,

@@ -1,7 +1,8 @@
 //! A whole Belljar for one client: its records live as long as it does.
 
+use super::{PATIENCE, reader};
 use crate::cli::setup::EngineArgs;
-use crate::cli::{Failure, progress};
+use crate::cli::{Failure, progress, serve};
 use mcp::{Asker, Door, Manners};
 use service::{Config, PermissionChange, Service, Started};
 use std::fs;
@@ -43,7 +44,11 @@ pub(super) async fn run(
     });
     let manners = Manners { task_after: Duration::from_secs(task_seconds), address: None };
     let door = Door::new(Arc::clone(service), Some(embedded.asker.clone()), manners);
-    let served = mcp::stdio(door).await;
+    let served = tokio::select! {
+        served = mcp::stdio(door, PATIENCE) => served,
+        () = reader::gone() => Ok(()),
+        () = serve::told_to_stop() => Ok(()),
+    };
     preparing.abort();
     service.stop(DRAIN).await;
     served.map_err(Failure::belljar)

@@ -1,0 +1,314 @@
+//! Environments of people's own: locked by the real index, kept whole or not at all, and told by line
+//! what is wrong with them.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use crate::world::{self, World};
+use belljar_environment::{
+    BuildError, Draft, Environments, Name, Order, Origin, PythonChoice, SourceKind, Trouble,
+};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+fn name(text: &str) -> Name {
+    Name::try_from(text.to_owned()).unwrap()
+}
+
+fn order(requirements: &str) -> Order {
+    let draft = Draft::read(SourceKind::Requirements, requirements, Some(&name("mine"))).unwrap();
+    Order { draft, lock: None, python: None }
+}
+
+/// Builds and keeps, as the command line does.
+fn add(environments: &Environments, order: &Order) -> Result<Vec<String>, BuildError> {
+    let prepared = environments.prepare(order, &mut |_| ())?;
+    environments.keep(&prepared.recipe)?;
+    let packages = prepared.built.packages.iter();
+    Ok(packages.map(|package| format!("{} {}", package.name, package.version)).collect())
+}
+
+fn refusal(world: &World, requirements: &str) -> BuildError {
+    let refused = add(&world.environments(), &order(requirements)).unwrap_err();
+    assert_eq!(world.names(), [""; 0], "nothing is left of {requirements:?}");
+    assert!(world.environments().find("mine").is_err(), "nothing is kept of {requirements:?}");
+    refused
+}
+
+fn trouble(error: &BuildError) -> (Trouble, Vec<usize>) {
+    match error {
+        BuildError::Lock { trouble, lines, .. } => {
+            (*trouble, lines.iter().map(|line| line.number).collect())
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn what_is_asked_for_is_locked_with_hashes_built_and_kept() {
+    let world = World::new();
+    let environments = world.environments();
+    let packages = add(&environments, &order("six==1.16.0\nidna<3\n")).unwrap();
+    assert_eq!(packages, ["idna 2.10", "six 1.16.0"]);
+
+    let recipe = world.environments().find("mine").unwrap();
+    assert_eq!(recipe.origin, Origin::Own);
+    let python = world::pythons()[0].version;
+    let first = recipe.lock().lines().next().unwrap().to_owned();
+    assert!(first.starts_with(&format!("# Locked for CPython {}.{} ", python.major, python.minor)));
+    for pin in recipe.lock().split("==").skip(1) {
+        assert!(pin.contains("--hash=sha256:"), "{pin}");
+    }
+    assert!(environments.built(&recipe, None).is_some());
+    assert_eq!(environments.names().last().map(String::as_str), Some("mine"));
+}
+
+#[test]
+fn a_name_that_ships_cannot_be_taken() {
+    let world = World::without_uv();
+    let draft = Draft::read(SourceKind::Requirements, "six", Some(&name("default"))).unwrap();
+    let taken = Order { draft, lock: None, python: None };
+    let refused = add(&world.environments(), &taken).unwrap_err();
+    assert!(matches!(refused, BuildError::Shipped { .. }), "{refused}");
+}
+
+#[test]
+fn a_package_that_nobody_has_is_named_with_its_line() {
+    let world = World::new();
+    let refused = refusal(&world, "six\n\nno-such-package-of-belljar\n");
+    assert_eq!(trouble(&refused), (Trouble::Unknown, vec![3]));
+    assert!(refused.to_string().contains("line 3 (`no-such-package-of-belljar`)"), "{refused}");
+}
+
+#[test]
+fn a_version_that_nobody_has_is_named_with_its_line() {
+    assert_eq!(trouble(&refusal(&World::new(), "idna\nsix==99\n")), (Trouble::NoVersion, vec![2]));
+}
+
+#[test]
+fn a_version_that_was_taken_back_is_refused_with_the_reason() {
+    let refused = refusal(&World::new(), "attrs==21.1.0");
+    assert_eq!(trouble(&refused), (Trouble::Yanked, vec![1]));
+    assert!(refused.to_string().contains("not importable on Python 3.4"), "{refused}");
+}
+
+#[test]
+fn nothing_is_built_from_source() {
+    let refused = refusal(&World::new(), "docopt==0.6.2");
+    assert_eq!(trouble(&refused), (Trouble::NoWheel, vec![1]));
+    assert!(refused.to_string().contains("--wheels DIR"), "{refused}");
+}
+
+#[test]
+fn packages_that_cannot_be_had_together_are_both_named() {
+    let refused = refusal(&World::new(), "requests==2.31.0\nsix\nidna==2.0\n");
+    assert_eq!(trouble(&refused), (Trouble::Conflict, vec![1, 3]));
+}
+
+#[test]
+fn a_version_of_python_that_is_not_there_is_said_with_the_way_to_get_it() {
+    let world = World::without_uv();
+    let python = Some(PythonChoice::Version("3.99".parse().unwrap()));
+    let refused = add(&world.environments(), &Order { python, ..order("") }).unwrap_err();
+    let text = refused.to_string();
+    assert!(text.contains("needs CPython 3.99") && text.contains("uv python install"), "{text}");
+}
+
+#[test]
+fn a_python_can_be_chosen_by_its_version() {
+    let world = World::without_uv();
+    for python in world::pythons() {
+        let version = format!("{}.{}", python.version.major, python.version.minor);
+        let choice = PythonChoice::from(version);
+        let prepared = world
+            .environments()
+            .prepare(&Order { python: Some(choice), ..order("") }, &mut |_| ())
+            .unwrap();
+        assert_eq!(prepared.built.python.version.minor, python.version.minor);
+    }
+}
+
+#[test]
+fn a_lock_is_only_used_with_the_python_it_was_made_for() {
+    let world = World::without_uv();
+    let oldest = world::pythons().pop().unwrap().version;
+    let lock = format!("# Locked for CPython {}.{} by hand\n", oldest.major, oldest.minor);
+    let prepared = world
+        .environments()
+        .prepare(&Order { lock: Some(lock), ..order("") }, &mut |_| ())
+        .unwrap();
+    assert_eq!(prepared.built.python.version.minor, oldest.minor);
+}
+
+#[test]
+fn a_lock_that_was_edited_is_refused() {
+    let world = World::new();
+    let environments = world.environments();
+    let lock = environments.lock(&order("six==1.16.0").draft, None, &mut |_| ()).unwrap();
+    let with = |lock: String| Order { lock: Some(lock), ..order("six==1.16.0") };
+
+    let version = add(&environments, &with(lock.replace("1.16.0", "1.15.0"))).unwrap_err();
+    assert!(version.to_string().contains("line 2 of the lock has six 1.15.0"), "{version}");
+    let hashes = lock.replace("--hash=sha256:", "--hash=sha256:0000");
+    let forged = add(&environments, &with(hashes)).unwrap_err();
+    assert!(matches!(forged, BuildError::Install { .. }), "{forged}");
+    let index = add(&environments, &with(format!("{lock}--index-url https://example.org\n")));
+    assert!(index.unwrap_err().to_string().contains("is an option"));
+    assert_eq!(world.names(), [""; 0]);
+
+    assert_eq!(add(&environments, &with(lock)).unwrap(), ["six 1.16.0"]);
+}
+
+#[test]
+fn a_rebuild_that_fails_leaves_what_was_there() {
+    let world = World::new();
+    let environments = world.environments();
+    add(&environments, &order("six==1.16.0")).unwrap();
+    let before = (environments.stamp("mine"), world.names());
+    add(&environments, &order("six==99")).unwrap_err();
+    assert_eq!((environments.stamp("mine"), world.names()), before);
+    assert_eq!(add(&environments, &order("six==1.17.0")).unwrap(), ["six 1.17.0"]);
+    assert_ne!(environments.stamp("mine"), before.0);
+}
+
+/// A directory with one wheel of six, fetched by uv as a real one.
+fn wheels(world: &World) -> std::path::PathBuf {
+    let wheels = world.data.path().join("wheels");
+    let python = &world::pythons()[0].executable;
+    let fetched = Command::new(python)
+        .args(["-m", "pip", "download", "--quiet", "--no-deps", "six==1.16.0", "--dest"])
+        .arg(&wheels)
+        .status()
+        .unwrap();
+    assert!(fetched.success());
+    wheels
+}
+
+#[test]
+fn a_directory_of_wheels_serves_where_there_is_no_network() {
+    let fetched = World::new();
+    let wheels = wheels(&fetched);
+    for offline in [true, false] {
+        let mut world = World::new().without_network();
+        world.machine.wheels = Some(wheels.clone());
+        world.machine.offline = offline;
+        assert_eq!(add(&world.environments(), &order("six")).unwrap(), ["six 1.16.0"]);
+        let refused = add(&world.environments(), &order("six\nidna\n")).unwrap_err();
+        assert_eq!(trouble(&refused), (Trouble::Offline, vec![2]));
+    }
+    let mut without = World::new().without_network();
+    without.machine.offline = true;
+    assert_eq!(trouble(&refusal(&without, "six")).0, Trouble::Offline);
+}
+
+fn grow_old(directory: &Path, age: Duration) {
+    fs::File::open(directory).unwrap().set_modified(SystemTime::now() - age).unwrap();
+}
+
+#[test]
+fn what_was_replaced_is_collected_once_nobody_uses_it() {
+    let world = World::without_uv();
+    let environments = world.environments();
+    let built = |description: &str| {
+        let text = format!("name = \"mine\"\ndescription = \"{description}\"");
+        let draft = Draft::read(SourceKind::Toml, &text, None).unwrap();
+        let order = Order { draft, lock: None, python: None };
+        let prepared = environments.prepare(&order, &mut |_| ()).unwrap();
+        environments.keep(&prepared.recipe).unwrap();
+        prepared.built
+    };
+    let old = built("old");
+    let directory = old.directory.clone();
+    let new = built("new").directory.clone();
+    let collect = || environments.collect(SystemTime::now()).unwrap();
+
+    grow_old(&directory, 2 * DAY);
+    assert_eq!(collect(), [""; 0], "it is in use");
+    drop(old);
+    assert_eq!(collect(), [""; 0], "its last use was just now");
+    grow_old(&directory, 2 * DAY);
+    assert_eq!(collect(), [directory.file_name().unwrap().to_str().unwrap()]);
+    grow_old(&new, 400 * DAY);
+    assert_eq!(collect(), [""; 0], "what a definition stands for stays");
+    assert!(!directory.exists() && !directory.with_extension("json").exists() && new.exists());
+    let links = world.names().into_iter().filter(|name| name.contains('@')).count();
+    assert_eq!(links, 1, "{:?}", world.names());
+}
+
+#[test]
+fn one_that_ships_is_collected_after_a_month_and_made_again_when_it_is_wanted() {
+    let world = World::without_uv();
+    let directory = world.ensure(&world::bare()).unwrap().directory.clone();
+    let collect = || world.environments().collect(SystemTime::now()).unwrap().len();
+    grow_old(&directory, 29 * DAY);
+    assert_eq!(collect(), 0);
+    grow_old(&directory, 31 * DAY);
+    assert_eq!(collect(), 1);
+    assert_eq!(world.names(), [""; 0]);
+    assert_eq!(world.ensure(&world::bare()).unwrap().directory, directory);
+}
+
+#[test]
+fn what_killed_builders_left_is_collected() {
+    let world = World::without_uv();
+    let environments = world.environments();
+    let directory = world.data.path().join("environments");
+    for left in [".mine.building-1/bin", "mine-0123456789ab/bin"] {
+        fs::create_dir_all(directory.join(left)).unwrap();
+    }
+    environments.collect(SystemTime::now()).unwrap();
+    assert_eq!(world.names(), [""; 0]);
+}
+
+#[test]
+fn an_environment_that_is_removed_is_gone_with_its_definition() {
+    let world = World::without_uv();
+    let environments = world.environments();
+    add(&environments, &order("")).unwrap();
+    environments.remove("mine").unwrap();
+    assert_eq!(world.names(), [""; 0]);
+    let unknown = environments.remove("mine").unwrap_err().to_string();
+    assert!(
+        unknown.starts_with("there is no environment `mine`; there are: default,"),
+        "{unknown}"
+    );
+}
+
+#[test]
+fn one_that_is_in_use_stays_while_it_is_removed() {
+    let world = World::without_uv();
+    let environments = world.environments();
+    let prepared = environments.prepare(&order(""), &mut |_| ()).unwrap();
+    environments.keep(&prepared.recipe).unwrap();
+    environments.remove("mine").unwrap();
+    assert!(environments.find("mine").is_err());
+    assert!(prepared.built.directory.join("pyvenv.cfg").exists());
+}
+
+#[test]
+fn a_list_of_fifty_takes_less_than_fifty_milliseconds() {
+    let world = World::without_uv().in_memory();
+    let python = Some(PythonChoice::At(world::pythons().remove(0).executable));
+    let environments = world.environments();
+    for number in 0..50 {
+        let text = format!("name = \"mine-{number}\"");
+        let draft = Draft::read(SourceKind::Toml, &text, None).unwrap();
+        let prepared = environments
+            .prepare(&Order { draft, lock: None, python: python.clone() }, &mut |_| ())
+            .unwrap();
+        environments.keep(&prepared.recipe).unwrap();
+    }
+    let quickest = (0..5).map(|_| {
+        let started = std::time::Instant::now();
+        let names = environments.names();
+        let built = names
+            .iter()
+            .filter_map(|name| environments.built(&environments.find(name).unwrap(), None));
+        assert_eq!(built.count(), 50);
+        started.elapsed()
+    });
+    let quickest = quickest.min().unwrap();
+    assert!(quickest < Duration::from_millis(50), "{quickest:?}");
+}

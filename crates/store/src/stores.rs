@@ -1,0 +1,97 @@
+//! Directories that outlive sessions: their names, owners and quotas. Their bytes are elsewhere.
+
+use crate::column::{body, from_body};
+use crate::{Listed, ObjectFilter, Page, Reader, StoreError, Tx};
+use types::{Store, StoreId, WorkspaceId};
+
+impl Tx<'_> {
+    pub fn insert_store(&self, workspace: WorkspaceId, store: &Store) -> Result<(), StoreError> {
+        self.change(
+            "INSERT INTO stores (workspace, id, name, owner, quota_bytes, body) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            (
+                workspace.uuid(),
+                store.id.uuid(),
+                &store.name,
+                store.owner.uuid(),
+                store.quota_bytes,
+                body("store", store)?,
+            ),
+        )
+        .map_err(|error| error.or_name_taken("store", &store.name))?;
+        Ok(())
+    }
+
+    /// False if there is none.
+    pub fn update_store(&self, workspace: WorkspaceId, store: &Store) -> Result<bool, StoreError> {
+        let changed = self
+            .change(
+                "UPDATE stores SET name = ?3, owner = ?4, quota_bytes = ?5, body = ?6 \
+                 WHERE workspace = ?1 AND id = ?2",
+                (
+                    workspace.uuid(),
+                    store.id.uuid(),
+                    &store.name,
+                    store.owner.uuid(),
+                    store.quota_bytes,
+                    body("store", store)?,
+                ),
+            )
+            .map_err(|error| error.or_name_taken("store", &store.name))?;
+        Ok(changed == 1)
+    }
+
+    pub fn delete_store(&self, workspace: WorkspaceId, id: StoreId) -> Result<bool, StoreError> {
+        let key = (workspace.uuid(), id.uuid());
+        Ok(self.change("DELETE FROM stores WHERE workspace = ?1 AND id = ?2", key)? == 1)
+    }
+}
+
+impl Reader<'_> {
+    pub fn store(&self, workspace: WorkspaceId, id: StoreId) -> Result<Option<Store>, StoreError> {
+        let sql = "SELECT body FROM stores WHERE workspace = ?1 AND id = ?2";
+        let key = (workspace.uuid(), id.uuid());
+        self.one(sql, key, |row| from_body("store", row, "body"))
+    }
+
+    pub fn store_by_name(
+        &self,
+        workspace: WorkspaceId,
+        name: &str,
+    ) -> Result<Option<Store>, StoreError> {
+        let sql = "SELECT body FROM stores WHERE workspace = ?1 AND name = ?2";
+        self.one(sql, (workspace.uuid(), name), |row| from_body("store", row, "body"))
+    }
+
+    /// Of all stores of a workspace together.
+    pub fn quota_bytes(&self, workspace: WorkspaceId) -> Result<u64, StoreError> {
+        let sql = "SELECT coalesce(sum(quota_bytes), 0) FROM stores WHERE workspace = ?1";
+        Ok(self.one(sql, [workspace.uuid()], |row| Ok(row.get(0)?))?.unwrap_or(0))
+    }
+
+    /// Of all workspaces, to find directories that no row speaks of.
+    pub fn store_ids(&self) -> Result<Vec<StoreId>, StoreError> {
+        self.many("SELECT id FROM stores", [], |row| Ok(StoreId::new(row.get(0)?)))
+    }
+
+    /// A search is in their names.
+    pub fn stores(
+        &self,
+        workspace: WorkspaceId,
+        filter: &ObjectFilter,
+        page: Page,
+    ) -> Result<Listed<Store>, StoreError> {
+        self.list(
+            page,
+            "SELECT id, body FROM stores WHERE workspace = ?3 AND id < ?1 \
+             AND (?4 IS NULL OR instr(lower(name), lower(?4)) > 0) \
+             AND (?5 IS NULL OR EXISTS (SELECT 1 FROM grants \
+                  WHERE grants.workspace = stores.workspace AND object_kind = 'store' \
+                  AND object_id = stores.id AND privilege <> 'INSTALL' \
+                  AND principal IN (SELECT unhex(value) FROM json_each(?5)))) \
+             ORDER BY id DESC LIMIT ?2",
+            &[&workspace.uuid(), &filter.search, &filter.viewers()],
+            |row| from_body("store", row, "body"),
+        )
+    }
+}

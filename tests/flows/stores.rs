@@ -1,0 +1,187 @@
+//! Directories that outlive sessions: kept by what is written to them, bounded, and not there for
+//! anybody else.
+
+use crate::harness::{self, error_code, run_in};
+use engine::{Config, Engine, NewSession, StoreBase, StoreIn};
+use std::sync::Arc;
+use types::{Execution, SandboxId, Status, StoreAccess, Stream};
+
+const MIB: u64 = 1024 * 1024;
+
+struct World {
+    engine: Arc<Engine>,
+    base: StoreBase,
+    _home: tempfile::TempDir,
+}
+
+impl World {
+    fn start() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        // A sandbox has another user, and has to come through.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(home.path(), open).unwrap();
+        let base = StoreBase::open(home.path().join("stores")).unwrap();
+        base.store("one").create().unwrap();
+        let config = Config { stores: Some(base.clone()), ..harness::config() };
+        Self { engine: Engine::start(config), base, _home: home }
+    }
+
+    async fn session(&self, access: Option<StoreAccess>) -> SandboxId {
+        let store = access.map(|access| StoreIn {
+            name: "notes".into(),
+            directory: "one".into(),
+            path: "/mnt/notes".into(),
+            access,
+            quota_bytes: MIB,
+        });
+        let stores = store.into_iter().collect();
+        self.engine.open(&NewSession { stores, ..NewSession::new("bare") }).await.unwrap().id
+    }
+
+    async fn writer(&self) -> SandboxId {
+        self.session(Some(StoreAccess::Write)).await
+    }
+
+    async fn run(&self, session: SandboxId, code: &str) -> Execution {
+        run_in(&self.engine, session, code).await
+    }
+
+    async fn says(&self, session: SandboxId, code: &str) -> String {
+        let ran = self.run(session, code).await;
+        assert_eq!(ran.status, Status::Succeeded, "{:?}", ran.error);
+        harness::printed(&ran, Stream::Stdout).trim_end().to_owned()
+    }
+
+    fn kept(&self) -> Vec<String> {
+        self.base.store("one").list().unwrap().into_keys().collect()
+    }
+}
+
+const WRITE: &str = "import os\nos.makedirs('/mnt/notes/deep', exist_ok=True)\n\
+                     open('/mnt/notes/deep/a.txt', 'w').write('first')";
+const READ: &str = "print(open('/mnt/notes/deep/a.txt').read())";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_one_session_writes_to_a_store_the_next_one_finds() {
+    let world = World::start();
+    let first = world.writer().await;
+    let ran = world.run(first, WRITE).await;
+    assert_eq!(ran.status, Status::Succeeded, "{:?}", ran.error);
+    assert_eq!(ran.files_out, [], "it is no file of the working directory");
+    assert_eq!(world.kept(), ["deep/a.txt"]);
+    world.engine.close(first).await.unwrap();
+
+    let reader = world.session(Some(StoreAccess::Read)).await;
+    assert_eq!(world.says(reader, READ).await, "first");
+    let second = world.writer().await;
+    assert_eq!(world.says(second, READ).await, "first");
+    world.run(second, "open('/mnt/notes/deep/a.txt', 'a').write(' and second')").await;
+    assert_eq!(world.says(reader, READ).await, "first and second", "it is shown as it is");
+    world.run(second, "import shutil; shutil.rmtree('/mnt/notes/deep')").await;
+    assert_eq!(world.kept(), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_sessions_see_what_the_other_has_kept_at_their_next_execution() {
+    let world = World::start();
+    let (one, other) = (world.writer().await, world.writer().await);
+    world.run(one, "open('/mnt/notes/one', 'w').write('1')").await;
+    world.run(other, "open('/mnt/notes/other', 'w').write('2')").await;
+    let names = "import os; print(sorted(os.listdir('/mnt/notes')))";
+    assert_eq!(world.says(one, names).await, "['one', 'other']");
+    world.run(other, "import os; os.remove('/mnt/notes/one')").await;
+    assert_eq!(world.says(one, names).await, "['other']");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_survives_a_reset_and_a_crash_of_its_session() {
+    let world = World::start();
+    let session = world.writer().await;
+    world.run(session, WRITE).await;
+    world.engine.reset(session).await.unwrap();
+    assert_eq!(world.says(session, READ).await, "first");
+    let died = "open('/mnt/notes/last', 'w').write('x')\nimport os; os.kill(os.getpid(), 9)";
+    assert_eq!(world.run(session, died).await.status, Status::Failed);
+    assert_eq!(world.kept(), ["deep/a.txt", "last"]);
+    assert_eq!(world.says(session, READ).await, "first");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_without_a_store_sees_neither_it_nor_any_other() {
+    let world = World::start();
+    let writer = world.writer().await;
+    world.run(writer, WRITE).await;
+    let stranger = world.session(None).await;
+    let look = "import os\n\
+                print(os.listdir('/mnt'), os.listdir('/run/stores'))\n\
+                for path in ('/run/stores/one/deep/a.txt', '/mnt/notes/deep/a.txt'):\n\
+                \x20   try: open(path); print('open')\n\
+                \x20   except OSError as error: print(type(error).__name__)";
+    let nothing = "[] []\nFileNotFoundError\nFileNotFoundError";
+    assert_eq!(world.says(stranger, look).await, nothing);
+    let other = "import os; print(os.listdir('/mnt'), os.listdir('/run/stores'))";
+    assert_eq!(world.says(writer, other).await, "['notes'] []", "nor more than its own");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_may_be_read_cannot_be_written() {
+    let world = World::start();
+    world.run(world.writer().await, WRITE).await;
+    let reader = world.session(Some(StoreAccess::Read)).await;
+    for change in [
+        "open('/mnt/notes/new', 'w')",
+        "open('/mnt/notes/deep/a.txt', 'a')",
+        "import os; os.remove('/mnt/notes/deep/a.txt')",
+        "import os; os.chmod('/mnt/notes/deep/a.txt', 0o777)",
+        "import os; os.mkdir('/mnt/other')",
+    ] {
+        let code = error_code(&world.run(reader, change).await);
+        assert!(["python.OSError", "python.PermissionError"].contains(&&*code), "{change}: {code}");
+    }
+    assert_eq!(world.says(reader, READ).await, "first");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_quota_is_met_as_a_full_disk_and_files_with_holes_do_not_get_round_it() {
+    let world = World::start();
+    let session = world.writer().await;
+    let full = "open('/mnt/notes/big', 'wb').write(bytes(2 * 1024 * 1024))";
+    let ran = world.run(session, full).await;
+    assert_eq!(error_code(&ran), "disk.exceeded");
+    assert!(ran.error.unwrap().traceback.unwrap().contains("No space left on device"));
+    world.run(session, "import os; os.remove('/mnt/notes/big')").await;
+    let holes = "f = open('/mnt/notes/holes', 'wb'); f.truncate(1 << 26); f.close()";
+    let ran = world.run(session, holes).await;
+    assert_eq!((ran.status, error_code(&ran).as_str()), (Status::Failed, "disk.exceeded"));
+    assert_eq!(world.kept(), [""; 0]);
+    world.run(session, "import os; os.remove('/mnt/notes/holes')").await;
+    world.run(session, "open('/mnt/notes/fits', 'wb').write(bytes(900_000))").await;
+    assert_eq!(world.kept(), ["fits"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_plain_file_is_not_kept_and_said() {
+    let world = World::start();
+    let session = world.writer().await;
+    let odd = "import os\n\
+               os.symlink('/etc/passwd', '/mnt/notes/link')\n\
+               os.mkfifo('/mnt/notes/pipe')\n\
+               open('/mnt/notes/plain', 'w').write('x')";
+    let ran = world.run(session, odd).await;
+    assert_eq!(ran.status, Status::Succeeded, "{:?}", ran.error);
+    let told: Vec<_> = ran.warnings.iter().map(|warning| warning.message.as_str()).collect();
+    assert_eq!(
+        told,
+        ["not kept: store notes: link: a symbolic link", "not kept: store notes: pipe: a FIFO"]
+    );
+    assert_eq!(world.kept(), ["plain"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hiding_files_in_a_closed_directory_takes_none_of_them_away() {
+    let world = World::start();
+    let session = world.writer().await;
+    world.run(session, WRITE).await;
+    world.run(session, "import os; os.chmod('/mnt/notes/deep', 0)").await;
+    assert_eq!(world.kept(), ["deep/a.txt"]);
+}

@@ -1,0 +1,117 @@
+//! `belljar mcp` in front of a server: the client notices nothing of the way between them, and a
+//! server that is in trouble does not keep it.
+
+use crate::wire::{Stdio, hello};
+use crate::world::World;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+fn code(code: &str) -> Value {
+    json!({"name": "execute_python", "arguments": {"code": code}})
+}
+
+/// Of runs that are begun at once, in whichever order they are answered.
+fn results(client: &mut Stdio, codes: &[&str]) -> BTreeMap<u64, Value> {
+    for one in codes {
+        client.begin("tools/call", code(one));
+    }
+    let mut answers = BTreeMap::new();
+    while answers.len() < codes.len() {
+        let answer = client.receive();
+        if let Some(id) = answer["id"].as_u64() {
+            answers.insert(id, answer["result"]["structuredContent"]["result"].clone());
+        }
+    }
+    answers
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_client_goes_on_after_a_restart_of_the_server() {
+    let mut world = World::start().await;
+    let mut client = Stdio::before(&world.owner);
+    assert_eq!(client.request("tools/call", code("6 * 7"))["result"]["isError"], false);
+    world.kill();
+    let away = client.request("tools/call", code("6 * 7"));
+    assert_eq!(away["error"]["code"], -32603, "{away}");
+    world.again_there().await;
+    assert!(results(&mut client, &["1"]).into_values().eq([1]));
+    // Also when several requests notice it at once.
+    world.kill();
+    world.again_there().await;
+    let answers = results(&mut client, &["1", "2", "3", "4", "5"]);
+    assert!(answers.values().eq(&[1, 2, 3, 4, 5]), "{answers:?}");
+    // What the server says by itself is heard again.
+    let tool = json!({"type": "runPythonCode", "name": "fresh", "description": "For tests.",
+        "configuration": {"pythonCode": "def handle() -> int:\n    return 1\n"}});
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    world.owner.post("/v1/tools", tool).await;
+    let told = tokio::task::spawn_blocking(move || (client.receive(), client)).await;
+    let (told, client) = told.unwrap();
+    assert_eq!(told["method"], "notifications/tools/list_changed", "{told}");
+    assert_eq!(client.leave(), Some(0));
+}
+
+#[test]
+fn a_server_that_accepts_and_says_nothing_is_told_of_and_left() {
+    let hole = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", hole.local_addr().unwrap());
+    let mut client =
+        Stdio::silent(&[], &[("BELLJAR_URL", url.as_str()), ("BELLJAR_API_KEY", "bj_x")]);
+    let began = Instant::now();
+    let late = client.request("initialize", hello(&json!({})));
+    let said = late["error"]["message"].as_str().unwrap();
+    assert!(said.contains("said nothing"), "{late}");
+    let id = client.begin("tools/list", json!({}));
+    let cancelled =
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
+    client.send(&cancelled);
+    assert_eq!(client.leave(), Some(0));
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_hangs_keeps_nobody_who_leaves() {
+    let world = World::start().await;
+    let clients = [0, 1].map(|_| Stdio::before(&world.owner));
+    let server = Pid::from_raw(i32::try_from(world.pid()).unwrap()).unwrap();
+    kill_process(server, Signal::STOP).unwrap();
+    let [polite, mut hasty] = clients;
+    let began = Instant::now();
+    assert_eq!(polite.leave(), Some(0));
+    hasty.begin("tools/list", json!({}));
+    assert_eq!(hasty.vanish(), Some(0));
+    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    kill_process(server, Signal::CONT).unwrap();
+    world.owner.get("/v1/principals/me").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_vanishes_ends_what_runs_for_it() {
+    let world = World::start().await;
+    let mut client = Stdio::before(&world.owner);
+    client.begin("tools/call", code("import time\ntime.sleep(60)"));
+    let running = async || world.owner.get("/v1/executions?status=running").await["items"].clone();
+    let began = Instant::now();
+    while running().await == json!([]) {
+        assert!(began.elapsed() < Duration::from_secs(10));
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(client.vanish(), Some(0));
+    let gone = Instant::now();
+    while running().await != json!([]) {
+        assert!(gone.elapsed() < Duration::from_secs(5), "it still runs");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_are_no_text_are_passed_over() {
+    let world = World::start().await;
+    let mut client = Stdio::before(&world.owner);
+    client.bytes(b"\xff\xfe\n{\"jsonrpc\": \"2.0\", \"id\": 98, \"method\": \"\xff\"}\n\n");
+    assert_eq!(client.call("execute_python", json!({"code": "6 * 7"}))["isError"], false);
+    assert_eq!(client.leave(), Some(0));
+}

@@ -1,0 +1,158 @@
+//! Directories that outlive sessions: seen by the code of an agent whose specification says so, with
+//! the rights of its owner, and by nobody else.
+
+use crate::people::{Person, id};
+use crate::world::{Api, World};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+fn specification(stores: &str) -> String {
+    format!(
+        "tools:\n  - tool_spec: {{type: code_execution, name: code_execution}}\n\
+         tool_resources:\n  code_execution:\n    environment: bare\n    stores: {stores}\n"
+    )
+}
+
+async fn agent(owner: &Api, name: &str, stores: &str) -> String {
+    let agent = json!({"name": name, "specification": specification(stores)});
+    id(&owner.post("/v1/agents", agent).await)
+}
+
+async fn session(who: &Api, agent: &str) -> String {
+    let session = who.post("/v1/sessions", json!({"agent_id": agent})).await;
+    assert_eq!(session["agent"], agent);
+    session["sandbox_id"].as_str().unwrap().to_owned()
+}
+
+async fn says(who: &Api, session: &str, code: &str) -> Value {
+    let path = format!("/v1/sessions/{session}/execute");
+    let record = who.post(&path, json!({"code": code})).await;
+    assert_eq!(record["status"], "succeeded", "{record}");
+    record["value"].clone()
+}
+
+async fn store(owner: &Api, name: &str) -> String {
+    id(&owner.post("/v1/stores", json!({"name": name, "quota_bytes": 1_000_000})).await)
+}
+
+// proves S-029
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_survives_sessions_and_is_seen_as_the_specification_says() {
+    let world = World::start().await;
+    let store = store(&world.owner, "notes").await;
+    let writer = agent(&world.owner, "w", "[{name: notes, access: write, path: /mnt/a/b}]").await;
+    let reader = agent(&world.owner, "r", "[{name: notes, access: read}]").await;
+    let without = agent(&world.owner, "n", "[]").await;
+
+    let first = session(&world.owner, &writer).await;
+    says(&world.owner, &first, "open('/mnt/a/b/x.txt', 'w').write('kept')").await;
+    world.owner.call("DELETE", &format!("/v1/sessions/{first}"), None).await;
+
+    let second = session(&world.owner, &reader).await;
+    let read = "open('/mnt/notes/x.txt').read()";
+    assert_eq!(says(&world.owner, &second, read).await, "kept");
+    let write = json!({"code": "open('/mnt/notes/x.txt', 'w')"});
+    let path = format!("/v1/sessions/{second}/execute");
+    let record = world.owner.post(&path, write).await;
+    assert_eq!(record["error"]["code"], "python.OSError", "{record}");
+
+    let third = session(&world.owner, &without).await;
+    assert_eq!(says(&world.owner, &third, "import os; os.listdir('/mnt')").await, json!([]));
+    let plain = world.owner.session().await;
+    assert_eq!(world.owner.run(&plain, "import os; os.listdir('/mnt')").await["value"], json!([]));
+
+    let shown = world.owner.get(&format!("/v1/stores/{store}")).await;
+    assert_eq!((&shown["used_bytes"], &shown["files"][0]["name"]), (&json!(4), &json!("x.txt")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rights_are_those_of_the_owner_of_the_agent() {
+    let world = World::start().await;
+    let ann = Person::new(&world, "ann").await;
+    let me = world.owner.get("/v1/principals/me").await;
+    let grant = |privilege: &str, object: Value| json!({"principal": ann.id, "privilege": privilege, "object": object});
+    let here = json!({"kind": "workspace", "id": me["workspace"]});
+    // MODIFY makes tools and agents, and nothing of what others own.
+    world.owner.post("/v1/grants", grant("USAGE", here)).await;
+    let owners = store(&world.owner, "notes").await;
+    let agent = agent(&world.owner, "a", "[{name: notes, access: write}]").await;
+    let it = json!({"kind": "agent", "id": agent});
+    let opened = json!({"agent_id": agent});
+    let refused = ann.refused("POST", "/v1/sessions", Some(opened.clone())).await;
+    assert_eq!(refused, (403, "grant.missing".into()), "the agent is not hers to use");
+    world.owner.post("/v1/grants", grant("USAGE", it.clone())).await;
+    // She has no right on the store, and the agent lends her its owner's.
+    let hers = session(&ann, &agent).await;
+    says(&ann, &hers, "open('/mnt/notes/x', 'w').write('1')").await;
+    let unseen = ann.refused("GET", &format!("/v1/stores/{owners}"), None).await;
+    assert_eq!(unseen, (404, "object.not_found".into()));
+
+    // An agent that is hers has her rights.
+    world.owner.post("/v1/grants", grant("OWNERSHIP", it)).await;
+    let refused = ann.refused("POST", "/v1/sessions", Some(opened.clone())).await;
+    assert_eq!(refused, (403, "grant.missing".into()));
+    let on_store = json!({"kind": "store", "id": owners});
+    world.owner.post("/v1/grants", grant("USAGE", on_store.clone())).await;
+    let refused = ann.refused("POST", "/v1/sessions", Some(opened)).await;
+    assert_eq!(refused, (403, "grant.missing".into()), "reading is not writing");
+    world.owner.post("/v1/grants", grant("MODIFY", on_store)).await;
+    session(&ann, &agent).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_without_its_store_or_without_code_execution_opens_no_session() {
+    let world = World::start().await;
+    let agent = agent(&world.owner, "a", "[{name: nothing, access: read}]").await;
+    let refused =
+        world.owner.refused("POST", "/v1/sessions", Some(json!({"agent_id": agent}))).await;
+    assert_eq!(refused, (404, "object.not_found".into()));
+    let silent = json!({"name": "silent", "specification": "instructions: be kind\n"});
+    let silent = id(&world.owner.post("/v1/agents", silent).await);
+    let refused =
+        world.owner.refused("POST", "/v1/sessions", Some(json!({"agent_id": silent}))).await;
+    assert_eq!(refused.1, "tool.unavailable");
+    for stores in ["{}", "[{name: a}]", "[{name: a, access: read, path: /etc}]"] {
+        let bad = json!({"name": "bad", "specification": specification(stores)});
+        assert_eq!(world.owner.refused("POST", "/v1/agents", Some(bad)).await.0, 400, "{stores}");
+    }
+}
+
+async fn put(who: &Api, path: &str, bytes: Vec<u8>) -> u16 {
+    who.request(Method::PUT, path).body(bytes).send().await.unwrap().status().as_u16()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_put_and_got_within_the_quota() {
+    let world = World::start().await;
+    let store = store(&world.owner, "data").await;
+    let at = |name: &str| format!("/v1/stores/{store}/files/{name}");
+    assert_eq!(put(&world.owner, &at("in/a.csv"), b"a,b\n".to_vec()).await, 201);
+    let answer = world.owner.request(Method::GET, &at("in/a.csv")).send().await.unwrap();
+    assert_eq!(answer.bytes().await.unwrap().as_ref(), b"a,b\n");
+    assert_eq!(put(&world.owner, &at("big"), vec![0; 1_000_001]).await, 413);
+    assert_eq!(put(&world.owner, &at("in"), vec![0; 1]).await, 400, "it is a directory");
+    let (status, _) = world.owner.call("DELETE", &at("in/a.csv"), None).await;
+    assert_eq!(status, 204);
+    let gone = world.owner.refused("GET", &at("in/a.csv"), None).await;
+    assert_eq!(gone, (404, "file.not_found".into()));
+    let agent = world.principal("robot", &["USAGE"]).await;
+    assert_eq!(put(&agent, &at("x"), vec![1]).await, 404, "it is not there for others");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_deleted_leaves_nothing_and_its_name_is_free() {
+    let world = World::start().await;
+    let first = store(&world.owner, "notes").await;
+    put(&world.owner, &format!("/v1/stores/{first}/files/a"), vec![1]).await;
+    let again = json!({"name": "notes"});
+    let taken = world.owner.refused("POST", "/v1/stores", Some(again)).await;
+    assert_eq!(taken, (409, "name.taken".into()));
+    let (status, _) = world.owner.call("DELETE", &format!("/v1/stores/{first}"), None).await;
+    assert_eq!(status, 204);
+    let left = std::fs::read_dir(world.data.path().join("stores")).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, [".staging"]);
+    store(&world.owner, "notes").await;
+    let much = json!({"name": "much", "quota_bytes": 1_u64 << 50});
+    assert_eq!(world.owner.refused("POST", "/v1/stores", Some(much)).await.0, 400);
+}
