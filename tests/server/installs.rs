@@ -4,14 +4,19 @@
 use crate::harness;
 use crate::world::{Api, World, printed};
 use serde_json::{Value, json};
+use std::fs::Permissions;
 use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Once;
 use std::time::{Duration, Instant};
 
 const PYPI: &str = "SNOWFLAKE.SNOWPARK.PYPI_SHARED_REPOSITORY";
 /// What a session with the right to install is used in: it has packages, and an index.
 const ENVIRONMENT: &str = "default";
+/// Who owns nothing else on this machine.
+const NOBODY: u32 = 65_534;
 
 /// A server, and the environment built: that takes longer than a request waits.
 async fn world() -> World {
@@ -27,15 +32,15 @@ async fn world_with(program: &[&str]) -> World {
     World::under(program, &[]).await
 }
 
-fn specification(repositories: &Value) -> Value {
-    let entry = json!([{"tool_spec": {"type": "code_execution", "name": "code_execution"}}]);
-    let section = json!({"environment": ENVIRONMENT, "artifact_repositories": repositories});
-    json!({"tools": entry, "tool_resources": {"code_execution": section}})
+async fn agent(api: &Api, name: &str, repositories: Value) -> Value {
+    agent_in(api, name, ENVIRONMENT, repositories).await
 }
 
-async fn agent(api: &Api, name: &str, repositories: Value) -> Value {
-    let agent = json!({"name": name, "specification": specification(&repositories)});
-    api.post("/v1/agents", agent).await
+async fn agent_in(api: &Api, name: &str, environment: &str, repositories: Value) -> Value {
+    let entry = json!([{"tool_spec": {"type": "code_execution", "name": "code_execution"}}]);
+    let section = json!({"environment": environment, "artifact_repositories": repositories});
+    let specification = json!({"tools": entry, "tool_resources": {"code_execution": section}});
+    api.post("/v1/agents", json!({"name": name, "specification": specification})).await
 }
 
 async fn session_of(api: &Api, agent: &Value) -> String {
@@ -268,25 +273,61 @@ async fn a_workspace_allows_denies_and_pins() {
     assert_eq!(user.get("/v1/packages/policy").await["deny"], json!(["markupsafe"]));
 }
 
+/// What two sessions of an agent can see of what one of them has installed.
+async fn kept_apart(api: &Api, bot: &Value) {
+    let (one, other) = (session_of(api, bot).await, session_of(api, bot).await);
+    let installed = api.run(&one, "%pip install six\nimport six\nsix.__file__").await;
+    let file = installed["value"].as_str().unwrap_or_else(|| panic!("{installed}"));
+    assert_eq!(file.len(), "/opt/packages/".len() + 32 + "/six.py".len(), "{file}");
+    let look = "import os\ndef fails(act, *arguments):\n    try: act(*arguments)\n    \
+                except OSError as error: return error.strerror\n\
+                [fails(os.listdir, '/opt/packages'), fails(os.chmod, '/opt/packages', 0o777) is None,\n \
+                 fails(os.mkdir, '/opt/packages/x') is None]";
+    for session in [&one, &other] {
+        let seen = api.run(session, look).await["value"].clone();
+        assert_eq!(seen, json!(["Permission denied", false, false]));
+    }
+    let write = format!("try: open({file:?}, 'a')\nexcept OSError as error: print('refused')");
+    assert_eq!(printed(&api.run(&one, &write).await), "refused\n");
+    let import = fault(&api.run(&other, "import six").await);
+    assert_eq!(import.0, "python.ModuleNotFoundError");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_sees_or_lists_the_packages_of_another_session() {
     let world = world().await;
-    let bot = agent(&world.owner, "bot", json!([PYPI])).await;
-    let (one, other) = (session_of(&world.owner, &bot).await, session_of(&world.owner, &bot).await);
-    let install = "%pip install six\nimport six\nsix.__file__";
-    let file = world.owner.run(&one, install).await["value"].as_str().unwrap().to_owned();
-    assert_eq!(file.len(), "/opt/packages/".len() + 32 + "/six.py".len(), "{file}");
-    let look = "import os\ndef tries(act):\n    try: return act()\n    except OSError as error: return error.strerror\n\
-                [tries(lambda: os.listdir('/opt/packages')), tries(lambda: os.chmod('/opt/packages', 0o777)),\n\
-                 tries(lambda: os.mkdir('/opt/packages/x')), 'six' in __import__('sys').modules]";
-    let denied = json!(["Permission denied", "Read-only file system", "Read-only file system"]);
-    for session in [&one, &other] {
-        let seen = world.owner.run(session, look).await["value"].clone();
-        assert_eq!(seen[0], denied[0], "{seen}");
-        assert!(seen[1].is_string() && seen[2].is_string(), "{seen}");
+    let bot = agent_in(&world.owner, "bot", ENVIRONMENT, json!([PYPI])).await;
+    kept_apart(&world.owner, &bot).await;
+}
+
+/// Where sandbox and server are the same user, only the mode of the directory keeps them apart.
+#[tokio::test(flavor = "multi_thread")]
+async fn nor_where_the_server_is_started_by_an_ordinary_user() {
+    if !rustix::process::geteuid().is_root() {
+        return; // the test before this one has shown it
     }
-    let write = format!("try: open({file:?}, 'a')\nexcept OSError as error: print(error.strerror)");
-    assert_eq!(printed(&world.owner.run(&one, &write).await), "Permission denied\n");
+    let home = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
+    chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let definition = home.path().join("open.toml");
+    std::fs::write(&definition, "name = \"open\"\nindex = \"pypi\"\n").unwrap();
+    let at = home.path().display();
+    let settings = [
+        format!("HOME={at}"),
+        format!("BELLJAR_DATA={at}/data"),
+        format!("BELLJAR_RECORDS={at}/records"),
+    ];
+    let mut program: Vec<&str> = vec!["env"];
+    program.extend(settings.iter().map(String::as_str));
+    let (user, group) = (format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"));
+    program.extend(["setpriv", &user, &group, "--clear-groups"]);
+    let mut build = Command::new(program[0]);
+    build.args(&program[1..]).arg(harness::binary()).args(["env", "build"]).arg(&definition);
+    let built = build.output().unwrap();
+    assert!(built.status.success(), "{}", harness::stderr(&built));
+    let world = World::under(&program, &[]).await;
+    let bot = agent_in(&world.owner, "bot", "open", json!([PYPI])).await;
+    kept_apart(&world.owner, &bot).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -353,7 +394,8 @@ async fn a_server_that_is_killed_leaves_packages_that_the_next_one_removes() {
     world.again().await;
     assert!(!left.exists());
     let own = house(&world);
-    world.stop().await;
+    world.owner.get("/v1/principals/me").await;
+    assert_eq!(world.stop().await, Some(0));
     assert!(!own.exists(), "and one that stops leaves none");
 }
 
