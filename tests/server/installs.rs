@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::fs::Permissions;
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
 use std::time::{Duration, Instant};
@@ -67,11 +67,10 @@ fn house(world: &World) -> PathBuf {
     let held = std::fs::read_dir(format!("/proc/{}/fd", world.pid())).unwrap();
     let files = held.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
     let is_lock = |path: &PathBuf| path.parent().is_some_and(|it| it.ends_with("packages"));
-    let lock = files.into_iter().find(is_lock).expect("the server has a house");
-    lock.with_extension("")
+    files.into_iter().find(is_lock).unwrap().with_extension("")
 }
 
-fn rooms(house: &PathBuf) -> usize {
+fn rooms(house: &Path) -> usize {
     std::fs::read_dir(house).map_or(0, Iterator::count)
 }
 
