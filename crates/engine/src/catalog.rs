@@ -77,7 +77,7 @@ fn of_recipe(
         description: definition.description.clone(),
         origin: match recipe.origin {
             Origin::Shipped => EnvironmentOrigin::Shipped,
-            Origin::Own => EnvironmentOrigin::Own,
+            Origin::Own | Origin::Script => EnvironmentOrigin::Own,
         },
         python: definition.python.to_string(),
         definition: Some(recipe.toml.clone()),

@@ -20,8 +20,8 @@ use crate::library::Origin;
 /// One that was replaced: another release of Belljar in the same place may still build on it.
 const REPLACED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// One that ships, and can be made again at any time.
-const SHIPPED_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// One that ships, or that a script has asked for, and that can be made again at any time.
+const MADE_AGAIN_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// What the present definition of a name still needs.
 struct Needed {
@@ -34,7 +34,7 @@ impl Needed {
     fn kept(&self, directory: &Path) -> Option<Duration> {
         match (self.directories.contains(directory), self.origin) {
             (false, _) => Some(REPLACED_KEPT),
-            (true, Some(Origin::Shipped)) => Some(SHIPPED_KEPT),
+            (true, Some(Origin::Shipped | Origin::Script)) => Some(MADE_AGAIN_KEPT),
             (true, _) => None,
         }
     }
@@ -82,6 +82,9 @@ impl Environments {
                 remove(&directory)?;
                 gone.extend(directory.file_name().map(|it| it.to_string_lossy().into_owned()));
             }
+        }
+        if needed.origin == Some(Origin::Script) && self.builds(name)?.is_empty() {
+            self.forget(name)?;
         }
         self.remove_dangling(name)
     }

@@ -10,6 +10,7 @@
 //! before that leaves nothing behind. Nothing here prints, and nothing here knows of sandboxes.
 
 mod builder;
+mod bytecode;
 mod choice;
 mod collection;
 mod definition;
@@ -29,6 +30,7 @@ mod requirement;
 mod rooms;
 mod script;
 mod source;
+mod startup;
 mod uv;
 mod version;
 mod view;

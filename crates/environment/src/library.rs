@@ -13,10 +13,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::choice::PythonChoice;
 use crate::definition::{Definition, Name, built_in_names, built_in_text};
 use crate::error::BuildError;
+use crate::script::Header;
 
 #[derive(Debug)]
 pub(crate) struct Library {
@@ -39,6 +41,29 @@ pub enum Origin {
     Shipped,
     /// From whoever runs this.
     Own,
+    /// Made for a script, of what it says it needs, and made again if it is needed again.
+    Script,
+}
+
+/// Of environments that were made for a script.
+const SCRIPT_PREFIX: &str = "script-";
+/// Enough that no two scripts that need different things meet.
+const SCRIPT_DIGEST_BYTES: usize = 12;
+
+impl Origin {
+    pub(crate) fn of(name: &Name) -> Self {
+        if name.as_str().starts_with(SCRIPT_PREFIX) { Self::Script } else { Self::Own }
+    }
+}
+
+impl Name {
+    /// The environment that a script with this header needs.
+    pub fn of_script(header: &Header) -> Self {
+        let digest = Sha256::digest(format!("{header:?}"));
+        let digest: String =
+            digest[..SCRIPT_DIGEST_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
+        Self::made(format!("{SCRIPT_PREFIX}{digest}"))
+    }
 }
 
 /// Tells whether a definition was replaced.
@@ -87,7 +112,8 @@ impl Library {
         let kept: Kept = serde_json::from_slice(&text)
             .map_err(|source| BuildError::Kept { name: name.clone(), source })?;
         let definition = Definition::parse(&kept.definition, &kept.lock)?;
-        Ok(Recipe { definition, python: kept.python, origin: Origin::Own, toml: kept.definition })
+        let origin = Origin::of(&definition.name);
+        Ok(Recipe { definition, python: kept.python, origin, toml: kept.definition })
     }
 
     pub(crate) fn ships(&self, name: &Name) -> bool {
@@ -129,8 +155,11 @@ impl Library {
     }
 
     pub(crate) fn remove(&self, name: &Name) -> Result<(), BuildError> {
-        let path = self.path(name);
-        fs::remove_file(&path).map_err(BuildError::files("removing", path))
+        self.forget(name).map_err(BuildError::files("removing", self.path(name)))
+    }
+
+    pub(crate) fn forget(&self, name: &Name) -> io::Result<()> {
+        fs::remove_file(self.path(name))
     }
 
     fn path(&self, name: &Name) -> PathBuf {

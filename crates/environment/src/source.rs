@@ -6,6 +6,7 @@
 //! be asked for here: options, other files and addresses are refused.
 
 use crate::definition::{Definition, DefinitionError, Name};
+use crate::library::Origin;
 use crate::requirement::{Requirement, RequirementError};
 use crate::script::{Header, HeaderError};
 use crate::version::VersionRange;
@@ -47,6 +48,8 @@ pub enum SourceError {
     Definition(#[from] DefinitionError),
     #[error("only a definition says its own name; name the environment")]
     NoName,
+    #[error("`{0}` is a name for what scripts need; choose another")]
+    Reserved(Name),
     #[error("the definition is of `{said}`, and `{asked}` was asked for; use one name")]
     OtherName { said: Name, asked: Name },
     #[error(
@@ -72,9 +75,17 @@ impl Draft {
         if text.len() > SOURCE_BYTES_MAX {
             return Err(SourceError::TooLong(text.len()));
         }
+        let reserved =
+            |name: &Name| kind != SourceKind::Script && Origin::of(name) == Origin::Script;
+        if let Some(name) = name.filter(|name| reserved(name)) {
+            return Err(SourceError::Reserved(name.clone()));
+        }
         let (definition, lock) = match kind {
             SourceKind::Toml => {
                 let definition = Definition::unlocked(text)?;
+                if reserved(&definition.name) {
+                    return Err(SourceError::Reserved(definition.name));
+                }
                 if let Some(asked) = name.filter(|name| **name != definition.name).cloned() {
                     return Err(SourceError::OtherName { said: definition.name, asked });
                 }

@@ -204,7 +204,8 @@ fn a_directory_of_wheels_serves_where_there_is_no_network() {
 }
 
 fn grow_old(directory: &Path, age: Duration) {
-    fs::File::open(directory).unwrap().set_modified(SystemTime::now() - age).unwrap();
+    let record = directory.with_extension("json");
+    fs::File::open(record).unwrap().set_modified(SystemTime::now() - age).unwrap();
 }
 
 #[test]
@@ -235,6 +236,19 @@ fn what_was_replaced_is_collected_once_nobody_uses_it() {
     assert!(!directory.exists() && !directory.with_extension("json").exists() && new.exists());
     let links = world.names().into_iter().filter(|name| name.contains('@')).count();
     assert_eq!(links, 1, "{:?}", world.names());
+}
+
+/// A sandbox sees the directory of its environment, and can lock what it sees.
+#[test]
+fn nobody_can_hold_an_environment_from_inside() {
+    let world = World::without_uv();
+    let directory = world.ensure(&world::bare()).unwrap().directory.clone();
+    let inside = fs::File::open(&directory).unwrap();
+    inside.try_lock().unwrap();
+    let (told, built) = world.watch(&world::bare());
+    assert_eq!((told, built.unwrap().directory.clone()), (vec![], directory.clone()));
+    grow_old(&directory, 31 * DAY);
+    assert_eq!(world.environments().collect(SystemTime::now()).unwrap().len(), 1);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A whole Belljar for one client: its records live as long as it does.
 
-use super::{PATIENCE, reader};
+use super::{Own, PATIENCE, reader};
 use crate::cli::setup::EngineArgs;
 use crate::cli::{Failure, progress, serve};
 use mcp::{Asker, Door, Manners};
@@ -10,7 +10,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use types::Permission;
 
 /// Where the records of clients are, each in a directory of its own.
 const HOME: &str = "mcp";
@@ -27,14 +26,10 @@ pub(super) struct Embedded {
     _records: TempDir,
 }
 
-pub(super) async fn run(
-    args: &EngineArgs,
-    task_seconds: u64,
-    permission: Permission,
-) -> Result<(), Failure> {
-    let embedded = Embedded::start(args).await?;
+pub(super) async fn run(args: &EngineArgs, own: Own) -> Result<(), Failure> {
+    let embedded = Embedded::start(args, own.fetch_from).await?;
     let service = &embedded.service;
-    let change = PermissionChange { permission };
+    let change = PermissionChange { permission: own.permission.unwrap_or_default() };
     let set = service.set_code_permission(&embedded.asker.caller, change).await;
     set.map_err(|refused| *refused.fault)?;
     // The client is answered meanwhile: it would give up on a server that builds first.
@@ -42,7 +37,7 @@ pub(super) async fn run(
         let service = Arc::clone(service);
         async move { service.prepare(progress::show()).await }
     });
-    let manners = Manners { task_after: Duration::from_secs(task_seconds), address: None };
+    let manners = Manners { task_after: Duration::from_secs(own.task_seconds), address: None };
     let door = Door::new(Arc::clone(service), Some(embedded.asker.clone()), manners);
     let served = tokio::select! {
         served = mcp::stdio(door, PATIENCE) => served,
@@ -55,15 +50,21 @@ pub(super) async fn run(
 }
 
 impl Embedded {
-    pub(super) async fn start(args: &EngineArgs) -> Result<Self, Failure> {
+    pub(super) async fn start(
+        args: &EngineArgs,
+        fetch_exceptions: Vec<String>,
+    ) -> Result<Self, Failure> {
         let engine = args.service()?;
         let home = engine.data.join(HOME);
         forget_the_dead(&home);
         let records = records(&home).map_err(|error| {
             Failure::belljar(format!("{} cannot be written: {error}", home.display()))
         })?;
-        let config =
-            Config { environment: args.environment.clone(), ..Config::new(records.path().into()) };
+        let config = Config {
+            environment: args.environment.clone(),
+            fetch_exceptions,
+            ..Config::new(records.path().into())
+        };
         let started = Service::start(config, engine).await;
         let Started { service, owner_key } =
             started.map_err(|error| Failure::belljar(error.to_string()))?;
