@@ -24,13 +24,14 @@ const FOR_ANYBODY: [&str; 9] = [
 ];
 
 /// Lists that show to everybody what is theirs: nothing, to whoever has nothing.
-const LISTS: [&str; 6] = [
+const LISTS: [&str; 7] = [
     "listAiAgents",
     "listAiTools",
     "listApprovals",
     "listDocuments",
     "listExecutions",
     "listSessions",
+    "listStores",
 ];
 
 /// Of a body that can have different ids in it, such as a grant on different objects.
@@ -60,11 +61,15 @@ pub(crate) fn nothing() -> Things {
         "KeyId",
         "PrincipalId",
         "SandboxId",
+        "StoreId",
         "ToolId",
         "WorkspaceId",
     ];
     let mut things: Things = ids.into_iter().map(|name| (name, NOTHING.to_owned())).collect();
-    things.extend([("filename", "out.txt".to_owned()), ("path", "note.txt".to_owned())]);
+    things.extend(
+        [("filename", "out.txt"), ("path", "note.txt"), ("name", "bare")]
+            .map(|(name, value)| (name, value.to_owned())),
+    );
     things
 }
 
@@ -162,11 +167,14 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
     let tool = json!({"type": "runPythonCode", "name": "one", "description": "Gives the number one.",
         "configuration": {"pythonCode": code}, "approval_action": "review"});
     let tool = id(&owner.post("/v1/tools", tool).await);
-    let agent = json!({"name": "helper", "specification": "models: {}\n"});
+    let runs_code = "tools:\n  - tool_spec: {type: code_execution, name: code_execution}\n\
+                     tool_resources: {code_execution: {}}\n";
+    let agent = json!({"name": "helper", "specification": runs_code});
     let agent = id(&owner.post("/v1/agents", agent).await);
     owner.call("POST", &format!("/v1/agents/{agent}/tools/{tool}"), None).await;
     let waiting = owner.post(&format!("/v1/tools/{tool}/call"), json!({"arguments": {}})).await;
     let document = upload(world, owner).await;
+    let store = id(&owner.post("/v1/stores", json!({"name": "shelf"})).await);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     BTreeMap::from([
         ("WorkspaceId", text(&me["workspace"])),
@@ -175,12 +183,14 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
         ("GrantId", id(&grant)),
         ("SandboxId", session),
         ("path", "note.txt".to_owned()),
+        ("name", "bare".to_owned()),
         ("ExecutionId", id(&execution)),
         ("filename", "out.txt".to_owned()),
         ("ToolId", tool),
         ("AgentId", agent),
         ("ApprovalId", text(&waiting["approval_id"])),
         ("FileId", document),
+        ("StoreId", store),
     ])
 }
 
@@ -201,7 +211,9 @@ pub(crate) async fn seen(
 ) -> BTreeMap<String, (u16, String)> {
     let mut seen = BTreeMap::new();
     for operation in document.operations() {
-        if operation.method != "GET" || operation.streams {
+        // Environments are those of all servers here, and others use them meanwhile.
+        let shared = ["listEnvironments", "getEnvironment"].contains(&operation.id.as_str());
+        if operation.method != "GET" || operation.streams || shared {
             continue;
         }
         let mut request = document.request(&operation, &Fill::own(things));
