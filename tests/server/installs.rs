@@ -393,7 +393,7 @@ async fn a_server_that_is_killed_leaves_packages_that_the_next_one_removes() {
     world.again().await;
     assert!(!left.exists());
     let own = house(&world);
-    world.owner.get("/v1/principals/me").await;
+    world.owner.execute("1").await;
     assert_eq!(world.stop().await, Some(0));
     assert!(!own.exists(), "and one that stops leaves none");
 }
