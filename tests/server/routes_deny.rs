@@ -175,6 +175,9 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
     let waiting = owner.post(&format!("/v1/tools/{tool}/call"), json!({"arguments": {}})).await;
     let document = upload(world, owner).await;
     let store = id(&owner.post("/v1/stores", json!({"name": "shelf"})).await);
+    let at = format!("/v1/stores/{store}/files/note.txt");
+    let kept = owner.request(reqwest::Method::PUT, &at).body("a note").send().await.unwrap();
+    assert_eq!(kept.status(), 201);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     BTreeMap::from([
         ("WorkspaceId", text(&me["workspace"])),
