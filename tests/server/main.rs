@@ -20,6 +20,7 @@ mod faults;
 mod fuzz;
 mod hostile;
 mod identity;
+mod installs;
 mod issuer;
 mod logs;
 mod oauth;

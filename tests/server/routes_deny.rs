@@ -24,13 +24,14 @@ const FOR_ANYBODY: [&str; 9] = [
 ];
 
 /// Lists that show to everybody what is theirs: nothing, to whoever has nothing.
-const LISTS: [&str; 6] = [
+const LISTS: [&str; 7] = [
     "listAiAgents",
     "listAiTools",
     "listApprovals",
     "listDocuments",
     "listExecutions",
     "listSessions",
+    "listStores",
 ];
 
 /// Of a body that can have different ids in it, such as a grant on different objects.
@@ -60,6 +61,7 @@ pub(crate) fn nothing() -> Things {
         "KeyId",
         "PrincipalId",
         "SandboxId",
+        "StoreId",
         "ToolId",
         "WorkspaceId",
     ];
@@ -165,11 +167,17 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
     let tool = json!({"type": "runPythonCode", "name": "one", "description": "Gives the number one.",
         "configuration": {"pythonCode": code}, "approval_action": "review"});
     let tool = id(&owner.post("/v1/tools", tool).await);
-    let agent = json!({"name": "helper", "specification": "models: {}\n"});
+    let runs_code = "tools:\n  - tool_spec: {type: code_execution, name: code_execution}\n\
+                     tool_resources: {code_execution: {}}\n";
+    let agent = json!({"name": "helper", "specification": runs_code});
     let agent = id(&owner.post("/v1/agents", agent).await);
     owner.call("POST", &format!("/v1/agents/{agent}/tools/{tool}"), None).await;
     let waiting = owner.post(&format!("/v1/tools/{tool}/call"), json!({"arguments": {}})).await;
     let document = upload(world, owner).await;
+    let store = id(&owner.post("/v1/stores", json!({"name": "shelf"})).await);
+    let at = format!("/v1/stores/{store}/files/note.txt");
+    let kept = owner.request(reqwest::Method::PUT, &at).body("a note").send().await.unwrap();
+    assert_eq!(kept.status(), 201);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     BTreeMap::from([
         ("WorkspaceId", text(&me["workspace"])),
@@ -185,6 +193,7 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
         ("AgentId", agent),
         ("ApprovalId", text(&waiting["approval_id"])),
         ("FileId", document),
+        ("StoreId", store),
     ])
 }
 

@@ -1,10 +1,11 @@
 //! How an engine is set up. Doors read options and variables; the engine sees only this.
 
 use crate::stores::StoreBase;
-use environment::{Mount, PythonChoice};
+use environment::{House, Mount, PythonChoice};
 use jail::Wall;
 use sandbox::{Kernel, Warmth};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use types::{Code, Fault, OperatorCaps, SandboxId};
@@ -22,6 +23,8 @@ pub struct Config {
     /// Directories that every sandbox sees besides its environment, read-only. All that is in them
     /// can be read by code, and a socket there could be spoken to.
     pub mounts: Vec<Mount>,
+    /// Where packages go that sessions install; without it nothing can be installed.
+    pub house: Option<Arc<House>>,
     /// Where stores are; without it a session has none.
     pub stores: Option<StoreBase>,
     /// Of all copies that sessions have of stores, by their quotas: memory of the server's own.
@@ -121,6 +124,7 @@ impl Config {
             warmth: Warmth::Preloaded,
             kernel: Kernel::Embedded,
             mounts: Vec::new(),
+            house: None,
             stores: None,
             // Sixteen of the usual quota, beside what sandboxes have.
             stores_bytes_max: 4 * 1024 * 1024 * 1024,

@@ -5,6 +5,7 @@ use crate::catalog::Builds;
 use crate::command::NewSession;
 use crate::config::{Config, ExpiryRequest, SessionEnded};
 use crate::environments::{Installed, Outside, Ready, Shelf};
+use crate::installs::INSTALLS_AT_ONCE;
 use crate::limits;
 use crate::outcome::birth_fault;
 use crate::running::Running;
@@ -16,6 +17,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use types::{Code, ExecutionId, Fault, LimitError, Limits, LimitsRequest, SandboxId};
 
@@ -34,6 +36,7 @@ pub struct Engine {
     pub(crate) builds: Builds,
     pub(crate) capacity: Capacity,
     pub(crate) running: Running,
+    pub(crate) installs: Arc<Semaphore>,
     pub(crate) writers: Writers,
     stores_budget: Arc<Budget>,
     sessions: Mutex<HashMap<SandboxId, Arc<Session>>>,
@@ -47,6 +50,7 @@ impl Engine {
         let engine = Arc::new(Self {
             capacity: Capacity::new(&config),
             running: Running::default(),
+            installs: Arc::new(Semaphore::new(INSTALLS_AT_ONCE)),
             shelf: Shelf::default(),
             writers: Writers::default(),
             stores_budget: Budget::new(config.stores_bytes_max),
@@ -145,7 +149,7 @@ impl Engine {
     ) -> Result<Home, Fault> {
         if stores.is_empty() {
             let sandbox = ready.pool.lease(limits).await.map_err(|error| birth_fault(&error))?;
-            return Ok(Home { sandbox, held: Held::default() });
+            return Ok(Home::new(sandbox, Held::default()));
         }
         let mounts: Vec<_> = stores.iter().map(StoreIn::mount).collect();
         let born = ready.pool.with_stores(limits, &mounts).await;
@@ -155,7 +159,7 @@ impl Engine {
             Fault::new(Code::SandboxUnreachable, format!("its stores cannot be reached: {error}"))
         })?;
         held.refresh().await?;
-        Ok(Home { sandbox, held })
+        Ok(Home::new(sandbox, held))
     }
 
     /// The limits that such a request gives in a fresh sandbox.
@@ -252,6 +256,7 @@ impl Engine {
         }
         let _ = timeout(END_PATIENCE, self.capacity.emptied()).await;
         self.shelf.clear();
+        self.config.house.iter().for_each(|house| house.close());
     }
 
     fn close_expired(&self) {

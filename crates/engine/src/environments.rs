@@ -1,6 +1,7 @@
 //! The environments in use: each built once, each with a pool of its own.
 
 use crate::config::Config;
+use crate::installs::INSIDE_PACKAGES;
 use environment::{
     BuildError, Definition, Environment, Environments, INSIDE_INTERPRETER, Imports, InUse, Origin,
     Package, PackageIndex, Processes, Progress, PythonVersion, Recipe, Stamp,
@@ -25,6 +26,8 @@ pub struct Installed {
 pub(crate) struct Ready {
     pub(crate) environment: InUse,
     pub(crate) pool: Arc<Pool>,
+    /// Where its sessions may install more packages from.
+    pub(crate) index: PackageIndex,
 }
 
 /// How to start the Python of an environment outside of any wall, to compare with.
@@ -209,7 +212,7 @@ pub(crate) async fn start(
     let pool = Pool::start(pool_config(config, definition, &environment)?)
         .await
         .map_err(|error| crate::outcome::birth_fault(&error))?;
-    Ok(Arc::new(Ready { environment, pool }))
+    Ok(Arc::new(Ready { environment, pool, index: definition.index.clone() }))
 }
 
 /// Builds on a thread that may wait.
@@ -263,7 +266,10 @@ fn pool_config(
     environment: &Environment,
 ) -> Result<PoolConfig, Fault> {
     let mounts = environment.mounts().into_iter().chain(config.mounts.clone());
-    let binds = mounts.map(|mount| (mount.host, mount.inside)).collect();
+    let installs = definition.index != PackageIndex::None;
+    let house = config.house.as_ref().filter(|_| installs);
+    let house = house.map(|house| (house.directory().to_owned(), INSIDE_PACKAGES.into()));
+    let binds = mounts.map(|mount| (mount.host, mount.inside)).chain(house).collect();
     let view = View {
         environment: definition.name.to_string(),
         binds,
@@ -275,7 +281,7 @@ fn pool_config(
             Processes::Allow => sandbox::Processes::Allow,
             Processes::Deny => sandbox::Processes::Deny,
         },
-        installs: definition.index != PackageIndex::None,
+        installs,
         imports: imports(config.imports.as_deref(), &definition.imports),
     };
     Ok(PoolConfig {

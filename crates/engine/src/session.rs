@@ -7,6 +7,7 @@ use crate::capacity::Slot;
 use crate::config::{EndReason, Expiry};
 use crate::engine::Engine;
 use crate::environments::Ready;
+use crate::installs::Packages;
 use crate::stores::{Held, Reserved, StoreIn};
 use chrono::{DateTime, TimeDelta, Utc};
 use sandbox::{Sandbox, Stopper};
@@ -79,6 +80,14 @@ pub(crate) struct Equipment {
 pub(crate) struct Home {
     pub(crate) sandbox: Sandbox,
     pub(crate) held: Held,
+    /// What was installed in it.
+    pub(crate) packages: Arc<Packages>,
+}
+
+impl Home {
+    pub(crate) fn new(sandbox: Sandbox, held: Held) -> Self {
+        Self { sandbox, held, packages: Arc::default() }
+    }
 }
 
 /// What a session is made of.

@@ -150,6 +150,18 @@ fn point_scripts_inside(bin: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes what uv has put into a directory of modules fit for the inside; tells its bytes.
+pub(crate) fn finish_flat(directory: &Path) -> io::Result<u64> {
+    let (bin, uv_lock) = (directory.join("bin"), directory.join(".lock"));
+    if bin.is_dir() {
+        point_scripts_inside(&bin)?;
+    }
+    if uv_lock.exists() {
+        fs::remove_file(uv_lock)?;
+    }
+    open_to_read(directory)
+}
+
 /// The script with its first line exchanged, when that line names a Python of the host.
 fn with_inside_interpreter(script: &[u8]) -> Option<Vec<u8>> {
     let rest = if script.starts_with(b"#!/bin/sh\n'''exec' ") {

@@ -30,9 +30,11 @@ use crate::discovery::Python;
 use crate::environment::{Environment, record_of};
 use crate::error::BuildError;
 use crate::in_use::InUse;
+use crate::installing::Installing;
 use crate::library::{Library, Origin, Recipe, Stamp};
 use crate::locking::Locking;
 use crate::machine::Machine;
+use crate::program::GiveUp;
 use crate::progress::Progress;
 use crate::source::Draft;
 use crate::uv::UvSource;
@@ -204,6 +206,12 @@ impl Environments {
         let directory = self.directory().join(fs::read_link(link).ok()?);
         let last_used = fs::metadata(record_of(&directory)).ok()?.modified().ok()?;
         Some((Environment::load(&directory)?, last_used))
+    }
+
+    /// For sessions of an environment that is built. What is under way ends when it is given up.
+    pub fn installing<'a>(&self, environment: &'a Environment, give_up: GiveUp) -> Installing<'a> {
+        let (tools, cache) = (self.tools(), self.cache());
+        Installing { environment, machine: self.machine.clone(), tools, cache, give_up }
     }
 
     /// Whether somebody is making the environment of that name now.

@@ -10,6 +10,7 @@ use std::fmt;
 use pep440_rs::Version;
 use sha2::{Digest, Sha256};
 
+use crate::environment::Package;
 use crate::requirement::{PackageName, Requirement};
 use crate::version::VersionRange;
 
@@ -87,6 +88,32 @@ impl Lock {
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &PackageName> {
         self.pins.keys()
+    }
+
+    /// The exact packages; of a lock for several Pythons, those for any of them.
+    pub(crate) fn packages(&self) -> Vec<Package> {
+        let package = |(name, pin): (&PackageName, &Pin)| Package {
+            name: name.to_string(),
+            version: pin.version.to_string(),
+        };
+        let pins =
+            self.pins.iter().flat_map(|(name, pins)| pins.iter().map(move |pin| (name, pin)));
+        pins.map(package).collect()
+    }
+
+    /// What is left of it without some packages.
+    pub(crate) fn without(
+        &self,
+        is_left_out: impl Fn(&PackageName) -> bool,
+    ) -> Result<Self, LockError> {
+        let mut text = String::new();
+        for (line, requirement) in requirements(&self.text) {
+            if !is_left_out(&pin(line, &requirement)?.0) {
+                text += &requirement;
+                text.push('\n');
+            }
+        }
+        Self::parse(&text)
     }
 
     /// Fails when no pin is what is wanted.

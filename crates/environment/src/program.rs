@@ -5,8 +5,12 @@ use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Enough for the message of a failure and its causes, of which a conflict of packages has many.
 const LAST_LINES_MAX: usize = 80;
@@ -67,9 +71,53 @@ pub(crate) fn ask(command: &mut Command, time: Duration) -> io::Result<Option<En
 /// What a pipe holds: nobody reads while the program runs, so it cannot have written more.
 const PIPE_BYTES: u64 = 64 * 1024;
 
+/// Says from elsewhere that nobody waits for a program any more.
+#[derive(Debug, Clone, Default)]
+pub struct GiveUp(Arc<AtomicBool>);
+
+impl GiveUp {
+    pub fn now(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn was_said(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Runs a program for as long as it takes, handing each line of its standard error to `watch`.
-pub(crate) fn follow(command: &mut Command, mut watch: impl FnMut(&str)) -> io::Result<Ended> {
+pub(crate) fn follow(command: &mut Command, watch: impl FnMut(&str)) -> io::Result<Ended> {
     let mut running = Running(start(command, Stdio::null())?);
+    read(&mut running, watch)
+}
+
+/// The same, but it is killed when it is given up.
+pub(crate) fn follow_until(
+    command: &mut Command,
+    give_up: &GiveUp,
+    watch: impl FnMut(&str),
+) -> io::Result<Ended> {
+    let mut running = Running(start(command, Stdio::null())?);
+    // It is nobody else's before it is waited for, and that is done here.
+    let pid = Pid::from_child(&running.0);
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                if give_up.was_said() {
+                    let _ = kill_process(pid, Signal::KILL);
+                    return;
+                }
+                thread::sleep(POLL);
+            }
+        });
+        let read = read(&mut running, watch);
+        ended.store(true, Ordering::Relaxed);
+        read
+    })
+}
+
+fn read(running: &mut Running, mut watch: impl FnMut(&str)) -> io::Result<Ended> {
     let mut last_lines = Vec::new();
     if let Some(pipe) = running.0.stderr.take() {
         for line in BufReader::new(pipe).split(b'\n') {

@@ -114,6 +114,7 @@ impl Service {
             files,
             limits: request.limits,
             session: request.sandbox_id,
+            installer: self.installer(caller.workspace, caller.id(), request.sandbox_id),
             ..self.command(&caller.principal, route.callee.environment(), entry)
         };
         let admitted = self.engine.admit(command).await?;
@@ -143,6 +144,7 @@ impl Service {
         let command = Command {
             limits: request.limits,
             session: request.sandbox_id,
+            installer: self.installer(caller.workspace, caller.id(), request.sandbox_id),
             ..self.command(&caller.principal, &tool.environment, test)
         };
         let admitted = self.engine.admit(command).await?;

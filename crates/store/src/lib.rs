@@ -15,6 +15,7 @@ mod files;
 mod grants;
 mod idempotency;
 mod keys;
+mod packages;
 mod page;
 mod principals;
 mod purge;

@@ -14,6 +14,7 @@ mod file;
 mod grant;
 mod id;
 mod limits;
+mod package;
 mod principal;
 mod session;
 mod store;
@@ -35,6 +36,7 @@ pub use id::{
     StoreId, ToolId, WorkspaceId,
 };
 pub use limits::{Limit, LimitError, Limits, LimitsRequest, OperatorCaps};
+pub use package::PackagePolicy;
 pub use principal::{Key, Principal, PrincipalKind, Workspace};
 pub use session::{Session, SessionStatus};
 pub use store::{Store, StoreAccess, StoreGrant};

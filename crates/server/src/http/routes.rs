@@ -12,6 +12,7 @@ mod executions;
 mod grants;
 mod keys;
 pub(crate) mod operation;
+mod packages;
 mod permissions;
 mod principals;
 mod sessions;
@@ -38,6 +39,7 @@ pub(crate) fn all() -> Routes {
         .merge(calls::routes())
         .merge(approvals::routes())
         .merge(permissions::routes())
+        .merge(packages::routes())
         .merge(principals::routes())
         .merge(keys::routes())
         .merge(grants::routes())

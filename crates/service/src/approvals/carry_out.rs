@@ -85,7 +85,7 @@ impl Service {
     }
 
     async fn admit_agreed(
-        &self,
+        self: &Arc<Self>,
         workspace: WorkspaceId,
         approval: &Approval,
         matter: &Matter,
@@ -102,6 +102,7 @@ impl Service {
             id: approval.execution_id,
             limits: matter.plan.limits,
             session: matter.plan.sandbox_id,
+            installer: self.installer(workspace, requester.id, matter.plan.sandbox_id),
             ..self.command(&requester, callee.environment(), entry)
         };
         Ok(self.engine.admit(command).await?)
