@@ -9,8 +9,10 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields, default)]
 pub struct PackagePolicy {
     /// All that may be installed; null if there is no such list.
+    #[schema(value_type = Option<Vec<String>>)]
     pub allow: Option<BTreeSet<String>>,
     /// What may not, also where it is on the other list.
+    #[schema(value_type = Vec<String>)]
     pub deny: BTreeSet<String>,
     /// The one version of a package that may be installed, by its name.
     pub pins: BTreeMap<String, String>,
