@@ -20,6 +20,7 @@ mod environments;
 mod error;
 mod in_use;
 mod library;
+mod lines;
 mod lock;
 mod locking;
 mod machine;
