@@ -87,24 +87,54 @@ async fn what_cannot_be_built_is_told_by_line_and_the_old_one_serves() {
         assert_eq!(version(owner).await, "1.16.0", "{body}");
     }
     let shown = owner.get(MINE).await;
-    assert_eq!((&shown["status"], &shown["python_version"].is_string()), (&json!("failed"), &true));
-    assert!(shown["error"]["message"].is_string());
+    assert_eq!(shown["status"], "ready", "{shown}");
+    assert!(shown["error"]["message"].as_str().unwrap().contains("not_there"), "{shown}");
+    put(owner, "six==1.16.0").await;
+    assert_eq!(owner.get(MINE).await["error"], json!(null), "it is mended");
     let shipped = json!({"requirements": "six"});
     assert_eq!(owner.call("PUT", "/v1/environments/default", Some(shipped)).await.0, 400);
+}
+
+/// Without waiting for it.
+async fn begin(api: &Api, requirements: &str) -> Value {
+    let request = api.request("PUT".parse().unwrap(), MINE).header("prefer", "respond-async");
+    let body = json!({ "requirements": requirements }).to_string();
+    let answer =
+        request.header("content-type", "application/json").body(body).send().await.unwrap();
+    assert_eq!(answer.status().as_u16(), 202);
+    assert_eq!(answer.headers()["location"], MINE);
+    let shown: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+    assert_eq!(shown["status"], "building");
+    shown
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_order_stays_however_long_the_one_before_takes() {
+    let world = World::with_own_environments().await;
+    let owner = &world.owner;
+    begin(owner, "six==1.16.0\nidna\npackaging\n").await;
+    let (status, made) = put(owner, "").await;
+    assert_eq!((status, &made["packages"]), (201, &json!([])), "{made}");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let shown = owner.get(MINE).await;
+    assert_eq!((&shown["status"], &shown["packages"]), (&json!("ready"), &json!([])), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_removed_while_it_is_built_does_not_come_back() {
+    let world = World::with_own_environments().await;
+    let owner = &world.owner;
+    begin(owner, "six==1.16.0").await;
+    let (status, answer) = owner.call("DELETE", MINE, None).await;
+    assert_eq!(status, 204, "{answer}");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(owner.call("GET", MINE, None).await.0, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_does_not_wait_asks_again() {
     let world = World::with_own_environments().await;
-    let request =
-        world.owner.request("PUT".parse().unwrap(), MINE).header("prefer", "respond-async");
-    let body = json!({"requirements": "six==1.16.0"}).to_string();
-    let answer =
-        request.header("content-type", "application/json").body(body).send().await.unwrap();
-    assert_eq!(answer.status().as_u16(), 202);
-    assert_eq!(answer.headers()["location"], MINE);
-    let mut shown: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
-    assert_eq!(shown["status"], "building");
+    let mut shown = begin(&world.owner, "six==1.16.0").await;
     while shown["status"] == "building" {
         assert!(shown["progress"].is_string(), "{shown}");
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -1,7 +1,7 @@
 //! The engine: what it keeps, and everything about sessions but running code in them.
 
+use crate::builds::Builds;
 use crate::capacity::{Capacity, Load};
-use crate::catalog::Builds;
 use crate::command::NewSession;
 use crate::config::{Config, ExpiryRequest, SessionEnded};
 use crate::environments::{Installed, Outside, Ready, Shelf};

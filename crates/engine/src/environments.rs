@@ -155,10 +155,10 @@ impl Shelf {
     }
 
     /// Lets new requests have this one from now on; what runs keeps what it has.
-    pub(crate) fn put(&self, name: &str, stamp: Option<Stamp>, recipe: Recipe, ready: Arc<Ready>) {
+    pub(crate) fn put(&self, name: &str, stamp: Stamp, recipe: Recipe, ready: Arc<Ready>) {
         let place = Place {
             recipe,
-            stamp,
+            stamp: Some(stamp),
             ready: OnceCell::new_with(Some(ready)),
             before: Mutex::default(),
         };

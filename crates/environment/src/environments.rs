@@ -171,8 +171,8 @@ impl Environments {
         Ok(Prepared { recipe, built })
     }
 
-    /// From here on the name stands for this one.
-    pub fn keep(&self, recipe: &Recipe) -> Result<(), BuildError> {
+    /// From here on the name stands for this one, until the definition has another stamp.
+    pub fn keep(&self, recipe: &Recipe) -> Result<Stamp, BuildError> {
         self.library.keep(recipe)
     }
 

@@ -74,6 +74,12 @@ pub struct Stamp {
     inode: u64,
 }
 
+impl Stamp {
+    fn of(found: &fs::Metadata) -> Self {
+        Self { modified: found.mtime(), nanoseconds: found.mtime_nsec(), inode: found.ino() }
+    }
+}
+
 /// What the file has.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -132,11 +138,10 @@ impl Library {
     /// `None` for one that ships, which never changes, and for one that is not there.
     pub(crate) fn stamp(&self, name: &str) -> Option<Stamp> {
         let name = Name::try_from(name.to_owned()).ok()?;
-        let found = fs::metadata(self.path(&name)).ok()?;
-        Some(Stamp { modified: found.mtime(), nanoseconds: found.mtime_nsec(), inode: found.ino() })
+        fs::metadata(self.path(&name)).ok().as_ref().map(Stamp::of)
     }
 
-    pub(crate) fn keep(&self, recipe: &Recipe) -> Result<(), BuildError> {
+    pub(crate) fn keep(&self, recipe: &Recipe) -> Result<Stamp, BuildError> {
         let path = self.path(&recipe.definition.name);
         let kept = Kept {
             definition: recipe.toml.clone(),
@@ -148,8 +153,10 @@ impl Library {
             let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
             serde_json::to_writer(&mut file, &kept)?;
             file.as_file().sync_all()?;
+            // Of this very file: another one may be at its place a moment later.
+            let stamp = Stamp::of(&file.as_file().metadata()?);
             file.persist(&path)?;
-            Ok(())
+            Ok(stamp)
         };
         write().map_err(BuildError::files("keeping", &path))
     }
