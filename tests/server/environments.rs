@@ -131,6 +131,48 @@ async fn what_is_removed_while_it_is_built_does_not_come_back() {
     assert_eq!(owner.call("GET", MINE, None).await.0, 404);
 }
 
+/// As another program would that has not tried whether it starts.
+fn preload(world: &World, module: &str) {
+    let path = format!("{}/definitions/mine.json", world.environments());
+    let mut kept: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    kept["definition"] =
+        format!("name = \"mine\"\npackages = [\"six\"]\npreload = [\"{module}\"]").into();
+    let aside = format!("{path}.new");
+    std::fs::write(&aside, kept.to_string()).unwrap();
+    std::fs::rename(aside, path).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_that_has_become_one_that_does_not_start_is_told() {
+    let world = World::with_own_environments().await;
+    let owner = &world.owner;
+    put(owner, "six==1.16.0").await;
+    preload(&world, "not_there");
+    let told = async |wanted: bool| {
+        for _ in 0..100 {
+            assert_eq!(version(owner).await, "1.16.0");
+            let shown = owner.get(MINE).await;
+            let message = shown["error"]["message"].as_str().unwrap_or_default();
+            if message.contains("not_there") == wanted {
+                return shown["status"].clone();
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        json!("never")
+    };
+    assert_eq!(told(true).await, "ready");
+    preload(&world, "six");
+    assert_ne!(told(false).await, "never");
+    let loaded = json!({"code": "import sys; 'six' in sys.modules", "environment": "mine"});
+    for _ in 0..100 {
+        if owner.post("/v1/execute", loaded.clone()).await["value"] == true {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("the old one still serves");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_does_not_wait_asks_again() {
     let world = World::with_own_environments().await;

@@ -159,7 +159,9 @@ impl Engine {
     }
 
     fn happening(&self, environments: &Environments, name: &str) -> Option<Happening> {
-        self.builds.happening(name, environments.stamp(name))
+        let stamp = environments.stamp(name);
+        let failed = || self.shelf.failure(name, stamp).map(Happening::Failed);
+        self.builds.happening(name, stamp).or_else(failed)
     }
 
     /// Builds what was ordered, starts it, and lets its name stand for it. Sandboxes that were made

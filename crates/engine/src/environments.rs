@@ -73,6 +73,8 @@ pub(crate) struct Place {
     ready: OnceCell<Arc<Ready>>,
     /// What the name stood for before; it serves until this one is ready, and on if it never is.
     before: Mutex<Option<Arc<Ready>>>,
+    /// Why this one cannot take the place of the one before.
+    failed: OnceLock<Fault>,
 }
 
 impl Place {
@@ -123,7 +125,8 @@ impl Shelf {
         let before = known.and_then(|place| place.serving());
         let replaces = before.is_some();
         let before = Mutex::new(before);
-        let place = Arc::new(Place { recipe, stamp, ready: OnceCell::new(), before });
+        let (ready, failed) = (OnceCell::new(), OnceLock::new());
+        let place = Arc::new(Place { recipe, stamp, ready, before, failed });
         match self.places().entry(name.to_owned()) {
             // Somebody else was faster.
             Entry::Occupied(there) if there.get().stamp == stamp => return Ok(there.get().clone()),
@@ -161,8 +164,15 @@ impl Shelf {
             stamp: Some(stamp),
             ready: OnceCell::new_with(Some(ready)),
             before: Mutex::default(),
+            failed: OnceLock::new(),
         };
         self.places().insert(name.to_owned(), Arc::new(place));
+    }
+
+    /// Why the definition with this stamp does not serve, although its name stands for it.
+    pub(crate) fn failure(&self, name: &str, stamp: Option<Stamp>) -> Option<Fault> {
+        let place = self.places().get(name).cloned()?;
+        place.failed.get().filter(|_| place.stamp == stamp).cloned()
     }
 
     pub(crate) fn forget(&self, name: &str) -> Option<Arc<Place>> {
@@ -180,8 +190,10 @@ impl Shelf {
 async fn replace(place: Arc<Place>, config: Config, environments: Arc<Environments>) {
     let recipe = place.recipe.clone();
     let made = place.ready.get_or_try_init(|| make(&config, environments, recipe, |_| {})).await;
-    if made.is_ok() {
-        *place.before() = None;
+    match made {
+        Ok(_) => *place.before() = None,
+        // Nobody else can have set it: this runs once for a place.
+        Err(fault) => drop(place.failed.set(fault)),
     }
 }
 
