@@ -3,6 +3,10 @@
 //! Programs differ in what ends a line: to uv a lone carriage return does, so that what is a comment
 //! here could be an option there. A text in which that can happen is refused.
 
+/// All that ends a line for uv or for Python, beside the line feed.
+const ENDS: [char; 9] =
+    ['\r', '\x0b', '\x0c', '\x1c', '\x1d', '\x1e', '\u{85}', '\u{2028}', '\u{2029}'];
+
 /// The number of a line that does not look the same to everybody.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Unclear(pub(crate) usize);
@@ -14,16 +18,11 @@ pub(crate) fn of(text: &str) -> Result<Vec<(usize, &str)>, Unclear> {
 }
 
 fn said(line: &str) -> Option<&str> {
-    if line.contains(is_unclear) {
+    if ENDS.iter().any(|end| line.contains(*end)) {
         return None;
     }
     let said = line.split(" #").next()?.trim();
     Some(if said.starts_with('#') { "" } else { said })
-}
-
-/// What ends a line for some, and what nobody sees.
-fn is_unclear(c: char) -> bool {
-    (c.is_control() && c != '\t') || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
 #[cfg(test)]
@@ -38,7 +37,7 @@ mod tests {
 
     #[test]
     fn a_line_that_others_would_end_elsewhere_is_refused() {
-        for end in ['\r', '\x0b', '\x0c', '\x1c', '\u{85}', '\u{2028}', '\u{2029}', '\0'] {
+        for end in ENDS {
             assert_eq!(of(&format!("six\n# x{end}-r y\n")), Err(Unclear(2)), "{end:?}");
         }
     }

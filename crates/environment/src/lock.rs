@@ -48,8 +48,7 @@ pub enum LockError {
     )]
     Option { line: usize },
     #[error(
-        "line {line} of the lock has control characters, and may end elsewhere for others; take \
-         them out"
+        "line {line} of the lock has a character that ends a line for some programs; take it out"
     )]
     Unclear { line: usize },
     #[error("line {line} of the lock does not pin one version with `==`")]
@@ -160,9 +159,10 @@ fn requirements(text: &str) -> Result<Vec<(usize, String)>, LockError> {
     let mut found = Vec::new();
     while let Some((line, first)) = lines.find(|(_, line)| !line.is_empty()) {
         let mut requirement = first.to_owned();
-        while let Some(head) = requirement.strip_suffix('\\') {
-            let next = lines.next().map_or("", |(_, line)| line);
-            requirement = format!("{head} {next}");
+        while requirement.ends_with('\\') {
+            requirement.pop();
+            requirement.push(' ');
+            requirement.push_str(lines.next().map_or("", |(_, line)| line));
         }
         found.push((line, requirement));
     }
@@ -170,7 +170,7 @@ fn requirements(text: &str) -> Result<Vec<(usize, String)>, LockError> {
 }
 
 fn pin(line: usize, requirement: &str) -> Result<(PackageName, Pin), LockError> {
-    let words: Vec<&str> = requirement.split_whitespace().collect();
+    let words: Vec<&str> = requirement.split_ascii_whitespace().collect();
     let first_option = words.iter().position(|word| word.starts_with('-'));
     let (wanted, options) = words.split_at(first_option.unwrap_or(words.len()));
     if wanted.is_empty() {
@@ -197,7 +197,7 @@ fn exact(pinned: &str) -> Option<(PackageName, Version)> {
 
 fn hash(option: &str) -> Option<String> {
     let digits = option.strip_prefix(HASH)?;
-    digits.chars().all(|c| c.is_ascii_hexdigit()).then(|| digits.to_owned())
+    digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then(|| digits.to_owned())
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ pub enum SourceError {
          --wheels DIR for wheels that the index does not have"
     )]
     Option(Line),
-    #[error("line {0} has control characters, and may end elsewhere for others; take them out")]
+    #[error("line {0} has a character that ends a line for some programs; take it out")]
     Unclear(usize),
     #[error("line {number}: {source}")]
     Requirement { number: usize, source: RequirementError },
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn nothing_is_read_in_lines_that_others_end_elsewhere() {
         let told = refusal(SourceKind::Requirements, "six\n# x\r-r /tmp/private.txt\n");
-        assert!(told.starts_with("line 2 has control characters"), "{told}");
+        assert!(told.starts_with("line 2 has a character"), "{told}");
         let told = refusal(SourceKind::Toml, "name = \"mine\"\npackages = [\"six\\r>=1\"]");
         assert!(told.starts_with("line 2: `six\\r>=1` has characters"), "{told}");
         let script = |it: &str| format!("# /// script\n# dependencies = [{it}]\n# ///\n");
