@@ -234,21 +234,29 @@ impl Engine {
             let _ = timeout(END_PATIENCE, self.close(id)).await;
         }
         let _ = timeout(END_PATIENCE, self.capacity.emptied()).await;
-        self.shelf.clear();
+        let pools = self.shelf.clear();
+        let closed = async {
+            for pool in pools {
+                pool.close().await;
+            }
+        };
+        let _ = timeout(END_PATIENCE, closed).await;
     }
 
     fn close_expired(&self) {
         let now = Instant::now();
-        let expired: Vec<SessionEnded> = {
+        let due = |session: &Arc<Session>| {
+            let ended = SessionEnded { id: session.id, reason: session.expire(now)? };
+            Some((ended, Arc::clone(session)))
+        };
+        // Held on to until the lock is given back: with a session go its sandbox and perhaps a nursery.
+        let expired: Vec<(SessionEnded, Arc<Session>)> = {
             let mut sessions = self.sessions();
-            let due = |session: &Arc<Session>| {
-                Some(SessionEnded { id: session.id, reason: session.expire(now)? })
-            };
-            let expired: Vec<SessionEnded> = sessions.values().filter_map(due).collect();
-            expired.iter().for_each(|ended| drop(sessions.remove(&ended.id)));
+            let expired: Vec<_> = sessions.values().filter_map(due).collect();
+            expired.iter().for_each(|(ended, _)| drop(sessions.remove(&ended.id)));
             expired
         };
-        for ended in expired {
+        for (ended, _session) in expired {
             let mut remembered = self.expired();
             remembered.push_back(ended.id);
             if remembered.len() > EXPIRED_REMEMBERED {

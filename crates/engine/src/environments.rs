@@ -166,7 +166,8 @@ impl Shelf {
             before: Mutex::default(),
             failed: OnceLock::new(),
         };
-        self.places().insert(name.to_owned(), Arc::new(place));
+        let replaced = self.places().insert(name.to_owned(), Arc::new(place));
+        drop(replaced);
     }
 
     /// Why the definition with this stamp does not serve, although its name stands for it.
@@ -179,9 +180,11 @@ impl Shelf {
         self.places().remove(name)
     }
 
-    /// Lets go of all of them, which ends what waits in their pools.
-    pub(crate) fn clear(&self) {
-        self.places().clear();
+    /// Lets go of all of them, and gives their pools, which end when these are dropped.
+    pub(crate) fn clear(&self) -> Vec<Arc<Pool>> {
+        let places = std::mem::take(&mut *self.places());
+        let serving = places.into_values().filter_map(|place| place.serving());
+        serving.map(|ready| Arc::clone(&ready.pool)).collect()
     }
 }
 
