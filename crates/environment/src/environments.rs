@@ -179,13 +179,13 @@ impl Environments {
     /// Forgets the definition of that name, unless it ships, and removes what was built of it, unless
     /// it is in use: that goes later, with [`Environments::collect`].
     pub fn remove(&self, name: &str) -> Result<(), BuildError> {
-        let Recipe { definition, origin, .. } = self.find(name)?;
-        let name = &definition.name;
-        let _hold = self.hold(name, &mut |_| ())?;
-        if origin != Origin::Shipped {
-            self.library.remove(name)?;
+        // Whatever its definition says: one that cannot be read any more has to go as well.
+        let name = self.library.name(name)?;
+        let _hold = self.hold(&name, &mut |_| ())?;
+        if !self.library.ships(&name) {
+            self.library.remove(&name)?;
         }
-        self.discard(name)
+        self.discard(&name)
             .map_err(BuildError::files("removing environments from", self.directory()))
     }
 
@@ -206,9 +206,10 @@ impl Environments {
         Some((Environment::load(&directory)?, last_used))
     }
 
-    /// Whether somebody is making the environment of that name now.
+    /// Whether somebody is making the environment of that name now. Others may look at the same time.
     pub fn is_building(&self, name: &Name) -> bool {
-        matches!(self.try_hold(name), Ok(None))
+        let held = File::open(self.lock_path(name)).map(|file| file.try_lock_shared());
+        matches!(held, Ok(Err(TryLockError::WouldBlock)))
     }
 
     /// Where uv would come from, should something have to be installed.
@@ -288,8 +289,11 @@ impl Environments {
     }
 
     fn lock_file(&self, name: &Name) -> io::Result<File> {
-        let path = self.directory().join(format!(".{name}.lock"));
-        File::options().create(true).append(true).open(path)
+        File::options().create(true).append(true).open(self.lock_path(name))
+    }
+
+    fn lock_path(&self, name: &Name) -> PathBuf {
+        self.directory().join(format!(".{name}.lock"))
     }
 
     fn link(&self, definition: &Definition, python: Option<&PythonChoice>) -> PathBuf {

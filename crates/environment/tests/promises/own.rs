@@ -291,6 +291,42 @@ fn an_environment_that_is_removed_is_gone_with_its_definition() {
 }
 
 #[test]
+fn one_whose_definition_cannot_be_read_any_more_can_be_removed() {
+    let world = World::without_uv();
+    let environments = world.environments();
+    add(&environments, &order("")).unwrap();
+    fs::write(world.data.path().join("definitions/mine.json"), "{").unwrap();
+    assert!(matches!(environments.find("mine"), Err(BuildError::Kept { .. })));
+    environments.remove("mine").unwrap();
+    assert!(matches!(environments.find("mine"), Err(BuildError::Unknown { .. })));
+    assert_eq!(world.names(), [""; 0]);
+}
+
+#[test]
+fn whoever_looks_is_not_taken_for_a_builder() {
+    let world = World::without_uv();
+    let environments = world.environments();
+    let prepared = environments.prepare(&order(""), &mut |_| ()).unwrap();
+    let looks = || environments.is_building(&prepared.recipe.definition.name);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let over = || stop.load(std::sync::atomic::Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let another = scope.spawn(|| {
+            while !over() {
+                assert!(!looks());
+            }
+        });
+        let seen = (0..20_000).any(|_| looks());
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(!seen && another.join().is_ok());
+    });
+    let lock = world.data.path().join("environments/.mine.lock");
+    let builder = fs::File::open(lock).unwrap();
+    builder.lock().unwrap();
+    assert!(looks());
+}
+
+#[test]
 fn one_that_is_in_use_stays_while_it_is_removed() {
     let world = World::without_uv();
     let environments = world.environments();
