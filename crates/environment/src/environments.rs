@@ -233,8 +233,8 @@ impl Environments {
             machine: &self.machine,
             tools: self.tools(),
             cache: self.cache(),
-            bytecode: self.data.join("cache/bytecode"),
-            fonts: self.data.join("cache/fonts"),
+            bytecode: self.caches().join("bytecode"),
+            fonts: self.caches().join("fonts"),
         }
     }
 
@@ -318,8 +318,12 @@ impl Environments {
         self.data.join("tools")
     }
 
+    pub(crate) fn caches(&self) -> PathBuf {
+        self.data.join("cache")
+    }
+
     fn cache(&self) -> PathBuf {
-        self.data.join("cache/uv")
+        self.caches().join("uv")
     }
 }
 

@@ -26,6 +26,7 @@ mod locking;
 mod machine;
 mod program;
 mod progress;
+mod pruning;
 mod requirement;
 mod script;
 mod source;

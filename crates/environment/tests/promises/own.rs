@@ -265,6 +265,33 @@ fn one_that_ships_is_collected_after_a_month_and_made_again_when_it_is_wanted() 
 }
 
 #[test]
+fn what_no_environment_has_had_for_long_goes_from_the_caches() {
+    let world = World::new();
+    let environments = world.environments();
+    let cached = |what: &str| {
+        let mut files = 0;
+        world::walk(&world.data.path().join("cache").join(what), &mut |path, found| {
+            let of_wheel =
+                what == "bytecode" || path.ancestors().any(|it| it.ends_with("archive-v0"));
+            files += usize::from(found.is_file() && of_wheel);
+        });
+        files
+    };
+    let collect_in = |days: u32| environments.collect(SystemTime::now() + days * DAY).unwrap();
+    add(&environments, &order("six==1.16.0")).unwrap();
+    let (wheels, bytecode) = (cached("uv"), cached("bytecode"));
+    assert!(wheels > 0 && bytecode > 0);
+    collect_in(100);
+    assert_eq!((cached("uv"), cached("bytecode")), (wheels, bytecode), "it is in use");
+    environments.remove("mine").unwrap();
+    collect_in(80);
+    assert_eq!((cached("uv"), cached("bytecode")), (wheels, bytecode), "not for long enough");
+    collect_in(100);
+    assert_eq!((cached("uv"), cached("bytecode")), (0, 0));
+    assert_eq!(add(&environments, &order("six==1.16.0")).unwrap(), ["six 1.16.0"]);
+}
+
+#[test]
 fn what_killed_builders_left_is_collected() {
     let world = World::without_uv();
     let environments = world.environments();
