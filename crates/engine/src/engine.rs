@@ -1,7 +1,7 @@
 //! The engine: what it keeps, and everything about sessions but running code in them.
 
+use crate::builds::Builds;
 use crate::capacity::{Capacity, Load};
-use crate::catalog::Builds;
 use crate::command::NewSession;
 use crate::config::{Config, ExpiryRequest, SessionEnded};
 use crate::environments::{Installed, Outside, Ready, Shelf};
@@ -255,22 +255,30 @@ impl Engine {
             let _ = timeout(END_PATIENCE, self.close(id)).await;
         }
         let _ = timeout(END_PATIENCE, self.capacity.emptied()).await;
-        self.shelf.clear();
+        let pools = self.shelf.clear();
+        let closed = async {
+            for pool in pools {
+                pool.close().await;
+            }
+        };
+        let _ = timeout(END_PATIENCE, closed).await;
         self.config.house.iter().for_each(|house| house.close());
     }
 
     fn close_expired(&self) {
         let now = Instant::now();
-        let expired: Vec<SessionEnded> = {
+        let due = |session: &Arc<Session>| {
+            let ended = SessionEnded { id: session.id, reason: session.expire(now)? };
+            Some((ended, Arc::clone(session)))
+        };
+        // Held on to until the lock is given back: with a session go its sandbox and perhaps a nursery.
+        let expired: Vec<(SessionEnded, Arc<Session>)> = {
             let mut sessions = self.sessions();
-            let due = |session: &Arc<Session>| {
-                Some(SessionEnded { id: session.id, reason: session.expire(now)? })
-            };
-            let expired: Vec<SessionEnded> = sessions.values().filter_map(due).collect();
-            expired.iter().for_each(|ended| drop(sessions.remove(&ended.id)));
+            let expired: Vec<_> = sessions.values().filter_map(due).collect();
+            expired.iter().for_each(|(ended, _)| drop(sessions.remove(&ended.id)));
             expired
         };
-        for ended in expired {
+        for (ended, _session) in expired {
             let mut remembered = self.expired();
             remembered.push_back(ended.id);
             if remembered.len() > EXPIRED_REMEMBERED {

@@ -76,6 +76,8 @@ pub(crate) struct Place {
     ready: OnceCell<Arc<Ready>>,
     /// What the name stood for before; it serves until this one is ready, and on if it never is.
     before: Mutex<Option<Arc<Ready>>>,
+    /// Why this one cannot take the place of the one before.
+    failed: OnceLock<Fault>,
 }
 
 impl Place {
@@ -126,7 +128,8 @@ impl Shelf {
         let before = known.and_then(|place| place.serving());
         let replaces = before.is_some();
         let before = Mutex::new(before);
-        let place = Arc::new(Place { recipe, stamp, ready: OnceCell::new(), before });
+        let (ready, failed) = (OnceCell::new(), OnceLock::new());
+        let place = Arc::new(Place { recipe, stamp, ready, before, failed });
         match self.places().entry(name.to_owned()) {
             // Somebody else was faster.
             Entry::Occupied(there) if there.get().stamp == stamp => return Ok(there.get().clone()),
@@ -158,23 +161,33 @@ impl Shelf {
     }
 
     /// Lets new requests have this one from now on; what runs keeps what it has.
-    pub(crate) fn put(&self, name: &str, stamp: Option<Stamp>, recipe: Recipe, ready: Arc<Ready>) {
+    pub(crate) fn put(&self, name: &str, stamp: Stamp, recipe: Recipe, ready: Arc<Ready>) {
         let place = Place {
             recipe,
-            stamp,
+            stamp: Some(stamp),
             ready: OnceCell::new_with(Some(ready)),
             before: Mutex::default(),
+            failed: OnceLock::new(),
         };
-        self.places().insert(name.to_owned(), Arc::new(place));
+        let replaced = self.places().insert(name.to_owned(), Arc::new(place));
+        drop(replaced);
+    }
+
+    /// Why the definition with this stamp does not serve, although its name stands for it.
+    pub(crate) fn failure(&self, name: &str, stamp: Option<Stamp>) -> Option<Fault> {
+        let place = self.places().get(name).cloned()?;
+        place.failed.get().filter(|_| place.stamp == stamp).cloned()
     }
 
     pub(crate) fn forget(&self, name: &str) -> Option<Arc<Place>> {
         self.places().remove(name)
     }
 
-    /// Lets go of all of them, which ends what waits in their pools.
-    pub(crate) fn clear(&self) {
-        self.places().clear();
+    /// Lets go of all of them, and gives their pools, which end when these are dropped.
+    pub(crate) fn clear(&self) -> Vec<Arc<Pool>> {
+        let places = std::mem::take(&mut *self.places());
+        let serving = places.into_values().filter_map(|place| place.serving());
+        serving.map(|ready| Arc::clone(&ready.pool)).collect()
     }
 }
 
@@ -183,8 +196,10 @@ impl Shelf {
 async fn replace(place: Arc<Place>, config: Config, environments: Arc<Environments>) {
     let recipe = place.recipe.clone();
     let made = place.ready.get_or_try_init(|| make(&config, environments, recipe, |_| {})).await;
-    if made.is_ok() {
-        *place.before() = None;
+    match made {
+        Ok(_) => *place.before() = None,
+        // Nobody else can have set it: this runs once for a place.
+        Err(fault) => drop(place.failed.set(fault)),
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`run`] has the walk on one screen. Everything a door can ask for is a method of [`Engine`];
 //! it never prints, and what went wrong is always a [`types::Fault`].
 
+mod builds;
 mod capacity;
 pub mod catalog;
 mod collect;

@@ -102,7 +102,7 @@ fn install(
 ) -> Result<(), BuildError> {
     let uv = Uv::obtain(plan.machine, &plan.tools, &plan.python.executable, progress)?;
     let lock = directory.join("packages.lock");
-    fs::write(&lock, plan.definition.lock.text()).map_err(BuildError::files("writing", &lock))?;
+    fs::write(&lock, plan.definition.lock.for_uv()).map_err(BuildError::files("writing", &lock))?;
     progress(Progress::Resolving);
     let installation = Installation {
         lock: &lock,

@@ -111,7 +111,7 @@ fn run(plan: &Plan<'_>, directory: &Path, missing: &[Source]) -> Result<(), Buil
     let mut command = program::isolated_python(&plan.python.executable);
     command.args(["-c", COMPILE]).arg(&names).arg(directory).arg(INSIDE_ENVIRONMENT);
     let ended = program::follow(&mut command, |_| {})
-        .map_err(|source| BuildError::Start { program: plan.python.executable.clone(), source })?;
+        .map_err(|source| BuildError::Run { program: plan.python.executable.clone(), source })?;
     fs::remove_file(&names).map_err(BuildError::files("removing", &names))?;
     if ended.status.success() {
         return Ok(());

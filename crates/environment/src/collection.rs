@@ -1,5 +1,5 @@
 //! Removing what nobody needs any more: environments that were replaced, that were not used for long,
-//! and what builders left that were killed.
+//! what builders left that were killed, and what the caches have kept for too long.
 //!
 //! Nothing is removed that somebody uses, or that is just being built. What is removed stops being an
 //! environment before the first of its files goes.
@@ -16,6 +16,7 @@ use crate::environments::{Environments, building_prefix, link_prefix};
 use crate::error::BuildError;
 use crate::in_use::Alone;
 use crate::library::Origin;
+use crate::pruning::prune;
 
 /// One that was replaced: another release of Belljar in the same place may still build on it.
 const REPLACED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
@@ -51,6 +52,7 @@ impl Environments {
                     self.collect_named(&name, now, &mut gone)?;
                 }
             }
+            prune(&self.caches(), now)?;
             Ok(gone)
         };
         collected().map_err(BuildError::files("collecting environments in", self.directory()))

@@ -173,21 +173,21 @@ impl Environments {
         Ok(Prepared { recipe, built })
     }
 
-    /// From here on the name stands for this one.
-    pub fn keep(&self, recipe: &Recipe) -> Result<(), BuildError> {
+    /// From here on the name stands for this one, until the definition has another stamp.
+    pub fn keep(&self, recipe: &Recipe) -> Result<Stamp, BuildError> {
         self.library.keep(recipe)
     }
 
     /// Forgets the definition of that name, unless it ships, and removes what was built of it, unless
     /// it is in use: that goes later, with [`Environments::collect`].
     pub fn remove(&self, name: &str) -> Result<(), BuildError> {
-        let Recipe { definition, origin, .. } = self.find(name)?;
-        let name = &definition.name;
-        let _hold = self.hold(name, &mut |_| ())?;
-        if origin != Origin::Shipped {
-            self.library.remove(name)?;
+        // Whatever its definition says: one that cannot be read any more has to go as well.
+        let name = self.library.name(name)?;
+        let _hold = self.hold(&name, &mut |_| ())?;
+        if !self.library.ships(&name) {
+            self.library.remove(&name)?;
         }
-        self.discard(name)
+        self.discard(&name)
             .map_err(BuildError::files("removing environments from", self.directory()))
     }
 
@@ -214,9 +214,10 @@ impl Environments {
         Installing { environment, machine: self.machine.clone(), tools, cache, give_up }
     }
 
-    /// Whether somebody is making the environment of that name now.
+    /// Whether somebody is making the environment of that name now. Others may look at the same time.
     pub fn is_building(&self, name: &Name) -> bool {
-        matches!(self.try_hold(name), Ok(None))
+        let held = File::open(self.lock_path(name)).map(|file| file.try_lock_shared());
+        matches!(held, Ok(Err(TryLockError::WouldBlock)))
     }
 
     /// Where uv would come from, should something have to be installed.
@@ -240,8 +241,8 @@ impl Environments {
             machine: &self.machine,
             tools: self.tools(),
             cache: self.cache(),
-            bytecode: self.data.join("cache/bytecode"),
-            fonts: self.data.join("cache/fonts"),
+            bytecode: self.caches().join("bytecode"),
+            fonts: self.caches().join("fonts"),
         }
     }
 
@@ -296,8 +297,11 @@ impl Environments {
     }
 
     fn lock_file(&self, name: &Name) -> io::Result<File> {
-        let path = self.directory().join(format!(".{name}.lock"));
-        File::options().create(true).append(true).open(path)
+        File::options().create(true).append(true).open(self.lock_path(name))
+    }
+
+    fn lock_path(&self, name: &Name) -> PathBuf {
+        self.directory().join(format!(".{name}.lock"))
     }
 
     fn link(&self, definition: &Definition, python: Option<&PythonChoice>) -> PathBuf {
@@ -322,8 +326,12 @@ impl Environments {
         self.data.join("tools")
     }
 
+    pub(crate) fn caches(&self) -> PathBuf {
+        self.data.join("cache")
+    }
+
     fn cache(&self) -> PathBuf {
-        self.data.join("cache/uv")
+        self.caches().join("uv")
     }
 }
 

@@ -74,6 +74,12 @@ pub struct Stamp {
     inode: u64,
 }
 
+impl Stamp {
+    fn of(found: &fs::Metadata) -> Self {
+        Self { modified: found.mtime(), nanoseconds: found.mtime_nsec(), inode: found.ino() }
+    }
+}
+
 /// What the file has.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -101,19 +107,33 @@ impl Library {
             let (origin, toml) = (Origin::Shipped, toml.to_owned());
             return Ok(Recipe { definition, python: None, origin, toml });
         }
-        let unknown = || BuildError::Unknown { name: name.to_owned(), known: self.known() };
-        let name = Name::try_from(name.to_owned()).map_err(|_| unknown())?;
+        let name = self.name(name)?;
         let path = self.path(&name);
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(unknown()),
-            Err(error) => return Err(BuildError::files("reading", path)(error)),
-        };
+        let text = fs::read(&path).map_err(|error| self.missed(&name, "reading", error))?;
         let kept: Kept = serde_json::from_slice(&text)
             .map_err(|source| BuildError::Kept { name: name.clone(), source })?;
         let definition = Definition::parse(&kept.definition, &kept.lock)?;
         let origin = Origin::of(&definition.name);
         Ok(Recipe { definition, python: kept.python, origin, toml: kept.definition })
+    }
+
+    /// The name of one that ships or was added, whether or not its definition can be read.
+    pub(crate) fn name(&self, text: &str) -> Result<Name, BuildError> {
+        let name = Name::try_from(text.to_owned()).ok();
+        let known = |name: &Name| self.ships(name) || self.path(name).exists();
+        name.filter(known).ok_or_else(|| self.unknown(text))
+    }
+
+    fn unknown(&self, name: &str) -> BuildError {
+        BuildError::Unknown { name: name.to_owned(), known: self.known() }
+    }
+
+    /// Its file was there a moment ago.
+    fn missed(&self, name: &Name, action: &'static str, error: io::Error) -> BuildError {
+        match error.kind() {
+            io::ErrorKind::NotFound => self.unknown(name.as_str()),
+            _ => BuildError::files(action, self.path(name))(error),
+        }
     }
 
     pub(crate) fn ships(&self, name: &Name) -> bool {
@@ -132,11 +152,10 @@ impl Library {
     /// `None` for one that ships, which never changes, and for one that is not there.
     pub(crate) fn stamp(&self, name: &str) -> Option<Stamp> {
         let name = Name::try_from(name.to_owned()).ok()?;
-        let found = fs::metadata(self.path(&name)).ok()?;
-        Some(Stamp { modified: found.mtime(), nanoseconds: found.mtime_nsec(), inode: found.ino() })
+        fs::metadata(self.path(&name)).ok().as_ref().map(Stamp::of)
     }
 
-    pub(crate) fn keep(&self, recipe: &Recipe) -> Result<(), BuildError> {
+    pub(crate) fn keep(&self, recipe: &Recipe) -> Result<Stamp, BuildError> {
         let path = self.path(&recipe.definition.name);
         let kept = Kept {
             definition: recipe.toml.clone(),
@@ -148,14 +167,16 @@ impl Library {
             let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
             serde_json::to_writer(&mut file, &kept)?;
             file.as_file().sync_all()?;
+            // Of this very file: another one may be at its place a moment later.
+            let stamp = Stamp::of(&file.as_file().metadata()?);
             file.persist(&path)?;
-            Ok(())
+            Ok(stamp)
         };
         write().map_err(BuildError::files("keeping", &path))
     }
 
     pub(crate) fn remove(&self, name: &Name) -> Result<(), BuildError> {
-        self.forget(name).map_err(BuildError::files("removing", self.path(name)))
+        self.forget(name).map_err(|error| self.missed(name, "removing", error))
     }
 
     pub(crate) fn forget(&self, name: &Name) -> io::Result<()> {

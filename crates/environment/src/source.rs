@@ -7,6 +7,7 @@
 
 use crate::definition::{Definition, DefinitionError, Name};
 use crate::library::Origin;
+use crate::lines::{self, Unclear};
 use crate::requirement::{Requirement, RequirementError};
 use crate::script::{Header, HeaderError};
 use crate::version::VersionRange;
@@ -57,6 +58,8 @@ pub enum SourceError {
          --wheels DIR for wheels that the index does not have"
     )]
     Option(Line),
+    #[error("line {0} has a character that ends a line for some programs; take it out")]
+    Unclear(usize),
     #[error("line {number}: {source}")]
     Requirement { number: usize, source: RequirementError },
     #[error(transparent)]
@@ -141,11 +144,8 @@ fn of_requirements(text: &str, name: &Name) -> Result<(Definition, Option<String
         return Ok((Definition { packages, ..definition }, Some(text.to_owned())));
     }
     let mut packages = Vec::new();
-    for (line, number) in text.lines().zip(1..) {
-        let written = line.split(" #").next().unwrap_or_default().trim();
-        if written.is_empty() || written.starts_with('#') {
-            continue;
-        }
+    let lines = lines::of(text).map_err(|Unclear(line)| SourceError::Unclear(line))?;
+    for (number, written) in lines.into_iter().filter(|(_, written)| !written.is_empty()) {
         if written.starts_with('-') || written.contains(" --") || written.ends_with('\\') {
             return Err(SourceError::Option(Line { number, text: written.to_owned() }));
         }
@@ -264,6 +264,20 @@ mod tests {
             let told = with(address);
             assert!(told.starts_with(&format!("line 2: `{address}` is an address")), "{told}");
         }
+    }
+
+    #[test]
+    fn nothing_is_read_in_lines_that_others_end_elsewhere() {
+        let told = refusal(SourceKind::Requirements, "six\n# x\r-r /tmp/private.txt\n");
+        assert!(told.starts_with("line 2 has a character"), "{told}");
+        let told = refusal(SourceKind::Toml, "name = \"mine\"\npackages = [\"six\\r>=1\"]");
+        assert!(told.starts_with("line 2: `six\\r>=1` has characters"), "{told}");
+        let script = |it: &str| format!("# /// script\n# dependencies = [{it}]\n# ///\n");
+        let told = refusal(SourceKind::Script, &script("\"six\\u2028>=1\""));
+        assert!(told.starts_with("line 2: `six\\u{2028}>=1` has characters"), "{told}");
+        let told = refusal(SourceKind::Script, &script("\"six\" # x\r\"-r y\""));
+        assert!(told.starts_with("line 2: the block"), "{told}");
+        assert!(read(SourceKind::Requirements, "# ours\r\nsix\r\n").is_ok());
     }
 
     #[test]

@@ -210,7 +210,7 @@ impl Uv {
         watch: &mut dyn FnMut(&str),
     ) -> Result<Result<(), Failure>, BuildError> {
         let ended = program::follow_until(&mut command, &self.give_up, watch)
-            .map_err(|source| BuildError::Start { program: self.program.clone(), source })?;
+            .map_err(|source| BuildError::Run { program: self.program.clone(), source })?;
         if ended.status.success() {
             return Ok(Ok(()));
         }
@@ -344,7 +344,7 @@ fn fetch(machine: &Machine, python: &Path, destination: &Path) -> Result<(), Bui
         command.env("SSL_CERT_FILE", certificates);
     }
     let ended = program::follow(&mut command, |_| {})
-        .map_err(|source| BuildError::Start { program: python.to_owned(), source })?;
+        .map_err(|source| BuildError::Run { program: python.to_owned(), source })?;
     let index = machine.index.clone();
     let detail = ended.last_lines.last().cloned().unwrap_or_default();
     match ended.status.code() {
