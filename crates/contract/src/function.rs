@@ -22,7 +22,6 @@ const CLIENT: &str = "client";
 /// A function whose `handle` can be called.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Function {
-    name: String,
     source: Source,
     /// Which of the things that there are its `handle` asks for.
     asked: Vec<String>,
@@ -32,7 +31,7 @@ pub struct Function {
 
 impl Function {
     /// The source of its `handler.py`.
-    pub fn from_python(name: &str, source: Source) -> Checked<Self> {
+    pub fn from_python(source: Source) -> Checked<Self> {
         let module = match Module::parse(&source) {
             Ok(module) => module,
             Err(problem) => return refused(vec![problem]),
@@ -47,22 +46,22 @@ impl Function {
                 findings.errors.extend(handle.parameters.iter().filter_map(unknown));
                 let names = handle.parameters.iter().map(|parameter| parameter.name.clone());
                 let asked = names.filter(|name| is_known(name)).collect();
-                let (name, input_bytes_max) = (name.to_owned(), ARGUMENTS_BYTES_MAX);
-                Some(Self { name, source: source.clone(), asked, input_bytes_max })
+                let input_bytes_max = ARGUMENTS_BYTES_MAX;
+                Some(Self { source: source.clone(), asked, input_bytes_max })
             }
         };
         findings.conclude(&source, function)
     }
 
-    /// `call_info` says which call it is.
-    pub fn call(&self, data: Value, call_info: Value) -> Result<Call, Fault> {
+    /// `name` is what its caller knows it by, and `call_info` says which call it is.
+    pub fn call(&self, name: &str, data: Value, call_info: Value) -> Result<Call, Fault> {
         check_size(&data, self.input_bytes_max)?;
         let given = [(DATA, data), (SECRETS, json!({})), (CALL_INFO, call_info)];
         let asked = given.into_iter().filter(|(name, _)| self.asked.iter().any(|it| it == name));
         let keywords: Map<String, Value> =
             asked.map(|(name, value)| (name.to_owned(), value)).collect();
         Ok(Call {
-            tool: self.name.clone(),
+            tool: name.to_owned(),
             code: self.source.as_str().to_owned(),
             file: HANDLER.to_owned(),
             variables: Variables::default(),

@@ -14,6 +14,7 @@ mod files;
 mod job;
 mod limits;
 mod outcome;
+pub mod preflight;
 mod record;
 mod run;
 mod running;

@@ -61,6 +61,8 @@ pub enum Code {
     OwnerNeeded,
     ToolInUse,
     ToolUnavailable,
+    /// What was asked for comes when the call has ended.
+    ResponsePending,
     QuotaExceeded,
     RateExceeded,
     RequestTooLarge,
@@ -77,7 +79,7 @@ pub enum Code {
     Cancelled,
 }
 
-const FIXED: [(Code, &str); 52] = [
+const FIXED: [(Code, &str); 53] = [
     (Code::CodeSyntax, "code.syntax"),
     (Code::CodeNoEntry, "code.no_entry"),
     (Code::CodeAnnotation, "code.annotation"),
@@ -121,6 +123,7 @@ const FIXED: [(Code, &str); 52] = [
     (Code::OwnerNeeded, "owner.needed"),
     (Code::ToolInUse, "tool.in_use"),
     (Code::ToolUnavailable, "tool.unavailable"),
+    (Code::ResponsePending, "response.pending"),
     (Code::QuotaExceeded, "quota.exceeded"),
     (Code::RateExceeded, "rate.exceeded"),
     (Code::RequestTooLarge, "request.too_large"),
@@ -143,6 +146,7 @@ impl Code {
                 | Self::RateExceeded
                 | Self::AuthUnavailable
                 | Self::StoreUnavailable
+                | Self::ResponsePending
         )
     }
 }

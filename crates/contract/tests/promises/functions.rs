@@ -4,11 +4,11 @@ use belljar_contract::{Arguments, CallFunction, Function, Problem, Source};
 use serde_json::{Value, json};
 
 fn function(code: &str) -> Result<Function, Vec<Problem>> {
-    Function::from_python("f", Source::new(code).unwrap()).outcome
+    Function::from_python(Source::new(code).unwrap()).outcome
 }
 
 fn given(code: &str) -> Value {
-    let call = function(code).unwrap().call(json!({"a": 1}), json!({"call_id": "c"})).unwrap();
+    let call = function(code).unwrap().call("f", json!({"a": 1}), json!({"call_id": "c"})).unwrap();
     match call.arguments() {
         Arguments::Keywords(keywords) => Value::Object(keywords.clone()),
         other => panic!("{other:?}"),
