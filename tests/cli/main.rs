@@ -8,6 +8,7 @@ mod harness;
 
 mod doctor;
 mod env;
+mod function;
 mod missing_walls;
 mod remote;
 mod session;

@@ -343,3 +343,51 @@ fn the_source_of_a_json_tool_may_stand_beside_it() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("File \"t_code.py\", line 2, in run"), "{}", stderr(&output));
 }
+
+// proves W-045
+#[test]
+fn check_says_what_the_tool_will_miss_in_an_environment() {
+    let code = "import numpy\nimport json\ndef handle(a: int):\n    '''A.\n\n    Args:\n        a: A.\n    '''\n    import cognite.client\n";
+    let here = directory(&[("far.py", code)]);
+    let check = |args: &[&str]| {
+        let output = tool(here.path(), &[&["check"], args, &["far.py"]].concat());
+        assert!(output.status.success(), "a warning is no error: {}", stderr(&output));
+        stderr(&output)
+    };
+    assert_eq!(check(&[]), "", "nothing is known of no environment");
+    let told = check(&["--env", "default"]);
+    let expected = "\
+warning[python.ModuleNotFoundError]: import cognite: the environment default has no cognite; atlas has
+ --> far.py:9:5
+  |
+9 |     import cognite.client
+  |     ^^^^^^^^^^^^^^^^^^^^^
+";
+    assert!(told.starts_with(expected) && told.contains("belljar tool deploy"), "{told}");
+    assert_eq!(told.matches("warning").count(), 1, "{told}");
+    let listed = check(&["--env", "default", "--imports", "pandas"]);
+    assert!(listed.contains("warning[import.denied]: import numpy"), "{listed}");
+    let unbuilt = belljar(&["tool", "check", "--env", "default", "far.py"])
+        .current_dir(here.path())
+        .env("BELLJAR_DATA", here.path().join("data"))
+        .output()
+        .unwrap();
+    let unbuilt = stderr(&unbuilt);
+    assert!(unbuilt.contains("import cognite") && !unbuilt.contains("import numpy"), "{unbuilt}");
+    assert!(unbuilt.contains("not built yet"), "{unbuilt}");
+    let unknown = tool(here.path(), &["check", "--env", "none", "far.py"]);
+    assert_eq!(unknown.status.code(), Some(2));
+
+    let probe = json!({
+        "name": "probe", "tool_type": "code_runner",
+        "configuration": {"code": "def run(input): ...", "requires_binaries": ["sh", "no-such-program"]},
+    });
+    let here = directory(&[("probe.json", &probe.to_string())]);
+    let told = stderr(&tool(here.path(), &["check", "--env", "bare", "probe.json"]));
+    assert!(
+        told.contains("warning[tool.unavailable]") && told.contains("no-such-program"),
+        "{told}"
+    );
+    let atlas = stderr(&tool(here.path(), &["check", "--env", "atlas", "probe.json"]));
+    assert!(atlas.contains("sh, no-such-program"), "it starts no programs: {atlas}");
+}

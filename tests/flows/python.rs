@@ -337,7 +337,7 @@ async fn a_missing_package_is_named_with_a_hint() {
         "environment `bare` does not have this package (it is in `default`, `atlas`, `cortex`, \
          `coderunner`); packages come with an environment: use what it has, or ask the user for a \
          custom environment that has it (`belljar env build`) or for a function with its own \
-         requirements.txt (Call Function)"
+         requirements.txt (Call Function: `belljar tool deploy`)"
     );
 }
 

@@ -136,3 +136,28 @@ async fn a_change_of_the_list_is_announced_to_a_client_of_the_older_era() {
     let announced = announced.expect("nothing was announced").unwrap();
     assert_eq!(announced["method"], "notifications/tools/list_changed", "{announced}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_is_a_tool_like_any_other_and_a_model_waits_for_it_so_long() {
+    let world = World::start().await;
+    let code = "import time\ndef handle(data):\n    time.sleep(data['seconds'])\n    return data\n";
+    let folder = json!({"name": "nap", "files": [{"name": "handler.py", "text": code}]});
+    world.owner.post("/v1/functions", folder).await;
+    let schema = json!({"properties": {"seconds": {"type": "number"}}, "required": ["seconds"]});
+    let configuration = json!({"externalId": "nap", "maxPollingTime": 1, "schema": schema});
+    let tool = json!({
+        "type": "callFunction", "name": "rest", "description": "Rests for some seconds.",
+        "configuration": configuration,
+    });
+    world.owner.post("/v1/tools", tool).await;
+    let tools = listed(&world.owner).await;
+    let rest = tools.iter().find(|tool| tool["name"] == "rest").unwrap();
+    assert_eq!(rest["inputSchema"]["required"], json!(["seconds"]), "{rest}");
+    let rested = called(&world.owner, "rest", json!({"seconds": 0})).await;
+    assert_eq!(rested["structuredContent"], json!({"result": {"seconds": 0}}), "{rested}");
+    let wrong = called(&world.owner, "rest", json!({"seconds": "long"})).await;
+    assert_eq!(wrong["isError"], true, "{wrong}");
+    let late = called(&world.owner, "rest", json!({"seconds": 30})).await;
+    assert_eq!(late["isError"], true, "{late}");
+    assert!(late["content"][0]["text"].as_str().unwrap().contains("time.exceeded"), "{late}");
+}

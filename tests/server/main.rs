@@ -17,6 +17,7 @@ mod documents;
 mod environments;
 mod executions;
 mod faults;
+mod functions;
 mod fuzz;
 mod hostile;
 mod identity;

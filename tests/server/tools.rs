@@ -447,3 +447,51 @@ async fn whoever_calls_a_large_tool_holds_nobody_else_up() {
     assert_eq!(called.await.unwrap(), (400, "args.invalid".into()));
     assert!(answered >= 8, "others were answered {answered} times");
 }
+
+// proves W-045
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_tool_will_miss_is_told_before_it_runs() {
+    let world = World::start().await;
+    let code = "import json\nimport numpy as np, nothing_like_it\ndef run(input):\n    return {}\n";
+    let tool = |programs: Value| {
+        json!({
+            "name": "probe", "tool_type": "code_runner",
+            "configuration": {"code": code, "requires_binaries": programs},
+        })
+    };
+    let validated =
+        world.owner.post("/v1/tools/validate", tool(json!(["sh", "no-such-program"]))).await;
+    assert_eq!(validated["valid"], true, "{validated}");
+    let told: Vec<(&str, &Value, &Value)> = validated["warnings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| (it["message"].as_str().unwrap(), &it["line"], &it["column"]))
+        .collect();
+    assert_eq!(told.len(), 3, "{told:?}");
+    let expected =
+        "import numpy: the environment bare has no numpy; default, atlas, cortex, coderunner have";
+    assert_eq!(told[0], (expected, &json!(2), &json!(1)));
+    assert_eq!(told[1].0, "import nothing_like_it: the environment bare has no nothing_like_it");
+    assert!(told[2].0.contains("no-such-program") && !told[2].0.contains(" sh"), "{told:?}");
+
+    let code = "def run(input):\n    import subprocess\n    return subprocess.check_output(['sh', '-c', 'echo 1'], text=True)\n";
+    let tool = |programs: Value| {
+        json!({
+            "name": format!("with-{programs}"), "tool_type": "code_runner",
+            "configuration": {"code": code, "requires_binaries": programs},
+        })
+    };
+    let call = async |programs: Value| {
+        let tool = world.owner.post("/v1/tools", tool(programs)).await;
+        let path = format!("/v1/tools/{}/call", tool["id"].as_str().unwrap());
+        world.owner.call("POST", &path, Some(json!({}))).await
+    };
+    let (status, record) = call(json!(["sh"])).await;
+    assert_eq!((status, &record["value"]), (200, &json!("1\n")), "{record}");
+    let (status, problem) = call(json!(["sh", "no-such-program"])).await;
+    assert_eq!((status, &problem["code"]), (403, &json!("tool.unavailable")), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("no-such-program"), "{problem}");
+    let listed = world.owner.get("/v1/executions").await;
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1, "the other one did not run");
+}

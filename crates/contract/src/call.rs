@@ -18,21 +18,23 @@ const SHOWN_CHARS_MAX: usize = 60;
 /// A model reads it and pays for it; its own names can be as long as the arguments.
 const MESSAGE_CHARS_MAX: usize = 4000;
 const NO_TEST: &str = "Function 'test' not found.";
-const TRY_AGAIN: &str = "call it again with arguments that fit its schema; it was not called";
+pub(crate) const TRY_AGAIN: &str =
+    "call it again with arguments that fit its schema; it was not called";
 
 /// A function of a tool with arguments that conform.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    tool: String,
-    code: String,
-    file: String,
-    variables: Variables,
-    wall_ms: Option<u64>,
-    function: &'static str,
-    arguments: Arguments,
+    pub(crate) tool: String,
+    pub(crate) code: String,
+    pub(crate) file: String,
+    pub(crate) variables: Variables,
+    pub(crate) wall_ms: Option<u64>,
+    pub(crate) function: &'static str,
+    pub(crate) arguments: Arguments,
     /// By parameter, what its argument becomes in Python.
-    conversions: Map<String, Value>,
-    output: Option<Object>,
+    pub(crate) conversions: Map<String, Value>,
+    pub(crate) output: Option<Object>,
+    pub(crate) deployed: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -90,24 +92,30 @@ impl Tool {
             arguments,
             conversions: Map::new(),
             output: None,
+            deployed: false,
         }
     }
 
     fn check_size(&self, arguments: &Value) -> Result<(), Fault> {
-        let (bytes, most) = (arguments.to_string().len(), self.input_bytes_max);
-        if bytes <= most {
-            return Ok(());
-        }
-        let message = match self.entry {
-            Entry::Handle { .. } => {
-                format!("The arguments have {bytes} bytes, and at most {most} are taken")
-            }
+        let most = self.input_bytes_max;
+        check_size(arguments, most).map_err(|fault| match self.entry {
+            Entry::Handle { .. } => fault,
             Entry::Run { .. } => {
-                format!("Code runner '{}' input exceeds {most} bytes", self.name)
+                let message = format!("Code runner '{}' input exceeds {most} bytes", self.name);
+                Fault { message, ..fault }
             }
-        };
-        Err(Fault::new(Code::ArgsInvalid, message).hint("pass large data as a file"))
+        })
     }
+}
+
+/// Whether they are few enough, as JSON.
+pub(crate) fn check_size(arguments: &Value, most: usize) -> Result<(), Fault> {
+    let bytes = arguments.to_string().len();
+    if bytes <= most {
+        return Ok(());
+    }
+    let message = format!("The arguments have {bytes} bytes, and at most {most} are taken");
+    Err(Fault::new(Code::ArgsInvalid, message).hint("pass large data as a file"))
 }
 
 impl Call {
@@ -150,6 +158,11 @@ impl Call {
 
     pub fn is_test(&self) -> bool {
         self.function == TEST
+    }
+
+    /// Whether it is of a function, which has limits and an environment of its own.
+    pub fn is_deployed(&self) -> bool {
+        self.deployed
     }
 
     /// What to say when the function turns out not to be there, or not to be one.
@@ -226,10 +239,15 @@ fn code_of(violations: &[Violation]) -> Code {
 fn sentences(violations: &[Violation], say: fn(&Violation) -> String) -> String {
     let more = (violations.len() >= VIOLATIONS_MAX).then(|| "there may be more".to_owned());
     let sentences = violations.iter().map(say).chain(more).collect::<Vec<_>>().join("; ");
-    cut(&sentences, MESSAGE_CHARS_MAX)
+    cut(&sentences)
 }
 
-fn cut(text: &str, chars: usize) -> String {
+/// As much of a message as anybody reads.
+pub(crate) fn cut(text: &str) -> String {
+    cut_at(text, MESSAGE_CHARS_MAX)
+}
+
+fn cut_at(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {
         Some((at, _)) => format!("{}…", text.get(..at).unwrap_or_default()),
         None => text.to_owned(),
@@ -320,7 +338,7 @@ fn detail(fault: &Nonconformity) -> String {
     }
 }
 
-fn type_of(value: &Value) -> &'static str {
+pub(crate) fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
@@ -335,7 +353,7 @@ fn describe(value: &Value) -> String {
     if matches!(value, Value::Null | Value::Array(_) | Value::Object(_)) {
         return type_of(value).to_owned();
     }
-    format!("{} {}", type_of(value), cut(&value.to_string(), SHOWN_CHARS_MAX))
+    format!("{} {}", type_of(value), cut_at(&value.to_string(), SHOWN_CHARS_MAX))
 }
 
 /// What the arguments of an object become in Python, by name; those that stay as they are left

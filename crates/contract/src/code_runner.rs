@@ -8,7 +8,7 @@ use crate::python::{Function, Module};
 use crate::schema::Object;
 use crate::source::{SOURCE_BYTES_MAX, Source};
 use crate::tool::{Entry, NO_RUN, RUN, Test, Tool, Variables, file_of, find_test, refused};
-use crate::tool_json::{JsonReader, finish};
+use crate::tool_json::{BINARIES, JsonReader, binaries, finish};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use types::Code;
@@ -67,6 +67,7 @@ pub(crate) fn code_runner(tool: &Map<String, Value>) -> Checked<Tool> {
             timeout_seconds: Some(settings.timeout_seconds),
             allow_network: settings.allow_network,
             variables: settings.variables,
+            requires_binaries: settings.requires_binaries,
             input_bytes_max: ARGUMENTS_BYTES_MAX,
         }
     })
@@ -118,6 +119,7 @@ struct Settings {
     timeout_seconds: u64,
     allow_network: bool,
     variables: Variables,
+    requires_binaries: Vec<String>,
 }
 
 impl Settings {
@@ -133,6 +135,7 @@ impl Settings {
             "env_variables",
             "timeout_seconds",
             "allow_network",
+            BINARIES,
         ]);
         match reader.text("type").as_deref() {
             Some("CodeRunner") | None => {}
@@ -159,6 +162,7 @@ impl Settings {
         };
         let source = source_of(&mut reader, name);
         let variables = variables(&mut reader);
+        let requires_binaries = binaries(&mut reader);
         let mut schema = |key: &str| {
             let list = configuration.get(key).filter(|value| !value.is_null())?;
             let path = format!("{path}.{key}");
@@ -168,7 +172,7 @@ impl Settings {
         };
         let (input, output) = (schema("input_schema"), schema("output_schema"));
         problems.append(&mut reader.problems);
-        Self { source, input, output, timeout_seconds, allow_network, variables }
+        Self { source, input, output, timeout_seconds, allow_network, variables, requires_binaries }
     }
 }
 

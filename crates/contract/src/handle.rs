@@ -50,7 +50,7 @@ pub(crate) fn import(
     Some(object)
 }
 
-fn not_found(module: &Module, source: &Source) -> Finding {
+pub(crate) fn not_found(module: &Module, source: &Source) -> Finding {
     let finding = Finding::new(Code::CodeNoEntry, crate::NO_HANDLE);
     if let Some((_, span)) = module.hidden.iter().find(|(name, _)| name == HANDLE) {
         let hint = "this one is inside of something else; `handle` must start at the left margin";

@@ -1,7 +1,7 @@
 //! Python source as far as a contract needs it: what stands at the top level of a module.
 //!
-//! This and [`crate::expression`] are the modules that know the parser's tree, which does not leave
-//! them.
+//! This, [`crate::expression`] and [`crate::imports`] are the modules that know the parser's tree, which
+//! does not leave them.
 
 use crate::expression::Written;
 use crate::problem::Problem;

@@ -30,6 +30,8 @@ pub struct Tool {
     pub timeout_seconds: Option<u64>,
     pub allow_network: bool,
     pub variables: Variables,
+    /// Programs that its code starts, by their file names.
+    pub requires_binaries: Vec<String>,
     /// Of the arguments, as JSON.
     pub input_bytes_max: usize,
 }
@@ -82,6 +84,7 @@ impl Tool {
             timeout_seconds: None,
             allow_network: false,
             variables: Variables::default(),
+            requires_binaries: Vec::new(),
             input_bytes_max: ARGUMENTS_BYTES_MAX,
         });
         findings.conclude(&source, tool)

@@ -10,6 +10,9 @@ use types::Code;
 
 /// Of the published form of a Run Python code tool.
 const NAME_CHARS_MAX: usize = 64;
+pub(crate) const BINARIES: &str = "requires_binaries";
+/// Each is looked for before every call.
+const BINARIES_MAX: usize = 32;
 const DESCRIPTION_CHARS: std::ops::RangeInclusive<usize> = 10..=1024;
 
 /// Seed 003's `code_runner`, or seed 000's `runPythonCode`.
@@ -25,10 +28,16 @@ pub(crate) fn read(text: &str, annotations: Annotations) -> Checked<Tool> {
         let message = "the JSON of a tool must be an object";
         return refused(vec![Problem::new(Code::ArgsInvalid, message).in_json("$")]);
     };
-    if tool.get("type").and_then(Value::as_str) == Some("runPythonCode") {
-        run_python_code(&tool, annotations)
-    } else {
-        code_runner(&tool)
+    match tool.get("type").and_then(Value::as_str) {
+        Some("runPythonCode") => run_python_code(&tool, annotations),
+        Some("callFunction") => {
+            let message = "a callFunction tool has no code that could run here";
+            let problem = Problem::new(Code::ArgsInvalid, message).in_json("$.type");
+            refused(vec![
+                problem.hint("`belljar tool add` brings it to a server, which has functions"),
+            ])
+        }
+        _ => code_runner(&tool),
     }
 }
 
@@ -68,10 +77,8 @@ impl JsonReader<'_> {
     }
 }
 
-/// Seed 000: `{"type":"runPythonCode","name","description","configuration":{"pythonCode"}}`.
-fn run_python_code(tool: &Map<String, Value>, annotations: Annotations) -> Checked<Tool> {
-    let mut reader = JsonReader { object: tool, path: "$", problems: Vec::new() };
-    reader.known(&["type", "name", "description", "configuration"]);
+/// The name and the description of a tool of seed 000.
+pub(crate) fn named(reader: &mut JsonReader<'_>) -> (String, String) {
     let name = reader.text("name").unwrap_or_default();
     if name.is_empty() || name.chars().count() > NAME_CHARS_MAX || name.contains('\0') {
         reader.wrong(
@@ -85,6 +92,36 @@ fn run_python_code(tool: &Map<String, Value>, annotations: Annotations) -> Check
         reader
             .wrong("description", format!("'description' must have {least} to {most} characters"));
     }
+    (name, description)
+}
+
+/// Programs that the code starts, by their file names.
+pub(crate) fn binaries(reader: &mut JsonReader<'_>) -> Vec<String> {
+    let names: Vec<String> = match reader.given(BINARIES) {
+        None => return Vec::new(),
+        Some(Value::Array(names)) => {
+            names.iter().map(|name| name.as_str().unwrap_or_default().to_owned()).collect()
+        }
+        Some(_) => vec![String::new()],
+    };
+    let is_name = |name: &String| {
+        let fits = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
+        name.chars().all(fits) && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+    };
+    if names.len() > BINARIES_MAX || !names.iter().all(is_name) {
+        let message =
+            format!("'{BINARIES}' must be a list of at most {BINARIES_MAX} names of programs");
+        reader.wrong(BINARIES, message);
+        return Vec::new();
+    }
+    names
+}
+
+/// Seed 000: `{"type":"runPythonCode","name","description","configuration":{"pythonCode"}}`.
+fn run_python_code(tool: &Map<String, Value>, annotations: Annotations) -> Checked<Tool> {
+    let mut reader = JsonReader { object: tool, path: "$", problems: Vec::new() };
+    reader.known(&["type", "name", "description", "configuration"]);
+    let (name, description) = named(&mut reader);
     let configuration = tool.get("configuration").and_then(Value::as_object);
     let empty = Map::new();
     let mut inner = JsonReader {
@@ -92,7 +129,8 @@ fn run_python_code(tool: &Map<String, Value>, annotations: Annotations) -> Check
         path: "$.configuration",
         problems: std::mem::take(&mut reader.problems),
     };
-    inner.known(&["pythonCode"]);
+    inner.known(&["pythonCode", BINARIES]);
+    let requires_binaries = binaries(&mut inner);
     let Some(code) = inner.object.get("pythonCode").and_then(Value::as_str) else {
         inner.wrong("pythonCode", "'pythonCode' must be the source of the tool");
         return refused(inner.problems);
@@ -106,7 +144,7 @@ fn run_python_code(tool: &Map<String, Value>, annotations: Annotations) -> Check
         checked.warnings,
         checked.outcome,
         "$.configuration.pythonCode",
-        |tool| Tool { description: Some(description), ..tool },
+        |tool| Tool { description: Some(description), requires_binaries, ..tool },
     )
 }
 

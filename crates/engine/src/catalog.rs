@@ -129,6 +129,11 @@ impl Engine {
         self.shelf.find(&self.config, name).map(drop)
     }
 
+    /// The exact packages that the name stands for now.
+    pub fn lock_of(&self, name: &str) -> Result<String, Fault> {
+        Ok(self.shelf.find(&self.config, name)?.lock().to_owned())
+    }
+
     pub fn environments(&self) -> Result<Vec<Environment>, Fault> {
         let environments = self.shelf.environments(&self.config)?;
         let mut ordered = self.builds.names();

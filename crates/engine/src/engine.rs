@@ -167,6 +167,11 @@ impl Engine {
         asked.resolve(&self.config.caps)
     }
 
+    /// The most that anybody can ask for.
+    pub fn caps(&self) -> &Limits {
+        &self.config.caps.0
+    }
+
     pub fn list(&self) -> Vec<SessionInfo> {
         self.sessions().values().map(|session| session.info()).collect()
     }

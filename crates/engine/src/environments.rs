@@ -81,6 +81,10 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    pub(crate) fn lock(&self) -> &str {
+        self.recipe.lock()
+    }
+
     fn before(&self) -> MutexGuard<'_, Option<Arc<Ready>>> {
         self.before.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -265,7 +269,7 @@ fn preload(environment: &Environment) -> Vec<String> {
 }
 
 /// What both the operator and the environment allow, by the first part of a module's name.
-fn imports(operator: Option<&[String]>, environment: &Imports) -> Option<Vec<String>> {
+pub(crate) fn imports(operator: Option<&[String]>, environment: &Imports) -> Option<Vec<String>> {
     let listed = match environment {
         Imports::Any => return operator.map(<[String]>::to_vec),
         Imports::Only(modules) => modules.iter().map(|module| module.as_str()),

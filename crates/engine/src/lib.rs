@@ -16,6 +16,7 @@ mod installs;
 mod job;
 mod limits;
 mod outcome;
+pub mod preflight;
 mod record;
 mod run;
 mod running;

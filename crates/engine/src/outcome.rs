@@ -9,6 +9,9 @@ use sandbox::{Answer, BirthError, Cause, Denied, Ending, PythonError, ValueError
 use serde_json::Value;
 use types::{Code, Fault, Limits, Status, Warning};
 
+/// Where there is more room than a tool has.
+const AS_FUNCTION: &str = "deploy it as a function (Call Function: `belljar tool deploy DIR`)";
+
 /// As `timeout(1)` has it.
 const EXIT_TIME: i32 = 124;
 /// As a shell reports a process that was killed for lack of memory.
@@ -43,15 +46,17 @@ impl Outcome {
 pub(crate) fn judge(ending: &Ending, limits: &Limits, environment: &str, entry: &Entry) -> Outcome {
     match &ending.cause {
         Cause::Done(answer) => match (answer, entry) {
-            (Answer::Raised(error), _) => raised(error, ending, limits, environment),
+            (Answer::Raised(error), _) => raised(error, ending, limits, environment, entry),
             (answer, Entry::Call(call)) => returned(answer, call, limits),
             (answer, _) => finished(answer),
         },
         Cause::TimeLimit => {
-            timed_out(ending, format!("over the wall time of {} ms", limits.wall_ms))
+            timed_out(ending, entry, format!("over the wall time of {} ms", limits.wall_ms))
         }
-        Cause::CpuLimit => timed_out(ending, format!("over the CPU time of {} ms", limits.cpu_ms)),
-        Cause::MemoryLimit => Outcome::failed(EXIT_MEMORY, memory(limits)),
+        Cause::CpuLimit => {
+            timed_out(ending, entry, format!("over the CPU time of {} ms", limits.cpu_ms))
+        }
+        Cause::MemoryLimit => Outcome::failed(EXIT_MEMORY, memory(limits, entry)),
         Cause::Stopped => Outcome {
             status: Status::Cancelled,
             error: Some(with_traceback(
@@ -75,8 +80,14 @@ pub(crate) fn judge(ending: &Ending, limits: &Limits, environment: &str, entry: 
     }
 }
 
-fn raised(error: &PythonError, ending: &Ending, limits: &Limits, environment: &str) -> Outcome {
-    let mut fault = exception(error, ending, environment);
+fn raised(
+    error: &PythonError,
+    ending: &Ending,
+    limits: &Limits,
+    environment: &str,
+    entry: &Entry,
+) -> Outcome {
+    let mut fault = exception(error, ending, environment, entry);
     if fault.code == Code::MemoryExceeded && fault.message.is_empty() {
         fault.message = over_memory(limits);
     }
@@ -161,12 +172,12 @@ fn too_large(message: String) -> Fault {
         .hint("return less: a summary, or the name of a file that has the rest")
 }
 
-fn exception(error: &PythonError, ending: &Ending, environment: &str) -> Fault {
+fn exception(error: &PythonError, ending: &Ending, environment: &str, entry: &Entry) -> Fault {
     let mut fault = Fault::new(code_of(error, ending), error.message.clone());
     fault.exception = Some(error.exception.clone());
     fault.traceback = Some(error.traceback.clone());
     fault.assertion = error.assertion.clone();
-    fault.hint = hint(&fault, error, environment);
+    fault.hint = hint(&fault, error, environment, entry);
     fault
 }
 
@@ -194,7 +205,7 @@ fn code_of(error: &PythonError, ending: &Ending) -> Code {
     }
 }
 
-fn hint(fault: &Fault, error: &PythonError, environment: &str) -> Option<String> {
+fn hint(fault: &Fault, error: &PythonError, environment: &str, entry: &Entry) -> Option<String> {
     if error.denied.is_some() && error.hint.is_some() {
         return error.hint.clone();
     }
@@ -211,13 +222,14 @@ fn hint(fault: &Fault, error: &PythonError, environment: &str) -> Option<String>
             "use the standard library instead, or tell the user that the library is not available"
         }
         (Code::CodeSyntax, _) => "nothing was run; correct the line and send the whole code again",
-        (Code::MemoryExceeded, _) => {
-            "work on less at a time, or ask for more memory_bytes (--memory MIB)"
-        }
+        (Code::MemoryExceeded, _) => return Some(less_memory(entry)),
         (Code::DiskExceeded, _) => {
             "remove files from /workspace or /tmp, or ask for more disk_bytes or disk_inodes"
         }
         (Code::ProcessesExceeded, _) => "use fewer processes or threads, or ask for more processes",
+        (_, "ModuleNotFoundError") if is_deployed(entry) => {
+            "add the package to requirements.txt of the function, and deploy it again"
+        }
         (_, "ModuleNotFoundError") => return Some(no_module(&error.message, environment)),
         (_, "FileNotFoundError") => {
             "a sandbox sees none of your files but those that it is given (--file PATH)"
@@ -241,7 +253,8 @@ fn no_module(message: &str, environment: &str) -> String {
     format!(
         "environment `{environment}` does not have this package{elsewhere}; packages come with an \
          environment: use what it has, or ask the user for a custom environment that has it \
-         (`belljar env build`) or for a function with its own requirements.txt (Call Function)"
+         (`belljar env build`) or for a function with its own requirements.txt (Call Function: \
+         `belljar tool deploy`)"
     )
 }
 
@@ -262,13 +275,14 @@ fn asks_for_pip(traceback: &str) -> bool {
     })
 }
 
-fn timed_out(ending: &Ending, message: String) -> Outcome {
-    let fault = Fault::new(Code::TimeExceeded, message).hint(if ending.alive {
-        "it was interrupted, and a session keeps its variables; do less at a time, or ask for more \
-         wall_ms (--timeout S)"
+fn timed_out(ending: &Ending, entry: &Entry, message: String) -> Outcome {
+    let became = if ending.alive {
+        "it was interrupted, and a session keeps its variables"
     } else {
-        "it did not react to an interrupt and was killed; do less at a time"
-    });
+        "it did not react to an interrupt and was killed"
+    };
+    let fault =
+        Fault::new(Code::TimeExceeded, message).hint(format!("{became}; {}", less_time(entry)));
     let error = Some(with_traceback(fault, ending.last_words.as_ref()));
     Outcome { status: Status::TimedOut, error, exit_code: EXIT_TIME, value: None }
 }
@@ -283,7 +297,7 @@ fn with_traceback(mut fault: Fault, last_words: Option<&Answer>) -> Fault {
 fn died(status: Option<i32>, ending: &Ending, limits: &Limits, entry: &Entry) -> Outcome {
     let Some(status) = status else {
         if ending.oom_kills > 0 {
-            return Outcome::failed(EXIT_MEMORY, memory(limits));
+            return Outcome::failed(EXIT_MEMORY, memory(limits, entry));
         }
         let fault = Fault::new(Code::SandboxCrashed, "the interpreter is gone without a trace");
         return Outcome::failed(EXIT_SANDBOX, fault);
@@ -308,7 +322,7 @@ fn died(status: Option<i32>, ending: &Ending, limits: &Limits, entry: &Entry) ->
             )
             .hint("use sys.exit instead of os._exit to keep the session"),
         ),
-        (9, _) if ending.oom_kills > 0 => Outcome::failed(EXIT_MEMORY, memory(limits)),
+        (9, _) if ending.oom_kills > 0 => Outcome::failed(EXIT_MEMORY, memory(limits, entry)),
         (signal, _) => Outcome::failed(
             SIGNAL_EXIT_BASE + signal,
             Fault::new(
@@ -320,9 +334,39 @@ fn died(status: Option<i32>, ending: &Ending, limits: &Limits, entry: &Entry) ->
     }
 }
 
-fn memory(limits: &Limits) -> Fault {
-    Fault::new(Code::MemoryExceeded, over_memory(limits))
-        .hint("work on less at a time, or ask for more memory_bytes (--memory MIB)")
+fn memory(limits: &Limits, entry: &Entry) -> Fault {
+    Fault::new(Code::MemoryExceeded, over_memory(limits)).hint(less_memory(entry))
+}
+
+fn is_deployed(entry: &Entry) -> bool {
+    matches!(entry, Entry::Call(call) if call.is_deployed())
+}
+
+fn less_memory(entry: &Entry) -> String {
+    match entry {
+        Entry::Call(call) if call.is_deployed() => {
+            "work on less at a time, or give the function more memory_mb in function.toml"
+                .to_owned()
+        }
+        Entry::Call(_) => format!(
+            "work on less at a time, ask for more memory_bytes (--memory MIB), or {AS_FUNCTION}"
+        ),
+        _ => "work on less at a time, or ask for more memory_bytes (--memory MIB)".to_owned(),
+    }
+}
+
+fn less_time(entry: &Entry) -> String {
+    match entry {
+        Entry::Call(call) if call.is_deployed() => {
+            "do less at a time, or give it more time: timeout_seconds in function.toml, and \
+             maxPollingTime of the tool that calls it"
+                .to_owned()
+        }
+        Entry::Call(_) => {
+            format!("do less at a time, ask for more wall_ms (--timeout S), or {AS_FUNCTION}")
+        }
+        _ => "do less at a time, or ask for more wall_ms (--timeout S)".to_owned(),
+    }
 }
 
 fn over_memory(limits: &Limits) -> String {

@@ -47,6 +47,7 @@ impl Order {
             approval_id: None,
             parent: None,
             tool: command.entry.tool().map(str::to_owned),
+            function_id: None,
             code: command.entry.code().to_owned(),
             arguments,
             files_in: self.files_in.clone(),

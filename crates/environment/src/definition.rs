@@ -151,6 +151,11 @@ impl Definition {
         built_in_names().filter(|name| Self::built_in(name).is_ok_and(|it| has(&it))).collect()
     }
 
+    /// All packages that it will have, as the index calls them.
+    pub fn locked_names(&self) -> impl Iterator<Item = &str> {
+        self.lock.names().map(|name| name.as_str())
+    }
+
     /// The definition before its packages are locked; nothing can be built of it.
     pub(crate) fn unlocked(text: &str) -> Result<Self, DefinitionError> {
         check_packages(text)?;

@@ -15,6 +15,7 @@ mod doctor;
 mod env;
 mod exec;
 mod execution;
+mod function;
 mod grant;
 mod images;
 mod key;
@@ -67,6 +68,8 @@ enum Verb {
     Session(session::Args),
     /// Make typed tools of plain functions: check, test, call; and bring them to a server
     Tool(tool::Args),
+    /// Look after functions of a server, and call them (`belljar tool deploy` deploys one)
+    Function(function::Args),
     /// Look after skills: check, list, show, install, and run their scripts in a sandbox
     Skill(skill::Args),
     /// Look after environments: a Python and its packages, built once
@@ -108,6 +111,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Exec(args) => exec::main(args),
         Verb::Session(args) => session::main(args),
         Verb::Tool(args) => tool::main(args),
+        Verb::Function(args) => function::main(args),
         Verb::Skill(args) => skill::main(args),
         Verb::Env(args) => env::main(args),
         Verb::Agent(args) => agent::main(args),

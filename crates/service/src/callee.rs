@@ -1,12 +1,15 @@
-//! What a call runs: a tool of the workspace, or code that somebody sends along.
+//! What a call runs: a tool of the workspace, a function, or code that somebody sends along.
 
+use crate::calls::CallRequest;
 use crate::executions::EntryKind;
+use crate::functions::Deployed;
 use crate::refused::{Refused, about, invalid};
-use engine::{Code as SourceCode, Entry};
+use contract::CallFunction;
+use engine::{Code as SourceCode, Entry, FileIn};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use types::{Tool, ToolId};
+use types::{ExecutionId, FunctionId, LimitsRequest, Tool, ToolId};
 use uuid::Uuid;
 
 /// As a model calls it, in whichever door.
@@ -22,6 +25,18 @@ pub(crate) enum Callee {
     Python {
         environment: String,
     },
+    /// Called directly, or by a tool.
+    Function {
+        deployed: Arc<Deployed>,
+        by: Option<Arc<Calling>>,
+    },
+}
+
+/// A tool that calls a function, and what it takes.
+#[derive(Debug)]
+pub(crate) struct Calling {
+    pub(crate) tool: Tool,
+    pub(crate) contract: CallFunction,
 }
 
 /// The arguments of `execute_python`.
@@ -67,6 +82,16 @@ impl Callee {
         match self {
             Self::Tool { tool, .. } => tool.id,
             Self::Python { .. } => Self::python_id(),
+            Self::Function { by: Some(by), .. } => by.tool.id,
+            // Nobody is asked about a direct call, so that this is the id of no question.
+            Self::Function { deployed, by: None } => ToolId::new(deployed.id.uuid()),
+        }
+    }
+
+    pub(crate) fn function_id(&self) -> Option<FunctionId> {
+        match self {
+            Self::Function { deployed, .. } => Some(deployed.id),
+            Self::Tool { .. } | Self::Python { .. } => None,
         }
     }
 
@@ -74,6 +99,8 @@ impl Callee {
         match self {
             Self::Tool { tool, .. } => &tool.name,
             Self::Python { .. } => EXECUTE_PYTHON,
+            Self::Function { by: Some(by), .. } => &by.tool.name,
+            Self::Function { deployed, by: None } => &deployed.name,
         }
     }
 
@@ -81,14 +108,52 @@ impl Callee {
         match self {
             Self::Tool { tool, .. } => &tool.environment,
             Self::Python { environment } => environment,
+            Self::Function { deployed, .. } => &deployed.deployment.environment,
         }
+    }
+
+    /// What a sandbox has to have that runs it, before what the caller brings.
+    pub(crate) fn files(&self) -> Vec<FileIn> {
+        match self {
+            Self::Function { deployed, .. } => deployed.files.placed(),
+            Self::Tool { .. } | Self::Python { .. } => Vec::new(),
+        }
+    }
+
+    /// Programs that it starts.
+    pub(crate) fn programs(&self) -> &[String] {
+        match self {
+            Self::Tool { checked, .. } => &checked.requires_binaries,
+            Self::Python { .. } | Self::Function { .. } => &[],
+        }
+    }
+
+    /// The request as this takes it: a function has a sandbox and limits of its own, and a caller can
+    /// only ask for less.
+    pub(crate) fn takes(&self, request: CallRequest) -> Result<CallRequest, Refused> {
+        let Self::Function { deployed, by } = self else { return Ok(request) };
+        if request.sandbox_id.is_some() {
+            return Err(invalid("/sandbox_id", "a function runs in a sandbox of its own"));
+        }
+        if !request.files.is_empty() {
+            return Err(invalid("/files", "a function takes its arguments and no files"));
+        }
+        let seconds = by.as_ref().map_or(u64::MAX, |by| by.contract.polling_seconds);
+        let seconds = seconds.min(deployed.deployment.timeout_seconds);
+        let least = |asked: Option<u64>, most: u64| Some(asked.map_or(most, |it| it.min(most)));
+        let limits = LimitsRequest {
+            wall_ms: least(request.limits.wall_ms, seconds.saturating_mul(1000)),
+            memory_bytes: least(request.limits.memory_bytes, deployed.deployment.memory_bytes),
+            ..request.limits
+        };
+        Ok(CallRequest { limits, ..request })
     }
 
     /// Hosts that the code could reach.
     pub(crate) fn network(&self) -> Vec<String> {
         match self {
             Self::Tool { checked, .. } if checked.allow_network => vec!["internet".to_owned()],
-            Self::Tool { .. } | Self::Python { .. } => Vec::new(),
+            Self::Tool { .. } | Self::Python { .. } | Self::Function { .. } => Vec::new(),
         }
     }
 
@@ -99,11 +164,16 @@ impl Callee {
                 json!([tool.name, tool.description, tool.definition]).to_string()
             }
             Self::Python { .. } => EXECUTE_PYTHON.to_owned(),
+            Self::Function { deployed, by } => {
+                let tool = by.as_ref().map(|by| &by.tool);
+                let tool = tool.map(|tool| json!([tool.name, tool.description, tool.definition]));
+                json!([tool, deployed.id, deployed.deployment.sha256, deployed.lock]).to_string()
+            }
         }
     }
 
     /// What would run with these arguments, which are held against the contract.
-    pub(crate) fn entry(&self, arguments: &Value) -> Result<Entry, Refused> {
+    pub(crate) fn entry(&self, arguments: &Value, id: ExecutionId) -> Result<Entry, Refused> {
         match self {
             Self::Tool { checked, .. } => {
                 let call = checked.call(arguments.clone());
@@ -113,13 +183,21 @@ impl Callee {
                 let script = Script::of(arguments);
                 script.ok_or_else(|| invalid("/code", "cannot be read"))?.entry()
             }
+            Self::Function { deployed, by } => {
+                let place = if by.is_some() { "/arguments" } else { "/data" };
+                let checked = by.as_ref().map_or(Ok(()), |by| by.contract.check(arguments));
+                let info = json!({"function_id": deployed.id, "call_id": id});
+                let call = checked
+                    .and_then(|()| deployed.handler.call(self.name(), arguments.clone(), info));
+                Ok(Entry::Call(Box::new(call.map_err(|fault| about(place, fault))?)))
+            }
         }
     }
 
     /// The arguments as they are shown to a person, who is shown the code besides.
     pub(crate) fn shown(&self, arguments: &Value) -> Value {
         match self {
-            Self::Tool { .. } => arguments.clone(),
+            Self::Tool { .. } | Self::Function { .. } => arguments.clone(),
             Self::Python { .. } => json!({"argv": arguments["argv"]}),
         }
     }

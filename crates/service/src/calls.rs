@@ -3,24 +3,28 @@
 //! An agent lends its owner's rights: whoever may use the agent may have it call what its owner may
 //! call, and nothing else. Arguments are checked before anybody is asked and before anything runs.
 
-use crate::callee::Callee;
+use crate::apart::aside;
+use crate::callee::{Callee, Calling};
 use crate::caller::Caller;
+use crate::definition::Contract;
 use crate::executions::{Attached, Manner, Whose};
 use crate::inputs::FileInput;
 use crate::live::Numbered;
 use crate::object::{object, objects};
 use crate::refused::{Refused, missing, not_found};
 use crate::service::Service;
-use engine::{Command, Entry};
+use engine::{Command, Entry, preflight};
 use futures_util::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use types::{
-    Agent, AgentId, ApprovalAction, ApprovalScope, Binding, Code, Execution, Fault, LimitsRequest,
-    Object, Principal, PrincipalId, Privilege, RunAs, SandboxId, Tool, ToolId, WorkspaceId,
+    Agent, AgentId, ApprovalAction, ApprovalScope, Binding, Code, Execution, ExecutionId, Fault,
+    LimitsRequest, Object, Principal, PrincipalId, Privilege, RunAs, SandboxId, Tool, ToolId,
+    WorkspaceId,
 };
 use utoipa::ToSchema;
+use uuid::Uuid;
 
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -100,17 +104,26 @@ impl Service {
         manner: Manner,
     ) -> Result<Asked, Refused> {
         self.fit_session(caller, request.sandbox_id).await?;
+        let request = route.callee.takes(request)?;
         self.engine.limits(&request.limits)?;
-        let entry = route.callee.entry(&request.arguments)?;
+        let id = ExecutionId::new(Uuid::now_v7());
+        let entry = route.callee.entry(&request.arguments, id)?;
+        self.check_programs(&route.callee, request.sandbox_id).await?;
         let asks = route.action == ApprovalAction::Review
             && !self.was_agreed(caller.workspace, caller.id(), &route, &request)?;
         if asks {
             return self.ask(caller, route, &entry, request, manner.claim).await;
         }
-        let files = self.bring_in(caller, request.files).await?;
-        let whose =
-            Whose { run_as: route.run_as, agent: route.agent, ..Whose::caller(caller, manner) };
+        let mut files = route.callee.files();
+        files.extend(self.bring_in(caller, request.files).await?);
+        let whose = Whose {
+            run_as: route.run_as,
+            agent: route.agent,
+            function: route.callee.function_id(),
+            ..Whose::caller(caller, manner)
+        };
         let command = Command {
+            id,
             files,
             limits: request.limits,
             session: request.sandbox_id,
@@ -128,6 +141,30 @@ impl Service {
         self.check_lent(caller.workspace, &caller.principal, &session).await
     }
 
+    /// What a tool cannot do without must be there before it runs.
+    async fn check_programs(
+        &self,
+        callee: &Callee,
+        session: Option<SandboxId>,
+    ) -> Result<(), Refused> {
+        if callee.programs().is_empty() {
+            return Ok(());
+        }
+        let environment = match session {
+            Some(id) => self.engine.info(id)?.environment,
+            None => callee.environment().to_owned(),
+        };
+        let (engine, programs) = (Arc::clone(&self.engine), callee.programs().to_vec());
+        aside(move || {
+            let missing = engine.contents(&environment)?.missing_programs(&programs);
+            if missing.is_empty() {
+                return Ok(());
+            }
+            Err(preflight::no_programs(&environment, &missing).into())
+        })
+        .await?
+    }
+
     /// Runs the `test()` of a tool.
     pub async fn test_tool(
         self: &Arc<Self>,
@@ -140,6 +177,10 @@ impl Service {
         self.require(caller, Privilege::Usage, Object::Tool(id))?;
         self.fit_session(caller, request.sandbox_id).await?;
         self.engine.limits(&request.limits)?;
+        let Contract::Python(checked) = &checked else {
+            let message = "a tool that calls a function has no test()";
+            return Err(Fault::new(Code::CodeNoEntry, message).into());
+        };
         let test = Entry::Call(Box::new(checked.test()?));
         let command = Command {
             limits: request.limits,
@@ -175,7 +216,7 @@ impl Service {
         let Some(agent_id) = agent else {
             may(principal, Object::Tool(id))?;
             let action = allowed(&tool, None)?;
-            let callee = Callee::Tool { tool: Box::new(tool), checked };
+            let callee = self.callee(workspace, principal, tool, &checked).await?;
             let (run_as, good_for) = (principal.id, ApprovalScope::Once);
             return Ok(Route { callee, agent: None, run_as, action, good_for });
         };
@@ -186,9 +227,30 @@ impl Service {
         let run_as = self.rights_of(workspace, principal, &agent)?;
         may(&run_as, Object::Tool(id))?;
         let action = allowed(&tool, Some(&binding))?;
-        let callee = Callee::Tool { tool: Box::new(tool), checked };
+        let callee = self.callee(workspace, &run_as, tool, &checked).await?;
         let (run_as, good_for) = (run_as.id, ApprovalScope::Once);
         Ok(Route { callee, agent: Some(agent_id), run_as, action, good_for })
+    }
+
+    /// What the tool runs, for whoever it runs as.
+    async fn callee(
+        &self,
+        workspace: WorkspaceId,
+        run_as: &Principal,
+        tool: Tool,
+        contract: &Contract,
+    ) -> Result<Callee, Refused> {
+        match contract {
+            Contract::Python(checked) => {
+                Ok(Callee::Tool { tool: Box::new(tool), checked: Arc::clone(checked) })
+            }
+            Contract::Function(contract) => {
+                let name = &contract.external_id;
+                let deployed = self.function_named(workspace, run_as, name).await?;
+                let by = Some(Arc::new(Calling { tool, contract: (**contract).clone() }));
+                Ok(Callee::Function { deployed, by })
+            }
+        }
     }
 
     fn binding(

@@ -8,15 +8,17 @@ use crate::names;
 use crate::refused::{Detail, Refused, invalid};
 use crate::staging::hex;
 use chrono::{DateTime, Utc};
-use contract::{Annotations, Entry, Problem, Source};
+use contract::{Annotations, CallFunction, Entry, Problem, Source};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
+use std::sync::Arc;
 use types::{ApprovalAction, Code, Fault, PrincipalId, Tool, ToolId, WorkspaceId};
 use utoipa::{IntoParams, ToSchema};
 
 const CODE_RUNNER: &str = "code_runner";
 pub(crate) const RUN_PYTHON_CODE: &str = "runPythonCode";
+pub(crate) const CALL_FUNCTION: &str = "callFunction";
 const CONFIGURATION: &str = "configuration";
 const EXTENDED: &str = "extended_annotations";
 
@@ -25,8 +27,8 @@ const DESCRIPTION_CHARS_MAX: usize = 10_000;
 /// All that is not code: a model reads the schemas with every request, and lists show them.
 const SETTINGS_BYTES_MAX: usize = 256 * 1024;
 
-/// A tool as its author writes it: the JSON of a CodeRunner tool or of a Run Python code tool, and
-/// beside it how it runs here.
+/// A tool as its author writes it: the JSON of a CodeRunner tool, of a Run Python code tool or of a Call
+/// Function tool, and beside it how it runs here.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolRequest {
@@ -35,7 +37,9 @@ pub struct ToolRequest {
     pub description: Option<String>,
     /// `code_runner`, for a tool with `configuration.code` and a function `run`.
     pub tool_type: Option<String>,
-    /// `runPythonCode`, for a tool with `configuration.pythonCode` and a function `handle`.
+    /// `runPythonCode`, for a tool with `configuration.pythonCode` and a function `handle`; or
+    /// `callFunction`, for one that calls a deployed function, with `configuration.externalId`,
+    /// `maxPollingTime` and `schema`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
     pub configuration: Option<Map<String, Value>>,
@@ -74,8 +78,71 @@ pub(crate) struct Identity {
 /// Either the contract or everything that is wrong, and in both cases what is odd.
 #[derive(Debug)]
 pub(crate) struct Checked {
-    pub(crate) outcome: Result<contract::Tool, Vec<Detail>>,
+    pub(crate) outcome: Result<Contract, Vec<Detail>>,
     pub(crate) warnings: Vec<Detail>,
+}
+
+/// What a tool takes and gives, and what it runs.
+#[derive(Debug, Clone)]
+pub(crate) enum Contract {
+    Python(Arc<contract::Tool>),
+    /// It runs what is deployed apart.
+    Function(Arc<CallFunction>),
+}
+
+impl Contract {
+    /// With a bound on the bytes of its arguments.
+    pub(crate) fn taking(self, input_bytes_max: usize) -> Self {
+        match self {
+            Self::Python(tool) => {
+                let tool = Arc::unwrap_or_clone(tool);
+                Self::Python(Arc::new(contract::Tool { input_bytes_max, ..tool }))
+            }
+            Self::Function(tool) => {
+                let tool = Arc::unwrap_or_clone(tool);
+                Self::Function(Arc::new(CallFunction { input_bytes_max, ..tool }))
+            }
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Python(tool) => &tool.name,
+            Self::Function(tool) => &tool.name,
+        }
+    }
+
+    fn description(&self) -> &str {
+        match self {
+            Self::Python(tool) => tool.description.as_deref().unwrap_or_default(),
+            Self::Function(tool) => &tool.description,
+        }
+    }
+
+    /// `handle`, `run` or `function`.
+    fn entry(&self) -> &'static str {
+        match self {
+            Self::Python(tool) => match tool.entry {
+                Entry::Handle { .. } => "handle",
+                Entry::Run { .. } => "run",
+            },
+            Self::Function(_) => "function",
+        }
+    }
+
+    fn descriptor(&self) -> Value {
+        match self {
+            Self::Python(tool) => tool.descriptor(),
+            Self::Function(tool) => tool.schema.descriptor(),
+        }
+    }
+
+    fn output_descriptor(&self) -> Option<Value> {
+        match self {
+            Self::Python(tool) => tool.output_descriptor(),
+            Self::Function(_) => None,
+        }
+    }
 }
 
 /// What validating a tool tells: its contract, or its errors.
@@ -92,7 +159,7 @@ pub struct ValidTool {
     pub valid: bool,
     pub name: String,
     pub description: String,
-    /// `handle` or `run`.
+    /// `handle`, `run` or `function`.
     pub entry: String,
     /// What a model is shown.
     pub input_schema: Value,
@@ -114,11 +181,11 @@ impl From<Checked> for Validation {
         match outcome {
             Ok(tool) => Self::Valid(ValidTool {
                 valid: true,
-                entry: entry(&tool).to_owned(),
+                entry: tool.entry().to_owned(),
                 input_schema: tool.descriptor(),
                 output_schema: tool.output_descriptor(),
-                name: tool.name,
-                description: tool.description.unwrap_or_default(),
+                name: tool.name().to_owned(),
+                description: tool.description().to_owned(),
                 warnings,
             }),
             Err(errors) => Self::Invalid(InvalidTool { valid: false, errors, warnings }),
@@ -131,7 +198,7 @@ impl Checked {
         Self { outcome: Err(errors), warnings: Vec::new() }
     }
 
-    pub(crate) fn contract(self) -> Result<contract::Tool, Refused> {
+    pub(crate) fn contract(self) -> Result<Contract, Refused> {
         self.outcome.map_err(invalid_tool)
     }
 }
@@ -167,7 +234,7 @@ impl ToolRequest {
             tool_type: word("tool_type"),
             kind: word("type"),
             configuration: tool.definition.get(CONFIGURATION).and_then(Value::as_object).cloned(),
-            environment: Some(tool.environment.clone()),
+            environment: Some(tool.environment.clone()).filter(|name| !name.is_empty()),
             approval_action: Some(tool.approval_action),
             extended_annotations: tool.definition.get(EXTENDED).and_then(Value::as_bool),
         }
@@ -179,20 +246,35 @@ impl ToolRequest {
         if !errors.is_empty() {
             return Checked::wrong(errors);
         }
+        if self.kind.as_deref() == Some(CALL_FUNCTION) {
+            return self.check_call_function();
+        }
         let annotations = match self.extended_annotations {
             Some(true) => Annotations::Extended,
             Some(false) | None => Annotations::Strict,
         };
-        let checked = contract::Tool::from_json(&self.json(), annotations);
+        let json = Value::Object(self.json()).to_string();
+        let checked = contract::Tool::from_json(&json, annotations);
         let mut warnings = details(checked.warnings, "");
         match checked.outcome {
             Err(problems) => Checked { outcome: Err(details(problems, "")), warnings },
             Ok(tool) if !tool.variables.0.is_empty() => Checked::wrong(vec![no_secrets()]),
             Ok(tool) => {
                 warnings.extend(tool.allow_network.then(no_network));
-                Checked { outcome: Ok(tool), warnings }
+                Checked { outcome: Ok(Contract::Python(Arc::new(tool))), warnings }
             }
         }
+    }
+
+    fn check_call_function(&self) -> Checked {
+        if self.environment.is_some() {
+            let message = "a function has an environment of its own";
+            return Checked::wrong(vec![detail("/environment", message)]);
+        }
+        let checked = CallFunction::from_json(&self.json());
+        let outcome = checked.outcome.map(|tool| Contract::Function(Arc::new(tool)));
+        let warnings = details(checked.warnings, "");
+        Checked { outcome: outcome.map_err(|problems| details(problems, "")), warnings }
     }
 
     /// What is too much of something, before anything is parsed.
@@ -224,20 +306,21 @@ impl ToolRequest {
 
     fn unknown_kind(&self) -> Option<Detail> {
         let (path, other) = match (self.tool_type.as_deref(), self.kind.as_deref()) {
-            (Some(CODE_RUNNER) | None, None) | (None, Some(RUN_PYTHON_CODE)) => return None,
+            (Some(CODE_RUNNER) | None, None) => return None,
+            (None, Some(RUN_PYTHON_CODE | CALL_FUNCTION)) => return None,
             (Some(CODE_RUNNER), Some(other)) => ("/type", other),
             (Some(other), _) => ("/tool_type", other),
             (None, Some(other)) => ("/type", other),
         };
         let message = format!(
-            "there are no tools of the kind '{other}' here; use \"tool_type\": \"{CODE_RUNNER}\" \
-             or \"type\": \"{RUN_PYTHON_CODE}\""
+            "there are no tools of the kind '{other}' here; use \"tool_type\": \"{CODE_RUNNER}\", \
+             \"type\": \"{RUN_PYTHON_CODE}\" or \"type\": \"{CALL_FUNCTION}\""
         );
         let hint = "Api, Composio, Virtual and Mcp tools are another product's; Python is run here";
         Some(Detail { hint: Some(hint.to_owned()), ..detail(path, message) })
     }
 
-    fn json(&self) -> String {
+    fn json(&self) -> Map<String, Value> {
         let text = |text: &Option<String>| text.clone().map(Value::from);
         let fields = [
             ("name", text(&self.name)),
@@ -247,10 +330,10 @@ impl ToolRequest {
             (CONFIGURATION, self.configuration.clone().map(Value::from)),
         ];
         let given = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
-        Value::Object(given.collect()).to_string()
+        given.collect()
     }
 
-    fn code_key(&self) -> &'static str {
+    pub(crate) fn code_key(&self) -> &'static str {
         code_key(self.kind.as_deref())
     }
 
@@ -259,12 +342,7 @@ impl ToolRequest {
     }
 
     /// The tool as it is kept and shown.
-    pub(crate) fn tool(
-        self,
-        contract: &contract::Tool,
-        environment: String,
-        identity: Identity,
-    ) -> Tool {
+    pub(crate) fn tool(self, contract: &Contract, environment: String, identity: Identity) -> Tool {
         let code = self.code().unwrap_or_default();
         let code_sha256 = hex(&Sha256::digest(code.as_bytes()));
         let extended = self.extended_annotations.filter(|extended| *extended);
@@ -275,13 +353,17 @@ impl ToolRequest {
             (EXTENDED, extended.map(Value::from)),
         ];
         let given = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        let environment = match contract {
+            Contract::Python(_) => environment,
+            Contract::Function(_) => String::new(),
+        };
         Tool {
             id: identity.id,
-            name: contract.name.clone(),
+            name: contract.name().to_owned(),
             owner: identity.owner,
-            description: contract.description.clone().unwrap_or_default(),
+            description: contract.description().to_owned(),
             definition: given.collect(),
-            entry: entry(contract).to_owned(),
+            entry: contract.entry().to_owned(),
             environment,
             approval_action: self.approval_action.unwrap_or_default(),
             input_schema: contract.descriptor(),
@@ -323,13 +405,6 @@ fn code_of(tool: &mut Tool) -> Option<&mut Value> {
 
 fn code_key(kind: Option<&str>) -> &'static str {
     if kind == Some(RUN_PYTHON_CODE) { "pythonCode" } else { "code" }
-}
-
-fn entry(tool: &contract::Tool) -> &'static str {
-    match tool.entry {
-        Entry::Handle { .. } => "handle",
-        Entry::Run { .. } => "run",
-    }
 }
 
 fn size_without(configuration: &Map<String, Value>, key: &str) -> usize {
@@ -489,7 +564,8 @@ mod tests {
         assert_eq!(refused[0].path.as_deref(), Some("/configuration/code"));
         assert!(tool.check(200_000).outcome.is_ok());
 
-        let mut tool = tool.check(200_000).outcome.unwrap();
+        let Contract::Python(tool) = tool.check(200_000).outcome.unwrap() else { panic!() };
+        let mut tool = (*tool).clone();
         let input = json!({"text": "x".repeat(98_304)});
         assert!(tool.call(input.clone()).is_ok());
         tool.input_bytes_max = 98_304;

@@ -13,8 +13,8 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use store::{AuditLine, GrantFilter, Reader, StoreError, Tx};
 use types::{
-    AgentId, Grant, GrantId, GrantedObject, Object, PrincipalId, Privilege, StoreId, ToolId,
-    WorkspaceId,
+    AgentId, FunctionId, Grant, GrantId, GrantedObject, Object, PrincipalId, Privilege, StoreId,
+    ToolId, WorkspaceId,
 };
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -37,6 +37,7 @@ pub enum ObjectKind {
     Tool,
     Agent,
     Store,
+    Function,
 }
 
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
@@ -136,6 +137,9 @@ impl GrantQuery {
             (Some(ObjectKind::Tool), Some(id)) => Ok(Some(Object::Tool(ToolId::new(id)))),
             (Some(ObjectKind::Agent), Some(id)) => Ok(Some(Object::Agent(AgentId::new(id)))),
             (Some(ObjectKind::Store), Some(id)) => Ok(Some(Object::Store(StoreId::new(id)))),
+            (Some(ObjectKind::Function), Some(id)) => {
+                Ok(Some(Object::Function(FunctionId::new(id))))
+            }
             (None, Some(_)) => Err(invalid("query/object_kind", "is missing beside object_id")),
             (Some(_), None) => Err(invalid("query/object_id", "is missing beside object_kind")),
         }
@@ -160,6 +164,7 @@ fn given(
         Object::Tool(id) => tx.tool(workspace, id)?.is_some(),
         Object::Agent(id) => tx.agent(workspace, id)?.is_some(),
         Object::Store(id) => tx.store(workspace, id)?.is_some(),
+        Object::Function(id) => tx.function(workspace, id)?.is_some(),
     };
     if !there {
         return Ok(Err(not_found(grant.object.kind(), grant.object.uuid())));
@@ -172,7 +177,7 @@ fn given(
     Ok(Ok(held))
 }
 
-/// The one owner of a tool, an agent or a store is from now on somebody else.
+/// The one owner of a tool, an agent, a store or a function is from now on somebody else.
 fn give_away(tx: &Tx<'_>, workspace: WorkspaceId, to: &Grant) -> Result<(), StoreError> {
     let (owner, updated_at) = (to.principal, to.created_at);
     match to.object {
@@ -191,6 +196,13 @@ fn give_away(tx: &Tx<'_>, workspace: WorkspaceId, to: &Grant) -> Result<(), Stor
         Object::Store(id) => {
             if let Some(store) = tx.store(workspace, id)? {
                 tx.update_store(workspace, &types::Store { owner, updated_at, ..store })?;
+            }
+        }
+        Object::Function(id) => {
+            if let Some(function) = tx.function(workspace, id)? {
+                // A deployment that is under way knows its function by when it was changed.
+                let function = types::Function { owner, ..function };
+                tx.update_function(workspace, &function, None)?;
             }
         }
     }

@@ -63,6 +63,7 @@ impl Plan {
             approval_id: Some(approval.id),
             parent: None,
             tool: entry.tool().map(str::to_owned),
+            function_id: None,
             code: approval.code.clone(),
             arguments: entry.tool().map(|_| self.arguments.clone()),
             files_in: self.files.iter().map(|file| file.name.clone()).collect(),

@@ -345,6 +345,7 @@ fn in_words(owned: Owned) -> Option<String> {
         (owned.tools, "tool"),
         (owned.agents, "agent"),
         (owned.stores, "store"),
+        (owned.functions, "function"),
         (owned.sessions, "open session"),
     ];
     let counted = kinds.iter().filter(|(count, _)| *count > 0).map(|(count, what)| match count {

@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::{AuditLine, Store, StoreError};
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::sync::broadcast;
 use tokio::sync::mpsc::unbounded_channel;
 use types::{Approval, ExecutionId, Object, PrincipalId, Privilege, WorkspaceId};
@@ -36,6 +37,9 @@ pub struct Service {
     /// Absent where no issuer is trusted: then nothing but a key is taken.
     pub(crate) tokens: Option<Tokens>,
     pub(crate) contracts: Contracts,
+    /// Held while an environment of functions is taken into use or removed, so that no function is
+    /// left without.
+    pub(crate) function_environments: AsyncMutex<()>,
     running: Mutex<HashMap<ExecutionId, Arc<Running>>>,
     pub(crate) approval_news: broadcast::Sender<(WorkspaceId, Approval)>,
     pub(crate) tool_news: broadcast::Sender<WorkspaceId>,
@@ -89,10 +93,12 @@ impl Service {
             approval_news: broadcast::Sender::new(APPROVAL_NEWS),
             tool_news: broadcast::Sender::new(TOOL_NEWS),
             contracts: Contracts::default(),
+            function_environments: AsyncMutex::default(),
             running: Mutex::default(),
         });
         service.sweep_stores().await.map_err(|refused| StartError::Sweep(*refused.fault))?;
         service.mark_interrupted().await?;
+        service.mark_interrupted_deployments().await?;
         let owner_key = service.first_start().await?;
         service.take_up_questions().await?;
         housekeeping::begin(&service, ended);

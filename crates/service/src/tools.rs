@@ -6,13 +6,15 @@
 use crate::apart::aside;
 use crate::caller::Caller;
 use crate::definition::{
-    Identity, ToolRequest, Validation, invalid_tool, put_code, take_code, without_code,
+    Checked, Contract, Identity, ToolRequest, Validation, details, invalid_tool, put_code,
+    take_code, without_code,
 };
 use crate::objects::ObjectQuery;
 use crate::page::{Listed, page};
 use crate::refused::{Detail, Refused, not_found};
 use crate::service::Service;
 use chrono::{DateTime, Utc};
+use engine::Engine;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -50,36 +52,36 @@ impl ToolChange {
 
 /// Contracts that were read, since every call needs one.
 #[derive(Debug, Default)]
-pub(crate) struct Contracts(Mutex<HashMap<ToolId, Contract>>);
+pub(crate) struct Contracts(Mutex<HashMap<ToolId, Known>>);
 
 #[derive(Debug)]
-struct Contract {
+struct Known {
     /// Of the tool that it was read from.
     code_sha256: String,
     updated_at: DateTime<Utc>,
-    tool: Arc<contract::Tool>,
+    contract: Contract,
 }
 
 impl Contracts {
     /// Of some kilobytes each, and of a megabyte if somebody wants it so.
     const MOST: usize = 64;
 
-    fn get(&self, tool: &Tool) -> Option<Arc<contract::Tool>> {
+    fn get(&self, tool: &Tool) -> Option<Contract> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_same = |found: &&Contract| {
+        let is_same = |found: &&Known| {
             found.code_sha256 == tool.code_sha256 && found.updated_at == tool.updated_at
         };
-        known.get(&tool.id).filter(is_same).map(|found| Arc::clone(&found.tool))
+        known.get(&tool.id).filter(is_same).map(|found| found.contract.clone())
     }
 
-    fn keep(&self, of: &Tool, tool: Arc<contract::Tool>) {
+    fn keep(&self, of: &Tool, contract: Contract) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= Self::MOST {
             let any = known.keys().next().copied();
             any.map(|id| known.remove(&id));
         }
         let (code_sha256, updated_at) = (of.code_sha256.clone(), of.updated_at);
-        known.insert(of.id, Contract { code_sha256, updated_at, tool });
+        known.insert(of.id, Known { code_sha256, updated_at, contract });
     }
 }
 
@@ -93,7 +95,34 @@ impl Service {
         self.require_maker(caller)?;
         self.check_environment(request.environment.as_deref())?;
         let most = self.config.tool_bytes_max;
-        aside(move || request.check(most).into()).await
+        let environment = self.environment(request.environment.clone());
+        let engine = Arc::clone(&self.engine);
+        let checked = aside(move || {
+            let mut checked = request.check(most);
+            if let Ok(Contract::Python(tool)) = &checked.outcome {
+                checked.warnings.extend(missing(&engine, &environment, tool, request.code_key()));
+            }
+            checked
+        });
+        let mut checked = checked.await?;
+        if let Ok(contract) = &checked.outcome
+            && let Err(wrong) = self.check_called(caller, contract)
+        {
+            checked = Checked { outcome: Err(vec![wrong]), ..checked };
+        }
+        Ok(checked.into())
+    }
+
+    /// A tool that calls a function is made for one that is there.
+    fn check_called(&self, caller: &Caller, contract: &Contract) -> Result<(), Detail> {
+        let Contract::Function(tool) = contract else { return Ok(()) };
+        self.check_function(caller, &tool.external_id).map_err(|fault| Detail {
+            path: Some("/configuration/externalId".to_owned()),
+            message: fault.message,
+            code: Some(fault.code),
+            hint: fault.hint,
+            ..Detail::default()
+        })
     }
 
     pub async fn create_tool(
@@ -110,7 +139,7 @@ impl Service {
             created_at: now,
             updated_at: now,
         };
-        let tool = self.read_tool(request, identity).await?;
+        let tool = self.read_tool(caller, request, identity).await?;
         let grant = caller.owning(Object::Tool(tool.id), now);
         let entry = caller.did("tool.create", Object::Tool(tool.id), &tool.name);
         let (workspace, mut kept) = (caller.workspace, tool.clone());
@@ -167,7 +196,7 @@ impl Service {
                 updated_at: Utc::now(),
             };
             let request = change.clone().apply(&before);
-            let tool = self.read_tool(request, identity).await?;
+            let tool = self.read_tool(caller, request, identity).await?;
             if tool.name != before.name {
                 self.check_renamed(caller.workspace, id, &tool.name).await?;
             }
@@ -213,7 +242,7 @@ impl Service {
         &self,
         workspace: WorkspaceId,
         id: ToolId,
-    ) -> Result<(Tool, Arc<contract::Tool>), Refused> {
+    ) -> Result<(Tool, Contract), Refused> {
         let tool = self.kept_tool(workspace, id)?.ok_or_else(|| not_found("tool", id))?;
         if let Some(known) = self.contracts.get(&tool) {
             return Ok((tool, known));
@@ -221,10 +250,9 @@ impl Service {
         let request = ToolRequest::of(&tool);
         // Its source was short enough when it was kept.
         let checked = aside(move || request.check(contract::SOURCE_BYTES_MAX)).await?;
-        let mut contract = checked.outcome.map_err(|errors| no_longer_right(&tool, errors))?;
-        contract.input_bytes_max = self.config.tool_bytes_max;
-        let contract = Arc::new(contract);
-        self.contracts.keep(&tool, Arc::clone(&contract));
+        let contract = checked.outcome.map_err(|errors| no_longer_right(&tool, errors))?;
+        let contract = contract.taking(self.config.tool_bytes_max);
+        self.contracts.keep(&tool, contract.clone());
         Ok((tool, contract))
     }
 
@@ -236,16 +264,36 @@ impl Service {
         }))
     }
 
-    async fn read_tool(&self, request: ToolRequest, identity: Identity) -> Result<Tool, Refused> {
+    async fn read_tool(
+        &self,
+        caller: &Caller,
+        request: ToolRequest,
+        identity: Identity,
+    ) -> Result<Tool, Refused> {
         self.check_environment(request.environment.as_deref())?;
         let environment = self.environment(request.environment.clone());
         let most = self.config.tool_bytes_max;
-        aside(move || {
-            let contract = request.check(most).contract()?;
-            Ok(request.tool(&contract, environment, identity))
-        })
-        .await?
+        let read = move || Ok::<_, Refused>((request.check(most).contract()?, request));
+        let (contract, request) = aside(read).await??;
+        self.check_called(caller, &contract).map_err(|wrong| invalid_tool(vec![wrong]))?;
+        Ok(request.tool(&contract, environment, identity))
     }
+}
+
+/// What the tool will miss where it runs.
+fn missing(
+    engine: &Engine,
+    environment: &str,
+    tool: &contract::Tool,
+    code_key: &str,
+) -> Vec<Detail> {
+    // That there is no such environment was told before.
+    let missing = engine.contents(environment).map(|contents| contents.missing(tool));
+    let placed = missing.unwrap_or_default().into_iter().map(|problem| {
+        let path = problem.place.as_ref().map(|_| format!("$.configuration.{code_key}"));
+        contract::Problem { path, ..problem }
+    });
+    details(placed.collect(), "")
 }
 
 /// False if it is no longer the one that was changed.

@@ -6,8 +6,8 @@ use chrono::{DateTime, Utc};
 use serde::Serialize;
 use std::borrow::Borrow;
 use types::{
-    Code, Event, Execution, ExecutionId, Fault, PrincipalId, SandboxId, Status, Transcript,
-    WorkspaceId,
+    Code, Event, Execution, ExecutionId, Fault, FunctionId, PrincipalId, SandboxId, Status,
+    Transcript, WorkspaceId,
 };
 
 /// What is absent is not asked for.
@@ -27,6 +27,7 @@ pub struct Finished {
     principal: Option<PrincipalId>,
     sandbox_id: Option<SandboxId>,
     tool: Option<String>,
+    function: Option<FunctionId>,
     status: String,
     created_at: DateTime<Utc>,
     summary: String,
@@ -43,6 +44,7 @@ impl Finished {
             principal: execution.principal,
             sandbox_id: execution.sandbox_id,
             tool: execution.tool.clone(),
+            function: execution.function_id,
             created_at: execution.created_at,
             status: word("execution", &execution.status)?,
             summary: summary(execution)?,
@@ -61,8 +63,8 @@ impl Tx<'_> {
     ) -> Result<(), StoreError> {
         self.change(
             "INSERT INTO executions \
-             (workspace, id, principal, sandbox_id, tool, status, created_at, summary, plan) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+             (workspace, id, principal, sandbox_id, tool, status, created_at, summary, plan, \
+             function) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             (
                 workspace.uuid(),
                 execution.id.uuid(),
@@ -73,6 +75,7 @@ impl Tx<'_> {
                 moment(execution.created_at),
                 summary(execution)?,
                 plan,
+                execution.function_id.map(FunctionId::uuid),
             ),
         )?;
         Ok(())
@@ -86,8 +89,8 @@ impl Tx<'_> {
     ) -> Result<(), StoreError> {
         self.change(
             "INSERT INTO executions \
-             (workspace, id, principal, sandbox_id, tool, status, created_at, summary, events) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+             (workspace, id, principal, sandbox_id, tool, status, created_at, summary, events, \
+             function) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             (
                 workspace.uuid(),
                 finished.id.uuid(),
@@ -98,6 +101,7 @@ impl Tx<'_> {
                 moment(finished.created_at),
                 &finished.summary,
                 &finished.events,
+                finished.function.map(FunctionId::uuid),
             ),
         )?;
         Ok(())

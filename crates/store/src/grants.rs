@@ -3,7 +3,9 @@
 use crate::column::{at, moment, variant};
 use crate::{Listed, Page, Reader, StoreError, Tx};
 use rusqlite::Row;
-use types::{AgentId, Grant, GrantId, Object, PrincipalId, StoreId, ToolId, WorkspaceId};
+use types::{
+    AgentId, FunctionId, Grant, GrantId, Object, PrincipalId, StoreId, ToolId, WorkspaceId,
+};
 use uuid::Uuid;
 
 /// What is absent is not asked for.
@@ -137,6 +139,7 @@ fn object(kind: &str, id: Uuid) -> Result<Object, StoreError> {
         "tool" => Ok(Object::Tool(ToolId::new(id))),
         "agent" => Ok(Object::Agent(AgentId::new(id))),
         "store" => Ok(Object::Store(StoreId::new(id))),
+        "function" => Ok(Object::Function(FunctionId::new(id))),
         _ => Err(StoreError::Corrupt { what: "grant" }),
     }
 }

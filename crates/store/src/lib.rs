@@ -12,6 +12,7 @@ mod column;
 mod error;
 mod executions;
 mod files;
+mod functions;
 mod grants;
 mod idempotency;
 mod keys;

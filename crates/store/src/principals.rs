@@ -11,6 +11,7 @@ pub struct Owned {
     pub tools: u64,
     pub agents: u64,
     pub stores: u64,
+    pub functions: u64,
     /// Those that are not over.
     pub sessions: u64,
     pub documents: u64,
@@ -187,6 +188,7 @@ impl Reader<'_> {
              (SELECT count(*) FROM tools WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM agents WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM stores WHERE workspace = ?1 AND owner = ?2), \
+             (SELECT count(*) FROM functions WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM sessions WHERE workspace = ?1 AND owner = ?2 \
               AND status IN ('ready', 'busy', 'lost')), \
              (SELECT count(*) FROM files WHERE workspace = ?1 AND owner = ?2 \
@@ -197,8 +199,9 @@ impl Reader<'_> {
                     tools: row.get(0)?,
                     agents: row.get(1)?,
                     stores: row.get(2)?,
-                    sessions: row.get(3)?,
-                    documents: row.get(4)?,
+                    functions: row.get(3)?,
+                    sessions: row.get(4)?,
+                    documents: row.get(5)?,
                 })
             },
         )?;

@@ -1,6 +1,6 @@
 //! The Execution record: one run of code, and the one record that everything else projects.
 
-use crate::{AgentId, ApprovalId, ExecutionId, Fault, Limits, PrincipalId, SandboxId};
+use crate::{AgentId, ApprovalId, ExecutionId, Fault, FunctionId, Limits, PrincipalId, SandboxId};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -146,6 +146,9 @@ pub struct Execution {
     /// The name of the tool that was called, if one was.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tool: Option<String>,
+    /// The function that was called, directly or by a tool.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub function_id: Option<FunctionId>,
     pub code: String,
     /// Of the tool, as they were given to it.
     #[serde(skip_serializing_if = "Option::is_none", default)]

@@ -63,6 +63,8 @@ pub enum Code {
     OwnerNeeded,
     ToolInUse,
     ToolUnavailable,
+    /// What was asked for comes when the call has ended.
+    ResponsePending,
     QuotaExceeded,
     RateExceeded,
     RequestTooLarge,
@@ -79,7 +81,7 @@ pub enum Code {
     Cancelled,
 }
 
-const FIXED: [(Code, &str); 53] = [
+const FIXED: [(Code, &str); 54] = [
     (Code::CodeSyntax, "code.syntax"),
     (Code::CodeNoEntry, "code.no_entry"),
     (Code::CodeAnnotation, "code.annotation"),
@@ -124,6 +126,7 @@ const FIXED: [(Code, &str); 53] = [
     (Code::OwnerNeeded, "owner.needed"),
     (Code::ToolInUse, "tool.in_use"),
     (Code::ToolUnavailable, "tool.unavailable"),
+    (Code::ResponsePending, "response.pending"),
     (Code::QuotaExceeded, "quota.exceeded"),
     (Code::RateExceeded, "rate.exceeded"),
     (Code::RequestTooLarge, "request.too_large"),
@@ -146,6 +149,7 @@ impl Code {
                 | Self::RateExceeded
                 | Self::AuthUnavailable
                 | Self::StoreUnavailable
+                | Self::ResponsePending
         )
     }
 }

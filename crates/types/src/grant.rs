@@ -1,6 +1,6 @@
 //! What a principal may do to an object.
 
-use crate::{AgentId, GrantId, PrincipalId, StoreId, ToolId, WorkspaceId};
+use crate::{AgentId, FunctionId, GrantId, PrincipalId, StoreId, ToolId, WorkspaceId};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -10,9 +10,9 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Privilege {
-    /// Call the tool, invoke the agent, read the store; in a workspace: run code and keep files.
+    /// Call the tool or the function, invoke the agent, read the store; in a workspace: run code and keep files.
     Usage,
-    /// Change it; in a workspace: make tools, agents and stores.
+    /// Change it; in a workspace: make tools, functions, agents and stores.
     Modify,
     /// Everything, also giving grants and deleting.
     Ownership,
@@ -47,6 +47,7 @@ pub enum Object {
     Tool(ToolId),
     Agent(AgentId),
     Store(StoreId),
+    Function(FunctionId),
 }
 
 /// The same by another name: in a description of the API, `Object` is any JSON object.
@@ -59,6 +60,7 @@ impl Object {
             Self::Tool(_) => "tool",
             Self::Agent(_) => "agent",
             Self::Store(_) => "store",
+            Self::Function(_) => "function",
         }
     }
 
@@ -68,6 +70,7 @@ impl Object {
             Self::Tool(id) => id.uuid(),
             Self::Agent(id) => id.uuid(),
             Self::Store(id) => id.uuid(),
+            Self::Function(id) => id.uuid(),
         }
     }
 }

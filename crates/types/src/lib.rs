@@ -11,6 +11,7 @@ mod event;
 mod execution;
 mod fault;
 mod file;
+mod function;
 mod grant;
 mod id;
 mod limits;
@@ -30,10 +31,14 @@ pub use execution::{
 };
 pub use fault::{Assertion, Code, Fault};
 pub use file::{File, FileSource};
+pub use function::{
+    Deployment, Function, FunctionCall, FunctionCallStatus, FunctionFile, FunctionResponse,
+    FunctionStatus, LogLine,
+};
 pub use grant::{Grant, GrantedObject, Object, Privilege};
 pub use id::{
-    AgentId, ApprovalId, ExecutionId, FileId, GrantId, KeyId, NotAnId, PrincipalId, SandboxId,
-    StoreId, ToolId, WorkspaceId,
+    AgentId, ApprovalId, ExecutionId, FileId, FunctionId, GrantId, KeyId, NotAnId, PrincipalId,
+    SandboxId, StoreId, ToolId, WorkspaceId,
 };
 pub use limits::{Limit, LimitError, Limits, LimitsRequest, OperatorCaps};
 pub use package::PackagePolicy;

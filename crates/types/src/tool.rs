@@ -45,8 +45,10 @@ pub struct Tool {
     /// `configuration`, and `tool_type` or `type`.
     #[serde(flatten)]
     pub definition: Map<String, Value>,
-    /// `handle` or `run`.
+    /// `handle` or `run`, or `function` for a tool that calls one.
     pub entry: String,
+    /// Absent for a tool that calls a function, which has its own.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
     pub environment: String,
     pub approval_action: ApprovalAction,
     /// The contract, as a model is shown it.

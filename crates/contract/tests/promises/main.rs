@@ -7,8 +7,11 @@ mod arguments;
 mod attacks;
 mod extended;
 mod fields;
+mod functions;
 mod handle;
 mod hostile;
+mod imports;
+mod json_schema;
 mod tools;
 
 use belljar_contract::{Annotations, Checked, Problem, Source, Tool};

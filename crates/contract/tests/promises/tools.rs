@@ -350,7 +350,7 @@ fn a_run_python_code_tool_has_the_published_form() {
             "configuration",
             json!({"pythonCode": code, "timeout": 1}),
             "$.configuration.timeout",
-            "there is no 'timeout' here; known are pythonCode",
+            "there is no 'timeout' here; known are pythonCode, requires_binaries",
         ),
         (
             "more",
@@ -467,4 +467,19 @@ fn imports_inside_of_functions_do_not_change_the_types_of_handle() {
          def handle(at: datetime.datetime):\n    from datetime import datetime\n    return at",
     );
     assert_eq!(tool.descriptor()["properties"]["at"]["format"], "date-time");
+}
+
+#[test]
+fn programs_that_a_tool_starts_are_named_by_their_file_names() {
+    let read = |programs: Value| {
+        let configuration = json!({"code": "def run(input): ...", "requires_binaries": programs});
+        let tool = json!({"name": "n", "tool_type": "code_runner", "configuration": configuration});
+        Tool::from_json(&tool.to_string(), Annotations::Strict).outcome
+    };
+    assert_eq!(read(json!(["ffprobe", "g++"])).unwrap().requires_binaries, ["ffprobe", "g++"]);
+    assert_eq!(read(json!(null)).unwrap().requires_binaries, [""; 0]);
+    for wrong in [json!("ffprobe"), json!(["/bin/sh"]), json!([".."]), json!([""]), json!([1])] {
+        let problems = read(wrong).unwrap_err();
+        assert_eq!(problems[0].path.as_deref(), Some("$.configuration.requires_binaries"));
+    }
 }

@@ -15,6 +15,7 @@ pub(super) enum Noun {
     Key,
     Session,
     Store,
+    Function,
 }
 
 impl Noun {
@@ -27,6 +28,7 @@ impl Noun {
             Self::Key => "key",
             Self::Session => "session",
             Self::Store => "store",
+            Self::Function => "function",
         }
     }
 
@@ -38,6 +40,7 @@ impl Noun {
             Self::Key => "/v1/keys",
             Self::Session => "/v1/sessions",
             Self::Store => "/v1/stores",
+            Self::Function => "/v1/functions",
         }
     }
 
@@ -50,7 +53,7 @@ impl Noun {
     /// What is over keeps its name, and is known by its id alone.
     fn is_over(self, item: &Value) -> bool {
         match self {
-            Self::Principal | Self::Tool | Self::Agent | Self::Store => false,
+            Self::Principal | Self::Tool | Self::Agent | Self::Store | Self::Function => false,
             Self::Key => !item["revoked_at"].is_null(),
             Self::Session => !matches!(item["status"].as_str(), Some("ready" | "busy" | "lost")),
         }

@@ -2,12 +2,15 @@
 
 mod call;
 mod check;
+mod deploy;
 mod diagnostic;
 mod file;
 mod junit;
 mod new;
 mod remote;
 mod test;
+
+pub(super) use call::arguments;
 
 use super::Failure;
 use contract::Annotations;
@@ -34,6 +37,8 @@ enum Verb {
     New(new::Args),
     /// Bring a tool to a server
     Add(remote::Add),
+    /// Deploy a folder as a function of a server, with packages, memory and time of its own
+    Deploy(deploy::Args),
     /// List the tools of a server
     Ls(remote::Ls),
     /// Show a tool of a server, with its code
@@ -49,6 +54,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
         Verb::Call(args) => call::main(args),
         Verb::New(args) => new::main(&args),
         Verb::Add(args) => remote::add(&args),
+        Verb::Deploy(args) => deploy::main(&args),
         Verb::Ls(args) => remote::ls(args),
         Verb::Show(args) => remote::show(&args),
         Verb::Rm(args) => remote::rm(&args),

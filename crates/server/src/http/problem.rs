@@ -101,7 +101,10 @@ fn status(code: &Code) -> StatusCode {
         | Code::PackageDenied
         | Code::PackageUnavailable
         | Code::ProcessDenied => StatusCode::FORBIDDEN,
-        Code::ObjectNotFound | Code::SessionNotFound | Code::FileNotFound => StatusCode::NOT_FOUND,
+        Code::ObjectNotFound
+        | Code::SessionNotFound
+        | Code::FileNotFound
+        | Code::ResponsePending => StatusCode::NOT_FOUND,
         Code::NameTaken
         | Code::OwnerNeeded
         | Code::ToolInUse

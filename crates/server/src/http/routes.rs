@@ -9,6 +9,7 @@ mod catalog;
 mod documents;
 mod environments;
 mod executions;
+mod functions;
 mod grants;
 mod keys;
 pub(crate) mod operation;
@@ -36,6 +37,7 @@ pub(crate) fn all() -> Routes {
         .merge(tools::routes())
         .merge(agents::routes())
         .merge(stores::routes())
+        .merge(functions::routes())
         .merge(calls::routes())
         .merge(approvals::routes())
         .merge(permissions::routes())

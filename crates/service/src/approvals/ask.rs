@@ -44,6 +44,7 @@ impl Service {
         let approval = self.new_question(caller, &matter, entry, now);
         let mut record = matter.plan.waiting(&approval, entry, limits);
         record.principal = Some(caller.id());
+        record.function_id = matter.route.callee.function_id();
         let bound = matter.bound(caller.workspace, caller.id());
         let once = matter.once(record.id, approval.expires_at);
         let seal = seal_once(&self.seal_key, Stage::Asked, &bound, &once);

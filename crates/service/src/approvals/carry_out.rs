@@ -49,13 +49,15 @@ impl Service {
             key: None,
             run_as: matter.route.run_as,
             agent: matter.route.agent,
+            function: matter.route.callee.function_id(),
             approval: Some(approval.id),
             asked_at: Some(approval.created_at),
             manner: Manner::default(),
         };
         let admitted = self.admit_agreed(workspace, &approval, &matter).await?;
         // All their bytes are read to know them again, so not at every look for room.
-        let files = self.open_kept(workspace, &matter.plan.files).await?;
+        let mut files = matter.route.callee.files();
+        files.extend(self.open_kept(workspace, &matter.plan.files).await?);
         self.begin(admitted.with_files(files), whose).await?.let_go();
         Ok(())
     }
@@ -97,7 +99,7 @@ impl Service {
             self.check_lent(workspace, &requester, &session).await?;
         }
         let callee = &matter.route.callee;
-        let entry = callee.entry(&matter.plan.arguments)?;
+        let entry = callee.entry(&matter.plan.arguments, approval.execution_id)?;
         let command = Command {
             id: approval.execution_id,
             limits: matter.plan.limits,

@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use std::any::Any;
 use std::sync::Arc;
 use store::AuditLine;
-use types::{AgentId, ApprovalId, Execution, KeyId, PrincipalId, WorkspaceId};
+use types::{AgentId, ApprovalId, Execution, FunctionId, KeyId, PrincipalId, WorkspaceId};
 
 /// What the one who asks wants to hear of a run.
 #[derive(Debug, Clone, Default)]
@@ -26,6 +26,7 @@ pub(crate) struct Whose {
     pub(crate) key: Option<KeyId>,
     pub(crate) run_as: PrincipalId,
     pub(crate) agent: Option<AgentId>,
+    pub(crate) function: Option<FunctionId>,
     pub(crate) approval: Option<ApprovalId>,
     /// When it was asked for, if a person was asked first and took their time.
     pub(crate) asked_at: Option<DateTime<Utc>>,
@@ -40,6 +41,7 @@ impl Whose {
             key: caller.key(),
             run_as: caller.id(),
             agent: None,
+            function: None,
             approval: None,
             asked_at: None,
             manner,
@@ -68,6 +70,7 @@ impl Whose {
             principal: Some(self.principal),
             run_as: Some(self.run_as),
             agent: self.agent,
+            function_id: self.function,
             approval_id: self.approval,
             created_at: self.asked_at.unwrap_or(execution.created_at),
             ..execution

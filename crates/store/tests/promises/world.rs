@@ -117,6 +117,7 @@ pub(crate) fn execution(principal: PrincipalId, status: Status) -> Execution {
         agent: None,
         approval_id: None,
         parent: None,
+        function_id: None,
         tool: None,
         code: "1 + 1".into(),
         arguments: None,

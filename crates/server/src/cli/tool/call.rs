@@ -114,7 +114,7 @@ fn command(args: &Args, call: contract::Call) -> Result<Command, Failure> {
     })
 }
 
-fn arguments(given: &str) -> Result<Value, Failure> {
+pub(in crate::cli) fn arguments(given: &str) -> Result<Value, Failure> {
     let (place, text) = match given.strip_prefix('@') {
         Some(path) => {
             let text =

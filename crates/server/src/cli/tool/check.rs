@@ -3,8 +3,11 @@
 use super::file::ToolFile;
 use super::{EXIT_WRONG, Strictness, diagnostic};
 use crate::cli::once::print_record;
+use crate::cli::setup::Place;
 use crate::cli::{Failure, terminal};
 use contract::{Tool, schema_fields};
+use engine::Environments;
+use engine::preflight::Contents;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,6 +16,23 @@ use std::process::ExitCode;
 pub(super) struct Args {
     #[command(flatten)]
     strictness: Strictness,
+
+    /// Also say what the tool will miss in this environment: imports, and programs
+    #[arg(long = "env", value_name = "NAME")]
+    environment: Option<String>,
+
+    #[command(flatten)]
+    place: Place,
+
+    /// What code may import besides the standard library, as `numpy,pandas` [default: everything there is]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        env = "PYTHON_PACKAGES_WHITELIST_IMPORT",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    imports: Option<Vec<String>>,
 
     /// Print one JSON object with the contract or the errors, and the warnings
     #[arg(long)]
@@ -24,9 +44,20 @@ pub(super) struct Args {
 }
 
 pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
-    let file = ToolFile::read(&args.file, args.strictness.annotations())?;
+    let mut file = ToolFile::read(&args.file, args.strictness.annotations())?;
+    if let (Some(environment), Ok(tool)) = (&args.environment, &file.checked.outcome) {
+        let missing = contents(args, environment)?.missing(tool);
+        file.checked.warnings.extend(missing);
+    }
     tell(&file, args.json)?;
     Ok(ExitCode::from(if file.checked.outcome.is_err() { EXIT_WRONG } else { 0 }))
+}
+
+fn contents(args: &Args, environment: &str) -> Result<Contents, Failure> {
+    let environments = Environments::open(&args.place.data()?)
+        .map_err(|error| Failure::belljar(error.to_string()))?;
+    Contents::of(&environments, args.place.python(), args.imports.as_deref(), environment)
+        .map_err(|fault| Failure::usage(fault.message))
 }
 
 /// The contract on standard output, or what is wrong on standard error; for a machine, both as one

@@ -123,9 +123,9 @@ async fn events(
 }
 
 #[derive(Debug, Serialize, ToSchema)]
-struct Cancelled {
+pub(crate) struct Cancelled {
     /// Whether there was something to stop.
-    cancelled: bool,
+    pub(crate) cancelled: bool,
 }
 
 /// Stop an execution

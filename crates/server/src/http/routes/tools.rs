@@ -34,8 +34,8 @@ impl<S: Send + Sync> FromRequest<S> for Written {
 /// Make a tool
 ///
 /// From the JSON of a CodeRunner tool (`tool_type: code_runner`, a function `run`), from that of a
-/// Run Python code tool (`type: runPythonCode`, a function `handle`), or from a Python file with a
-/// function `handle`. The code is read and never run: a tool whose contract is not right is refused
+/// Run Python code tool (`type: runPythonCode`, a function `handle`) or of a Call Function tool
+/// (`type: callFunction`, a deployed function), or from a Python file with a function `handle`. The code is read and never run: a tool whose contract is not right is refused
 /// with everything that is wrong, by line and column.
 #[utoipa::path(
     post,
@@ -55,6 +55,8 @@ async fn create(
 }
 
 /// Read the contract of a tool, or everything that is wrong with it; nothing is kept
+///
+/// Imports that its environment does not have, and programs, are warnings.
 #[utoipa::path(
     post,
     path = "/tools/validate",

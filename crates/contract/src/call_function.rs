@@ -1,0 +1,98 @@
+//! Seed 000's other kind of tool: it has no code, and calls a function that was deployed apart.
+
+use crate::call::ARGUMENTS_BYTES_MAX;
+use crate::call::check_size;
+use crate::json_schema::JsonSchema;
+use crate::problem::Checked;
+use crate::tool::refused;
+use crate::tool_json::{JsonReader, named};
+use serde_json::{Map, Value};
+use types::Fault;
+
+/// As the platform has it.
+pub const POLLING_SECONDS_MAX: u64 = 540;
+
+#[derive(Debug, Clone)]
+pub struct CallFunction {
+    pub name: String,
+    /// What it is for, in the words of its author to the model.
+    pub description: String,
+    /// The name of the function.
+    pub external_id: String,
+    /// How long a model waits for it.
+    pub polling_seconds: u64,
+    pub schema: JsonSchema,
+    /// Of the arguments, as JSON.
+    pub input_bytes_max: usize,
+}
+
+impl CallFunction {
+    /// `{"type":"callFunction","name","description","configuration":{"externalId",…}}`.
+    pub fn from_json(tool: &Map<String, Value>) -> Checked<Self> {
+        let mut reader = JsonReader { object: tool, path: "$", problems: Vec::new() };
+        reader.known(&["type", "name", "description", "configuration"]);
+        let (name, description) = named(&mut reader);
+        let empty = Map::new();
+        let configuration = tool.get("configuration").and_then(Value::as_object);
+        let mut inner = JsonReader {
+            object: configuration.unwrap_or(&empty),
+            path: "$.configuration",
+            problems: reader.problems,
+        };
+        inner.known(&["externalId", "maxPollingTime", "schema"]);
+        let external_id = inner.text("externalId").unwrap_or_default();
+        if external_id.trim().is_empty() {
+            inner.wrong("externalId", "'externalId' must be the name of a deployed function");
+        }
+        let polling_seconds = polling(&mut inner);
+        let schema = schema(&mut inner);
+        let warnings = Vec::new();
+        match schema {
+            Some(schema) if inner.problems.is_empty() => {
+                let input_bytes_max = ARGUMENTS_BYTES_MAX;
+                let outcome = Ok(Self {
+                    name,
+                    description,
+                    external_id,
+                    polling_seconds,
+                    schema,
+                    input_bytes_max,
+                });
+                Checked { outcome, warnings }
+            }
+            _ => refused(inner.problems),
+        }
+    }
+
+    /// Whether the function may be called with these.
+    pub fn check(&self, arguments: &Value) -> Result<(), Fault> {
+        check_size(arguments, self.input_bytes_max)?;
+        self.schema.check(arguments)
+    }
+}
+
+fn polling(reader: &mut JsonReader<'_>) -> u64 {
+    match reader.given("maxPollingTime").map(Value::as_u64) {
+        None => POLLING_SECONDS_MAX,
+        Some(Some(seconds @ 1..=POLLING_SECONDS_MAX)) => seconds,
+        Some(_) => {
+            let message = format!(
+                "'maxPollingTime' must be a number of seconds from 1 to {POLLING_SECONDS_MAX}"
+            );
+            reader.wrong("maxPollingTime", message);
+            POLLING_SECONDS_MAX
+        }
+    }
+}
+
+fn schema(reader: &mut JsonReader<'_>) -> Option<JsonSchema> {
+    let written = match reader.given("schema") {
+        None => Map::new(),
+        Some(Value::Object(written)) => written.clone(),
+        Some(_) => {
+            reader.wrong("schema", "'schema' must be a JSON Schema, an object");
+            return None;
+        }
+    };
+    JsonSchema::new(written).map_err(|error| reader.wrong("schema", error.to_string())).ok()
+}

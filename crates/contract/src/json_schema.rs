@@ -1,0 +1,168 @@
+//! Any JSON Schema that somebody wrote, and arguments against it.
+//!
+//! It is evaluated for others, so it must not be able to keep anybody: it refers to nothing outside of
+//! itself, is finite and small with all references written out, and its patterns take linear time.
+//! What would break that is refused before there is a [`JsonSchema`].
+
+use crate::call::{TRY_AGAIN, cut, type_of};
+use crate::conform::VIOLATIONS_MAX;
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::{PatternOptions, ValidationError, Validator};
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use types::{Code, Fault};
+
+/// Values of the schema with references written out. Those of large APIs have some thousands.
+const NODES_MAX: usize = 10_000;
+/// As deep as JSON may be here; with references written out it is walked by recursion as well.
+const DEPTH_MAX: usize = 96;
+/// Each looks at all beside it once more, and those inside of another do so each time.
+const UNEVALUATED_MAX: usize = 4;
+/// Of a compiled pattern, in bytes; an ordinary one has some kilobytes.
+const PATTERN_BYTES_MAX: usize = 1024 * 1024;
+
+/// With these a reference could mean something else than what stands at its path.
+const REBASING: [&str; 6] =
+    ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"];
+const UNEVALUATED: [&str; 2] = ["unevaluatedProperties", "unevaluatedItems"];
+const DRAFTS: [&str; 3] = [
+    "https://json-schema.org/draft/2020-12/schema",
+    "https://json-schema.org/draft/2019-09/schema",
+    "http://json-schema.org/draft-07/schema",
+];
+
+/// A schema of arguments, which are always an object.
+#[derive(Debug, Clone)]
+pub struct JsonSchema {
+    written: Map<String, Value>,
+    validator: Arc<Validator>,
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JsonSchemaError {
+    #[error(
+        "arguments are an object, and this schema is of another type; set \"type\": \"object\""
+    )]
+    NotOfObjects,
+    #[error("\"{named}\" is not known as a \"$schema\"; use one of {}", DRAFTS.join(", "))]
+    Draft { named: String },
+    #[error("\"{0}\" cannot be used here; refer to parts of the schema as \"#/$defs/NAME\"")]
+    Keyword(String),
+    #[error("there is nothing at \"{0}\"; refer to parts of the schema as \"#/$defs/NAME\"")]
+    Reference(String),
+    #[error(
+        "with its references written out it is larger than {NODES_MAX} values or deeper than \
+         {DEPTH_MAX}; a schema that refers to itself has no end"
+    )]
+    TooLarge,
+    #[error("it has more than {UNEVALUATED_MAX} of {}", UNEVALUATED.join(" and "))]
+    Unevaluated,
+    #[error("it is not a schema at \"{path}\": {reason}")]
+    Invalid { path: String, reason: String },
+}
+
+impl JsonSchema {
+    pub fn new(written: Map<String, Value>) -> Result<Self, JsonSchemaError> {
+        match written.get("type") {
+            None => {}
+            Some(Value::String(kind)) if kind == "object" => {}
+            Some(_) => return Err(JsonSchemaError::NotOfObjects),
+        }
+        check_draft(&written)?;
+        let schema = Value::Object(written.clone());
+        measure(&schema)?;
+        let patterns = PatternOptions::regex().size_limit(PATTERN_BYTES_MAX);
+        let built = jsonschema::options().with_pattern_options(patterns).build(&schema);
+        let validator = built.map_err(|error| JsonSchemaError::Invalid {
+            path: error.instance_path().to_string(),
+            reason: error.to_string(),
+        })?;
+        Ok(Self { written, validator: Arc::new(validator) })
+    }
+
+    /// As a model is shown it.
+    pub fn descriptor(&self) -> Value {
+        let mut shown = self.written.clone();
+        shown.entry("type").or_insert_with(|| json!("object"));
+        Value::Object(shown)
+    }
+
+    pub(crate) fn check(&self, arguments: &Value) -> Result<(), Fault> {
+        if !arguments.is_object() {
+            let kind = type_of(arguments);
+            let message = format!("Arguments must be a JSON object, got {kind}");
+            return Err(Fault::new(Code::ArgsInvalid, message).hint(TRY_AGAIN));
+        }
+        let errors: Vec<_> = self.validator.iter_errors(arguments).take(VIOLATIONS_MAX).collect();
+        if errors.is_empty() {
+            return Ok(());
+        }
+        let is_missing = |error: &ValidationError<'_>| {
+            let is_at_top = error.instance_path().to_string().is_empty();
+            is_at_top && matches!(error.kind(), ValidationErrorKind::Required { .. })
+        };
+        let all_missing = errors.iter().all(is_missing);
+        let code = if all_missing { Code::ArgsMissing } else { Code::ArgsInvalid };
+        let message = errors.iter().map(sentence).collect::<Vec<_>>().join("; ");
+        Err(Fault::new(code, cut(&message)).hint(TRY_AGAIN))
+    }
+}
+
+fn sentence(error: &ValidationError<'_>) -> String {
+    let path = error.instance_path().to_string();
+    match (path.as_str(), error.kind()) {
+        ("", ValidationErrorKind::Required { property }) => {
+            format!("Missing required argument '{}'", property.as_str().unwrap_or_default())
+        }
+        ("", _) => format!("Invalid arguments: {}", cut(&error.to_string())),
+        (path, _) => format!("Invalid argument '{path}': {}", cut(&error.to_string())),
+    }
+}
+
+fn check_draft(written: &Map<String, Value>) -> Result<(), JsonSchemaError> {
+    let Some(draft) = written.get("$schema") else { return Ok(()) };
+    let known = draft.as_str().map(|draft| draft.trim_end_matches('#'));
+    match known.filter(|draft| DRAFTS.contains(draft)) {
+        Some(_) => Ok(()),
+        None => Err(JsonSchemaError::Draft { named: draft.to_string().replace('"', "") }),
+    }
+}
+
+/// Walks the schema as whoever evaluates it does, references and all, with a bound on both.
+fn measure(schema: &Value) -> Result<(), JsonSchemaError> {
+    let mut left = vec![(schema, 0)];
+    let (mut nodes, mut unevaluated) = (0, 0);
+    while let Some((value, depth)) = left.pop() {
+        nodes += 1;
+        if nodes > NODES_MAX || depth > DEPTH_MAX {
+            return Err(JsonSchemaError::TooLarge);
+        }
+        match value {
+            Value::Array(items) => left.extend(items.iter().map(|item| (item, depth + 1))),
+            Value::Object(members) => {
+                left.extend(members.values().map(|member| (member, depth + 1)));
+                unevaluated += UNEVALUATED.iter().filter(|key| members.contains_key(**key)).count();
+                left.extend(referred(schema, members)?.map(|target| (target, depth + 1)));
+            }
+            _ => {}
+        }
+    }
+    if unevaluated > UNEVALUATED_MAX { Err(JsonSchemaError::Unevaluated) } else { Ok(()) }
+}
+
+fn referred<'a>(
+    schema: &'a Value,
+    members: &Map<String, Value>,
+) -> Result<Option<&'a Value>, JsonSchemaError> {
+    // A property may be called so, and is an object then.
+    let text = |key: &str| members.get(key).filter(|value| !value.is_object());
+    if let Some(key) = REBASING.into_iter().find(|key| text(key).is_some()) {
+        return Err(JsonSchemaError::Keyword(key.to_owned()));
+    }
+    let Some(reference) = text("$ref") else { return Ok(None) };
+    let reference = reference.as_str().unwrap_or_default();
+    let is_plain = !reference.contains('%');
+    let target = reference.strip_prefix('#').filter(|_| is_plain);
+    let target = target.and_then(|pointer| schema.pointer(pointer));
+    target.map(Some).ok_or_else(|| JsonSchemaError::Reference(reference.to_owned()))
+}

@@ -1,0 +1,122 @@
+//! Any JSON Schema, in the hands of people and of attackers.
+
+use belljar_contract::{CallFunction, JsonSchema, JsonSchemaError};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+fn schema(written: Value) -> Result<JsonSchema, JsonSchemaError> {
+    JsonSchema::new(written.as_object().unwrap().clone())
+}
+
+fn tool(schema: Value) -> CallFunction {
+    let tool = json!({
+        "type": "callFunction",
+        "name": "forecast",
+        "description": "Forecasts the next values",
+        "configuration": {"externalId": "f", "schema": schema},
+    });
+    CallFunction::from_json(tool.as_object().unwrap()).outcome.unwrap()
+}
+
+fn refusal(tool: &CallFunction, arguments: Value) -> (String, String) {
+    let fault = tool.check(&arguments).unwrap_err();
+    (fault.code.to_string(), fault.message)
+}
+
+#[test]
+fn arguments_are_held_against_the_schema_and_named_where_they_differ() {
+    let tool = tool(json!({
+        "properties": {
+            "name": {"type": "string", "pattern": "^[a-z]+$"},
+            "days": {"$ref": "#/$defs/days"},
+        },
+        "required": ["name"],
+        "additionalProperties": false,
+        "$defs": {"days": {"type": "array", "items": {"type": "integer", "maximum": 31}}},
+    }));
+    assert!(tool.check(&json!({"name": "pump", "days": [1, 31]})).is_ok());
+    let missing = refusal(&tool, json!({}));
+    assert_eq!(missing, ("args.missing".into(), "Missing required argument 'name'".into()));
+    let (code, message) = refusal(&tool, json!({"name": "pump", "days": [1, 32]}));
+    assert_eq!(code, "args.invalid");
+    assert!(message.contains("'/days/1'") && message.contains("31"), "{message}");
+    assert!(refusal(&tool, json!({"name": "PUMP"})).1.contains("'/name'"));
+    assert!(refusal(&tool, json!({"name": "a", "x": 1})).1.contains("'x'"));
+    assert!(refusal(&tool, json!([])).1.contains("must be a JSON object"));
+    assert_eq!(tool.schema.descriptor()["type"], "object", "models are shown an object");
+}
+
+#[test]
+fn drafts_that_people_use_are_understood() {
+    for draft in
+        ["http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2020-12/schema"]
+    {
+        let tool = tool(json!({"$schema": draft, "properties": {"a": {"type": "integer"}}}));
+        assert!(tool.check(&json!({"a": 1})).is_ok());
+        assert!(tool.check(&json!({"a": "1"})).is_err());
+    }
+    let unknown = schema(json!({"$schema": "https://example.com/mine"}));
+    assert!(matches!(unknown, Err(JsonSchemaError::Draft { .. })));
+}
+
+#[test]
+fn a_schema_refers_to_nothing_outside_of_itself() {
+    let refer = |to: &str| schema(json!({"properties": {"a": {"$ref": to}}, "$defs": {"a": {}}}));
+    assert!(refer("#/$defs/a").is_ok());
+    for to in
+        ["https://127.0.0.1/x", "file:///etc/passwd", "#/$defs/b", "other", "#a", "#/%24defs/a"]
+    {
+        assert!(matches!(refer(to), Err(JsonSchemaError::Reference(_))), "{to}");
+    }
+    for key in ["$id", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef"] {
+        let rebased = schema(json!({"properties": {"a": {key: "#"}}}));
+        assert_eq!(rebased.unwrap_err(), JsonSchemaError::Keyword(key.to_owned()));
+    }
+    assert!(schema(json!({"properties": {"$ref": {"type": "string"}, "$id": {}}})).is_ok());
+}
+
+#[test]
+fn a_schema_without_an_end_is_refused_before_anything_is_checked_against_it() {
+    for endless in [
+        json!({"$ref": "#"}),
+        json!({"allOf": [{"$ref": "#"}]}),
+        json!({"properties": {"child": {"$ref": "#"}}}),
+        json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}),
+    ] {
+        assert_eq!(schema(endless.clone()).unwrap_err(), JsonSchemaError::TooLarge, "{endless}");
+    }
+    let mut doubling = json!({"$ref": "#/$defs/d0", "$defs": {"d40": {}}});
+    for step in 0..40 {
+        let next = json!({"$ref": format!("#/$defs/d{}", step + 1)});
+        doubling["$defs"][format!("d{step}")] = json!({"allOf": [next, next]});
+    }
+    assert_eq!(schema(doubling).unwrap_err(), JsonSchemaError::TooLarge);
+    let mut nested = json!({});
+    (0..20).for_each(|_| nested = json!({"allOf": [nested], "unevaluatedProperties": false}));
+    assert_eq!(schema(nested).unwrap_err(), JsonSchemaError::Unevaluated);
+}
+
+#[test]
+fn a_pattern_keeps_nobody() {
+    let tool = tool(json!({"properties": {"a": {"pattern": "^(a+)+$"}}}));
+    let started = Instant::now();
+    assert!(tool.check(&json!({"a": format!("{}b", "a".repeat(100_000))})).is_err());
+    assert!(started.elapsed() < Duration::from_secs(2));
+    for costly in ["(?:(?:a{1000}){1000}){1000}", "(a)\\1", "(?<=a)b"] {
+        let refused = schema(json!({"properties": {"a": {"pattern": costly}}}));
+        assert!(matches!(refused, Err(JsonSchemaError::Invalid { .. })), "{costly}");
+    }
+}
+
+#[test]
+fn the_deepest_schema_that_is_taken_can_be_checked_against() {
+    let mut deep = json!({"type": "integer"});
+    let mut value = json!("not an integer");
+    for _ in 0..47 {
+        deep = json!({"properties": {"a": deep}});
+        value = json!({"a": value});
+    }
+    assert!(tool(deep.clone()).check(&value).is_err());
+    (0..2).for_each(|_| deep = json!({"properties": {"a": deep}}));
+    assert_eq!(schema(deep).unwrap_err(), JsonSchemaError::TooLarge);
+}

@@ -1,0 +1,183 @@
+//! What a tool will miss in an environment, told before anything runs: modules that it imports, and
+//! programs that it starts.
+
+use crate::config::Config;
+use crate::engine::Engine;
+use crate::environments::{fault, imports};
+use contract::{Import, Problem, Tool, is_standard};
+use environment::{Definition, Environment, Environments, Processes, PythonChoice, Recipe};
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use types::{Code, Fault};
+
+/// Seen by every sandbox as it is on the host.
+const SYSTEM_PROGRAMS: &str = "/usr/bin";
+/// Of Python 3, which an environment that is not built could have.
+const MINORS: std::ops::RangeInclusive<u8> = 11..=15;
+
+const MISSING_MODULE: &str = "ModuleNotFoundError";
+
+/// An environment as far as it is known without starting it.
+#[derive(Debug)]
+pub struct Contents {
+    recipe: Recipe,
+    built: Option<Environment>,
+    /// By the first part of their names.
+    modules: BTreeSet<String>,
+    /// All that may be imported besides the standard library.
+    allowed: Option<Vec<String>>,
+}
+
+impl Contents {
+    /// `operator` are the imports that the operator allows, if not all.
+    pub fn of(
+        environments: &Environments,
+        python: Option<&PythonChoice>,
+        operator: Option<&[String]>,
+        name: &str,
+    ) -> Result<Self, Fault> {
+        let recipe = environments.find(name).map_err(|error| fault(&error))?;
+        let built = environments.built(&recipe, python).map(|(built, _)| built);
+        let modules = match &built {
+            Some(built) => installed(&built.site_packages()),
+            None => expected(&recipe.definition),
+        };
+        let allowed = imports(operator, &recipe.definition.imports);
+        Ok(Self { recipe, built, modules, allowed })
+    }
+
+    /// Everything that the tool will miss here.
+    pub fn missing(&self, tool: &Tool) -> Vec<Problem> {
+        let foreign = tool.source.imports().into_iter().filter(|it| !self.is_standard(&it.module));
+        let foreign: Vec<Import> = foreign.collect();
+        let guessed = self.built.is_none() && !foreign.is_empty();
+        let mut missing: Vec<Problem> =
+            foreign.into_iter().filter_map(|import| self.refused(import)).collect();
+        missing.extend(guessed.then(|| self.not_built()));
+        let programs = self.missing_programs(&tool.requires_binaries);
+        missing.extend((!programs.is_empty()).then(|| self.no_programs(&programs)));
+        missing
+    }
+
+    /// Those of these programs that code could not start.
+    pub fn missing_programs(&self, programs: &[String]) -> Vec<String> {
+        let places = self.program_places();
+        let is_there = |name: &String| places.iter().any(|place| is_program(&place.join(name)));
+        programs.iter().filter(|name| !is_there(name)).cloned().collect()
+    }
+
+    fn name(&self) -> &str {
+        self.recipe.definition.name.as_str()
+    }
+
+    fn is_standard(&self, module: &str) -> bool {
+        match &self.built {
+            Some(built) => {
+                u8::try_from(built.python.version.minor).is_ok_and(|it| is_standard(it, module))
+            }
+            None => MINORS.into_iter().any(|minor| is_standard(minor, module)),
+        }
+    }
+
+    fn refused(&self, Import { module, place }: Import) -> Option<Problem> {
+        let environment = self.name();
+        let problem = |code, message, hint: &str| Problem {
+            code,
+            message,
+            place: Some(place),
+            path: None,
+            hint: Some(hint.to_owned()),
+        };
+        if !self.modules.contains(&module) {
+            let elsewhere = match Definition::built_in_with(&module).as_slice() {
+                [] => String::new(),
+                [one] => format!("; {one} has"),
+                several => format!("; {} have", several.join(", ")),
+            };
+            let message = format!(
+                "import {module}: the environment {environment} has no {module}{elsewhere}"
+            );
+            let hint = "use an environment that has it, or deploy the tool as a function with its \
+                        own requirements.txt (`belljar tool deploy DIR`)";
+            return Some(problem(Code::Python(MISSING_MODULE.to_owned()), message, hint));
+        }
+        let is_listed = |allowed: &Vec<String>| allowed.contains(&module);
+        if self.allowed.as_ref().is_none_or(is_listed) {
+            return None;
+        }
+        let message = format!("import {module}: it is not among what may be imported here");
+        Some(problem(Code::ImportDenied, message, "use the standard library instead"))
+    }
+
+    fn not_built(&self) -> Problem {
+        let message = format!(
+            "the environment {} is not built yet, so imports were compared with the names of its \
+             packages",
+            self.name()
+        );
+        let hint = Some("build it to know for certain".to_owned());
+        Problem {
+            code: Code::Python(MISSING_MODULE.to_owned()),
+            message,
+            place: None,
+            path: None,
+            hint,
+        }
+    }
+
+    fn no_programs(&self, programs: &[String]) -> Problem {
+        let Fault { code, message, hint, .. } = no_programs(self.name(), programs);
+        Problem { code, message, place: None, path: None, hint }
+    }
+
+    fn program_places(&self) -> Vec<PathBuf> {
+        if self.recipe.definition.processes == Processes::Deny {
+            return Vec::new();
+        }
+        let own = self
+            .built
+            .iter()
+            .flat_map(|built| [built.directory.join("bin"), built.python.prefix.join("bin")]);
+        own.chain([PathBuf::from(SYSTEM_PROGRAMS)]).collect()
+    }
+}
+
+/// Why a tool is not called that starts these programs.
+pub fn no_programs(environment: &str, programs: &[String]) -> Fault {
+    let names = programs.join(", ");
+    let message = format!("the tool needs {names}, which environment {environment} does not have");
+    Fault::new(Code::ToolUnavailable, message)
+        .hint("install it where sandboxes run, in /usr/bin, or take another environment")
+}
+
+impl Engine {
+    /// What an environment has, with what the operator allows of it.
+    pub fn contents(&self, environment: &str) -> Result<Contents, Fault> {
+        let environments = self.shelf.environments(&self.config)?;
+        let Config { python, imports, .. } = &self.config;
+        Contents::of(&environments, python.as_ref(), imports.as_deref(), environment)
+    }
+}
+
+/// What a directory of packages has to import.
+fn installed(site_packages: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(site_packages).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let top = |name: String| name.split('.').next().unwrap_or_default().to_owned();
+    names.filter(|name| !name.ends_with(".dist-info")).map(top).collect()
+}
+
+/// What the packages of a lock most likely are imported by.
+fn expected(definition: &Definition) -> BTreeSet<String> {
+    let packages = definition.locked_names().map(|name| name.replace('-', "_"));
+    let preloaded = definition.preload.iter();
+    let top = |module: &str| module.split('.').next().unwrap_or_default().to_owned();
+    packages.chain(preloaded.map(|module| top(module.as_str()))).collect()
+}
+
+fn is_program(path: &Path) -> bool {
+    let is_executable = |it: fs::Metadata| it.is_file() && it.permissions().mode() & 0o111 != 0;
+    fs::metadata(path).is_ok_and(is_executable)
+}

@@ -1,0 +1,235 @@
+//! Functions: code that is deployed apart from agents, and its calls.
+
+use super::Routes;
+use super::executions::Cancelled;
+use crate::http::body::{Json, Path, Query};
+use crate::http::execution::manner;
+use crate::http::idempotency::Claim;
+use crate::http::problem::Problem;
+use crate::http::sse::Wanted;
+use crate::http::{App, Known};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::LOCATION;
+use axum::response::{IntoResponse, Response};
+use service::{FunctionCallRequest, FunctionRequest, Listed, ObjectQuery};
+use std::sync::Arc;
+use types::{ExecutionId, Function, FunctionCall, FunctionId, FunctionResponse, LogLine};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(deploy, list))
+        .routes(routes!(get, delete))
+        .routes(routes!(call))
+        .routes(routes!(calls))
+        .routes(routes!(get_call))
+        .routes(routes!(response))
+        .routes(routes!(logs))
+        .routes(routes!(cancel))
+}
+
+/// Deploy a function, or replace what is deployed under its name
+///
+/// From a folder with `handler.py`, whose `handle` may ask for `data`, `secrets` and
+/// `function_call_info`; with `requirements.txt` it has an environment of its own, and `function.toml`
+/// says `name`, `description`, `python`, `memory_mb` and `timeout_seconds`. Nothing is kept of one that
+/// is not right. Until it is deployed, and if that fails, what was there before serves. The answer
+/// comes when it is done, which with new packages takes seconds to minutes, or at once with
+/// `Prefer: respond-async`; it is deployed in any case.
+#[utoipa::path(
+    post,
+    path = "/functions",
+    operation_id = "deployFunction",
+    tag = "functions",
+    params(
+        ("Prefer" = Option<String>, Header, description = "`respond-async` to be answered at once"),
+    ),
+    request_body = FunctionRequest,
+    responses(
+        (status = 200, description = "It was replaced", body = Function),
+        (status = 201, description = "It is deployed", body = Function),
+        (status = 202, description = "It is being deployed; `Location` tells its status", body = Function),
+    )
+)]
+async fn deploy(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    wanted: Wanted,
+    Json(request): Json<FunctionRequest>,
+) -> Result<Response, Problem> {
+    let deploying = app.service.deploy_function(&caller, request).await?;
+    let place = [(LOCATION, format!("/v1/functions/{}", deploying.function.id))];
+    if wanted == Wanted::Later {
+        return Ok((StatusCode::ACCEPTED, place, axum::Json(deploying.function)).into_response());
+    }
+    let status = if deploying.new { StatusCode::CREATED } else { StatusCode::OK };
+    let deployed = deploying.done().await?;
+    Ok((status, place, axum::Json(deployed)).into_response())
+}
+
+/// List functions, newest first
+#[utoipa::path(
+    get,
+    path = "/functions",
+    operation_id = "listFunctions",
+    tag = "functions",
+    params(ObjectQuery),
+    responses((status = 200, description = "A part of the list", body = Listed<Function>))
+)]
+async fn list(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Query(query): Query<ObjectQuery>,
+) -> Result<axum::Json<Listed<Function>>, Problem> {
+    Ok(axum::Json(app.service.functions(&caller, query).await?))
+}
+
+/// A function, and how its deployment goes
+#[utoipa::path(
+    get,
+    path = "/functions/{function_id}",
+    operation_id = "getFunction",
+    tag = "functions",
+    params(("function_id" = FunctionId, Path)),
+    responses((status = 200, description = "As it is now", body = Function))
+)]
+async fn get(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path(id): Path<FunctionId>,
+) -> Result<axum::Json<Function>, Problem> {
+    Ok(axum::Json(app.service.function(&caller, id)?))
+}
+
+/// Delete a function
+///
+/// Calls that run are seen through, and tools that call it say that it is gone.
+#[utoipa::path(
+    delete,
+    path = "/functions/{function_id}",
+    operation_id = "deleteFunction",
+    tag = "functions",
+    params(("function_id" = FunctionId, Path)),
+    responses((status = 204, description = "It is gone"))
+)]
+async fn delete(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path(id): Path<FunctionId>,
+) -> Result<StatusCode, Problem> {
+    app.service.delete_function(&caller, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Call a function; the answer is the call, which runs on
+#[utoipa::path(
+    post,
+    path = "/functions/{function_id}/call",
+    operation_id = "callFunction",
+    tag = "functions",
+    params(("function_id" = FunctionId, Path)),
+    request_body = FunctionCallRequest,
+    responses((status = 202, description = "It runs; `Location` tells its status", body = FunctionCall))
+)]
+async fn call(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path(id): Path<FunctionId>,
+    claim: Claim,
+    Json(request): Json<FunctionCallRequest>,
+) -> Result<Response, Problem> {
+    let manner = manner(&caller, claim, Wanted::Later);
+    let call = app.service.call_function(&caller, id, request, manner).await?;
+    let place = [(LOCATION, format!("/v1/functions/{id}/calls/{}", call.id))];
+    Ok((StatusCode::ACCEPTED, place, axum::Json(call)).into_response())
+}
+
+/// List the calls of a function, newest first
+#[utoipa::path(
+    get,
+    path = "/functions/{function_id}/calls",
+    operation_id = "listFunctionCalls",
+    tag = "functions",
+    params(("function_id" = FunctionId, Path), ObjectQuery),
+    responses((status = 200, description = "A part of the list", body = Listed<FunctionCall>))
+)]
+async fn calls(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path(id): Path<FunctionId>,
+    Query(query): Query<ObjectQuery>,
+) -> Result<axum::Json<Listed<FunctionCall>>, Problem> {
+    Ok(axum::Json(app.service.function_calls(&caller, id, query).await?))
+}
+
+/// A call of a function
+#[utoipa::path(
+    get,
+    path = "/functions/{function_id}/calls/{call_id}",
+    operation_id = "getFunctionCall",
+    tag = "functions",
+    params(("function_id" = FunctionId, Path), ("call_id" = ExecutionId, Path)),
+    responses((status = 200, description = "As it is now", body = FunctionCall))
+)]
+async fn get_call(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path((id, call)): Path<(FunctionId, ExecutionId)>,
+) -> Result<axum::Json<FunctionCall>, Problem> {
+    Ok(axum::Json(app.service.function_call(&caller, id, call).await?))
+}
+
+/// What a call has returned; 404 with `response.pending` while it runs
+#[utoipa::path(
+    get,
+    path = "/functions/{function_id}/calls/{call_id}/response",
+    operation_id = "getFunctionResponse",
+    tag = "functions",
+    params(("function_id" = FunctionId, Path), ("call_id" = ExecutionId, Path)),
+    responses((status = 200, description = "What it has returned", body = FunctionResponse))
+)]
+async fn response(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path((id, call)): Path<(FunctionId, ExecutionId)>,
+) -> Result<axum::Json<FunctionResponse>, Problem> {
+    Ok(axum::Json(app.service.function_response(&caller, id, call).await?))
+}
+
+/// What a call has printed, line by line; of one that runs, so far
+#[utoipa::path(
+    get,
+    path = "/functions/{function_id}/calls/{call_id}/logs",
+    operation_id = "getFunctionLogs",
+    tag = "functions",
+    params(("function_id" = FunctionId, Path), ("call_id" = ExecutionId, Path)),
+    responses((status = 200, description = "All lines", body = Listed<LogLine>))
+)]
+async fn logs(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path((id, call)): Path<(FunctionId, ExecutionId)>,
+) -> Result<axum::Json<Listed<LogLine>>, Problem> {
+    let items = app.service.function_logs(&caller, id, call).await?;
+    Ok(axum::Json(Listed { items, next_cursor: None }))
+}
+
+/// Stop a call of a function
+#[utoipa::path(
+    post,
+    path = "/functions/{function_id}/calls/{call_id}/cancel",
+    operation_id = "cancelFunctionCall",
+    tag = "functions",
+    params(("function_id" = FunctionId, Path), ("call_id" = ExecutionId, Path)),
+    responses((status = 202, description = "It was asked to stop", body = Cancelled))
+)]
+async fn cancel(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path((id, call)): Path<(FunctionId, ExecutionId)>,
+) -> Result<(StatusCode, axum::Json<Cancelled>), Problem> {
+    let cancelled = app.service.cancel_function_call(&caller, id, call).await?;
+    Ok((StatusCode::ACCEPTED, axum::Json(Cancelled { cancelled })))
+}

@@ -1,0 +1,177 @@
+//! Functions: code that is deployed apart from agents, with packages, memory and time of its own.
+//!
+//! What serves is replaced whole and only by something that is ready: a deployment that fails leaves
+//! what was there before. An environment that was made for functions goes with the last of them.
+
+mod calls;
+mod deployment;
+mod package;
+
+pub use calls::FunctionCallRequest;
+pub use deployment::Deploying;
+pub(crate) use package::Files;
+pub use package::{FunctionRequest, FunctionSource};
+
+use self::deployment::environments;
+use crate::apart::{aside, to_the_end};
+use crate::caller::Caller;
+use crate::objects::ObjectQuery;
+use crate::page::{Listed, page};
+use crate::refused::{Refused, missing, not_found};
+use crate::service::Service;
+use std::sync::Arc;
+use store::ObjectFilter;
+use types::{
+    Code, Deployment, Fault, Function, FunctionId, FunctionStatus, Object, Principal, Privilege,
+    WorkspaceId,
+};
+
+/// What a call runs, of one moment.
+#[derive(Debug)]
+pub(crate) struct Deployed {
+    pub(crate) id: FunctionId,
+    pub(crate) name: String,
+    pub(crate) deployment: Deployment,
+    pub(crate) handler: contract::Function,
+    pub(crate) files: Files,
+    /// The exact packages of its environment.
+    pub(crate) lock: String,
+}
+
+impl Service {
+    /// Newest first.
+    pub async fn functions(
+        &self,
+        caller: &Caller,
+        query: ObjectQuery,
+    ) -> Result<Listed<Function>, Refused> {
+        let page = page(query.limit, query.cursor.as_deref())?;
+        let filter = ObjectFilter { search: query.search, seen_by: self.viewers(caller)? };
+        let workspace = caller.workspace;
+        let listed = self.store.read_long(move |rows| rows.functions(workspace, &filter, page));
+        Ok(listed.await?.into())
+    }
+
+    pub fn function(&self, caller: &Caller, id: FunctionId) -> Result<Function, Refused> {
+        let found = self.store.read(|rows| rows.function(caller.workspace, id))?;
+        match found {
+            Some(function) if self.sees(caller, Object::Function(id))? => {
+                Ok(self.with_progress(function))
+            }
+            _ => Err(not_found("function", id)),
+        }
+    }
+
+    fn with_progress(&self, function: Function) -> Function {
+        let preparing = function.preparing.as_deref();
+        let environment = preparing.and_then(|name| self.engine.environment(name).ok());
+        Function { progress: environment.and_then(|it| it.progress), ..function }
+    }
+
+    /// Calls that run are seen through; tools that call it say that it is gone.
+    pub async fn delete_function(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: FunctionId,
+    ) -> Result<(), Refused> {
+        let function = self.function(caller, id)?;
+        let object = Object::Function(id);
+        self.require(caller, Privilege::Ownership, object)?;
+        let entry = caller.did("function.delete", object, &function.name);
+        let (service, workspace) = (Arc::clone(self), caller.workspace);
+        to_the_end(async move {
+            let deleted = service.store.write(move |tx| {
+                // As it is now: it may have been deployed anew since.
+                let last = tx.function(workspace, id)?;
+                tx.delete_function(workspace, id)?;
+                tx.delete_grants_on(workspace, object)?;
+                tx.audit(&entry)?;
+                Ok(last)
+            });
+            for environment in deleted.await?.as_ref().map(environments).unwrap_or_default() {
+                service.release_environment(&environment).await;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// What a tool names as `externalId`, if the caller may know of it and something serves.
+    pub(crate) fn check_function(&self, caller: &Caller, name: &str) -> Result<(), Fault> {
+        let unavailable = |refused: Refused| *refused.fault;
+        let found = self.store.read(|rows| rows.function_by_name(caller.workspace, name));
+        let found = found.map_err(|error| unavailable(error.into()))?;
+        let function = found.ok_or_else(|| no_function(name))?;
+        if !self.sees(caller, Object::Function(function.id)).map_err(unavailable)? {
+            return Err(no_function(name));
+        }
+        if function.deployed.is_none() { Err(not_deployed(&function)) } else { Ok(()) }
+    }
+
+    /// The function that a tool calls, for whoever it runs as.
+    pub(crate) async fn function_named(
+        &self,
+        workspace: WorkspaceId,
+        run_as: &Principal,
+        name: &str,
+    ) -> Result<Arc<Deployed>, Refused> {
+        let found = self.store.read(|rows| rows.function_by_name(workspace, name))?;
+        let function = found.ok_or_else(|| no_function(name))?;
+        self.usable_function(workspace, run_as, function.id).await
+    }
+
+    /// What serves, for somebody who may use it.
+    pub(crate) async fn usable_function(
+        &self,
+        workspace: WorkspaceId,
+        who: &Principal,
+        id: FunctionId,
+    ) -> Result<Arc<Deployed>, Refused> {
+        let object = Object::Function(id);
+        if self.permit(workspace, who, Privilege::Usage, object)?.is_none() {
+            return Err(missing(Privilege::Usage, object));
+        }
+        let read = move |rows: &store::Reader<'_>| rows.deployed_function(workspace, id);
+        let Some((function, source)) = self.store.read_long(read).await? else {
+            let found = self.store.read(|rows| rows.function(workspace, id))?;
+            let function = found.ok_or_else(|| not_found("function", id))?;
+            return Err(not_deployed(&function).into());
+        };
+        let lost = not_deployed(&function);
+        let Some(deployment) = function.deployed else { return Err(lost.into()) };
+        let lock = self.engine.lock_of(&deployment.environment).map_err(|fault| {
+            let message = format!("function {:?} cannot run: {}", function.name, fault.message);
+            Fault::new(Code::ToolUnavailable, message).hint("deploy it again")
+        })?;
+        let most = self.config.tool_bytes_max;
+        let read = move || {
+            let files = Files::from_bytes(&source).ok_or(lost)?;
+            let mut handler = files.handler()?;
+            handler.input_bytes_max = most;
+            Ok::<_, Refused>((files, handler))
+        };
+        let (files, handler) = aside(read).await??;
+        let Function { id, name, .. } = function;
+        Ok(Arc::new(Deployed { id, name, deployment, handler, files, lock }))
+    }
+}
+
+fn no_function(name: &str) -> Fault {
+    Fault::new(Code::ToolUnavailable, format!("there is no deployed function called {name:?}"))
+        .hint("deploy it first: `belljar tool deploy DIR`, or POST /v1/functions")
+}
+
+fn not_deployed(function: &Function) -> Fault {
+    let name = &function.name;
+    let (message, hint) = match (&function.status, &function.error) {
+        (FunctionStatus::Deploying, _) => {
+            (format!("function {name:?} is being deployed"), "try again when it is ready")
+        }
+        (_, Some(error)) => (
+            format!("function {name:?} is not deployed: {}", error.message),
+            "mend it and deploy it again",
+        ),
+        (_, None) => (format!("function {name:?} is not deployed"), "deploy it again"),
+    };
+    Fault::new(Code::ToolUnavailable, message).hint(hint)
+}

@@ -1,0 +1,227 @@
+//! Calls of functions: begun and answered at once, asked for later by their ids.
+//!
+//! A call is an execution, so that everything that holds for executions holds for it.
+
+use crate::callee::Callee;
+use crate::caller::Caller;
+use crate::calls::{Asked, CallRequest, Route};
+use crate::executions::Manner;
+use crate::objects::ObjectQuery;
+use crate::page::{Listed, page};
+use crate::refused::{Refused, invalid, not_found};
+use crate::service::Service;
+use chrono::{DateTime, TimeDelta, Utc};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+use store::Reader;
+use types::{
+    ApprovalAction, ApprovalScope, Code, Event, Execution, ExecutionId, Fault, FunctionCall,
+    FunctionCallStatus, FunctionId, FunctionResponse, LimitsRequest, LogLine, Output, Stream,
+};
+use utoipa::ToSchema;
+
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FunctionCallRequest {
+    /// What `handle` is given as `data`; an empty object if absent.
+    #[serde(default = "nothing")]
+    pub data: Value,
+}
+
+fn nothing() -> Value {
+    Value::Object(Map::new())
+}
+
+impl Service {
+    /// Begins a call. It goes on whether or not anybody asks for it.
+    pub async fn call_function(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: FunctionId,
+        request: FunctionCallRequest,
+        manner: Manner,
+    ) -> Result<FunctionCall, Refused> {
+        self.function(caller, id)?;
+        let deployed = self.usable_function(caller.workspace, &caller.principal, id).await?;
+        let route = Route {
+            callee: Callee::Function { deployed, by: None },
+            agent: None,
+            run_as: caller.id(),
+            action: ApprovalAction::Allow,
+            good_for: ApprovalScope::Once,
+        };
+        let request = CallRequest {
+            arguments: request.data,
+            agent_id: None,
+            sandbox_id: None,
+            files: Vec::new(),
+            limits: LimitsRequest::default(),
+        };
+        let manner = Manner { announced: true, ..manner };
+        let begun = match self.call(caller, route, request, manner).await? {
+            Asked::Begun(attached) => attached.let_go(),
+            Asked::Waiting(execution, _) => *execution,
+        };
+        FunctionCall::of(&begun).ok_or_else(|| not_found("call", begun.id))
+    }
+
+    /// Newest first.
+    pub async fn function_calls(
+        &self,
+        caller: &Caller,
+        id: FunctionId,
+        query: ObjectQuery,
+    ) -> Result<Listed<FunctionCall>, Refused> {
+        if query.search.is_some() {
+            return Err(invalid("query/search", "calls have no text to be found by"));
+        }
+        self.function(caller, id)?;
+        let page = page(query.limit, query.cursor.as_deref())?;
+        let (workspace, principal) = (caller.workspace, self.only_own(caller)?);
+        let read = move |rows: &Reader<'_>| rows.function_calls(workspace, id, principal, page);
+        let Listed { items, next_cursor } = Listed::from(self.store.read_long(read).await?);
+        let items = items.iter().filter_map(FunctionCall::of).collect();
+        Ok(Listed { items, next_cursor })
+    }
+
+    pub async fn function_call(
+        &self,
+        caller: &Caller,
+        function: FunctionId,
+        id: ExecutionId,
+    ) -> Result<FunctionCall, Refused> {
+        self.call_record(caller, function, id).await.map(|(call, _)| call)
+    }
+
+    async fn call_record(
+        &self,
+        caller: &Caller,
+        function: FunctionId,
+        id: ExecutionId,
+    ) -> Result<(FunctionCall, Execution), Refused> {
+        let no_call = || not_found("call", id);
+        let execution = self.execution(caller, id).await.map_err(|refused| {
+            if refused.fault.code == Code::ObjectNotFound { no_call() } else { refused }
+        })?;
+        let call = FunctionCall::of(&execution).filter(|call| call.function_id == function);
+        call.map(|call| (call, execution)).ok_or_else(no_call)
+    }
+
+    /// What it has returned, once it has.
+    pub async fn function_response(
+        &self,
+        caller: &Caller,
+        function: FunctionId,
+        id: ExecutionId,
+    ) -> Result<FunctionResponse, Refused> {
+        let (call, execution) = self.call_record(caller, function, id).await?;
+        match call.status {
+            FunctionCallStatus::Completed => Ok(FunctionResponse {
+                call_id: id,
+                function_id: function,
+                response: execution.value.unwrap_or_default(),
+            }),
+            FunctionCallStatus::Running => {
+                let message = format!("call {id} runs, and has not returned anything yet");
+                Err(Fault::new(Code::ResponsePending, message).hint("ask again").into())
+            }
+            FunctionCallStatus::Failed | FunctionCallStatus::Timeout => {
+                let why = call.error.map(|error| format!(": {}", error.message));
+                let message = format!("call {id} has returned nothing{}", why.unwrap_or_default());
+                Err(Fault::new(Code::ObjectNotFound, message)
+                    .hint("its error and its logs say more")
+                    .into())
+            }
+        }
+    }
+
+    /// What it has printed, of one that runs so far.
+    pub async fn function_logs(
+        &self,
+        caller: &Caller,
+        function: FunctionId,
+        id: ExecutionId,
+    ) -> Result<Vec<LogLine>, Refused> {
+        let (call, _) = self.call_record(caller, function, id).await?;
+        let running = self.running().get(&id).cloned();
+        let pieces: Vec<Output> = match running {
+            Some(running) => {
+                let so_far = running.live.so_far();
+                so_far.iter().filter_map(|event| printed((**event).clone())).collect()
+            }
+            None => {
+                let workspace = caller.workspace;
+                let read = move |rows: &Reader<'_>| rows.execution_events(workspace, id);
+                let events = self.store.read_long(read).await?.unwrap_or_default();
+                events.into_iter().filter_map(printed).collect()
+            }
+        };
+        Ok(lines(pieces, call.started_at.unwrap_or_else(Utc::now)))
+    }
+
+    /// Asks it to stop; whether it was running.
+    pub async fn cancel_function_call(
+        self: &Arc<Self>,
+        caller: &Caller,
+        function: FunctionId,
+        id: ExecutionId,
+    ) -> Result<bool, Refused> {
+        self.call_record(caller, function, id).await?;
+        self.cancel(caller, id).await
+    }
+}
+
+fn printed(event: Event) -> Option<Output> {
+    match event {
+        Event::Output(piece) => Some(piece),
+        _ => None,
+    }
+}
+
+/// Whole lines of each stream, in the order in which they began.
+fn lines(pieces: Vec<Output>, started: DateTime<Utc>) -> Vec<LogLine> {
+    let mut lines: Vec<LogLine> = Vec::new();
+    let mut open: [Option<usize>; 2] = [None; 2];
+    for Output { t, stream, text } in pieces {
+        let since = i64::try_from(t).ok().and_then(TimeDelta::try_milliseconds);
+        let time = since.and_then(|since| started.checked_add_signed(since)).unwrap_or(started);
+        let open = &mut open[usize::from(stream == Stream::Stderr)];
+        for part in text.split_inclusive('\n') {
+            let at = *open.get_or_insert_with(|| {
+                lines.push(LogLine { time, stream, message: String::new() });
+                lines.len() - 1
+            });
+            let whole = part.strip_suffix('\n');
+            if let Some(line) = lines.get_mut(at) {
+                line.message.push_str(whole.unwrap_or(part));
+            }
+            if whole.is_some() {
+                *open = None;
+            }
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_printed_in_pieces_is_told_in_lines_of_each_stream() {
+        let piece = |t, stream, text: &str| Output { t, stream, text: text.to_owned() };
+        let pieces = vec![
+            piece(1, Stream::Stdout, "a"),
+            piece(2, Stream::Stderr, "x\ny"),
+            piece(3, Stream::Stdout, "b\n\nc"),
+            piece(4, Stream::Stderr, "z\n"),
+        ];
+        let told = lines(pieces, DateTime::UNIX_EPOCH).into_iter();
+        let told = told.map(|it| (it.time.timestamp_millis(), it.stream, it.message));
+        let (out, err) = (Stream::Stdout, Stream::Stderr);
+        let expected = [(1, out, "ab"), (2, err, "x"), (2, err, "yz"), (3, out, ""), (3, out, "c")];
+        let expected = expected.map(|(t, stream, text)| (t, stream, text.to_owned()));
+        assert_eq!(told.collect::<Vec<_>>(), expected);
+    }
+}

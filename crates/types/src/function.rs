@@ -1,0 +1,127 @@
+//! Functions: code that is deployed apart from agents, with an environment and limits of its own, and
+//! its calls.
+
+use crate::{ApprovalId, Execution, ExecutionId, Fault, FunctionId, PrincipalId, Status, Stream};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Function {
+    pub id: FunctionId,
+    /// What a tool that calls it has as `externalId`.
+    pub name: String,
+    pub owner: PrincipalId,
+    pub status: FunctionStatus,
+    /// What calls run now; absent until it was deployed once.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub deployed: Option<Deployment>,
+    /// The environment that is being made for the next deployment.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub preparing: Option<String>,
+    /// What is being done, while it is deployed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub progress: Option<String>,
+    /// Why the last deployment failed. What was deployed before still serves.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error: Option<Fault>,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FunctionStatus {
+    /// Its environment is being made; what was deployed before serves meanwhile.
+    Deploying,
+    Ready,
+    /// The last deployment has failed.
+    Failed,
+}
+
+/// Code that can be called.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Deployment {
+    pub description: String,
+    pub files: Vec<FunctionFile>,
+    /// Of the names and bytes of all files.
+    pub sha256: String,
+    pub environment: String,
+    /// The version of Python that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub python: Option<String>,
+    pub memory_bytes: u64,
+    pub timeout_seconds: u64,
+    pub deployed_at: DateTime<Utc>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FunctionFile {
+    pub name: String,
+    pub size: u64,
+}
+
+/// One call of a function; the execution of the same id has the whole record.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FunctionCall {
+    pub id: ExecutionId,
+    pub function_id: FunctionId,
+    pub status: FunctionCallStatus,
+    /// The question that it waits for, or has waited for.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub approval_id: Option<ApprovalId>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub started_at: Option<DateTime<Utc>>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ended_at: Option<DateTime<Utc>>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error: Option<Fault>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub enum FunctionCallStatus {
+    Running,
+    Completed,
+    Failed,
+    Timeout,
+}
+
+impl FunctionCall {
+    /// `None` if it is no call of a function.
+    pub fn of(execution: &Execution) -> Option<Self> {
+        let status = match execution.status {
+            Status::WaitingApproval | Status::Queued | Status::Running => {
+                FunctionCallStatus::Running
+            }
+            Status::Succeeded => FunctionCallStatus::Completed,
+            Status::Failed | Status::Denied | Status::Cancelled => FunctionCallStatus::Failed,
+            Status::TimedOut => FunctionCallStatus::Timeout,
+        };
+        Some(Self {
+            id: execution.id,
+            function_id: execution.function_id?,
+            status,
+            approval_id: execution.approval_id,
+            started_at: execution.started_at,
+            ended_at: execution.ended_at,
+            error: execution.error.clone(),
+        })
+    }
+}
+
+/// What a call has returned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FunctionResponse {
+    pub call_id: ExecutionId,
+    pub function_id: FunctionId,
+    pub response: Value,
+}
+
+/// A line that a call has printed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LogLine {
+    pub time: DateTime<Utc>,
+    pub stream: Stream,
+    pub message: String,
+}
