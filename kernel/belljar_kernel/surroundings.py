@@ -43,6 +43,18 @@ def fresh_tool() -> ModuleType:
     return tool
 
 
+@contextmanager
+def without_working_directory() -> Iterator[None]:
+    """A tool imports what its author knew of: files of a call or of a session are whoever's who calls it."""
+    before = list(sys.path)
+    working = {"", ".", os.getcwd()}
+    sys.path[:] = [place for place in before if place not in working]
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
 def forget_tool() -> None:
     sys.modules.pop(TOOL_MODULE, None)
 

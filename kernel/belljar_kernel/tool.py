@@ -7,13 +7,14 @@ and what a session keeps is not touched.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from inspect import unwrap
 from types import CodeType, MethodType
 from typing import Any
 
 from .cell import NO_VALUE, Interpreter
 from .conversions import convert_named
-from .surroundings import fresh_tool
+from .surroundings import fresh_tool, without_working_directory
 
 
 def compile_tool(source: str, name: str) -> CodeType:
@@ -22,15 +23,16 @@ def compile_tool(source: str, name: str) -> CodeType:
 
 def call(interpreter: Interpreter, module: CodeType, request: dict[str, Any]) -> Any:
     """What the function returned, or NO_VALUE if the module has no such function."""
-    namespace = fresh_tool().__dict__
-    interpreter.execute(module, namespace)
-    function = namespace.get(request["function"])
-    if not callable(function):
-        return NO_VALUE
-    positional = list(request.get("positional", ()))
-    keywords = convert_named(request.get("keywords", {}), request.get("conversions", {}), namespace)
-    positional += _positional_only(function, len(positional), keywords)
-    return interpreter.call(function, positional, keywords)
+    with without_working_directory() if not request.get("own_modules", False) else nullcontext():
+        namespace = fresh_tool().__dict__
+        interpreter.execute(module, namespace)
+        function = namespace.get(request["function"])
+        if not callable(function):
+            return NO_VALUE
+        positional = list(request.get("positional", ()))
+        keywords = convert_named(request.get("keywords", {}), request.get("conversions", {}), namespace)
+        positional += _positional_only(function, len(positional), keywords)
+        return interpreter.call(function, positional, keywords)
 
 
 def _positional_only(function: Callable[..., Any], given: int, keywords: dict[str, Any]) -> list[Any]:

@@ -182,8 +182,14 @@ async fn hiding_files_in_a_closed_directory_takes_none_of_them_away() {
     let world = World::start();
     let session = world.writer().await;
     world.run(session, WRITE).await;
-    world.run(session, "import os; os.chmod('/mnt/notes/deep', 0)").await;
-    assert_eq!(world.kept(), ["deep/a.txt"]);
+    for (path, mode) in [("deep", 0), ("deep", 0o444), ("", 0o111), ("", 0)] {
+        world.run(session, &format!("import os; os.chmod('/mnt/notes/{path}', {mode})")).await;
+        assert_eq!(world.kept(), ["deep/a.txt"], "{path} {mode:o}");
+        world.run(session, &format!("os.chmod('/mnt/notes/{path}', 0o755)")).await;
+    }
+    assert_eq!(world.says(session, READ).await, "first");
+    world.run(session, "import shutil; shutil.rmtree('/mnt/notes/deep')").await;
+    assert_eq!(world.kept(), [""; 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -182,6 +182,8 @@ async fn a_right_that_is_taken_away_is_felt_in_an_open_session() {
     let code = Some(json!({"code": "open('/mnt/notes/x').read()"}));
     let refused = ann.refused("POST", &path, code.clone()).await;
     assert_eq!(refused, (403, "grant.missing".into()));
+    let files = format!("/v1/sessions/{opened}/files");
+    assert_eq!(ann.refused("GET", &files, None).await, (403, "grant.missing".into()));
     let reset = ann.refused("POST", &format!("/v1/sessions/{opened}/reset"), None).await;
     assert_eq!(reset, (403, "grant.missing".into()));
     // The agent asks for less, and the session has less once it is reset.

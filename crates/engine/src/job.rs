@@ -111,6 +111,7 @@ impl<'a> Job<'a> {
                 conversions: call.conversions(),
                 variables,
                 explain_asserts: call.is_test(),
+                own_modules: call.is_deployed(),
             }),
         }
     }

@@ -24,6 +24,9 @@ use types::{Code, Execution, Fault, Status, StoreAccess, Warning};
 /// For the files of one execution: whoever waits for its answer waits for this.
 const KEEPING_MAX: Duration = Duration::from_secs(10);
 
+/// Of what is not kept; code can make it as much as it likes.
+const TOLD_MAX: usize = 20;
+
 /// A store that a session is given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreIn {
@@ -195,7 +198,9 @@ impl HeldStore {
             Err(error) => Err(error),
         };
         left_out.extend(changed.err().map(|error| ("/".to_owned(), error.into())));
-        let skipped = now.skipped.into_iter();
+        let others = now.skipped.len().saturating_sub(TOLD_MAX);
+        let more = (others > 0).then(|| ("…".to_owned(), format!("and {others} more")));
+        let skipped = now.skipped.into_iter().take(TOLD_MAX).chain(more);
         Unkept {
             failed: self.left_out(&left_out),
             skipped: skipped
@@ -207,10 +212,12 @@ impl HeldStore {
     /// Code has removed them; unless somebody else has changed one meanwhile, it goes.
     fn forget_gone(&mut self, now: &Listing, change: &mut Change<'_>, left_out: &mut LeftOut) {
         // A directory that cannot be read hides its files, and takes none of them away.
+        let all_hidden = now.skipped.contains_key(".");
         let hidden = |name: &str| {
-            Path::new(name)
-                .ancestors()
-                .any(|path| path.to_str().is_some_and(|path| now.skipped.contains_key(path)))
+            all_hidden
+                || Path::new(name)
+                    .ancestors()
+                    .any(|path| path.to_str().is_some_and(|path| now.skipped.contains_key(path)))
         };
         let is_gone = |name: &&String| !now.files.contains_key(*name) && !hidden(name);
         let gone: Vec<String> = self.same.keys().filter(is_gone).cloned().collect();

@@ -13,19 +13,20 @@ use std::str::FromStr;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PackageName(String);
 
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Requirement {
     pub name: PackageName,
+    extras: Vec<PackageName>,
     pub versions: VersionSpecifiers,
     /// Whether a marker says where it is needed, so that it may be needed nowhere.
     pub conditional: bool,
-    /// As it was written.
-    text: String,
+    marker: Option<Marker>,
+    /// As people wrote it, for messages and for nothing else.
+    written: String,
 }
 
-/// Where a package is needed: `python_version < '3.12'`. uv understands it; here it is made sure that
-/// it is one thing on one line, and neither a comment nor an option.
+/// Where a package is needed: `python_version < '3.12'`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Marker(String);
 
@@ -63,14 +64,102 @@ impl PackageName {
     }
 }
 
+/// What a marker may ask about (PEP 508).
+const MARKER_NAMES: [&str; 12] = [
+    "python_version",
+    "python_full_version",
+    "os_name",
+    "sys_platform",
+    "platform_release",
+    "platform_system",
+    "platform_version",
+    "platform_machine",
+    "platform_python_implementation",
+    "implementation_name",
+    "implementation_version",
+    "extra",
+];
+const MARKER_OPERATORS: [&str; 8] = ["===", "==", "!=", "<=", ">=", "~=", "<", ">"];
+/// Brackets in brackets; nobody writes more.
+const MARKER_DEPTH_MAX: usize = 16;
+
 impl Marker {
-    /// `None` if it cannot be one.
+    /// `None` if it cannot be one. What is given on is put together from what was understood, since
+    /// uv takes options behind a requirement.
     pub(crate) fn new(text: &str) -> Option<Self> {
-        let text = text.trim();
-        let fits = |c: char| (c.is_ascii_graphic() && !"#\\;$".contains(c)) || " \t".contains(c);
-        (!text.is_empty() && text.chars().all(fits) && !text.contains("--"))
-            .then(|| Self(text.to_owned()))
+        let words = words(text)?;
+        let rest = alternatives(&words, 0)?;
+        rest.is_empty().then(|| Self(words.join(" ")))
     }
+}
+
+fn words(text: &str) -> Option<Vec<String>> {
+    let (mut words, mut rest) = (Vec::new(), text.trim_start());
+    while let Some(first) = rest.chars().next() {
+        let length = match first {
+            '(' | ')' => 1,
+            '\'' | '"' => rest[1..].find(first)? + 2,
+            _ => match MARKER_OPERATORS.iter().find(|operator| rest.starts_with(**operator)) {
+                Some(operator) => operator.len(),
+                None => rest
+                    .find(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                    .unwrap_or(rest.len()),
+            },
+        };
+        let (word, left) = rest.split_at(length);
+        if word.is_empty() {
+            return None;
+        }
+        words.push(word.to_owned());
+        rest = left.trim_start_matches([' ', '\t']);
+    }
+    Some(words)
+}
+
+/// `a or b`, and what is left behind it.
+fn alternatives(words: &[String], depth: usize) -> Option<&[String]> {
+    let mut rest = conditions(words, depth)?;
+    while let Some(("or", left)) = first(rest) {
+        rest = conditions(left, depth)?;
+    }
+    Some(rest)
+}
+
+fn conditions(words: &[String], depth: usize) -> Option<&[String]> {
+    let mut rest = condition(words, depth)?;
+    while let Some(("and", left)) = first(rest) {
+        rest = condition(left, depth)?;
+    }
+    Some(rest)
+}
+
+fn condition(words: &[String], depth: usize) -> Option<&[String]> {
+    if let ("(", rest) = first(words)? {
+        let rest = (depth < MARKER_DEPTH_MAX).then(|| alternatives(rest, depth + 1))??;
+        return first(rest).filter(|(word, _)| *word == ")").map(|(_, rest)| rest);
+    }
+    let rest = value(words)?;
+    let rest = match first(rest)? {
+        ("not", rest) => first(rest).filter(|(word, _)| *word == "in")?.1,
+        ("in", rest) => rest,
+        (operator, rest) if MARKER_OPERATORS.contains(&operator) => rest,
+        _ => return None,
+    };
+    value(rest)
+}
+
+fn value(words: &[String]) -> Option<&[String]> {
+    let (word, rest) = first(words)?;
+    let text = word.strip_prefix(['\'', '"']).map(|text| &text[..text.len() - 1]);
+    let is_plain = |text: &str| {
+        text.chars().all(|c| c.is_ascii_alphanumeric() || "._+*-,".contains(c))
+            && !text.contains("--")
+    };
+    (text.is_some_and(is_plain) || MARKER_NAMES.contains(&word)).then_some(rest)
+}
+
+fn first(words: &[String]) -> Option<(&str, &[String])> {
+    words.split_first().map(|(word, rest)| (word.as_str(), rest))
 }
 
 fn is_of_name(c: char) -> bool {
@@ -93,18 +182,22 @@ impl FromStr for Requirement {
             Some((wanted, marker)) => (wanted, Some(marker)),
             None => (text, None),
         };
-        if marker.is_some_and(|marker| Marker::new(marker).is_none()) {
-            return Err(RequirementError::Marker(said()));
-        }
+        let marker = match marker {
+            Some(marker) => {
+                Some(Marker::new(marker).ok_or_else(|| RequirementError::Marker(said()))?)
+            }
+            None => None,
+        };
         let (name, rest) = wanted.split_at(wanted.find(|c| !is_of_name(c)).unwrap_or(wanted.len()));
         let name = PackageName::new(name).ok_or_else(|| RequirementError::Name(said()))?;
-        let rest = after_extras(rest.trim()).ok_or_else(|| RequirementError::Extras(said()))?;
+        let (extras, rest) =
+            after_extras(rest.trim()).ok_or_else(|| RequirementError::Extras(said()))?;
         let versions = rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
         let versions = versions
             .unwrap_or(rest)
             .parse()
             .map_err(|source| RequirementError::Versions { text: said(), source })?;
-        Ok(Self { name, versions, conditional: marker.is_some(), text: said() })
+        Ok(Self { name, extras, versions, conditional: marker.is_some(), marker, written: said() })
     }
 }
 
@@ -114,11 +207,11 @@ fn is_address(text: &str) -> bool {
     wanted.contains(['@', '/', '\\']) || wanted.starts_with('.') || wanted.ends_with(".whl")
 }
 
-fn after_extras(rest: &str) -> Option<&str> {
-    let Some(inner) = rest.strip_prefix('[') else { return Some(rest) };
+fn after_extras(rest: &str) -> Option<(Vec<PackageName>, &str)> {
+    let Some(inner) = rest.strip_prefix('[') else { return Some((Vec::new(), rest)) };
     let (extras, rest) = inner.split_once(']')?;
-    let named = extras.split(',').all(|extra| PackageName::new(extra.trim()).is_some());
-    named.then(|| rest.trim())
+    let extras = extras.split(',').map(|extra| PackageName::new(extra.trim()));
+    Some((extras.collect::<Option<_>>()?, rest.trim()))
 }
 
 impl TryFrom<String> for Requirement {
@@ -131,7 +224,7 @@ impl TryFrom<String> for Requirement {
 
 impl From<Requirement> for String {
     fn from(requirement: Requirement) -> Self {
-        requirement.text
+        requirement.to_string()
     }
 }
 
@@ -149,14 +242,36 @@ impl fmt::Display for Marker {
 
 impl fmt::Display for Requirement {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.text)
+        write!(formatter, "{}", self.name)?;
+        if !self.extras.is_empty() {
+            let extras: Vec<&str> = self.extras.iter().map(PackageName::as_str).collect();
+            write!(formatter, "[{}]", extras.join(","))?;
+        }
+        write!(formatter, "{}", self.versions)?;
+        self.marker.iter().try_for_each(|marker| write!(formatter, " ; {marker}"))
     }
 }
 
-/// As written, because digests of definitions are made of it.
+impl Requirement {
+    /// As people wrote it, to tell them of it.
+    pub(crate) fn written(&self) -> &str {
+        &self.written
+    }
+}
+
+/// However they were written.
+impl PartialEq for Requirement {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+impl Eq for Requirement {}
+
+/// As it is understood, because digests of definitions are made of it.
 impl fmt::Debug for Requirement {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{:?}", self.text)
+        write!(formatter, "{:?}", self.to_string())
     }
 }
 
@@ -177,7 +292,7 @@ mod tests {
         assert_eq!(parse("requests (>=2)").versions.to_string(), ">=2");
         assert!(parse("tomli; python_version < '3.11'").conditional);
         assert!(!parse("tomli").conditional);
-        assert_eq!(parse("a[b]>=1 ; x == '@'").to_string(), "a[b]>=1 ; x == '@'");
+        assert_eq!(parse("a[b]>=1 ; os_name == 'x'").to_string(), "a[b]>=1 ; os_name == 'x'");
     }
 
     #[test]
@@ -201,7 +316,6 @@ mod tests {
         assert_eq!(refusal("=1.0"), RequirementError::Name("=1.0".to_owned()));
         assert_eq!(refusal(""), RequirementError::Name(String::new()));
         assert_eq!(refusal("a[b"), RequirementError::Extras("a[b".to_owned()));
-        assert_eq!(refusal("a[;]"), RequirementError::Extras("a[;]".to_owned()));
         for text in ["a;", "a; b\\", "a; b # c", "a; b --hash=sha256:00"] {
             assert_eq!(refusal(text), RequirementError::Marker(text.to_owned()));
         }
@@ -215,6 +329,38 @@ mod tests {
     fn a_requirement_is_on_one_line_for_every_reader() {
         for text in ["a\r>=1", "a>=1,\n<2", "a[b,\x0cc]", "a\u{2028}>=1", "a; b\r-r c", "\u{e4}"] {
             assert_eq!(refusal(text), RequirementError::Characters(text.to_owned()), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_uv_is_given_is_put_together_from_what_was_understood() {
+        let given = |text: &str| text.parse::<Requirement>().unwrap().to_string();
+        assert_eq!(given("Six"), "six");
+        assert_eq!(given("local.zip"), "local-zip", "no name of a file");
+        assert_eq!(
+            given(
+                "httpx [http2,Socks] >=0.27 ;python_version<\"3.12\" and(os_name=='nt' or extra == 'x')"
+            ),
+            "httpx[http2,socks]>=0.27 ; python_version < \"3.12\" and ( os_name == 'nt' or extra == 'x' )"
+        );
+        assert_eq!(given("a; 'linux' not in sys_platform"), "a ; 'linux' not in sys_platform");
+    }
+
+    #[test]
+    fn an_option_behind_a_marker_is_refused() {
+        for text in [
+            "good; python_version>'3' --hash=sha256:00 --no-binary dyny",
+            "good; python_version>'3' -r /etc/passwd",
+            "good; python_version>'3' -i http://x",
+            "good; python_version > '3 --no-binary dyny'",
+            "good; python_version > '3' '3'",
+            "good; python_version",
+            "good; (python_version > '3'",
+            "good; import os",
+            "good; os_name == 'a' or",
+            "good; secret == 'a'",
+        ] {
+            assert!(matches!(refusal(text), RequirementError::Marker(_)), "{text}");
         }
     }
 }

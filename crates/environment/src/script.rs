@@ -109,9 +109,9 @@ impl fmt::Display for Unmet {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Python { wanted, found } => write!(formatter, "Python {wanted} (has {found})"),
-            Self::Package { wanted, found: None } => write!(formatter, "{wanted}"),
+            Self::Package { wanted, found: None } => formatter.write_str(wanted.written()),
             Self::Package { wanted, found: Some(found) } => {
-                write!(formatter, "{wanted} (has {found})")
+                write!(formatter, "{} (has {found})", wanted.written())
             }
         }
     }

@@ -118,7 +118,7 @@ impl Draft {
     }
 
     fn line_of(&self, requirement: &Requirement) -> Option<Line> {
-        let text = requirement.to_string();
+        let text = requirement.written().to_owned();
         let mut lines = self.written.lines().zip(1..);
         let (_, number) = lines.find(|(line, _)| line.contains(&text))?;
         Some(Line { number, text })
@@ -218,7 +218,7 @@ mod tests {
         let draft = read(SourceKind::Requirements, text).unwrap();
         assert_eq!(
             packages(&draft),
-            ["polars>=1,<2", "requests[socks]", "tomli; python_version<'3.11'"]
+            ["polars>=1, <2", "requests[socks]", "tomli ; python_version < '3.11'"]
         );
         let again = Draft::read(SourceKind::Toml, &draft.toml, None).unwrap();
         assert_eq!(again.definition, draft.definition);

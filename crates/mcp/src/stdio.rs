@@ -112,8 +112,9 @@ impl Transport<RoleServer> for Client {
         let mut open = self.open.subscribe();
         // Whether answered or not, it is over.
         let _ = timeout_at(until, open.wait_for(HashSet::is_empty)).await;
+        // A client that has closed is waited for; one that is given up is not.
         self.given_up.cancel();
-        None
+        std::future::pending().await
     }
 
     async fn close(&mut self) -> Result<(), Self::Error> {

@@ -217,14 +217,20 @@ fn walk(parent: impl AsFd, path: &Path, depth: usize, listing: &mut Listing) {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let here = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let last = Path::new(here.file_name().unwrap_or(here.as_os_str()));
+    let unreadable = || (here.display().to_string(), "directory cannot be read".to_owned());
     let Ok(directory) = openat2(&parent, last, flags, Mode::empty(), BENEATH) else {
-        listing.skipped.insert(here.display().to_string(), "directory cannot be read".into());
+        listing.skipped.extend([unreadable()]);
         return;
     };
     let Ok(entries) = Dir::read_from(&directory) else {
+        listing.skipped.extend([unreadable()]);
         return;
     };
-    for entry in entries.flatten() {
+    for entry in entries {
+        let Ok(entry) = entry else {
+            listing.skipped.extend([unreadable()]);
+            return;
+        };
         if entry.file_name() == c"." || entry.file_name() == c".." {
             continue;
         }
@@ -241,13 +247,16 @@ fn walk(parent: impl AsFd, path: &Path, depth: usize, listing: &mut Listing) {
         };
         let full = path.join(name);
         let shown = full.display().to_string();
-        if let Ok(stat) = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-            match FileType::from_raw_mode(stat.st_mode) {
+        match statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory if depth + 1 < DEPTH_MAX => {
                     walk(&directory, &full, depth + 1, listing);
                 }
                 file_type => note(file_type, &stat, shown, listing),
-            }
+            },
+            // It went while we looked.
+            Err(Errno::NOENT) => {}
+            Err(_) => drop(listing.skipped.insert(shown, "it cannot be looked at".into())),
         }
     }
 }

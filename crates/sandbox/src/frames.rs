@@ -35,6 +35,7 @@ pub(crate) enum ToKernel<'a> {
         conversions: &'a Map<String, Value>,
         variables: &'a BTreeMap<String, String>,
         explain_asserts: bool,
+        own_modules: bool,
         result_limit: u64,
         value_limit: u64,
     },

@@ -53,6 +53,8 @@ pub struct Call<'a> {
     pub variables: &'a BTreeMap<String, String>,
     /// Whether a failed `assert` is told with the values in it.
     pub explain_asserts: bool,
+    /// Whether modules in the working directory are its own, and not what a caller has put there.
+    pub own_modules: bool,
 }
 
 /// Code to be run.
@@ -101,6 +103,7 @@ impl<'a> Work<'a> {
                 conversions,
                 variables,
                 explain_asserts,
+                own_modules,
             }) => ToKernel::Call {
                 code,
                 name,
@@ -109,6 +112,7 @@ impl<'a> Work<'a> {
                 conversions,
                 variables,
                 explain_asserts,
+                own_modules,
                 result_limit,
                 value_limit,
             },

@@ -134,8 +134,12 @@ impl Service {
         Ok(Asked::Begun(self.begin(admitted, whose).await?))
     }
 
-    /// Whether the caller may have something run in a session, if it is to be in one.
-    async fn fit_session(&self, caller: &Caller, id: Option<SandboxId>) -> Result<(), Refused> {
+    /// Whether the caller may use a session, if one is to be used, with all that it has.
+    pub(crate) async fn fit_session(
+        &self,
+        caller: &Caller,
+        id: Option<SandboxId>,
+    ) -> Result<(), Refused> {
         let Some(id) = id else { return Ok(()) };
         let session = self.usable_session(caller, id)?;
         self.check_lent(caller.workspace, &caller.principal, &session).await

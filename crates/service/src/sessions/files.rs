@@ -29,7 +29,7 @@ impl Service {
         caller: &Caller,
         id: SandboxId,
     ) -> Result<SessionFiles, Refused> {
-        self.usable_session(caller, id)?;
+        self.fit_session(caller, Some(id)).await?;
         let listing = self.engine.list_files(id).await?;
         let files = listing.files.into_iter();
         let skipped = listing.skipped.into_iter();
@@ -46,7 +46,7 @@ impl Service {
         id: SandboxId,
         name: String,
     ) -> Result<(File, u64), Refused> {
-        self.usable_session(caller, id)?;
+        self.fit_session(caller, Some(id)).await?;
         Ok(self.engine.open_file(id, name).await?)
     }
 
@@ -57,7 +57,7 @@ impl Service {
         name: String,
         content: Staged,
     ) -> Result<SessionFile, Refused> {
-        self.usable_session(caller, id)?;
+        self.fit_session(caller, Some(id)).await?;
         let size = self.engine.write_file(id, name.clone(), content.open()?).await?;
         Ok(SessionFile { name, size })
     }
@@ -68,7 +68,7 @@ impl Service {
         id: SandboxId,
         name: String,
     ) -> Result<(), Refused> {
-        self.usable_session(caller, id)?;
+        self.fit_session(caller, Some(id)).await?;
         Ok(self.engine.delete_file(id, name).await?)
     }
 }
