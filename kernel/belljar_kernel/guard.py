@@ -1,4 +1,4 @@
-"""The guide in front of what an environment does not have: processes, and ways to install packages.
+"""The guide in front of what an environment does not have: processes, and ways to install packages but the host's.
 
 It refuses by a sentence that says what to do instead, and is no wall: code that goes around it meets the filter on
 system calls, or an index that is not there, and is told no more than an errno.
@@ -26,6 +26,9 @@ _NO_INSTALLS = (
     "packages cannot be installed in environment `{}`: use what it has, ask for another environment, or use a "
     "function with its own requirements.txt (Call Function)"
 )
+_ASK_THE_HOST = (
+    "code in a sandbox installs nothing by itself: write %pip install NAME in a cell, or belljar.install(\"NAME\")"
+)
 
 _PROCESS_EVENTS = (
     "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "pty.spawn", "subprocess.Popen",
@@ -41,41 +44,70 @@ class _Process(PermissionError):
     denied = "process"
 
 
-class _Package(PermissionError):
+class Package(PermissionError):
     denied = "package"
 
+    def __init__(self, sentence: str, hint: str | None = None) -> None:
+        super().__init__(sentence)
+        self.hint = hint
 
-for _kind in (_Process, _Package):
+
+class NotInstalled(RuntimeError):
+    """It may be installed, and could not."""
+
+    denied = "install"
+
+    def __init__(self, sentence: str, hint: str) -> None:
+        super().__init__(sentence)
+        self.hint = hint
+
+
+for _kind in (_Process, Package, NotInstalled):
     # Nobody has to know that the guide's errors are its own, except who reports them.
     _kind.__name__ = _kind.__qualname__ = _kind.__base__.__name__
     _kind.__module__ = "builtins"
 
 
-_installs = True
+# What is said where the environment has no way to install at all.
+_no_installs: str | None = None
 
 
 def denied(error: BaseException) -> str | None:
     """What the environment does not have, if that is why the code has failed."""
-    if isinstance(error, (_Process, _Package)):
+    if isinstance(error, (_Process, Package, NotInstalled)):
         return error.denied
     if isinstance(error, imports.Denied):
         return "import"
-    if not _installs and type(error) is ModuleNotFoundError and error.name in _INSTALLERS:
-        return "package"
-    return None
+    return "package" if _misses_installer(error) else None
+
+
+def hint(error: BaseException) -> str | None:
+    """What to do, where the host does not know it better."""
+    if isinstance(error, (Package, NotInstalled)):
+        return error.hint
+    return _ASK_THE_HOST if _no_installs is None and _misses_installer(error) else None
+
+
+def _misses_installer(error: BaseException) -> bool:
+    return type(error) is ModuleNotFoundError and error.name in _INSTALLERS
+
+
+def check_installs() -> None:
+    if _no_installs is not None:
+        raise Package(_no_installs)
 
 
 def install(environment: str, *, processes: bool, installs: bool) -> None:
     """Stands from here on in this process and all that are forked from it."""
-    global _installs
-    _installs = installs
-    no_installs = _NO_INSTALLS.format(environment)
+    global _no_installs
+    _no_installs = None if installs else _NO_INSTALLS.format(environment)
+    refuse = _refusal(Package, _ASK_THE_HOST, _ASK_THE_HOST) if installs else _refusal(Package, _no_installs)
     if not processes:
-        _watch(_refusal(_Process, _NO_PROCESSES.format(environment)), {} if installs else _install_checks(no_installs))
-    elif not installs:
+        _watch(_refusal(_Process, _NO_PROCESSES.format(environment)), _install_checks(refuse))
+    else:
         # No hook here: it would be asked about every `id()` and every `open`, and a command that installs says by
         # itself that it cannot.
-        after_import("ensurepip", _without_bootstrap(_refusal(_Package, no_installs)))
+        after_import("ensurepip", _without_bootstrap(refuse))
 
 
 def _watch(refuse_process: Callable[..., NoReturn], checks: dict[str, Callable[..., None]]) -> None:
@@ -93,9 +125,9 @@ def _watch(refuse_process: Callable[..., NoReturn], checks: dict[str, Callable[.
     sys.addaudithook(watch)
 
 
-def _refusal(kind: type[PermissionError], sentence: str) -> Callable[..., NoReturn]:
+def _refusal(kind: type[PermissionError], *words: str) -> Callable[..., NoReturn]:
     def refuse(*_: Any, **__: Any) -> NoReturn:
-        raise kind(sentence)
+        raise kind(*words)
 
     return refuse
 
@@ -107,9 +139,7 @@ def _without_bootstrap(refuse: Callable[..., NoReturn]) -> Callable[[ModuleType]
     return teach
 
 
-def _install_checks(sentence: str) -> dict[str, Callable[..., None]]:
-    refuse = _refusal(_Package, sentence)
-
+def _install_checks(refuse: Callable[..., NoReturn]) -> dict[str, Callable[..., None]]:
     def importing(name: str, *_: Any) -> None:
         if name in _COMMANDS_OF_PIP:
             refuse()

@@ -30,7 +30,7 @@ _frame = sys._getframe
 
 def install(listed: Sequence[str]) -> None:
     """Stands from here on in this process and all that are forked from it."""
-    allowed = sys.stdlib_module_names | set(sys.builtin_module_names) | set(listed)
+    allowed = sys.stdlib_module_names | set(sys.builtin_module_names) | {"belljar"} | set(listed)
 
     def check(name: str, importer: Mapping[str, Any] | None) -> None:
         top = name.partition(".")[0]

@@ -30,7 +30,9 @@ def describe(error: BaseException, *, syntax: bool = False) -> dict[str, Any]:
         "syntax": syntax,
     }
     what = guard.denied(error)
-    return description if what is None else description | {"denied": what}
+    if what is None:
+        return description
+    return description | {"denied": what, "hint": guard.hint(error)}
 
 
 def type_name(error: BaseException) -> str:

@@ -11,9 +11,10 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from threading import get_ident, main_thread
 from typing import Any, NoReturn
 
-from . import ending, figures, plotly_show, report, results, signals, surroundings, tool
+from . import ending, figures, guard, installing, pip_lines, plotly_show, report, results, signals, surroundings, tool
 from .asserts import ExplainedAsserts
 from .cell import NO_VALUE, Cell, Interpreter, forget_source, remember_source
 from .channel import MAX_DATA_BYTES, MAX_FRAME_BYTES, Channel, encode, utf8
@@ -83,6 +84,7 @@ class Session:
         self._recursion_limit = 0
         surroundings.furnish(self.display)
         figures.emit = self.display
+        installing.furnish(self._ask_for_packages)
         plotly_show.install()
 
     def rehearse(self) -> None:
@@ -129,7 +131,7 @@ class Session:
         source, name, show_last = request["code"], request["name"], request.get("show_last", False)
         remember_source(source, name)
         try:
-            cell = self.interpreter.compile(source, name, show_last=show_last)
+            cell = self._compile(source, name, show_last=show_last, script="argv" in request)
         except BaseException as error:
             return self._not_compiled(error)
         surroundings.tell(request.get("variables", {}))
@@ -144,6 +146,16 @@ class Session:
         if error is not None:
             return self._failure(error)
         return _DONE if value is NO_VALUE else _succeeded(value, request.get("value_limit", 0))
+
+    def _compile(self, source: str, name: str, *, show_last: bool, script: bool) -> Cell:
+        while True:
+            try:
+                return self.interpreter.compile(source, name, show_last=show_last)
+            except SyntaxError as error:
+                understood = None if script else pip_lines.without(source, error.lineno)
+                if understood is None:
+                    raise
+                source = understood
 
     def _answered(self, name: str, before: Any, value: Any) -> Any:
         """What this cell has bound to the name, or the value of its last expression."""
@@ -220,6 +232,24 @@ class Session:
         frame = results.frame(data, self._result_limit, main=main)
         signals.undisturbed(self.channel.send, frame)
 
+    def _ask_for_packages(self, requirements: list[str]) -> dict[str, Any]:
+        """Asks the host and waits. An interrupt that comes meanwhile is heard after the answer, which comes at once
+        then: otherwise the answer would be taken for the next request."""
+        if get_ident() != main_thread().ident:
+            raise guard.NotInstalled("a thread cannot install packages", "install them before the thread is started")
+        self.streams.flush()
+        question = utf8(encode({"ev": "install", "requirements": requirements}))
+        answers: list[dict[str, Any] | None] = []
+
+        def ask(frame: bytes) -> None:
+            self.channel.send(frame)
+            answers.append(self.channel.receive())
+
+        signals.undisturbed(ask, question)
+        if answers[0] is None:
+            raise EOFError("the channel is closed")
+        return answers[0]
+
     def _warm(self, request: dict[str, Any]) -> bytes:
         """Touches every page that a first cell or call will need and leaves nothing behind."""
         rehearse()
@@ -238,6 +268,7 @@ class Session:
         if not self._forked:
             self._forked = True
             figures.emit = None
+            installing.ask = None
             os.close(self.channel.fd)
 
     def _leave(self, error: BaseException | None) -> NoReturn:

@@ -12,6 +12,7 @@ PACKAGES = (
     "packages cannot be installed in environment `small`: use what it has, ask for another environment, or use a "
     "function with its own requirements.txt (Call Function)"
 )
+HOST = "code in a sandbox installs nothing by itself: write %pip install NAME in a cell, or belljar.install(\"NAME\")"
 # Inside, Python runs from an environment. Debian's refuses ensurepip by itself when it does not.
 SURROUNDINGS = """
     import asyncio, ctypes.util, multiprocessing, os, pty, subprocess, sys, threading, uuid
@@ -130,5 +131,10 @@ class Guard(ZygoteTest):
         error = self.kernel("--no-installs").run("import no_such_module").error
         self.assertEqual((error["message"], error.get("denied")), ("No module named 'no_such_module'", None))
 
-    def test_an_environment_that_installs_is_left_alone(self):
-        self.assertIsNone(self.kernel().run("import micropip").error.get("denied"))
+    def test_where_the_host_installs_other_ways_point_to_it(self):
+        kernel = self.kernel()
+        error = kernel.run("import micropip").error
+        self.assertEqual((error["denied"], error["hint"]), ("package", HOST))
+        for code in INSTALLS[:2]:
+            error = kernel.run(code).error
+            self.assertEqual((error["message"], error["denied"]), (HOST, "package"))

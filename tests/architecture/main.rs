@@ -64,6 +64,19 @@ fn unsafe_code_is_forbidden_outside_jail() {
     assert!(workspace.contains("unsafe_code = \"forbid\""));
 }
 
+/// A dependency of tests alone turns features on that a program that people build does not have.
+#[test]
+fn numbers_are_read_exactly_in_what_people_build() {
+    let tree = Command::new(env!("CARGO"))
+        .args(["tree", "--package", "belljar-server", "--edges", "no-dev,features"])
+        .args(["--invert", "serde_json", "--depth", "1", "--offline", "--prefix", "none"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let tree = String::from_utf8_lossy(&tree.stdout);
+    assert!(tree.contains("serde_json feature \"float_roundtrip\""), "{tree}");
+}
+
 /// What code is given inside the walls is tested by itself too, with every Python there is.
 #[test]
 fn the_kernel_keeps_its_promises_without_walls() {

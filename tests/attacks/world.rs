@@ -179,13 +179,14 @@ pub(crate) async fn told(sandbox: &mut Sandbox, code: &str) -> String {
         last: false,
     };
     let mut text = String::new();
-    let ending = sandbox
-        .run(&Work::Cell(cell), &Limits::DEFAULT, &Stopper::default(), &mut |event| {
-            if let Event::Output(piece) = event {
-                text.push_str(&piece.text);
-            }
-        })
-        .await;
+    let hear = &mut |event| {
+        if let Event::Output(piece) = event {
+            text.push_str(&piece.text);
+        }
+    };
+    let installs: sandbox::Install<'_> = &|_| Box::pin(std::future::pending());
+    let (work, stopper) = (Work::Cell(cell), Stopper::default());
+    let ending = sandbox.run(&work, &Limits::DEFAULT, &stopper, hear, installs).await;
     assert!(ending.alive, "{:?}\n{text}", ending.cause);
     text.trim_end().to_owned()
 }

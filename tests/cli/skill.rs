@@ -258,16 +258,30 @@ fn a_script_runs_where_its_dependencies_are_and_is_refused_elsewhere_by_name() {
     assert_eq!(
         said,
         "belljar: the environment `bare` does not have what the script needs: NumPy>=2, pandas; \
-         --env names another one\n"
+         without --env one is made that has\n"
     );
     let output = skill(&here, &["run", "./pdf", "scripts/run.py"]);
     assert_eq!(stdout(&output), "6\n", "{}", stderr(&output));
+}
+
+#[test]
+fn an_environment_is_made_for_what_a_script_needs_once() {
+    let here = scripted(
+        "# /// script\n# dependencies = [\"iniconfig>=2\"]\n# ///\n\
+         import iniconfig\nprint(iniconfig.__name__)\n",
+    );
+    let run = || skill(&here, &["run", "./pdf", "scripts/run.py"]);
+    let first = run();
+    assert_eq!(stdout(&first), "iniconfig\n", "{}", stderr(&first));
+    let again = run();
+    assert_eq!((stdout(&again).as_str(), stderr(&again).as_str()), ("iniconfig\n", ""));
     let script = here.path().join("pdf/scripts/run.py");
-    fs::write(&script, "# /// script\n# dependencies = [\"numpy<2\", \"left-pad\"]\n# ///\n")
+    fs::write(&script, "# /// script\n# dependencies = [\"belljar-has-no-such-package\"]\n# ///\n")
         .unwrap();
-    let said = refused(&skill(&here, &["run", "./pdf", "scripts/run.py"]));
-    assert!(said.contains("needs: numpy<2 (has 2."), "{said}");
-    assert!(said.contains("), left-pad; --env"), "{said}");
+    let output = run();
+    assert!(!output.status.success());
+    let said = stderr(&output);
+    assert!(said.contains("belljar-has-no-such-package"), "{said}");
 }
 
 #[test]

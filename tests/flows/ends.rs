@@ -254,7 +254,8 @@ async fn alone_a_zygote_or_warden_that_dies() {
     assert_eq!(run_in(&engine, session, code).await.exit_code, Some(7));
     let code = "kept = 1";
     run_in(&engine, session, code).await;
-    // The session is of the second warden by now, as the run above.
+    // The session is of the second warden by now, as the run above; the first ends by itself.
+    assert!(harness::soon(Duration::from_secs(5), || originals("__warden").len() == 1));
     kill_first_called("__warden");
     tokio::time::sleep(Duration::from_millis(200)).await;
     let lost = run_in(&engine, session, "print(kept)").await;
@@ -264,16 +265,19 @@ async fn alone_a_zygote_or_warden_that_dies() {
     assert_eq!(printed(&harness::run(&engine, "print(4)").await, Stream::Stdout), "4\n");
 }
 
-/// Of the processes with this name the first is the original; the others were forked from it. Its
-/// number says nothing: numbers start again when they have run out.
-fn kill_first_called(name: &str) {
+/// The processes with this name that were not forked from another one with it.
+fn originals(name: &str) -> Vec<u32> {
     let line = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/cmdline"));
     let below = descendants_of(std::process::id()).into_iter();
     let named: Vec<u32> =
         below.filter(|pid| line(pid).is_ok_and(|line| line.contains(name))).collect();
     let is_forked = |pid: &u32| harness::parent_of(*pid).is_some_and(|of| named.contains(&of));
-    let originals = named.iter().copied().filter(|pid| !is_forked(pid));
-    let first = originals.min_by_key(|pid| harness::start_of(*pid));
+    named.iter().copied().filter(|pid| !is_forked(pid)).collect()
+}
+
+/// The number of a process says nothing: numbers start again when they have run out.
+fn kill_first_called(name: &str) {
+    let first = originals(name).into_iter().min_by_key(|pid| harness::start_of(*pid));
     let pid = rustix::process::Pid::from_raw(first.unwrap().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }

@@ -74,8 +74,7 @@ async fn coderunner_has_the_clients_of_models_and_the_makers_of_documents() {
         "import importlib, importlib.metadata\n\
          def version(package, module):\n    importlib.import_module(module)\n    \
          return importlib.metadata.version(package)\n\
-         [version(*each) for each in {}]",
-        format!("{CODERUNNER:?}")
+         [version(*each) for each in {CODERUNNER:?}]"
     );
     let found = value("coderunner", &code).await;
     let lock = engine::Environments::open(&harness::data()).unwrap().find("coderunner").unwrap();

@@ -185,3 +185,92 @@ async fn hiding_files_in_a_closed_directory_takes_none_of_them_away() {
     world.run(session, "import os; os.chmod('/mnt/notes/deep', 0)").await;
     assert_eq!(world.kept(), ["deep/a.txt"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_that_becomes_a_directory_and_back_is_kept_as_what_it_is() {
+    let world = World::start();
+    let session = world.writer().await;
+    world.run(session, "open('/mnt/notes/a', 'w').write('1')").await;
+    let swap = "import os, shutil\nos.remove('/mnt/notes/a'); os.mkdir('/mnt/notes/a')\n\
+                open('/mnt/notes/a/b', 'w').write('2'); open('/mnt/notes/z', 'w').write('3')";
+    assert_eq!(world.run(session, swap).await.status, Status::Succeeded);
+    assert_eq!(world.kept(), ["a/b", "z"]);
+    let back = "shutil.rmtree('/mnt/notes/a'); open('/mnt/notes/a', 'w').write('4')";
+    assert_eq!(world.run(session, back).await.status, Status::Succeeded);
+    assert_eq!(world.kept(), ["a", "z"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_file_that_cannot_be_kept_does_not_keep_the_others_out() {
+    let world = World::start();
+    let session = world.writer().await;
+    let mixed = "f = open('/mnt/notes/holes', 'wb'); f.truncate(1 << 26); f.close()\n\
+                 open('/mnt/notes/a', 'w').write('1'); open('/mnt/notes/z', 'w').write('2')";
+    let ran = world.run(session, mixed).await;
+    assert_eq!(error_code(&ran), "disk.exceeded");
+    assert!(ran.error.unwrap().message.contains("holes was not kept"));
+    assert_eq!(world.kept(), ["a", "z"]);
+    // At a full quota, what shrinks makes room for what grows.
+    let full = "import os; os.remove('/mnt/notes/holes')\n\
+                open('/mnt/notes/z', 'wb').write(bytes(900_000))";
+    world.run(session, full).await;
+    let turned =
+        "open('/mnt/notes/z', 'wb').write(b'1'); open('/mnt/notes/a', 'wb').write(bytes(900_000))";
+    assert_eq!(world.run(session, turned).await.status, Status::Succeeded);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_of_many_small_files_opens_as_long_as_it_could_be_written() {
+    let world = World::start();
+    let store = world.base.store("one");
+    let mut written = 0;
+    while store.write(&format!("{written}"), &mut &b"0123456789"[..], MIB).is_ok() {
+        written += 1;
+    }
+    assert_eq!(written, 256, "each takes a page");
+    let session = world.writer().await;
+    assert_eq!(world.says(session, "import os; print(len(os.listdir('/mnt/notes')))").await, "256");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_keeps_much_does_not_hold_up_another_store() {
+    let world = World::start();
+    world.base.store("two").create().unwrap();
+    let session = world.writer().await;
+    let many = "for i in range(200): open(f'/mnt/notes/{i}', 'w').write('x')";
+    let (engine, other) = (Arc::clone(&world.engine), Arc::clone(&world.engine));
+    let keeping = tokio::spawn(async move { run_in(&engine, session, many).await });
+    for _ in 0..20 {
+        let began = std::time::Instant::now();
+        other.with_store("two".into(), |store| Ok(store.list()?)).await.unwrap();
+        assert!(began.elapsed() < std::time::Duration::from_secs(1), "{:?}", began.elapsed());
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert_eq!(keeping.await.unwrap().status, Status::Succeeded);
+    assert_eq!(world.kept().len(), 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_have_a_budget_and_give_it_back() {
+    let home = tempfile::tempdir().unwrap();
+    let base = StoreBase::open(home.path().join("stores")).unwrap();
+    base.store("one").create().unwrap();
+    let config =
+        Config { stores: Some(base.clone()), stores_bytes_max: 2 * MIB, ..harness::config() };
+    let world = World { engine: Engine::start(config), base, _home: home };
+    let first = world.writer().await;
+    world.writer().await;
+    let store = StoreIn {
+        name: "notes".into(),
+        directory: "one".into(),
+        path: "/mnt/notes".into(),
+        access: StoreAccess::Write,
+        quota_bytes: MIB,
+    };
+    let request = || NewSession { stores: vec![store.clone()], ..NewSession::new("bare") };
+    let refused = world.engine.open(&request()).await.unwrap_err();
+    assert_eq!(refused.code.to_string(), "capacity.exhausted");
+    world.engine.reset(first).await.unwrap();
+    world.engine.close(first).await.unwrap();
+    world.engine.open(&request()).await.unwrap();
+}

@@ -94,6 +94,35 @@ async fn a_client_that_cannot_ask_and_a_service_are_told_where_to_answer() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_came_of_a_call_that_somebody_else_has_allowed_can_be_asked_for() {
+    let world = world().await;
+    let robot = world.principal("robot", &["OWNERSHIP"]).await;
+    called(&robot, "danger", json!({"what": "it"})).await;
+    let open = world.owner.get("/v1/approvals?state=pending").await["items"][0].clone();
+    let result = || called(&robot, "get_result", json!({"execution": open["execution_id"]}));
+    let waits = result().await;
+    assert!(waits["content"][0]["text"].as_str().unwrap().contains("still waits"), "{waits}");
+    let path = format!("/v1/approvals/{}", open["id"].as_str().unwrap());
+    world.owner.post(&path, json!({"decision": "allow"})).await;
+    let mut done = result().await;
+    for _ in 0..100 {
+        if done["structuredContent"]["result"] == "deleted it" {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        done = result().await;
+    }
+    assert_eq!(done["structuredContent"]["result"], "deleted it", "{done}");
+    let others = called(
+        &world.principal("other", &["USAGE"]).await,
+        "get_result",
+        json!({"execution": open["execution_id"]}),
+    )
+    .await;
+    assert_eq!(others["isError"], true, "{others}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_of_the_older_era_is_asked_in_the_middle_of_the_call() {
     let world = world().await;
     let (url, key) = (world.address().to_owned(), world.owner.key.clone());
@@ -221,4 +250,14 @@ fn an_engine_of_ones_own_asks_first_if_it_is_told_to() {
         let done = client.answer(id);
         assert_eq!(done["result"]["isError"], error, "{done}");
     }
+}
+
+#[test]
+fn an_engine_of_ones_own_runs_nothing_for_a_client_that_cannot_ask() {
+    let mut client = Stdio::start(&["--permission", "ask"]);
+    let params = json!({"name": "execute_python", "arguments": {"code": "result = 42"}});
+    let refused = client.request("tools/call", params);
+    let error = &refused["result"]["structuredContent"]["error"];
+    assert_eq!(error["code"], "approval.denied", "{refused}");
+    assert!(error["message"].as_str().unwrap().contains("this client cannot ask"), "{refused}");
 }

@@ -35,7 +35,10 @@ async fn an_older_client_goes_on_after_a_restart_of_the_server() {
     assert_eq!(client.request("tools/call", code("6 * 7"))["result"]["isError"], false);
     world.kill();
     let away = client.request("tools/call", code("6 * 7"));
-    assert_eq!(away["error"]["code"], -32603, "{away}");
+    assert_eq!(away["result"]["isError"], true, "{away}");
+    let gone = client.request("tools/call", code("6 * 7"));
+    let error = &gone["result"]["structuredContent"]["error"];
+    assert_eq!(error["code"], "CodeSandboxUnreachable", "{gone}");
     world.again_there().await;
     assert!(results(&mut client, &["1"]).into_values().eq([1]));
     // Also when several requests notice it at once.

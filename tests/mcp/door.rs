@@ -26,7 +26,8 @@ async fn tools_of_the_workspace_are_shown_with_their_schemas_and_called_by_name(
     add(&world, "zulu", json!({})).await;
     add(&world, "alpha", json!({})).await;
     let tools = listed(&world.owner).await;
-    let own = ["create_session", "execute_python", "list_files", "read_file", "write_file"];
+    let own =
+        ["create_session", "execute_python", "get_result", "list_files", "read_file", "write_file"];
     let mut expected = [&["alpha"], &own[..], &["zulu"]].concat();
     expected.sort_unstable();
     assert_eq!(names(&tools), expected, "in order, and the same each time");

@@ -193,3 +193,36 @@ fn what_stops_a_run_has_a_code_of_its_own_and_the_server_lives_on() {
     assert_eq!(unreachable["isError"], true);
     let _ = harness::data();
 }
+
+#[test]
+fn pictures_that_are_saved_come_as_images_if_visuals_are_asked_for() {
+    let mut client = Stdio::start(&["--env", "default"]);
+    let code =
+        "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.savefig('a.png')\nplt.close()";
+    let images = |result: &Value| {
+        let content = result["content"].as_array().unwrap();
+        content.iter().filter(|block| block["type"] == "image").count()
+    };
+    assert_eq!(images(&run(&mut client, code)), 0);
+    let arguments = json!({"code": code, "visuals": true});
+    assert_eq!(images(&client.call("execute_python", arguments)), 1);
+}
+
+#[test]
+fn long_output_says_what_is_left_out_and_a_crash_is_the_codes_own() {
+    let mut client = Stdio::start(&[]);
+    let long = run(&mut client, "print('begin')\nfor i in range(50_000): print(i)\nprint('end')");
+    let text = told(&long)["result"].as_str().unwrap().to_owned();
+    assert!(text.len() < 70_000 && text.starts_with("begin") && text.ends_with("end"));
+    assert!(text.contains("bytes left out here"), "{}", &text[..200]);
+    let crashed = run(&mut client, "import os\nos.kill(os.getpid(), 11)");
+    assert_eq!(told(&crashed)["error"]["code"], "sandbox.crashed", "{crashed}");
+    let session = client.call("create_session", json!({}))["structuredContent"]["session"].clone();
+    let keep = |client: &mut Stdio, code: &str| {
+        told(&client.call("execute_python", json!({"code": code, "session": session})))
+    };
+    let ended = keep(&mut client, "import os\nos.kill(os.getpid(), 9)");
+    let said = ended["logs"].to_string();
+    assert!(said.contains("warning: the interpreter has ended"), "{ended}");
+    assert_eq!(keep(&mut client, "1")["result"], 1);
+}

@@ -87,24 +87,96 @@ async fn what_cannot_be_built_is_told_by_line_and_the_old_one_serves() {
         assert_eq!(version(owner).await, "1.16.0", "{body}");
     }
     let shown = owner.get(MINE).await;
-    assert_eq!((&shown["status"], &shown["python_version"].is_string()), (&json!("failed"), &true));
-    assert!(shown["error"]["message"].is_string());
+    assert_eq!(shown["status"], "ready", "{shown}");
+    assert!(shown["error"]["message"].as_str().unwrap().contains("not_there"), "{shown}");
+    put(owner, "six==1.16.0").await;
+    assert_eq!(owner.get(MINE).await["error"], json!(null), "it is mended");
     let shipped = json!({"requirements": "six"});
     assert_eq!(owner.call("PUT", "/v1/environments/default", Some(shipped)).await.0, 400);
+}
+
+/// Without waiting for it.
+async fn begin(api: &Api, requirements: &str) -> Value {
+    let request = api.request("PUT".parse().unwrap(), MINE).header("prefer", "respond-async");
+    let body = json!({ "requirements": requirements }).to_string();
+    let answer =
+        request.header("content-type", "application/json").body(body).send().await.unwrap();
+    assert_eq!(answer.status().as_u16(), 202);
+    assert_eq!(answer.headers()["location"], MINE);
+    let shown: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
+    assert_eq!(shown["status"], "building");
+    shown
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_order_stays_however_long_the_one_before_takes() {
+    let world = World::with_own_environments().await;
+    let owner = &world.owner;
+    begin(owner, "six==1.16.0\nidna\npackaging\n").await;
+    let (status, made) = put(owner, "").await;
+    assert_eq!((status, &made["packages"]), (201, &json!([])), "{made}");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let shown = owner.get(MINE).await;
+    assert_eq!((&shown["status"], &shown["packages"]), (&json!("ready"), &json!([])), "{shown}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_removed_while_it_is_built_does_not_come_back() {
+    let world = World::with_own_environments().await;
+    let owner = &world.owner;
+    begin(owner, "six==1.16.0").await;
+    let (status, answer) = owner.call("DELETE", MINE, None).await;
+    assert_eq!(status, 204, "{answer}");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(owner.call("GET", MINE, None).await.0, 404);
+}
+
+/// As another program would that has not tried whether it starts.
+fn preload(world: &World, module: &str) {
+    let path = format!("{}/definitions/mine.json", world.environments());
+    let mut kept: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    kept["definition"] =
+        format!("name = \"mine\"\npackages = [\"six\"]\npreload = [\"{module}\"]").into();
+    let aside = format!("{path}.new");
+    std::fs::write(&aside, kept.to_string()).unwrap();
+    std::fs::rename(aside, path).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_that_has_become_one_that_does_not_start_is_told() {
+    let world = World::with_own_environments().await;
+    let owner = &world.owner;
+    put(owner, "six==1.16.0").await;
+    preload(&world, "not_there");
+    let told = async |wanted: bool| {
+        for _ in 0..100 {
+            assert_eq!(version(owner).await, "1.16.0");
+            let shown = owner.get(MINE).await;
+            let message = shown["error"]["message"].as_str().unwrap_or_default();
+            if message.contains("not_there") == wanted {
+                return shown["status"].clone();
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        json!("never")
+    };
+    assert_eq!(told(true).await, "ready");
+    preload(&world, "six");
+    assert_ne!(told(false).await, "never");
+    let loaded = json!({"code": "import sys; 'six' in sys.modules", "environment": "mine"});
+    for _ in 0..100 {
+        if owner.post("/v1/execute", loaded.clone()).await["value"] == true {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("the old one still serves");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_does_not_wait_asks_again() {
     let world = World::with_own_environments().await;
-    let request =
-        world.owner.request("PUT".parse().unwrap(), MINE).header("prefer", "respond-async");
-    let body = json!({"requirements": "six==1.16.0"}).to_string();
-    let answer =
-        request.header("content-type", "application/json").body(body).send().await.unwrap();
-    assert_eq!(answer.status().as_u16(), 202);
-    assert_eq!(answer.headers()["location"], MINE);
-    let mut shown: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
-    assert_eq!(shown["status"], "building");
+    let mut shown = begin(&world.owner, "six==1.16.0").await;
     while shown["status"] == "building" {
         assert!(shown["progress"].is_string(), "{shown}");
         tokio::time::sleep(Duration::from_millis(20)).await;

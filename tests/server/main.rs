@@ -21,6 +21,7 @@ mod functions;
 mod fuzz;
 mod hostile;
 mod identity;
+mod installs;
 mod issuer;
 mod logs;
 mod oauth;

@@ -126,3 +126,49 @@ async fn who_may_not_make_tools_may_not_say_that_code_runs() {
     set(&maker, "allow").await;
     assert_eq!(sent(&agent, "/v1/execute", "1").await.1["value"], 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_for_once_is_for_once_and_who_asks_too_much_is_told() {
+    let world = World::start().await;
+    let agent = world.principal("agent", &["USAGE"]).await;
+    set(&world.owner, "ask_once").await;
+    let session = agent.post("/v1/sessions", json!({})).await;
+    let path = format!("/v1/sessions/{}/execute", session["sandbox_id"].as_str().unwrap());
+    let record = asked(&agent, &path, "1").await;
+    assert_eq!(world.owner.get(&approval_of(&record)).await["scope"], "session");
+    let answer = allow(&world, &record, json!({"scope": "once"})).await;
+    assert_eq!(answer["scope"], "once");
+    settled(&agent, &record).await;
+    asked(&agent, &path, "2").await;
+    for _ in 0..99 {
+        asked(&agent, "/v1/execute", "3").await;
+    }
+    let refused = agent.refused("POST", "/v1/execute", Some(json!({"code": "4"}))).await;
+    assert_eq!(refused.1, "capacity.exhausted");
+    let other = world.principal("other", &["USAGE"]).await;
+    asked(&other, "/v1/execute", "5").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_of_an_agent_is_answered_for_by_the_workspace() {
+    let world = World::start().await;
+    let (ann, bob) =
+        (world.principal("ann", &["USAGE"]).await, world.principal("bob", &["USAGE"]).await);
+    let text = "tools: [{tool_spec: {type: code_execution, name: code_execution}}]\n\
+                tool_resources: {code_execution: {environment: bare}}\n";
+    let made = world.owner.post("/v1/agents", json!({"name": "a", "specification": text})).await;
+    for (who, privilege) in [(&ann, "USAGE"), (&bob, "MODIFY")] {
+        let me = who.get("/v1/principals/me").await["id"].clone();
+        let object = json!({"kind": "agent", "id": made["id"]});
+        let grant = json!({"principal": me, "privilege": privilege, "object": object});
+        world.owner.post("/v1/grants", grant).await;
+    }
+    set(&world.owner, "ask").await;
+    let session = ann.post("/v1/sessions", json!({"agent_id": made["id"]})).await;
+    let path = format!("/v1/sessions/{}/execute", session["sandbox_id"].as_str().unwrap());
+    let record = asked(&ann, &path, "6 * 7").await;
+    let yes = Some(json!({"decision": "allow"}));
+    assert_eq!(bob.refused("POST", &approval_of(&record), yes).await.0, 404);
+    allow(&world, &record, json!({})).await;
+    assert_eq!(settled(&ann, &record).await["value"], 42);
+}

@@ -24,13 +24,15 @@ const FOR_ANYBODY: [&str; 9] = [
 ];
 
 /// Lists that show to everybody what is theirs: nothing, to whoever has nothing.
-const LISTS: [&str; 6] = [
+const LISTS: [&str; 8] = [
     "listAiAgents",
     "listAiTools",
     "listApprovals",
     "listDocuments",
     "listExecutions",
+    "listFunctions",
     "listSessions",
+    "listStores",
 ];
 
 /// Of a body that can have different ids in it, such as a grant on different objects.
@@ -56,15 +58,20 @@ pub(crate) fn nothing() -> Things {
         "ApprovalId",
         "ExecutionId",
         "FileId",
+        "FunctionId",
         "GrantId",
         "KeyId",
         "PrincipalId",
         "SandboxId",
+        "StoreId",
         "ToolId",
         "WorkspaceId",
     ];
     let mut things: Things = ids.into_iter().map(|name| (name, NOTHING.to_owned())).collect();
-    things.extend([("filename", "out.txt".to_owned()), ("path", "note.txt".to_owned())]);
+    things.extend(
+        [("filename", "out.txt"), ("path", "note.txt"), ("name", "bare")]
+            .map(|(name, value)| (name, value.to_owned())),
+    );
     things
 }
 
@@ -157,16 +164,22 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
     let grant = owner.post("/v1/grants", usage).await;
     let session = owner.session().await;
     owner.run(&session, "open('note.txt', 'w').write('a note')").await;
-    let execution = owner.execute("open('out.txt', 'w').write('left')").await;
+    let (function, execution) = call_of_function(owner).await;
     let code = "def handle() -> int:\n    \"\"\"One.\"\"\"\n    return 1\n";
     let tool = json!({"type": "runPythonCode", "name": "one", "description": "Gives the number one.",
         "configuration": {"pythonCode": code}, "approval_action": "review"});
     let tool = id(&owner.post("/v1/tools", tool).await);
-    let agent = json!({"name": "helper", "specification": "models: {}\n"});
+    let runs_code = "tools:\n  - tool_spec: {type: code_execution, name: code_execution}\n\
+                     tool_resources: {code_execution: {}}\n";
+    let agent = json!({"name": "helper", "specification": runs_code});
     let agent = id(&owner.post("/v1/agents", agent).await);
     owner.call("POST", &format!("/v1/agents/{agent}/tools/{tool}"), None).await;
     let waiting = owner.post(&format!("/v1/tools/{tool}/call"), json!({"arguments": {}})).await;
     let document = upload(world, owner).await;
+    let store = id(&owner.post("/v1/stores", json!({"name": "shelf"})).await);
+    let at = format!("/v1/stores/{store}/files/note.txt");
+    let kept = owner.request(reqwest::Method::PUT, &at).body("a note").send().await.unwrap();
+    assert_eq!(kept.status(), 201);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     BTreeMap::from([
         ("WorkspaceId", text(&me["workspace"])),
@@ -175,13 +188,29 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
         ("GrantId", id(&grant)),
         ("SandboxId", session),
         ("path", "note.txt".to_owned()),
-        ("ExecutionId", id(&execution)),
+        ("name", "bare".to_owned()),
+        ("FunctionId", function),
+        ("ExecutionId", execution),
         ("filename", "out.txt".to_owned()),
         ("ToolId", tool),
         ("AgentId", agent),
         ("ApprovalId", text(&waiting["approval_id"])),
         ("FileId", document),
+        ("StoreId", store),
     ])
+}
+
+/// A function, and an execution that is a call of it and has left a file.
+async fn call_of_function(owner: &Api) -> (String, String) {
+    let code = "def handle(): return open('out.txt', 'w').write('left')";
+    let files = json!([{"name": "handler.py", "text": code}]);
+    let function = id(&owner.post("/v1/functions", json!({"name": "leave", "files": files})).await);
+    let called = owner.post(&format!("/v1/functions/{function}/call"), json!({})).await;
+    let call = format!("/v1/functions/{function}/calls/{}", id(&called));
+    while owner.get(&call).await["status"] == "Running" {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    (function, id(&called))
 }
 
 async fn upload(world: &World, owner: &Api) -> String {
@@ -201,7 +230,9 @@ pub(crate) async fn seen(
 ) -> BTreeMap<String, (u16, String)> {
     let mut seen = BTreeMap::new();
     for operation in document.operations() {
-        if operation.method != "GET" || operation.streams {
+        // Environments are those of all servers here, and others use them meanwhile.
+        let shared = ["listEnvironments", "getEnvironment"].contains(&operation.id.as_str());
+        if operation.method != "GET" || operation.streams || shared {
             continue;
         }
         let mut request = document.request(&operation, &Fill::own(things));

@@ -156,3 +156,74 @@ async fn a_store_that_is_deleted_leaves_nothing_and_its_name_is_free() {
     let much = json!({"name": "much", "quota_bytes": 1_u64 << 50});
     assert_eq!(world.owner.refused("POST", "/v1/stores", Some(much)).await.0, 400);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_right_that_is_taken_away_is_felt_in_an_open_session() {
+    let world = World::start().await;
+    let ann = Person::new(&world, "ann").await;
+    let store = store(&world.owner, "notes").await;
+    let me = world.owner.get("/v1/principals/me").await;
+    let here = json!({"kind": "workspace", "id": me["workspace"]});
+    let it = json!({"kind": "store", "id": store});
+    let text = specification("[{name: notes, access: write}]");
+    let agent = json!({"name": "a", "specification": text, "run_as": "caller"});
+    let agent = id(&world.owner.post("/v1/agents", agent).await);
+    let its = json!({"kind": "agent", "id": agent});
+    let mut grants = Vec::new();
+    for (privilege, object) in [("USAGE", &here), ("USAGE", &its), ("MODIFY", &it), ("USAGE", &it)]
+    {
+        let grant = json!({"principal": ann.id, "privilege": privilege, "object": object});
+        grants.push(id(&world.owner.post("/v1/grants", grant).await));
+    }
+    let opened = session(&ann, &agent).await;
+    says(&ann, &opened, "open('/mnt/notes/x', 'w').write('1')").await;
+    world.owner.call("DELETE", &format!("/v1/grants/{}", grants[2]), None).await;
+    let path = format!("/v1/sessions/{opened}/execute");
+    let code = Some(json!({"code": "open('/mnt/notes/x').read()"}));
+    let refused = ann.refused("POST", &path, code.clone()).await;
+    assert_eq!(refused, (403, "grant.missing".into()));
+    let reset = ann.refused("POST", &format!("/v1/sessions/{opened}/reset"), None).await;
+    assert_eq!(reset, (403, "grant.missing".into()));
+    // The agent asks for less, and the session has less once it is reset.
+    let less = json!({"specification": specification("[{name: notes, access: read}]")});
+    let (status, answer) =
+        world.owner.call("PUT", &format!("/v1/agents/{agent}"), Some(less)).await;
+    assert_eq!(status, 200, "{answer}");
+    let refused = ann.refused("POST", &path, code).await;
+    assert_eq!(refused.1, "session.lost");
+    ann.call("POST", &format!("/v1/sessions/{opened}/reset"), None).await;
+    assert_eq!(says(&ann, &opened, "open('/mnt/notes/x').read()").await, "1");
+    // Without the agent, no tool of hers runs in its session either.
+    world.owner.call("DELETE", &format!("/v1/grants/{}", grants[1]), None).await;
+    let tool = json!({
+        "name": "peeks", "description": "Looks.", "tool_type": "code_runner", "environment": "bare",
+        "configuration": {"type": "CodeRunner", "runtime": "python", "code": "def run(input):\n    return open('/mnt/notes/x').read()\n"},
+    });
+    let tool = id(&world.owner.post("/v1/tools", tool).await);
+    let grant =
+        json!({"principal": ann.id, "privilege": "USAGE", "object": {"kind": "tool", "id": tool}});
+    world.owner.post("/v1/grants", grant).await;
+    let call = Some(json!({"arguments": {}, "sandbox_id": opened}));
+    let refused = ann.refused("POST", &format!("/v1/tools/{tool}/call"), call).await;
+    assert_eq!(refused, (403, "grant.missing".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_a_store_has_its_line_also_if_nobody_waits_for_the_answer() {
+    let world = World::start().await;
+    let store = store(&world.owner, "notes").await;
+    let path = format!("/v1/stores/{store}/files/a");
+    for _ in 0..10 {
+        let send = world.owner.request(Method::PUT, &path).body(vec![1; 500_000]).send();
+        let _ = tokio::time::timeout(std::time::Duration::from_millis(4), send).await;
+    }
+    put(&world.owner, &path, vec![2]).await;
+    world.owner.call("DELETE", &path, None).await;
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    let audit = world.owner.get("/v1/audit?limit=100").await;
+    let lines = audit["items"].as_array().unwrap();
+    let of = |action: &str| lines.iter().filter(|line| line["action"] == action).count();
+    assert!(of("store.write") >= 1 && of("store.remove") == 1, "{audit}");
+    let named = lines.iter().filter(|line| line["action"] == "store.write");
+    assert!(named.into_iter().all(|line| line["detail"] == "a"), "{audit}");
+}

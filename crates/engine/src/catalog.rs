@@ -3,36 +3,14 @@
 //! One that is added is built and started before its name stands for it, so that whatever fails on
 //! the way leaves what was there before.
 
+use crate::builds::{Change, Happening};
 use crate::engine::Engine;
 use crate::environments::{aside, fault, make, start};
 use chrono::DateTime;
-use environment::{Environments, Name, Order, Origin, Prepared, Progress, PythonChoice, Recipe};
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use environment::{Environments, Order, Origin, Prepared, Progress, PythonChoice, Recipe};
+use std::sync::Arc;
 use std::time::SystemTime;
 use types::{Code, Environment, EnvironmentOrigin, EnvironmentStatus, Fault, InstalledPackage};
-
-/// What is happening to environments, by their names, and what came of the last try.
-#[derive(Debug, Default)]
-pub(crate) struct Builds {
-    states: Mutex<BTreeMap<String, State>>,
-}
-
-#[derive(Debug, Clone)]
-enum State {
-    Building { progress: String },
-    Failed(Fault),
-}
-
-impl Builds {
-    fn states(&self) -> MutexGuard<'_, BTreeMap<String, State>> {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn set(&self, name: &Name, state: State) {
-        self.states().insert(name.to_string(), state);
-    }
-}
 
 /// All environments that can be asked for, without their definitions and locks.
 pub fn list(environments: &Environments, python: Option<&PythonChoice>) -> Vec<Environment> {
@@ -77,7 +55,7 @@ fn of_recipe(
         description: definition.description.clone(),
         origin: match recipe.origin {
             Origin::Shipped => EnvironmentOrigin::Shipped,
-            Origin::Own => EnvironmentOrigin::Own,
+            Origin::Own | Origin::Script => EnvironmentOrigin::Own,
         },
         python: definition.python.to_string(),
         definition: Some(recipe.toml.clone()),
@@ -125,16 +103,21 @@ fn without_texts(environment: Environment) -> Environment {
     Environment { definition: None, lock: None, ..environment }
 }
 
-impl State {
-    fn shown(self, environment: Environment) -> Environment {
+impl Happening {
+    fn shown(self, known: Environment) -> Environment {
         match self {
             Self::Building { progress } => Environment {
                 status: EnvironmentStatus::Building,
                 progress: Some(progress),
-                ..environment
+                ..known
             },
+            // What was built before serves, so that it has not become another.
             Self::Failed(fault) => {
-                Environment { status: EnvironmentStatus::Failed, error: Some(fault), ..environment }
+                let status = match known.status {
+                    EnvironmentStatus::Unbuilt => EnvironmentStatus::Failed,
+                    status => status,
+                };
+                Environment { status, error: Some(fault), ..known }
             }
         }
     }
@@ -153,27 +136,37 @@ impl Engine {
 
     pub fn environments(&self) -> Result<Vec<Environment>, Fault> {
         let environments = self.shelf.environments(&self.config)?;
-        let mut states = self.builds.states().clone();
+        let mut ordered = self.builds.names();
         let mut listed = list(&environments, self.config.python.as_ref());
-        for environment in &mut listed {
-            if let Some(state) = states.remove(&environment.name) {
-                *environment = state.shown(environment.clone());
+        for known in &mut listed {
+            ordered.retain(|name| *name != known.name);
+            if let Some(happening) = self.happening(&environments, &known.name) {
+                *known = happening.shown(known.clone());
             }
         }
-        let new = states.into_iter();
-        listed
-            .extend(new.map(|(name, state)| state.shown(empty(&name, EnvironmentStatus::Unbuilt))));
+        listed.extend(ordered.into_iter().filter_map(|name| {
+            let happening = self.happening(&environments, &name)?;
+            Some(happening.shown(empty(&name, EnvironmentStatus::Unbuilt)))
+        }));
         Ok(listed)
     }
 
     pub fn environment(&self, name: &str) -> Result<Environment, Fault> {
         let environments = self.shelf.environments(&self.config)?;
-        let state = self.builds.states().get(name).cloned();
-        match (show(&environments, self.config.python.as_ref(), name), state) {
-            (Ok(known), Some(state)) => Ok(state.shown(known)),
-            (Err(_), Some(state)) => Ok(state.shown(empty(name, EnvironmentStatus::Unbuilt))),
-            (shown, None) => shown,
+        let shown = show(&environments, self.config.python.as_ref(), name);
+        match self.happening(&environments, name) {
+            None => shown,
+            Some(happening) => {
+                let known = shown.unwrap_or_else(|_| empty(name, EnvironmentStatus::Unbuilt));
+                Ok(happening.shown(known))
+            }
         }
+    }
+
+    fn happening(&self, environments: &Environments, name: &str) -> Option<Happening> {
+        let stamp = environments.stamp(name);
+        let failed = || self.shelf.failure(name, stamp).map(Happening::Failed);
+        self.builds.happening(name, stamp).or_else(failed)
     }
 
     /// Builds what was ordered, starts it, and lets its name stand for it. Sandboxes that were made
@@ -185,23 +178,20 @@ impl Engine {
         order: Order,
         mut progress: impl FnMut(&Progress) + Send + 'static,
     ) -> impl Future<Output = Result<Environment, Fault>> + Send + 'static {
-        let (engine, watched) = (Arc::clone(self), Arc::clone(self));
-        let name = order.draft.name().clone();
-        self.builds.set(&name, State::Building { progress: "waiting".to_owned() });
-        let watched_name = name.clone();
+        let engine = Arc::clone(self);
+        let name = order.draft.name().to_string();
+        let turn = self.builds.queue(&name, Change::Order);
+        let (builds, watched) = (self.builds.clone(), name.clone());
         let told = move |event: Progress| {
             progress(&event);
-            watched.builds.set(&watched_name, State::Building { progress: event.to_string() });
+            builds.tell(&watched, &event);
         };
         async move {
-            match engine.replace_environment(order, told).await {
-                Ok(()) => drop(engine.builds.states().remove(name.as_str())),
-                Err(fault) => {
-                    engine.builds.set(&name, State::Failed(fault.clone()));
-                    return Err(fault);
-                }
-            }
-            engine.environment(name.as_str())
+            turn.come().await;
+            let environments = engine.shelf.environments(&engine.config)?;
+            let made = engine.replace_environment(Arc::clone(&environments), order, told).await;
+            turn.ended(made.clone().err(), environments.stamp(&name));
+            made.and_then(|()| engine.environment(&name))
         }
     }
 
@@ -216,25 +206,28 @@ impl Engine {
 
     async fn replace_environment(
         &self,
+        environments: Arc<Environments>,
         order: Order,
         mut progress: impl FnMut(Progress) + Send + 'static,
     ) -> Result<(), Fault> {
-        let environments = self.shelf.environments(&self.config)?;
         let builder = Arc::clone(&environments);
         let prepared = aside(move || builder.prepare(&order, &mut progress));
         let Prepared { recipe, built } = prepared.await?;
         let ready = start(&self.config, &recipe.definition, built).await.map_err(not_started)?;
         let name = recipe.definition.name.to_string();
-        let (keeper, kept) = (Arc::clone(&environments), recipe.clone());
-        aside(move || keeper.keep(&kept)).await?;
-        self.shelf.put(&name, environments.stamp(&name), recipe, ready);
+        let kept = recipe.clone();
+        let stamp = aside(move || environments.keep(&kept)).await?;
+        self.shelf.put(&name, stamp, recipe, ready);
         Ok(())
     }
 
-    /// Removes an environment; of one that ships, what was built. What is in use of it goes later.
+    /// Removes an environment, once it is built if it is just being; of one that ships, what was built.
+    /// What is in use of it goes later.
     pub async fn remove_environment(&self, name: &str) -> Result<(), Fault> {
         let environments = self.shelf.environments(&self.config)?;
-        let was_failed = self.builds.states().remove(name).is_some();
+        let turn = self.builds.queue(name, Change::Removal);
+        turn.come().await;
+        let was_failed = self.builds.forgive(name);
         let place = self.shelf.forget(name);
         drop(place);
         let name = name.to_owned();

@@ -1,6 +1,7 @@
 //! What can be asked of the engine, checked as far as it can be without a sandbox.
 
 use crate::config::ExpiryRequest;
+use crate::installs::Installer;
 use crate::stores::StoreIn;
 use std::fs::File;
 use std::io::{Cursor, Read};
@@ -161,6 +162,8 @@ pub struct Command {
     /// What is absent is as the tool asks for it, as the session has it, or as it is by default.
     pub limits: LimitsRequest,
     pub bring: Bring,
+    /// Asked when the code wants packages; it can have none without.
+    pub installer: Option<Installer>,
 }
 
 impl Command {
@@ -175,6 +178,7 @@ impl Command {
             files: Vec::new(),
             limits: LimitsRequest::default(),
             bring: Bring::Nothing,
+            installer: None,
         }
     }
 

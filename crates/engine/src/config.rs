@@ -1,10 +1,11 @@
 //! How an engine is set up. Doors read options and variables; the engine sees only this.
 
 use crate::stores::StoreBase;
-use environment::{Mount, PythonChoice};
+use environment::{House, Mount, PythonChoice};
 use jail::Wall;
 use sandbox::{Kernel, Warmth};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use types::{Code, Fault, OperatorCaps, SandboxId};
@@ -22,8 +23,12 @@ pub struct Config {
     /// Directories that every sandbox sees besides its environment, read-only. All that is in them
     /// can be read by code, and a socket there could be spoken to.
     pub mounts: Vec<Mount>,
+    /// Where packages go that sessions install; without it nothing can be installed.
+    pub house: Option<Arc<House>>,
     /// Where stores are; without it a session has none.
     pub stores: Option<StoreBase>,
+    /// Of all copies that sessions have of stores, by their quotas: memory of the server's own.
+    pub stores_bytes_max: u64,
     /// Walls that the operator has agreed to do without, each shown in every result.
     pub without: Vec<Wall>,
     /// All that code may import besides the standard library; everything if absent.
@@ -119,7 +124,10 @@ impl Config {
             warmth: Warmth::Preloaded,
             kernel: Kernel::Embedded,
             mounts: Vec::new(),
+            house: None,
             stores: None,
+            // Sixteen of the usual quota, beside what sandboxes have.
+            stores_bytes_max: 4 * 1024 * 1024 * 1024,
             without: Vec::new(),
             imports: None,
             caps: OperatorCaps::default(),

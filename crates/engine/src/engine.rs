@@ -1,22 +1,23 @@
 //! The engine: what it keeps, and everything about sessions but running code in them.
 
+use crate::builds::Builds;
 use crate::capacity::{Capacity, Load};
-use crate::catalog::Builds;
 use crate::command::NewSession;
 use crate::config::{Config, ExpiryRequest, SessionEnded};
 use crate::environments::{Installed, Outside, Ready, Shelf};
+use crate::installs::INSTALLS_AT_ONCE;
 use crate::limits;
 use crate::outcome::birth_fault;
 use crate::running::Running;
-use crate::session::{Home, Parts, Session, SessionInfo, not_found};
-use crate::stores::{Held, StoreIn};
+use crate::session::{Equipment, Home, Parts, Session, SessionInfo, not_found};
+use crate::stores::{Budget, Held, StoreIn, Writers};
 use environment::Progress;
 use sandbox::Stopper;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use types::{Code, ExecutionId, Fault, LimitError, Limits, LimitsRequest, SandboxId};
 
@@ -35,8 +36,9 @@ pub struct Engine {
     pub(crate) builds: Builds,
     pub(crate) capacity: Capacity,
     pub(crate) running: Running,
-    /// Taken by whoever changes a store: a few files at a time.
-    pub(crate) stores_writing: Arc<AsyncMutex<()>>,
+    pub(crate) installs: Arc<Semaphore>,
+    pub(crate) writers: Writers,
+    stores_budget: Arc<Budget>,
     sessions: Mutex<HashMap<SandboxId, Arc<Session>>>,
     /// The last ones that were closed because nobody used them, for a better answer.
     expired: Mutex<VecDeque<SandboxId>>,
@@ -48,8 +50,10 @@ impl Engine {
         let engine = Arc::new(Self {
             capacity: Capacity::new(&config),
             running: Running::default(),
+            installs: Arc::new(Semaphore::new(INSTALLS_AT_ONCE)),
             shelf: Shelf::default(),
-            stores_writing: Arc::default(),
+            writers: Writers::default(),
+            stores_budget: Budget::new(config.stores_bytes_max),
             builds: Builds::default(),
             sessions: Mutex::default(),
             expired: Mutex::default(),
@@ -116,10 +120,10 @@ impl Engine {
         let expiry = request.expiry.resolve(self.config.expiry, self.config.expiry)?;
         self.shelf.find(&self.config, &request.environment)?;
         let slot = self.capacity.take().await?;
-        let stores = request.stores.clone();
+        let equipment = self.equipment(request.stores.clone())?;
         let ready = self.shelf.get(&self.config, &request.environment, |_| {}).await?;
-        let home = self.furnish(&ready, &limits, &stores).await?;
-        let parts = Parts { id, generation, limits, expiry, ready, stores, home, slot };
+        let home = self.furnish(&ready, &limits, &equipment.stores).await?;
+        let parts = Parts { id, generation, limits, expiry, ready, equipment, home, slot };
         let session = Arc::new(Session::new(parts));
         match self.sessions().entry(id) {
             Entry::Vacant(free) => free.insert(Arc::clone(&session)),
@@ -145,17 +149,17 @@ impl Engine {
     ) -> Result<Home, Fault> {
         if stores.is_empty() {
             let sandbox = ready.pool.lease(limits).await.map_err(|error| birth_fault(&error))?;
-            return Ok(Home { sandbox, held: Held::default() });
+            return Ok(Home::new(sandbox, Held::default()));
         }
         let mounts: Vec<_> = stores.iter().map(StoreIn::mount).collect();
         let born = ready.pool.with_stores(limits, &mounts).await;
         let sandbox = born.map_err(|error| birth_fault(&error))?;
-        let held = Held::of(&sandbox, stores, self.store_base()?, &self.stores_writing);
+        let held = Held::of(&sandbox, stores, self.store_base()?, &self.writers);
         let mut held = held.map_err(|error| {
             Fault::new(Code::SandboxUnreachable, format!("its stores cannot be reached: {error}"))
         })?;
         held.refresh().await?;
-        Ok(Home { sandbox, held })
+        Ok(Home::new(sandbox, held))
     }
 
     /// The limits that such a request gives in a fresh sandbox.
@@ -194,13 +198,30 @@ impl Engine {
         Ok(self.session(id)?.interrupt())
     }
 
+    /// What a session has besides its working directory.
+    pub fn stores_of(&self, id: SandboxId) -> Result<Vec<StoreIn>, Fault> {
+        Ok(self.session(id)?.stores())
+    }
+
+    fn equipment(&self, stores: Vec<StoreIn>) -> Result<Equipment, Fault> {
+        let _reserved = self.stores_budget.reserve(&stores)?;
+        Ok(Equipment { stores, _reserved })
+    }
+
     /// A new interpreter and an empty working directory for the session.
     pub async fn reset(&self, id: SandboxId) -> Result<u64, Fault> {
+        self.reset_with(id, self.stores_of(id)?).await
+    }
+
+    /// The same, with these stores instead of those that it had.
+    pub async fn reset_with(&self, id: SandboxId, stores: Vec<StoreIn>) -> Result<u64, Fault> {
         let mut turn = self.session(id)?.turn(Stopper::default())?;
         let (generation, sandbox) = turn.reset();
         if let Some(sandbox) = sandbox {
             sandbox.end().await;
         }
+        // What it had was given back before.
+        turn.equip(self.equipment(stores)?);
         Ok(generation)
     }
 
@@ -239,21 +260,30 @@ impl Engine {
             let _ = timeout(END_PATIENCE, self.close(id)).await;
         }
         let _ = timeout(END_PATIENCE, self.capacity.emptied()).await;
-        self.shelf.clear();
+        let pools = self.shelf.clear();
+        let closed = async {
+            for pool in pools {
+                pool.close().await;
+            }
+        };
+        let _ = timeout(END_PATIENCE, closed).await;
+        self.config.house.iter().for_each(|house| house.close());
     }
 
     fn close_expired(&self) {
         let now = Instant::now();
-        let expired: Vec<SessionEnded> = {
+        let due = |session: &Arc<Session>| {
+            let ended = SessionEnded { id: session.id, reason: session.expire(now)? };
+            Some((ended, Arc::clone(session)))
+        };
+        // Held on to until the lock is given back: with a session go its sandbox and perhaps a nursery.
+        let expired: Vec<(SessionEnded, Arc<Session>)> = {
             let mut sessions = self.sessions();
-            let due = |session: &Arc<Session>| {
-                Some(SessionEnded { id: session.id, reason: session.expire(now)? })
-            };
-            let expired: Vec<SessionEnded> = sessions.values().filter_map(due).collect();
-            expired.iter().for_each(|ended| drop(sessions.remove(&ended.id)));
+            let expired: Vec<_> = sessions.values().filter_map(due).collect();
+            expired.iter().for_each(|(ended, _)| drop(sessions.remove(&ended.id)));
             expired
         };
-        for ended in expired {
+        for (ended, _session) in expired {
             let mut remembered = self.expired();
             remembered.push_back(ended.id);
             if remembered.len() > EXPIRED_REMEMBERED {

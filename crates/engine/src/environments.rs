@@ -1,6 +1,7 @@
 //! The environments in use: each built once, each with a pool of its own.
 
 use crate::config::Config;
+use crate::installs::INSIDE_PACKAGES;
 use environment::{
     BuildError, Definition, Environment, Environments, INSIDE_INTERPRETER, Imports, InUse, Origin,
     Package, PackageIndex, Processes, Progress, PythonVersion, Recipe, Stamp,
@@ -25,6 +26,8 @@ pub struct Installed {
 pub(crate) struct Ready {
     pub(crate) environment: InUse,
     pub(crate) pool: Arc<Pool>,
+    /// Where its sessions may install more packages from.
+    pub(crate) index: PackageIndex,
 }
 
 /// How to start the Python of an environment outside of any wall, to compare with.
@@ -73,6 +76,8 @@ pub(crate) struct Place {
     ready: OnceCell<Arc<Ready>>,
     /// What the name stood for before; it serves until this one is ready, and on if it never is.
     before: Mutex<Option<Arc<Ready>>>,
+    /// Why this one cannot take the place of the one before.
+    failed: OnceLock<Fault>,
 }
 
 impl Place {
@@ -127,7 +132,8 @@ impl Shelf {
         let before = known.and_then(|place| place.serving());
         let replaces = before.is_some();
         let before = Mutex::new(before);
-        let place = Arc::new(Place { recipe, stamp, ready: OnceCell::new(), before });
+        let (ready, failed) = (OnceCell::new(), OnceLock::new());
+        let place = Arc::new(Place { recipe, stamp, ready, before, failed });
         match self.places().entry(name.to_owned()) {
             // Somebody else was faster.
             Entry::Occupied(there) if there.get().stamp == stamp => return Ok(there.get().clone()),
@@ -159,23 +165,33 @@ impl Shelf {
     }
 
     /// Lets new requests have this one from now on; what runs keeps what it has.
-    pub(crate) fn put(&self, name: &str, stamp: Option<Stamp>, recipe: Recipe, ready: Arc<Ready>) {
+    pub(crate) fn put(&self, name: &str, stamp: Stamp, recipe: Recipe, ready: Arc<Ready>) {
         let place = Place {
             recipe,
-            stamp,
+            stamp: Some(stamp),
             ready: OnceCell::new_with(Some(ready)),
             before: Mutex::default(),
+            failed: OnceLock::new(),
         };
-        self.places().insert(name.to_owned(), Arc::new(place));
+        let replaced = self.places().insert(name.to_owned(), Arc::new(place));
+        drop(replaced);
+    }
+
+    /// Why the definition with this stamp does not serve, although its name stands for it.
+    pub(crate) fn failure(&self, name: &str, stamp: Option<Stamp>) -> Option<Fault> {
+        let place = self.places().get(name).cloned()?;
+        place.failed.get().filter(|_| place.stamp == stamp).cloned()
     }
 
     pub(crate) fn forget(&self, name: &str) -> Option<Arc<Place>> {
         self.places().remove(name)
     }
 
-    /// Lets go of all of them, which ends what waits in their pools.
-    pub(crate) fn clear(&self) {
-        self.places().clear();
+    /// Lets go of all of them, and gives their pools, which end when these are dropped.
+    pub(crate) fn clear(&self) -> Vec<Arc<Pool>> {
+        let places = std::mem::take(&mut *self.places());
+        let serving = places.into_values().filter_map(|place| place.serving());
+        serving.map(|ready| Arc::clone(&ready.pool)).collect()
     }
 }
 
@@ -184,8 +200,10 @@ impl Shelf {
 async fn replace(place: Arc<Place>, config: Config, environments: Arc<Environments>) {
     let recipe = place.recipe.clone();
     let made = place.ready.get_or_try_init(|| make(&config, environments, recipe, |_| {})).await;
-    if made.is_ok() {
-        *place.before() = None;
+    match made {
+        Ok(_) => *place.before() = None,
+        // Nobody else can have set it: this runs once for a place.
+        Err(fault) => drop(place.failed.set(fault)),
     }
 }
 
@@ -213,7 +231,7 @@ pub(crate) async fn start(
     let pool = Pool::start(pool_config(config, definition, &environment)?)
         .await
         .map_err(|error| crate::outcome::birth_fault(&error))?;
-    Ok(Arc::new(Ready { environment, pool }))
+    Ok(Arc::new(Ready { environment, pool, index: definition.index.clone() }))
 }
 
 /// Builds on a thread that may wait.
@@ -267,7 +285,10 @@ fn pool_config(
     environment: &Environment,
 ) -> Result<PoolConfig, Fault> {
     let mounts = environment.mounts().into_iter().chain(config.mounts.clone());
-    let binds = mounts.map(|mount| (mount.host, mount.inside)).collect();
+    let installs = definition.index != PackageIndex::None;
+    let house = config.house.as_ref().filter(|_| installs);
+    let house = house.map(|house| (house.directory().to_owned(), INSIDE_PACKAGES.into()));
+    let binds = mounts.map(|mount| (mount.host, mount.inside)).chain(house).collect();
     let view = View {
         environment: definition.name.to_string(),
         binds,
@@ -279,7 +300,7 @@ fn pool_config(
             Processes::Allow => sandbox::Processes::Allow,
             Processes::Deny => sandbox::Processes::Deny,
         },
-        installs: definition.index != PackageIndex::None,
+        installs,
         imports: imports(config.imports.as_deref(), &definition.imports),
     };
     Ok(PoolConfig {

@@ -3,6 +3,7 @@
 //! [`run`] has the walk on one screen. Everything a door can ask for is a method of [`Engine`];
 //! it never prints, and what went wrong is always a [`types::Fault`].
 
+mod builds;
 mod capacity;
 pub mod catalog;
 mod collect;
@@ -11,6 +12,7 @@ mod config;
 mod engine;
 mod environments;
 mod files;
+mod installs;
 mod job;
 mod limits;
 mod outcome;
@@ -28,6 +30,7 @@ pub use config::{Config, EndReason, Expiry, ExpiryRequest, SessionEnded};
 pub use engine::Engine;
 pub use environments::{Installed, Outside};
 pub use files::check_file_name;
+pub use installs::{Added, Chosen, Installer, Wanted, without_agent};
 pub use run::{Admitted, Finished};
 pub use sandbox::Listing;
 pub use session::SessionInfo;
@@ -35,9 +38,10 @@ pub use stores::{STORE_FILES_MAX, Stamp, StoreBase, StoreDirectory, StoreFileErr
 pub use walls::{Host, become_warden_if_asked};
 
 pub use environment::{
-    BuildError, Definition, Discovery, Draft, Environments, Header, Machine, Mount, Name, Order,
-    Package, Prepared, Processes, Progress, Python, PythonChoice, PythonVersion, SOURCE_BYTES_MAX,
-    Skipped, SourceKind, UvSource, discover, kind_of,
+    BuildError, Definition, Discovery, Draft, Environments, Header, House, Machine, Mount, Name,
+    Order, Package, PackageName, Prepared, Processes, Progress, Python, PythonChoice,
+    PythonVersion, Requirement, SOURCE_BYTES_MAX, Skipped, SourceKind, Unmet, UvSource, discover,
+    kind_of,
 };
 pub use jail::Wall;
 /// The answers in a [`Host`].

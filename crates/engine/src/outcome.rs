@@ -189,6 +189,7 @@ fn code_of(error: &PythonError, ending: &Ending) -> Code {
         match denied {
             Denied::Process => Code::ProcessDenied,
             Denied::Package => Code::PackageDenied,
+            Denied::Install => Code::PackageUnavailable,
             Denied::Import => Code::ImportDenied,
         }
     } else if error.exception == "MemoryError" {
@@ -205,10 +206,14 @@ fn code_of(error: &PythonError, ending: &Ending) -> Code {
 }
 
 fn hint(fault: &Fault, error: &PythonError, environment: &str, entry: &Entry) -> Option<String> {
+    if error.denied.is_some() && error.hint.is_some() {
+        return error.hint.clone();
+    }
     let text = match (&fault.code, error.exception.as_str()) {
         (Code::PackageDenied, _) => return Some(no_installing(environment)),
         (Code::CodeSyntax, _) if asks_for_pip(&error.traceback) => {
-            return Some(no_installing(environment));
+            "a line of a shell is no Python: write %pip install NAME in a cell, and in a script \
+             belljar.install(\"NAME\")"
         }
         (Code::ProcessDenied, _) => {
             "do it in Python itself, or in a function with an environment of its own (Call Function)"

@@ -8,6 +8,9 @@ use sandbox::{Answer, Cause, Ending};
 use serde_json::Value;
 use types::{Code, Execution, Limits, SandboxId, Status, Transcript, Truncated, Usage, Warning};
 
+/// That a session has other packages than its environment; no error, and so none of their codes.
+const INSTALLED: &str = "package.installed";
+
 /// A command that was let in, and where it will run.
 #[derive(Debug)]
 pub(crate) struct Order {
@@ -122,6 +125,11 @@ fn notices(ending: &Ending, entry: &Entry) -> Vec<Warning> {
     if ending.alive && ending.oom_kills > 0 {
         let message = "a process of the code was killed for lack of memory".to_owned();
         notice(Code::MemoryExceeded, message);
+    }
+    if !ending.installed.is_empty() {
+        let packages = ending.installed.iter().map(|(name, version)| format!("{name} {version}"));
+        let message = format!("installed {}", packages.collect::<Vec<_>>().join(", "));
+        notices.push(Warning { code: INSTALLED.to_owned(), message });
     }
     if let (Entry::Call(call), Cause::Done(Answer::NotJson(error))) = (entry, &ending.cause)
         && call.is_test()

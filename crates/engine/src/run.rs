@@ -7,6 +7,7 @@ use crate::command::{Command, FileIn};
 use crate::engine::Engine;
 use crate::environments::Ready;
 use crate::files::place;
+use crate::installs::{self, Desk};
 use crate::job::{Job, take_files};
 use crate::outcome::birth_fault;
 use crate::record::{Order, tell_loss};
@@ -102,6 +103,17 @@ impl Engine {
         }
     }
 
+    /// Where the packages of a session go, if they can go anywhere.
+    fn desk(&self, turn: &Turn, home: &Home) -> Option<Desk> {
+        Some(Desk {
+            environments: self.shelf.environments(&self.config).ok()?,
+            ready: Arc::clone(&turn.session.ready),
+            house: Arc::clone(self.config.house.as_ref()?),
+            packages: Arc::clone(&home.packages),
+            places: Arc::clone(&self.installs),
+        })
+    }
+
     pub(crate) async fn lease(
         &self,
         environment: &str,
@@ -155,15 +167,16 @@ impl Admitted {
                     leased = engine.lease(&order.environment, &order.limits) => leased,
                 };
                 let (_ready, sandbox) = leased?;
-                let mut home = Home { sandbox, held: Held::default() };
-                let walked = walk(&mut order, &mut home, 1, stopper, sink).await?;
+                let mut home = Home::new(sandbox, Held::default());
+                let walked = walk(&mut order, &mut home, 1, stopper, sink, None).await?;
                 home.sandbox.end().await;
                 Ok(walked.finished)
             }
             Room::Session(mut turn) => {
                 let mut home = turn.borrow(&engine).await?;
                 let number = turn.count_execution();
-                let walked = walk(&mut order, &mut home, number, stopper, sink).await;
+                let desk = engine.desk(&turn, &home);
+                let walked = walk(&mut order, &mut home, number, stopper, sink, desk).await;
                 let Ok(Walked { mut finished, alive }) = walked else {
                     // Nothing was run, and the session is as it was.
                     turn.give_back(home);
@@ -194,10 +207,11 @@ struct Walked {
 /// Places files, runs, collects and records, in a sandbox that is ours.
 async fn walk(
     order: &mut Order,
-    Home { sandbox, held }: &mut Home,
+    Home { sandbox, held, .. }: &mut Home,
     number: u64,
     stopper: &Stopper,
     sink: Sink<'_>,
+    desk: Option<Desk>,
 ) -> Result<Walked, Fault> {
     held.refresh().await?;
     place(sandbox, take_files(&mut order.command)).await?;
@@ -213,7 +227,9 @@ async fn walk(
         sink(&event);
         transcript.hear(event);
     };
-    let ending = sandbox.run(&job.work(), &order.limits, stopper, hear).await;
+    let installer = order.command.installer.as_ref();
+    let install = |wanted: Vec<String>| installs::answer(&wanted, installer, desk.as_ref());
+    let ending = sandbox.run(&job.work(), &order.limits, stopper, hear, &install).await;
     let collected = collect(sandbox, &order.command.bring).await;
     let unkept = held.keep().await;
     let mut execution = order.close(Some(started), transcript, &ending, &collected);

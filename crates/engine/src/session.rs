@@ -7,7 +7,8 @@ use crate::capacity::Slot;
 use crate::config::{EndReason, Expiry};
 use crate::engine::Engine;
 use crate::environments::Ready;
-use crate::stores::{Held, StoreIn};
+use crate::installs::Packages;
+use crate::stores::{Held, Reserved, StoreIn};
 use chrono::{DateTime, TimeDelta, Utc};
 use sandbox::{Sandbox, Stopper};
 use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
@@ -38,7 +39,6 @@ pub struct SessionInfo {
 pub(crate) struct Session {
     pub(crate) id: SandboxId,
     pub(crate) ready: Arc<Ready>,
-    pub(crate) stores: Vec<StoreIn>,
     pub(crate) limits: Limits,
     inside: Arc<Mutex<Inside>>,
     outside: SyncMutex<Outside>,
@@ -65,6 +65,14 @@ struct Outside {
     /// Of the one whose turn it is.
     stopper: Option<Stopper>,
     closed: bool,
+    equipment: Option<Equipment>,
+}
+
+/// What a sandbox of the session has besides its working directory.
+#[derive(Debug)]
+pub(crate) struct Equipment {
+    pub(crate) stores: Vec<StoreIn>,
+    pub(crate) _reserved: Reserved,
 }
 
 /// A sandbox, and what it holds besides its working directory.
@@ -72,6 +80,14 @@ struct Outside {
 pub(crate) struct Home {
     pub(crate) sandbox: Sandbox,
     pub(crate) held: Held,
+    /// What was installed in it.
+    pub(crate) packages: Arc<Packages>,
+}
+
+impl Home {
+    pub(crate) fn new(sandbox: Sandbox, held: Held) -> Self {
+        Self { sandbox, held, packages: Arc::default() }
+    }
 }
 
 /// What a session is made of.
@@ -82,14 +98,14 @@ pub(crate) struct Parts {
     pub(crate) limits: Limits,
     pub(crate) expiry: Expiry,
     pub(crate) ready: Arc<Ready>,
-    pub(crate) stores: Vec<StoreIn>,
+    pub(crate) equipment: Equipment,
     pub(crate) home: Home,
     pub(crate) slot: Slot,
 }
 
 impl Session {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { id, generation, limits, expiry, ready, stores, home, slot } = parts;
+        let Parts { id, generation, limits, expiry, ready, equipment, home, slot } = parts;
         let opened = Instant::now();
         let outside = Outside {
             generation,
@@ -98,11 +114,11 @@ impl Session {
             last_used: opened,
             stopper: None,
             closed: false,
+            equipment: Some(equipment),
         };
         Self {
             id,
             ready,
-            stores,
             limits,
             inside: Arc::new(Mutex::new(Inside { home: Some(home), loss_untold: generation > 1 })),
             outside: SyncMutex::new(outside),
@@ -114,6 +130,10 @@ impl Session {
 
     fn outside(&self) -> MutexGuard<'_, Outside> {
         self.outside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn stores(&self) -> Vec<StoreIn> {
+        self.outside().equipment.as_ref().map_or_else(Vec::new, |it| it.stores.clone())
     }
 
     /// The interpreter is gone, and with it what it remembered.
@@ -252,8 +272,8 @@ impl Turn {
         let home = match self.inside.home.take() {
             Some(home) => home,
             None => {
-                let Session { ready, limits, stores, .. } = &*self.session;
-                engine.furnish(ready, limits, stores).await?
+                let Session { ready, limits, .. } = &*self.session;
+                engine.furnish(ready, limits, &self.session.stores()).await?
             }
         };
         self.lent = true;
@@ -276,11 +296,16 @@ impl Turn {
         std::mem::take(&mut self.inside.loss_untold)
     }
 
-    /// A new generation, and the sandbox of the old one, to be ended.
+    /// A new generation without equipment, and the sandbox of the old one, to be ended.
     pub(crate) fn reset(&mut self) -> (u64, Option<Sandbox>) {
+        self.session.outside().equipment = None;
         // Both at once: whoever goes away while the old one ends leaves no session that still
         // counts on it.
         (self.lose_memory(), self.inside.home.take().map(|home| home.sandbox))
+    }
+
+    pub(crate) fn equip(&mut self, equipment: Equipment) {
+        self.session.outside().equipment = Some(equipment);
     }
 
     /// Memory that ending the sandbox would give back.

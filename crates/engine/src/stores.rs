@@ -7,20 +7,25 @@
 
 mod directory;
 
+use directory::Change;
 pub use directory::{STORE_FILES_MAX, Stamp, StoreBase, StoreDirectory, StoreFileError};
 
 use crate::engine::Engine;
-use sandbox::{Entry, FileError, Files, Sandbox, StoreContent, StoreMount};
-use std::collections::BTreeMap;
+use sandbox::{Entry, FileError, Files, Listing, Sandbox, StoreContent, StoreMount};
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
-use std::path::PathBuf;
-use std::sync::Arc;
-use tokio::sync::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::spawn_blocking;
 use types::{Code, Execution, Fault, Status, StoreAccess, Warning};
 
+/// For the files of one execution: whoever waits for its answer waits for this.
+const KEEPING_MAX: Duration = Duration::from_secs(10);
+
 /// A store that a session is given.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreIn {
     /// As people call it.
     pub name: String,
@@ -46,7 +51,11 @@ impl StoreIn {
 
 /// The stores of one sandbox that are held.
 #[derive(Debug, Default)]
-pub(crate) struct Held(Vec<HeldStore>);
+pub(crate) struct Held {
+    stores: Vec<HeldStore>,
+    /// They went in the middle of something, and nobody knows what is in them.
+    lost: bool,
+}
 
 #[derive(Debug)]
 struct HeldStore {
@@ -57,7 +66,7 @@ struct HeldStore {
     /// Each file as it was when both sides were the same.
     same: BTreeMap<String, Pair>,
     /// So that nobody else changes the store meanwhile.
-    writing: Arc<Mutex<()>>,
+    writing: Arc<AsyncMutex<()>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,65 +87,66 @@ impl Held {
         sandbox: &Sandbox,
         stores: &[StoreIn],
         base: &StoreBase,
-        writing: &Arc<Mutex<()>>,
+        writers: &Writers,
     ) -> io::Result<Self> {
-        let held = stores.iter().filter(|store| store.access == StoreAccess::Write);
-        let pairs = held.zip(sandbox.stores()?).map(|(store, inside)| HeldStore {
+        let asked = stores.iter().filter(|store| store.access == StoreAccess::Write);
+        let directories = sandbox.stores()?;
+        if asked.clone().count() != directories.len() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let held = asked.zip(directories).map(|(store, inside)| HeldStore {
             name: store.name.clone(),
             kept: base.store(&store.directory),
             quota_bytes: store.quota_bytes,
             inside,
             same: BTreeMap::new(),
-            writing: Arc::clone(writing),
+            writing: writers.of(&store.directory),
         });
-        Ok(Self(pairs.collect()))
+        Ok(Self { stores: held.collect(), lost: false })
     }
 
     /// What others have kept since is seen from now on.
     pub(crate) async fn refresh(&mut self) -> Result<(), Fault> {
-        self.each(|store| store.refresh().map_err(|error| store.fault(&error))).await
+        let refreshed = self.each(|store| store.refresh().map_err(|error| store.fault(&error)));
+        refreshed.await?.into_iter().collect()
     }
 
     /// What code has changed is on the disk from now on.
     pub(crate) async fn keep(&mut self) -> Unkept {
         let mut unkept = Unkept::default();
-        let done: Result<Vec<_>, Fault> = self
-            .each(|store| {
-                let kept = store.keep();
-                Ok((store.name.clone(), kept.map_err(|error| store.fault(&error))))
-            })
-            .await;
-        match done {
+        match self.each(HeldStore::keep).await {
             Err(fault) => unkept.failed = Some(fault),
-            Ok(stores) => stores.into_iter().for_each(|(name, kept)| match kept {
-                Ok(skipped) => unkept.skipped.extend(
-                    skipped.into_iter().map(|(file, why)| format!("store {name}: {file}: {why}")),
-                ),
-                Err(fault) => unkept.failed = Some(fault),
+            Ok(stores) => stores.into_iter().for_each(|store| {
+                unkept.failed = unkept.failed.take().or(store.failed);
+                unkept.skipped.extend(store.skipped);
             }),
         }
         unkept
     }
 
-    async fn each<T: Send + 'static, All: FromIterator<T> + Send + 'static>(
+    /// One after the other, each while nobody else changes it.
+    async fn each<T: Send + 'static>(
         &mut self,
-        work: impl Fn(&mut HeldStore) -> Result<T, Fault> + Send + 'static,
-    ) -> Result<All, Fault> {
-        let mut stores = std::mem::take(&mut self.0);
-        let Some(first) = stores.first() else { return Ok(std::iter::empty().collect()) };
-        let writing = Arc::clone(&first.writing).lock_owned().await;
-        let done = spawn_blocking(move || {
-            let _writing = writing;
-            let done = stores.iter_mut().map(work).collect();
-            (stores, done)
-        });
-        match done.await {
-            Ok((stores, done)) => {
-                self.0 = stores;
-                done
-            }
-            Err(error) => Err(unusable(&error.into())),
+        work: impl Fn(&mut HeldStore) -> T + Copy + Send + 'static,
+    ) -> Result<Vec<T>, Fault> {
+        if self.lost {
+            return Err(lost());
         }
+        let mut done = Vec::with_capacity(self.stores.len());
+        for mut store in std::mem::take(&mut self.stores) {
+            self.lost = true;
+            let writing = Arc::clone(&store.writing).lock_owned().await;
+            let worked = spawn_blocking(move || {
+                let _writing = writing;
+                let result = work(&mut store);
+                (store, result)
+            });
+            let (store, result) = worked.await.map_err(|_| lost())?;
+            self.stores.push(store);
+            done.push(result);
+        }
+        self.lost = false;
+        Ok(done)
     }
 }
 
@@ -171,45 +181,150 @@ impl HeldStore {
         Ok(())
     }
 
-    /// Gives what is left out, and why.
-    fn keep(&mut self) -> Result<Vec<(String, String)>, StoreFileError> {
+    /// All that can be kept, whatever becomes of the rest.
+    fn keep(&mut self) -> Unkept {
         let now = self.inside.list();
-        let gone: Vec<String> =
-            self.same.keys().filter(|name| !now.files.contains_key(*name)).cloned().collect();
-        for name in gone {
-            // A directory that cannot be read hides its files, and takes none of them away.
-            if matches!(self.inside.open(&name), Err(FileError::NotFound { .. })) {
-                self.forget(&name)?;
+        let mut left_out = Vec::new();
+        let store = self.kept.clone();
+        let changed = match Change::begin(&store, self.quota_bytes) {
+            Ok(mut change) => {
+                self.forget_gone(&now, &mut change, &mut left_out);
+                self.keep_changed(now.files, &mut change, &mut left_out);
+                change.finish()
             }
+            Err(error) => Err(error),
+        };
+        left_out.extend(changed.err().map(|error| ("/".to_owned(), error.into())));
+        let skipped = now.skipped.into_iter();
+        Unkept {
+            failed: self.left_out(&left_out),
+            skipped: skipped
+                .map(|(file, why)| format!("store {}: {file}: {why}", self.name))
+                .collect(),
         }
-        for (name, entry) in now.files {
-            if self.same.get(&name).is_some_and(|pair| pair.inside == entry) {
-                continue;
-            }
-            let (file, _) = self.inside.open(&name)?;
-            // It may still be growing.
-            let mut content = file.take(self.quota_bytes.saturating_add(1));
-            let kept = self.kept.write(&name, &mut content, self.quota_bytes)?;
-            self.same.insert(name, Pair { inside: entry, kept });
-        }
-        Ok(now.skipped.into_iter().collect())
     }
 
-    /// Code has removed it; unless somebody else has changed it meanwhile, it goes.
-    fn forget(&mut self, name: &str) -> Result<(), StoreFileError> {
-        let Some(pair) = self.same.remove(name) else { return Ok(()) };
-        if self.kept.list()?.get(name) != Some(&pair.kept) {
-            return Ok(());
+    /// Code has removed them; unless somebody else has changed one meanwhile, it goes.
+    fn forget_gone(&mut self, now: &Listing, change: &mut Change<'_>, left_out: &mut LeftOut) {
+        // A directory that cannot be read hides its files, and takes none of them away.
+        let hidden = |name: &str| {
+            Path::new(name)
+                .ancestors()
+                .any(|path| path.to_str().is_some_and(|path| now.skipped.contains_key(path)))
+        };
+        let is_gone = |name: &&String| !now.files.contains_key(*name) && !hidden(name);
+        let gone: Vec<String> = self.same.keys().filter(is_gone).cloned().collect();
+        for name in gone {
+            let Some(pair) = self.same.remove(&name) else { continue };
+            if change.kept().get(&name) != Some(&pair.kept) {
+                continue;
+            }
+            match change.remove(&name) {
+                Ok(()) | Err(StoreFileError::NotFound { .. }) => {}
+                Err(error) => left_out.push((name, error)),
+            }
         }
-        match self.kept.remove(name) {
-            Err(StoreFileError::NotFound { .. }) => Ok(()),
-            removed => removed,
+    }
+
+    fn keep_changed(
+        &mut self,
+        files: BTreeMap<String, Entry>,
+        change: &mut Change<'_>,
+        left_out: &mut LeftOut,
+    ) {
+        let until = Instant::now() + KEEPING_MAX;
+        let is_same = |name: &str, entry: &Entry| {
+            self.same.get(name).is_some_and(|pair| pair.inside == *entry)
+        };
+        let mut changed: Vec<(String, Entry)> =
+            files.into_iter().filter(|(name, entry)| !is_same(name, entry)).collect();
+        // What shrinks makes room for what grows.
+        let before = |name: &str| change.kept().get(name).map_or(0, |stamp| stamp.size);
+        changed.sort_by_key(|(name, entry)| i128::from(entry.size) - i128::from(before(name)));
+        for (name, entry) in changed {
+            if Instant::now() > until {
+                left_out.push((name, StoreFileError::Late));
+                continue;
+            }
+            match self.keep_one(&name, change) {
+                Ok(kept) => drop(self.same.insert(name, Pair { inside: entry, kept })),
+                Err(error) => left_out.push((name, error)),
+            }
         }
+    }
+
+    fn keep_one(&self, name: &str, change: &mut Change<'_>) -> Result<Stamp, StoreFileError> {
+        let (file, _) = self.inside.open(name)?;
+        // It may still be growing.
+        change.put(name, &mut file.take(self.quota_bytes.saturating_add(1)))
+    }
+
+    fn left_out(&self, left_out: &LeftOut) -> Option<Fault> {
+        let (name, first) = left_out.first()?;
+        let fault = self.fault(first);
+        let others = left_out.len() - 1;
+        let more = if others == 0 { String::new() } else { format!(" (and {others} more)") };
+        Some(Fault { message: format!("{}: {name}{more} was not kept", fault.message), ..fault })
     }
 
     fn fault(&self, error: &StoreFileError) -> Fault {
         let fault = fault(error);
         Fault { message: format!("the store {:?}: {}", self.name, fault.message), ..fault }
+    }
+}
+
+/// Files that could not be kept.
+type LeftOut = Vec<(String, StoreFileError)>;
+
+/// Who changes which store, by its directory.
+#[derive(Debug, Default)]
+pub(crate) struct Writers(Mutex<HashMap<String, Arc<AsyncMutex<()>>>>);
+
+impl Writers {
+    fn of(&self, directory: &str) -> Arc<AsyncMutex<()>> {
+        let mut writers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that nobody holds are forgotten.
+        writers.retain(|_, writer| Arc::strong_count(writer) > 1);
+        Arc::clone(writers.entry(directory.to_owned()).or_default())
+    }
+}
+
+/// Memory for copies of stores, which is the server's own and no sandbox's.
+#[derive(Debug)]
+pub(crate) struct Budget(Mutex<u64>);
+
+/// A part of it, given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Budget {
+    pub(crate) fn new(bytes: u64) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(bytes)))
+    }
+
+    fn left(&self) -> MutexGuard<'_, u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn reserve(self: &Arc<Self>, stores: &[StoreIn]) -> Result<Reserved, Fault> {
+        let held = stores.iter().filter(|store| store.access == StoreAccess::Write);
+        let bytes = held.map(|store| store.quota_bytes).sum();
+        let mut left = self.left();
+        *left = left.checked_sub(bytes).ok_or_else(|| {
+            let message = format!("there is no memory for another copy of {bytes} bytes of stores");
+            Fault::new(Code::CapacityExhausted, message)
+                .hint("close sessions that write to stores, or give the stores smaller quotas")
+        })?;
+        Ok(Reserved { budget: Arc::clone(self), bytes })
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        *self.budget.left() += self.bytes;
     }
 }
 
@@ -221,7 +336,7 @@ fn fault(error: &StoreFileError) -> Fault {
         }
         StoreFileError::NotFound { .. } => fault(Code::FileNotFound),
         StoreFileError::Name(_) | StoreFileError::Clash { .. } => fault(Code::FileUnsupported),
-        StoreFileError::Io(_) => fault(Code::StoreUnavailable),
+        StoreFileError::Io(_) | StoreFileError::Late => fault(Code::StoreUnavailable),
     }
 }
 
@@ -233,36 +348,35 @@ impl Engine {
         work: impl FnOnce(&StoreDirectory) -> Result<T, StoreFileError> + Send + 'static,
     ) -> Result<T, Fault> {
         let store = self.store_base()?.store(&directory);
-        self.while_nobody_writes(move || work(&store)).await
+        let writing = self.writers.of(&directory).lock_owned().await;
+        blocking(move || {
+            let _writing = writing;
+            work(&store)
+        })
+        .await
     }
 
-    /// Removes every store that is not known.
+    /// Removes every store that is not known, before anybody uses one.
     pub async fn sweep_stores(
         &self,
         is_known: impl Fn(&str) -> bool + Send + 'static,
     ) -> Result<(), Fault> {
         let base = self.store_base()?.clone();
-        self.while_nobody_writes(move || Ok(base.sweep(is_known)?)).await
+        blocking(move || Ok(base.sweep(is_known)?)).await
     }
 
     pub(crate) fn store_base(&self) -> Result<&StoreBase, Fault> {
         let none = || Fault::new(Code::StoreUnavailable, "there are no stores here");
         self.config.stores.as_ref().ok_or_else(none)
     }
+}
 
-    async fn while_nobody_writes<T: Send + 'static>(
-        &self,
-        work: impl FnOnce() -> Result<T, StoreFileError> + Send + 'static,
-    ) -> Result<T, Fault> {
-        let writing = Arc::clone(&self.stores_writing).lock_owned().await;
-        let done = spawn_blocking(move || {
-            let _writing = writing;
-            work()
-        });
-        match done.await {
-            Ok(done) => done.map_err(|error| fault(&error)),
-            Err(error) => Err(unusable(&error.into())),
-        }
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, StoreFileError> + Send + 'static,
+) -> Result<T, Fault> {
+    match spawn_blocking(work).await {
+        Ok(done) => done.map_err(|error| fault(&error)),
+        Err(error) => Err(fault(&StoreFileError::Io(error.into()))),
     }
 }
 
@@ -285,6 +399,7 @@ impl Unkept {
     }
 }
 
-fn unusable(error: &io::Error) -> Fault {
-    Fault::new(Code::StoreUnavailable, format!("the stores cannot be used: {error}"))
+fn lost() -> Fault {
+    Fault::new(Code::StoreUnavailable, "the session has lost its stores")
+        .hint("reset the session; what was kept before is there")
 }

@@ -11,6 +11,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use crate::bytecode;
 use crate::definition::{Definition, built_in_text};
 use crate::discovery::Python;
 use crate::environment::{Environment, Package};
@@ -18,6 +19,7 @@ use crate::error::BuildError;
 use crate::machine::Machine;
 use crate::program;
 use crate::progress::Progress;
+use crate::startup;
 use crate::uv::{Failure, Installation, Uv};
 use crate::view::{INSIDE_ENVIRONMENT, INSIDE_INTERPRETER, INSIDE_SITE, View};
 
@@ -25,10 +27,6 @@ const FONT_CACHE: &str = include_str!("python/font_cache.py");
 
 /// Below the root of an environment.
 const MATPLOTLIB_CONFIG: &str = "etc/matplotlib";
-
-/// `compileall` could not compile some file. Packages ship files that are meant not to compile,
-/// as examples and for their own tests; what is needed and broken shows when it is imported.
-const SOME_NOT_COMPILED: i32 = 1;
 
 /// All that decides what an environment will contain.
 #[derive(Debug)]
@@ -39,6 +37,10 @@ pub(crate) struct Plan<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) tools: PathBuf,
     pub(crate) cache: PathBuf,
+    /// Where bytecode is kept for other environments.
+    pub(crate) bytecode: PathBuf,
+    /// Where lists of fonts are.
+    pub(crate) fonts: PathBuf,
 }
 
 /// Carries out a plan in `directory`, which exists and is empty. Writing the record is left to the
@@ -53,10 +55,12 @@ pub(crate) fn build(
     let mut matplotlib_config = None;
     if !plan.definition.lock.is_empty() {
         install(plan, directory, progress)?;
+        startup::disarm(&directory.join(view.site_packages()))
+            .map_err(BuildError::files("quieting the packages in", directory))?;
         point_scripts_inside(&directory.join("bin"))
             .map_err(BuildError::files("adapting the programs in", directory))?;
         progress(Progress::Compiling);
-        compile(plan, &view, directory)?;
+        bytecode::compile(plan, &view, directory)?;
         matplotlib_config = cache_fonts(plan, &view, directory, progress);
     }
     let bytes =
@@ -98,7 +102,7 @@ fn install(
 ) -> Result<(), BuildError> {
     let uv = Uv::obtain(plan.machine, &plan.tools, &plan.python.executable, progress)?;
     let lock = directory.join("packages.lock");
-    fs::write(&lock, plan.definition.lock.text()).map_err(BuildError::files("writing", &lock))?;
+    fs::write(&lock, plan.definition.lock.for_uv()).map_err(BuildError::files("writing", &lock))?;
     progress(Progress::Resolving);
     let installation = Installation {
         lock: &lock,
@@ -146,6 +150,18 @@ fn point_scripts_inside(bin: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Makes what uv has put into a directory of modules fit for the inside; tells its bytes.
+pub(crate) fn finish_flat(directory: &Path) -> io::Result<u64> {
+    let (bin, uv_lock) = (directory.join("bin"), directory.join(".lock"));
+    if bin.is_dir() {
+        point_scripts_inside(&bin)?;
+    }
+    if uv_lock.exists() {
+        fs::remove_file(uv_lock)?;
+    }
+    open_to_read(directory)
+}
+
 /// The script with its first line exchanged, when that line names a Python of the host.
 fn with_inside_interpreter(script: &[u8]) -> Option<Vec<u8>> {
     let rest = if script.starts_with(b"#!/bin/sh\n'''exec' ") {
@@ -166,30 +182,6 @@ fn after_lines(text: &[u8], count: usize) -> Option<&[u8]> {
     })
 }
 
-/// Writes bytecode that names the files of the inside, and is believed without a look at them:
-/// nobody can change them in there, and nobody could write better bytecode.
-fn compile(plan: &Plan<'_>, view: &View<'_>, directory: &Path) -> Result<(), BuildError> {
-    let mut command = program::isolated_python(&plan.python.executable);
-    command
-        .args(["-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"])
-        .arg("-s")
-        .arg(directory)
-        .args(["-p", INSIDE_ENVIRONMENT])
-        // A third of all files, and never imported.
-        .args(["-x", "/site-packages/.*/tests/"])
-        .arg(directory.join(view.site_packages()));
-    let ended = program::follow(&mut command, |_| {})
-        .map_err(|source| BuildError::Start { program: plan.python.executable.clone(), source })?;
-    match ended.status.code() {
-        Some(0 | SOME_NOT_COMPILED) => Ok(()),
-        _ => Err(BuildError::Compile {
-            name: plan.definition.name.clone(),
-            status: ended.status,
-            detail: ended.last_lines.last().cloned().unwrap_or_default(),
-        }),
-    }
-}
-
 /// Gives the directory with matplotlib's list of fonts, as seen from inside.
 ///
 /// Without the list everything works, a second slower: that it cannot be made is not an error.
@@ -205,13 +197,37 @@ fn cache_fonts(
     if !ours || !site_packages.join("matplotlib").is_dir() {
         return None;
     }
-    progress(Progress::CachingFonts);
     let config = directory.join(MATPLOTLIB_CONFIG);
-    fs::create_dir_all(&config).ok()?;
+    fs::create_dir_all(config.parent()?).ok()?;
+    let version = installed(&site_packages).ok()?.into_iter().find(|it| it.name == "matplotlib")?;
+    let kept = plan.fonts.join(format!("matplotlib-{}", version.version));
+    if !kept.is_dir() {
+        progress(Progress::CachingFonts);
+        list_fonts(plan, &site_packages, &kept)?;
+    }
+    copy_files(&kept, &config).ok()?;
+    Some(Path::new(INSIDE_ENVIRONMENT).join(MATPLOTLIB_CONFIG))
+}
+
+/// Makes the list, which has the fonts of matplotlib and no others, in a directory of its own.
+fn list_fonts(plan: &Plan<'_>, site_packages: &Path, kept: &Path) -> Option<()> {
+    fs::create_dir_all(&plan.fonts).ok()?;
+    let aside = tempfile::TempDir::new_in(&plan.fonts).ok()?;
     let mut command = program::isolated_python(&plan.python.executable);
-    command.args(["-c", FONT_CACHE]).arg(&site_packages).env("MPLCONFIGDIR", &config);
+    command.args(["-c", FONT_CACHE]).arg(site_packages).env("MPLCONFIGDIR", aside.path());
     let ended = program::follow(&mut command, |_| {}).ok()?;
-    ended.status.success().then(|| Path::new(INSIDE_ENVIRONMENT).join(MATPLOTLIB_CONFIG))
+    // Where somebody else was faster, his list is the same.
+    (ended.status.success() && (fs::rename(aside.path(), kept).is_ok() || kept.is_dir()))
+        .then_some(())
+}
+
+fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        fs::copy(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
 }
 
 fn variables(definition: &Definition, view: &View<'_>) -> BTreeMap<String, String> {
@@ -259,7 +275,9 @@ fn open_to_read(directory: &Path) -> io::Result<u64> {
             bytes += found.len();
             let executable = found.permissions().mode() & 0o111 != 0;
             let mode = if executable { 0o755 } else { 0o644 };
-            fs::set_permissions(entry.path(), Permissions::from_mode(mode))?;
+            if found.permissions().mode() & 0o7777 != mode {
+                fs::set_permissions(entry.path(), Permissions::from_mode(mode))?;
+            }
         }
     }
     Ok(bytes)

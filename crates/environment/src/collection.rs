@@ -1,5 +1,5 @@
 //! Removing what nobody needs any more: environments that were replaced, that were not used for long,
-//! and what builders left that were killed.
+//! what builders left that were killed, and what the caches have kept for too long.
 //!
 //! Nothing is removed that somebody uses, or that is just being built. What is removed stops being an
 //! environment before the first of its files goes.
@@ -16,12 +16,13 @@ use crate::environments::{Environments, building_prefix, link_prefix};
 use crate::error::BuildError;
 use crate::in_use::Alone;
 use crate::library::Origin;
+use crate::pruning::prune;
 
 /// One that was replaced: another release of Belljar in the same place may still build on it.
 const REPLACED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// One that ships, and can be made again at any time.
-const SHIPPED_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// One that ships, or that a script has asked for, and that can be made again at any time.
+const MADE_AGAIN_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// What the present definition of a name still needs.
 struct Needed {
@@ -34,7 +35,7 @@ impl Needed {
     fn kept(&self, directory: &Path) -> Option<Duration> {
         match (self.directories.contains(directory), self.origin) {
             (false, _) => Some(REPLACED_KEPT),
-            (true, Some(Origin::Shipped)) => Some(SHIPPED_KEPT),
+            (true, Some(Origin::Shipped | Origin::Script)) => Some(MADE_AGAIN_KEPT),
             (true, _) => None,
         }
     }
@@ -51,6 +52,7 @@ impl Environments {
                     self.collect_named(&name, now, &mut gone)?;
                 }
             }
+            prune(&self.caches(), now)?;
             Ok(gone)
         };
         collected().map_err(BuildError::files("collecting environments in", self.directory()))
@@ -82,6 +84,9 @@ impl Environments {
                 remove(&directory)?;
                 gone.extend(directory.file_name().map(|it| it.to_string_lossy().into_owned()));
             }
+        }
+        if needed.origin == Some(Origin::Script) && self.builds(name)?.is_empty() {
+            self.forget(name)?;
         }
         self.remove_dangling(name)
     }

@@ -228,6 +228,11 @@ impl Name {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    /// Of text that was put together here, and fits.
+    pub(crate) fn made(text: String) -> Self {
+        Self(text)
+    }
 }
 
 impl ModuleName {

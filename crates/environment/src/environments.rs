@@ -7,16 +7,17 @@
 //! <data>/environments/.default.lock    held by the process that locks, builds or collects
 //! <data>/environments/.default.building-<pid>/
 //! <data>/tools/uv-<version>/uv
-//! <data>/cache/uv/
+//! <data>/cache/uv/                     wheels, linked into environments, as bytecode is
+//! <data>/cache/bytecode/, <data>/cache/fonts/
 //! ```
 //!
 //! The name of a link is a digest of the request, which is known without looking at the machine:
 //! that is why asking a second time starts no process. Whoever holds the lock owns every directory
 //! that is being built under that name, so that one left by a dead process can be removed.
 
-use std::fs::{self, File, Permissions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
@@ -26,12 +27,14 @@ use crate::builder::{self, Plan};
 use crate::choice::{self, PythonChoice};
 use crate::definition::{Definition, Name};
 use crate::discovery::Python;
-use crate::environment::Environment;
+use crate::environment::{Environment, record_of};
 use crate::error::BuildError;
 use crate::in_use::InUse;
+use crate::installing::Installing;
 use crate::library::{Library, Origin, Recipe, Stamp};
 use crate::locking::Locking;
 use crate::machine::Machine;
+use crate::program::GiveUp;
 use crate::progress::Progress;
 use crate::source::Draft;
 use crate::uv::UvSource;
@@ -165,26 +168,32 @@ impl Environments {
         let definition = draft.locked(&lock)?;
         let built = self.ensure(&definition, python.as_ref(), progress)?;
         let (python, toml) = (python.clone(), draft.toml.clone());
-        let recipe = Recipe { definition, python, origin: Origin::Own, toml };
+        let origin = Origin::of(&definition.name);
+        let recipe = Recipe { definition, python, origin, toml };
         Ok(Prepared { recipe, built })
     }
 
-    /// From here on the name stands for this one.
-    pub fn keep(&self, recipe: &Recipe) -> Result<(), BuildError> {
+    /// From here on the name stands for this one, until the definition has another stamp.
+    pub fn keep(&self, recipe: &Recipe) -> Result<Stamp, BuildError> {
         self.library.keep(recipe)
     }
 
     /// Forgets the definition of that name, unless it ships, and removes what was built of it, unless
     /// it is in use: that goes later, with [`Environments::collect`].
     pub fn remove(&self, name: &str) -> Result<(), BuildError> {
-        let Recipe { definition, origin, .. } = self.find(name)?;
-        let name = &definition.name;
-        let _hold = self.hold(name, &mut |_| ())?;
-        if origin == Origin::Own {
-            self.library.remove(name)?;
+        // Whatever its definition says: one that cannot be read any more has to go as well.
+        let name = self.library.name(name)?;
+        let _hold = self.hold(&name, &mut |_| ())?;
+        if !self.library.ships(&name) {
+            self.library.remove(&name)?;
         }
-        self.discard(name)
+        self.discard(&name)
             .map_err(BuildError::files("removing environments from", self.directory()))
+    }
+
+    /// Forgets a definition of which nothing is built any more.
+    pub(crate) fn forget(&self, name: &Name) -> io::Result<()> {
+        self.library.forget(name)
     }
 
     /// What a recipe was built to, if it was, and when that was last used.
@@ -195,13 +204,20 @@ impl Environments {
     ) -> Option<(Environment, SystemTime)> {
         let link = self.link(&recipe.definition, recipe.python.as_ref().or(usual_python));
         let directory = self.directory().join(fs::read_link(link).ok()?);
-        let last_used = fs::metadata(&directory).ok()?.modified().ok()?;
+        let last_used = fs::metadata(record_of(&directory)).ok()?.modified().ok()?;
         Some((Environment::load(&directory)?, last_used))
     }
 
-    /// Whether somebody is making the environment of that name now.
+    /// For sessions of an environment that is built. What is under way ends when it is given up.
+    pub fn installing<'a>(&self, environment: &'a Environment, give_up: GiveUp) -> Installing<'a> {
+        let (tools, cache) = (self.tools(), self.cache());
+        Installing { environment, machine: self.machine.clone(), tools, cache, give_up }
+    }
+
+    /// Whether somebody is making the environment of that name now. Others may look at the same time.
     pub fn is_building(&self, name: &Name) -> bool {
-        matches!(self.try_hold(name), Ok(None))
+        let held = File::open(self.lock_path(name)).map(|file| file.try_lock_shared());
+        matches!(held, Ok(Err(TryLockError::WouldBlock)))
     }
 
     /// Where uv would come from, should something have to be installed.
@@ -225,6 +241,8 @@ impl Environments {
             machine: &self.machine,
             tools: self.tools(),
             cache: self.cache(),
+            bytecode: self.caches().join("bytecode"),
+            fonts: self.caches().join("fonts"),
         }
     }
 
@@ -279,8 +297,11 @@ impl Environments {
     }
 
     fn lock_file(&self, name: &Name) -> io::Result<File> {
-        let path = self.directory().join(format!(".{name}.lock"));
-        File::options().create(true).append(true).open(path)
+        File::options().create(true).append(true).open(self.lock_path(name))
+    }
+
+    fn lock_path(&self, name: &Name) -> PathBuf {
+        self.directory().join(format!(".{name}.lock"))
     }
 
     fn link(&self, definition: &Definition, python: Option<&PythonChoice>) -> PathBuf {
@@ -305,8 +326,12 @@ impl Environments {
         self.data.join("tools")
     }
 
+    pub(crate) fn caches(&self) -> PathBuf {
+        self.data.join("cache")
+    }
+
     fn cache(&self) -> PathBuf {
-        self.data.join("cache/uv")
+        self.caches().join("uv")
     }
 }
 
@@ -326,7 +351,6 @@ impl Building {
         if place.exists() {
             fs::remove_dir_all(place).map_err(BuildError::files("removing", place))?;
         }
-        open_to_all(&self.directory).map_err(BuildError::files("opening", &self.directory))?;
         fs::rename(&self.directory, place).map_err(BuildError::files("moving into place", place))
     }
 }
@@ -336,25 +360,6 @@ impl Drop for Building {
         // After `finish` there is nothing to remove; after a failure the next build tries again.
         let _ = fs::remove_dir_all(&self.directory);
     }
-}
-
-/// Sandboxes run under other users than the one who built this, whatever his umask was.
-fn open_to_all(path: &Path) -> io::Result<()> {
-    let found = fs::symlink_metadata(path)?;
-    if found.is_symlink() {
-        return Ok(());
-    }
-    let mode = found.permissions().mode();
-    let wanted = mode | if mode & 0o100 == 0 { 0o444 } else { 0o555 };
-    if wanted != mode {
-        fs::set_permissions(path, Permissions::from_mode(wanted))?;
-    }
-    if found.is_dir() {
-        for entry in fs::read_dir(path)? {
-            open_to_all(&entry?.path())?;
-        }
-    }
-    Ok(())
 }
 
 /// The links to what a definition was built to begin so, whichever Python was asked for.

@@ -82,8 +82,8 @@ pub enum BuildError {
     #[error("byte-compiling environment `{name}` failed ({status}): {detail}; try again")]
     Compile { name: Name, status: ExitStatus, detail: String },
 
-    #[error("{} cannot be started: {source}", .program.display())]
-    Start { program: PathBuf, source: io::Error },
+    #[error("{} could not be run: {source}", .program.display())]
+    Run { program: PathBuf, source: io::Error },
 
     #[error("{action} {} failed: {source}; check the rights and the free space there", .path.display())]
     Files { action: &'static str, path: PathBuf, source: io::Error },

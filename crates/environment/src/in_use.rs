@@ -1,16 +1,17 @@
 //! An environment that somebody uses, and therefore nobody removes.
 //!
-//! Whoever uses one holds a shared lock on its directory; whoever removes one must hold it alone. The
-//! system lets go of the locks of a process that dies. The directory's time of change is when it was
-//! last used.
+//! Whoever uses one holds a shared lock on its record; whoever removes one must hold that alone. The
+//! record and not the directory, because sandboxes see the directory and could lock it themselves. The
+//! system lets go of the locks of a process that dies. The record's time of change is the last use.
 
-use std::fs::{File, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::ops::Deref;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::environment::Environment;
+use crate::environment::{Environment, record_of};
 
 #[derive(Debug)]
 pub struct InUse {
@@ -21,10 +22,12 @@ pub struct InUse {
 impl InUse {
     /// `None` if the directory is not an environment, or is just being removed.
     pub(crate) fn take(directory: &Path) -> Option<Self> {
-        let held = File::open(directory).ok()?;
+        let record = record_of(directory);
+        let held = File::open(&record).ok()?;
         held.try_lock_shared().ok()?;
-        // Read only now, when nobody can be removing it.
-        let environment = Environment::load(directory)?;
+        // It may have been removed, and even made again, before it was held.
+        let same = fs::metadata(&record).ok()?.ino() == held.metadata().ok()?.ino();
+        let environment = same.then(|| Environment::load(directory))??;
         // Only its owner can write the time; another user's use goes by unseen.
         let _ = held.set_modified(SystemTime::now());
         Some(Self { environment, _held: held })
@@ -42,15 +45,21 @@ impl Deref for InUse {
 /// A directory that nobody uses, and cannot begin to as long as this is there.
 #[derive(Debug)]
 pub(crate) struct Alone {
-    held: File,
+    /// Without a record, nobody can use it in the first place.
+    held: Option<File>,
 }
 
 impl Alone {
     /// `None` if somebody uses it, which is written down as its last use.
     pub(crate) fn with(directory: &Path) -> io::Result<Option<Self>> {
-        let held = File::open(directory)?;
+        let held = match File::open(record_of(directory)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Some(Self { held: None }));
+            }
+            held => held?,
+        };
         match held.try_lock() {
-            Ok(()) => Ok(Some(Self { held })),
+            Ok(()) => Ok(Some(Self { held: Some(held) })),
             Err(TryLockError::WouldBlock) => {
                 let _ = held.set_modified(SystemTime::now());
                 Ok(None)
@@ -60,6 +69,7 @@ impl Alone {
     }
 
     pub(crate) fn idle(&self, now: SystemTime) -> io::Result<Duration> {
-        Ok(now.duration_since(self.held.metadata()?.modified()?).unwrap_or_default())
+        let Some(held) = &self.held else { return Ok(Duration::MAX) };
+        Ok(now.duration_since(held.metadata()?.modified()?).unwrap_or_default())
     }
 }

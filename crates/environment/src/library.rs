@@ -13,10 +13,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 use crate::choice::PythonChoice;
 use crate::definition::{Definition, Name, built_in_names, built_in_text};
 use crate::error::BuildError;
+use crate::script::Header;
 
 #[derive(Debug)]
 pub(crate) struct Library {
@@ -39,6 +41,29 @@ pub enum Origin {
     Shipped,
     /// From whoever runs this.
     Own,
+    /// Made for a script, of what it says it needs, and made again if it is needed again.
+    Script,
+}
+
+/// Of environments that were made for a script.
+const SCRIPT_PREFIX: &str = "script-";
+/// Enough that no two scripts that need different things meet.
+const SCRIPT_DIGEST_BYTES: usize = 12;
+
+impl Origin {
+    pub(crate) fn of(name: &Name) -> Self {
+        if name.as_str().starts_with(SCRIPT_PREFIX) { Self::Script } else { Self::Own }
+    }
+}
+
+impl Name {
+    /// The environment that a script with this header needs.
+    pub fn of_script(header: &Header) -> Self {
+        let digest = Sha256::digest(format!("{header:?}"));
+        let digest: String =
+            digest[..SCRIPT_DIGEST_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
+        Self::made(format!("{SCRIPT_PREFIX}{digest}"))
+    }
 }
 
 /// Tells whether a definition was replaced.
@@ -47,6 +72,12 @@ pub struct Stamp {
     modified: i64,
     nanoseconds: i64,
     inode: u64,
+}
+
+impl Stamp {
+    fn of(found: &fs::Metadata) -> Self {
+        Self { modified: found.mtime(), nanoseconds: found.mtime_nsec(), inode: found.ino() }
+    }
 }
 
 /// What the file has.
@@ -76,18 +107,33 @@ impl Library {
             let (origin, toml) = (Origin::Shipped, toml.to_owned());
             return Ok(Recipe { definition, python: None, origin, toml });
         }
-        let unknown = || BuildError::Unknown { name: name.to_owned(), known: self.known() };
-        let name = Name::try_from(name.to_owned()).map_err(|_| unknown())?;
+        let name = self.name(name)?;
         let path = self.path(&name);
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(unknown()),
-            Err(error) => return Err(BuildError::files("reading", path)(error)),
-        };
+        let text = fs::read(&path).map_err(|error| self.missed(&name, "reading", error))?;
         let kept: Kept = serde_json::from_slice(&text)
             .map_err(|source| BuildError::Kept { name: name.clone(), source })?;
         let definition = Definition::parse(&kept.definition, &kept.lock)?;
-        Ok(Recipe { definition, python: kept.python, origin: Origin::Own, toml: kept.definition })
+        let origin = Origin::of(&definition.name);
+        Ok(Recipe { definition, python: kept.python, origin, toml: kept.definition })
+    }
+
+    /// The name of one that ships or was added, whether or not its definition can be read.
+    pub(crate) fn name(&self, text: &str) -> Result<Name, BuildError> {
+        let name = Name::try_from(text.to_owned()).ok();
+        let known = |name: &Name| self.ships(name) || self.path(name).exists();
+        name.filter(known).ok_or_else(|| self.unknown(text))
+    }
+
+    fn unknown(&self, name: &str) -> BuildError {
+        BuildError::Unknown { name: name.to_owned(), known: self.known() }
+    }
+
+    /// Its file was there a moment ago.
+    fn missed(&self, name: &Name, action: &'static str, error: io::Error) -> BuildError {
+        match error.kind() {
+            io::ErrorKind::NotFound => self.unknown(name.as_str()),
+            _ => BuildError::files(action, self.path(name))(error),
+        }
     }
 
     pub(crate) fn ships(&self, name: &Name) -> bool {
@@ -106,11 +152,10 @@ impl Library {
     /// `None` for one that ships, which never changes, and for one that is not there.
     pub(crate) fn stamp(&self, name: &str) -> Option<Stamp> {
         let name = Name::try_from(name.to_owned()).ok()?;
-        let found = fs::metadata(self.path(&name)).ok()?;
-        Some(Stamp { modified: found.mtime(), nanoseconds: found.mtime_nsec(), inode: found.ino() })
+        fs::metadata(self.path(&name)).ok().as_ref().map(Stamp::of)
     }
 
-    pub(crate) fn keep(&self, recipe: &Recipe) -> Result<(), BuildError> {
+    pub(crate) fn keep(&self, recipe: &Recipe) -> Result<Stamp, BuildError> {
         let path = self.path(&recipe.definition.name);
         let kept = Kept {
             definition: recipe.toml.clone(),
@@ -122,15 +167,20 @@ impl Library {
             let mut file = tempfile::NamedTempFile::new_in(&self.directory)?;
             serde_json::to_writer(&mut file, &kept)?;
             file.as_file().sync_all()?;
+            // Of this very file: another one may be at its place a moment later.
+            let stamp = Stamp::of(&file.as_file().metadata()?);
             file.persist(&path)?;
-            Ok(())
+            Ok(stamp)
         };
         write().map_err(BuildError::files("keeping", &path))
     }
 
     pub(crate) fn remove(&self, name: &Name) -> Result<(), BuildError> {
-        let path = self.path(name);
-        fs::remove_file(&path).map_err(BuildError::files("removing", path))
+        self.forget(name).map_err(|error| self.missed(name, "removing", error))
+    }
+
+    pub(crate) fn forget(&self, name: &Name) -> io::Result<()> {
+        fs::remove_file(self.path(name))
     }
 
     fn path(&self, name: &Name) -> PathBuf {

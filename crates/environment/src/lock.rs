@@ -1,8 +1,8 @@
 //! The exact packages of an environment.
 //!
 //! A lock is in requirements format and says nothing but `name==version`, an optional marker, and
-//! hashes. It is handed to uv as it is, so this is where it is made sure that it cannot also bring
-//! an index, another file, or a package without a hash.
+//! hashes. What uv is given is written anew from what was understood here, so that a lock can never
+//! also bring an index, another file, or a package without a hash.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,12 +10,17 @@ use std::fmt;
 use pep440_rs::Version;
 use sha2::{Digest, Sha256};
 
-use crate::requirement::{PackageName, Requirement};
+use crate::environment::Package;
+use crate::lines::{self, Unclear};
+use crate::requirement::{Marker, PackageName, Requirement};
 use crate::version::VersionRange;
 
 /// How a lock begins that was made for one minor version of Python: the packages that others need
 /// may be more or fewer.
 const MADE_FOR: &str = "# Locked for CPython ";
+
+/// The only option that a package may have, and must.
+const HASH: &str = "--hash=sha256:";
 
 /// The checked text of a lock. Empty for an environment without packages.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -32,6 +37,9 @@ pub(crate) struct Lock {
 struct Pin {
     line: usize,
     version: Version,
+    marker: Option<Marker>,
+    /// In hexadecimal digits.
+    hashes: Vec<String>,
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,8 +48,14 @@ pub enum LockError {
         "line {line} of the lock is an option; only `name==version` with hashes may stand there"
     )]
     Option { line: usize },
+    #[error(
+        "line {line} of the lock has a character that ends a line for some programs; take it out"
+    )]
+    Unclear { line: usize },
     #[error("line {line} of the lock does not pin one version with `==`")]
     NotPinned { line: usize },
+    #[error("line {line} of the lock has a marker that cannot be read")]
+    Marker { line: usize },
     #[error("`{name}` on line {line} of the lock has no sha256; make it with `--generate-hashes`")]
     NoHash { line: usize, name: String },
     #[error("`{name}` is not in the lock; make the lock again")]
@@ -61,16 +75,22 @@ pub enum LockError {
 impl Lock {
     pub(crate) fn parse(text: &str) -> Result<Self, LockError> {
         let mut pins = BTreeMap::<_, Vec<Pin>>::new();
-        for (line, requirement) in requirements(text) {
-            let (name, version) = pin(line, &requirement)?;
-            pins.entry(name).or_default().push(Pin { line, version });
+        for (line, requirement) in requirements(text)? {
+            let (name, pin) = pin(line, &requirement)?;
+            pins.entry(name).or_default().push(pin);
         }
         let digest = Sha256::digest(text).into();
         Ok(Self { text: text.to_owned(), pins, made_for: made_for(text), digest })
     }
 
+    /// As it was written, for those who made it.
     pub(crate) fn text(&self) -> &str {
         &self.text
+    }
+
+    /// What it says and nothing else, for uv.
+    pub(crate) fn for_uv(&self) -> String {
+        written(self.pins.iter())
     }
 
     pub(crate) fn digest(&self) -> &[u8] {
@@ -87,6 +107,26 @@ impl Lock {
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &PackageName> {
         self.pins.keys()
+    }
+
+    /// The exact packages; of a lock for several Pythons, those for any of them.
+    pub(crate) fn packages(&self) -> Vec<Package> {
+        let package = |(name, pin): (&PackageName, &Pin)| Package {
+            name: name.to_string(),
+            version: pin.version.to_string(),
+        };
+        let pins =
+            self.pins.iter().flat_map(|(name, pins)| pins.iter().map(move |pin| (name, pin)));
+        pins.map(package).collect()
+    }
+
+    /// What is left of it without some packages.
+    pub(crate) fn without(
+        &self,
+        is_left_out: impl Fn(&PackageName) -> bool,
+    ) -> Result<Self, LockError> {
+        let left = self.pins.iter().filter(|(name, _)| !is_left_out(name));
+        Self::parse(&written(left))
     }
 
     /// Fails when no pin is what is wanted.
@@ -106,6 +146,11 @@ impl Lock {
     }
 }
 
+fn written<'a>(pins: impl Iterator<Item = (&'a PackageName, &'a Vec<Pin>)>) -> String {
+    let pins = pins.flat_map(|(name, pins)| pins.iter().map(move |it| (name, it)));
+    pins.map(|(name, pin)| format!("{name}{pin}\n")).collect()
+}
+
 /// The line by which a lock says for which Python it was made.
 pub(crate) fn heading(python: VersionRange) -> String {
     format!("{MADE_FOR}{python} by belljar; `belljar env lock` makes it again.\n")
@@ -121,41 +166,63 @@ impl fmt::Debug for Lock {
     }
 }
 
-/// Each requirement with its hashes on one line, and the number of the line where it begins.
-fn requirements(text: &str) -> impl Iterator<Item = (usize, String)> {
-    let mut lines = text.lines().enumerate();
-    std::iter::from_fn(move || {
-        let (index, first) = lines.find(|(_, line)| {
-            let line = line.trim();
-            !line.is_empty() && !line.starts_with('#')
-        })?;
-        let mut requirement = first.trim().to_owned();
-        while let Some(head) = requirement.strip_suffix('\\') {
-            let next = lines.next().map_or("", |(_, line)| line.trim());
-            requirement = format!("{head} {next}");
+/// All that stands behind the name.
+impl fmt::Display for Pin {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "=={}", self.version)?;
+        if let Some(marker) = &self.marker {
+            write!(formatter, " ; {marker}")?;
         }
-        Some((index + 1, requirement))
-    })
+        self.hashes.iter().try_for_each(|hash| write!(formatter, " {HASH}{hash}"))
+    }
 }
 
-fn pin(line: usize, requirement: &str) -> Result<(PackageName, Version), LockError> {
-    if requirement.starts_with('-') {
+/// Each requirement with its hashes on one line, and the number of the line where it begins.
+fn requirements(text: &str) -> Result<Vec<(usize, String)>, LockError> {
+    let lines = lines::of(text).map_err(|Unclear(line)| LockError::Unclear { line })?;
+    let mut lines = lines.into_iter();
+    let mut found = Vec::new();
+    while let Some((line, first)) = lines.find(|(_, line)| !line.is_empty()) {
+        let mut requirement = first.to_owned();
+        while requirement.ends_with('\\') {
+            requirement.pop();
+            requirement.push(' ');
+            requirement.push_str(lines.next().map_or("", |(_, line)| line));
+        }
+        found.push((line, requirement));
+    }
+    Ok(found)
+}
+
+fn pin(line: usize, requirement: &str) -> Result<(PackageName, Pin), LockError> {
+    let words: Vec<&str> = requirement.split_ascii_whitespace().collect();
+    let first_option = words.iter().position(|word| word.starts_with('-'));
+    let (wanted, options) = words.split_at(first_option.unwrap_or(words.len()));
+    if wanted.is_empty() {
         return Err(LockError::Option { line });
     }
-    let mut words = requirement.split_whitespace();
-    let pinned = words.next().and_then(|pin| {
-        let (name, version) = pin.split_once("==")?;
-        Some((PackageName::new(name)?, version.parse().ok()?))
-    });
-    let pinned = pinned.ok_or(LockError::NotPinned { line })?;
-    let options: Vec<&str> = words.filter(|word| word.starts_with("--")).collect();
+    let wanted = wanted.join(" ");
+    let (pinned, marker) = match wanted.split_once(';') {
+        Some((pinned, marker)) => (pinned, Some(marker)),
+        None => (wanted.as_str(), None),
+    };
+    let (name, version) = exact(pinned.trim()).ok_or(LockError::NotPinned { line })?;
+    let marker = marker.map(|it| Marker::new(it).ok_or(LockError::Marker { line })).transpose()?;
     if options.is_empty() {
-        return Err(LockError::NoHash { line, name: pinned.0.to_string() });
+        return Err(LockError::NoHash { line, name: name.to_string() });
     }
-    if options.iter().any(|option| !option.starts_with("--hash=sha256:")) {
-        return Err(LockError::Option { line });
-    }
-    Ok(pinned)
+    let hashes = options.iter().map(|option| hash(option).ok_or(LockError::Option { line }));
+    Ok((name, Pin { line, version, marker, hashes: hashes.collect::<Result<_, _>>()? }))
+}
+
+fn exact(pinned: &str) -> Option<(PackageName, Version)> {
+    let (name, version) = pinned.split_once("==")?;
+    Some((PackageName::new(name)?, version.parse().ok()?))
+}
+
+fn hash(option: &str) -> Option<String> {
+    let digits = option.strip_prefix(HASH)?;
+    digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then(|| digits.to_owned())
 }
 
 #[cfg(test)]
@@ -218,6 +285,39 @@ numpy==2.4.6 \\
         {
             assert_eq!(Lock::parse(text), Err(LockError::NotPinned { line: 1 }), "{text}");
         }
+    }
+
+    #[test]
+    fn uv_is_given_what_was_understood_and_nothing_else() {
+        let lock = Lock::parse(&format!("{PINNED}\nA==1.0 --hash=sha256:dd  # why\n")).unwrap();
+        assert_eq!(
+            lock.for_uv(),
+            "a==1.0 --hash=sha256:dd\n\
+             et-xmlfile==2.0.0 ; python_version < '3.12' --hash=sha256:aa --hash=sha256:bb\n\
+             numpy==2.4.6 --hash=sha256:cc\n"
+        );
+    }
+
+    // What is a comment to one reader is an option to another that ends lines elsewhere.
+    #[test]
+    fn nothing_is_smuggled_past_in_a_line_that_others_end_elsewhere() {
+        let hidden =
+            ["# x\r-r /tmp/private.txt", "# \rsix @ http://127.0.0.1:9/six.whl", "#\x0b-r a"];
+        for line in hidden {
+            let text = format!("{PINNED}{line}\n");
+            assert_eq!(Lock::parse(&text), Err(LockError::Unclear { line: 7 }), "{line:?}");
+        }
+        assert!(Lock::parse(&PINNED.replace('\n', "\r\n")).is_ok());
+    }
+
+    #[test]
+    fn words_that_are_neither_a_marker_nor_a_hash_are_refused() {
+        let parse = |text: &str| Lock::parse(text).unwrap_err();
+        assert_eq!(parse("a==1 b --hash=sha256:aa"), LockError::NotPinned { line: 1 });
+        assert_eq!(parse("a==1 --hash=sha256:aa b"), LockError::Option { line: 1 });
+        assert_eq!(parse("a==1 --hash=sha256:a/b"), LockError::Option { line: 1 });
+        assert_eq!(parse("a==1 ; os_name \\ --hash=sha256:aa"), LockError::Marker { line: 1 });
+        assert_eq!(parse("a==1 ; --hash=sha256:aa"), LockError::Marker { line: 1 });
     }
 
     #[test]

@@ -46,6 +46,7 @@ impl Locking<'_> {
         let lock = directory.join("packages.lock");
         let resolution = Resolution {
             requirements: &requirements,
+            constraints: None,
             python: &self.python.executable,
             lock: &lock,
             cache: &self.cache,
@@ -85,7 +86,7 @@ fn essence(detail: &str) -> String {
 }
 
 /// uv has one status for every failure, so its words have to tell which it was.
-fn trouble(detail: &str) -> Trouble {
+pub(crate) fn trouble(detail: &str) -> Trouble {
     let says = |words: &[&str]| words.iter().any(|word| detail.contains(word));
     if says(&["not found in the cache", "network was disabled"]) {
         Trouble::Offline

@@ -1,15 +1,21 @@
-//! Running other programs: with nothing on their input, bounded in time where they only answer a
-//! question, and with the end of what they said when they fail.
+//! Running other programs: with nothing on their input, bounded in time, and with the end of what they
+//! said when they fail.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Enough for the message of a failure and its causes, of which a conflict of packages has many.
 const LAST_LINES_MAX: usize = 80;
+
+/// A gigabyte of wheels on a slow line. Nobody can build the same environment meanwhile.
+const RUN_MAX: Duration = Duration::from_secs(60 * 60);
 
 const POLL: Duration = Duration::from_millis(5);
 
@@ -31,6 +37,19 @@ pub(crate) fn isolated_python(executable: &Path) -> Command {
 /// A process that does not outlive the reader who gave up on it.
 struct Running(Child);
 
+impl Running {
+    /// `None` if it still runs then.
+    fn ended_by(&mut self, deadline: Instant) -> io::Result<Option<ExitStatus>> {
+        loop {
+            match self.0.try_wait()? {
+                Some(status) => return Ok(Some(status)),
+                None if Instant::now() >= deadline => return Ok(None),
+                None => thread::sleep(POLL),
+            }
+        }
+    }
+}
+
 impl Drop for Running {
     fn drop(&mut self) {
         // Both fail only when the process is gone already, which is what is wanted.
@@ -44,14 +63,7 @@ impl Drop for Running {
 /// Gives `None` when the time is over; the program is then killed.
 pub(crate) fn ask(command: &mut Command, time: Duration) -> io::Result<Option<Ended>> {
     let mut running = Running(start(command, Stdio::piped())?);
-    let deadline = Instant::now() + time;
-    let status = loop {
-        match running.0.try_wait()? {
-            Some(status) => break status,
-            None if Instant::now() >= deadline => return Ok(None),
-            None => thread::sleep(POLL),
-        }
-    };
+    let Some(status) = running.ended_by(Instant::now() + time)? else { return Ok(None) };
     let mut stdout = String::new();
     if let Some(pipe) = running.0.stdout.take() {
         pipe.take(PIPE_BYTES).read_to_string(&mut stdout)?;
@@ -67,21 +79,81 @@ pub(crate) fn ask(command: &mut Command, time: Duration) -> io::Result<Option<En
 /// What a pipe holds: nobody reads while the program runs, so it cannot have written more.
 const PIPE_BYTES: u64 = 64 * 1024;
 
-/// Runs a program for as long as it takes, handing each line of its standard error to `watch`.
-pub(crate) fn follow(command: &mut Command, mut watch: impl FnMut(&str)) -> io::Result<Ended> {
-    let mut running = Running(start(command, Stdio::null())?);
-    let mut last_lines = Vec::new();
-    if let Some(pipe) = running.0.stderr.take() {
-        for line in BufReader::new(pipe).split(b'\n') {
-            let line = String::from_utf8_lossy(&line?).trim_end().to_owned();
-            watch(&line);
-            if last_lines.len() == LAST_LINES_MAX {
-                last_lines.remove(0);
-            }
-            last_lines.push(line);
-        }
+/// Says from elsewhere that nobody waits for a program any more.
+#[derive(Debug, Clone, Default)]
+pub struct GiveUp(Arc<AtomicBool>);
+
+impl GiveUp {
+    pub fn now(&self) {
+        self.0.store(true, Ordering::Relaxed);
     }
-    Ok(Ended { status: running.0.wait()?, stdout: String::new(), last_lines })
+
+    fn was_said(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Runs a program that may take long, handing each line of its standard error to `watch`. One that
+/// takes longer than any should is killed, which is an error.
+pub(crate) fn follow(command: &mut Command, watch: impl FnMut(&str)) -> io::Result<Ended> {
+    follow_until(command, &GiveUp::default(), watch)
+}
+
+/// The same, but it is also killed when it is given up.
+pub(crate) fn follow_until(
+    command: &mut Command,
+    give_up: &GiveUp,
+    watch: impl FnMut(&str),
+) -> io::Result<Ended> {
+    follow_for(command, RUN_MAX, give_up, watch)
+}
+
+fn follow_for(
+    command: &mut Command,
+    time: Duration,
+    give_up: &GiveUp,
+    mut watch: impl FnMut(&str),
+) -> io::Result<Ended> {
+    let mut running = Running(start(command, Stdio::null())?);
+    let deadline = Instant::now() + time;
+    let given_up = || {
+        let message =
+            format!("it did not end within {} minutes and was killed", time.as_secs() / 60);
+        io::Error::new(io::ErrorKind::TimedOut, message)
+    };
+    let said = running.0.stderr.take().map(lines);
+    let mut last_lines = Vec::new();
+    while let Some(said) = &said {
+        let line = match said.recv_timeout(POLL) {
+            Ok(line) => line?,
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) if give_up.was_said() => {
+                running.0.kill()?;
+                break;
+            }
+            Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => return Err(given_up()),
+            Err(RecvTimeoutError::Timeout) => continue,
+        };
+        watch(&line);
+        if last_lines.len() == LAST_LINES_MAX {
+            last_lines.remove(0);
+        }
+        last_lines.push(line);
+    }
+    let status = running.ended_by(deadline)?.ok_or_else(given_up)?;
+    Ok(Ended { status, stdout: String::new(), last_lines })
+}
+
+/// The lines of a pipe, read by a thread of their own, so that whoever waits for one can give up.
+fn lines(pipe: ChildStderr) -> mpsc::Receiver<io::Result<String>> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        let text = |line: Vec<u8>| String::from_utf8_lossy(&line).trim_end().to_owned();
+        let mut read = BufReader::new(pipe).split(b'\n');
+        // An error is that nobody listens any more.
+        read.try_for_each(|line| sender.send(line.map(text)))
+    });
+    lines
 }
 
 fn start(command: &mut Command, stdout: Stdio) -> io::Result<Child> {
@@ -132,5 +204,24 @@ mod tests {
         assert_eq!(heard, 100);
         assert_eq!(ended.last_lines.len(), LAST_LINES_MAX);
         assert_eq!(ended.last_lines.last().map(String::as_str), Some("100"));
+    }
+
+    #[test]
+    fn a_program_that_never_ends_is_killed_whether_it_speaks_or_not() {
+        for script in [
+            "exec sleep 60",
+            "while :; do echo on >&2; sleep 0.01; done",
+            "exec 2>&-; exec sleep 60",
+        ] {
+            let started = Instant::now();
+            let ended = follow_for(
+                &mut shell(script),
+                Duration::from_millis(100),
+                &GiveUp::default(),
+                |_| (),
+            );
+            assert_eq!(ended.err().map(|error| error.kind()), Some(io::ErrorKind::TimedOut));
+            assert!(started.elapsed() < Duration::from_secs(5), "{script}");
+        }
     }
 }

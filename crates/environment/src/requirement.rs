@@ -24,8 +24,15 @@ pub struct Requirement {
     text: String,
 }
 
+/// Where a package is needed: `python_version < '3.12'`. uv understands it; here it is made sure that
+/// it is one thing on one line, and neither a comment nor an option.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Marker(String);
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequirementError {
+    #[error("`{}` has characters other than those of plain English text", .0.escape_debug())]
+    Characters(String),
     #[error("`{0}` does not begin with the name of a package")]
     Name(String),
     #[error(
@@ -35,7 +42,7 @@ pub enum RequirementError {
     Address(String),
     #[error("`{0}` has extras that are not names, such as `[http2]`")]
     Extras(String),
-    #[error("`{0}` has an empty marker, or one that does not end on its line")]
+    #[error("`{0}` has a marker that cannot be read, such as an empty one")]
     Marker(String),
     #[error("`{text}`: {source}")]
     Versions { text: String, source: VersionSpecifiersParseError },
@@ -56,6 +63,16 @@ impl PackageName {
     }
 }
 
+impl Marker {
+    /// `None` if it cannot be one.
+    pub(crate) fn new(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let fits = |c: char| (c.is_ascii_graphic() && !"#\\;$".contains(c)) || " \t".contains(c);
+        (!text.is_empty() && text.chars().all(fits) && !text.contains("--"))
+            .then(|| Self(text.to_owned()))
+    }
+}
+
 fn is_of_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || "-_.".contains(c)
 }
@@ -66,14 +83,17 @@ impl FromStr for Requirement {
     fn from_str(text: &str) -> Result<Self, RequirementError> {
         let text = text.trim();
         let said = || text.to_owned();
+        if !text.chars().all(|c| c.is_ascii_graphic() || " \t".contains(c)) {
+            return Err(RequirementError::Characters(said()));
+        }
         if is_address(text) {
             return Err(RequirementError::Address(said()));
         }
         let (wanted, marker) = match text.split_once(';') {
-            Some((wanted, marker)) => (wanted, Some(marker.trim())),
+            Some((wanted, marker)) => (wanted, Some(marker)),
             None => (text, None),
         };
-        if marker.is_some_and(|marker| marker.is_empty() || marker.contains(char::is_control)) {
+        if marker.is_some_and(|marker| Marker::new(marker).is_none()) {
             return Err(RequirementError::Marker(said()));
         }
         let (name, rest) = wanted.split_at(wanted.find(|c| !is_of_name(c)).unwrap_or(wanted.len()));
@@ -116,6 +136,12 @@ impl From<Requirement> for String {
 }
 
 impl fmt::Display for PackageName {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for Marker {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
     }
@@ -176,9 +202,19 @@ mod tests {
         assert_eq!(refusal(""), RequirementError::Name(String::new()));
         assert_eq!(refusal("a[b"), RequirementError::Extras("a[b".to_owned()));
         assert_eq!(refusal("a[;]"), RequirementError::Extras("a[;]".to_owned()));
-        assert_eq!(refusal("a;"), RequirementError::Marker("a;".to_owned()));
+        for text in ["a;", "a; b\\", "a; b # c", "a; b --hash=sha256:00"] {
+            assert_eq!(refusal(text), RequirementError::Marker(text.to_owned()));
+        }
         for text in ["a>>2", "a --hash=sha256:00", "a==1 # why", "a b"] {
             assert!(matches!(refusal(text), RequirementError::Versions { .. }), "{text}");
+        }
+    }
+
+    // Each is written down on a line of its own for uv.
+    #[test]
+    fn a_requirement_is_on_one_line_for_every_reader() {
+        for text in ["a\r>=1", "a>=1,\n<2", "a[b,\x0cc]", "a\u{2028}>=1", "a; b\r-r c", "\u{e4}"] {
+            assert_eq!(refusal(text), RequirementError::Characters(text.to_owned()), "{text:?}");
         }
     }
 }

@@ -6,6 +6,8 @@
 //! be asked for here: options, other files and addresses are refused.
 
 use crate::definition::{Definition, DefinitionError, Name};
+use crate::library::Origin;
+use crate::lines::{self, Unclear};
 use crate::requirement::{Requirement, RequirementError};
 use crate::script::{Header, HeaderError};
 use crate::version::VersionRange;
@@ -47,6 +49,8 @@ pub enum SourceError {
     Definition(#[from] DefinitionError),
     #[error("only a definition says its own name; name the environment")]
     NoName,
+    #[error("`{0}` is a name for what scripts need; choose another")]
+    Reserved(Name),
     #[error("the definition is of `{said}`, and `{asked}` was asked for; use one name")]
     OtherName { said: Name, asked: Name },
     #[error(
@@ -54,6 +58,8 @@ pub enum SourceError {
          --wheels DIR for wheels that the index does not have"
     )]
     Option(Line),
+    #[error("line {0} has a character that ends a line for some programs; take it out")]
+    Unclear(usize),
     #[error("line {number}: {source}")]
     Requirement { number: usize, source: RequirementError },
     #[error(transparent)]
@@ -72,9 +78,17 @@ impl Draft {
         if text.len() > SOURCE_BYTES_MAX {
             return Err(SourceError::TooLong(text.len()));
         }
+        let reserved =
+            |name: &Name| kind != SourceKind::Script && Origin::of(name) == Origin::Script;
+        if let Some(name) = name.filter(|name| reserved(name)) {
+            return Err(SourceError::Reserved(name.clone()));
+        }
         let (definition, lock) = match kind {
             SourceKind::Toml => {
                 let definition = Definition::unlocked(text)?;
+                if reserved(&definition.name) {
+                    return Err(SourceError::Reserved(definition.name));
+                }
                 if let Some(asked) = name.filter(|name| **name != definition.name).cloned() {
                     return Err(SourceError::OtherName { said: definition.name, asked });
                 }
@@ -130,11 +144,8 @@ fn of_requirements(text: &str, name: &Name) -> Result<(Definition, Option<String
         return Ok((Definition { packages, ..definition }, Some(text.to_owned())));
     }
     let mut packages = Vec::new();
-    for (line, number) in text.lines().zip(1..) {
-        let written = line.split(" #").next().unwrap_or_default().trim();
-        if written.is_empty() || written.starts_with('#') {
-            continue;
-        }
+    let lines = lines::of(text).map_err(|Unclear(line)| SourceError::Unclear(line))?;
+    for (number, written) in lines.into_iter().filter(|(_, written)| !written.is_empty()) {
         if written.starts_with('-') || written.contains(" --") || written.ends_with('\\') {
             return Err(SourceError::Option(Line { number, text: written.to_owned() }));
         }
@@ -253,6 +264,20 @@ mod tests {
             let told = with(address);
             assert!(told.starts_with(&format!("line 2: `{address}` is an address")), "{told}");
         }
+    }
+
+    #[test]
+    fn nothing_is_read_in_lines_that_others_end_elsewhere() {
+        let told = refusal(SourceKind::Requirements, "six\n# x\r-r /tmp/private.txt\n");
+        assert!(told.starts_with("line 2 has a character"), "{told}");
+        let told = refusal(SourceKind::Toml, "name = \"mine\"\npackages = [\"six\\r>=1\"]");
+        assert!(told.starts_with("line 2: `six\\r>=1` has characters"), "{told}");
+        let script = |it: &str| format!("# /// script\n# dependencies = [{it}]\n# ///\n");
+        let told = refusal(SourceKind::Script, &script("\"six\\u2028>=1\""));
+        assert!(told.starts_with("line 2: `six\\u{2028}>=1` has characters"), "{told}");
+        let told = refusal(SourceKind::Script, &script("\"six\" # x\r\"-r y\""));
+        assert!(told.starts_with("line 2: the block"), "{told}");
+        assert!(read(SourceKind::Requirements, "# ours\r\nsix\r\n").is_ok());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::error::BuildError;
 use crate::machine::Machine;
-use crate::program;
+use crate::program::{self, GiveUp};
 use crate::progress::Progress;
 
 const FETCH: &str = include_str!("python/fetch_uv.py");
@@ -91,6 +91,7 @@ fn pinned_program(tools: &Path) -> PathBuf {
 #[derive(Debug)]
 pub(crate) struct Uv {
     program: PathBuf,
+    give_up: GiveUp,
 }
 
 /// Where packages come from, and where they go.
@@ -107,6 +108,8 @@ pub(crate) struct Installation<'a> {
 pub(crate) struct Resolution<'a> {
     /// A file with one requirement on each line.
     pub(crate) requirements: &'a Path,
+    /// The same for versions of packages that are not asked for by themselves.
+    pub(crate) constraints: Option<&'a Path>,
     pub(crate) python: &'a Path,
     pub(crate) lock: &'a Path,
     pub(crate) cache: &'a Path,
@@ -136,7 +139,12 @@ impl Uv {
                 program
             }
         };
-        Ok(Self { program })
+        Ok(Self { program, give_up: GiveUp::default() })
+    }
+
+    /// The same, ended as soon as nobody waits for it any more.
+    pub(crate) fn until(self, give_up: GiveUp) -> Self {
+        Self { give_up, ..self }
     }
 
     /// Installs exactly the lock. The outer error is that uv could not be started.
@@ -146,12 +154,22 @@ impl Uv {
         machine: &Machine,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Result<(), Failure>, BuildError> {
-        let command = |reach| self.install_command(installation, machine, reach);
+        let command = |reach| self.install_command(installation, "--prefix", machine, reach);
         self.run(command, machine, &mut |line| {
             if let Some(event) = parse_progress(line) {
                 progress(event);
             }
         })
+    }
+
+    /// The same into a directory of modules that is no environment.
+    pub(crate) fn install_flat(
+        &self,
+        installation: &Installation<'_>,
+        machine: &Machine,
+    ) -> Result<Result<(), Failure>, BuildError> {
+        let command = |reach| self.install_command(installation, "--target", machine, reach);
+        self.run(command, machine, &mut |_| ())
     }
 
     /// Pins the newest versions that go together, with the hashes of all their wheels. Gives what
@@ -191,8 +209,8 @@ impl Uv {
         mut command: Command,
         watch: &mut dyn FnMut(&str),
     ) -> Result<Result<(), Failure>, BuildError> {
-        let ended = program::follow(&mut command, watch)
-            .map_err(|source| BuildError::Start { program: self.program.clone(), source })?;
+        let ended = program::follow_until(&mut command, &self.give_up, watch)
+            .map_err(|source| BuildError::Run { program: self.program.clone(), source })?;
         if ended.status.success() {
             return Ok(Ok(()));
         }
@@ -202,6 +220,7 @@ impl Uv {
     fn install_command(
         &self,
         installation: &Installation<'_>,
+        place: &str,
         machine: &Machine,
         reach: Reach,
     ) -> Command {
@@ -213,7 +232,7 @@ impl Uv {
             .args(["--link-mode", "hardlink"])
             .arg("--python")
             .arg(installation.python)
-            .arg("--prefix")
+            .arg(place)
             .arg(installation.prefix)
             .arg("--requirements")
             .arg(installation.lock);
@@ -234,6 +253,9 @@ impl Uv {
             .arg("--output-file")
             .arg(resolution.lock)
             .arg(resolution.requirements);
+        if let Some(constraints) = resolution.constraints {
+            command.arg("--constraint").arg(constraints);
+        }
         command
     }
 
@@ -322,7 +344,7 @@ fn fetch(machine: &Machine, python: &Path, destination: &Path) -> Result<(), Bui
         command.env("SSL_CERT_FILE", certificates);
     }
     let ended = program::follow(&mut command, |_| {})
-        .map_err(|source| BuildError::Start { program: python.to_owned(), source })?;
+        .map_err(|source| BuildError::Run { program: python.to_owned(), source })?;
     let index = machine.index.clone();
     let detail = ended.last_lines.last().cloned().unwrap_or_default();
     match ended.status.code() {

@@ -10,7 +10,7 @@ use crate::discovery::{Python, SYSTEM_PREFIX};
 use crate::environment::Mount;
 
 /// Part of every digest: grows with each change of what is inside an environment.
-pub(crate) const LAYOUT: u32 = 1;
+pub(crate) const LAYOUT: u32 = 2;
 
 /// Where the environment is mounted, read-only.
 pub const INSIDE_ENVIRONMENT: &str = "/opt/env";
@@ -62,6 +62,12 @@ impl<'a> View<'a> {
     pub(crate) fn versioned_name(&self) -> String {
         let version = self.python.version;
         format!("python{}.{}", version.major, version.minor)
+    }
+
+    /// `cpython-313`: in the names of files with bytecode.
+    pub(crate) fn cache_tag(&self) -> String {
+        let version = self.python.version;
+        format!("cpython-{}{}", version.major, version.minor)
     }
 
     /// Below the root of the environment.

@@ -4,7 +4,7 @@
 use crate::plan::STORES_MAX;
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -23,6 +23,9 @@ pub fn send(
     descriptors: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
     let body = serde_json::to_vec(message)?;
+    if body.len() > MESSAGE_BYTES_MAX {
+        return Err(io::Error::from(Errno::MSGSIZE));
+    }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
@@ -52,6 +55,10 @@ pub fn receive<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, 
             Err(error) => return Err(error.into()),
         }
     };
+    // A part of a message, or of its descriptors, is not what was sent.
+    if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
+        return Err(io::Error::from(Errno::MSGSIZE));
+    }
     if received.bytes == 0 {
         return Ok(None);
     }

@@ -295,14 +295,26 @@ fn start_zygote(
     let exec = Exec::new(program).map_err(failed)?;
     match clone3(0, libc::SIGCHLD).map_err(failed)? {
         Forked::Child => {
-            let error = exec_zygote(&exec, &spawn, &plan);
-            let error = Step::StartZygote.failed(error);
+            let error = match hide_from_zygote(sandbox) {
+                Ok(()) => Step::StartZygote.failed(exec_zygote(&exec, &spawn, &plan)),
+                Err(error) => error,
+            };
             let _ = message::send(control, &WardenReply::WardenFailed { error }, &[]);
             // SAFETY: ends the copy at once.
             unsafe { libc::_exit(1) }
         }
         Forked::Parent { pid, .. } => Ok(pid),
     }
+}
+
+/// It runs packages that people have chosen, and every sandbox is a copy of it.
+fn hide_from_zygote(sandbox: &SandboxPlan) -> Result<(), WallError> {
+    if sandbox.hidden.is_empty() {
+        return Ok(());
+    }
+    // The warden, from whom each jail has its mounts, goes on to see them.
+    unshare(UnshareFlags::NEWNS).map_err(|error| Step::UnshareMounts.failed(error))?;
+    sandbox.hidden.iter().try_for_each(|path| mount::hide(path))
 }
 
 fn sandbox_plan_file(sandbox: &SandboxPlan) -> io::Result<File> {

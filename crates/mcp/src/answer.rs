@@ -8,6 +8,9 @@ use types::{Code, Execution, Fault, FileOut, Rich, Status, Stream};
 
 /// What the seed calls a sandbox that cannot be had.
 const UNREACHABLE: &str = "CodeSandboxUnreachable";
+/// Of a text, and of all lines of a log together: more than a model reads with attention.
+const TEXT_BYTES_MAX: usize = 64 * 1024;
+const SHORTER: &str = "print less, or write it to a file";
 const IMAGES: [&str; 3] = ["image/png", "image/jpeg", "image/svg+xml"];
 
 /// The structured content of `execute_python`.
@@ -30,22 +33,34 @@ impl From<&Fault> for Failure {
     fn from(fault: &Fault) -> Self {
         let code = match (&fault.exception, &fault.code) {
             (Some(exception), _) => exception.clone(),
-            (
-                None,
-                Code::SandboxUnreachable
-                | Code::SandboxCrashed
-                | Code::CapacityExhausted
-                | Code::StoreUnavailable,
-            ) => UNREACHABLE.to_owned(),
+            (None, Code::SandboxUnreachable | Code::CapacityExhausted | Code::StoreUnavailable) => {
+                UNREACHABLE.to_owned()
+            }
             (None, code) => code.to_string(),
         };
-        // An exception is told as Python tells it.
-        let message = match (&fault.exception, &fault.hint) {
-            (None, Some(hint)) => format!("{}; {hint}", fault.message),
-            _ => fault.message.clone(),
+        let message = match hint(fault) {
+            Some(hint) => format!("{}; {hint}", fault.message),
+            None => fault.message.clone(),
         };
         let stack = fault.traceback.clone().unwrap_or_else(|| format!("{code}: {message}\n"));
         Self { code, message, stack }
+    }
+}
+
+/// What a model can do about it with the tools that it has here.
+fn hint(fault: &Fault) -> Option<&str> {
+    match fault.code {
+        Code::TimeExceeded => Some("do less at once, or give more seconds in `timeout`"),
+        Code::MemoryExceeded => Some("use less memory: read and work through the data in parts"),
+        Code::SessionBusy => Some("wait a moment, and call again"),
+        Code::SessionNotFound | Code::SessionExpired | Code::SessionLost => {
+            Some("open another one with create_session")
+        }
+        // An exception is told as Python tells it, but for what nobody could guess.
+        _ => match fault.exception.as_deref() {
+            None | Some("ModuleNotFoundError") => fault.hint.as_deref(),
+            Some(_) => None,
+        },
     }
 }
 
@@ -54,8 +69,21 @@ impl Answer {
         Self { error: Some(fault.into()), ..Self::default() }
     }
 
-    /// What was assigned or returned goes before what was printed, which is a log then.
+    /// With what should be known besides, and no longer than a model can use.
     pub(crate) fn of(record: &Execution) -> Self {
+        let mut answer = Self::whole(record);
+        if let Value::String(result) = &mut answer.result {
+            shorten(result);
+        }
+        shorten_lines(&mut answer.logs);
+        let warnings =
+            record.warnings.iter().map(|warning| format!("warning: {}", warning.message));
+        answer.logs.extend(warnings);
+        answer
+    }
+
+    /// What was assigned or returned goes before what was printed, which is a log then.
+    fn whole(record: &Execution) -> Self {
         if record.status != Status::Succeeded {
             let missing = || Fault::new(Code::Cancelled, record.status.name());
             let fault = record.error.clone().unwrap_or_else(missing);
@@ -105,6 +133,11 @@ pub(crate) fn refused(refused: &Refused) -> CallToolResult {
     Answer::failed(&refused.fault).into_result()
 }
 
+/// The result of a call that never came to a door.
+pub fn undelivered(fault: Fault) -> Value {
+    serde_json::to_value(refused(&fault.into())).unwrap_or_default()
+}
+
 /// How a record is told to whoever has called.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Shown {
@@ -115,6 +148,18 @@ pub(crate) enum Shown {
 }
 
 impl Shown {
+    /// As the call would have been answered.
+    pub(crate) fn of(record: &Execution) -> Self {
+        match record.tool {
+            Some(_) => Self::Value,
+            None => Self::Answer { visuals: false },
+        }
+    }
+
+    pub(crate) fn has_visuals(self) -> bool {
+        matches!(self, Self::Value | Self::Answer { visuals: true })
+    }
+
     pub(crate) fn show(self, record: &Execution) -> CallToolResult {
         match self {
             Self::Answer { visuals } => answered(record, visuals),
@@ -159,6 +204,35 @@ fn encoded(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(text)
 }
 
+/// Takes the middle out of a text that is too long, and says so.
+fn shorten(text: &mut String) {
+    if text.len() <= TEXT_BYTES_MAX {
+        return;
+    }
+    let head = text.floor_char_boundary(TEXT_BYTES_MAX / 2);
+    let tail = text.ceil_char_boundary(text.len() - TEXT_BYTES_MAX / 2);
+    let left_out = tail - head;
+    text.replace_range(head..tail, &format!("\n[{left_out} bytes left out here: {SHORTER}]\n"));
+}
+
+fn shorten_lines(lines: &mut Vec<String>) {
+    lines.iter_mut().for_each(shorten);
+    let size = |line: &String| line.len() + 1;
+    if lines.iter().map(size).sum::<usize>() <= TEXT_BYTES_MAX {
+        return;
+    }
+    let half = |lines: &mut dyn Iterator<Item = &String>| {
+        let mut room = TEXT_BYTES_MAX / 2;
+        let fits = |line: &&String| room.checked_sub(size(line)).map(|left| room = left).is_some();
+        lines.take_while(fits).count()
+    };
+    let head = half(&mut lines.iter());
+    let tail = half(&mut lines[head..].iter().rev());
+    let (from, to) = (head, lines.len() - tail);
+    let note = format!("[{} lines left out here: {SHORTER}]", to - from);
+    lines.splice(from..to, [note]);
+}
+
 /// The value as JSON, or else as Python shows it.
 fn value(record: &Execution) -> Option<Value> {
     let shown = record.results.iter().find(|rich| rich.main);
@@ -182,5 +256,35 @@ pub(crate) fn object(value: Value) -> JsonObject {
     match value {
         Value::Object(object) => object,
         _ => JsonObject::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_says_how_much_of_it_is_missing_and_a_short_one_is_whole() {
+        let mut short = "x".repeat(TEXT_BYTES_MAX);
+        shorten(&mut short);
+        assert_eq!(short.len(), TEXT_BYTES_MAX);
+        let mut long = format!("begin{}end", "\u{e9}".repeat(TEXT_BYTES_MAX));
+        shorten(&mut long);
+        assert!(long.len() < TEXT_BYTES_MAX + 200);
+        assert!(long.starts_with("begin") && long.ends_with("end"));
+        assert!(long.contains("bytes left out here"), "{}", &long[..100]);
+    }
+
+    #[test]
+    fn many_lines_keep_their_beginning_and_their_end() {
+        let mut few = vec!["a".to_owned(), "b".to_owned()];
+        shorten_lines(&mut few);
+        assert_eq!(few, ["a", "b"]);
+        let mut many: Vec<String> = (0..100_000).map(|number| number.to_string()).collect();
+        shorten_lines(&mut many);
+        assert_eq!((many[0].as_str(), many.last().unwrap().as_str()), ("0", "99999"));
+        let note = many.iter().position(|line| line.contains("lines left out here")).unwrap();
+        let left_out: usize = many[note][1..].split(' ').next().unwrap().parse().unwrap();
+        assert_eq!(many.len() - 1 + left_out, 100_000);
     }
 }

@@ -17,7 +17,7 @@ use rmcp::{ErrorData, RoleServer};
 use service::{Decision, Refused, Service};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use types::{Approval, Code, Execution, Fault};
+use types::{Approval, ApprovalScope, Code, Execution, Fault};
 
 /// Under which the answer comes back.
 const KEY: &str = "approval";
@@ -81,6 +81,11 @@ impl Question<'_> {
         let can_ask =
             self.context.client_capabilities().is_some_and(|can| can.elicitation.is_some());
         if !can_ask || !self.service.may_answer_oneself(&self.asker.caller, &approval)? {
+            let Some(address) = address else {
+                // There is nobody else who could answer.
+                self.leave(&approval).await?;
+                return Ok(refused(&cannot_ask().into()).into());
+            };
             return Ok(refused(&elsewhere(&approval, address).into()).into());
         }
         let ticket = self.service.ticket(&approval);
@@ -163,6 +168,10 @@ fn is_modern(context: &RequestContext<RoleServer>) -> bool {
 
 fn question(approval: &Approval) -> ElicitRequestParams {
     let mut message = match approval.tool_name.as_str() {
+        service::EXECUTE_PYTHON if approval.scope == ApprovalScope::Session => format!(
+            "Run this Python code, and without asking again all later code of this session?\n\n{}",
+            approval.code
+        ),
         service::EXECUTE_PYTHON => format!("Run this Python code?\n\n{}", approval.code),
         name => {
             let arguments = serde_json::to_string_pretty(&approval.arguments).unwrap_or_default();
@@ -190,15 +199,24 @@ fn left() -> Fault {
         .hint("go on without it, or ask the user whether to call it again")
 }
 
-/// For a client that cannot ask.
-fn elsewhere(approval: &Approval, address: Option<&str>) -> Fault {
-    let place = match address {
-        Some(address) => format!("{address}/v1/approvals/{}", approval.id),
-        None => format!("belljar approvals show {}", approval.id),
-    };
-    let message = format!("the tool {:?} waits for a person: {place}", approval.tool_name);
+/// For a client that cannot ask, where somebody else can be asked.
+fn elsewhere(approval: &Approval, address: &str) -> Fault {
+    let (id, execution) = (approval.id, approval.execution_id);
+    let message = format!(
+        "{:?} waits for a person who may allow it: {address}/v1/approvals/{id}",
+        approval.tool_name
+    );
     Fault::new(Code::ApprovalRequired, message).hint(format!(
-        "tell the user to answer it (`belljar approvals allow {}`); it then runs once, without another call",
-        approval.id
+        "do not call it again; tell the user that somebody with another key than yours has to answer \
+         (`belljar approvals allow {id}`). It then runs once, and get_result with \
+         {{\"execution\": \"{execution}\"}} gives what came of it"
     ))
+}
+
+/// For a client that cannot ask, and has Belljar to itself.
+fn cannot_ask() -> Fault {
+    let message = "nothing was run: the user has to be asked first, and this client cannot ask";
+    Fault::new(Code::ApprovalDenied, message).hint(
+        "tell the user that it takes a client with elicitation, or `belljar mcp` without --permission",
+    )
 }

@@ -4,7 +4,7 @@ use crate::answer::{Shown, refused};
 use crate::approval::{self, Called, Question};
 use crate::asker::Asker;
 use crate::run::{Came, see};
-use crate::{files, python, resources, sessions, skills, task, tools};
+use crate::{files, python, resources, results, sessions, skills, task, tools};
 use futures_util::StreamExt;
 use rmcp::model::*;
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
@@ -112,7 +112,7 @@ impl Door {
         context: &Context,
     ) -> Result<CallToolResponse, Refused> {
         match asked {
-            Asked::Begun(attached) => Ok(self.finish(attached, shown, context).await),
+            Asked::Begun(attached) => Ok(self.finish(asker, attached, shown, context).await),
             Asked::Waiting(execution, _) => {
                 let question = Question { service: &self.service, asker, shown, context };
                 question.ask(&execution, self.manners.address.as_deref()).await
@@ -122,12 +122,22 @@ impl Door {
 
     async fn finish(
         &self,
+        asker: &Asker,
         attached: Attached,
         shown: Shown,
         context: &Context,
     ) -> CallToolResponse {
         match see(attached, context, self.task_after(context)).await {
-            Came::Ended(Ok(record)) => shown.show(&record).into(),
+            Came::Ended(Ok(record)) => {
+                let mut result = shown.show(&record);
+                if shown.has_visuals() {
+                    let caller = &asker.caller;
+                    result
+                        .content
+                        .extend(resources::pictures(&self.service, caller, &record).await);
+                }
+                result.into()
+            }
             Came::Ended(Err(problem)) => refused(&problem).into(),
             Came::Task(record) => task::begun(&record).into(),
             // Nobody hears it.
@@ -198,7 +208,7 @@ impl Door {
     }
 
     async fn listed(&self, asker: &Asker) -> Result<Vec<Tool>, Refused> {
-        let mut listed = vec![python::tool(), sessions::tool()];
+        let mut listed = vec![python::tool(), sessions::tool(), results::tool()];
         listed.extend(files::tools());
         let ours: Vec<_> = listed.iter().map(|tool| tool.name.clone()).collect();
         let theirs = self.service.callable_tools(&asker.caller).await?.into_iter();
@@ -270,6 +280,7 @@ impl ServerHandler for Door {
         let answer = match request.name.as_ref() {
             python::NAME => self.call_python(&asker, &request, &context).await?,
             sessions::CREATE => sessions::create(service, caller, given).await.map(Into::into),
+            results::GET => results::get(service, caller, given).await.map(Into::into),
             files::LIST => files::list(service, caller, given).await.map(Into::into),
             files::READ => files::read(service, caller, given).await.map(Into::into),
             files::WRITE => files::write(service, caller, given).await.map(Into::into),

@@ -18,6 +18,8 @@ const IDLE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// silent for longest.
 const OF_ONE_MAX: usize = 64;
 const OF_ALL_MAX: usize = 4_096;
+/// From the beginning of a session to the moment at which it is somebody's.
+const ORPHAN_MAX: Duration = Duration::from_secs(10);
 
 pub fn http<H: ServerHandler + Clone>(
     door: H,
@@ -37,6 +39,8 @@ pub fn http<H: ServerHandler + Clone>(
 pub struct Sessions {
     manager: Arc<LocalSessionManager>,
     owned: Mutex<HashMap<String, Owned>>,
+    /// Those that are nobody's yet, and since when that is known.
+    orphans: Mutex<HashMap<String, Instant>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +53,7 @@ impl Default for Sessions {
     fn default() -> Self {
         let mut manager = LocalSessionManager::default();
         manager.session_config.keep_alive = Some(IDLE_MAX);
-        Self { manager: Arc::new(manager), owned: Mutex::default() }
+        Self { manager: Arc::new(manager), owned: Mutex::default(), orphans: Mutex::default() }
     }
 }
 
@@ -79,6 +83,9 @@ impl Sessions {
 
     /// Before one more is begun.
     pub async fn make_room(&self, by: PrincipalId) {
+        for nobodys in self.nobodys().await {
+            self.close(nobodys).await;
+        }
         if let Some(oldest) = self.in_the_way(by) {
             self.close(oldest).await;
         }
@@ -88,6 +95,20 @@ impl Sessions {
         self.ended(&id);
         // It may have ended by itself.
         let _ = self.manager.close_session(&id.into()).await;
+    }
+
+    /// Those whose client went away before they were its own.
+    async fn nobodys(&self) -> Vec<String> {
+        let all: Vec<String> =
+            self.manager.sessions.read().await.keys().map(|id| id.to_string()).collect();
+        let owned = self.owned();
+        let mut orphans = self.orphans.lock().unwrap_or_else(PoisonError::into_inner);
+        orphans.retain(|id, _| all.contains(id) && !owned.contains_key(id));
+        for id in all.into_iter().filter(|id| !owned.contains_key(id)) {
+            orphans.entry(id).or_insert_with(Instant::now);
+        }
+        let long = orphans.iter().filter(|(_, since)| since.elapsed() > ORPHAN_MAX);
+        long.map(|(id, _)| id.clone()).collect()
     }
 
     fn in_the_way(&self, by: PrincipalId) -> Option<String> {

@@ -14,6 +14,7 @@ mod fixtures;
 mod http;
 mod python;
 mod resources;
+mod results;
 mod run;
 mod sessions;
 mod skills;
@@ -21,6 +22,7 @@ mod stdio;
 mod task;
 mod tools;
 
+pub use answer::undelivered;
 pub use asker::Asker;
 pub use door::{Door, Manners};
 pub use fixtures::Fixtures;

@@ -4,11 +4,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use rmcp::ErrorData;
-use rmcp::model::{ReadResourceResult, ResourceContents, ResourceTemplate};
+use rmcp::model::{ContentBlock, ReadResourceResult, ResourceContents, ResourceTemplate};
 use serde_json::json;
 use service::{Caller, Service};
 use std::io::Read;
-use types::ExecutionId;
+use types::{Execution, ExecutionId};
 
 /// What may stand in a URI as it is.
 const PATH: &AsciiSet =
@@ -16,6 +16,10 @@ const PATH: &AsciiSet =
 const PREFIX: &str = "belljar://executions/";
 /// Larger files are fetched over REST.
 const READ_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// What models can look at.
+const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+const PICTURES_MAX: usize = 8;
+const PICTURES_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 pub(crate) fn uri(execution: ExecutionId, name: &str) -> String {
     format!("{PREFIX}{execution}/files/{}", utf8_percent_encode(name, PATH))
@@ -56,4 +60,29 @@ pub(crate) async fn read(
         Err(error) => ResourceContents::blob(STANDARD.encode(error.into_bytes()), uri),
     };
     Ok(ReadResourceResult::new(vec![contents.with_mime_type(file.mime)]))
+}
+
+/// Pictures that code has saved, as its charts are shown: what it has saved is most often not open
+/// any more.
+pub(crate) async fn pictures(
+    service: &Service,
+    caller: &Caller,
+    record: &Execution,
+) -> Vec<ContentBlock> {
+    let mut pictures = Vec::new();
+    let mut room = PICTURES_BYTES_MAX;
+    let saved = record.files_out.iter().filter(|file| PICTURES.contains(&file.mime.as_str()));
+    for file in saved.take(PICTURES_MAX) {
+        let Some(left) = room.checked_sub(file.size) else { continue };
+        let Ok((kept, open)) = service.asset(caller, record.id, &file.name).await else { continue };
+        let read = tokio::task::spawn_blocking(move || {
+            let mut content = Vec::new();
+            open.take(PICTURES_BYTES_MAX).read_to_end(&mut content).map(|_| content)
+        });
+        if let Ok(Ok(content)) = read.await {
+            room = left;
+            pictures.push(ContentBlock::image(STANDARD.encode(content), kept.mime));
+        }
+    }
+    pictures
 }

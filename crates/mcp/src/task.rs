@@ -27,11 +27,7 @@ pub(crate) fn detailed(execution: &Execution) -> DetailedTask {
 
 /// As the call would have been answered.
 fn completed(execution: &Execution) -> JsonObject {
-    let shown = match execution.tool {
-        Some(_) => Shown::Value,
-        None => Shown::Answer { visuals: false },
-    };
-    match serde_json::to_value(shown.show(execution)) {
+    match serde_json::to_value(Shown::of(execution).show(execution)) {
         Ok(Value::Object(result)) => result,
         _ => JsonObject::default(),
     }

@@ -6,6 +6,7 @@
 mod address;
 mod approval;
 mod fetch;
+mod packages;
 mod privilege;
 
 pub use address::{NotPublic, public};
@@ -16,4 +17,5 @@ pub use approval::{
 pub use fetch::{
     Exception, NotAnException, Route, RouteRefused, Target, URL_BYTES_MAX, UrlRefused,
 };
+pub use packages::{PackageRefused, may_install};
 pub use privilege::{Permit, Refusal, permit};

@@ -106,6 +106,13 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// The clock stood still for so long: nothing that the code could have done about it.
+    pub(crate) fn excuse(&mut self, time: Duration) {
+        if self.overrun.is_none() {
+            self.deadline += time;
+        }
+    }
+
     pub(crate) fn overdue(&self) -> bool {
         self.overrun.is_some()
     }

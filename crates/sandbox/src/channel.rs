@@ -27,6 +27,8 @@ pub enum ProtocolError {
     Contradiction,
     #[error("a frame that does not belong here")]
     OutOfOrder,
+    #[error("it does not read the answer that it asked for")]
+    Deaf,
     #[error("reading the channel: {0}")]
     Read(#[from] io::Error),
 }
@@ -232,6 +234,7 @@ mod tests {
                 r#"{"ev":"result","data":{"text/plain":"\u00e9","n":[1,-2.5e3,null]},"main":true}"#,
                 r#"{"ev":"done","error":{"type":"E","message":"m","traceback":"","syntax":false,"denied":"process"},"exit_code":3}"#,
                 r#"{"ev":"wall","wall":{"step":"Landlock","errno":1}}"#,
+                r#"{"ev":"install","requirements":["six"]}"#,
             ];
             let mut bytes = Vec::new();
             for _ in 0..=self.below(4) {

@@ -33,7 +33,7 @@ pub enum FileError {
     NotFound { name: String },
     #[error("{name} is not a regular file")]
     NotRegular { name: String },
-    #[error("the working directory is full ({name})")]
+    #[error("there is no room left for {name}")]
     Full { name: String },
     #[error("{name}: {source}")]
     Io { name: String, source: io::Error },

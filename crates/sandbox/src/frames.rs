@@ -42,6 +42,16 @@ pub(crate) enum ToKernel<'a> {
     Warm,
     /// Waits for threads and runs exit handlers, as the end of a script does.
     Finish,
+    /// Answers an `install`, in the middle of what it was asked in.
+    Installed {
+        path: Option<&'a str>,
+        packages: &'a [(String, String)],
+    },
+    NotInstalled {
+        denied: bool,
+        message: &'a str,
+        hint: &'a str,
+    },
 }
 
 /// How a function is called.
@@ -54,9 +64,19 @@ pub enum Arguments<'a> {
 
 #[derive(Debug)]
 pub(crate) enum FromKernel {
-    Ready { reseeded: Vec<String> },
+    Ready {
+        reseeded: Vec<String>,
+    },
     Wall(WallError),
-    Result { data: BTreeMap<String, Value>, main: bool, dropped: BTreeMap<String, u64> },
+    Result {
+        data: BTreeMap<String, Value>,
+        main: bool,
+        dropped: BTreeMap<String, u64>,
+    },
+    /// Code wants packages, and waits for them.
+    Install {
+        requirements: Vec<String>,
+    },
     Done(Answer),
 }
 
@@ -93,6 +113,7 @@ pub(crate) struct Frame {
     value: Option<Value>,
     value_error: Option<ValueError>,
     entry_missing: Option<bool>,
+    requirements: Option<Vec<String>>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -101,6 +122,7 @@ enum Event {
     Ready,
     Wall,
     Result,
+    Install,
     Done,
 }
 
@@ -118,6 +140,9 @@ impl Frame {
                 main: self.main.take().ok_or_else(missing)?,
                 dropped: self.dropped.take().unwrap_or_default(),
             },
+            Event::Install => {
+                FromKernel::Install { requirements: self.requirements.take().ok_or_else(missing)? }
+            }
             Event::Done => FromKernel::Done(self.take_answer()),
         };
         if self.is_spent() { Ok(event) } else { Err(ProtocolError::Contradiction) }
@@ -151,6 +176,7 @@ impl Frame {
             && self.value.is_none()
             && self.value_error.is_none()
             && self.entry_missing.is_none()
+            && self.requirements.is_none()
     }
 }
 
@@ -188,6 +214,9 @@ pub struct PythonError {
     /// It is the kernel's own, for something that the environment does not have.
     #[serde(default)]
     pub denied: Option<Denied>,
+    /// What to do, as whoever refused it has said it.
+    #[serde(default)]
+    pub hint: Option<String>,
 }
 
 /// What the kernel guides code away from before it meets a wall.
@@ -196,5 +225,7 @@ pub struct PythonError {
 pub enum Denied {
     Process,
     Package,
+    /// Not refused, but not possible either.
+    Install,
     Import,
 }

@@ -5,6 +5,7 @@ use crate::capture::Source;
 use crate::channel::{Channel, ProtocolError, Received};
 use crate::files::{self, Files, Listing};
 use crate::frames::{Answer, Arguments, FromKernel, ToKernel};
+use crate::installs::{self, AskedTwice, Install, Installed, Installs, NotInstalled};
 use crate::nursery::{self, BirthError, Jail, Nursery, allowance};
 use crate::stopper::{Stopper, Wish};
 use crate::undertaker::{self, Remains};
@@ -27,6 +28,9 @@ const STATUS_PATIENCE: Duration = Duration::from_secs(2);
 /// A kernel ignores interrupts between requests, so that none hits what it was not meant for. One
 /// that comes before it can have taken the request up is held back for so long.
 const TAKING_UP: Duration = Duration::from_millis(50);
+
+/// An answer that a kernel has asked for is small, and it waits for it.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a sandbox can be asked to do.
 #[derive(Debug, Clone, Copy)]
@@ -150,6 +154,8 @@ pub struct Ending {
     /// Processes of this execution that were killed for lack of memory.
     pub oom_kills: u64,
     pub forks_refused: u64,
+    /// Names and versions of packages that the code has installed.
+    pub installed: Vec<(String, String)>,
 }
 
 impl Ending {
@@ -164,6 +170,7 @@ impl Ending {
             results_dropped: 0,
             oom_kills: 0,
             forks_refused: 0,
+            installed: Vec::new(),
         }
     }
 }
@@ -282,20 +289,27 @@ impl Sandbox {
         limits: &Limits,
         stopper: &Stopper,
         sink: &mut (dyn FnMut(Event) + Send),
+        install: Install<'_>,
     ) -> Ending {
         let mut run = Run::new(limits, stopper, sink, self.reading);
-        let mut cause = self.exchange(&work.request(limits), &mut run).await;
+        let mut installs = Installs::new(install);
+        let mut cause = self.exchange(&work.request(limits), &mut run, &mut installs).await;
         if work.is_last() && matches!(cause, Cause::Done(_)) {
-            let end = self.exchange(&ToKernel::Finish, &mut run).await;
+            let end = self.exchange(&ToKernel::Finish, &mut run, &mut installs).await;
             if !matches!(end, Cause::Done(_)) {
                 cause = end;
             }
         }
-        self.conclude(cause, run).await
+        Ending { installed: installs.installed, ..self.conclude(cause, run).await }
     }
 
     /// Sends one request and serves the sandbox until it is answered, or overdue.
-    async fn exchange(&mut self, request: &ToKernel<'_>, run: &mut Run<'_>) -> Cause {
+    async fn exchange(
+        &mut self,
+        request: &ToKernel<'_>,
+        run: &mut Run<'_>,
+        installs: &mut Installs<'_>,
+    ) -> Cause {
         // An answer that nobody has asked for yet must not pass for the one to this request.
         if let Err(error) = self.channel.discard_results() {
             return Cause::Broke(error);
@@ -320,7 +334,7 @@ impl Sandbox {
             tokio::select! {
                 biased;
                 // First of all: a sandbox that never stops talking must not outtalk the clock, nor us.
-                () = sleep_until(run.deadline.into()) => {
+                () = sleep_until(run.deadline.into()), if !installs.is_under_way() => {
                     if !run.overdue() {
                         self.interrupt();
                         run.ask_to_end(Overrun::Time);
@@ -336,6 +350,9 @@ impl Sandbox {
                 }
                 () = sleep_until(interrupt_at.unwrap_or(heard_from)), if interrupt_at.is_some() => {
                     interrupt_at = None;
+                    if let Err(error) = self.abandon(installs).await {
+                        return Cause::Broke(error);
+                    }
                     run.stop(self.reading(run.limits).cpu);
                     self.interrupt();
                 }
@@ -343,6 +360,9 @@ impl Sandbox {
                     None => {}
                     Some(Overrun::Memory) => return Cause::MemoryLimit,
                     Some(overrun) => {
+                        if let Err(error) = self.abandon(installs).await {
+                            return Cause::Broke(error);
+                        }
                         self.interrupt();
                         run.ask_to_end(overrun);
                     }
@@ -357,12 +377,45 @@ impl Sandbox {
                         run.drain(stderr);
                         run.result(data, main, dropped);
                     }
+                    Ok(Received::Frame(FromKernel::Install { requirements })) => {
+                        let begun = match installs.begin(requirements) {
+                            Ok(None) => Ok(()),
+                            Ok(Some(refused)) => self.tell(&Err(refused)).await,
+                            Err(AskedTwice) => Err(ProtocolError::OutOfOrder),
+                        };
+                        if let Err(error) = begun {
+                            return Cause::Broke(error);
+                        }
+                    }
                     Ok(Received::Frame(_)) => return Cause::Broke(ProtocolError::OutOfOrder),
                     Ok(Received::Closed) => return run.died(),
                     Err(error) => return Cause::Broke(error),
                 },
+                (took, answer) = installs.answered() => {
+                    run.excuse(took);
+                    if let Err(error) = self.tell(&answer).await {
+                        return Cause::Broke(error);
+                    }
+                }
                 _ = self.process.readable() => return run.died(),
             }
+        }
+    }
+
+    /// Answers a kernel that waits for packages.
+    async fn tell(&self, answer: &Result<Installed, NotInstalled>) -> Result<(), ProtocolError> {
+        match timeout(ANSWER_PATIENCE, self.channel.send(&installs::reply(answer))).await {
+            // One that has gone meanwhile is found to be gone.
+            Ok(_) => Ok(()),
+            Err(_) => Err(ProtocolError::Deaf),
+        }
+    }
+
+    /// Lets a kernel that waits for packages hear the interrupt that is meant for it.
+    async fn abandon(&self, installs: &mut Installs<'_>) -> Result<(), ProtocolError> {
+        match installs.abandon() {
+            Some(refused) => self.tell(&Err(refused)).await,
+            None => Ok(()),
         }
     }
 
@@ -402,6 +455,7 @@ impl Sandbox {
             results_dropped: run.results_dropped,
             oom_kills: reading.oom_kills.saturating_sub(before.oom_kills),
             forks_refused: reading.forks_refused.saturating_sub(before.forks_refused),
+            installed: Vec::new(),
         }
     }
 

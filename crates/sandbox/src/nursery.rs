@@ -21,7 +21,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use types::Limits;
@@ -119,10 +119,19 @@ pub struct Nursery {
     births: AtomicU64,
     /// What a sandbox must say it has reseeded before it may serve.
     pub(crate) must_reseed: Vec<&'static str>,
-    uids: Uids,
     slots: Slots,
-    cgroups: Option<Parent>,
+    /// Let go of before the undertaker, whose threads then have it alone.
+    ground: Arc<Ground>,
     pub(crate) undertaker: Undertaker,
+}
+
+/// What the sandboxes of a nursery need until the last of them is gone.
+#[derive(Debug)]
+struct Ground {
+    uids: Uids,
+    cgroups: Option<Parent>,
+    /// Closed after the others: nothing is left then.
+    over: watch::Sender<()>,
 }
 
 static NURSERIES: AtomicU64 = AtomicU64::new(0);
@@ -186,6 +195,7 @@ impl Nursery {
             let _ = drain_diagnostics(&mut diagnostics).await;
             let _ = warden.wait().await;
         });
+        let ground = Arc::new(Ground { uids, cgroups, over: watch::Sender::default() });
         let nursery = Arc::new(Self {
             listeners: Wires::listen(&wires),
             wires,
@@ -194,9 +204,8 @@ impl Nursery {
             births: AtomicU64::new(0),
             must_reseed: must_reseed(&config),
             slots: Slots::new(UIDS_PER_NURSERY - 1),
-            uids,
-            cgroups,
-            undertaker: Undertaker::start(),
+            undertaker: Undertaker::start(&ground),
+            ground,
         });
         nursery.restock();
         Ok(nursery)
@@ -209,6 +218,13 @@ impl Nursery {
 
     pub fn is_gone(&self) -> bool {
         self.state().gone
+    }
+
+    /// Comes to its end when nothing is left of the nursery and its sandboxes, after nobody holds one
+    /// of them any more.
+    pub(crate) fn over(&self) -> impl Future<Output = ()> + use<> {
+        let mut over = self.ground.over.subscribe();
+        async move { while over.changed().await.is_ok() {} }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -242,7 +258,7 @@ impl Nursery {
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
                 .map_err(io::Error::from)?;
         rustix::io::ioctl_fionbio(&channel, true).map_err(io::Error::from)?;
-        let owner = self.uids.of(&jail.get()?.slot);
+        let owner = self.ground.uids.of(&jail.get()?.slot);
         let (stdout, stdout_theirs) = output_pipe(owner)?;
         let (stderr, stderr_theirs) = output_pipe(owner)?;
         let descriptors = [
@@ -276,7 +292,7 @@ impl Nursery {
             open_files: limits.open_files,
             // The user id of the sandbox has the init of the jail as well. Where there is a cgroup
             // it must be the one that refuses, because it also counts what it has refused.
-            processes: limits.processes + if self.cgroups.is_some() { 2 } else { 1 },
+            processes: limits.processes + if self.ground.cgroups.is_some() { 2 } else { 1 },
             file_bytes: limits.disk_bytes.max(limits.memory_bytes),
             address_bytes: limits.memory_bytes + ADDRESS_HEADROOM_BYTES,
         };
@@ -366,7 +382,7 @@ impl Nursery {
                 Err(_) => return Err(BirthError::ZygoteGone),
             }
         }
-        let group = match &self.cgroups {
+        let group = match &self.ground.cgroups {
             Some(parent) => {
                 let group = parent.group(&slot.number.to_string())?;
                 // Written now, off the path of a birth, which has to write only what differs.

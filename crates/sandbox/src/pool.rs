@@ -137,6 +137,16 @@ impl Pool {
         self.waiting().sandboxes.len()
     }
 
+    /// Lets go of it, and returns when nothing is left of what waits here and of the nursery, which
+    /// is not before everybody else has let go of the pool and its sandboxes.
+    pub async fn close(self: Arc<Self>) {
+        let over = self.current.lock().await.as_ref().map(|current| current.nursery.over());
+        drop(self);
+        if let Some(over) = over {
+            over.await;
+        }
+    }
+
     fn refill(self: &Arc<Self>) {
         let missing = {
             let mut waiting = self.waiting();

@@ -9,7 +9,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use tokio::sync::oneshot;
 
 /// What remains of a sandbox that is being ended.
@@ -22,45 +22,38 @@ pub(crate) struct Remains {
     pub(crate) gone: Option<oneshot::Sender<()>>,
 }
 
+/// When it goes, its threads bury what is left and then end by themselves: it may go on a thread that
+/// must not wait.
 #[derive(Debug)]
 pub(crate) struct Undertaker {
-    /// `None` only while dropping.
-    queue: Option<mpsc::Sender<Remains>>,
-    threads: Vec<JoinHandle<()>>,
+    queue: mpsc::Sender<Remains>,
 }
 
 /// So that one sandbox which is slow to end does not hold up the answers to all others.
 const THREADS: usize = 4;
 
 impl Undertaker {
-    pub(crate) fn start() -> Self {
+    /// `until_last` is what sandboxes need to the end; it goes when no more can come and none is left.
+    pub(crate) fn start<T: Send + Sync + 'static>(until_last: &Arc<T>) -> Self {
         let (queue, remains) = mpsc::channel();
         let remains = Arc::new(Mutex::new(remains));
-        let work = move || {
-            let next = || remains.lock().unwrap_or_else(PoisonError::into_inner).recv();
-            while let Ok(remains) = next() {
-                bury(remains);
-            }
-        };
-        let threads = (0..THREADS).map(|_| thread::spawn(work.clone())).collect();
-        Self { queue: Some(queue), threads }
+        for _ in 0..THREADS {
+            let (remains, held) = (Arc::clone(&remains), Arc::clone(until_last));
+            thread::spawn(move || {
+                let next = || remains.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                while let Ok(remains) = next() {
+                    bury(remains);
+                }
+                drop(held);
+            });
+        }
+        Self { queue }
     }
 
     pub(crate) fn take(&self, remains: Remains) {
         // Killed here and now; only the waiting is the thread's.
         kill(&remains.init);
-        if let Some(queue) = &self.queue {
-            let _ = queue.send(remains);
-        }
-    }
-}
-
-impl Drop for Undertaker {
-    fn drop(&mut self) {
-        self.queue = None;
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
+        let _ = self.queue.send(remains);
     }
 }
 
@@ -123,5 +116,29 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let mut state = self.slots.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.used.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn whoever_lets_go_of_it_does_not_wait_and_the_ground_stays_until_the_last_is_gone() {
+        // A pipe ends when we say so, which no real init can be asked to.
+        let (init, end) = rustix::pipe::pipe().unwrap();
+        let ground = Arc::new(());
+        let undertaker = Undertaker::start(&ground);
+        let slot = Slots::new(1).take().unwrap();
+        undertaker.take(Remains { init, group: None, slot, gone: None });
+        drop(undertaker);
+        assert!(Arc::strong_count(&ground) > 1, "somebody is not gone");
+        rustix::io::write(&end, b"x").unwrap();
+        let until = Instant::now() + Duration::from_secs(10);
+        while Arc::strong_count(&ground) > 1 {
+            assert!(Instant::now() < until, "the threads do not end");
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 }

@@ -23,6 +23,7 @@ mod listing;
 mod mcp;
 mod named;
 mod once;
+mod package;
 mod permission;
 mod principal;
 mod progress;
@@ -83,6 +84,8 @@ enum Verb {
     Approvals(approvals::Args),
     /// Say whether code that is sent to a workspace runs, or a person is asked first
     Permission(permission::Args),
+    /// Say which packages the sessions of a workspace may install
+    Package(package::Args),
     /// Look after API keys
     Key(key::Args),
     /// Look after who is in a workspace
@@ -116,6 +119,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Execution(args) => execution::main(args),
         Verb::Approvals(args) => approvals::main(args),
         Verb::Permission(args) => permission::main(args),
+        Verb::Package(args) => package::main(args),
         Verb::Key(args) => key::main(args),
         Verb::Principal(args) => principal::main(args),
         Verb::Grant(args) => grant::main(args),

@@ -242,7 +242,12 @@ fn is_here(url: &Url) -> bool {
 }
 
 fn unreachable(server: &str, error: &reqwest::Error) -> ClientError {
-    ClientError::Unreachable { server: server.to_owned(), reason: cause(error) }
+    // Whatever came after a connection may have reached the server.
+    if error.is_connect() {
+        ClientError::Unreachable { server: server.to_owned(), reason: cause(error) }
+    } else {
+        broken(error)
+    }
 }
 
 pub(super) fn broken(error: &reqwest::Error) -> ClientError {

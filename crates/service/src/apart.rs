@@ -13,10 +13,7 @@ use types::{Code, Fault};
 pub(crate) async fn aside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Refused> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| {
-        Fault::new(Code::ToolInvalid, "what was sent could not be read, and nothing was kept")
-            .into()
-    })
+    tokio::task::spawn_blocking(work).await.map_err(|_| failed().into())
 }
 
 /// To its end, whatever becomes of the one who asked.
@@ -29,4 +26,16 @@ pub(crate) async fn to_the_end<T: Send + 'static>(
 fn failed() -> Fault {
     let message = "the server failed during this request, and whether it was done is not known";
     Fault::new(Code::SandboxCrashed, message).hint("look at what there is before you send it again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_fault_of_ours_is_not_told_as_one_of_what_was_sent() {
+        let fallen = aside::<()>(|| panic!("ours")).await;
+        let told = format!("{:?}", fallen.unwrap_err());
+        assert!(told.contains("the server failed") && !told.contains("ToolInvalid"), "{told}");
+    }
 }

@@ -140,8 +140,8 @@ impl Service {
 /// Whose policy asks: the agent's, the tool's own, or of code the workspace's.
 fn asked_about(workspace: WorkspaceId, approval: &Approval) -> Object {
     match approval.agent_id {
+        _ if approval.tool_id == Callee::python_id() => Object::Workspace(workspace),
         Some(agent) => Object::Agent(agent),
-        None if approval.tool_id == Callee::python_id() => Object::Workspace(workspace),
         None => Object::Tool(approval.tool_id),
     }
 }

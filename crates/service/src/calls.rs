@@ -92,9 +92,6 @@ impl Service {
         manner: Manner,
     ) -> Result<Asked, Refused> {
         let route = self.route(caller.workspace, &caller.principal, id, request.agent_id).await?;
-        if let Some(session) = request.sandbox_id {
-            self.usable_session(caller, session)?;
-        }
         self.call(caller, route, request, manner).await
     }
 
@@ -106,6 +103,7 @@ impl Service {
         request: CallRequest,
         manner: Manner,
     ) -> Result<Asked, Refused> {
+        self.fit_session(caller, request.sandbox_id).await?;
         let request = route.callee.takes(request)?;
         self.engine.limits(&request.limits)?;
         let id = ExecutionId::new(Uuid::now_v7());
@@ -129,6 +127,7 @@ impl Service {
             files,
             limits: request.limits,
             session: request.sandbox_id,
+            installer: self.installer(caller.workspace, caller.id(), request.sandbox_id),
             ..self.command(&caller.principal, route.callee.environment(), entry)
         };
         let admitted = self.engine.admit(command).await?;
@@ -159,6 +158,13 @@ impl Service {
         .await?
     }
 
+    /// Whether the caller may have something run in a session, if it is to be in one.
+    async fn fit_session(&self, caller: &Caller, id: Option<SandboxId>) -> Result<(), Refused> {
+        let Some(id) = id else { return Ok(()) };
+        let session = self.usable_session(caller, id)?;
+        self.check_lent(caller.workspace, &caller.principal, &session).await
+    }
+
     /// Runs the `test()` of a tool.
     pub async fn test_tool(
         self: &Arc<Self>,
@@ -169,9 +175,7 @@ impl Service {
     ) -> Result<Attached, Refused> {
         let (tool, checked) = self.checked_tool(caller.workspace, id).await?;
         self.require(caller, Privilege::Usage, Object::Tool(id))?;
-        if let Some(session) = request.sandbox_id {
-            self.usable_session(caller, session)?;
-        }
+        self.fit_session(caller, request.sandbox_id).await?;
         self.engine.limits(&request.limits)?;
         let Contract::Python(checked) = &checked else {
             let message = "a tool that calls a function has no test()";
@@ -181,6 +185,7 @@ impl Service {
         let command = Command {
             limits: request.limits,
             session: request.sandbox_id,
+            installer: self.installer(caller.workspace, caller.id(), request.sandbox_id),
             ..self.command(&caller.principal, &tool.environment, test)
         };
         let admitted = self.engine.admit(command).await?;

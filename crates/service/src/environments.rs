@@ -1,4 +1,4 @@
-//! Environments: everybody sees them, and whoever runs the server looks after them.
+//! Environments: whoever may run code sees them, and whoever runs the server looks after them.
 //!
 //! They are those of the server and not of a workspace. What is asked for from outside names packages
 //! and versions, and never a place on the machine of the server.
@@ -71,12 +71,18 @@ impl EnvironmentRequest {
 }
 
 impl Service {
-    pub async fn environments(&self, _: &Caller) -> Result<Vec<Environment>, Refused> {
+    pub async fn environments(&self, caller: &Caller) -> Result<Vec<Environment>, Refused> {
+        self.require_usage(caller)?;
         let engine = Arc::clone(&self.engine);
         Ok(aside(move || engine.environments()).await??)
     }
 
-    pub async fn environment_named(&self, _: &Caller, name: &str) -> Result<Environment, Refused> {
+    pub async fn environment_named(
+        &self,
+        caller: &Caller,
+        name: &str,
+    ) -> Result<Environment, Refused> {
+        self.require_usage(caller)?;
         let (engine, name) = (Arc::clone(&self.engine), name.to_owned());
         Ok(aside(move || engine.environment(&name)).await??)
     }

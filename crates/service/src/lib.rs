@@ -31,6 +31,7 @@ mod names;
 mod object;
 mod objects;
 mod owners;
+mod packages;
 mod page;
 mod permissions;
 mod plan;

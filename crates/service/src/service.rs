@@ -9,7 +9,7 @@ use crate::tokens::Tokens;
 use crate::tools::Contracts;
 use crate::{housekeeping, seal_key};
 use egress::{FetchConfig, Fetcher};
-use engine::{Engine, StoreBase};
+use engine::{Engine, House, StoreBase};
 use policy::SealKey;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,6 +58,8 @@ pub enum StartError {
     Store(#[from] StoreError),
     #[error("the key for approvals in {path} cannot be used: {cause}")]
     SealKey { path: std::path::PathBuf, cause: std::io::Error },
+    #[error("there is no place for packages that sessions install: {0}")]
+    House(std::io::Error),
     #[error("{0}")]
     Fetch(#[from] egress::NotAnException),
     #[error("{0}")]
@@ -78,8 +80,9 @@ impl Service {
         let fetcher = fetcher(&config)?;
         let (told, ended) = unbounded_channel();
         let stores = StoreBase::open(config.data.join(STORES)).map_err(StartError::Stores)?;
-        let (stores, ended_to) = (Some(stores), Some(told));
-        let engine = Engine::start(engine::Config { stores, ended: ended_to, ..engine });
+        let house = House::open(&engine.data).map_err(StartError::House)?;
+        let (stores, house, ended_to) = (Some(stores), Some(house), Some(told));
+        let engine = Engine::start(engine::Config { stores, house, ended: ended_to, ..engine });
         let service = Arc::new(Self {
             tokens: config.issuer.clone().map(Tokens::new),
             config,

@@ -111,7 +111,7 @@ impl Service {
             _ => fault.into(),
         })?;
         let mut unknown = Unknown(Some((Arc::clone(self), id)));
-        let key = request.key.clone();
+        let (key, agent) = (request.key.clone(), request.agent_id);
         match self.write_opened(caller, id, request, files).await {
             Ok(opened) => {
                 unknown.0 = None;
@@ -120,7 +120,7 @@ impl Service {
             // Somebody was quicker.
             Err(refused) if refused.fault.code == Code::NameTaken => {
                 let found = self.by_key(caller, key.as_deref()).await?;
-                found.map(Opened::Found).ok_or(refused)
+                found.filter(|found| found.agent == agent).map(Opened::Found).ok_or(refused)
             }
             Err(refused) => Err(refused),
         }
@@ -316,8 +316,10 @@ impl Service {
             if session.status == SessionStatus::Lost {
                 return service.revive(&caller, session).await;
             }
-            usable(session)?;
-            service.engine.reset(id).await?;
+            let session = usable(session)?;
+            let lender = service.lender_of(&caller, session.agent).await?;
+            let stores = service.equipment(&caller, lender.as_ref())?;
+            service.engine.reset_with(id, stores).await?;
             service.write_reset(&caller, id).await
         })
         .await

@@ -11,20 +11,24 @@ use crate::service::Service;
 use crate::sessions::Lender;
 use crate::staging::Staged;
 use chrono::Utc;
-use engine::StoreIn;
+use engine::{StoreDirectory, StoreFileError, StoreIn};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::fs::File;
 use std::sync::Arc;
-use store::{ObjectFilter, Reader};
+use store::{AuditLine, ObjectFilter, Reader};
 use types::{Code, Fault, Object, Privilege, Store, StoreAccess, StoreGrant, StoreId, WorkspaceId};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// As much as a working directory has by default.
 const QUOTA_BYTES: u64 = 256 * 1024 * 1024;
+/// A page, which is the least that a file takes.
+const QUOTA_BYTES_MIN: u64 = 4096;
 /// Code that writes to a store has all of it in memory.
-const QUOTA_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
+const QUOTA_BYTES_MAX: u64 = 1024 * 1024 * 1024;
+/// Of one workspace: each is a directory, also if there is nothing in it.
+const STORES_MAX: u64 = 1_000;
 const COMMENT_CHARS_MAX: usize = 1_000;
 
 #[derive(Debug, Clone, Deserialize, ToSchema)]
@@ -199,7 +203,7 @@ impl Service {
     }
 
     pub async fn write_store_file(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         id: StoreId,
         name: String,
@@ -207,26 +211,39 @@ impl Service {
     ) -> Result<StoreFile, Refused> {
         let quota = self.usable_store(caller, id, Privilege::Modify)?.quota_bytes;
         let mut content = content.open()?;
-        let entry = caller.did("store.write", Object::Store(id), "");
-        let file = self.engine.with_store(id.to_string(), move |kept| {
+        let entry = caller.did("store.write", Object::Store(id), &name);
+        self.alter_store(id, entry, move |kept| {
             let written = kept.write(&name, &mut content, quota)?;
             Ok(StoreFile { name, size: written.size })
-        });
-        let file = file.await?;
-        self.store.write(move |tx| tx.audit(&entry).map(drop)).await?;
-        Ok(file)
+        })
+        .await
     }
 
     pub async fn delete_store_file(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         id: StoreId,
         name: String,
     ) -> Result<(), Refused> {
         self.usable_store(caller, id, Privilege::Modify)?;
-        let entry = caller.did("store.write", Object::Store(id), "");
-        self.engine.with_store(id.to_string(), move |kept| kept.remove(&name)).await?;
-        Ok(self.store.write(move |tx| tx.audit(&entry).map(drop)).await?)
+        let entry = caller.did("store.remove", Object::Store(id), &name);
+        self.alter_store(id, entry, move |kept| kept.remove(&name)).await
+    }
+
+    /// A change and its line, whether or not anybody waits for them.
+    async fn alter_store<T: Send + 'static>(
+        self: &Arc<Self>,
+        id: StoreId,
+        entry: AuditLine,
+        change: impl FnOnce(&StoreDirectory) -> Result<T, StoreFileError> + Send + 'static,
+    ) -> Result<T, Refused> {
+        let service = Arc::clone(self);
+        to_the_end(async move {
+            let changed = service.engine.with_store(id.to_string(), change).await?;
+            service.store.write(move |tx| tx.audit(&entry).map(drop)).await?;
+            Ok(changed)
+        })
+        .await
     }
 
     fn usable_store(
@@ -297,10 +314,11 @@ impl Service {
 }
 
 fn quota(bytes: u64) -> Result<u64, Refused> {
-    if (1..=QUOTA_BYTES_MAX).contains(&bytes) {
+    if (QUOTA_BYTES_MIN..=QUOTA_BYTES_MAX).contains(&bytes) {
         return Ok(bytes);
     }
-    Err(invalid("/quota_bytes", format!("must be from 1 to {QUOTA_BYTES_MAX}")))
+    let message = format!("must be from {QUOTA_BYTES_MIN} to {QUOTA_BYTES_MAX}");
+    Err(invalid("/quota_bytes", message))
 }
 
 fn comment(comment: Option<String>) -> Result<Option<String>, Refused> {
@@ -320,7 +338,12 @@ fn over(
     after: u64,
     most: u64,
 ) -> Result<Option<Refused>, store::StoreError> {
-    let promised = rows.quota_bytes(workspace)?.saturating_sub(before).saturating_add(after);
+    let (stores, quotas) = rows.store_totals(workspace)?;
+    if before == 0 && stores >= STORES_MAX {
+        let message = format!("a workspace has at most {STORES_MAX} stores");
+        return Ok(Some(Fault::new(Code::DiskExceeded, message).hint("delete one").into()));
+    }
+    let promised = quotas.saturating_sub(before).saturating_add(after);
     Ok((promised > most).then(|| {
         let message = format!(
             "the stores of the workspace would have {promised} bytes, and have at most {most}"

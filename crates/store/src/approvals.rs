@@ -254,6 +254,18 @@ impl Reader<'_> {
         })
     }
 
+    /// How many of somebody's questions wait for an answer.
+    pub fn open_questions_of(
+        &self,
+        workspace: WorkspaceId,
+        requester: PrincipalId,
+    ) -> Result<u64, StoreError> {
+        let sql = "SELECT count(*) FROM approvals WHERE state = 'pending' AND workspace = ?1 \
+                   AND requester = ?2";
+        let count = self.one(sql, (workspace.uuid(), requester.uuid()), |row| Ok(row.get(0)?))?;
+        Ok(count.unwrap_or(0))
+    }
+
     /// Those whose execution waits, in all workspaces.
     pub fn questions(&self) -> Result<Vec<Question>, StoreError> {
         self.many(

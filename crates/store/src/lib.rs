@@ -16,6 +16,7 @@ mod functions;
 mod grants;
 mod idempotency;
 mod keys;
+mod packages;
 mod page;
 mod principals;
 mod purge;

@@ -16,6 +16,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0002_external_ids.sql"),
     include_str!("../migrations/0003_permission.sql"),
     include_str!("../migrations/0004_stores.sql"),
+    include_str!("../migrations/0005_packages.sql"),
     include_str!("../migrations/0006_functions.sql"),
 ];
 

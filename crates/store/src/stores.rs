@@ -63,10 +63,11 @@ impl Reader<'_> {
         self.one(sql, (workspace.uuid(), name), |row| from_body("store", row, "body"))
     }
 
-    /// Of all stores of a workspace together.
-    pub fn quota_bytes(&self, workspace: WorkspaceId) -> Result<u64, StoreError> {
-        let sql = "SELECT coalesce(sum(quota_bytes), 0) FROM stores WHERE workspace = ?1";
-        Ok(self.one(sql, [workspace.uuid()], |row| Ok(row.get(0)?))?.unwrap_or(0))
+    /// How many stores a workspace has, and their quotas together.
+    pub fn store_totals(&self, workspace: WorkspaceId) -> Result<(u64, u64), StoreError> {
+        let sql = "SELECT count(*), coalesce(sum(quota_bytes), 0) FROM stores WHERE workspace = ?1";
+        let totals = self.one(sql, [workspace.uuid()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(totals.unwrap_or_default())
     }
 
     /// Of all workspaces, to find directories that no row speaks of.

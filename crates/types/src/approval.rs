@@ -19,10 +19,8 @@ pub enum ApprovalState {
     Expired,
 }
 
-/// What an answer is good for, from little to much.
-#[derive(
-    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema,
-)]
+/// What an answer is good for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalScope {
     #[default]
@@ -95,5 +93,6 @@ pub struct Approval {
     pub decided_at: Option<DateTime<Utc>>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub reason: Option<String>,
+    /// What the answer is good for; of one that waits, if nothing else is said.
     pub scope: ApprovalScope,
 }

@@ -52,10 +52,11 @@ pub enum EnvironmentOrigin {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EnvironmentStatus {
+    /// It serves. If a later build has failed, `error` says why.
     Ready,
     /// It is being made now; what was built before serves meanwhile.
     Building,
-    /// The last build has failed.
+    /// The last build has failed, and there is none that could serve.
     Failed,
     /// It is made when it is first asked for.
     Unbuilt,

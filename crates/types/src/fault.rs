@@ -26,6 +26,8 @@ pub enum Code {
     ProcessesExceeded,
     ProcessDenied,
     PackageDenied,
+    /// It may be installed, and there is none that could be.
+    PackageUnavailable,
     NetworkDenied,
     ImportDenied,
     FileNotFound,
@@ -79,7 +81,7 @@ pub enum Code {
     Cancelled,
 }
 
-const FIXED: [(Code, &str); 53] = [
+const FIXED: [(Code, &str); 54] = [
     (Code::CodeSyntax, "code.syntax"),
     (Code::CodeNoEntry, "code.no_entry"),
     (Code::CodeAnnotation, "code.annotation"),
@@ -93,6 +95,7 @@ const FIXED: [(Code, &str); 53] = [
     (Code::ProcessesExceeded, "processes.exceeded"),
     (Code::ProcessDenied, "process.denied"),
     (Code::PackageDenied, "package.denied"),
+    (Code::PackageUnavailable, "package.unavailable"),
     (Code::NetworkDenied, "network.denied"),
     (Code::ImportDenied, "import.denied"),
     (Code::FileNotFound, "file.not_found"),

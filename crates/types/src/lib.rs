@@ -15,6 +15,7 @@ mod function;
 mod grant;
 mod id;
 mod limits;
+mod package;
 mod principal;
 mod session;
 mod store;
@@ -40,6 +41,7 @@ pub use id::{
     SandboxId, StoreId, ToolId, WorkspaceId,
 };
 pub use limits::{Limit, LimitError, Limits, LimitsRequest, OperatorCaps};
+pub use package::PackagePolicy;
 pub use principal::{Key, Principal, PrincipalKind, Workspace};
 pub use session::{Session, SessionStatus};
 pub use store::{Store, StoreAccess, StoreGrant};

@@ -4,15 +4,17 @@
 //! place, whole, and on the disk before anybody is told.
 
 use sandbox::{FileError, check_name};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
-/// As many as can be brought out of a working directory.
+/// Files and directories: as many as can be brought out of a working directory.
 pub const STORE_FILES_MAX: usize = 2_000;
+/// In which memory is given out.
+const PAGE_BYTES: u64 = 4096;
 /// Sandboxes run as other users, and must be able to read.
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
@@ -49,10 +51,12 @@ pub enum StoreFileError {
     #[error("{name}: a file and a directory cannot have the same name")]
     Clash { name: String },
     #[error(
-        "the store would have {bytes} bytes in {files} files; it may have {quota} in {}",
-        STORE_FILES_MAX
+        "the store would have {bytes} bytes (in whole pages) in {entries} files and directories, and \
+         may have {quota} in {STORE_FILES_MAX}"
     )]
-    Full { bytes: u64, files: usize, quota: u64 },
+    Full { bytes: u64, entries: usize, quota: u64 },
+    #[error("there was no time left for it")]
+    Late,
     #[error("the store cannot be used: {0}")]
     Io(#[from] io::Error),
 }
@@ -138,34 +142,79 @@ impl StoreDirectory {
         content: &mut dyn Read,
         quota: u64,
     ) -> Result<Stamp, StoreFileError> {
-        check_name(name)?;
-        let others = self.list()?.into_iter().filter(|(other, _)| other != name);
-        let others: Vec<u64> = others.map(|(_, stamp)| stamp.size).collect();
-        let full = |bytes: u64| StoreFileError::Full { bytes, files: others.len() + 1, quota };
-        let used: u64 = others.iter().sum();
-        let room = quota.checked_sub(used).ok_or_else(|| full(used))?;
-        if others.len() >= STORE_FILES_MAX {
-            return Err(full(used));
-        }
-        let (staged, written) = self.stage(&mut content.take(room.saturating_add(1)))?;
-        if written > room {
-            return Err(full(used.saturating_add(written)));
-        }
-        self.settle(name, staged)
+        let mut change = Change::begin(self, quota)?;
+        let stamp = change.put(name, content)?;
+        change.finish()?;
+        Ok(stamp)
     }
 
-    fn stage(&self, content: &mut dyn Read) -> io::Result<(Staged, u64)> {
+    fn stage(&self, content: &mut dyn Read) -> io::Result<(Staged, File, u64)> {
         let staged = Staged(self.staging.join(Uuid::now_v7().to_string()));
         let mut file =
             OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&staged.0)?;
         let written = io::copy(content, &mut file)?;
         file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(FILE_MODE))?;
-        file.sync_all()?;
-        Ok((staged, written))
+        Ok((staged, file, written))
     }
 
-    fn settle(&self, name: &str, staged: Staged) -> Result<Stamp, StoreFileError> {
-        let path = self.path.join(name);
+    /// And the directories that are empty then.
+    pub fn remove(&self, name: &str) -> Result<(), StoreFileError> {
+        let mut change = Change::begin(self, u64::MAX)?;
+        change.remove(name)?;
+        Ok(change.finish()?)
+    }
+}
+
+/// Some files of a store that change together. What is there is counted once, and what the
+/// directories say is on the disk when it is finished.
+#[derive(Debug)]
+pub(crate) struct Change<'a> {
+    store: &'a StoreDirectory,
+    quota: u64,
+    kept: BTreeMap<String, Stamp>,
+    /// Whose entries have changed.
+    touched: BTreeSet<PathBuf>,
+}
+
+impl<'a> Change<'a> {
+    pub(crate) fn begin(store: &'a StoreDirectory, quota: u64) -> io::Result<Self> {
+        Ok(Self { store, quota, kept: store.list()?, touched: BTreeSet::new() })
+    }
+
+    pub(crate) fn kept(&self) -> &BTreeMap<String, Stamp> {
+        &self.kept
+    }
+
+    pub(crate) fn put(
+        &mut self,
+        name: &str,
+        content: &mut dyn Read,
+    ) -> Result<Stamp, StoreFileError> {
+        check_name(name)?;
+        let others: BTreeMap<&str, u64> = self
+            .kept
+            .iter()
+            .filter(|(other, _)| *other != name)
+            .map(|(other, stamp)| (other.as_str(), stamp.size))
+            .collect();
+        let used: u64 = others.values().map(|size| charged(*size)).sum();
+        let entries = entries(others.keys().copied().chain([name]));
+        let full = |bytes: u64| StoreFileError::Full { bytes, entries, quota: self.quota };
+        let room = self.quota.checked_sub(used).ok_or_else(|| full(used))?;
+        if entries > STORE_FILES_MAX {
+            return Err(full(used));
+        }
+        let (staged, file, written) =
+            self.store.stage(&mut content.take(room.saturating_add(1)))?;
+        if charged(written) > room {
+            return Err(full(used.saturating_add(charged(written))));
+        }
+        file.sync_data()?;
+        self.settle(name, staged)
+    }
+
+    fn settle(&mut self, name: &str, staged: Staged) -> Result<Stamp, StoreFileError> {
+        let path = self.store.path.join(name);
         let clash = |error: io::Error| match error.kind() {
             ErrorKind::NotADirectory
             | ErrorKind::IsADirectory
@@ -175,36 +224,60 @@ impl StoreDirectory {
         };
         let parents: Vec<&Path> = Path::new(name).ancestors().skip(1).collect();
         for parent in parents.into_iter().rev().filter(|parent| !parent.as_os_str().is_empty()) {
-            let parent = self.path.join(parent);
+            let parent = self.store.path.join(parent);
             if !parent.is_dir() {
                 make(&parent, DIRECTORY_MODE).map_err(clash)?;
-                sync(parent.parent())?;
+                self.touched.extend(parent.parent().map(Path::to_owned));
             }
         }
         fs::rename(&staged.0, &path).map_err(clash)?;
-        sync(path.parent())?;
-        Ok(Stamp::of(&fs::metadata(&path)?))
+        self.touched.extend(path.parent().map(Path::to_owned));
+        let stamp = Stamp::of(&fs::metadata(&path)?);
+        self.kept.insert(name.to_owned(), stamp);
+        Ok(stamp)
     }
 
-    /// And the directories that are empty then.
-    pub fn remove(&self, name: &str) -> Result<(), StoreFileError> {
+    pub(crate) fn remove(&mut self, name: &str) -> Result<(), StoreFileError> {
         check_name(name)?;
-        let path = self.path.join(name);
+        let path = self.store.path.join(name);
         fs::remove_file(&path).map_err(|error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory => {
                 StoreFileError::NotFound { name: name.to_owned() }
             }
             _ => error.into(),
         })?;
+        self.kept.remove(name);
         let mut parent = path.parent();
-        while let Some(directory) = parent.filter(|parent| *parent != self.path) {
+        while let Some(directory) = parent.filter(|parent| *parent != self.store.path) {
             if fs::remove_dir(directory).is_err() {
                 break;
             }
             parent = directory.parent();
         }
-        Ok(sync(parent)?)
+        self.touched.extend(parent.map(Path::to_owned));
+        Ok(())
     }
+
+    pub(crate) fn finish(self) -> io::Result<()> {
+        // One that was removed since has its parent here as well.
+        let there = self.touched.iter().filter(|directory| directory.is_dir());
+        there.into_iter().try_for_each(|directory| sync(Some(directory)))
+    }
+}
+
+/// What a file takes in memory, where code has a copy of it.
+fn charged(size: u64) -> u64 {
+    size.div_ceil(PAGE_BYTES).saturating_mul(PAGE_BYTES)
+}
+
+/// Files and the directories that they are in.
+fn entries<'a>(names: impl Iterator<Item = &'a str>) -> usize {
+    let mut all = BTreeSet::new();
+    for name in names {
+        let parents = Path::new(name).ancestors();
+        all.extend(parents.filter(|path| !path.as_os_str().is_empty()).map(Path::to_owned));
+    }
+    all.len()
 }
 
 impl Stamp {
@@ -259,7 +332,7 @@ mod tests {
     }
 
     fn put(store: &StoreDirectory, name: &str, text: &str) -> Result<Stamp, StoreFileError> {
-        store.write(name, &mut text.as_bytes(), 10)
+        store.write(name, &mut text.as_bytes(), 2 * PAGE_BYTES)
     }
 
     fn text(store: &StoreDirectory, name: &str) -> String {
@@ -282,13 +355,21 @@ mod tests {
     #[test]
     fn more_than_the_quota_is_refused_and_changes_nothing() {
         let (_home, store) = store();
-        put(&store, "a", "12345").unwrap();
-        assert!(matches!(put(&store, "b", "123456"), Err(StoreFileError::Full { bytes: 11, .. })));
-        assert!(matches!(put(&store, "a", "12345678901"), Err(StoreFileError::Full { .. })));
-        assert_eq!(text(&store, "a"), "12345");
-        put(&store, "b", "12345").unwrap();
-        put(&store, "a", "54321").unwrap();
+        let page = "x".repeat(PAGE_BYTES as usize);
+        put(&store, "a", &page).unwrap();
+        assert!(matches!(put(&store, "b", &format!("{page}x")), Err(StoreFileError::Full { .. })));
+        assert!(matches!(put(&store, "a", &page.repeat(3)), Err(StoreFileError::Full { .. })));
+        assert_eq!(text(&store, "a"), page);
+        put(&store, "b", "x").unwrap();
+        // It is small, and takes a page where code has it.
+        assert!(matches!(put(&store, "c", "x"), Err(StoreFileError::Full { bytes: 12_288, .. })));
+        put(&store, "a", "x").unwrap();
         assert!(fs::read_dir(&store.staging).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn directories_count_as_files_do() {
+        assert_eq!(entries(["a/b/c", "a/b/d", "e"].into_iter()), 5);
     }
 
     #[test]
@@ -297,7 +378,7 @@ mod tests {
         for name in ["../x", "/etc/passwd", "a/../../x", ""] {
             assert!(matches!(put(&store, name, "x"), Err(StoreFileError::Name(_))), "{name}");
         }
-        put(&store, "a", "x").unwrap();
+        put(&store, "a", "").unwrap();
         assert!(matches!(put(&store, "a/b", "x"), Err(StoreFileError::Clash { .. })));
         put(&store, "d/e", "x").unwrap();
         assert!(matches!(put(&store, "d", "x"), Err(StoreFileError::Clash { .. })));

@@ -1,7 +1,7 @@
 //! An environment is whole or not there, made once, and right for the inside of a sandbox.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -99,6 +99,61 @@ fn the_bytecode_is_believed_unseen_and_names_the_inside() {
         version.major, version.minor
     );
     assert_eq!(String::from_utf8(said.stdout).unwrap(), expected);
+}
+
+/// The files with bytecode below, by their names and where they are on the disk.
+fn bytecode(environment: &Environment) -> Vec<(String, u64)> {
+    let mut found = Vec::new();
+    walk(&environment.directory, &mut |path, metadata| {
+        if path.extension().is_some_and(|ending| ending == "pyc") {
+            let place = path.strip_prefix(&environment.directory).unwrap();
+            found.push((place.display().to_string(), metadata.ino()));
+        }
+    });
+    found.sort();
+    found
+}
+
+#[test]
+fn what_two_environments_share_is_compiled_once() {
+    let world = World::new();
+    let small = world.ensure(&world::small()).unwrap();
+    let other = world.ensure(&world::small_under_another_name()).unwrap();
+    assert!(!bytecode(&small).is_empty());
+    assert_eq!(bytecode(&small), bytecode(&other));
+    assert_ne!(small.directory, other.directory);
+}
+
+/// A source that says something else than the one whose bytecode is kept, though a package may claim
+/// in its records that it is the same.
+#[test]
+fn bytecode_is_only_for_the_source_that_it_was_made_of() {
+    let script = "cd \"$(dirname \"$0\")\"\n\
+                  cp claim.py ../environments/.*.building-*/lib/python3.*/site-packages/";
+    let world = World::with_fake_uv(script);
+    let built = |definition: Definition, source: &str| {
+        fs::write(world.data.path().join("bin/claim.py"), source).unwrap();
+        let built = world.ensure(&definition).unwrap();
+        bytecode(&built).into_iter().find(|(place, _)| place.contains("claim")).unwrap()
+    };
+    let (one, one_file) = built(world::small(), "VERSION = 1");
+    let (two, two_file) = built(world::small_under_another_name(), "VERSION = 2");
+    assert_eq!(one, two);
+    assert_ne!(one_file, two_file);
+}
+
+#[test]
+fn no_package_runs_when_python_starts() {
+    let script = "cd \"$(dirname \"$0\")\"/../environments/.*.building-*/lib/python3.*/site-packages\n\
+                  echo 'import evil' > evil.pth; echo evil:run > evil.start\n\
+                  echo 'import os' > sitecustomize.py; echo 'x = 1' > innocent.py";
+    let world = World::with_fake_uv(script);
+    let built = world.ensure(&world::small()).unwrap();
+    let packages = site_packages(&built);
+    for gone in ["evil.pth", "evil.start", "sitecustomize.py"] {
+        assert!(!packages.join(gone).exists(), "{gone}");
+    }
+    assert!(packages.join("innocent.py").exists() && packages.join("belljar.pth").exists());
 }
 
 #[test]

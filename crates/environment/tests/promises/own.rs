@@ -204,7 +204,8 @@ fn a_directory_of_wheels_serves_where_there_is_no_network() {
 }
 
 fn grow_old(directory: &Path, age: Duration) {
-    fs::File::open(directory).unwrap().set_modified(SystemTime::now() - age).unwrap();
+    let record = directory.with_extension("json");
+    fs::File::open(record).unwrap().set_modified(SystemTime::now() - age).unwrap();
 }
 
 #[test]
@@ -237,6 +238,19 @@ fn what_was_replaced_is_collected_once_nobody_uses_it() {
     assert_eq!(links, 1, "{:?}", world.names());
 }
 
+/// A sandbox sees the directory of its environment, and can lock what it sees.
+#[test]
+fn nobody_can_hold_an_environment_from_inside() {
+    let world = World::without_uv();
+    let directory = world.ensure(&world::bare()).unwrap().directory.clone();
+    let inside = fs::File::open(&directory).unwrap();
+    inside.try_lock().unwrap();
+    let (told, built) = world.watch(&world::bare());
+    assert_eq!((told, built.unwrap().directory.clone()), (vec![], directory.clone()));
+    grow_old(&directory, 31 * DAY);
+    assert_eq!(world.environments().collect(SystemTime::now()).unwrap().len(), 1);
+}
+
 #[test]
 fn one_that_ships_is_collected_after_a_month_and_made_again_when_it_is_wanted() {
     let world = World::without_uv();
@@ -248,6 +262,33 @@ fn one_that_ships_is_collected_after_a_month_and_made_again_when_it_is_wanted() 
     assert_eq!(collect(), 1);
     assert_eq!(world.names(), [""; 0]);
     assert_eq!(world.ensure(&world::bare()).unwrap().directory, directory);
+}
+
+#[test]
+fn what_no_environment_has_had_for_long_goes_from_the_caches() {
+    let world = World::new();
+    let environments = world.environments();
+    let cached = |what: &str| {
+        let mut files = 0;
+        world::walk(&world.data.path().join("cache").join(what), &mut |path, found| {
+            let of_wheel =
+                what == "bytecode" || path.ancestors().any(|it| it.ends_with("archive-v0"));
+            files += usize::from(found.is_file() && of_wheel);
+        });
+        files
+    };
+    let collect_in = |days: u32| environments.collect(SystemTime::now() + days * DAY).unwrap();
+    add(&environments, &order("six==1.16.0")).unwrap();
+    let (wheels, bytecode) = (cached("uv"), cached("bytecode"));
+    assert!(wheels > 0 && bytecode > 0);
+    collect_in(100);
+    assert_eq!((cached("uv"), cached("bytecode")), (wheels, bytecode), "it is in use");
+    environments.remove("mine").unwrap();
+    collect_in(80);
+    assert_eq!((cached("uv"), cached("bytecode")), (wheels, bytecode), "not for long enough");
+    collect_in(100);
+    assert_eq!((cached("uv"), cached("bytecode")), (0, 0));
+    assert_eq!(add(&environments, &order("six==1.16.0")).unwrap(), ["six 1.16.0"]);
 }
 
 #[test]
@@ -274,6 +315,42 @@ fn an_environment_that_is_removed_is_gone_with_its_definition() {
         unknown.starts_with("there is no environment `mine`; there are: default,"),
         "{unknown}"
     );
+}
+
+#[test]
+fn one_whose_definition_cannot_be_read_any_more_can_be_removed() {
+    let world = World::without_uv();
+    let environments = world.environments();
+    add(&environments, &order("")).unwrap();
+    fs::write(world.data.path().join("definitions/mine.json"), "{").unwrap();
+    assert!(matches!(environments.find("mine"), Err(BuildError::Kept { .. })));
+    environments.remove("mine").unwrap();
+    assert!(matches!(environments.find("mine"), Err(BuildError::Unknown { .. })));
+    assert_eq!(world.names(), [""; 0]);
+}
+
+#[test]
+fn whoever_looks_is_not_taken_for_a_builder() {
+    let world = World::without_uv();
+    let environments = world.environments();
+    let prepared = environments.prepare(&order(""), &mut |_| ()).unwrap();
+    let looks = || environments.is_building(&prepared.recipe.definition.name);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let over = || stop.load(std::sync::atomic::Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let another = scope.spawn(|| {
+            while !over() {
+                assert!(!looks());
+            }
+        });
+        let seen = (0..20_000).any(|_| looks());
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(!seen && another.join().is_ok());
+    });
+    let lock = world.data.path().join("environments/.mine.lock");
+    let builder = fs::File::open(lock).unwrap();
+    builder.lock().unwrap();
+    assert!(looks());
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 mod agents;
 mod bubblewrap;
+mod environments;
 mod floor;
 mod measure;
 mod report;
@@ -35,6 +36,10 @@ pub(super) struct Args {
     #[arg(long)]
     server: bool,
 
+    /// Measure environments instead: a session in each that is built, building one, listing many
+    #[arg(long, conflicts_with = "server")]
+    environments: bool,
+
     /// Seconds that many clients work at once
     #[arg(long, value_name = "S", default_value = "60", requires = "server")]
     seconds: u64,
@@ -63,14 +68,18 @@ async fn measure(args: Args) -> Result<Vec<Figure>, Failure> {
     let pooled = engine::Config { pool_ready: measure::POOL, ..args.engine.service()? };
     let fresh = Engine::start(fresh);
     fresh.prepare(&environment, progress::show()).await?;
-    let pooled = Engine::start(pooled);
-    pooled.prepare(&environment, progress::show()).await?;
-    let mut bench = Bench::start(fresh, pooled, environment, args.samples.max(10)).await?;
     let mut tell = |name: &str| {
         if !args.json {
             eprintln!("belljar: measuring {name}");
         }
     };
+    if args.environments {
+        let data = args.engine.service()?.data;
+        return environments::measure(fresh, &environment, &data, args.samples, &mut tell).await;
+    }
+    let pooled = Engine::start(pooled);
+    pooled.prepare(&environment, progress::show()).await?;
+    let mut bench = Bench::start(fresh, pooled, environment, args.samples.max(10)).await?;
     if args.server {
         let data = args.engine.service()?.data;
         return bench.server(&data, args.seconds, &mut tell).await;

@@ -26,6 +26,17 @@ pub(super) struct Args {
     #[command(flatten)]
     server: ServerArgs,
 
+    #[command(flatten)]
+    own: Own,
+
+    /// Serve the official conformance suite, without keys, on this loopback address instead
+    #[arg(long, value_name = "ADDRESS:PORT", hide = true)]
+    conformance: Option<SocketAddr>,
+}
+
+/// For an engine of one's own; a server has all of it by itself.
+#[derive(Debug, clap::Args)]
+struct Own {
     /// Seconds after which a call becomes a task, for clients that take tasks
     #[arg(long, value_name = "S", default_value_t = serve::TASK_SECONDS)]
     task_seconds: u64,
@@ -35,9 +46,16 @@ pub(super) struct Args {
     #[arg(long, value_name = "PERMISSION", value_parser = permission::permission)]
     permission: Option<Permission>,
 
-    /// Serve the official conformance suite, without keys, on this loopback address instead
-    #[arg(long, value_name = "ADDRESS:PORT", hide = true)]
-    conformance: Option<SocketAddr>,
+    /// host:port of a server inside the network that `files` may be fetched from; may be repeated. A
+    /// server has exceptions of its own
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = "BELLJAR_FETCH_FROM",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    fetch_from: Vec<String>,
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
@@ -45,17 +63,13 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     if let Some(address) = args.conformance {
         runtime.block_on(conformance::run(&args.engine, address))?;
     } else if args.server.is_named() {
-        if args.permission.is_some() {
+        if args.own.permission.is_some() {
             let own = "--permission is for an engine of one's own; `belljar permission` sets that of a server";
             return Err(Failure::usage(own));
         }
         runtime.block_on(bridge::run(args.server.connect()?))?;
     } else {
-        runtime.block_on(embedded::run(
-            &args.engine,
-            args.task_seconds,
-            args.permission.unwrap_or_default(),
-        ))?;
+        runtime.block_on(embedded::run(&args.engine, args.own))?;
     }
     // A thread that waits for the next line of a client that has gone must not hold us up.
     runtime.shutdown_background();

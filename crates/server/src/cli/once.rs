@@ -13,6 +13,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use types::{Event, Execution};
 
 #[derive(Debug, Clone, clap::Args)]
@@ -47,22 +48,27 @@ pub(super) fn run(
     outcome: &OutcomeArgs,
     stdout: Stdout,
 ) -> Result<ExitCode, Failure> {
-    run_with(command, engine.single()?, outcome, stdout, |_| Ok(()))
+    run_with(command, engine.single()?, outcome, stdout, async |_, _| Ok(None))
 }
 
-/// The same on an engine of one's own, and only if `accept` is content with its environment.
+/// The same on an engine of one's own, in the environment that is asked for, or in another one that
+/// `other` makes when it has seen what is in that.
 pub(super) fn run_with(
-    command: Command,
+    mut command: Command,
     config: Config,
     outcome: &OutcomeArgs,
     stdout: Stdout,
-    accept: impl FnOnce(&Installed) -> Result<(), Failure>,
+    other: impl AsyncFnOnce(&Arc<Engine>, &Installed) -> Result<Option<String>, Failure>,
 ) -> Result<ExitCode, Failure> {
     let mut shown = Shown::new(outcome, stdout)?;
     let mut images = Vec::new();
     let Finished { execution, contents, .. } = setup::runtime()?.block_on(async {
         let engine = Engine::start(config);
-        accept(&engine.prepare(&command.environment, progress::show()).await?)?;
+        let installed = engine.prepare(&command.environment, progress::show()).await?;
+        if let Some(other) = other(&engine, &installed).await? {
+            engine.prepare(&other, progress::show()).await?;
+            command.environment = other;
+        }
         let mut hear = |event: &Event| {
             images.extend(images::of(event));
             shown.hear(event);

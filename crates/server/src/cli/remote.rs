@@ -23,7 +23,8 @@ const KEY_FILE_BYTES_MAX: u64 = 4096;
 
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct ServerArgs {
-    /// The server to talk to [default: http://127.0.0.1:7117]
+    /// The server to talk to; a verb that can do without one does, and others take
+    /// http://127.0.0.1:7117
     #[arg(long, value_name = "URL", env = "BELLJAR_URL", hide_env_values = true, global = true)]
     server: Option<String>,
 

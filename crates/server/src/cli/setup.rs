@@ -7,10 +7,13 @@ use std::env;
 use std::path::PathBuf;
 use tokio::runtime::Runtime;
 
+/// Of code that asks for no other.
+pub(super) const USUAL_ENVIRONMENT: &str = "default";
+
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct EngineArgs {
     /// The environment, one that ships or your own (`belljar env ls`)
-    #[arg(long = "env", value_name = "NAME", default_value = "default")]
+    #[arg(long = "env", value_name = "NAME", default_value = USUAL_ENVIRONMENT)]
     pub(super) environment: String,
 
     #[command(flatten)]

@@ -4,7 +4,7 @@ use super::Known;
 use super::problem::Problem;
 use axum::extract::{Request, State};
 use axum::http::header::CONTENT_LENGTH;
-use axum::http::{HeaderMap, HeaderName, Method};
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use mcp::Sessions;
@@ -26,10 +26,23 @@ pub(super) async fn own_session(
         return Problem::from(gone()).into_response();
     }
     let (ends, is_short) = (request.method() == Method::DELETE, is_short(request.headers()));
-    let response = next.run(request).await;
+    let mut response = match ends {
+        // Whoever leaves does not wait long, and what runs for them has to end all the same.
+        true => match tokio::spawn(next.run(request)).await {
+            Ok(response) => response,
+            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        },
+        false => next.run(request).await,
+    };
     // Whether a session is begun is seen by the answer: what a request says of itself may be a lie.
     match (id, text(response.headers(), &SESSION)) {
-        (Some(id), _) if ends => sessions.ended(&id),
+        (Some(id), _) if ends => {
+            sessions.ended(&id);
+            // Clients take "accepted" for a failure: nothing is left to be done.
+            if response.status() == StatusCode::ACCEPTED {
+                *response.status_mut() = StatusCode::NO_CONTENT;
+            }
+        }
         (None, Some(new)) if is_short => {
             sessions.make_room(known.id()).await;
             sessions.begun(&new, known.id());
@@ -49,7 +62,8 @@ fn text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
 
 fn is_short(headers: &HeaderMap) -> bool {
     let length = text(headers, &CONTENT_LENGTH).and_then(|length| length.parse().ok());
-    length.is_none_or(|length: u64| length <= HELLO_BYTES_MAX)
+    // What names no length may have any.
+    length.is_some_and(|length: u64| length <= HELLO_BYTES_MAX)
         && !headers.contains_key(axum::http::header::TRANSFER_ENCODING)
 }
 

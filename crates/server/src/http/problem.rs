@@ -99,6 +99,7 @@ fn status(code: &Code) -> StatusCode {
         | Code::NetworkDenied
         | Code::ImportDenied
         | Code::PackageDenied
+        | Code::PackageUnavailable
         | Code::ProcessDenied => StatusCode::FORBIDDEN,
         Code::ObjectNotFound
         | Code::SessionNotFound

@@ -13,6 +13,7 @@ mod functions;
 mod grants;
 mod keys;
 pub(crate) mod operation;
+mod packages;
 mod permissions;
 mod principals;
 mod sessions;
@@ -40,6 +41,7 @@ pub(crate) fn all() -> Routes {
         .merge(calls::routes())
         .merge(approvals::routes())
         .merge(permissions::routes())
+        .merge(packages::routes())
         .merge(principals::routes())
         .merge(keys::routes())
         .merge(grants::routes())

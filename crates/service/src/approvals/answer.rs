@@ -37,9 +37,9 @@ pub enum Decision {
 #[serde(deny_unknown_fields)]
 pub struct DecisionRequest {
     pub decision: Decision,
-    /// What an `allow` is good for: this one call, the session, or always.
-    #[serde(default)]
-    pub scope: ApprovalScope,
+    /// What an `allow` is good for: this one call, the session, or always. If absent, for what the
+    /// question says.
+    pub scope: Option<ApprovalScope>,
     pub reason: Option<String>,
 }
 
@@ -73,8 +73,9 @@ impl Service {
         if !person || approval.requester != caller.id() {
             return Ok(false);
         }
-        // Of their own code anybody may be asked; of a tool, who may change it.
-        Ok(approval.tool_id == Callee::python_id() || self.may_answer(caller, approval)?)
+        // Of code that has their own rights anybody may be asked; of anything else, who may change it.
+        let own_code = approval.tool_id == Callee::python_id() && approval.run_as == caller.id();
+        Ok(own_code || self.may_answer(caller, approval)?)
     }
 
     /// What a client gets along with a question that it puts to its user, and comes back with.
@@ -94,7 +95,7 @@ impl Service {
             .then_some(approval)
     }
 
-    /// The answer of a person whose client has asked them. It is good for this call alone.
+    /// The answer of a person whose client has asked them. It is good for what the question says.
     pub async fn answer_oneself(
         self: &Arc<Self>,
         caller: &Caller,
@@ -108,7 +109,7 @@ impl Service {
             return Err(not_oneself());
         }
         let reason = Some("asked by the client".to_owned());
-        let request = DecisionRequest { decision, scope: ApprovalScope::Once, reason };
+        let request = DecisionRequest { decision, scope: None, reason };
         self.carry_decision(caller, approval, seal, request).await
     }
 
@@ -147,7 +148,7 @@ impl Service {
             return Err(changed());
         }
         let now = Utc::now();
-        let scope = request.scope.max(matter.route.good_for);
+        let scope = request.scope.unwrap_or(matter.route.good_for);
         let remembered = match scope {
             ApprovalScope::Once => None,
             scope => Some(self.remembered(&bound, scope, approval.id, now)?),

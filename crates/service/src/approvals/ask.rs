@@ -13,8 +13,11 @@ use futures_util::StreamExt;
 use policy::{Seal, Stage, seal_once};
 use std::sync::Arc;
 use store::{RequestKey, Tx};
-use types::{Approval, ApprovalId, ApprovalScope, ApprovalState, Execution, ExecutionId};
+use types::{Approval, ApprovalId, ApprovalState, Code, Execution, ExecutionId, Fault};
 use uuid::Uuid;
+
+/// Of one principal. Each is kept with its code and its files until it is answered.
+const OPEN_MAX: u64 = 100;
 
 impl Service {
     /// Writes the question down, and everything that is needed once it is answered.
@@ -90,7 +93,7 @@ impl Service {
             decided_by: None,
             decided_at: None,
             reason: None,
-            scope: ApprovalScope::Once,
+            scope: matter.route.good_for,
         }
     }
 
@@ -108,18 +111,28 @@ impl Service {
         let key = claim.map(|key| RequestKey { workspace, principal: caller.id(), key });
         let (record, approval) = (record.clone(), approval.clone());
         let written = move |tx: &Tx<'_>| {
+            if tx.open_questions_of(workspace, approval.requester)? >= OPEN_MAX {
+                return Ok(Err(too_many()));
+            }
             tx.insert_execution(workspace, &record, Some(&plan))?;
             tx.insert_approval(workspace, &approval, &seal)?;
             if let Some(key) = &key {
                 tx.link_request(key, record.id)?;
             }
             tx.audit(&entry)?;
-            Ok(())
+            Ok(Ok(()))
         };
-        Ok(self.store.write(written).await?)
+        self.store.write(written).await?
     }
 }
 
 fn micros(moment: DateTime<Utc>) -> DateTime<Utc> {
     DateTime::from_timestamp_micros(moment.timestamp_micros()).unwrap_or(moment)
+}
+
+fn too_many() -> Refused {
+    let message = format!("{OPEN_MAX} questions of yours wait for an answer already");
+    Fault::new(Code::CapacityExhausted, message)
+        .hint("have some answered, or withdraw them, before you ask more")
+        .into()
 }

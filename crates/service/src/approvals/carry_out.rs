@@ -87,19 +87,24 @@ impl Service {
     }
 
     async fn admit_agreed(
-        &self,
+        self: &Arc<Self>,
         workspace: WorkspaceId,
         approval: &Approval,
         matter: &Matter,
     ) -> Result<Admitted, Refused> {
         let requester = self.store.read(|rows| rows.principal(workspace, approval.requester))?;
         let requester = requester.ok_or_else(changed)?;
+        if let Some(id) = matter.plan.sandbox_id {
+            let session = self.session_row(workspace, id)?;
+            self.check_lent(workspace, &requester, &session).await?;
+        }
         let callee = &matter.route.callee;
         let entry = callee.entry(&matter.plan.arguments, approval.execution_id)?;
         let command = Command {
             id: approval.execution_id,
             limits: matter.plan.limits,
             session: matter.plan.sandbox_id,
+            installer: self.installer(workspace, requester.id, matter.plan.sandbox_id),
             ..self.command(&requester, callee.environment(), entry)
         };
         Ok(self.engine.admit(command).await?)

@@ -104,7 +104,11 @@ impl Service {
         Ok(Matter::new(route, plan))
     }
 
-    fn session_row(&self, workspace: WorkspaceId, id: SandboxId) -> Result<Session, Refused> {
+    pub(super) fn session_row(
+        &self,
+        workspace: WorkspaceId,
+        id: SandboxId,
+    ) -> Result<Session, Refused> {
         self.store.read(|rows| rows.session(workspace, id))?.ok_or_else(changed)
     }
 }

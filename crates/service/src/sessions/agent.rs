@@ -7,7 +7,7 @@ use crate::refused::{Refused, missing, not_found};
 use crate::service::Service;
 use crate::specification::Section;
 use engine::StoreIn;
-use types::{Agent, AgentId, Code, Fault, Object, Principal, Privilege, WorkspaceId};
+use types::{Agent, AgentId, Code, Fault, Object, Principal, Privilege, Session, WorkspaceId};
 
 /// An agent whose code runs for somebody.
 #[derive(Debug)]
@@ -67,5 +67,23 @@ impl Service {
         lender: Option<&Lender>,
     ) -> Result<Vec<StoreIn>, Refused> {
         lender.map_or(Ok(Vec::new()), |lender| self.lent_stores(caller.workspace, lender))
+    }
+
+    /// Whether a session still has what its agent lends to this principal, and no more. Rights and
+    /// the specification may be others than when it was opened.
+    pub(crate) async fn check_lent(
+        &self,
+        workspace: WorkspaceId,
+        who: &Principal,
+        session: &Session,
+    ) -> Result<(), Refused> {
+        let Some(agent) = session.agent else { return Ok(()) };
+        let lender = self.lender(workspace, who, agent).await?;
+        if self.lent_stores(workspace, &lender)? == self.engine.stores_of(session.sandbox_id)? {
+            return Ok(());
+        }
+        let message = format!("what the agent {:?} lends has changed", lender.agent.name);
+        let hint = "reset the session to go on with what it lends now";
+        Err(Fault::new(Code::SessionLost, message).hint(hint).into())
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::{progress, terminal};
 use super::report::{Outcome, Proof};
-use engine::{Code, Command, Config, Definition, Engine, Entry, Processes};
+use engine::{Code, Command, Config, Engine, Entry, Environments, Processes};
 use serde::Deserialize;
 use serde_json::json;
 use std::net::TcpListener;
@@ -67,8 +67,9 @@ fn attempts(has_processes: bool) -> Attempts {
 }
 
 /// An unknown environment is refused later, and by whoever knows them all.
-fn has_processes(environment: &str) -> bool {
-    !Definition::built_in(environment).is_ok_and(|it| it.processes == Processes::Deny)
+fn has_processes(data: &Path, environment: &str) -> bool {
+    let recipe = Environments::open(data).and_then(|known| known.find(environment));
+    !recipe.is_ok_and(|it| it.definition.processes == Processes::Deny)
 }
 
 /// Code that never ends by itself, and the fault that has to end it.
@@ -111,26 +112,31 @@ pub(super) struct Trial {
 }
 
 pub(super) async fn attempt(config: Config, environment: &str) -> Trial {
-    let proofs = try_all(config, environment).await;
+    let has_processes = has_processes(&config.data, environment);
+    let proofs = try_all(config, environment, has_processes).await;
     let environment = environment.to_owned();
     match proofs {
         Ok(proofs) => Trial { environment, proofs, refused: None },
         Err(fault) => {
             let refused = Some(terminal::for_stdout(&fault.message.replace('\n', " ")));
-            Trial { proofs: not_tried(&environment), environment, refused }
+            Trial { proofs: not_tried(has_processes), environment, refused }
         }
     }
 }
 
-fn not_tried(environment: &str) -> Vec<Proof> {
+fn not_tried(has_processes: bool) -> Vec<Proof> {
     let outcome = Outcome::NotTried;
-    let inside = attempts(has_processes(environment))
+    let inside = attempts(has_processes)
         .into_iter()
         .chain(endless().map(|endless| (endless.name, endless.says)));
     inside.map(|(name, says)| Proof { name, says, outcome, saw: String::new() }).collect()
 }
 
-async fn try_all(config: Config, environment: &str) -> Result<Vec<Proof>, Fault> {
+async fn try_all(
+    config: Config,
+    environment: &str,
+    has_processes: bool,
+) -> Result<Vec<Proof>, Fault> {
     let bait = Bait::lay(&config.data).map_err(|error| {
         Fault::new(types::Code::SandboxUnreachable, format!("nothing to look for: {error}"))
     })?;
@@ -143,7 +149,6 @@ async fn try_all(config: Config, environment: &str) -> Result<Vec<Proof>, Fault>
         disk_inodes: Some(DISK_INODES),
         ..LimitsRequest::default()
     };
-    let has_processes = has_processes(environment);
     let code = format!("HOST = {}\n{ATTEMPTS}", bait.described(has_processes));
     let ran = run(&engine, environment, code, limits).await?;
     let mut proofs = judge(&ran, attempts(has_processes));

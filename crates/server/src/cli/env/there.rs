@@ -63,8 +63,7 @@ pub(super) async fn build(remote: &Remote, args: &Build) -> Result<(), Failure> 
         tokio::time::sleep(POLL).await;
         answer = remote.client.json(Call::get(path.clone())).await?;
     }
-    if answer["status"] == "failed" {
-        let message = answer["error"]["message"].as_str().unwrap_or("it could not be built");
+    if let Some(message) = answer["error"]["message"].as_str() {
         return Err(Failure::refused(terminal::for_stderr(message)));
     }
     shown::record(&answer, remote.json)

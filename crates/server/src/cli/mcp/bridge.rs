@@ -136,10 +136,15 @@ impl Bridge {
     }
 
     async fn tell_problem(&self, message: &Value, passed: Result<(), Unanswered>) {
-        if let Err(reason) = passed {
-            let error = json!({"code": -32603, "message": reason.to_string()});
-            self.say(&json!({"jsonrpc": "2.0", "id": message["id"], "error": error})).await;
+        let Err(reason) = passed else { return };
+        let mut answer = json!({"jsonrpc": "2.0", "id": message["id"]});
+        if message["method"] == "tools/call" {
+            // What a model can be told is no error of the protocol.
+            answer["result"] = mcp::undelivered(reason.fault());
+        } else {
+            answer["error"] = json!({"code": -32603, "message": reason.to_string()});
         }
+        self.say(&answer).await;
     }
 
     /// What the server says to an older client without being asked.

@@ -20,7 +20,7 @@ pub(super) async fn run(args: &EngineArgs, address: SocketAddr) -> Result<(), Fa
     let failed = |error: std::io::Error| Failure::belljar(format!("{address}: {error}"));
     let listener = serve::listen(address).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let Embedded { service, asker, .. } = &Embedded::start(args).await?;
+    let Embedded { service, asker, .. } = &Embedded::start(args, Vec::new()).await?;
     // The suite would count the time for it.
     service.prepare(progress::show()).await?;
     let manners = Manners { task_after: Duration::from_secs(serve::TASK_SECONDS), address: None };

@@ -1,6 +1,6 @@
 //! A whole Belljar for one client: its records live as long as it does.
 
-use super::{PATIENCE, reader};
+use super::{Own, PATIENCE, reader};
 use crate::cli::setup::EngineArgs;
 use crate::cli::{Failure, progress, serve};
 use mcp::{Asker, Door, Manners};
@@ -10,12 +10,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use types::Permission;
 
 /// Where the records of clients are, each in a directory of its own.
 const HOME: &str = "mcp";
 /// Records without a lock are being made, for so long at most.
 const BEGINNING: Duration = Duration::from_secs(60);
+/// Between making a lock and taking it. Only older records are looked at, so that two that begin at
+/// once do not take each other for dead.
+const LOCKING: Duration = Duration::from_secs(2);
 /// What runs when the client goes has nobody to tell.
 pub(super) const DRAIN: Duration = Duration::ZERO;
 
@@ -27,14 +29,10 @@ pub(super) struct Embedded {
     _records: TempDir,
 }
 
-pub(super) async fn run(
-    args: &EngineArgs,
-    task_seconds: u64,
-    permission: Permission,
-) -> Result<(), Failure> {
-    let embedded = Embedded::start(args).await?;
+pub(super) async fn run(args: &EngineArgs, own: Own) -> Result<(), Failure> {
+    let embedded = Embedded::start(args, own.fetch_from).await?;
     let service = &embedded.service;
-    let change = PermissionChange { permission };
+    let change = PermissionChange { permission: own.permission.unwrap_or_default() };
     let set = service.set_code_permission(&embedded.asker.caller, change).await;
     set.map_err(|refused| *refused.fault)?;
     // The client is answered meanwhile: it would give up on a server that builds first.
@@ -42,7 +40,7 @@ pub(super) async fn run(
         let service = Arc::clone(service);
         async move { service.prepare(progress::show()).await }
     });
-    let manners = Manners { task_after: Duration::from_secs(task_seconds), address: None };
+    let manners = Manners { task_after: Duration::from_secs(own.task_seconds), address: None };
     let door = Door::new(Arc::clone(service), Some(embedded.asker.clone()), manners);
     let served = tokio::select! {
         served = mcp::stdio(door, PATIENCE) => served,
@@ -55,15 +53,21 @@ pub(super) async fn run(
 }
 
 impl Embedded {
-    pub(super) async fn start(args: &EngineArgs) -> Result<Self, Failure> {
+    pub(super) async fn start(
+        args: &EngineArgs,
+        fetch_exceptions: Vec<String>,
+    ) -> Result<Self, Failure> {
         let engine = args.service()?;
         let home = engine.data.join(HOME);
         forget_the_dead(&home);
         let records = records(&home).map_err(|error| {
             Failure::belljar(format!("{} cannot be written: {error}", home.display()))
         })?;
-        let config =
-            Config { environment: args.environment.clone(), ..Config::new(records.path().into()) };
+        let config = Config {
+            environment: args.environment.clone(),
+            fetch_exceptions,
+            ..Config::new(records.path().into())
+        };
         let started = Service::start(config, engine).await;
         let Started { service, owner_key } =
             started.map_err(|error| Failure::belljar(error.to_string()))?;
@@ -89,12 +93,11 @@ fn forget_the_dead(home: &Path) {
 }
 
 fn is_dead(directory: &Path) -> bool {
+    let made = fs::metadata(directory).and_then(|about| about.modified());
+    let age = made.ok().and_then(|made| made.elapsed().ok()).unwrap_or_default();
     match fs::File::open(directory.join("store/lock")) {
-        Ok(lock) => lock.try_lock().is_ok(),
+        Ok(lock) => age > LOCKING && lock.try_lock().is_ok(),
         // It was killed while it began, or while it removed them.
-        Err(_) => {
-            let made = fs::metadata(directory).and_then(|about| about.modified());
-            made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > BEGINNING))
-        }
+        Err(_) => age > BEGINNING,
     }
 }

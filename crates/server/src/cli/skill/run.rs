@@ -7,15 +7,20 @@
 use super::find;
 use crate::cli::Failure;
 use crate::cli::once::{self, OutcomeArgs, Stdout};
+use crate::cli::progress;
 use crate::cli::request::RequestArgs;
-use crate::cli::setup::EngineArgs;
-use engine::{Code, Command, Config, Entry, Header, Installed, Mount};
+use crate::cli::setup::{EngineArgs, USUAL_ENVIRONMENT};
+use engine::{
+    Code, Command, Config, Draft, Engine, Entry, Header, Installed, Mount, Name, Order, SourceKind,
+    Unmet,
+};
 use skill::Contents;
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
+use std::sync::Arc;
 use tempfile::TempDir;
 
 /// Where a script finds its skill.
@@ -68,8 +73,18 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
         bring: args.outcome.bring(),
         ..Command::new(environment, entry)
     };
-    let accept = |installed: &Installed| check(&header, installed, environment);
-    once::run_with(command, config, &args.outcome, Stdout::Output, accept)
+    let source = command.entry.code().to_owned();
+    let other = async |engine: &Arc<Engine>, installed: &Installed| {
+        let unmet = header.unmet(installed.python, &installed.packages);
+        match unmet.is_empty() {
+            true => Ok(None),
+            false if environment == USUAL_ENVIRONMENT => {
+                made_for(engine, &header, &source).await.map(Some)
+            }
+            false => Err(lacks(environment, &unmet)),
+        }
+    };
+    once::run_with(command, config, &args.outcome, Stdout::Output, other)
 }
 
 /// With a script that is named as the skill names it.
@@ -110,15 +125,25 @@ fn copy(files: &BTreeMap<String, Vec<u8>>) -> io::Result<TempDir> {
     Ok(copy)
 }
 
-/// Refuses a script before it runs, where it would end in an ImportError.
-fn check(header: &Header, installed: &Installed, environment: &str) -> Result<(), Failure> {
-    let unmet = header.unmet(installed.python, &installed.packages);
-    if unmet.is_empty() {
-        return Ok(());
+/// An environment with what a script says that it needs, made once for all scripts that say the
+/// same.
+async fn made_for(engine: &Arc<Engine>, header: &Header, source: &str) -> Result<String, Failure> {
+    let name = Name::of_script(header);
+    if engine.check_environment(name.as_str()).is_err() {
+        let draft = Draft::read(SourceKind::Script, source, Some(&name));
+        let draft = draft.map_err(|error| Failure::refused(error.to_string()))?;
+        let mut show = progress::show();
+        let order = Order { draft, lock: None, python: None };
+        engine.add_environment(order, move |event| show(event.clone())).await?;
     }
+    Ok(name.to_string())
+}
+
+/// Said before the script runs, where it would end in an ImportError.
+fn lacks(environment: &str, unmet: &[Unmet]) -> Failure {
     let unmet = unmet.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    Err(Failure::refused(format!(
-        "the environment `{environment}` does not have what the script needs: {unmet}; --env names \
-         another one"
-    )))
+    Failure::refused(format!(
+        "the environment `{environment}` does not have what the script needs: {unmet}; without --env \
+         one is made that has"
+    ))
 }

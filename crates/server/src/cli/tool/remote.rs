@@ -33,6 +33,10 @@ pub(super) struct Add {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
+    /// What it is for, in words for a model [default: as in the JSON]
+    #[arg(long, value_name = "TEXT")]
+    description: Option<String>,
+
     /// Where it runs [default: as in the JSON, or the server's usual environment]
     #[arg(long = "env", value_name = "NAME")]
     environment: Option<String>,
@@ -96,6 +100,7 @@ fn said(args: &Add) -> Map<String, Value> {
     let extended = args.strictness.extended.then_some(true);
     let fields = [
         ("name", json!(args.name)),
+        ("description", json!(args.description)),
         ("environment", json!(args.environment)),
         ("approval_action", json!(args.approval)),
         ("extended_annotations", json!(extended)),

@@ -9,6 +9,7 @@ use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, watch};
+use types::{Code, Fault};
 
 const PATH: &str = "/mcp";
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -44,8 +45,20 @@ pub(super) enum Unanswered {
     Refused { status: StatusCode, said: String },
     #[error("the server has said nothing for too long; is it running?")]
     Late,
-    #[error("the server has ended without an answer; ask again")]
+    #[error("the server has ended without an answer; what was asked may have been done")]
     Silent,
+}
+
+impl Unanswered {
+    pub(super) fn fault(&self) -> Fault {
+        let code = match self {
+            Self::Client(ClientError::Interrupted { .. }) | Self::Silent => {
+                Code::ExecutionInterrupted
+            }
+            Self::Client(_) | Self::Refused { .. } | Self::Late => Code::SandboxUnreachable,
+        };
+        Fault::new(code, self.to_string())
+    }
 }
 
 impl Upstream {

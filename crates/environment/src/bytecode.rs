@@ -1,0 +1,124 @@
+//! The bytecode of packages, compiled once for all environments that have the same file.
+//!
+//! ```text
+//! <data>/cache/bytecode/3.13.0/<digest>    of one source at its place inside
+//! ```
+//!
+//! The digest is of what a source says and never of what a package claims about it: whoever could choose the
+//! name of an entry could put his bytecode into the environments of others.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use sha2::{Digest, Sha256};
+
+use crate::builder::Plan;
+use crate::error::BuildError;
+use crate::program;
+use crate::view::{INSIDE_ENVIRONMENT, View};
+
+const COMPILE: &str = include_str!("python/compile.py");
+
+/// A source, where its bytecode belongs, and where that is kept for others.
+struct Source {
+    path: PathBuf,
+    bytecode: PathBuf,
+    kept: PathBuf,
+}
+
+/// Gives every source of the environment in `directory` its bytecode.
+pub(crate) fn compile(
+    plan: &Plan<'_>,
+    view: &View<'_>,
+    directory: &Path,
+) -> Result<(), BuildError> {
+    let cache = plan.bytecode.join(plan.python.version.to_string());
+    let found = || {
+        fs::create_dir_all(&cache)?;
+        let mut paths = Vec::new();
+        collect(&directory.join(view.site_packages()), &mut paths)?;
+        in_parallel(&paths, |path| {
+            let source = source(path.clone(), directory, view, &cache)?;
+            // One that cannot be linked is compiled, whatever the reason.
+            Ok(fs::hard_link(&source.kept, &source.bytecode).is_err().then_some(source))
+        })
+    };
+    let missing = found().map_err(BuildError::files("looking for bytecode in", &cache))?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    run(plan, directory, &missing)?;
+    // What was not compiled is not there, and what somebody else has kept meanwhile is the same.
+    missing.iter().for_each(|it| drop(fs::hard_link(&it.bytecode, &it.kept)));
+    Ok(())
+}
+
+fn source(path: PathBuf, directory: &Path, view: &View<'_>, cache: &Path) -> io::Result<Source> {
+    let place = path.strip_prefix(directory).unwrap_or(&path);
+    let mut hasher = Sha256::new();
+    hasher.update(place.as_os_str().as_bytes());
+    hasher.update([0]);
+    hasher.update(fs::read(&path)?);
+    let digest: String = hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let folder = path.with_file_name("__pycache__");
+    fs::create_dir_all(&folder)?;
+    let bytecode = folder.join(format!("{stem}.{}.pyc", view.cache_tag()));
+    Ok(Source { bytecode, kept: cache.join(digest), path })
+}
+
+/// All sources below, but for those of tests: a third of all files, and never imported.
+fn collect(directory: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let (path, kind) = (entry.path(), entry.file_type()?);
+        if kind.is_dir() && entry.file_name() != "tests" {
+            collect(&path, found)?;
+        } else if kind.is_file() && path.extension().is_some_and(|ending| ending == "py") {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// What `work` gives for each path, on all cores.
+fn in_parallel<T: Send>(
+    paths: &[PathBuf],
+    work: impl Fn(&PathBuf) -> io::Result<Option<T>> + Sync,
+) -> io::Result<Vec<T>> {
+    let cores = thread::available_parallelism()?.get();
+    let share = paths.len().div_ceil(cores).max(1);
+    let one = |paths: &[PathBuf]| {
+        paths.iter().filter_map(|path| work(path).transpose()).collect::<io::Result<Vec<T>>>()
+    };
+    thread::scope(|scope| {
+        let shares: Vec<_> = paths.chunks(share).map(|it| scope.spawn(move || one(it))).collect();
+        let mut done = Vec::new();
+        for share in shares {
+            done.extend(share.join().map_err(|_| io::Error::other("a thread has failed"))??);
+        }
+        Ok(done)
+    })
+}
+
+fn run(plan: &Plan<'_>, directory: &Path, missing: &[Source]) -> Result<(), BuildError> {
+    let names = directory.join("sources");
+    let list: Vec<&[u8]> = missing.iter().map(|it| it.path.as_os_str().as_bytes()).collect();
+    fs::write(&names, list.join(&0)).map_err(BuildError::files("writing", &names))?;
+    let mut command = program::isolated_python(&plan.python.executable);
+    command.args(["-c", COMPILE]).arg(&names).arg(directory).arg(INSIDE_ENVIRONMENT);
+    let ended = program::follow(&mut command, |_| {})
+        .map_err(|source| BuildError::Run { program: plan.python.executable.clone(), source })?;
+    fs::remove_file(&names).map_err(BuildError::files("removing", &names))?;
+    if ended.status.success() {
+        return Ok(());
+    }
+    Err(BuildError::Compile {
+        name: plan.definition.name.clone(),
+        status: ended.status,
+        detail: ended.last_lines.last().cloned().unwrap_or_default(),
+    })
+}

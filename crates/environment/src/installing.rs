@@ -1,0 +1,175 @@
+//! Adding packages to a session: versions are chosen first, so that somebody can look at them before
+//! anything is fetched; then they are put into a room of their own.
+//!
+//! What the environment has stays as it is, because modules of it may be imported already: its exact
+//! versions bind the choice, and only what is missing is fetched. Nothing is built from source, since
+//! that would run a program of its author outside of any sandbox.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::builder;
+use crate::definition::PackageIndex;
+use crate::environment::{Environment, Package};
+use crate::error::{BuildError, Trouble};
+use crate::lock::{Lock, LockError};
+use crate::locking::trouble;
+use crate::machine::{IndexUrl, Machine};
+use crate::program::GiveUp;
+use crate::requirement::{PackageName, Requirement};
+use crate::uv::{Failure, Installation, Resolution, Uv};
+
+/// Of one session, unpacked: more than most need, and a few of them do not fill a disk.
+const SESSION_BYTES_MAX: u64 = 512 * 1024 * 1024;
+/// What uv says of a conflict can be very long, and its beginning names who is in it.
+const DETAIL_CHARS_MAX: usize = 1_000;
+
+/// What a session wants, and all that binds the choice.
+#[derive(Debug, Clone)]
+pub struct Wish {
+    pub requirements: Vec<Requirement>,
+    /// What the session has installed before.
+    pub present: Vec<Package>,
+    /// Versions that somebody has settled, of packages that are not here yet.
+    pub pins: Vec<Package>,
+    pub index: PackageIndex,
+}
+
+/// The exact packages that are missing.
+#[derive(Debug, Clone)]
+pub struct Choice {
+    pub packages: Vec<Package>,
+    index: PackageIndex,
+    lock: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    #[error("the environment has no package index")]
+    NoIndex,
+    #[error("{detail}")]
+    Unavailable { trouble: Trouble, detail: String },
+    #[error("the package index {index} cannot be reached ({cause})")]
+    IndexUnreachable { index: IndexUrl, cause: String },
+    #[error("the packages of a session would have more than {SESSION_BYTES_MAX} bytes")]
+    TooLarge,
+    #[error("what was chosen cannot be read: {0}")]
+    Lock(#[from] LockError),
+    #[error(transparent)]
+    Build(#[from] BuildError),
+}
+
+/// Installs packages for sessions of one environment.
+#[derive(Debug)]
+pub struct Installing<'a> {
+    pub(crate) environment: &'a Environment,
+    pub(crate) machine: Machine,
+    pub(crate) tools: PathBuf,
+    pub(crate) cache: PathBuf,
+    /// Whoever wanted it may go away.
+    pub(crate) give_up: GiveUp,
+}
+
+impl Installing<'_> {
+    pub fn choose(&self, wish: Wish) -> Result<Choice, InstallError> {
+        let bound = self.bound(&wish);
+        let directory = scratch()?;
+        let [requirements, constraints, lock] =
+            ["packages.in", "constraints.in", "packages.lock"].map(|it| directory.path().join(it));
+        write_lines(&requirements, wish.requirements.iter().map(ToString::to_string))?;
+        write_lines(
+            &constraints,
+            bound.iter().map(|(name, version)| format!("{name}=={version}")),
+        )?;
+        let resolution = Resolution {
+            requirements: &requirements,
+            constraints: Some(&constraints),
+            python: &self.environment.python.executable,
+            lock: &lock,
+            cache: &self.cache,
+        };
+        let machine = self.machine(&wish.index)?;
+        let resolved = self.uv(&machine)?.resolve(&resolution, &machine)?;
+        let warnings = resolved.map_err(|failure| explain(failure, &machine))?;
+        if let Some(yanked) = warnings.into_iter().find(|it| it.contains(" is yanked")) {
+            return Err(unavailable(Trouble::Yanked, &yanked));
+        }
+        let text = fs::read_to_string(&lock).map_err(BuildError::files("reading", &lock))?;
+        let missing = Lock::parse(&text)?.without(|name| self.has(&wish, name))?;
+        Ok(Choice { packages: missing.packages(), index: wish.index, lock: missing.text().into() })
+    }
+
+    /// Puts what was chosen into a directory that is empty; tells how many bytes it has. After a
+    /// failure something may be left there.
+    pub fn fetch(&self, choice: &Choice, target: &Path, present: u64) -> Result<u64, InstallError> {
+        let directory = scratch()?;
+        let lock = directory.path().join("packages.lock");
+        fs::write(&lock, &choice.lock).map_err(BuildError::files("writing", &lock))?;
+        let installation = Installation {
+            lock: &lock,
+            python: &self.environment.python.executable,
+            prefix: target,
+            cache: &self.cache,
+        };
+        let machine = self.machine(&choice.index)?;
+        let installed = self.uv(&machine)?.install_flat(&installation, &machine)?;
+        installed.map_err(|failure| explain(failure, &machine))?;
+        let bytes = builder::finish_flat(target)
+            .map_err(BuildError::files("opening to readers", target))?;
+        if present.saturating_add(bytes) > SESSION_BYTES_MAX {
+            return Err(InstallError::TooLarge);
+        }
+        Ok(bytes)
+    }
+
+    /// Exact versions of what is there, and of what somebody has settled.
+    fn bound(&self, wish: &Wish) -> BTreeMap<PackageName, String> {
+        let settled = wish.pins.iter().chain(&wish.present).chain(&self.environment.packages);
+        let named =
+            settled.filter_map(|it| Some((PackageName::new(&it.name)?, it.version.clone())));
+        named.collect()
+    }
+
+    fn has(&self, wish: &Wish, name: &PackageName) -> bool {
+        let mut here = wish.present.iter().chain(&self.environment.packages);
+        here.any(|package| PackageName::new(&package.name).as_ref() == Some(name))
+    }
+
+    fn machine(&self, index: &PackageIndex) -> Result<Machine, InstallError> {
+        let machine = self.machine.clone();
+        match index {
+            PackageIndex::None => Err(InstallError::NoIndex),
+            PackageIndex::Pypi => Ok(machine),
+            PackageIndex::Url(url) => Ok(Machine { index: IndexUrl::new(url), ..machine }),
+        }
+    }
+
+    fn uv(&self, machine: &Machine) -> Result<Uv, BuildError> {
+        let python = &self.environment.python.executable;
+        Ok(Uv::obtain(machine, &self.tools, python, &mut |_| ())?.until(self.give_up.clone()))
+    }
+}
+
+fn explain(failure: Failure, machine: &Machine) -> InstallError {
+    match failure {
+        Failure::Refused { detail, .. } => unavailable(trouble(&detail), &detail),
+        Failure::IndexUnreachable { cause } => {
+            InstallError::IndexUnreachable { index: machine.index.clone(), cause }
+        }
+    }
+}
+
+fn unavailable(trouble: Trouble, detail: &str) -> InstallError {
+    let words = detail.split_whitespace().collect::<Vec<_>>().join(" ");
+    InstallError::Unavailable { trouble, detail: words.chars().take(DETAIL_CHARS_MAX).collect() }
+}
+
+fn scratch() -> Result<tempfile::TempDir, BuildError> {
+    tempfile::tempdir().map_err(BuildError::files("making a directory in", std::env::temp_dir()))
+}
+
+fn write_lines(path: &Path, lines: impl Iterator<Item = String>) -> Result<(), BuildError> {
+    let text: String = lines.map(|line| line + "\n").collect();
+    fs::write(path, text).map_err(BuildError::files("writing", path))
+}

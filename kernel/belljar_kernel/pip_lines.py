@@ -1,0 +1,24 @@
+"""Lines of a cell that are a notebook's way of installing: `%pip install x`, `!pip install x`, `pip install x`.
+
+The compiler finds them: only a line that it does not take is looked at, so that no text inside a string is touched.
+"""
+
+from __future__ import annotations
+
+from re import compile as _pattern
+
+_lines = _pattern(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+").findall
+_install = _pattern(r"(\s*)[%!]?\s*(?:python3?\s+-m\s+)?pip3?\s+install\s([^\r\n]*?)(\s*)").fullmatch
+_CALL = "{}__import__('belljar').pip({!r}){}"
+
+
+def without(source: str, number: int | None) -> str | None:
+    """The source with a call in the place of the line of that number; None if it is no such line."""
+    lines = _lines(source)
+    if number is None or not 0 < number <= len(lines):
+        return None
+    found = _install(lines[number - 1])
+    if found is None:
+        return None
+    lines[number - 1] = _CALL.format(*found.groups())
+    return "".join(lines)

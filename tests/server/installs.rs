@@ -1,0 +1,440 @@
+//! Packages that code installs into the session of an agent: who may, which ones, and for how long.
+//! What is installed comes from the real index.
+
+use crate::harness;
+use crate::world::{Api, World, printed};
+use serde_json::{Value, json};
+use std::fs::Permissions;
+use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Once;
+use std::time::{Duration, Instant};
+
+const PYPI: &str = "SNOWFLAKE.SNOWPARK.PYPI_SHARED_REPOSITORY";
+/// What a session with the right to install is used in: it has packages, and an index.
+const ENVIRONMENT: &str = "default";
+/// Who owns nothing else on this machine.
+const NOBODY: u32 = 65_534;
+
+/// A server, and the environment built: that takes longer than a request waits.
+async fn world() -> World {
+    world_with(&[]).await
+}
+
+async fn world_with(program: &[&str]) -> World {
+    static BUILT: Once = Once::new();
+    BUILT.call_once(|| {
+        let built = harness::exec(&["--env", ENVIRONMENT, "pass"]);
+        assert!(built.status.success(), "{}", harness::stderr(&built));
+    });
+    World::under(program, &[]).await
+}
+
+async fn agent(api: &Api, name: &str, repositories: Value) -> Value {
+    agent_in(api, name, ENVIRONMENT, repositories).await
+}
+
+async fn agent_in(api: &Api, name: &str, environment: &str, repositories: Value) -> Value {
+    let entry = json!([{"tool_spec": {"type": "code_execution", "name": "code_execution"}}]);
+    let section = json!({"environment": environment, "artifact_repositories": repositories});
+    let specification = json!({"tools": entry, "tool_resources": {"code_execution": section}});
+    api.post("/v1/agents", json!({"name": name, "specification": specification})).await
+}
+
+async fn session_of(api: &Api, agent: &Value) -> String {
+    let session = api.post("/v1/sessions", json!({"agent_id": agent["id"]})).await;
+    session["sandbox_id"].as_str().unwrap().to_owned()
+}
+
+/// A session in which packages can be installed.
+async fn session(world: &World) -> String {
+    let bot = agent(&world.owner, "bot", json!([PYPI])).await;
+    session_of(&world.owner, &bot).await
+}
+
+/// Code, message and hint of what went wrong.
+fn fault(execution: &Value) -> (String, String, String) {
+    let error = &execution["error"];
+    let text = |key: &str| error[key].as_str().unwrap_or_default().to_owned();
+    assert!(error.is_object(), "it did not fail: {execution}");
+    (text("code"), text("message"), text("hint"))
+}
+
+/// The directory that every sandbox of the server sees.
+fn house(world: &World) -> PathBuf {
+    let held = std::fs::read_dir(format!("/proc/{}/fd", world.pid())).unwrap();
+    let files = held.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+    let is_lock = |path: &PathBuf| path.parent().is_some_and(|it| it.ends_with("packages"));
+    files.into_iter().find(is_lock).unwrap().with_extension("")
+}
+
+fn rooms(house: &Path) -> usize {
+    std::fs::read_dir(house).map_or(0, Iterator::count)
+}
+
+// proves S-046, S-050
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_installed_is_there_from_the_next_statement_on_in_this_session_alone() {
+    let world = world().await;
+    let session = session(&world).await;
+    let at_once = "%pip install six\nimport six\nsix.__name__";
+    let first = world.owner.run(&session, at_once).await;
+    assert_eq!((&first["error"], &first["value"]), (&json!(null), &json!("six")), "{first}");
+    let told = printed(&first);
+    assert!(told.starts_with("installed six 1."), "{told}");
+    let warned = &first["warnings"][0];
+    assert_eq!(warned["code"], "package.installed");
+    assert_eq!(warned["message"].as_str().unwrap(), told.trim());
+
+    let function = "import belljar\nbelljar.install('idna>=3', 'iniconfig')\nimport idna, iniconfig\n\
+                    idna.encode('bücher.example').decode()";
+    let second = world.owner.run(&session, function).await;
+    assert_eq!(second["value"], "xn--bcher-kva.example", "{second}");
+    let later = world.owner.run(&session, "import six, idna\nidna.__file__[:14]").await;
+    assert_eq!(later["value"], "/opt/packages/", "{later}");
+    let script = json!({"code": "import iniconfig\nprint('there')", "entry": "script"});
+    let script = world.owner.post(&format!("/v1/sessions/{session}/execute"), script).await;
+    assert_eq!(printed(&script), "there\n", "{script}");
+    let again = world.owner.run(&session, "!pip install six").await;
+    assert_eq!(printed(&again), "nothing to install: all of it is there\n", "{again}");
+
+    let other = world.owner.post("/v1/sessions", json!({"environment": ENVIRONMENT})).await;
+    let other = other["sandbox_id"].as_str().unwrap();
+    let missing = world.owner.run(other, "import iniconfig").await;
+    assert_eq!(fault(&missing).0, "python.ModuleNotFoundError");
+
+    let house = house(&world);
+    assert_eq!(rooms(&house), 2);
+    world.owner.post(&format!("/v1/sessions/{session}/reset"), json!({})).await;
+    let gone = world.owner.run(&session, "import iniconfig").await;
+    assert_eq!(fault(&gone).0, "python.ModuleNotFoundError", "a reset takes packages along");
+    assert!(harness::soon(Duration::from_secs(5), || rooms(&house) == 0));
+    world.owner.run(&session, "%pip install iniconfig").await;
+    world.owner.delete(&format!("/v1/sessions/{session}")).await;
+    assert!(harness::soon(Duration::from_secs(5), || rooms(&house) == 0));
+
+    let audit = world.owner.get("/v1/audit").await.to_string();
+    assert!(audit.contains("package.install") && audit.contains("iniconfig"), "{audit}");
+}
+
+// proves S-047, S-048
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_missing_is_named_with_what_to_do() {
+    let world = world().await;
+    let without = agent(&world.owner, "closed", json!([])).await;
+    let closed = session_of(&world.owner, &without).await;
+    let (code, message, hint) = fault(&world.owner.run(&closed, "%pip install six").await);
+    assert_eq!(code, "package.denied");
+    assert!(
+        message.contains("artifact_repositories in tool_resources.code_execution"),
+        "{message}"
+    );
+    assert!(hint.contains(PYPI), "{hint}");
+
+    let maker = world.principal("maker", &["USAGE", "MODIFY"]).await;
+    let open = agent(&maker, "open", json!(["pypi"])).await;
+    let session = session_of(&maker, &open).await;
+    let install = "import belljar\nbelljar.install('six')";
+    let (code, message, hint) = fault(&maker.run(&session, install).await);
+    assert_eq!(code, "package.denied");
+    for named in ["SNOWFLAKE.PYPI_REPOSITORY_USER", "\"maker\"", "INSTALL on the workspace"] {
+        assert!(message.contains(named), "{message}");
+    }
+    assert!(hint.contains("grant INSTALL"), "{hint}");
+
+    let me = maker.get("/v1/principals/me").await;
+    let object = json!({"kind": "workspace", "id": me["workspace"]});
+    let grant = json!({"principal": me["id"], "privilege": "INSTALL", "object": object});
+    let grant = world.owner.post("/v1/grants", grant).await;
+    assert_eq!(maker.run(&session, install).await["error"], json!(null));
+    world.owner.delete(&format!("/v1/grants/{}", grant["id"].as_str().unwrap())).await;
+    let (code, ..) = fault(&maker.run(&session, "%pip install idna").await);
+    assert_eq!(code, "package.denied", "a right that was taken away is missed at once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_without_an_agent_and_an_environment_without_an_index_have_no_packages() {
+    let world = world().await;
+    let plain = world.owner.post("/v1/sessions", json!({"environment": ENVIRONMENT})).await;
+    let plain = plain["sandbox_id"].as_str().unwrap();
+    let fresh = json!({"code": "%pip install six", "environment": ENVIRONMENT});
+    for execution in [
+        world.owner.run(plain, "%pip install six").await,
+        world.owner.post("/v1/execute", fresh).await,
+    ] {
+        let (code, message, hint) = fault(&execution);
+        assert_eq!(code, "package.denied");
+        assert!(
+            message.contains("artifact_repositories") && hint.contains("agent_id"),
+            "{message}"
+        );
+    }
+    let line = harness::exec(&["--env", ENVIRONMENT, "%pip install six"]);
+    assert!(harness::stderr(&line).contains("artifact_repositories"), "{line:?}");
+
+    let bot = agent(&world.owner, "bot", json!([PYPI])).await;
+    let bare = json!({"agent_id": bot["id"], "environment": "bare"});
+    let bare = world.owner.post("/v1/sessions", bare).await;
+    let bare = bare["sandbox_id"].as_str().unwrap();
+    let (code, message, _) = fault(&world.owner.run(bare, "%pip install six").await);
+    assert_eq!(code, "package.denied");
+    assert!(message.starts_with("packages cannot be installed in environment `bare`"), "{message}");
+}
+
+// proves S-052
+#[tokio::test(flavor = "multi_thread")]
+async fn installing_opens_no_network() {
+    let world = world().await;
+    let session = session(&world).await;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let reach = format!(
+        "import socket\nerrors = []\nfor address in [('127.0.0.1', {}), ('pypi.org', 443), ('1.1.1.1', 443)]:\n    \
+         try: socket.create_connection(address, 2)\n    except OSError as error: errors.append(1)\nlen(errors)",
+        listener.local_addr().unwrap().port()
+    );
+    assert_eq!(world.owner.run(&session, &reach).await["value"], 3);
+    let after = world.owner.run(&session, &format!("%pip install six\n{reach}")).await;
+    assert_eq!(after["value"], 3, "{after}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_had_is_told_clearly_and_nothing_is_half_installed() {
+    let world = world().await;
+    let session = session(&world).await;
+    let house = house(&world);
+    for (line, code, words) in [
+        ("no-such-package-1f9c2", "package.unavailable", "was not found"),
+        ("six==99", "package.unavailable", "no version of six==99"),
+        ("urllib3==2.0.0", "package.unavailable", "is yanked"),
+        ("docopt", "package.unavailable", "no usable wheels"),
+        ("'numpy<2'", "package.unavailable", "numpy<2 and numpy=="),
+        ("six no-such-package-1f9c2", "package.unavailable", "was not found"),
+        ("'six @ https://example.org/six.whl'", "package.unavailable", "is an address"),
+        ("https://example.org/six.whl", "package.unavailable", "is an address"),
+        ("/etc/passwd", "package.unavailable", "is an address"),
+        ("./six", "package.unavailable", "is an address"),
+        ("--index-url=https://example.org six", "package.unavailable", "--index-url"),
+        ("-r requirements.txt", "package.unavailable", "the option -r"),
+        ("'six>>1'", "package.unavailable", "six>>1"),
+    ] {
+        let execution = world.owner.run(&session, &format!("%pip install {line}")).await;
+        let (told, message, hint) = fault(&execution);
+        assert_eq!(told, code, "{line}: {execution}");
+        assert!(message.contains(words), "{line}: {message}");
+        assert!(!hint.is_empty() && !message.contains("/tmp/"), "{line}: {message} {hint}");
+    }
+    assert_eq!(rooms(&house), 0);
+    let still = world.owner.run(&session, "%pip install six\nimport six\n1").await;
+    assert_eq!(still["value"], 1, "{still}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workspace_allows_denies_and_pins() {
+    let world = world().await;
+    let session = session(&world).await;
+    let set =
+        async |policy: Value| world.owner.call("PUT", "/v1/packages/policy", Some(policy)).await;
+    let any = json!({"allow": null, "deny": [], "pins": {}});
+    assert_eq!(world.owner.get("/v1/packages/policy").await, any);
+
+    let (status, kept) = set(json!({"allow": ["Six", "Jinja2"], "pins": {"six": "1.16.0"}})).await;
+    let expected = json!({"allow": ["jinja2", "six"], "deny": [], "pins": {"six": "1.16.0"}});
+    assert_eq!((status, kept), (200, expected));
+    let pinned = world.owner.run(&session, "%pip install six").await;
+    assert_eq!(printed(&pinned), "installed six 1.16.0\n", "{pinned}");
+    let (code, message, _) = fault(&world.owner.run(&session, "%pip install idna").await);
+    assert_eq!(code, "package.denied");
+    assert_eq!(message, "idna is not on the list of packages that this workspace allows");
+    let (_, message, _) = fault(&world.owner.run(&session, "%pip install jinja2").await);
+    assert_eq!(message, "markupsafe is not on the list of packages that this workspace allows");
+
+    set(json!({"deny": ["markupsafe"]})).await;
+    let (_, message, hint) = fault(&world.owner.run(&session, "%pip install jinja2").await);
+    assert_eq!(message, "markupsafe is on the list of packages that this workspace denies");
+    assert!(hint.contains("belljar package policy"), "{hint}");
+    assert_eq!(rooms(&house(&world)), 1, "only what was allowed is there");
+
+    for (policy, at) in [
+        (json!({"allow": ["six>=1"]}), "/allow/0"),
+        (json!({"deny": ["../x"]}), "/deny/0"),
+        (json!({"pins": {"six": ">=1"}}), "/pins/six"),
+        (json!({"pins": {"six": "1.*"}}), "/pins/six"),
+        (json!({"colour": 1}), "/colour"),
+    ] {
+        let (status, problem) = set(policy.clone()).await;
+        assert_eq!((status, &problem["errors"][0]["path"]), (400, &json!(at)), "{policy}");
+    }
+    let user = world.principal("user", &["USAGE"]).await;
+    let refused = user.refused("PUT", "/v1/packages/policy", Some(any)).await;
+    assert_eq!(refused, (403, "grant.missing".into()));
+    assert_eq!(user.get("/v1/packages/policy").await["deny"], json!(["markupsafe"]));
+}
+
+/// What two sessions of an agent can see of what one of them has installed.
+async fn kept_apart(api: &Api, bot: &Value) {
+    let (one, other) = (session_of(api, bot).await, session_of(api, bot).await);
+    let installed = api.run(&one, "%pip install six\nimport six\nsix.__file__").await;
+    let file = installed["value"].as_str().unwrap_or_else(|| panic!("{installed}"));
+    assert_eq!(file.len(), "/opt/packages/".len() + 32 + "/six.py".len(), "{file}");
+    let look = "import os\ndef fails(act, *arguments):\n    try: act(*arguments)\n    \
+                except OSError as error: return error.strerror\n\
+                [fails(os.listdir, '/opt/packages'), fails(os.chmod, '/opt/packages', 0o777) is None,\n \
+                 fails(os.mkdir, '/opt/packages/x') is None]";
+    for session in [&one, &other] {
+        let seen = api.run(session, look).await["value"].clone();
+        assert_eq!(seen, json!(["Permission denied", false, false]));
+    }
+    let write = format!("try: open({file:?}, 'a')\nexcept OSError as error: print('refused')");
+    assert_eq!(printed(&api.run(&one, &write).await), "refused\n");
+    let import = fault(&api.run(&other, "import six").await);
+    assert_eq!(import.0, "python.ModuleNotFoundError");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_sees_or_lists_the_packages_of_another_session() {
+    let world = world().await;
+    let bot = agent_in(&world.owner, "bot", ENVIRONMENT, json!([PYPI])).await;
+    kept_apart(&world.owner, &bot).await;
+}
+
+/// Where sandbox and server are the same user, only the mode of the directory keeps them apart.
+#[tokio::test(flavor = "multi_thread")]
+async fn nor_where_the_server_is_started_by_an_ordinary_user() {
+    if !rustix::process::geteuid().is_root() {
+        return; // the test before this one has shown it
+    }
+    let home = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
+    chown(home.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    let definition = home.path().join("open.toml");
+    std::fs::write(&definition, "name = \"open\"\nindex = \"pypi\"\n").unwrap();
+    let at = home.path().display();
+    let settings = [
+        format!("HOME={at}"),
+        format!("BELLJAR_DATA={at}/data"),
+        format!("BELLJAR_RECORDS={at}/records"),
+    ];
+    let mut program: Vec<&str> = vec!["env"];
+    program.extend(settings.iter().map(String::as_str));
+    let (user, group) = (format!("--reuid={NOBODY}"), format!("--regid={NOBODY}"));
+    program.extend(["setpriv", &user, &group, "--clear-groups"]);
+    let mut build = Command::new(program[0]);
+    build.args(&program[1..]).arg(harness::binary()).args(["env", "build"]).arg(&definition);
+    let built = build.output().unwrap();
+    assert!(built.status.success(), "{}", harness::stderr(&built));
+    let world = World::under(&program, &[]).await;
+    let bot = agent_in(&world.owner, "bot", "open", json!([PYPI])).await;
+    kept_apart(&world.owner, &bot).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_clock_of_a_run_stands_still_while_the_server_installs() {
+    let world = world().await;
+    let session = session(&world).await;
+    world.owner.run(&session, "import belljar").await;
+    let at = format!("/v1/sessions/{session}/execute");
+    let code = "belljar.install('iniconfig')\nimport iniconfig\n1";
+    let run = json!({"code": code, "limits": {"wall_ms": 100}});
+    let execution = world.owner.post(&at, run).await;
+    assert_eq!(execution["value"], 1, "{execution}");
+    assert!(execution["usage"]["wall_ms"].as_u64().unwrap() > 100, "it took longer than its limit");
+    let run = json!({"code": "while True: pass", "limits": {"wall_ms": 100}});
+    assert_eq!(world.owner.post(&at, run).await["status"], "timed_out");
+}
+
+/// An index that takes connections and never answers.
+fn silent_index() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("UV_DEFAULT_INDEX=http://{}/simple", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+fn programs_of(world: &World) -> Vec<String> {
+    let name = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
+    let names = harness::descendants_of(world.pid()).into_iter().filter_map(name);
+    names.map(|name| name.trim().to_owned()).filter(|name| name == "uv").collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_install_that_hangs_can_be_interrupted_and_the_session_goes_on() {
+    let (_listener, index) = silent_index();
+    let world = world_with(&["env", &index]).await;
+    let session = session(&world).await;
+    world.owner.run(&session, "x = 1").await;
+    let (api, id) = (world.owner.clone(), session.clone());
+    let hangs = tokio::spawn(async move { api.run(&id, "%pip install six").await });
+    let started = async {
+        while programs_of(&world).is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), started).await.unwrap();
+    let asked = Instant::now();
+    world.owner.post(&format!("/v1/sessions/{session}/interrupt"), json!({})).await;
+    let interrupted = hangs.await.unwrap();
+    assert_eq!(interrupted["status"], "cancelled", "{interrupted}");
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    assert_eq!(world.owner.run(&session, "x").await["value"], 1, "its memory is kept");
+    assert!(harness::soon(Duration::from_secs(5), || programs_of(&world).is_empty()));
+    assert_eq!(rooms(&house(&world)), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_killed_leaves_packages_that_the_next_one_removes() {
+    let mut world = world().await;
+    let session = session(&world).await;
+    world.owner.run(&session, "%pip install six").await;
+    let left = house(&world);
+    assert_eq!(rooms(&left), 1);
+    world.kill();
+    assert_eq!(rooms(&left), 1);
+    world.again().await;
+    assert!(!left.exists());
+    let own = house(&world);
+    world.owner.execute("1").await;
+    assert_eq!(world.stop().await, Some(0));
+    assert!(!own.exists(), "and one that stops leaves none");
+}
+
+/// What a hostile program says on the channel, in the place of the kernel.
+fn says(frames: &str) -> String {
+    format!(
+        "import os\ndef say(text):\n    body = text.encode()\n    os.write(3, len(body).to_bytes(4, 'little') + body)\n{frames}"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kernel_that_asks_out_of_turn_too_much_or_for_odd_things_costs_only_itself() {
+    let world = world().await;
+    let bot = agent(&world.owner, "bot", json!([PYPI])).await;
+    let house = house(&world);
+    let ask = "'{\"ev\":\"install\",\"requirements\":[\"six\"]}'";
+    let flood = says(&format!("for _ in range(1000): say({ask})"));
+    let large = says("say('{\"ev\":\"install\",\"requirements\":[\"' + 'x' * 10_000_000 + '\"]}')");
+    let wrong =
+        says("say('{\"ev\":\"install\",\"requirements\":[1]}')\nimport time; time.sleep(5)");
+    for code in [flood, large, wrong] {
+        let session = session_of(&world.owner, &bot).await;
+        let execution = world.owner.run(&session, &code).await;
+        assert_eq!(fault(&execution).0, "sandbox.crashed", "{execution}");
+        assert_eq!(world.owner.run(&session, "1 + 1").await["value"], 2, "a new interpreter");
+    }
+    assert!(harness::soon(Duration::from_secs(20), || rooms(&house) == 0));
+
+    let session = session_of(&world.owner, &bot).await;
+    let often = "import belljar\nrefused = 0\nfor _ in range(1000):\n    try: belljar.install('/etc/passwd')\n    \
+                 except RuntimeError as error: refused += 1; last = str(error)\n[refused, last]";
+    let execution = world.owner.run(&session, often).await;
+    assert_eq!(execution["value"], json!([1000, "one run can install 16 times"]), "{execution}");
+    for list in ["['six'] * 33", "['six' * 2000]", "['a\\nb']", "['six; --index-url x']", "['']"] {
+        let code = format!("import belljar\nbelljar.install(*{list})");
+        assert_eq!(
+            fault(&world.owner.run(&session, &code).await).0,
+            "package.unavailable",
+            "{list}"
+        );
+    }
+    assert_eq!(rooms(&house), 0);
+}
