@@ -134,6 +134,13 @@ impl Service {
         Ok(Asked::Begun(self.begin(admitted, whose).await?))
     }
 
+    /// Whether the caller may have something run in a session, if it is to be in one.
+    async fn fit_session(&self, caller: &Caller, id: Option<SandboxId>) -> Result<(), Refused> {
+        let Some(id) = id else { return Ok(()) };
+        let session = self.usable_session(caller, id)?;
+        self.check_lent(caller.workspace, &caller.principal, &session).await
+    }
+
     /// What a tool cannot do without must be there before it runs.
     async fn check_programs(
         &self,
@@ -156,13 +163,6 @@ impl Service {
             Err(preflight::no_programs(&environment, &missing).into())
         })
         .await?
-    }
-
-    /// Whether the caller may have something run in a session, if it is to be in one.
-    async fn fit_session(&self, caller: &Caller, id: Option<SandboxId>) -> Result<(), Refused> {
-        let Some(id) = id else { return Ok(()) };
-        let session = self.usable_session(caller, id)?;
-        self.check_lent(caller.workspace, &caller.principal, &session).await
     }
 
     /// Runs the `test()` of a tool.
