@@ -207,7 +207,10 @@ async fn call_of_function(owner: &Api) -> (String, String) {
     let function = id(&owner.post("/v1/functions", json!({"name": "leave", "files": files})).await);
     let called = owner.post(&format!("/v1/functions/{function}/call"), json!({})).await;
     let call = format!("/v1/functions/{function}/calls/{}", id(&called));
-    while owner.get(&call).await["status"] == "Running" {
+    for _ in 0..1_000 {
+        if owner.get(&call).await["status"] == "Completed" {
+            break;
+        }
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
     (function, id(&called))
