@@ -24,12 +24,13 @@ const FOR_ANYBODY: [&str; 9] = [
 ];
 
 /// Lists that show to everybody what is theirs: nothing, to whoever has nothing.
-const LISTS: [&str; 7] = [
+const LISTS: [&str; 8] = [
     "listAiAgents",
     "listAiTools",
     "listApprovals",
     "listDocuments",
     "listExecutions",
+    "listFunctions",
     "listSessions",
     "listStores",
 ];
@@ -57,6 +58,7 @@ pub(crate) fn nothing() -> Things {
         "ApprovalId",
         "ExecutionId",
         "FileId",
+        "FunctionId",
         "GrantId",
         "KeyId",
         "PrincipalId",
@@ -162,7 +164,7 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
     let grant = owner.post("/v1/grants", usage).await;
     let session = owner.session().await;
     owner.run(&session, "open('note.txt', 'w').write('a note')").await;
-    let execution = owner.execute("open('out.txt', 'w').write('left')").await;
+    let (function, execution) = call_of_function(owner).await;
     let code = "def handle() -> int:\n    \"\"\"One.\"\"\"\n    return 1\n";
     let tool = json!({"type": "runPythonCode", "name": "one", "description": "Gives the number one.",
         "configuration": {"pythonCode": code}, "approval_action": "review"});
@@ -187,7 +189,8 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
         ("SandboxId", session),
         ("path", "note.txt".to_owned()),
         ("name", "bare".to_owned()),
-        ("ExecutionId", id(&execution)),
+        ("FunctionId", function),
+        ("ExecutionId", execution),
         ("filename", "out.txt".to_owned()),
         ("ToolId", tool),
         ("AgentId", agent),
@@ -195,6 +198,22 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
         ("FileId", document),
         ("StoreId", store),
     ])
+}
+
+/// A function, and an execution that is a call of it and has left a file.
+async fn call_of_function(owner: &Api) -> (String, String) {
+    let code = "def handle(): return open('out.txt', 'w').write('left')";
+    let files = json!([{"name": "handler.py", "text": code}]);
+    let function = id(&owner.post("/v1/functions", json!({"name": "leave", "files": files})).await);
+    let called = owner.post(&format!("/v1/functions/{function}/call"), json!({})).await;
+    let call = format!("/v1/functions/{function}/calls/{}", id(&called));
+    for _ in 0..1_000 {
+        if owner.get(&call).await["status"] == "Completed" {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    (function, id(&called))
 }
 
 async fn upload(world: &World, owner: &Api) -> String {

@@ -210,6 +210,7 @@ class Execution:
     approval_id: str | None = None
     parent: str | None = None
     tool: str | None = None
+    function_id: str | None = None
     arguments: dict[str, Any] | None = None
     files_in: list[str] = field(default_factory=list)
     value: Any = None
@@ -314,14 +315,15 @@ class Tool:
     name: str
     owner: str
     description: str
-    entry: Literal["handle", "run"]
-    environment: str
+    entry: Literal["handle", "run", "function"]
     approval_action: ApprovalAction
     input_schema: dict[str, Any]
     code_sha256: str
     deployment_id: str
     created_at: datetime
     updated_at: datetime
+    environment: str = ""
+    """Empty for a tool that calls a function, which has its own."""
     configuration: dict[str, Any] = field(default_factory=dict)
     type: str | None = None
     tool_type: str | None = None
@@ -335,7 +337,7 @@ class Validation:
     valid: bool
     name: str | None = None
     description: str | None = None
-    entry: Literal["handle", "run"] | None = None
+    entry: Literal["handle", "run", "function"] | None = None
     input_schema: dict[str, Any] | None = None
     output_schema: dict[str, Any] | None = None
     errors: list[Detail] = field(default_factory=list)

@@ -74,15 +74,15 @@ impl Service {
         caller: &Caller,
         request: FunctionRequest,
     ) -> Result<Deploying, Refused> {
-        let package = aside(move || Package::read(request)).await??;
-        let name = &package.settings.name;
-        let before = self.store.read(|rows| rows.function_by_name(caller.workspace, name))?;
+        let name = request.named().unwrap_or_default();
+        let before = self.store.read(|rows| rows.function_by_name(caller.workspace, &name))?;
         match &before {
             Some(before) => {
                 self.require(caller, Privilege::Modify, Object::Function(before.id))?;
             }
             None => self.require_maker(caller)?,
         }
+        let package = aside(move || Package::read(request)).await??;
         let deployment = self.deployment(&package)?;
         let (service, caller) = (Arc::clone(self), caller.clone());
         to_the_end(

@@ -50,6 +50,17 @@ pub struct FunctionSource {
     pub base64: Option<String>,
 }
 
+impl FunctionRequest {
+    /// How it will be called, as far as that can be told before it is read.
+    pub(super) fn named(&self) -> Option<String> {
+        self.name.clone().or_else(|| {
+            let settings = self.files.iter().find(|file| file.name == SETTINGS)?;
+            let settings: Settings = toml::from_str(settings.text.as_deref()?).ok()?;
+            Some(settings.name)
+        })
+    }
+}
+
 /// Everything about a deployment that its files say.
 #[derive(Debug)]
 pub(super) struct Package {

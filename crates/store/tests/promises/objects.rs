@@ -4,8 +4,8 @@ use crate::world::{ALL, World, grant, id, moment};
 use belljar_store::{ObjectFilter, Owned, StoreError};
 use serde_json::{Map, json};
 use types::{
-    Agent, AgentId, ApprovalAction, Object, PrincipalId, Privilege, RunAs, SpecificationFormat,
-    Tool, ToolId, WorkspaceId,
+    Agent, AgentId, ApprovalAction, Deployment, Function, FunctionId, FunctionStatus, Object,
+    PrincipalId, Privilege, RunAs, SpecificationFormat, Tool, ToolId, WorkspaceId,
 };
 
 /// Bytes that some other way of keeping text would change.
@@ -217,4 +217,45 @@ async fn nothing_of_tools_and_agents_is_found_from_another_workspace() {
         tx.attach_tool(other, agent_id, tool_id, ApprovalAction::Allow, moment(1))
     });
     assert!(matches!(foreign.await, Err(StoreError::Sqlite(_))), "a tool of elsewhere");
+}
+
+#[tokio::test]
+async fn an_environment_is_needed_while_a_function_has_it_or_prepares_it() {
+    let world = World::new().await;
+    let home = world.home;
+    let deployment = Deployment {
+        description: String::new(),
+        files: Vec::new(),
+        sha256: "00".into(),
+        environment: "fn-old".into(),
+        python: None,
+        memory_bytes: 1,
+        timeout_seconds: 1,
+        deployed_at: moment(1),
+    };
+    let function = Function {
+        id: FunctionId::new(id()),
+        name: "f".into(),
+        owner: world.alice,
+        status: FunctionStatus::Deploying,
+        deployed: Some(deployment),
+        preparing: Some("fn-new".into()),
+        progress: None,
+        error: None,
+        created_at: moment(1),
+        updated_at: moment(1),
+    };
+    let kept = function.clone();
+    world.write(move |tx| tx.insert_function(home, &kept, Some(b"files"))).await;
+    let is_needed = |name: &str| world.store.read(|r| r.is_functions_environment(name)).unwrap();
+    assert!(is_needed("fn-old") && is_needed("fn-new") && !is_needed("fn-other"));
+    assert_eq!(world.store.read(|r| r.deploying_functions()).unwrap(), [(home, function.clone())]);
+
+    let failed = Function { preparing: None, status: FunctionStatus::Failed, ..function.clone() };
+    world.write(move |tx| tx.update_function(home, &failed, None)).await;
+    assert!(is_needed("fn-old") && !is_needed("fn-new"));
+    let (_, files) = world.store.read(|r| r.deployed_function(home, function.id)).unwrap().unwrap();
+    assert_eq!(files, b"files", "what serves stays");
+    world.write(move |tx| tx.delete_function(home, function.id)).await;
+    assert!(!is_needed("fn-old"));
 }

@@ -127,7 +127,10 @@ async fn records_of_an_older_belljar_are_taken_up_and_kept() {
     let undone = "DROP INDEX principals_known_elsewhere;
         ALTER TABLE workspaces DROP COLUMN code_permission;
         ALTER TABLE workspaces DROP COLUMN package_policy;
-        DROP TABLE stores;";
+        DROP TABLE stores;
+        DROP TABLE functions;
+        DROP INDEX executions_of_function;
+        ALTER TABLE executions DROP COLUMN function;";
     connection.execute_batch(undone).unwrap();
     connection.pragma_update(None, "user_version", 1).unwrap();
     let store = Store::open(world.data.path()).unwrap();
