@@ -215,7 +215,7 @@ async fn a_function_has_more_memory_than_a_tool_and_the_time_that_its_author_gav
     assert!(over["error"]["hint"].as_str().unwrap().contains("timeout_seconds"), "{over}");
 }
 
-// proves C-149, C-152, C-154
+// proves C-149, C-152, C-154, C-156
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_calls_a_function_with_arguments_that_fit_its_schema_and_waits_so_long() {
     let world = World::start().await;

@@ -7,7 +7,7 @@ mod calls;
 mod deployment;
 mod package;
 
-pub use calls::FunctionCallRequest;
+pub use calls::{FunctionCallQuery, FunctionCallRequest};
 pub use deployment::Deploying;
 pub(crate) use package::Files;
 pub use package::{FunctionRequest, FunctionSource};

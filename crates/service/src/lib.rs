@@ -62,7 +62,9 @@ pub use documents::{DocumentQuery, FetchRequest};
 pub use environments::{EnvironmentRequest, Making};
 pub use executions::{Attached, EntryKind, ExecuteRequest, ExecutionQuery, Manner};
 pub use explain::{ExplainQuery, Explanation};
-pub use functions::{Deploying, FunctionCallRequest, FunctionRequest, FunctionSource};
+pub use functions::{
+    Deploying, FunctionCallQuery, FunctionCallRequest, FunctionRequest, FunctionSource,
+};
 pub use grants::{GrantQuery, GrantRequest, ObjectKind};
 pub use inputs::FileInput;
 pub use keys::{IssuedKey, KeyQuery, KeyRequest};

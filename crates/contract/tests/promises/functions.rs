@@ -47,6 +47,7 @@ fn call_function(configuration: Value) -> Result<CallFunction, Vec<Problem>> {
     CallFunction::from_json(tool.as_object().unwrap()).outcome
 }
 
+// proves C-152
 #[test]
 fn the_polling_time_is_from_1_to_540_seconds_and_540_if_nothing_is_said() {
     let polling = |time: Value| {

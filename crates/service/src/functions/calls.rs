@@ -6,9 +6,8 @@ use crate::callee::Callee;
 use crate::caller::Caller;
 use crate::calls::{Asked, CallRequest, Route};
 use crate::executions::Manner;
-use crate::objects::ObjectQuery;
 use crate::page::{Listed, page};
-use crate::refused::{Refused, invalid, not_found};
+use crate::refused::{Refused, not_found};
 use crate::service::Service;
 use chrono::{DateTime, TimeDelta, Utc};
 use serde::Deserialize;
@@ -19,7 +18,7 @@ use types::{
     ApprovalAction, ApprovalScope, Code, Event, Execution, ExecutionId, Fault, FunctionCall,
     FunctionCallStatus, FunctionId, FunctionResponse, LimitsRequest, LogLine, Output, Stream,
 };
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -27,6 +26,17 @@ pub struct FunctionCallRequest {
     /// What `handle` is given as `data`; an empty object if absent.
     #[serde(default = "nothing")]
     pub data: Value,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct FunctionCallQuery {
+    /// How many, from 1 to 200; 50 if absent.
+    #[param(minimum = 1, maximum = 200)]
+    pub limit: Option<u32>,
+    /// `next_cursor` of the page before.
+    pub cursor: Option<String>,
 }
 
 fn nothing() -> Value {
@@ -71,13 +81,10 @@ impl Service {
         &self,
         caller: &Caller,
         id: FunctionId,
-        query: ObjectQuery,
+        query: FunctionCallQuery,
     ) -> Result<Listed<FunctionCall>, Refused> {
-        if query.search.is_some() {
-            return Err(invalid("query/search", "calls have no text to be found by"));
-        }
-        self.function(caller, id)?;
         let page = page(query.limit, query.cursor.as_deref())?;
+        self.function(caller, id)?;
         let (workspace, principal) = (caller.workspace, self.only_own(caller)?);
         let read = move |rows: &Reader<'_>| rows.function_calls(workspace, id, principal, page);
         let Listed { items, next_cursor } = Listed::from(self.store.read_long(read).await?);

@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
-use service::{FunctionCallRequest, FunctionRequest, Listed, ObjectQuery};
+use service::{FunctionCallQuery, FunctionCallRequest, FunctionRequest, Listed, ObjectQuery};
 use std::sync::Arc;
 use types::{ExecutionId, Function, FunctionCall, FunctionId, FunctionResponse, LogLine};
 use utoipa_axum::router::OpenApiRouter;
@@ -152,14 +152,14 @@ async fn call(
     path = "/functions/{function_id}/calls",
     operation_id = "listFunctionCalls",
     tag = "functions",
-    params(("function_id" = FunctionId, Path), ObjectQuery),
+    params(("function_id" = FunctionId, Path), FunctionCallQuery),
     responses((status = 200, description = "A part of the list", body = Listed<FunctionCall>))
 )]
 async fn calls(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<FunctionId>,
-    Query(query): Query<ObjectQuery>,
+    Query(query): Query<FunctionCallQuery>,
 ) -> Result<axum::Json<Listed<FunctionCall>>, Problem> {
     Ok(axum::Json(app.service.function_calls(&caller, id, query).await?))
 }
