@@ -140,7 +140,7 @@ async fn an_answer_for_once_is_for_once_and_who_asks_too_much_is_told() {
     assert_eq!(answer["scope"], "once");
     settled(&agent, &record).await;
     asked(&agent, &path, "2").await;
-    for _ in 0..99 {
+    for _ in 0..999 {
         asked(&agent, "/v1/execute", "3").await;
     }
     let refused = agent.refused("POST", "/v1/execute", Some(json!({"code": "4"}))).await;

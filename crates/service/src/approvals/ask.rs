@@ -17,7 +17,7 @@ use types::{Approval, ApprovalId, ApprovalState, Code, Execution, ExecutionId, F
 use uuid::Uuid;
 
 /// Of one principal. Each is kept with its code and its files until it is answered.
-const OPEN_MAX: u64 = 100;
+const OPEN_MAX: u64 = 1_000;
 
 impl Service {
     /// Writes the question down, and everything that is needed once it is answered.
