@@ -172,3 +172,20 @@ async fn code_of_an_agent_is_answered_for_by_the_workspace() {
     allow(&world, &record, json!({})).await;
     assert_eq!(settled(&ann, &record).await["value"], 42);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_a_call_does_not_stand_in_for_a_module_of_the_tool() {
+    let world = World::start().await;
+    let code = "import colorsys\ndef run(input):\n    return [colorsys.__file__, open('colorsys.py').read()]\n";
+    let tool = json!({
+        "name": "looks", "description": "Looks.", "tool_type": "code_runner", "environment": "bare",
+        "configuration": {"type": "CodeRunner", "runtime": "python", "code": code},
+    });
+    let tool = world.owner.post("/v1/tools", tool).await;
+    set(&world.owner, "deny").await;
+    let path = format!("/v1/tools/{}/call", tool["id"].as_str().unwrap());
+    let files = json!([{"name": "colorsys.py", "text": "__file__ = 'mine'"}]);
+    let called = world.owner.post(&path, json!({"arguments": {}, "files": files})).await;
+    assert_eq!(called["value"][1], "__file__ = 'mine'", "it is there to be read: {called}");
+    assert_ne!(called["value"][0], "mine", "and is not run: {called}");
+}
