@@ -11,7 +11,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("jail", &[]),
     ("contract", &["types"]),
     ("policy", &["types"]),
-    ("environment", &[]),
+    ("environment", &["jail"]),
     ("skill", &[]),
     ("egress", &["policy", "types"]),
     ("sandbox", &["jail", "types"]),

@@ -23,7 +23,7 @@ async fn world() -> World {
     world_with(&[]).await
 }
 
-async fn world_with(program: &[&str]) -> World {
+pub(crate) async fn world_with(program: &[&str]) -> World {
     static BUILT: Once = Once::new();
     BUILT.call_once(|| {
         let built = harness::exec(&["--env", ENVIRONMENT, "pass"]);
@@ -36,26 +36,31 @@ async fn agent(api: &Api, name: &str, repositories: Value) -> Value {
     agent_in(api, name, ENVIRONMENT, repositories).await
 }
 
-async fn agent_in(api: &Api, name: &str, environment: &str, repositories: Value) -> Value {
+pub(crate) async fn agent_in(
+    api: &Api,
+    name: &str,
+    environment: &str,
+    repositories: Value,
+) -> Value {
     let entry = json!([{"tool_spec": {"type": "code_execution", "name": "code_execution"}}]);
     let section = json!({"environment": environment, "artifact_repositories": repositories});
     let specification = json!({"tools": entry, "tool_resources": {"code_execution": section}});
     api.post("/v1/agents", json!({"name": name, "specification": specification})).await
 }
 
-async fn session_of(api: &Api, agent: &Value) -> String {
+pub(crate) async fn session_of(api: &Api, agent: &Value) -> String {
     let session = api.post("/v1/sessions", json!({"agent_id": agent["id"]})).await;
     session["sandbox_id"].as_str().unwrap().to_owned()
 }
 
 /// A session in which packages can be installed.
-async fn session(world: &World) -> String {
+pub(crate) async fn session(world: &World) -> String {
     let bot = agent(&world.owner, "bot", json!([PYPI])).await;
     session_of(&world.owner, &bot).await
 }
 
 /// Code, message and hint of what went wrong.
-fn fault(execution: &Value) -> (String, String, String) {
+pub(crate) fn fault(execution: &Value) -> (String, String, String) {
     let error = &execution["error"];
     let text = |key: &str| error[key].as_str().unwrap_or_default().to_owned();
     assert!(error.is_object(), "it did not fail: {execution}");
@@ -345,16 +350,17 @@ async fn the_clock_of_a_run_stands_still_while_the_server_installs() {
 }
 
 /// An index that takes connections and never answers.
-fn silent_index() -> (TcpListener, String) {
+pub(crate) fn silent_index() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("UV_DEFAULT_INDEX=http://{}/simple", listener.local_addr().unwrap());
     (listener, url)
 }
 
-fn programs_of(world: &World) -> Vec<String> {
-    let name = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
-    let names = harness::descendants_of(world.pid()).into_iter().filter_map(name);
-    names.map(|name| name.trim().to_owned()).filter(|name| name == "uv").collect()
+/// The uvs that a server has started.
+pub(crate) fn programs_of(world: &World) -> Vec<u32> {
+    let name = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
+    let is_uv = |pid: &u32| name(pid).is_some_and(|name| name.trim() == "uv");
+    harness::descendants_of(world.pid()).into_iter().filter(is_uv).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,6 +20,7 @@ mod faults;
 mod functions;
 mod fuzz;
 mod hostile;
+mod hostile_packages;
 mod identity;
 mod installs;
 mod issuer;

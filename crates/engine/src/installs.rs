@@ -6,7 +6,8 @@
 
 use crate::environments::Ready;
 use environment::{
-    Choice, Environments, GiveUp, House, InstallError, Package, Requirement, Room, Trouble, Wish,
+    Amount, Choice, Environments, GiveUp, House, InstallError, Package, Requirement, Room, Trouble,
+    Wish,
 };
 use sandbox::{InstallAnswer, Installed, NotInstalled};
 use std::fmt;
@@ -51,7 +52,7 @@ pub(crate) struct Packages(Mutex<Held>);
 struct Held {
     rooms: Vec<Room>,
     packages: Vec<Package>,
-    bytes: u64,
+    amount: Amount,
 }
 
 impl Packages {
@@ -174,21 +175,21 @@ impl Chosen {
         if choice.packages.is_empty() {
             return Ok(Added { room: None, packages: Vec::new() });
         }
-        let present = desk.packages.held().bytes;
+        let present = desk.packages.held().amount;
         let packages = choice.packages.clone();
         let fetched = desk.aside(move |desk, give_up| {
             let room = desk.house.room().map_err(|error| broken(&error))?;
             let target = room.directory();
             let fetch = |it: &environment::Installing<'_>| it.fetch(&choice, &target, present);
-            let bytes = desk.installing(give_up, fetch)?;
-            Ok((room, bytes))
+            let amount = desk.installing(give_up, fetch)?;
+            Ok((room, amount))
         });
-        let (room, bytes) = fetched.await?;
+        let (room, amount) = fetched.await?;
         let name = room.name().to_owned();
         let mut held = desk.packages.held();
         held.rooms.push(room);
         held.packages.extend(packages.iter().cloned());
-        held.bytes += bytes;
+        held.amount = amount;
         Ok(Added { room: Some(name), packages })
     }
 }

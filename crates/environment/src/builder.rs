@@ -20,6 +20,7 @@ use crate::machine::Machine;
 use crate::program;
 use crate::progress::Progress;
 use crate::startup;
+use crate::unpacking::Amount;
 use crate::uv::{Failure, Installation, Uv};
 use crate::view::{INSIDE_ENVIRONMENT, INSIDE_INTERPRETER, INSIDE_SITE, View};
 
@@ -63,7 +64,7 @@ pub(crate) fn build(
         bytecode::compile(plan, &view, directory)?;
         matplotlib_config = cache_fonts(plan, &view, directory, progress);
     }
-    let bytes =
+    let amount =
         open_to_read(directory).map_err(BuildError::files("opening to readers", directory))?;
     Ok(Environment {
         name: plan.definition.name.clone(),
@@ -74,7 +75,7 @@ pub(crate) fn build(
         preload: plan.definition.preload.clone(),
         variables: variables(plan.definition, &view),
         matplotlib_config,
-        bytes,
+        bytes: amount.bytes,
         built_at: seconds_since_1970(),
         directory: directory.to_owned(),
     })
@@ -150,8 +151,8 @@ fn point_scripts_inside(bin: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes what uv has put into a directory of modules fit for the inside; tells its bytes.
-pub(crate) fn finish_flat(directory: &Path) -> io::Result<u64> {
+/// Makes what uv has put into a directory of modules fit for the inside; tells how much it is.
+pub(crate) fn finish_flat(directory: &Path) -> io::Result<Amount> {
     let (bin, uv_lock) = (directory.join("bin"), directory.join(".lock"));
     if bin.is_dir() {
         point_scripts_inside(&bin)?;
@@ -260,19 +261,19 @@ fn package_of(metadata: &str) -> Option<Package> {
     Some(Package { name: field("Name: ")?.to_owned(), version: field("Version: ")?.to_owned() })
 }
 
-/// Lets everybody read, whatever the umask: a sandbox runs as another user. Gives the bytes of all
-/// files.
-fn open_to_read(directory: &Path) -> io::Result<u64> {
+/// Lets everybody read, whatever the umask: a sandbox runs as another user. Tells how much it is.
+fn open_to_read(directory: &Path) -> io::Result<Amount> {
     fs::set_permissions(directory, Permissions::from_mode(0o755))?;
-    let mut bytes = 0;
+    let mut amount = Amount::default();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
+        amount.files += 1;
         let kind = entry.file_type()?;
         if kind.is_dir() {
-            bytes += open_to_read(&entry.path())?;
+            amount = amount + open_to_read(&entry.path())?;
         } else if kind.is_file() {
             let found = entry.metadata()?;
-            bytes += found.len();
+            amount.bytes += found.len();
             let executable = found.permissions().mode() & 0o111 != 0;
             let mode = if executable { 0o755 } else { 0o644 };
             if found.permissions().mode() & 0o7777 != mode {
@@ -280,7 +281,7 @@ fn open_to_read(directory: &Path) -> io::Result<u64> {
             }
         }
     }
-    Ok(bytes)
+    Ok(amount)
 }
 
 fn seconds_since_1970() -> u64 {

@@ -18,10 +18,12 @@ use crate::locking::trouble;
 use crate::machine::{IndexUrl, Machine};
 use crate::program::GiveUp;
 use crate::requirement::{PackageName, Requirement};
+use crate::unpacking::{self, Amount};
 use crate::uv::{Failure, Installation, Resolution, Uv};
 
-/// Of one session, unpacked: more than most need, and a few of them do not fill a disk.
-const SESSION_BYTES_MAX: u64 = 512 * 1024 * 1024;
+/// Of one session, unpacked: more than most need, and a few of them do not fill a disk, or run it out
+/// of inodes.
+const SESSION_MAX: Amount = Amount { bytes: 512 * 1024 * 1024, files: 50_000 };
 /// What uv says of a conflict can be very long, and its beginning names who is in it.
 const DETAIL_CHARS_MAX: usize = 1_000;
 
@@ -52,7 +54,10 @@ pub enum InstallError {
     Unavailable { trouble: Trouble, detail: String },
     #[error("the package index {index} cannot be reached ({cause})")]
     IndexUnreachable { index: IndexUrl, cause: String },
-    #[error("the packages of a session would have more than {SESSION_BYTES_MAX} bytes")]
+    #[error(
+        "the packages of a session would have more than {} bytes or {} files",
+        SESSION_MAX.bytes, SESSION_MAX.files
+    )]
     TooLarge,
     #[error("what was chosen cannot be read: {0}")]
     Lock(#[from] LockError),
@@ -87,6 +92,7 @@ impl Installing<'_> {
             constraints: Some(&constraints),
             python: &self.environment.python.executable,
             lock: &lock,
+            directory: directory.path(),
             cache: &self.cache,
         };
         let machine = self.machine(&wish.index)?;
@@ -100,9 +106,14 @@ impl Installing<'_> {
         Ok(Choice { packages: missing.packages(), index: wish.index, lock: missing.text().into() })
     }
 
-    /// Puts what was chosen into a directory that is empty; tells how many bytes it has. After a
-    /// failure something may be left there.
-    pub fn fetch(&self, choice: &Choice, target: &Path, present: u64) -> Result<u64, InstallError> {
+    /// Puts what was chosen into a directory that is empty; tells how much a session then has that had
+    /// `present` before. After a failure something may be left there.
+    pub fn fetch(
+        &self,
+        choice: &Choice,
+        target: &Path,
+        present: Amount,
+    ) -> Result<Amount, InstallError> {
         let directory = scratch()?;
         let lock = directory.path().join("packages.lock");
         fs::write(&lock, &choice.lock).map_err(BuildError::files("writing", &lock))?;
@@ -113,14 +124,16 @@ impl Installing<'_> {
             cache: &self.cache,
         };
         let machine = self.machine(&choice.index)?;
-        let installed = self.uv(&machine)?.install_flat(&installation, &machine)?;
-        installed.map_err(|failure| explain(failure, &machine))?;
-        let bytes = builder::finish_flat(target)
+        let uv = self.uv(&machine)?;
+        let install = || uv.install_flat(&installation, &machine);
+        let installed = unpacking::bounded(&self.cache, SESSION_MAX, &self.give_up, install)
+            .map_err(BuildError::files("clearing", &self.cache))?
+            .ok_or(InstallError::TooLarge)?;
+        installed?.map_err(|failure| explain(failure, &machine))?;
+        let added = builder::finish_flat(target)
             .map_err(BuildError::files("opening to readers", target))?;
-        if present.saturating_add(bytes) > SESSION_BYTES_MAX {
-            return Err(InstallError::TooLarge);
-        }
-        Ok(bytes)
+        let amount = present + added;
+        if amount.is_over(SESSION_MAX) { Err(InstallError::TooLarge) } else { Ok(amount) }
     }
 
     /// Exact versions of what is there, and of what somebody has settled.

@@ -49,6 +49,7 @@ impl Locking<'_> {
             constraints: None,
             python: &self.python.executable,
             lock: &lock,
+            directory,
             cache: &self.cache,
         };
         let resolved = uv.resolve(&resolution, self.machine)?;

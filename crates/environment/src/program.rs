@@ -88,7 +88,7 @@ impl GiveUp {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    fn was_said(&self) -> bool {
+    pub(crate) fn was_said(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }

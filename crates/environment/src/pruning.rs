@@ -10,6 +10,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use crate::unpacking;
+
 /// Long enough that a monthly rebuild has no need of the index.
 const UNUSED_KEPT: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
@@ -33,6 +35,12 @@ pub(crate) fn prune(cache: &Path, now: SystemTime) -> io::Result<()> {
             if is_unused(&entry, before).unwrap_or(false) {
                 remove(&entry)?;
             }
+        }
+    }
+    // What a uv that was killed has left.
+    for wheel in unpacking::unpacked(&cache.join("uv")) {
+        if is_unused(&wheel, now - PAUSE).unwrap_or(false) {
+            remove(&wheel)?;
         }
     }
     Ok(())

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
+use jail::Bounds;
+
 use crate::error::BuildError;
 use crate::machine::Machine;
 use crate::program::{self, GiveUp};
@@ -46,15 +48,31 @@ const OLDEST_RELEASE: [u32; 2] = [0, 5];
 
 const VERSION_TIME: Duration = Duration::from_secs(10);
 
-/// Variables of uv that say how to reach an index. All others are taken away, because they could
-/// change what is installed, and where.
-const KEPT_VARIABLES: [&str; 5] = [
+/// Variables that say how to reach an index. All others stay here: those of uv could change what is
+/// installed, and where, and those of the server may be secrets.
+const KEPT_VARIABLES: [&str; 18] = [
+    "PATH",
+    "HOME",
+    "NETRC",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "SSL_CLIENT_CERT",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
     "UV_CONCURRENT_DOWNLOADS",
     "UV_HTTP_RETRIES",
     "UV_HTTP_TIMEOUT",
     "UV_INSECURE_HOST",
     "UV_KEYRING_PROVIDER",
 ];
+
+/// Larger than the libraries of CUDA, which are the largest files that wheels have.
+const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 
 /// Where the uv comes from that packages are installed with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,6 +130,8 @@ pub(crate) struct Resolution<'a> {
     pub(crate) constraints: Option<&'a Path>,
     pub(crate) python: &'a Path,
     pub(crate) lock: &'a Path,
+    /// Where the lock is written.
+    pub(crate) directory: &'a Path,
     pub(crate) cache: &'a Path,
 }
 
@@ -190,15 +210,15 @@ impl Uv {
     /// Where the index cannot be reached, what is on this machine may be enough.
     fn run(
         &self,
-        command: impl Fn(Reach) -> Command,
+        command: impl Fn(Reach) -> Result<Command, BuildError>,
         machine: &Machine,
         watch: &mut dyn FnMut(&str),
     ) -> Result<Result<(), Failure>, BuildError> {
         let first = if machine.offline { Reach::Here } else { Reach::Index };
-        let ended = self.follow(command(first), watch)?;
+        let ended = self.follow(command(first)?, watch)?;
         match ended {
             Err(Failure::IndexUnreachable { .. }) if machine.wheels.is_some() => {
-                self.follow(command(Reach::Here), watch)
+                self.follow(command(Reach::Here)?, watch)
             }
             ended => Ok(ended),
         }
@@ -223,8 +243,9 @@ impl Uv {
         place: &str,
         machine: &Machine,
         reach: Reach,
-    ) -> Command {
-        let mut command = self.command("install", machine, reach, installation.cache);
+    ) -> Result<Command, BuildError> {
+        let places = [installation.cache, installation.prefix];
+        let mut command = self.command("install", machine, reach, places)?;
         command
             .args(["--require-hashes", "--no-deps"])
             // The wheels of one cache serve every Python and every environment, on disk and in
@@ -236,7 +257,7 @@ impl Uv {
             .arg(installation.prefix)
             .arg("--requirements")
             .arg(installation.lock);
-        command
+        Ok(command)
     }
 
     fn resolve_command(
@@ -244,8 +265,9 @@ impl Uv {
         resolution: &Resolution<'_>,
         machine: &Machine,
         reach: Reach,
-    ) -> Command {
-        let mut command = self.command("compile", machine, reach, resolution.cache);
+    ) -> Result<Command, BuildError> {
+        let places = [resolution.cache, resolution.directory];
+        let mut command = self.command("compile", machine, reach, places)?;
         command
             .args(["--generate-hashes", "--no-header", "--no-annotate"])
             .arg("--python")
@@ -256,19 +278,22 @@ impl Uv {
         if let Some(constraints) = resolution.constraints {
             command.arg("--constraint").arg(constraints);
         }
-        command
+        Ok(command)
     }
 
-    /// What is the same for every use: no settings of others, and no source distributions, which
-    /// would run their author's program outside of any wall.
-    fn command(&self, verb: &str, machine: &Machine, reach: Reach, cache: &Path) -> Command {
+    /// What is the same for every use: no settings of others, no source distributions, which would
+    /// run their author's program outside of any wall, and nothing written but in the cache and one
+    /// other place.
+    fn command(
+        &self,
+        verb: &str,
+        machine: &Machine,
+        reach: Reach,
+        [cache, other]: [&Path; 2],
+    ) -> Result<Command, BuildError> {
         let mut command = Command::new(&self.program);
-        for (name, _) in std::env::vars_os() {
-            let name = name.to_string_lossy();
-            if name.starts_with("UV_") && !KEPT_VARIABLES.contains(&name.as_ref()) {
-                command.env_remove(name.as_ref());
-            }
-        }
+        command.env_clear();
+        command.envs(KEPT_VARIABLES.into_iter().filter_map(|it| Some((it, std::env::var_os(it)?))));
         command
             .args(["--no-config", "--color", "never", "pip", verb, "--only-binary", ":all:"])
             .arg("--cache-dir")
@@ -288,7 +313,13 @@ impl Uv {
         if reach == Reach::Here {
             command.arg("--offline");
         }
-        command
+        fs::create_dir_all(cache).map_err(BuildError::files("making", cache))?;
+        let bounds =
+            Bounds { writable: vec![cache.into(), other.into()], file_bytes: FILE_BYTES_MAX };
+        bounds
+            .put_around(&mut command)
+            .map_err(|source| BuildError::Run { program: self.program.clone(), source })?;
+        Ok(command)
     }
 }
 

@@ -71,6 +71,11 @@ fn rights(access: Access) -> u64 {
 
 /// Restricts this process, and all it will start, to `rules`. What no rule names is closed.
 pub(crate) fn restrict(rules: &[(PathBuf, Access)]) -> io::Result<()> {
+    restrict_to(&ruleset(rules)?)
+}
+
+/// The same in two steps, the first of which needs memory.
+pub(crate) fn ruleset(rules: &[(PathBuf, Access)]) -> io::Result<OwnedFd> {
     let abi = abi()?;
     let handled = handled_by(abi);
     let scoped = if abi >= 6 { SCOPE_ABSTRACT_UNIX_SOCKET | SCOPE_SIGNAL } else { 0 };
@@ -79,6 +84,11 @@ pub(crate) fn restrict(rules: &[(PathBuf, Access)]) -> io::Result<()> {
     for (path, access) in rules {
         allow(&ruleset, path, rights(*access) & handled)?;
     }
+    Ok(ruleset)
+}
+
+/// The second step: a system call.
+pub(crate) fn restrict_to(ruleset: &OwnedFd) -> io::Result<()> {
     // SAFETY: takes a descriptor and flags, no memory.
     let result =
         unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0u32) };

@@ -11,9 +11,12 @@
 //! - the **zygote**: [`zygote`] is the C interface that is loaded into it, and forks a child
 //!   straight into a prepared jail with every wall raised before the child returns.
 //!
+//! [`Bounds`] are something less: for programs of the host that work on what strangers have made.
+//!
 //! This is the only crate with `unsafe`. A wall that cannot be raised is an error that names the
 //! step; nothing here goes on without it unless the plan says so by name.
 
+mod bounds;
 pub mod cgroup;
 mod clone;
 mod init;
@@ -29,6 +32,7 @@ mod walls;
 pub mod warden;
 pub mod zygote;
 
+pub use bounds::Bounds;
 pub use owner::as_owner;
 pub use plan::{
     Access, Identity, JailRequest, Plan, Processes, Program, RootStep, SANDBOX_ID, STORES,
