@@ -4,7 +4,8 @@ use crate::column::{at, moment, variant};
 use crate::{Listed, Page, Reader, StoreError, Tx};
 use rusqlite::Row;
 use types::{
-    AgentId, FunctionId, Grant, GrantId, Object, PrincipalId, StoreId, ToolId, WorkspaceId,
+    AgentId, FunctionId, Grant, GrantId, IntegrationId, NetworkRuleId, Object, PrincipalId,
+    StoreId, ToolId, WorkspaceId,
 };
 use uuid::Uuid;
 
@@ -140,6 +141,8 @@ fn object(kind: &str, id: Uuid) -> Result<Object, StoreError> {
         "agent" => Ok(Object::Agent(AgentId::new(id))),
         "store" => Ok(Object::Store(StoreId::new(id))),
         "function" => Ok(Object::Function(FunctionId::new(id))),
+        "network_rule" => Ok(Object::NetworkRule(NetworkRuleId::new(id))),
+        "integration" => Ok(Object::Integration(IntegrationId::new(id))),
         _ => Err(StoreError::Corrupt { what: "grant" }),
     }
 }

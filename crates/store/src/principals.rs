@@ -12,6 +12,8 @@ pub struct Owned {
     pub agents: u64,
     pub stores: u64,
     pub functions: u64,
+    pub network_rules: u64,
+    pub integrations: u64,
     /// Those that are not over.
     pub sessions: u64,
     pub documents: u64,
@@ -189,6 +191,9 @@ impl Reader<'_> {
              (SELECT count(*) FROM agents WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM stores WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM functions WHERE workspace = ?1 AND owner = ?2), \
+             (SELECT count(*) FROM network_rules WHERE workspace = ?1 AND owner = ?2), \
+             (SELECT count(*) FROM integrations WHERE workspace = ?1 AND owner = ?2 \
+              AND name <> 'internet'), \
              (SELECT count(*) FROM sessions WHERE workspace = ?1 AND owner = ?2 \
               AND status IN ('ready', 'busy', 'lost')), \
              (SELECT count(*) FROM files WHERE workspace = ?1 AND owner = ?2 \
@@ -200,8 +205,10 @@ impl Reader<'_> {
                     agents: row.get(1)?,
                     stores: row.get(2)?,
                     functions: row.get(3)?,
-                    sessions: row.get(4)?,
-                    documents: row.get(5)?,
+                    network_rules: row.get(4)?,
+                    integrations: row.get(5)?,
+                    sessions: row.get(6)?,
+                    documents: row.get(7)?,
                 })
             },
         )?;

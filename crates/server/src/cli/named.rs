@@ -16,6 +16,8 @@ pub(super) enum Noun {
     Session,
     Store,
     Function,
+    NetworkRule,
+    Integration,
 }
 
 impl Noun {
@@ -29,6 +31,8 @@ impl Noun {
             Self::Session => "session",
             Self::Store => "store",
             Self::Function => "function",
+            Self::NetworkRule => "network_rule",
+            Self::Integration => "integration",
         }
     }
 
@@ -41,6 +45,8 @@ impl Noun {
             Self::Session => "/v1/sessions",
             Self::Store => "/v1/stores",
             Self::Function => "/v1/functions",
+            Self::NetworkRule => "/v1/network-rules",
+            Self::Integration => "/v1/integrations",
         }
     }
 
@@ -53,9 +59,9 @@ impl Noun {
     /// What is over keeps its name, and is known by its id alone.
     fn is_over(self, item: &Value) -> bool {
         match self {
-            Self::Principal | Self::Tool | Self::Agent | Self::Store | Self::Function => false,
             Self::Key => !item["revoked_at"].is_null(),
             Self::Session => !matches!(item["status"].as_str(), Some("ready" | "busy" | "lost")),
+            _ => false,
         }
     }
 }
