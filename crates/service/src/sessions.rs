@@ -17,6 +17,7 @@ use crate::service::Service;
 use chrono::Utc;
 use engine::{ExpiryRequest, FileIn, NewSession};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use store::{Reader, SessionFilter, Tx};
@@ -104,6 +105,8 @@ impl Service {
             limits: request.limits,
             expiry: expiry(request.idle_seconds)?,
             stores: self.equipment(caller, lender.as_ref())?,
+            variables: BTreeMap::new(),
+            outlet: None,
         };
         self.engine.open(&asked).await.map_err(|fault| match fault.code {
             // Everything else that was asked for is known to be right.
@@ -336,6 +339,8 @@ impl Service {
             limits: lost.limits.request(),
             expiry: expiry(Some(lost.idle_seconds))?,
             stores: self.equipment(caller, lender.as_ref())?,
+            variables: BTreeMap::new(),
+            outlet: None,
         };
         match self.engine.open(&again).await {
             // Somebody was quicker.
