@@ -8,6 +8,7 @@ use crate::environments::{Installed, Outside, Ready, Shelf};
 use crate::installs::INSTALLS_AT_ONCE;
 use crate::limits;
 use crate::outcome::birth_fault;
+use crate::outlet::Outlet;
 use crate::running::Running;
 use crate::session::{Equipment, Home, Parts, Session, SessionInfo, not_found};
 use crate::stores::{Budget, Held, StoreIn, Writers};
@@ -122,8 +123,20 @@ impl Engine {
         let slot = self.capacity.take().await?;
         let equipment = self.equipment(request.stores.clone())?;
         let ready = self.shelf.get(&self.config, &request.environment, |_| {}).await?;
-        let home = self.furnish(&ready, &limits, &equipment.stores).await?;
-        let parts = Parts { id, generation, limits, expiry, ready, equipment, home, slot };
+        let NewSession { variables, outlet, .. } = request.clone();
+        let home = self.furnish(&ready, &limits, &equipment.stores, outlet.as_ref()).await?;
+        let parts = Parts {
+            id,
+            generation,
+            limits,
+            expiry,
+            ready,
+            equipment,
+            variables,
+            outlet,
+            home,
+            slot,
+        };
         let session = Arc::new(Session::new(parts));
         match self.sessions().entry(id) {
             Entry::Vacant(free) => free.insert(Arc::clone(&session)),
@@ -146,10 +159,11 @@ impl Engine {
         ready: &Ready,
         limits: &Limits,
         stores: &[StoreIn],
+        outlet: Option<&Outlet>,
     ) -> Result<Home, Fault> {
         if stores.is_empty() {
             let sandbox = ready.pool.lease(limits).await.map_err(|error| birth_fault(&error))?;
-            return Ok(Home::new(sandbox, Held::default()));
+            return Ok(Home::new(sandbox, Held::default(), outlet));
         }
         let mounts: Vec<_> = stores.iter().map(StoreIn::mount).collect();
         let born = ready.pool.with_stores(limits, &mounts).await;
@@ -159,7 +173,7 @@ impl Engine {
             Fault::new(Code::SandboxUnreachable, format!("its stores cannot be reached: {error}"))
         })?;
         held.refresh().await?;
-        Ok(Home::new(sandbox, held))
+        Ok(Home::new(sandbox, held, outlet))
     }
 
     /// The limits that such a request gives in a fresh sandbox.

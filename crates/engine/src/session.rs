@@ -8,9 +8,11 @@ use crate::config::{EndReason, Expiry};
 use crate::engine::Engine;
 use crate::environments::Ready;
 use crate::installs::Packages;
+use crate::outlet::{self, Outlet, OutletGuard};
 use crate::stores::{Held, Reserved, StoreIn};
 use chrono::{DateTime, TimeDelta, Utc};
 use sandbox::{Sandbox, Stopper};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -40,6 +42,9 @@ pub(crate) struct Session {
     pub(crate) id: SandboxId,
     pub(crate) ready: Arc<Ready>,
     pub(crate) limits: Limits,
+    /// Told to all that runs in it.
+    pub(crate) variables: BTreeMap<String, String>,
+    outlet: Option<Outlet>,
     inside: Arc<Mutex<Inside>>,
     outside: SyncMutex<Outside>,
     opened: Instant,
@@ -82,11 +87,13 @@ pub(crate) struct Home {
     pub(crate) held: Held,
     /// What was installed in it.
     pub(crate) packages: Arc<Packages>,
+    _outlet: Option<OutletGuard>,
 }
 
 impl Home {
-    pub(crate) fn new(sandbox: Sandbox, held: Held) -> Self {
-        Self { sandbox, held, packages: Arc::default() }
+    pub(crate) fn new(mut sandbox: Sandbox, held: Held, outlet: Option<&Outlet>) -> Self {
+        let _outlet = outlet::open(&mut sandbox, outlet);
+        Self { sandbox, held, packages: Arc::default(), _outlet }
     }
 }
 
@@ -99,13 +106,20 @@ pub(crate) struct Parts {
     pub(crate) expiry: Expiry,
     pub(crate) ready: Arc<Ready>,
     pub(crate) equipment: Equipment,
+    pub(crate) variables: BTreeMap<String, String>,
+    pub(crate) outlet: Option<Outlet>,
     pub(crate) home: Home,
     pub(crate) slot: Slot,
 }
 
 impl Session {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { id, generation, limits, expiry, ready, equipment, home, slot } = parts;
+        let Parts { id, generation, limits, expiry, ready, .. } = parts;
+        let Parts { equipment, mut variables, outlet, home, slot, .. } = parts;
+        if outlet.is_some() {
+            let named = std::mem::replace(&mut variables, outlet::proxy_variables());
+            variables.extend(named);
+        }
         let opened = Instant::now();
         let outside = Outside {
             generation,
@@ -120,6 +134,8 @@ impl Session {
             id,
             ready,
             limits,
+            variables,
+            outlet,
             inside: Arc::new(Mutex::new(Inside { home: Some(home), loss_untold: generation > 1 })),
             outside: SyncMutex::new(outside),
             opened,
@@ -272,8 +288,8 @@ impl Turn {
         let home = match self.inside.home.take() {
             Some(home) => home,
             None => {
-                let Session { ready, limits, .. } = &*self.session;
-                engine.furnish(ready, limits, &self.session.stores()).await?
+                let Session { ready, limits, outlet, .. } = &*self.session;
+                engine.furnish(ready, limits, &self.session.stores(), outlet.as_ref()).await?
             }
         };
         self.lent = true;
