@@ -17,6 +17,7 @@ mod id;
 mod limits;
 mod package;
 mod principal;
+mod secret;
 mod session;
 mod store;
 mod tool;
@@ -38,11 +39,15 @@ pub use function::{
 pub use grant::{Grant, GrantedObject, Object, Privilege};
 pub use id::{
     AgentId, ApprovalId, ExecutionId, FileId, FunctionId, GrantId, KeyId, NotAnId, PrincipalId,
-    SandboxId, StoreId, ToolId, WorkspaceId,
+    SandboxId, SecretId, StoreId, ToolId, WorkspaceId,
 };
 pub use limits::{Limit, LimitError, Limits, LimitsRequest, OperatorCaps};
 pub use package::PackagePolicy;
 pub use principal::{Key, Principal, PrincipalKind, Workspace};
+pub use secret::{
+    ClientInject, ClientKind, HeaderInject, Inject, Label, REDACTED_BYTES_MIN, Sealed,
+    SealingKeyId, Secret, SecretScope,
+};
 pub use session::{Session, SessionStatus};
 pub use store::{Store, StoreAccess, StoreGrant};
 pub use tool::{Agent, ApprovalAction, Binding, RunAs, SpecificationFormat, Tool};
