@@ -13,8 +13,8 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use store::{AuditLine, GrantFilter, Reader, StoreError, Tx};
 use types::{
-    AgentId, FunctionId, Grant, GrantId, GrantedObject, Object, PrincipalId, Privilege, StoreId,
-    ToolId, WorkspaceId,
+    AgentId, FunctionId, Grant, GrantId, GrantedObject, Object, PrincipalId, Privilege, SecretId,
+    SecretScope, StoreId, ToolId, WorkspaceId,
 };
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -37,6 +37,7 @@ pub enum ObjectKind {
     Tool,
     Agent,
     Store,
+    Secret,
     Function,
 }
 
@@ -137,6 +138,7 @@ impl GrantQuery {
             (Some(ObjectKind::Tool), Some(id)) => Ok(Some(Object::Tool(ToolId::new(id)))),
             (Some(ObjectKind::Agent), Some(id)) => Ok(Some(Object::Agent(AgentId::new(id)))),
             (Some(ObjectKind::Store), Some(id)) => Ok(Some(Object::Store(StoreId::new(id)))),
+            (Some(ObjectKind::Secret), Some(id)) => Ok(Some(Object::Secret(SecretId::new(id)))),
             (Some(ObjectKind::Function), Some(id)) => {
                 Ok(Some(Object::Function(FunctionId::new(id))))
             }
@@ -164,6 +166,10 @@ fn given(
         Object::Tool(id) => tx.tool(workspace, id)?.is_some(),
         Object::Agent(id) => tx.agent(workspace, id)?.is_some(),
         Object::Store(id) => tx.store(workspace, id)?.is_some(),
+        Object::Secret(id) => match tx.secret(workspace, id)? {
+            Some(secret) if secret.scope == SecretScope::Caller => return Ok(Err(of_ones_own())),
+            found => found.is_some(),
+        },
         Object::Function(id) => tx.function(workspace, id)?.is_some(),
     };
     if !there {
@@ -177,7 +183,7 @@ fn given(
     Ok(Ok(held))
 }
 
-/// The one owner of a tool, an agent, a store or a function is from now on somebody else.
+/// The one owner of a tool, an agent, a store, a secret or a function is from now on somebody else.
 fn give_away(tx: &Tx<'_>, workspace: WorkspaceId, to: &Grant) -> Result<(), StoreError> {
     let (owner, updated_at) = (to.principal, to.created_at);
     match to.object {
@@ -198,6 +204,11 @@ fn give_away(tx: &Tx<'_>, workspace: WorkspaceId, to: &Grant) -> Result<(), Stor
                 tx.update_store(workspace, &types::Store { owner, updated_at, ..store })?;
             }
         }
+        Object::Secret(id) => {
+            if let Some(secret) = tx.secret(workspace, id)? {
+                tx.update_secret(workspace, &types::Secret { owner, updated_at, ..secret })?;
+            }
+        }
         Object::Function(id) => {
             if let Some(function) = tx.function(workspace, id)? {
                 // A deployment that is under way knows its function by when it was changed.
@@ -212,6 +223,11 @@ fn give_away(tx: &Tx<'_>, workspace: WorkspaceId, to: &Grant) -> Result<(), Stor
         }
     }
     Ok(())
+}
+
+/// Whoever used it would act as its owner.
+fn of_ones_own() -> Refused {
+    invalid("/object", "is a secret of one's own, which nobody else uses")
 }
 
 fn taken(

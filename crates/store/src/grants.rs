@@ -4,7 +4,8 @@ use crate::column::{at, moment, variant};
 use crate::{Listed, Page, Reader, StoreError, Tx};
 use rusqlite::Row;
 use types::{
-    AgentId, FunctionId, Grant, GrantId, Object, PrincipalId, StoreId, ToolId, WorkspaceId,
+    AgentId, FunctionId, Grant, GrantId, Object, PrincipalId, SecretId, StoreId, ToolId,
+    WorkspaceId,
 };
 use uuid::Uuid;
 
@@ -139,6 +140,7 @@ fn object(kind: &str, id: Uuid) -> Result<Object, StoreError> {
         "tool" => Ok(Object::Tool(ToolId::new(id))),
         "agent" => Ok(Object::Agent(AgentId::new(id))),
         "store" => Ok(Object::Store(StoreId::new(id))),
+        "secret" => Ok(Object::Secret(SecretId::new(id))),
         "function" => Ok(Object::Function(FunctionId::new(id))),
         _ => Err(StoreError::Corrupt { what: "grant" }),
     }

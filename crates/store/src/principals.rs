@@ -11,6 +11,8 @@ pub struct Owned {
     pub tools: u64,
     pub agents: u64,
     pub stores: u64,
+    /// Of the workspace; those of their own go with them.
+    pub secrets: u64,
     pub functions: u64,
     /// Those that are not over.
     pub sessions: u64,
@@ -188,6 +190,7 @@ impl Reader<'_> {
              (SELECT count(*) FROM tools WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM agents WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM stores WHERE workspace = ?1 AND owner = ?2), \
+             (SELECT count(*) FROM secrets WHERE workspace = ?1 AND owner = ?2 AND whose = x''), \
              (SELECT count(*) FROM functions WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM sessions WHERE workspace = ?1 AND owner = ?2 \
               AND status IN ('ready', 'busy', 'lost')), \
@@ -199,9 +202,10 @@ impl Reader<'_> {
                     tools: row.get(0)?,
                     agents: row.get(1)?,
                     stores: row.get(2)?,
-                    functions: row.get(3)?,
-                    sessions: row.get(4)?,
-                    documents: row.get(5)?,
+                    secrets: row.get(3)?,
+                    functions: row.get(4)?,
+                    sessions: row.get(5)?,
+                    documents: row.get(6)?,
                 })
             },
         )?;

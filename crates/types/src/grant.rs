@@ -1,6 +1,6 @@
 //! What a principal may do to an object.
 
-use crate::{AgentId, FunctionId, GrantId, PrincipalId, StoreId, ToolId, WorkspaceId};
+use crate::{AgentId, FunctionId, GrantId, PrincipalId, SecretId, StoreId, ToolId, WorkspaceId};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -10,9 +10,9 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Privilege {
-    /// Call the tool or the function, invoke the agent, read the store; in a workspace: run code and keep files.
+    /// Call the tool or the function, invoke the agent, read the store, use the secret; in a workspace: run code and keep files.
     Usage,
-    /// Change it; in a workspace: make tools, functions, agents and stores.
+    /// Change it; in a workspace: make tools, functions, agents, stores and secrets.
     Modify,
     /// Everything, also giving grants and deleting.
     Ownership,
@@ -47,6 +47,7 @@ pub enum Object {
     Tool(ToolId),
     Agent(AgentId),
     Store(StoreId),
+    Secret(SecretId),
     Function(FunctionId),
 }
 
@@ -60,6 +61,7 @@ impl Object {
             Self::Tool(_) => "tool",
             Self::Agent(_) => "agent",
             Self::Store(_) => "store",
+            Self::Secret(_) => "secret",
             Self::Function(_) => "function",
         }
     }
@@ -70,6 +72,7 @@ impl Object {
             Self::Tool(id) => id.uuid(),
             Self::Agent(id) => id.uuid(),
             Self::Store(id) => id.uuid(),
+            Self::Secret(id) => id.uuid(),
             Self::Function(id) => id.uuid(),
         }
     }
