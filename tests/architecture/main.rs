@@ -16,8 +16,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ("egress", &["policy", "types"]),
     ("sandbox", &["jail", "types"]),
     ("store", &["types"]),
+    ("vault", &["types"]),
     ("engine", &["contract", "environment", "jail", "sandbox", "types"]),
-    ("service", &["contract", "egress", "engine", "policy", "store", "types"]),
+    ("service", &["contract", "egress", "engine", "policy", "store", "types", "vault"]),
     ("mcp", &["service", "skill", "types"]),
     ("server", &["contract", "engine", "mcp", "service", "skill", "types"]),
 ];

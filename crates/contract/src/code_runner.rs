@@ -210,7 +210,7 @@ fn variables(reader: &mut JsonReader<'_>) -> Variables {
             Some("Code runner environment variable name is required".to_owned())
         } else if !is_variable_name(name) {
             Some(format!("Invalid code runner environment variable name '{name}'"))
-        } else if RESERVED_VARIABLES.contains(&name) {
+        } else if is_reserved_variable(name) {
             Some(format!("Environment variable '{name}' is reserved and cannot be overridden"))
         } else if !names.insert(name) {
             Some(format!("Duplicate code runner environment variable '{name}'"))
@@ -230,7 +230,12 @@ fn variables(reader: &mut JsonReader<'_>) -> Variables {
     variables
 }
 
-fn is_variable_name(name: &str) -> bool {
+/// Whether a sandbox has it for itself, so that nobody else gives it a value.
+pub fn is_reserved_variable(name: &str) -> bool {
+    RESERVED_VARIABLES.contains(&name)
+}
+
+pub fn is_variable_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }

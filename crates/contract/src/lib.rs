@@ -29,6 +29,7 @@ mod tool_json;
 pub use annotation::Annotations;
 pub use call::{ARGUMENTS_BYTES_MAX, Arguments, Call};
 pub use call_function::{CallFunction, POLLING_SECONDS_MAX};
+pub use code_runner::{is_reserved_variable, is_variable_name};
 pub use conform::{Nonconformity, Path, Violation};
 pub use fields::{NoField, export as schema_fields};
 pub use function::{Function, HANDLER};

@@ -3,6 +3,7 @@
 use crate::tokens::Issuer;
 use std::path::PathBuf;
 use std::time::Duration;
+use vault::Keyring;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -32,6 +33,8 @@ pub struct Config {
     pub fetch_exceptions: Vec<String>,
     /// Whose tokens are taken beside keys.
     pub issuer: Option<Issuer>,
+    /// What secrets are sealed with; absent, a key of the server's own, which is kept with the data.
+    pub secrets_key: Option<Keyring>,
 }
 
 impl Config {
@@ -52,6 +55,7 @@ impl Config {
             key_concurrency: 512,
             fetch_exceptions: Vec::new(),
             issuer: None,
+            secrets_key: None,
         }
     }
 }

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use store::{AuditLine, GrantFilter, Reader, StoreError, Tx};
 use types::{
     AgentId, FunctionId, Grant, GrantId, GrantedObject, IntegrationId, NetworkRuleId, Object,
-    PrincipalId, Privilege, StoreId, ToolId, WorkspaceId,
+    PrincipalId, Privilege, SecretId, SecretScope, StoreId, ToolId, WorkspaceId,
 };
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -37,6 +37,7 @@ pub enum ObjectKind {
     Tool,
     Agent,
     Store,
+    Secret,
     Function,
     NetworkRule,
     Integration,
@@ -136,6 +137,7 @@ impl ObjectKind {
             Self::Tool => Object::Tool(ToolId::new(id)),
             Self::Agent => Object::Agent(AgentId::new(id)),
             Self::Store => Object::Store(StoreId::new(id)),
+            Self::Secret => Object::Secret(SecretId::new(id)),
             Self::Function => Object::Function(FunctionId::new(id)),
             Self::NetworkRule => Object::NetworkRule(NetworkRuleId::new(id)),
             Self::Integration => Object::Integration(IntegrationId::new(id)),
@@ -172,6 +174,10 @@ fn given(
         Object::Tool(id) => tx.tool(workspace, id)?.is_some(),
         Object::Agent(id) => tx.agent(workspace, id)?.is_some(),
         Object::Store(id) => tx.store(workspace, id)?.is_some(),
+        Object::Secret(id) => match tx.secret(workspace, id)? {
+            Some(secret) if secret.scope == SecretScope::Caller => return Ok(Err(of_ones_own())),
+            found => found.is_some(),
+        },
         Object::Function(id) => tx.function(workspace, id)?.is_some(),
         Object::NetworkRule(id) => tx.network_rule(workspace, id)?.is_some(),
         Object::Integration(id) => tx.integration(workspace, id)?.is_some(),
@@ -208,6 +214,11 @@ fn give_away(tx: &Tx<'_>, workspace: WorkspaceId, to: &Grant) -> Result<(), Stor
                 tx.update_store(workspace, &types::Store { owner, updated_at, ..store })?;
             }
         }
+        Object::Secret(id) => {
+            if let Some(secret) = tx.secret(workspace, id)? {
+                tx.update_secret(workspace, &types::Secret { owner, updated_at, ..secret })?;
+            }
+        }
         Object::Function(id) => {
             if let Some(function) = tx.function(workspace, id)? {
                 // A deployment that is under way knows its function by when it was changed.
@@ -234,6 +245,11 @@ fn give_away(tx: &Tx<'_>, workspace: WorkspaceId, to: &Grant) -> Result<(), Stor
         }
     }
     Ok(())
+}
+
+/// Whoever used it would act as its owner.
+fn of_ones_own() -> Refused {
+    invalid("/object", "is a secret of one's own, which nobody else uses")
 }
 
 fn taken(

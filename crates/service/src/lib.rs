@@ -40,6 +40,7 @@ mod principals;
 mod refused;
 mod seal_key;
 mod secret;
+mod secrets;
 mod service;
 mod sessions;
 mod specification;
@@ -77,6 +78,9 @@ pub use permissions::{PermissionChange, ToolPermission};
 pub use principals::{Me, PrincipalChange, PrincipalQuery, PrincipalRequest};
 pub use refused::{Detail, Refused};
 pub use secret::Secret;
+pub use secrets::{
+    InjectRequest, KeptSecret, Rotated, SecretChange, SecretRequest, SecretValue, Target, Usable,
+};
 pub use service::{Service, StartError, Started};
 pub use sessions::{
     Opened, SessionChange, SessionFile, SessionFiles, SessionQuery, SessionRequest,
@@ -87,4 +91,5 @@ pub use store::{AuditError, Reply, verify_audit};
 pub use stores::{StoreChange, StoreFile, StoreRequest, StoreView};
 pub use tokens::{Issuer, IssuerRefused};
 pub use tools::ToolChange;
+pub use vault::{Keyring, NotAKeyring, Plain};
 pub use workspaces::{NewWorkspace, WorkspaceRequest};

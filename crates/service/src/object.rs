@@ -19,6 +19,12 @@ pub(crate) fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     Ok(items.into_iter().map(|Item(item)| item).collect())
 }
 
+pub(crate) fn optional<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    Ok(Option::<Item<T>>::deserialize(deserializer)?.map(|Item(item)| item))
+}
+
 #[derive(Deserialize)]
 #[serde(transparent, bound = "T: Deserialize<'de>")]
 struct Item<T>(#[serde(deserialize_with = "object")] T);

@@ -13,7 +13,7 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use store::{AuditLine, Owned, Reader, StoreError, Tx};
-use types::{Code, Fault, Principal, PrincipalId, PrincipalKind, WorkspaceId};
+use types::{Code, Fault, Object, Principal, PrincipalId, PrincipalKind, WorkspaceId};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
@@ -314,6 +314,10 @@ fn deleted(
     if principal.kind == PrincipalKind::Role {
         replace_role(tx, workspace, &principal.name, None, now)?;
     }
+    for own in tx.secrets_of_one(workspace, id)? {
+        tx.delete_secret(workspace, own.id)?;
+        tx.delete_grants_on(workspace, Object::Secret(own.id))?;
+    }
     tx.forget_requester(workspace, id)?;
     tx.delete_principal(workspace, id)?;
     tx.audit(entry)?;
@@ -345,6 +349,7 @@ fn in_words(owned: Owned) -> Option<String> {
         (owned.tools, "tool"),
         (owned.agents, "agent"),
         (owned.stores, "store"),
+        (owned.secrets, "secret"),
         (owned.functions, "function"),
         (owned.network_rules, "network rule"),
         (owned.integrations, "integration"),

@@ -17,9 +17,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use store::{AuditLine, Store, StoreError};
 use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::RwLock;
 use tokio::sync::broadcast;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use types::{Approval, ExecutionId, Object, PrincipalId, Privilege, SandboxId, WorkspaceId};
+use vault::{Vault, VaultError};
 
 /// Beside the records.
 const STORES: &str = "stores";
@@ -35,6 +37,8 @@ pub struct Service {
     pub(crate) engine: Arc<Engine>,
     pub(crate) fetcher: Fetcher,
     pub(crate) seal_key: SealKey,
+    /// Written to while everything gets a new key.
+    pub(crate) vault: Arc<RwLock<Vault>>,
     /// Absent where no issuer is trusted: then nothing but a key is taken.
     pub(crate) tokens: Option<Tokens>,
     pub(crate) contracts: Contracts,
@@ -63,6 +67,8 @@ pub enum StartError {
     Store(#[from] StoreError),
     #[error("the key for approvals in {path} cannot be used: {cause}")]
     SealKey { path: std::path::PathBuf, cause: std::io::Error },
+    #[error("the key of the secrets cannot be used: {0}")]
+    Vault(#[from] VaultError),
     #[error("there is no place for packages that sessions install: {0}")]
     House(std::io::Error),
     #[error("{0}")]
@@ -84,6 +90,8 @@ impl Service {
         let store = Store::open(&config.data)?;
         let seal_key = seal_key::load(&config.data)
             .map_err(|(path, cause)| StartError::SealKey { path, cause })?;
+        let in_use = store.read(|rows| rows.sealing_keys())?;
+        let vault = Vault::open_with(config.secrets_key.clone(), &config.data, &in_use)?;
         let fetcher = fetcher(&config)?;
         let (told, ended) = unbounded_channel();
         let (network_log, attempts) = unbounded_channel();
@@ -106,6 +114,7 @@ impl Service {
             engine,
             fetcher,
             seal_key,
+            vault: Arc::new(RwLock::new(vault)),
             approval_news: broadcast::Sender::new(APPROVAL_NEWS),
             tool_news: broadcast::Sender::new(TOOL_NEWS),
             contracts: Contracts::default(),

@@ -4,7 +4,7 @@ use crate::column::{at, moment, variant};
 use crate::{Listed, Page, Reader, StoreError, Tx};
 use rusqlite::Row;
 use types::{
-    AgentId, FunctionId, Grant, GrantId, IntegrationId, NetworkRuleId, Object, PrincipalId,
+    AgentId, FunctionId, Grant, GrantId, IntegrationId, NetworkRuleId, Object, PrincipalId, SecretId,
     StoreId, ToolId, WorkspaceId,
 };
 use uuid::Uuid;
@@ -140,6 +140,7 @@ fn object(kind: &str, id: Uuid) -> Result<Object, StoreError> {
         "tool" => Ok(Object::Tool(ToolId::new(id))),
         "agent" => Ok(Object::Agent(AgentId::new(id))),
         "store" => Ok(Object::Store(StoreId::new(id))),
+        "secret" => Ok(Object::Secret(SecretId::new(id))),
         "function" => Ok(Object::Function(FunctionId::new(id))),
         "network_rule" => Ok(Object::NetworkRule(NetworkRuleId::new(id))),
         "integration" => Ok(Object::Integration(IntegrationId::new(id))),

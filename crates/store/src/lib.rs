@@ -23,6 +23,8 @@ mod principals;
 mod purge;
 mod reader;
 mod schema;
+mod sealed;
+mod secrets;
 mod sessions;
 mod store;
 mod stores;

@@ -11,6 +11,8 @@ pub struct Owned {
     pub tools: u64,
     pub agents: u64,
     pub stores: u64,
+    /// Of the workspace; those of their own go with them.
+    pub secrets: u64,
     pub functions: u64,
     pub network_rules: u64,
     pub integrations: u64,
@@ -190,6 +192,7 @@ impl Reader<'_> {
              (SELECT count(*) FROM tools WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM agents WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM stores WHERE workspace = ?1 AND owner = ?2), \
+             (SELECT count(*) FROM secrets WHERE workspace = ?1 AND owner = ?2 AND whose = x''), \
              (SELECT count(*) FROM functions WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM network_rules WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM integrations WHERE workspace = ?1 AND owner = ?2 \
@@ -204,11 +207,12 @@ impl Reader<'_> {
                     tools: row.get(0)?,
                     agents: row.get(1)?,
                     stores: row.get(2)?,
-                    functions: row.get(3)?,
-                    network_rules: row.get(4)?,
-                    integrations: row.get(5)?,
-                    sessions: row.get(6)?,
-                    documents: row.get(7)?,
+                    secrets: row.get(3)?,
+                    functions: row.get(4)?,
+                    network_rules: row.get(5)?,
+                    integrations: row.get(6)?,
+                    sessions: row.get(7)?,
+                    documents: row.get(8)?,
                 })
             },
         )?;

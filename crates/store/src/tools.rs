@@ -69,8 +69,9 @@ impl Tx<'_> {
         Ok(changed == 1)
     }
 
-    /// Fails while an agent has it: ask `agents_using` first. Its grants stay behind.
+    /// With its variables. Fails while an agent has it: ask `agents_using` first. Its grants stay behind.
     pub fn delete_tool(&self, workspace: WorkspaceId, id: ToolId) -> Result<bool, StoreError> {
+        self.delete_sealed(workspace, id.uuid())?;
         let key = (workspace.uuid(), id.uuid());
         Ok(self.change("DELETE FROM tools WHERE workspace = ?1 AND id = ?2", key)? == 1)
     }

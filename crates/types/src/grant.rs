@@ -1,7 +1,7 @@
 //! What a principal may do to an object.
 
 use crate::{
-    AgentId, FunctionId, GrantId, IntegrationId, NetworkRuleId, PrincipalId, StoreId, ToolId,
+    AgentId, FunctionId, GrantId, IntegrationId, NetworkRuleId, PrincipalId, SecretId, StoreId, ToolId,
     WorkspaceId,
 };
 use chrono::{DateTime, Utc};
@@ -13,10 +13,10 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Privilege {
-    /// Call the tool or the function, invoke the agent, read the store, leave by the integration or
-    /// the rule; in a workspace: run code and keep files.
+    /// Call the tool or the function, invoke the agent, read the store, use the secret, leave by the
+    /// integration or the rule; in a workspace: run code and keep files.
     Usage,
-    /// Change it; in a workspace: make tools, functions, agents, stores, network rules and
+    /// Change it; in a workspace: make tools, functions, agents, stores, secrets, network rules and
     /// integrations.
     Modify,
     /// Everything, also giving grants and deleting.
@@ -52,6 +52,7 @@ pub enum Object {
     Tool(ToolId),
     Agent(AgentId),
     Store(StoreId),
+    Secret(SecretId),
     Function(FunctionId),
     NetworkRule(NetworkRuleId),
     Integration(IntegrationId),
@@ -67,6 +68,7 @@ impl Object {
             Self::Tool(_) => "tool",
             Self::Agent(_) => "agent",
             Self::Store(_) => "store",
+            Self::Secret(_) => "secret",
             Self::Function(_) => "function",
             Self::NetworkRule(_) => "network_rule",
             Self::Integration(_) => "integration",
@@ -79,6 +81,7 @@ impl Object {
             Self::Tool(id) => id.uuid(),
             Self::Agent(id) => id.uuid(),
             Self::Store(id) => id.uuid(),
+            Self::Secret(id) => id.uuid(),
             Self::Function(id) => id.uuid(),
             Self::NetworkRule(id) => id.uuid(),
             Self::Integration(id) => id.uuid(),

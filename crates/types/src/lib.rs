@@ -18,6 +18,7 @@ mod limits;
 mod network;
 mod package;
 mod principal;
+mod secret;
 mod session;
 mod store;
 mod tool;
@@ -39,7 +40,7 @@ pub use function::{
 pub use grant::{Grant, GrantedObject, Object, Privilege};
 pub use id::{
     AgentId, ApprovalId, ExecutionId, FileId, FunctionId, GrantId, IntegrationId, KeyId,
-    NetworkRuleId, NotAnId, PrincipalId, SandboxId, StoreId, ToolId, WorkspaceId,
+    NetworkRuleId, NotAnId, PrincipalId, SandboxId, SecretId, StoreId, ToolId, WorkspaceId,
 };
 pub use limits::{Limit, LimitError, Limits, LimitsRequest, OperatorCaps};
 pub use network::{
@@ -47,6 +48,10 @@ pub use network::{
 };
 pub use package::PackagePolicy;
 pub use principal::{Key, Principal, PrincipalKind, Workspace};
+pub use secret::{
+    ClientInject, ClientKind, HeaderInject, Inject, Label, REDACTED_BYTES_MIN, Sealed,
+    SealingKeyId, Secret, SecretScope,
+};
 pub use session::{Session, SessionStatus};
 pub use store::{Store, StoreAccess, StoreGrant};
 pub use tool::{Agent, ApprovalAction, Binding, RunAs, SpecificationFormat, Tool};

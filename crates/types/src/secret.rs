@@ -1,0 +1,154 @@
+//! Values that are written and never read again: how they are used, and how they are kept.
+
+use crate::{PrincipalId, SecretId, WorkspaceId};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// Shorter values are not taken out of what code prints: they would stand in every second line.
+pub const REDACTED_BYTES_MIN: usize = 8;
+
+/// Whose code may use a secret.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SecretScope {
+    /// All that runs as somebody with USAGE on it.
+    #[default]
+    Workspace,
+    /// What its owner runs, and nothing else.
+    Caller,
+}
+
+/// Services whose clients are there without any settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ClientKind {
+    Openai,
+    Anthropic,
+    Gemini,
+    Cognite,
+}
+
+impl ClientKind {
+    pub const ALL: [Self; 4] = [Self::Openai, Self::Anthropic, Self::Gemini, Self::Cognite];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Openai => "openai",
+            Self::Anthropic => "anthropic",
+            Self::Gemini => "gemini",
+            Self::Cognite => "cognite",
+        }
+    }
+
+    /// The header that the service reads a credential from.
+    pub fn header(self) -> &'static str {
+        match self {
+            Self::Openai | Self::Cognite => "authorization",
+            Self::Anthropic => "x-api-key",
+            Self::Gemini => "x-goog-api-key",
+        }
+    }
+
+    /// What stands there before the credential.
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Openai | Self::Cognite => "Bearer ",
+            Self::Anthropic | Self::Gemini => "",
+        }
+    }
+
+    /// Absent where everybody has their own.
+    pub fn usual_base_url(self) -> Option<&'static str> {
+        match self {
+            Self::Openai => Some("https://api.openai.com"),
+            Self::Anthropic => Some("https://api.anthropic.com"),
+            Self::Gemini => Some("https://generativelanguage.googleapis.com"),
+            Self::Cognite => None,
+        }
+    }
+}
+
+/// How code uses a secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum Inject {
+    /// As a variable that code can read.
+    Env { env: String },
+    /// As the credential of a client; code has a placeholder.
+    Client(ClientInject),
+    /// In a header of requests to one host; code has a placeholder.
+    Header { header: HeaderInject },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClientInject {
+    pub client: ClientKind,
+    /// Absent, it is the usual one of the service.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub base_url: Option<String>,
+    /// Of Cognite Data Fusion.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub project: Option<String>,
+}
+
+impl ClientInject {
+    pub fn base_url(&self) -> &str {
+        self.base_url.as_deref().or(self.client.usual_base_url()).unwrap_or_default()
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HeaderInject {
+    /// `api.example.com`, or with a port; spoken to with https alone.
+    pub host: String,
+    pub name: String,
+    /// Before the value, such as `Bearer `.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub prefix: String,
+    /// The variable in which code finds the placeholder.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub env: Option<String>,
+}
+
+/// Everything about a secret but its value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Secret {
+    pub id: SecretId,
+    pub name: String,
+    pub owner: PrincipalId,
+    pub scope: SecretScope,
+    pub inject: Inject,
+    /// Whether code can read the value, which is then taken out of what it prints.
+    pub exposed: bool,
+    /// How often it was given a value.
+    pub version: u64,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub comment: Option<String>,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+/// Which key something was sealed with, and nothing about that key.
+pub type SealingKeyId = [u8; 8];
+
+/// A value that nobody can read without the key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sealed {
+    pub key: SealingKeyId,
+    pub bytes: Vec<u8>,
+}
+
+/// Which value it is. A value that was sealed for one label cannot be opened for another.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label {
+    pub workspace: WorkspaceId,
+    /// The secret, or the tool whose variable it is.
+    pub holder: Uuid,
+    pub name: String,
+    pub version: u64,
+    /// Where it may go: a variable, or a host and a header.
+    pub place: String,
+}

@@ -1,0 +1,132 @@
+//! The file of the master key: 32 bytes that are readable by its owner alone.
+//!
+//! A new key is first kept beside the old one, and takes its place once everything is sealed with
+//! it. Which of the two it is after a crash is said by what is sealed, never by the files.
+
+use crate::key::{CannotSeal, Key};
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use types::SealingKeyId;
+use zeroize::Zeroizing;
+
+const NAME: &str = "secrets.key";
+
+/// Why a key file is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyFileError {
+    #[error("others can read {}; chmod 600 makes it yours alone", .0.display())]
+    Exposed(PathBuf),
+    #[error("{} has {found} bytes, and a key has {}", .path.display(), Key::BYTES)]
+    Length { path: PathBuf, found: usize },
+    #[error(
+        "{} is not there, and there are secrets that were sealed with it; bring it back, without it \
+         they cannot be read",
+        .0.display()
+    )]
+    Lost(PathBuf),
+    #[error(
+        "{} is not the key that the secrets here were sealed with; bring that one back",
+        .0.display()
+    )]
+    Another(PathBuf),
+    #[error("{} cannot be used: {cause}", .path.display())]
+    Io { path: PathBuf, cause: io::Error },
+    #[error(transparent)]
+    CannotSeal(#[from] CannotSeal),
+}
+
+#[derive(Debug)]
+pub(crate) struct KeyFile {
+    path: PathBuf,
+}
+
+impl KeyFile {
+    pub(crate) fn new(directory: &Path) -> Self {
+        Self { path: directory.join(NAME) }
+    }
+
+    /// The key that everything is sealed with, and a new one where nothing is. Ends what a rotation
+    /// that was interrupted has left.
+    pub(crate) fn load(&self, in_use: &BTreeSet<SealingKeyId>) -> Result<Key, KeyFileError> {
+        let fits = |key: &Key| in_use.iter().all(|id| *id == key.id());
+        let (current, next) = (read(&self.path)?, read(&self.next())?);
+        let found = current.is_some();
+        if let Some(current) = current.filter(&fits) {
+            if next.is_some() {
+                fs::remove_file(self.next()).map_err(io_error(&self.next()))?;
+            }
+            return Ok(current);
+        }
+        if let Some(next) = next.filter(|key| !in_use.is_empty() && fits(key)) {
+            self.promote()?;
+            return Ok(next);
+        }
+        match (found, in_use.is_empty()) {
+            (false, true) => make(&self.path),
+            (false, false) => Err(KeyFileError::Lost(self.path.clone())),
+            (true, _) => Err(KeyFileError::Another(self.path.clone())),
+        }
+    }
+
+    /// A new key, beside the one that is in use.
+    pub(crate) fn make_next(&self) -> Result<Key, KeyFileError> {
+        make(&self.next())
+    }
+
+    /// The new key takes the place of the old one, of which nothing is left.
+    pub(crate) fn promote(&self) -> Result<(), KeyFileError> {
+        fs::rename(self.next(), &self.path)
+            .and_then(|()| sync_parent(&self.path))
+            .map_err(io_error(&self.path))
+    }
+
+    fn next(&self) -> PathBuf {
+        self.path.with_extension("key.next")
+    }
+}
+
+fn read(path: &Path) -> Result<Option<Key>, KeyFileError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(io_error(path)(error)),
+    };
+    if file.metadata().map_err(io_error(path))?.mode() & 0o077 != 0 {
+        return Err(KeyFileError::Exposed(path.to_owned()));
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(Key::BYTES + 1));
+    file.take(Key::BYTES as u64 + 1).read_to_end(&mut bytes).map_err(io_error(path))?;
+    let key = Key::from_bytes(&bytes);
+    key.map(Some).ok_or(KeyFileError::Length { path: path.to_owned(), found: bytes.len() })
+}
+
+/// Complete or not there: a key that was half written would be read as one.
+fn make(path: &Path) -> Result<Key, KeyFileError> {
+    let key = Key::random()?;
+    write(path, key.bytes()).map_err(io_error(path))?;
+    Ok(key)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let aside = path.with_extension("new");
+    match fs::remove_file(&aside) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&aside, path)?;
+    sync_parent(path)
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+}
+
+fn io_error(path: &Path) -> impl FnOnce(io::Error) -> KeyFileError {
+    |cause| KeyFileError::Io { path: path.to_owned(), cause }
+}
