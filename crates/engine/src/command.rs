@@ -219,7 +219,20 @@ pub struct NewSession {
     pub outlet: Option<Outlet>,
 }
 
+/// What the sandboxes of a session have besides their working directory.
+#[derive(Debug, Clone, Default)]
+pub struct Lent {
+    pub stores: Vec<StoreIn>,
+    pub variables: BTreeMap<String, String>,
+    pub outlet: Option<Outlet>,
+}
+
 impl NewSession {
+    pub(crate) fn lent(&self) -> Lent {
+        let Self { stores, variables, outlet, .. } = self.clone();
+        Lent { stores, variables, outlet }
+    }
+
     /// With an id of its own, and nothing asked for.
     pub fn new(environment: impl Into<String>) -> Self {
         Self {

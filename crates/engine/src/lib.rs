@@ -26,7 +26,9 @@ mod stores;
 mod walls;
 
 pub use capacity::Load;
-pub use command::{Bring, Code, CodeError, Command, Content, Entry, FileIn, NewSession, Staging};
+pub use command::{
+    Bring, Code, CodeError, Command, Content, Entry, FileIn, Lent, NewSession, Staging,
+};
 pub use config::{Config, EndReason, Expiry, ExpiryRequest, SessionEnded};
 pub use engine::Engine;
 pub use environments::{Installed, Outside};

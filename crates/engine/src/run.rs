@@ -179,10 +179,10 @@ impl Admitted {
             }
             Room::Session(mut turn) => {
                 let mut home = turn.borrow(&engine).await?;
-                let session = Arc::clone(&turn.session);
+                let variables = turn.session.variables();
                 let place = Place {
                     number: turn.count_execution(),
-                    variables: &session.variables,
+                    variables: &variables,
                     desk: engine.desk(&turn, &home),
                 };
                 let walked = walk(&mut order, &mut home, place, stopper, sink).await;

@@ -4,12 +4,13 @@
 //! no more turns. A memory that is lost, in whatever way, is told by its generation.
 
 use crate::capacity::Slot;
+use crate::command::Lent;
 use crate::config::{EndReason, Expiry};
 use crate::engine::Engine;
 use crate::environments::Ready;
 use crate::installs::Packages;
 use crate::outlet::{self, Outlet, OutletGuard};
-use crate::stores::{Held, Reserved, StoreIn};
+use crate::stores::{Held, Reserved};
 use chrono::{DateTime, TimeDelta, Utc};
 use sandbox::{Sandbox, Stopper};
 use std::collections::BTreeMap;
@@ -42,9 +43,6 @@ pub(crate) struct Session {
     pub(crate) id: SandboxId,
     pub(crate) ready: Arc<Ready>,
     pub(crate) limits: Limits,
-    /// Told to all that runs in it.
-    pub(crate) variables: BTreeMap<String, String>,
-    outlet: Option<Outlet>,
     inside: Arc<Mutex<Inside>>,
     outside: SyncMutex<Outside>,
     opened: Instant,
@@ -76,7 +74,7 @@ struct Outside {
 /// What a sandbox of the session has besides its working directory.
 #[derive(Debug)]
 pub(crate) struct Equipment {
-    pub(crate) stores: Vec<StoreIn>,
+    pub(crate) lent: Lent,
     pub(crate) _reserved: Reserved,
 }
 
@@ -106,20 +104,13 @@ pub(crate) struct Parts {
     pub(crate) expiry: Expiry,
     pub(crate) ready: Arc<Ready>,
     pub(crate) equipment: Equipment,
-    pub(crate) variables: BTreeMap<String, String>,
-    pub(crate) outlet: Option<Outlet>,
     pub(crate) home: Home,
     pub(crate) slot: Slot,
 }
 
 impl Session {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { id, generation, limits, expiry, ready, .. } = parts;
-        let Parts { equipment, mut variables, outlet, home, slot, .. } = parts;
-        if outlet.is_some() {
-            let named = std::mem::replace(&mut variables, outlet::proxy_variables());
-            variables.extend(named);
-        }
+        let Parts { id, generation, limits, expiry, ready, equipment, home, slot } = parts;
         let opened = Instant::now();
         let outside = Outside {
             generation,
@@ -134,8 +125,6 @@ impl Session {
             id,
             ready,
             limits,
-            variables,
-            outlet,
             inside: Arc::new(Mutex::new(Inside { home: Some(home), loss_untold: generation > 1 })),
             outside: SyncMutex::new(outside),
             opened,
@@ -148,8 +137,15 @@ impl Session {
         self.outside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn stores(&self) -> Vec<StoreIn> {
-        self.outside().equipment.as_ref().map_or_else(Vec::new, |it| it.stores.clone())
+    pub(crate) fn lent(&self) -> Lent {
+        self.outside().equipment.as_ref().map_or_else(Lent::default, |it| it.lent.clone())
+    }
+
+    /// Told to all that runs in it.
+    pub(crate) fn variables(&self) -> BTreeMap<String, String> {
+        let Lent { variables, outlet, .. } = self.lent();
+        let proxy = outlet.map(|_| outlet::proxy_variables()).unwrap_or_default();
+        proxy.into_iter().chain(variables).collect()
     }
 
     /// The interpreter is gone, and with it what it remembered.
@@ -288,8 +284,8 @@ impl Turn {
         let home = match self.inside.home.take() {
             Some(home) => home,
             None => {
-                let Session { ready, limits, outlet, .. } = &*self.session;
-                engine.furnish(ready, limits, &self.session.stores(), outlet.as_ref()).await?
+                let Session { ready, limits, .. } = &*self.session;
+                engine.furnish(ready, limits, &self.session.lent()).await?
             }
         };
         self.lent = true;

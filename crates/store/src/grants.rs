@@ -4,8 +4,8 @@ use crate::column::{at, moment, variant};
 use crate::{Listed, Page, Reader, StoreError, Tx};
 use rusqlite::Row;
 use types::{
-    AgentId, FunctionId, Grant, GrantId, IntegrationId, NetworkRuleId, Object, PrincipalId, SecretId,
-    StoreId, ToolId, WorkspaceId,
+    AgentId, FunctionId, Grant, GrantId, IntegrationId, NetworkRuleId, Object, PrincipalId,
+    SecretId, StoreId, ToolId, WorkspaceId,
 };
 use uuid::Uuid;
 

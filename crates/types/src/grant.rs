@@ -1,8 +1,8 @@
 //! What a principal may do to an object.
 
 use crate::{
-    AgentId, FunctionId, GrantId, IntegrationId, NetworkRuleId, PrincipalId, SecretId, StoreId, ToolId,
-    WorkspaceId,
+    AgentId, FunctionId, GrantId, IntegrationId, NetworkRuleId, PrincipalId, SecretId, StoreId,
+    ToolId, WorkspaceId,
 };
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
