@@ -39,4 +39,5 @@ mod stores;
 mod streams;
 mod tools;
 mod uploads;
+mod vault;
 mod world;

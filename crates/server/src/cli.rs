@@ -29,6 +29,7 @@ mod principal;
 mod progress;
 mod remote;
 mod request;
+mod secret;
 mod serve;
 mod session;
 mod setup;
@@ -78,6 +79,8 @@ enum Verb {
     Agent(agent::Args),
     /// Look after directories of a server that outlive sessions
     Store(store::Args),
+    /// Look after values that a server keeps and nobody reads again
+    Secret(secret::Args),
     /// Look at what has run on a server
     Execution(execution::Args),
     /// Answer questions that wait for a person
@@ -116,6 +119,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Env(args) => env::main(args),
         Verb::Agent(args) => agent::main(args),
         Verb::Store(args) => store::main(args),
+        Verb::Secret(args) => secret::main(args),
         Verb::Execution(args) => execution::main(args),
         Verb::Approvals(args) => approvals::main(args),
         Verb::Permission(args) => permission::main(args),

@@ -41,7 +41,7 @@ enum Verb {
 
         /// What it is on
         #[arg(
-            value_name = "workspace | tool:NAME | agent:NAME | store:NAME | function:NAME",
+            value_name = "workspace | tool:NAME | agent:NAME | store:NAME | secret:NAME | function:NAME",
             default_value = "workspace"
         )]
         on: On,
@@ -83,11 +83,14 @@ impl FromStr for On {
             Some(("tool", name)) if !name.is_empty() => Ok(Self::Named(Noun::Tool, name.into())),
             Some(("agent", name)) if !name.is_empty() => Ok(Self::Named(Noun::Agent, name.into())),
             Some(("store", name)) if !name.is_empty() => Ok(Self::Named(Noun::Store, name.into())),
+            Some(("secret", name)) if !name.is_empty() => {
+                Ok(Self::Named(Noun::Secret, name.into()))
+            }
             Some(("function", name)) if !name.is_empty() => {
                 Ok(Self::Named(Noun::Function, name.into()))
             }
-            _ => Err("a grant is on `workspace`, `tool:NAME`, `agent:NAME`, `store:NAME` or \
-                      `function:NAME`"),
+            _ => Err("a grant is on `workspace`, `tool:NAME`, `agent:NAME`, `store:NAME`, \
+                      `secret:NAME` or `function:NAME`"),
         }
     }
 }
@@ -130,7 +133,9 @@ async fn show(remote: &Remote, whose: Option<String>, list: ListArgs) -> Result<
     }
     let (mut grants, _) = remote.client.list(&call.path, &call.query, list.limit as usize).await?;
     let mut names = HashMap::new();
-    for noun in [Noun::Principal, Noun::Tool, Noun::Agent, Noun::Store, Noun::Function] {
+    for noun in
+        [Noun::Principal, Noun::Tool, Noun::Agent, Noun::Store, Noun::Secret, Noun::Function]
+    {
         names.extend(remote.client.names(noun).await?);
     }
     grants.iter_mut().for_each(|grant| name(grant, &names));
@@ -143,7 +148,7 @@ fn name(grant: &mut Value, names: &HashMap<String, String>) {
     let object = &mut grant["object"];
     put_names(object, &["id"], names);
     let on = match (object["kind"].as_str(), object["id"].as_str()) {
-        (Some(kind @ ("tool" | "agent" | "store" | "function")), Some(name)) => {
+        (Some(kind @ ("tool" | "agent" | "store" | "secret" | "function")), Some(name)) => {
             format!("{kind}:{name}")
         }
         _ => "workspace".to_owned(),

@@ -15,6 +15,7 @@ pub(super) enum Noun {
     Key,
     Session,
     Store,
+    Secret,
     Function,
 }
 
@@ -28,6 +29,7 @@ impl Noun {
             Self::Key => "key",
             Self::Session => "session",
             Self::Store => "store",
+            Self::Secret => "secret",
             Self::Function => "function",
         }
     }
@@ -40,6 +42,7 @@ impl Noun {
             Self::Key => "/v1/keys",
             Self::Session => "/v1/sessions",
             Self::Store => "/v1/stores",
+            Self::Secret => "/v1/secrets",
             Self::Function => "/v1/functions",
         }
     }
@@ -53,7 +56,12 @@ impl Noun {
     /// What is over keeps its name, and is known by its id alone.
     fn is_over(self, item: &Value) -> bool {
         match self {
-            Self::Principal | Self::Tool | Self::Agent | Self::Store | Self::Function => false,
+            Self::Principal
+            | Self::Tool
+            | Self::Agent
+            | Self::Store
+            | Self::Secret
+            | Self::Function => false,
             Self::Key => !item["revoked_at"].is_null(),
             Self::Session => !matches!(item["status"].as_str(), Some("ready" | "busy" | "lost")),
         }

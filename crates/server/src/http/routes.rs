@@ -16,6 +16,7 @@ pub(crate) mod operation;
 mod packages;
 mod permissions;
 mod principals;
+mod secrets;
 mod sessions;
 mod stores;
 mod tools;
@@ -37,6 +38,7 @@ pub(crate) fn all() -> Routes {
         .merge(tools::routes())
         .merge(agents::routes())
         .merge(stores::routes())
+        .merge(secrets::routes())
         .merge(functions::routes())
         .merge(calls::routes())
         .merge(approvals::routes())
