@@ -40,4 +40,5 @@ mod stores;
 mod streams;
 mod tools;
 mod uploads;
+mod vault;
 mod world;

@@ -24,13 +24,14 @@ const FOR_ANYBODY: [&str; 9] = [
 ];
 
 /// Lists that show to everybody what is theirs: nothing, to whoever has nothing.
-const LISTS: [&str; 8] = [
+const LISTS: [&str; 9] = [
     "listAiAgents",
     "listAiTools",
     "listApprovals",
     "listDocuments",
     "listExecutions",
     "listFunctions",
+    "listSecrets",
     "listSessions",
     "listStores",
 ];
@@ -63,6 +64,7 @@ pub(crate) fn nothing() -> Things {
         "KeyId",
         "PrincipalId",
         "SandboxId",
+        "SecretId",
         "StoreId",
         "ToolId",
         "WorkspaceId",
@@ -180,6 +182,8 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
     let at = format!("/v1/stores/{store}/files/note.txt");
     let kept = owner.request(reqwest::Method::PUT, &at).body("a note").send().await.unwrap();
     assert_eq!(kept.status(), 201);
+    let secret = json!({"name": "TOKEN", "value": "sk-furnished"});
+    let secret = id(&owner.post("/v1/secrets", secret).await);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     BTreeMap::from([
         ("WorkspaceId", text(&me["workspace"])),
@@ -197,6 +201,7 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
         ("ApprovalId", text(&waiting["approval_id"])),
         ("FileId", document),
         ("StoreId", store),
+        ("SecretId", secret),
     ])
 }
 

@@ -30,6 +30,7 @@ mod principal;
 mod progress;
 mod remote;
 mod request;
+mod secret;
 mod serve;
 mod session;
 mod setup;
@@ -81,6 +82,8 @@ enum Verb {
     Store(store::Args),
     /// Say whom code of a server may talk to, and see whom it has tried to reach
     Network(network::Args),
+    /// Look after values that a server keeps and nobody reads again
+    Secret(secret::Args),
     /// Look at what has run on a server
     Execution(execution::Args),
     /// Answer questions that wait for a person
@@ -120,6 +123,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Agent(args) => agent::main(args),
         Verb::Store(args) => store::main(args),
         Verb::Network(args) => network::main(args),
+        Verb::Secret(args) => secret::main(args),
         Verb::Execution(args) => execution::main(args),
         Verb::Approvals(args) => approvals::main(args),
         Verb::Permission(args) => permission::main(args),

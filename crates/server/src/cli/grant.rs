@@ -41,7 +41,7 @@ enum Verb {
 
         /// What it is on
         #[arg(
-            value_name = "workspace | tool:NAME | agent:NAME | store:NAME | function:NAME",
+            value_name = "workspace | tool:NAME | agent:NAME | store:NAME | secret:NAME | function:NAME",
             default_value = "workspace"
         )]
         on: On,

@@ -17,6 +17,7 @@ pub(crate) mod operation;
 mod packages;
 mod permissions;
 mod principals;
+mod secrets;
 mod sessions;
 mod stores;
 mod tools;
@@ -39,6 +40,7 @@ pub(crate) fn all() -> Routes {
         .merge(agents::routes())
         .merge(network::routes())
         .merge(stores::routes())
+        .merge(secrets::routes())
         .merge(functions::routes())
         .merge(calls::routes())
         .merge(approvals::routes())

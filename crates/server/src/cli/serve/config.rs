@@ -180,6 +180,17 @@ impl TryFrom<String> for Listen {
     }
 }
 
+/// It is no option: an argument is seen by everybody on the machine, and a file of settings by many.
+const SECRETS_KEY_VARIABLE: &str = "BELLJAR_SECRETS_KEY";
+
+fn secrets_key() -> Result<Option<service::Keyring>, Failure> {
+    let Some(text) = std::env::var_os(SECRETS_KEY_VARIABLE).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let keys = text.to_str().ok_or(service::NotAKeyring).and_then(str::parse);
+    keys.map(Some).map_err(|error| Failure::usage(format!("{SECRETS_KEY_VARIABLE} {error}")))
+}
+
 /// What holds.
 #[derive(Debug, Clone)]
 pub(super) struct Resolved {
@@ -219,6 +230,7 @@ impl Options {
             log: options.log.unwrap_or_else(|| "info".to_owned()),
             otlp_endpoint: options.otlp_endpoint,
             service: service::Config {
+                secrets_key: secrets_key()?,
                 environment: options.environment.unwrap_or(usual.environment.clone()),
                 document_bytes_max: mib(some(options.document_mib), usual.document_bytes_max),
                 workspace_bytes_max: mib(some(options.workspace_mib), usual.workspace_bytes_max),
