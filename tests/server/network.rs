@@ -171,7 +171,7 @@ async fn what_is_changed_is_felt_by_the_next_connection_of_a_session_that_runs()
     let reads = async || api.run(&session, &site.read("site.test")).await;
     assert_eq!(reads().await["value"], "here");
 
-    let mut change = |enabled: bool| json!({"enabled": enabled});
+    let change = |enabled: bool| json!({"enabled": enabled});
     api.call("PATCH", &to_site, Some(change(false))).await;
     denied(&reads().await, "site.test");
     api.call("PATCH", &to_site, Some(change(true))).await;
