@@ -176,6 +176,7 @@ pub(crate) async fn told(sandbox: &mut Sandbox, code: &str) -> String {
         argv: None,
         directory: None,
         variables: &BTreeMap::new(),
+        passing: &BTreeMap::new(),
         last: false,
     };
     let mut text = String::new();

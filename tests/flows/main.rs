@@ -12,6 +12,7 @@ mod exec;
 mod leaks;
 mod limits;
 mod ordinary_user;
+mod outlets;
 mod python;
 mod pythons;
 mod serving;

@@ -25,6 +25,7 @@ mod identity;
 mod installs;
 mod issuer;
 mod logs;
+mod network;
 mod oauth;
 mod overload;
 mod people;

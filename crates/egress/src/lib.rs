@@ -1,15 +1,24 @@
-//! The only way out: what the server itself fetches for a user.
+//! The only way out: the proxy of the sandboxes, and what the server itself fetches for a user.
 //!
 //! Whether something may leave is decided in `policy`; here it is carried out, to exactly the
 //! addresses that were judged, within bounds of bytes and time. Nothing is asked of a host that
 //! was not let through, and nothing that a host answers is believed.
 
+mod authority;
+mod ca;
 mod error;
 mod fetch;
 mod file_name;
+mod proxy;
 mod resolve;
+mod roots;
 
+pub use authority::{Asked, Attempt, Authority, Credential, Scheme, SecretText, Way};
+pub use ca::{Ca, CaError, Unfit};
 pub use error::FetchError;
 pub use fetch::{FetchConfig, Fetched, Fetcher};
+pub use http::HeaderName;
 pub use policy::{Exception, NotAnException};
+pub use proxy::{Limits, Proxy, ProxyConfig};
 pub use resolve::Resolver;
+pub use roots::{Roots, RootsError};

@@ -2,7 +2,9 @@
 
 use crate::config::ExpiryRequest;
 use crate::installs::Installer;
+use crate::outlet::Outlet;
 use crate::stores::StoreIn;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Cursor, Read};
 use std::path::PathBuf;
@@ -164,6 +166,11 @@ pub struct Command {
     pub bring: Bring,
     /// Asked when the code wants packages; it can have none without.
     pub installer: Option<Installer>,
+    /// Environment variables for this execution, besides those of its session.
+    pub variables: BTreeMap<String, String>,
+    /// Of a fresh sandbox, by which code reaches whom it may reach, nobody without; a session has its
+    /// own.
+    pub outlet: Option<Outlet>,
 }
 
 impl Command {
@@ -179,6 +186,8 @@ impl Command {
             limits: LimitsRequest::default(),
             bring: Bring::Nothing,
             installer: None,
+            variables: BTreeMap::new(),
+            outlet: None,
         }
     }
 
@@ -203,9 +212,27 @@ pub struct NewSession {
     pub limits: LimitsRequest,
     pub expiry: ExpiryRequest,
     pub stores: Vec<StoreIn>,
+    /// Environment variables of all that is run in it.
+    pub variables: BTreeMap<String, String>,
+    /// By which code reaches whom it may reach; nobody without. It is given each sandbox that the
+    /// session has in its life.
+    pub outlet: Option<Outlet>,
+}
+
+/// What the sandboxes of a session have besides their working directory.
+#[derive(Debug, Clone, Default)]
+pub struct Lent {
+    pub stores: Vec<StoreIn>,
+    pub variables: BTreeMap<String, String>,
+    pub outlet: Option<Outlet>,
 }
 
 impl NewSession {
+    pub(crate) fn lent(&self) -> Lent {
+        let Self { stores, variables, outlet, .. } = self.clone();
+        Lent { stores, variables, outlet }
+    }
+
     /// With an id of its own, and nothing asked for.
     pub fn new(environment: impl Into<String>) -> Self {
         Self {
@@ -215,6 +242,8 @@ impl NewSession {
             limits: LimitsRequest::default(),
             expiry: ExpiryRequest::default(),
             stores: Vec::new(),
+            variables: BTreeMap::new(),
+            outlet: None,
         }
     }
 }

@@ -23,6 +23,8 @@ pub struct Config {
     /// Directories that every sandbox sees besides its environment, read-only. All that is in them
     /// can be read by code, and a socket there could be spoken to.
     pub mounts: Vec<Mount>,
+    /// Certificates (PEM) that code inside trusts, in the place of the system's; those by default.
+    pub certificates: Option<PathBuf>,
     /// Where packages go that sessions install; without it nothing can be installed.
     pub house: Option<Arc<House>>,
     /// Where stores are; without it a session has none.
@@ -124,6 +126,7 @@ impl Config {
             warmth: Warmth::Preloaded,
             kernel: Kernel::Embedded,
             mounts: Vec::new(),
+            certificates: None,
             house: None,
             stores: None,
             // Sixteen of the usual quota, beside what sandboxes have.

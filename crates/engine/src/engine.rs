@@ -2,7 +2,7 @@
 
 use crate::builds::Builds;
 use crate::capacity::{Capacity, Load};
-use crate::command::NewSession;
+use crate::command::{Lent, NewSession};
 use crate::config::{Config, ExpiryRequest, SessionEnded};
 use crate::environments::{Installed, Outside, Ready, Shelf};
 use crate::installs::INSTALLS_AT_ONCE;
@@ -120,9 +120,9 @@ impl Engine {
         let expiry = request.expiry.resolve(self.config.expiry, self.config.expiry)?;
         self.shelf.find(&self.config, &request.environment)?;
         let slot = self.capacity.take().await?;
-        let equipment = self.equipment(request.stores.clone())?;
+        let equipment = self.equipment(request.lent())?;
         let ready = self.shelf.get(&self.config, &request.environment, |_| {}).await?;
-        let home = self.furnish(&ready, &limits, &equipment.stores).await?;
+        let home = self.furnish(&ready, &limits, &equipment.lent).await?;
         let parts = Parts { id, generation, limits, expiry, ready, equipment, home, slot };
         let session = Arc::new(Session::new(parts));
         match self.sessions().entry(id) {
@@ -145,11 +145,12 @@ impl Engine {
         &self,
         ready: &Ready,
         limits: &Limits,
-        stores: &[StoreIn],
+        lent: &Lent,
     ) -> Result<Home, Fault> {
+        let (stores, outlet) = (&lent.stores, lent.outlet.as_ref());
         if stores.is_empty() {
             let sandbox = ready.pool.lease(limits).await.map_err(|error| birth_fault(&error))?;
-            return Ok(Home::new(sandbox, Held::default()));
+            return Ok(Home::new(sandbox, Held::default(), outlet));
         }
         let mounts: Vec<_> = stores.iter().map(StoreIn::mount).collect();
         let born = ready.pool.with_stores(limits, &mounts).await;
@@ -159,7 +160,7 @@ impl Engine {
             Fault::new(Code::SandboxUnreachable, format!("its stores cannot be reached: {error}"))
         })?;
         held.refresh().await?;
-        Ok(Home::new(sandbox, held))
+        Ok(Home::new(sandbox, held, outlet))
     }
 
     /// The limits that such a request gives in a fresh sandbox.
@@ -200,28 +201,28 @@ impl Engine {
 
     /// What a session has besides its working directory.
     pub fn stores_of(&self, id: SandboxId) -> Result<Vec<StoreIn>, Fault> {
-        Ok(self.session(id)?.stores())
+        Ok(self.session(id)?.lent().stores)
     }
 
-    fn equipment(&self, stores: Vec<StoreIn>) -> Result<Equipment, Fault> {
-        let _reserved = self.stores_budget.reserve(&stores)?;
-        Ok(Equipment { stores, _reserved })
+    fn equipment(&self, lent: Lent) -> Result<Equipment, Fault> {
+        let _reserved = self.stores_budget.reserve(&lent.stores)?;
+        Ok(Equipment { lent, _reserved })
     }
 
     /// A new interpreter and an empty working directory for the session.
     pub async fn reset(&self, id: SandboxId) -> Result<u64, Fault> {
-        self.reset_with(id, self.stores_of(id)?).await
+        self.reset_with(id, self.session(id)?.lent()).await
     }
 
-    /// The same, with these stores instead of those that it had.
-    pub async fn reset_with(&self, id: SandboxId, stores: Vec<StoreIn>) -> Result<u64, Fault> {
+    /// The same, with this instead of what it had besides its working directory.
+    pub async fn reset_with(&self, id: SandboxId, lent: Lent) -> Result<u64, Fault> {
         let mut turn = self.session(id)?.turn(Stopper::default())?;
         let (generation, sandbox) = turn.reset();
         if let Some(sandbox) = sandbox {
             sandbox.end().await;
         }
         // What it had was given back before.
-        turn.equip(self.equipment(stores)?);
+        turn.equip(self.equipment(lent)?);
         Ok(generation)
     }
 

@@ -2,6 +2,7 @@
 
 use crate::config::Config;
 use crate::installs::INSIDE_PACKAGES;
+use crate::outlet::{INSIDE_CERTIFICATES, certificate_variables};
 use environment::{
     BuildError, Definition, Environment, Environments, INSIDE_INTERPRETER, Imports, InUse, Origin,
     Package, PackageIndex, Processes, Progress, PythonVersion, Recipe, Stamp,
@@ -288,13 +289,18 @@ fn pool_config(
     let installs = definition.index != PackageIndex::None;
     let house = config.house.as_ref().filter(|_| installs);
     let house = house.map(|house| (house.directory().to_owned(), INSIDE_PACKAGES.into()));
-    let binds = mounts.map(|mount| (mount.host, mount.inside)).chain(house).collect();
+    let certificates = config.certificates.as_ref();
+    let trusted = certificates.map(|bundle| (bundle.clone(), INSIDE_CERTIFICATES.into()));
+    let mounts = mounts.map(|mount| (mount.host, mount.inside));
+    let binds = mounts.chain(house).chain(trusted).collect();
+    let mut variables: Vec<_> = environment.variables.clone().into_iter().collect();
+    variables.extend(certificates.into_iter().flat_map(|_| certificate_variables()));
     let view = View {
         environment: definition.name.to_string(),
         binds,
         stores: config.stores.as_ref().map(|stores| stores.path().to_owned()),
         interpreter: INSIDE_INTERPRETER.into(),
-        variables: environment.variables.clone().into_iter().collect(),
+        variables,
         preload: preload(environment),
         processes: match definition.processes {
             Processes::Allow => sandbox::Processes::Allow,

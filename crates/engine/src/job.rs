@@ -18,8 +18,10 @@ const PRINCIPAL_VARIABLE: &str = "BELLJAR_PRINCIPAL";
 /// Owns what [`Work`] only borrows.
 pub(crate) struct Job<'a> {
     task: Task<'a>,
-    /// Environment variables for it alone.
+    /// Environment variables of all that runs in this place.
     variables: BTreeMap<String, String>,
+    /// Environment variables for it alone.
+    passing: BTreeMap<String, String>,
 }
 
 enum Task<'a> {
@@ -39,10 +41,13 @@ enum Task<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// `number` tells it from the others in the session.
-    pub(crate) fn new(command: &'a Command, number: u64) -> Self {
+    /// `number` tells it from the others in its session, all of which are told `variables`.
+    pub(crate) fn new(
+        command: &'a Command,
+        number: u64,
+        variables: &BTreeMap<String, String>,
+    ) -> Self {
         let code = command.entry.code();
-        let mut variables = BTreeMap::new();
         let task = match &command.entry {
             Entry::Cell(_) => Task::Cell { code, name: format!("<cell {number}>"), answer: None },
             Entry::Answer(_) => {
@@ -61,21 +66,32 @@ impl<'a> Job<'a> {
                 let (argv, directory) = (argv.clone(), Some(directory.as_str()));
                 Task::Script { code, name, argv, directory, last: command.session.is_none() }
             }
-            Entry::Call(call) => {
-                variables.clone_from(call.variables());
-                Task::Call(call)
-            }
+            Entry::Call(call) => Task::Call(call),
         };
         let told = [
             (SESSION_VARIABLE, command.session.map(|id| id.to_string())),
             (PRINCIPAL_VARIABLE, command.principal.clone()),
         ];
-        variables.extend(told.into_iter().filter_map(|(name, value)| Some((name.into(), value?))));
-        Self { task, variables }
+        let told = told.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        let told: BTreeMap<_, _> = told.collect();
+        let mut variables = variables.clone();
+        let mut passing = BTreeMap::new();
+        match (&task, command.session) {
+            (Task::Call(call), _) => {
+                variables.extend(call.variables().clone());
+                variables.extend(command.variables.clone());
+            }
+            // Nothing comes after it, and what it leaves behind, such as a thread, is still its own.
+            (_, None) => variables.extend(command.variables.clone()),
+            (_, Some(_)) => passing.clone_from(&command.variables),
+        }
+        passing.retain(|name, _| !told.contains_key(name));
+        variables.extend(told);
+        Self { task, variables, passing }
     }
 
     pub(crate) fn work(&self) -> Work<'_> {
-        let variables = &self.variables;
+        let (variables, passing) = (&self.variables, &self.passing);
         match &self.task {
             Task::Cell { code, name, answer } => Work::Cell(Cell {
                 code,
@@ -85,6 +101,7 @@ impl<'a> Job<'a> {
                 argv: None,
                 directory: None,
                 variables,
+                passing,
                 last: false,
             }),
             Task::Script { code, name, argv, directory, last } => Work::Cell(Cell {
@@ -95,6 +112,7 @@ impl<'a> Job<'a> {
                 argv: Some(argv),
                 directory: *directory,
                 variables,
+                passing,
                 last: *last,
             }),
             Task::Call(call) => Work::Call(Call {

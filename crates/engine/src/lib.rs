@@ -16,6 +16,7 @@ mod installs;
 mod job;
 mod limits;
 mod outcome;
+mod outlet;
 pub mod preflight;
 mod record;
 mod run;
@@ -25,12 +26,15 @@ mod stores;
 mod walls;
 
 pub use capacity::Load;
-pub use command::{Bring, Code, CodeError, Command, Content, Entry, FileIn, NewSession, Staging};
+pub use command::{
+    Bring, Code, CodeError, Command, Content, Entry, FileIn, Lent, NewSession, Staging,
+};
 pub use config::{Config, EndReason, Expiry, ExpiryRequest, SessionEnded};
 pub use engine::Engine;
 pub use environments::{Installed, Outside};
 pub use files::check_file_name;
 pub use installs::{Added, Chosen, Installer, Wanted, without_agent};
+pub use outlet::{Outlet, OutletGuard};
 pub use run::{Admitted, Finished};
 pub use sandbox::Listing;
 pub use session::SessionInfo;

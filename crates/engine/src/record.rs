@@ -59,6 +59,7 @@ impl Order {
             exit_code: None,
             files_out: Vec::new(),
             warnings: self.warnings.clone(),
+            network: Vec::new(),
             limits: self.limits,
             usage: Usage::default(),
             created_at: self.created,

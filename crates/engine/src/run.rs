@@ -10,6 +10,7 @@ use crate::files::place;
 use crate::installs::{self, Desk};
 use crate::job::{Job, take_files};
 use crate::outcome::birth_fault;
+use crate::outlet::proxy_variables;
 use crate::record::{Order, tell_loss};
 use crate::running::Ticket;
 use crate::session::{Home, Turn};
@@ -17,6 +18,7 @@ use crate::stores::Held;
 use crate::{limits, walls};
 use chrono::Utc;
 use sandbox::{Ending, Sandbox, Stopper};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use types::{Code, Event, Execution, Fault, Limits, SandboxId, Status, Transcript};
@@ -167,16 +169,23 @@ impl Admitted {
                     leased = engine.lease(&order.environment, &order.limits) => leased,
                 };
                 let (_ready, sandbox) = leased?;
-                let mut home = Home::new(sandbox, Held::default());
-                let walked = walk(&mut order, &mut home, 1, stopper, sink, None).await?;
+                let outlet = order.command.outlet.take();
+                let variables = if outlet.is_some() { proxy_variables() } else { BTreeMap::new() };
+                let mut home = Home::new(sandbox, Held::default(), outlet.as_ref());
+                let place = Place { number: 1, variables: &variables, desk: None };
+                let walked = walk(&mut order, &mut home, place, stopper, sink).await?;
                 home.sandbox.end().await;
                 Ok(walked.finished)
             }
             Room::Session(mut turn) => {
                 let mut home = turn.borrow(&engine).await?;
-                let number = turn.count_execution();
-                let desk = engine.desk(&turn, &home);
-                let walked = walk(&mut order, &mut home, number, stopper, sink, desk).await;
+                let variables = turn.session.variables();
+                let place = Place {
+                    number: turn.count_execution(),
+                    variables: &variables,
+                    desk: engine.desk(&turn, &home),
+                };
+                let walked = walk(&mut order, &mut home, place, stopper, sink).await;
                 let Ok(Walked { mut finished, alive }) = walked else {
                     // Nothing was run, and the session is as it was.
                     turn.give_back(home);
@@ -204,14 +213,23 @@ struct Walked {
     alive: bool,
 }
 
+/// What a run finds besides its sandbox.
+struct Place<'a> {
+    /// Tells it from the others there.
+    number: u64,
+    /// What everything there is told.
+    variables: &'a BTreeMap<String, String>,
+    /// Where packages go, if they can go anywhere.
+    desk: Option<Desk>,
+}
+
 /// Places files, runs, collects and records, in a sandbox that is ours.
 async fn walk(
     order: &mut Order,
     Home { sandbox, held, .. }: &mut Home,
-    number: u64,
+    Place { number, variables, desk }: Place<'_>,
     stopper: &Stopper,
     sink: Sink<'_>,
-    desk: Option<Desk>,
 ) -> Result<Walked, Fault> {
     held.refresh().await?;
     place(sandbox, take_files(&mut order.command)).await?;
@@ -219,7 +237,7 @@ async fn walk(
     if stopper.was_asked() {
         return Ok(withdraw(order, sink));
     }
-    let job = Job::new(&order.command, number);
+    let job = Job::new(&order.command, number, variables);
     let started = Utc::now();
     let mut transcript = Transcript::default();
     sink(&Event::Status { status: Status::Running });

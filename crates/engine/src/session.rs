@@ -4,13 +4,16 @@
 //! no more turns. A memory that is lost, in whatever way, is told by its generation.
 
 use crate::capacity::Slot;
+use crate::command::Lent;
 use crate::config::{EndReason, Expiry};
 use crate::engine::Engine;
 use crate::environments::Ready;
 use crate::installs::Packages;
-use crate::stores::{Held, Reserved, StoreIn};
+use crate::outlet::{self, Outlet, OutletGuard};
+use crate::stores::{Held, Reserved};
 use chrono::{DateTime, TimeDelta, Utc};
 use sandbox::{Sandbox, Stopper};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -71,7 +74,7 @@ struct Outside {
 /// What a sandbox of the session has besides its working directory.
 #[derive(Debug)]
 pub(crate) struct Equipment {
-    pub(crate) stores: Vec<StoreIn>,
+    pub(crate) lent: Lent,
     pub(crate) _reserved: Reserved,
 }
 
@@ -82,11 +85,13 @@ pub(crate) struct Home {
     pub(crate) held: Held,
     /// What was installed in it.
     pub(crate) packages: Arc<Packages>,
+    _outlet: Option<OutletGuard>,
 }
 
 impl Home {
-    pub(crate) fn new(sandbox: Sandbox, held: Held) -> Self {
-        Self { sandbox, held, packages: Arc::default() }
+    pub(crate) fn new(mut sandbox: Sandbox, held: Held, outlet: Option<&Outlet>) -> Self {
+        let _outlet = outlet::open(&mut sandbox, outlet);
+        Self { sandbox, held, packages: Arc::default(), _outlet }
     }
 }
 
@@ -132,8 +137,15 @@ impl Session {
         self.outside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn stores(&self) -> Vec<StoreIn> {
-        self.outside().equipment.as_ref().map_or_else(Vec::new, |it| it.stores.clone())
+    pub(crate) fn lent(&self) -> Lent {
+        self.outside().equipment.as_ref().map_or_else(Lent::default, |it| it.lent.clone())
+    }
+
+    /// Told to all that runs in it.
+    pub(crate) fn variables(&self) -> BTreeMap<String, String> {
+        let Lent { variables, outlet, .. } = self.lent();
+        let proxy = outlet.map(|_| outlet::proxy_variables()).unwrap_or_default();
+        proxy.into_iter().chain(variables).collect()
     }
 
     /// The interpreter is gone, and with it what it remembered.
@@ -273,7 +285,7 @@ impl Turn {
             Some(home) => home,
             None => {
                 let Session { ready, limits, .. } = &*self.session;
-                engine.furnish(ready, limits, &self.session.stores()).await?
+                engine.furnish(ready, limits, &self.session.lent()).await?
             }
         };
         self.lent = true;

@@ -1,17 +1,24 @@
 //! Pid 1 of a jail. It makes the jail's own mounts and network, hands the jail over, gives up all
 //! it could do, and from then on reaps orphans. Its death is the death of everything inside.
 
-use crate::plan::{JailRequest, SANDBOX_ID, SandboxPlan, Step, Wall, WallError, WardenReply};
+use crate::plan::{
+    JailRequest, OUTLET_PORT, SANDBOX_ID, SandboxPlan, Step, Wall, WallError, WardenReply,
+};
 use crate::seccomp::{Policy, compile};
 use crate::{message, mount, userns, walls};
 use rustix::fs::{Mode, OFlags, open};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 use rustix::process::{DumpableBehavior, PidfdFlags, getpid, pidfd_open, set_dumpable_behavior};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, OwnedFd};
 use std::{fs, io};
 
 /// Beside the working directory, `/tmp` holds what programs put aside: its own bounds keep it
 /// from taking the working directory's room.
 const SCRATCH_INODES: u64 = 16_384;
+/// Connections that may wait until whoever serves the outlet takes them: more than a client with
+/// many threads opens at once.
+const OUTLET_BACKLOG: i32 = 256;
 /// What `/dev/shm` and the home directory lead to.
 pub(crate) const SCRATCH_DIRECTORIES: [&str; 2] = ["/tmp/.shm", "/tmp/.home"];
 
@@ -44,6 +51,7 @@ struct Jail {
     init: OwnedFd,
     workspace: OwnedFd,
     proc: OwnedFd,
+    outlet: OwnedFd,
     stores: Vec<OwnedFd>,
 }
 
@@ -52,6 +60,7 @@ fn prepare(request: &JailRequest, plan: &SandboxPlan) -> Result<Jail, WallError>
     rustix::system::sethostname(plan.hostname.as_bytes())
         .map_err(|error| Step::Hostname.failed(error))?;
     loopback_up().map_err(|error| Step::Loopback.failed(error))?;
+    let outlet = outlet().map_err(|error| Step::Outlet.failed(error))?;
     // Through the warden's /proc, because the jail's own has no /proc/sys.
     fs::write("/proc/sys/user/max_user_namespaces", "0")
         .map_err(|error| Step::Sysctl.failed(error))?;
@@ -73,12 +82,14 @@ fn prepare(request: &JailRequest, plan: &SandboxPlan) -> Result<Jail, WallError>
             .map_err(|error| Step::HandOver.failed(error))?,
         workspace: directory("/workspace")?,
         proc: directory("/proc")?,
+        outlet,
         stores,
     })
 }
 
 fn hand_over(jail: u64, control: &OwnedFd, parts: &Jail) -> Result<(), WallError> {
-    let parts = [&parts.init, &parts.workspace, &parts.proc].into_iter().chain(&parts.stores);
+    let Jail { init, workspace, proc, outlet, stores } = parts;
+    let parts = [init, workspace, proc, outlet].into_iter().chain(stores);
     let descriptors: Vec<_> = parts.map(AsFd::as_fd).collect();
     message::send(control, &WardenReply::JailReady { jail }, &descriptors)
         .map_err(|error| Step::HandOver.failed(error))
@@ -86,11 +97,7 @@ fn hand_over(jail: u64, control: &OwnedFd, parts: &Jail) -> Result<(), WallError
 
 /// Programs expect 127.0.0.1 to answer, and in this namespace nobody else can be there.
 fn loopback_up() -> io::Result<()> {
-    let socket = rustix::net::socket(
-        rustix::net::AddressFamily::INET,
-        rustix::net::SocketType::DGRAM,
-        None,
-    )?;
+    let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     // SAFETY: all-zero is a valid ifreq: an empty name and no flags.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (target, source) in request.ifr_name.iter_mut().zip(b"lo") {
@@ -101,6 +108,16 @@ fn loopback_up() -> io::Result<()> {
     // SAFETY: SIOCSIFFLAGS reads one ifreq, which outlives the call.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// The only way out there can be: a socket that listens inside and is served outside. It belongs to
+/// this namespace wherever its descriptor goes, so that whoever holds it knows who is calling.
+fn outlet() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, OUTLET_PORT))?;
+    listen(&socket, OUTLET_BACKLOG)?;
+    Ok(socket)
 }
 
 /// Done before the jail is handed over, so that nothing inside ever meets an init with rights.

@@ -35,7 +35,7 @@ pub mod zygote;
 pub use bounds::Bounds;
 pub use owner::as_owner;
 pub use plan::{
-    Access, Identity, JailRequest, Plan, Processes, Program, RootStep, SANDBOX_ID, STORES,
-    STORES_MAX, SandboxPlan, SpawnReply, SpawnRequest, Step, StoreContent, StoreMount, Wall,
-    WallError, WardenReply,
+    Access, Identity, JailRequest, OUTLET_PORT, Plan, Processes, Program, RootStep, SANDBOX_ID,
+    STORES, STORES_MAX, SandboxPlan, SpawnReply, SpawnRequest, Step, StoreContent, StoreMount,
+    Wall, WallError, WardenReply,
 };

@@ -118,6 +118,10 @@ pub struct JailRequest {
     pub stores: Vec<StoreMount>,
 }
 
+/// Where the outlet of a jail listens, on its own loopback: the usual port of an HTTP proxy, which no
+/// other program inside expects to have to itself.
+pub const OUTLET_PORT: u16 = 3128;
+
 /// Where stores are in a jail that has some.
 pub const STORES: &str = "/mnt";
 /// Each is a mount and a descriptor.
@@ -142,8 +146,9 @@ pub enum StoreContent {
 /// What the warden, or the init of a new jail, tells the supervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WardenReply {
-    /// Comes with three descriptors, a pidfd of the init, the working directory, and `/proc`, and
-    /// then the directory of each store that is held, in the order in which they were asked for.
+    /// Comes with four descriptors, a pidfd of the init, the working directory, `/proc` and the
+    /// outlet, and then the directory of each store that is held, in the order in which they were
+    /// asked for.
     JailReady {
         jail: u64,
     },
@@ -211,6 +216,7 @@ pub enum Step {
     StartZygote,
     Hostname,
     Loopback,
+    Outlet,
     Sysctl,
     HandOver,
     EnterPidNamespace,
@@ -252,6 +258,7 @@ impl fmt::Display for Step {
             Self::StartZygote => "starting Python",
             Self::Hostname => "setting the host name",
             Self::Loopback => "bringing the loopback interface up",
+            Self::Outlet => "opening the outlet",
             Self::Sysctl => "forbidding nested user namespaces",
             Self::HandOver => "handing the jail over",
             Self::EnterPidNamespace => "choosing the pid namespace",

@@ -5,6 +5,7 @@
 //! target and the answers for its name make a [`Route`], and nothing must connect without one.
 
 use crate::address::{NotPublic, public};
+use crate::destination::is_host;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -12,9 +13,6 @@ use url::{Host, Url};
 
 /// RFC 9110 asks for 8,000, and signed links of object stores come near to it.
 pub const URL_BYTES_MAX: usize = 8_192;
-/// What the domain name system can carry (RFC 1035).
-const NAME_BYTES_MAX: usize = 253;
-const LABEL_BYTES_MAX: usize = 63;
 
 /// Why a URL is not fetched, as far as its text tells.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -163,18 +161,6 @@ impl Route {
 
 fn bounded(text: &str) -> Result<(), UrlRefused> {
     if text.len() <= URL_BYTES_MAX { Ok(()) } else { Err(UrlRefused::TooLong(text.len())) }
-}
-
-/// Browsers let through names that no domain name system knows, with quotes, dollars or labels of
-/// any length; a resolver gets only what it can mean.
-fn is_host(host: &Host) -> bool {
-    let Host::Domain(name) = host else { return true };
-    let name = name.strip_suffix('.').unwrap_or(name);
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    name.len() <= NAME_BYTES_MAX
-        && name.split('.').all(|label| {
-            !label.is_empty() && label.len() <= LABEL_BYTES_MAX && label.bytes().all(fits)
-        })
 }
 
 #[cfg(test)]

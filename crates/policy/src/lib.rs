@@ -5,7 +5,10 @@
 
 mod address;
 mod approval;
+mod destination;
 mod fetch;
+mod host_port;
+mod opening;
 mod packages;
 mod privilege;
 
@@ -14,8 +17,11 @@ pub use approval::{
     Bound, BoundOnce, Seal, SealKey, Stage, action, seal_asked_back, seal_once, seal_remembered,
     seals_match,
 };
+pub use destination::{Destination, DestinationRefused};
 pub use fetch::{
     Exception, NotAnException, Route, RouteRefused, Target, URL_BYTES_MAX, UrlRefused,
 };
+pub use host_port::{HostPort, HostPortRefused};
+pub use opening::{Opening, internet, opened_by, reachable};
 pub use packages::{PackageRefused, may_install};
 pub use privilege::{Permit, Refusal, permit};

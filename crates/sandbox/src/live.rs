@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,6 +74,8 @@ pub struct Cell<'a> {
     pub directory: Option<&'a str>,
     /// Environment variables, until other ones are told.
     pub variables: &'a BTreeMap<String, String>,
+    /// Environment variables that are gone after it.
+    pub passing: &'a BTreeMap<String, String>,
     /// The last code in this interpreter: threads are waited for and exit handlers run, as at the
     /// end of any program, and then it ends.
     pub last: bool,
@@ -83,7 +86,15 @@ impl<'a> Work<'a> {
         let (result_limit, value_limit) = (limits.result_bytes, limits.result_bytes);
         match *self {
             Self::Cell(Cell {
-                code, name, show_last, answer, argv, directory, variables, ..
+                code,
+                name,
+                show_last,
+                answer,
+                argv,
+                directory,
+                variables,
+                passing,
+                ..
             }) => ToKernel::Run {
                 code,
                 name,
@@ -92,6 +103,7 @@ impl<'a> Work<'a> {
                 argv,
                 directory,
                 variables,
+                passing,
                 result_limit,
                 value_limit,
             },
@@ -510,6 +522,12 @@ impl Sandbox {
     pub fn files(&self) -> std::io::Result<Files> {
         let jail = self.jail.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
         Ok(Files::new(jail.workspace.try_clone()?, self.uid))
+    }
+
+    /// The socket on its own loopback by which code inside can reach whoever serves it, once. It does
+    /// not block. Dropped, nothing listens there any more.
+    pub fn take_outlet(&mut self) -> Option<TcpListener> {
+        self.jail.as_mut()?.outlet.take()
     }
 
     /// The stores that are held, in the order in which they were asked for.

@@ -13,6 +13,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Uid;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
+use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -92,6 +93,8 @@ pub(crate) struct Jail {
     pub(crate) init: OwnedFd,
     pub(crate) workspace: OwnedFd,
     pub(crate) proc: OwnedFd,
+    /// `None` once somebody serves it or has closed it. Open, it keeps the network namespace alive.
+    pub(crate) outlet: Option<TcpListener>,
     pub(crate) group: Option<Group>,
     pub(crate) slot: Slot,
     pub(crate) stores: Vec<OwnedFd>,
@@ -392,8 +395,8 @@ impl Nursery {
             None => None,
         };
         let newborn = made.await.map_err(|_| BirthError::ZygoteGone)??;
-        let JailParts { init, workspace, proc, stores } = newborn.take()?;
-        Ok(Jail { init, workspace, proc, group, slot, stores, disk })
+        let JailParts { init, workspace, proc, outlet, stores } = newborn.take()?;
+        Ok(Jail { init, workspace, proc, outlet: Some(outlet), group, slot, stores, disk })
     }
 }
 
@@ -444,7 +447,7 @@ impl Drop for Crib<'_> {
     }
 }
 
-/// A sandbox takes eleven descriptors, and the soft limit of a login shell is a thousand.
+/// A sandbox takes twelve descriptors, and the soft limit of a login shell is a thousand.
 fn allow_many_descriptors() {
     let held = getrlimit(Resource::Nofile);
     // Without it fewer sandboxes fit, and the one too many is told so.

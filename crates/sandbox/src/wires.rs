@@ -8,6 +8,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::net::TcpListener;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram as StdUnixDatagram;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,6 +45,7 @@ pub(crate) struct JailParts {
     pub(crate) init: OwnedFd,
     pub(crate) workspace: OwnedFd,
     pub(crate) proc: OwnedFd,
+    pub(crate) outlet: TcpListener,
     /// The directories of stores that are held.
     pub(crate) stores: Vec<OwnedFd>,
 }
@@ -52,7 +54,8 @@ impl JailParts {
     fn of(descriptors: Vec<OwnedFd>) -> Option<Self> {
         let mut parts = descriptors.into_iter();
         let (init, workspace, proc) = (parts.next()?, parts.next()?, parts.next()?);
-        Some(Self { init, workspace, proc, stores: parts.collect() })
+        let outlet = TcpListener::from(parts.next()?);
+        Some(Self { init, workspace, proc, outlet, stores: parts.collect() })
     }
 }
 

@@ -22,6 +22,7 @@ mod key;
 mod listing;
 mod mcp;
 mod named;
+mod network;
 mod once;
 mod package;
 mod permission;
@@ -79,6 +80,8 @@ enum Verb {
     Agent(agent::Args),
     /// Look after directories of a server that outlive sessions
     Store(store::Args),
+    /// Say whom code of a server may talk to, and see whom it has tried to reach
+    Network(network::Args),
     /// Look after values that a server keeps and nobody reads again
     Secret(secret::Args),
     /// Look at what has run on a server
@@ -119,6 +122,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Env(args) => env::main(args),
         Verb::Agent(args) => agent::main(args),
         Verb::Store(args) => store::main(args),
+        Verb::Network(args) => network::main(args),
         Verb::Secret(args) => secret::main(args),
         Verb::Execution(args) => execution::main(args),
         Verb::Approvals(args) => approvals::main(args),

@@ -7,7 +7,9 @@ use crate::objects::ObjectQuery;
 use crate::page::{Listed, page};
 use crate::refused::{Refused, invalid, not_found};
 use crate::service::Service;
-use crate::specification::{self, CodeExecution, Specification, SpecificationText};
+use crate::specification::{
+    self, CodeExecution, Specification, SpecificationText, integration_path,
+};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use store::{AuditLine, ObjectFilter, StoreError, Tx};
@@ -83,6 +85,7 @@ impl Service {
         let unnamed = || invalid("/name", "a new agent needs a name, here or in its specification");
         let name = request.name.or(specification.name).ok_or_else(unnamed)?;
         names::check("/name", &name)?;
+        self.check_named(caller.workspace, &specification.section.integrations)?;
         let now = Utc::now();
         let agent = Agent {
             id: AgentId::new(Uuid::now_v7()),
@@ -162,11 +165,24 @@ impl Service {
     ) -> Result<Agent, Refused> {
         names::check("/name", &agent.name)?;
         let specification = read(&agent.specification).await?;
+        self.check_named(workspace, &specification.section.integrations)?;
         let bindings = self.store.read(|rows| rows.bindings_of(workspace, agent.id))?;
         match bindings.iter().find(|binding| specification.has_tool(&binding.tool_name)) {
             Some(binding) => Err(taken(&binding.tool_name, &agent.name)),
             None => Ok(Agent { format: specification.format, ..agent }),
         }
+    }
+
+    /// A name that nobody has yet would be an opening for whoever takes it.
+    fn check_named(&self, workspace: WorkspaceId, integrations: &[String]) -> Result<(), Refused> {
+        for (index, name) in integrations.iter().enumerate() {
+            let found = self.store.read(|rows| rows.integration_by_name(workspace, name))?;
+            if found.is_none() {
+                let message = format!("there is no integration {name:?}; make it first");
+                return Err(invalid(&integration_path(index), message));
+            }
+        }
+        Ok(())
     }
 
     pub async fn delete_agent(&self, caller: &Caller, id: AgentId) -> Result<(), Refused> {

@@ -3,6 +3,7 @@
 use crate::calls::CallRequest;
 use crate::executions::EntryKind;
 use crate::functions::Deployed;
+use crate::network;
 use crate::refused::{Refused, about, invalid};
 use contract::CallFunction;
 use engine::{Code as SourceCode, Entry, FileIn};
@@ -48,6 +49,9 @@ pub(crate) struct Script {
     pub(crate) argv: Vec<String>,
     /// Of a fresh sandbox.
     pub(crate) environment: Option<String>,
+    /// Likewise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) integrations: Vec<String>,
 }
 
 impl Script {
@@ -149,11 +153,12 @@ impl Callee {
         Ok(CallRequest { limits, ..request })
     }
 
-    /// Hosts that the code could reach.
-    pub(crate) fn network(&self) -> Vec<String> {
+    /// The integrations that its code needs to leave by.
+    pub(crate) fn integrations(&self, arguments: &Value) -> Vec<String> {
         match self {
-            Self::Tool { checked, .. } if checked.allow_network => vec!["internet".to_owned()],
-            Self::Tool { .. } | Self::Python { .. } | Self::Function { .. } => Vec::new(),
+            Self::Tool { checked, .. } => network::asked(Vec::new(), checked.allow_network),
+            Self::Python { .. } => Script::of(arguments).map_or(Vec::new(), |it| it.integrations),
+            Self::Function { deployed, .. } => deployed.deployment.integrations.clone(),
         }
     }
 

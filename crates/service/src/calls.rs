@@ -10,6 +10,7 @@ use crate::definition::Contract;
 use crate::executions::{Attached, Manner, Whose};
 use crate::inputs::FileInput;
 use crate::live::Numbered;
+use crate::network;
 use crate::object::{object, objects};
 use crate::refused::{Refused, missing, not_found};
 use crate::service::Service;
@@ -116,12 +117,6 @@ impl Service {
         }
         let mut files = route.callee.files();
         files.extend(self.bring_in(caller, request.files).await?);
-        let whose = Whose {
-            run_as: route.run_as,
-            agent: route.agent,
-            function: route.callee.function_id(),
-            ..Whose::caller(caller, manner)
-        };
         let command = Command {
             id,
             files,
@@ -129,6 +124,18 @@ impl Service {
             session: request.sandbox_id,
             installer: self.installer(caller.workspace, caller.id(), request.sandbox_id),
             ..self.command(&caller.principal, route.callee.environment(), entry)
+        };
+        let integrations = route.callee.integrations(&request.arguments);
+        let run_as = route.run_as;
+        let (command, trail) = self
+            .give_way(command, caller.workspace, &caller.principal, run_as, integrations)
+            .await?;
+        let whose = Whose {
+            run_as,
+            agent: route.agent,
+            function: route.callee.function_id(),
+            trail,
+            ..Whose::caller(caller, manner)
         };
         let admitted = self.engine.admit(command).await?;
         Ok(Asked::Begun(self.begin(admitted, whose).await?))
@@ -192,8 +199,11 @@ impl Service {
             installer: self.installer(caller.workspace, caller.id(), request.sandbox_id),
             ..self.command(&caller.principal, &tool.environment, test)
         };
+        let integrations = network::asked(Vec::new(), checked.allow_network);
+        let (workspace, who) = (caller.workspace, &caller.principal);
+        let (command, trail) = self.give_way(command, workspace, who, who.id, integrations).await?;
         let admitted = self.engine.admit(command).await?;
-        self.begin(admitted, Whose::caller(caller, manner)).await
+        self.begin(admitted, Whose { trail, ..Whose::caller(caller, manner) }).await
     }
 
     pub(crate) fn command(&self, who: &Principal, environment: &str, entry: Entry) -> Command {

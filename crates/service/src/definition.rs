@@ -259,10 +259,7 @@ impl ToolRequest {
         match checked.outcome {
             Err(problems) => Checked { outcome: Err(details(problems, "")), warnings },
             Ok(tool) if !tool.variables.0.is_empty() => Checked::wrong(vec![no_secrets()]),
-            Ok(tool) => {
-                warnings.extend(tool.allow_network.then(no_network));
-                Checked { outcome: Ok(Contract::Python(Arc::new(tool))), warnings }
-            }
+            Ok(tool) => Checked { outcome: Ok(Contract::Python(Arc::new(tool))), warnings },
         }
     }
 
@@ -466,13 +463,6 @@ fn no_secrets() -> Detail {
             "environment variables of tools come with encrypted secrets, which are not there yet",
         )
     }
-}
-
-fn no_network() -> Detail {
-    detail(
-        "/configuration/allow_network",
-        "allow_network is set, and sandboxes have no network yet",
-    )
 }
 
 #[cfg(test)]

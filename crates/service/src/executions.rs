@@ -14,6 +14,7 @@ use crate::caller::Caller;
 use crate::calls::{Asked, CallRequest};
 use crate::inputs::FileInput;
 use crate::live::Numbered;
+use crate::network;
 use crate::object::{object, objects};
 use crate::page::{Listed, page};
 use crate::refused::{Refused, invalid, not_found};
@@ -43,6 +44,12 @@ pub struct ExecuteRequest {
     pub limits: LimitsRequest,
     /// Of a fresh sandbox; a session has its own.
     pub environment: Option<String>,
+    /// The names of integrations that the code may leave a fresh sandbox by; a session has its own.
+    #[serde(default)]
+    pub integrations: Vec<String>,
+    /// The same as the integration `internet`.
+    #[serde(default)]
+    pub allow_network: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize, ToSchema)]
@@ -84,6 +91,10 @@ impl Service {
         if session.is_some() && request.environment.is_some() {
             return Err(invalid("/environment", "a session has its own environment"));
         }
+        let integrations = network::asked(request.integrations, request.allow_network);
+        if session.is_some() && !integrations.is_empty() {
+            return Err(invalid("/integrations", "a session has its own integrations"));
+        }
         self.check_environment(request.environment.as_deref())?;
         let session = session.map(|id| self.usable_session(caller, id)).transpose()?;
         let (workspace, who) = (caller.workspace, &caller.principal);
@@ -94,6 +105,7 @@ impl Service {
             entry: request.entry,
             argv: request.argv,
             environment: request.environment,
+            integrations,
         };
         let call = CallRequest {
             arguments: script.arguments(),

@@ -4,6 +4,8 @@
 
 use crate::agents;
 use crate::caller::Caller;
+use crate::definition::Contract;
+use crate::network;
 use crate::refused::{Refused, invalid, not_found};
 use crate::service::Service;
 use serde::{Deserialize, Serialize};
@@ -90,7 +92,8 @@ impl Service {
         let mut findings = self.findings(&question)?;
         findings.missing.extend(question.no_code_execution().await);
         let limits = self.engine.limits(&LimitsRequest::default())?;
-        Ok(question.answer(findings, self.environment(None), limits))
+        let network = self.reached(&question).await?;
+        Ok(Explanation { network, ..question.answer(findings, self.environment(None), limits) })
     }
 
     fn question(&self, caller: &Caller, query: &ExplainQuery) -> Result<Question, Refused> {
@@ -115,7 +118,11 @@ impl Service {
         Ok(Question { workspace, who, tool, agent, bindings, run_as })
     }
 
-    fn known(&self, workspace: WorkspaceId, id: PrincipalId) -> Result<Principal, Refused> {
+    pub(crate) fn known(
+        &self,
+        workspace: WorkspaceId,
+        id: PrincipalId,
+    ) -> Result<Principal, Refused> {
         let found = self.store.read(|rows| rows.principal(workspace, id))?;
         found.ok_or_else(|| not_found("principal", id))
     }
@@ -136,6 +143,26 @@ impl Service {
         findings.missing.extend(question.not_attached());
         findings.missing.extend(question.closed());
         Ok(findings)
+    }
+
+    /// The hosts that the code could reach at this moment.
+    async fn reached(&self, question: &Question) -> Result<Vec<String>, Refused> {
+        let names = match (&question.tool, &question.agent) {
+            (Some(tool), _) => {
+                let (_, contract) = self.checked_tool(question.workspace, tool.id).await?;
+                let Contract::Python(checked) = contract else { return Ok(Vec::new()) };
+                network::asked(Vec::new(), checked.allow_network)
+            }
+            (None, Some(agent)) => {
+                let read = agents::read(&agent.specification).await;
+                read.map_or_else(|_| Vec::new(), |read| read.section.integrations)
+            }
+            (None, None) => Vec::new(),
+        };
+        let held = self.held_integrations(question.workspace, &question.run_as, &names)?;
+        let openings = self.openings(question.workspace, &held)?;
+        let values = openings.iter().flat_map(|opening| &opening.values);
+        Ok(values.map(ToString::to_string).collect())
     }
 
     /// Why the code of an agent could use each of its tools that it could use.

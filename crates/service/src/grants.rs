@@ -13,8 +13,8 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use store::{AuditLine, GrantFilter, Reader, StoreError, Tx};
 use types::{
-    AgentId, FunctionId, Grant, GrantId, GrantedObject, Object, PrincipalId, Privilege, SecretId,
-    SecretScope, StoreId, ToolId, WorkspaceId,
+    AgentId, FunctionId, Grant, GrantId, GrantedObject, IntegrationId, NetworkRuleId, Object,
+    PrincipalId, Privilege, SecretId, SecretScope, StoreId, ToolId, WorkspaceId,
 };
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -39,6 +39,8 @@ pub enum ObjectKind {
     Store,
     Secret,
     Function,
+    NetworkRule,
+    Integration,
 }
 
 #[derive(Debug, Clone, Default, Deserialize, IntoParams)]
@@ -128,20 +130,26 @@ impl Service {
     }
 }
 
+impl ObjectKind {
+    fn of(self, id: Uuid) -> Object {
+        match self {
+            Self::Workspace => Object::Workspace(WorkspaceId::new(id)),
+            Self::Tool => Object::Tool(ToolId::new(id)),
+            Self::Agent => Object::Agent(AgentId::new(id)),
+            Self::Store => Object::Store(StoreId::new(id)),
+            Self::Secret => Object::Secret(SecretId::new(id)),
+            Self::Function => Object::Function(FunctionId::new(id)),
+            Self::NetworkRule => Object::NetworkRule(NetworkRuleId::new(id)),
+            Self::Integration => Object::Integration(IntegrationId::new(id)),
+        }
+    }
+}
+
 impl GrantQuery {
     fn object(&self) -> Result<Option<Object>, Refused> {
         match (self.object_kind, self.object_id) {
             (None, None) => Ok(None),
-            (Some(ObjectKind::Workspace), Some(id)) => {
-                Ok(Some(Object::Workspace(WorkspaceId::new(id))))
-            }
-            (Some(ObjectKind::Tool), Some(id)) => Ok(Some(Object::Tool(ToolId::new(id)))),
-            (Some(ObjectKind::Agent), Some(id)) => Ok(Some(Object::Agent(AgentId::new(id)))),
-            (Some(ObjectKind::Store), Some(id)) => Ok(Some(Object::Store(StoreId::new(id)))),
-            (Some(ObjectKind::Secret), Some(id)) => Ok(Some(Object::Secret(SecretId::new(id)))),
-            (Some(ObjectKind::Function), Some(id)) => {
-                Ok(Some(Object::Function(FunctionId::new(id))))
-            }
+            (Some(kind), Some(id)) => Ok(Some(kind.of(id))),
             (None, Some(_)) => Err(invalid("query/object_kind", "is missing beside object_id")),
             (Some(_), None) => Err(invalid("query/object_id", "is missing beside object_kind")),
         }
@@ -171,6 +179,8 @@ fn given(
             found => found.is_some(),
         },
         Object::Function(id) => tx.function(workspace, id)?.is_some(),
+        Object::NetworkRule(id) => tx.network_rule(workspace, id)?.is_some(),
+        Object::Integration(id) => tx.integration(workspace, id)?.is_some(),
     };
     if !there {
         return Ok(Err(not_found(grant.object.kind(), grant.object.uuid())));
@@ -183,7 +193,7 @@ fn given(
     Ok(Ok(held))
 }
 
-/// The one owner of a tool, an agent, a store, a secret or a function is from now on somebody else.
+/// The one owner of a thing that is no workspace is from now on somebody else.
 fn give_away(tx: &Tx<'_>, workspace: WorkspaceId, to: &Grant) -> Result<(), StoreError> {
     let (owner, updated_at) = (to.principal, to.created_at);
     match to.object {
@@ -214,6 +224,18 @@ fn give_away(tx: &Tx<'_>, workspace: WorkspaceId, to: &Grant) -> Result<(), Stor
                 // A deployment that is under way knows its function by when it was changed.
                 let function = types::Function { owner, ..function };
                 tx.update_function(workspace, &function, None)?;
+            }
+        }
+        Object::NetworkRule(id) => {
+            if let Some(rule) = tx.network_rule(workspace, id)? {
+                let rule = types::NetworkRule { owner, updated_at, ..rule };
+                tx.update_network_rule(workspace, &rule)?;
+            }
+        }
+        Object::Integration(id) => {
+            if let Some(integration) = tx.integration(workspace, id)? {
+                let integration = types::Integration { owner, updated_at, ..integration };
+                tx.update_integration(workspace, &integration)?;
             }
         }
     }

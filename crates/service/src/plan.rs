@@ -75,6 +75,7 @@ impl Plan {
             exit_code: None,
             files_out: Vec::new(),
             warnings: Vec::new(),
+            network: Vec::new(),
             limits,
             usage: Usage::default(),
             created_at: approval.created_at,

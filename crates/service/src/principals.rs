@@ -351,6 +351,8 @@ fn in_words(owned: Owned) -> Option<String> {
         (owned.stores, "store"),
         (owned.secrets, "secret"),
         (owned.functions, "function"),
+        (owned.network_rules, "network rule"),
+        (owned.integrations, "integration"),
         (owned.sessions, "open session"),
     ];
     let counted = kinds.iter().filter(|(count, _)| *count > 0).map(|(count, what)| match count {

@@ -3,23 +3,24 @@
 use crate::caller::Caller;
 use crate::config::Config;
 use crate::executions::Running;
+use crate::network::{self, Trail};
 use crate::refused::Refused;
 use crate::secret::Secret;
 use crate::tokens::Tokens;
 use crate::tools::Contracts;
 use crate::{housekeeping, seal_key};
-use egress::{FetchConfig, Fetcher};
+use egress::{FetchConfig, Fetcher, Proxy};
 use engine::{Engine, House, StoreBase};
 use policy::SealKey;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use store::{AuditLine, Store, StoreError};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::sync::RwLock;
 use tokio::sync::broadcast;
-use tokio::sync::mpsc::unbounded_channel;
-use types::{Approval, ExecutionId, Object, PrincipalId, Privilege, WorkspaceId};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use types::{Approval, ExecutionId, Object, PrincipalId, Privilege, SandboxId, WorkspaceId};
 use vault::{Vault, VaultError};
 
 /// Beside the records.
@@ -45,6 +46,10 @@ pub struct Service {
     /// left without.
     pub(crate) function_environments: AsyncMutex<()>,
     running: Mutex<HashMap<ExecutionId, Arc<Running>>>,
+    pub(crate) proxy: Proxy,
+    pub(crate) network_log: UnboundedSender<network::Line>,
+    /// Of sessions whose code can leave.
+    pub(crate) trails: Mutex<HashMap<SandboxId, Weak<Trail>>>,
     pub(crate) approval_news: broadcast::Sender<(WorkspaceId, Approval)>,
     pub(crate) tool_news: broadcast::Sender<WorkspaceId>,
 }
@@ -74,6 +79,8 @@ pub enum StartError {
     Stores(std::io::Error),
     #[error("{0}")]
     Sweep(types::Fault),
+    #[error(transparent)]
+    Proxy(#[from] network::ProxyError),
 }
 
 impl Service {
@@ -87,10 +94,19 @@ impl Service {
         let vault = Vault::open_with(config.secrets_key.clone(), &config.data, &in_use)?;
         let fetcher = fetcher(&config)?;
         let (told, ended) = unbounded_channel();
+        let (network_log, attempts) = unbounded_channel();
+        let (proxy, certificates) = network::proxy(&config.data)?;
         let stores = StoreBase::open(config.data.join(STORES)).map_err(StartError::Stores)?;
         let house = House::open(&engine.data).map_err(StartError::House)?;
         let (stores, house, ended_to) = (Some(stores), Some(house), Some(told));
-        let engine = Engine::start(engine::Config { stores, house, ended: ended_to, ..engine });
+        let certificates = Some(certificates);
+        let engine = Engine::start(engine::Config {
+            stores,
+            house,
+            certificates,
+            ended: ended_to,
+            ..engine
+        });
         let service = Arc::new(Self {
             tokens: config.issuer.clone().map(Tokens::new),
             config,
@@ -104,11 +120,16 @@ impl Service {
             contracts: Contracts::default(),
             function_environments: AsyncMutex::default(),
             running: Mutex::default(),
+            proxy,
+            network_log,
+            trails: Mutex::default(),
         });
+        tokio::spawn(network::keep(Arc::downgrade(&service), attempts));
         service.sweep_stores().await.map_err(|refused| StartError::Sweep(*refused.fault))?;
         service.mark_interrupted().await?;
         service.mark_interrupted_deployments().await?;
         let owner_key = service.first_start().await?;
+        service.complete_workspaces().await?;
         service.take_up_questions().await?;
         housekeeping::begin(&service, ended);
         Ok(Started { service, owner_key })

@@ -10,6 +10,7 @@ use crate::apart::to_the_end;
 use crate::caller::Caller;
 use crate::inputs::FileInput;
 use crate::names;
+use crate::network;
 use crate::object::{object, objects};
 use crate::page::{Listed, page};
 use crate::refused::{Refused, about, invalid};
@@ -31,6 +32,10 @@ pub struct SessionRequest {
     pub agent_id: Option<AgentId>,
     /// As the agent's specification says, or else `default`, if absent.
     pub environment: Option<String>,
+    /// The names of integrations that its code may leave by. An agent's specification says its own.
+    pub integrations: Vec<String>,
+    /// The same as the integration `internet`.
+    pub allow_network: bool,
     pub name: Option<String>,
     /// The conversation that it belongs to: a live session with the same key is given instead of
     /// a new one.
@@ -95,6 +100,7 @@ impl Service {
         request.environment = request.environment.or(of_agent);
         self.check_environment(request.environment.as_deref())?;
         self.engine.limits(&request.limits)?;
+        request.integrations = asked_integrations(&mut request)?;
         let files = self.bring_in(caller, std::mem::take(&mut request.files)).await?;
         let id = SandboxId::new(Uuid::now_v7());
         let asked = NewSession {
@@ -103,9 +109,11 @@ impl Service {
             environment: self.environment(request.environment.take()),
             limits: request.limits,
             expiry: expiry(request.idle_seconds)?,
-            stores: self.equipment(caller, lender.as_ref())?,
+            ..NewSession::new("")
         };
-        self.engine.open(&asked).await.map_err(|fault| match fault.code {
+        let lent = self.equipment(caller, lender.as_ref(), &request.integrations).await?;
+        self.follow_trail(id, lent.trail());
+        self.engine.open(&lent.give(asked)).await.map_err(|fault| match fault.code {
             // Everything else that was asked for is known to be right.
             Code::ArgsInvalid => about("/idle_seconds", fault),
             _ => fault.into(),
@@ -157,6 +165,7 @@ impl Service {
             owner: caller.id(),
             agent: request.agent_id,
             environment: info.environment,
+            integrations: request.integrations,
             key: request.key,
             status: SessionStatus::Ready,
             generation: info.generation,
@@ -318,8 +327,9 @@ impl Service {
             }
             let session = usable(session)?;
             let lender = service.lender_of(&caller, session.agent).await?;
-            let stores = service.equipment(&caller, lender.as_ref())?;
-            service.engine.reset_with(id, stores).await?;
+            let lent = service.equipment(&caller, lender.as_ref(), &session.integrations).await?;
+            service.follow_trail(id, lent.trail());
+            service.engine.reset_with(id, lent.give(NewSession::new(""))).await?;
             service.write_reset(&caller, id).await
         })
         .await
@@ -335,9 +345,11 @@ impl Service {
             environment: lost.environment,
             limits: lost.limits.request(),
             expiry: expiry(Some(lost.idle_seconds))?,
-            stores: self.equipment(caller, lender.as_ref())?,
+            ..NewSession::new("")
         };
-        match self.engine.open(&again).await {
+        let lent = self.equipment(caller, lender.as_ref(), &lost.integrations).await?;
+        self.follow_trail(id, lent.trail());
+        match self.engine.open(&lent.give(again)).await {
             // Somebody was quicker.
             Err(_) if self.engine.info(id).is_ok() => return self.session(caller, id),
             opened => drop(opened?),
@@ -376,6 +388,16 @@ impl Drop for Unknown {
             }
         });
     }
+}
+
+/// An agent's code leaves as its specification says.
+fn asked_integrations(request: &mut SessionRequest) -> Result<Vec<String>, Refused> {
+    let asked = network::asked(std::mem::take(&mut request.integrations), request.allow_network);
+    if request.agent_id.is_some() && !asked.is_empty() {
+        let message = "the specification of an agent says what its code leaves by";
+        return Err(invalid("/integrations", message));
+    }
+    Ok(asked)
 }
 
 fn expiry(idle_seconds: Option<u64>) -> Result<ExpiryRequest, Refused> {

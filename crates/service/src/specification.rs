@@ -6,7 +6,7 @@
 
 mod section;
 
-pub(crate) use section::Section;
+pub(crate) use section::{Section, integration_path};
 
 use crate::definition::{RUN_PYTHON_CODE, details, invalid_tool};
 use crate::refused::{Detail, Refused, invalid};
@@ -381,11 +381,10 @@ mod tests {
     fn what_will_not_be_given_is_named() {
         let text = "tools: [{tool_spec: {type: code_execution, name: code_execution}}]\n\
                     tool_resources:\n  code_execution:\n    \
-                    external_access_integrations: [github_integration]\n    \
                     artifact_repositories: [SNOWFLAKE.SNOWPARK.PYPI_SHARED_REPOSITORY]\n    \
                     memory: 1\n";
         let warnings = read(text).unwrap().warnings(&[]).join("\n");
-        for named in ["github_integration", "any package", "code_execution.memory"] {
+        for named in ["any package", "code_execution.memory"] {
             assert!(warnings.contains(named), "{warnings}");
         }
         assert!(enabled(text));

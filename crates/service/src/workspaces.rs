@@ -3,6 +3,7 @@
 use crate::caller::Caller;
 use crate::grants::ownership;
 use crate::keys::IssuedKey;
+use crate::network;
 use crate::refused::Refused;
 use crate::secret::{self, Secret};
 use crate::service::{Service, StartError};
@@ -92,6 +93,7 @@ impl Beginning {
         tx.insert_principal(id, &self.owner)?;
         tx.insert_key(id, &self.key, &self.hash)?;
         tx.insert_grant(id, &self.grant)?;
+        tx.insert_integration(id, &network::built_in(self.owner.id, self.workspace.created_at))?;
         Ok(())
     }
 }
@@ -121,6 +123,21 @@ impl Service {
             })
             .await?;
         Ok(Some(secret))
+    }
+
+    /// Gives workspaces of older versions what new ones begin with.
+    pub(crate) async fn complete_workspaces(&self) -> Result<(), StoreError> {
+        let complete = |tx: &Tx<'_>| {
+            for Workspace { id, .. } in tx.workspaces()? {
+                let owner = tx.owners_of(id, Object::Workspace(id))?.into_iter().next();
+                let there = tx.integration_by_name(id, network::INTERNET)?.is_some();
+                if let (Some(owner), false) = (owner, there) {
+                    tx.insert_integration(id, &network::built_in(owner.principal, Utc::now()))?;
+                }
+            }
+            Ok(())
+        };
+        self.store.write(complete).await
     }
 
     pub(crate) fn first_workspace(&self) -> Result<Option<WorkspaceId>, Refused> {

@@ -4,8 +4,8 @@ use crate::column::{at, moment, variant};
 use crate::{Listed, Page, Reader, StoreError, Tx};
 use rusqlite::Row;
 use types::{
-    AgentId, FunctionId, Grant, GrantId, Object, PrincipalId, SecretId, StoreId, ToolId,
-    WorkspaceId,
+    AgentId, FunctionId, Grant, GrantId, IntegrationId, NetworkRuleId, Object, PrincipalId,
+    SecretId, StoreId, ToolId, WorkspaceId,
 };
 use uuid::Uuid;
 
@@ -142,6 +142,8 @@ fn object(kind: &str, id: Uuid) -> Result<Object, StoreError> {
         "store" => Ok(Object::Store(StoreId::new(id))),
         "secret" => Ok(Object::Secret(SecretId::new(id))),
         "function" => Ok(Object::Function(FunctionId::new(id))),
+        "network_rule" => Ok(Object::NetworkRule(NetworkRuleId::new(id))),
+        "integration" => Ok(Object::Integration(IntegrationId::new(id))),
         _ => Err(StoreError::Corrupt { what: "grant" }),
     }
 }

@@ -14,6 +14,8 @@ pub struct Owned {
     /// Of the workspace; those of their own go with them.
     pub secrets: u64,
     pub functions: u64,
+    pub network_rules: u64,
+    pub integrations: u64,
     /// Those that are not over.
     pub sessions: u64,
     pub documents: u64,
@@ -192,6 +194,9 @@ impl Reader<'_> {
              (SELECT count(*) FROM stores WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM secrets WHERE workspace = ?1 AND owner = ?2 AND whose = x''), \
              (SELECT count(*) FROM functions WHERE workspace = ?1 AND owner = ?2), \
+             (SELECT count(*) FROM network_rules WHERE workspace = ?1 AND owner = ?2), \
+             (SELECT count(*) FROM integrations WHERE workspace = ?1 AND owner = ?2 \
+              AND name <> 'internet'), \
              (SELECT count(*) FROM sessions WHERE workspace = ?1 AND owner = ?2 \
               AND status IN ('ready', 'busy', 'lost')), \
              (SELECT count(*) FROM files WHERE workspace = ?1 AND owner = ?2 \
@@ -204,8 +209,10 @@ impl Reader<'_> {
                     stores: row.get(2)?,
                     secrets: row.get(3)?,
                     functions: row.get(4)?,
-                    sessions: row.get(5)?,
-                    documents: row.get(6)?,
+                    network_rules: row.get(5)?,
+                    integrations: row.get(6)?,
+                    sessions: row.get(7)?,
+                    documents: row.get(8)?,
                 })
             },
         )?;

@@ -52,28 +52,29 @@ impl Store {
 struct Step {
     files: Vec<FileId>,
     executions: usize,
+    attempts: usize,
     requests: usize,
 }
 
 impl Step {
     fn is_last(&self) -> bool {
-        self.files.len().max(self.executions).max(self.requests) < STEP
+        self.files.len().max(self.executions).max(self.attempts).max(self.requests) < STEP
     }
 }
 
 fn purge_step(tx: &Tx<'_>, now: DateTime<Utc>, retention: Retention) -> Result<Step, StoreError> {
     let mut files = expired_files(tx, now)?;
     // Nothing is older than the calendar.
-    let executions = match now.checked_sub_signed(retention.executions) {
-        Some(before) => old_executions(tx, before, &mut files)?,
-        None => 0,
+    let (executions, attempts) = match now.checked_sub_signed(retention.executions) {
+        Some(before) => (old_executions(tx, before, &mut files)?, old_attempts(tx, before)?),
+        None => (0, 0),
     };
     let requests = tx.change(
         "DELETE FROM idempotency WHERE rowid IN \
          (SELECT rowid FROM idempotency WHERE created_at <= ?1 LIMIT ?2)",
         (moment(now - REQUESTS_KEPT), STEP),
     )?;
-    Ok(Step { files, executions, requests })
+    Ok(Step { files, executions, attempts, requests })
 }
 
 fn expired_files(tx: &Tx<'_>, now: DateTime<Utc>) -> Result<Vec<FileId>, StoreError> {
@@ -82,6 +83,15 @@ fn expired_files(tx: &Tx<'_>, now: DateTime<Utc>) -> Result<Vec<FileId>, StoreEr
          (SELECT rowid FROM files WHERE expires_at <= ?1 LIMIT ?2) RETURNING id",
         (moment(now), STEP),
         |row| Ok(FileId::new(row.get("id")?)),
+    )
+}
+
+/// The history of what code has tried to reach is kept as long as its executions.
+fn old_attempts(tx: &Tx<'_>, before: DateTime<Utc>) -> Result<usize, StoreError> {
+    tx.change(
+        "DELETE FROM network_log WHERE rowid IN \
+         (SELECT rowid FROM network_log WHERE at <= ?1 LIMIT ?2)",
+        (moment(before), STEP),
     )
 }
 

@@ -18,6 +18,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0004_stores.sql"),
     include_str!("../migrations/0005_packages.sql"),
     include_str!("../migrations/0006_functions.sql"),
+    include_str!("../migrations/0007_network.sql"),
     include_str!("../migrations/0008_secrets.sql"),
 ];
 

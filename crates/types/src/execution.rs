@@ -1,6 +1,9 @@
 //! The Execution record: one run of code, and the one record that everything else projects.
 
-use crate::{AgentId, ApprovalId, ExecutionId, Fault, FunctionId, Limits, PrincipalId, SandboxId};
+use crate::{
+    AgentId, ApprovalId, ExecutionId, Fault, FunctionId, Limits, NetworkAttempt, PrincipalId,
+    SandboxId,
+};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -168,6 +171,9 @@ pub struct Execution {
     pub exit_code: Option<i32>,
     pub files_out: Vec<FileOut>,
     pub warnings: Vec<Warning>,
+    /// Whom the code has tried to reach.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub network: Vec<NetworkAttempt>,
     pub limits: Limits,
     pub usage: Usage,
     pub created_at: DateTime<Utc>,

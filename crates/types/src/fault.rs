@@ -62,6 +62,8 @@ pub enum Code {
     /// Something would be left without an owner.
     OwnerNeeded,
     ToolInUse,
+    /// Something else is made of it.
+    ObjectInUse,
     ToolUnavailable,
     /// What was asked for comes when the call has ended.
     ResponsePending,
@@ -81,7 +83,7 @@ pub enum Code {
     Cancelled,
 }
 
-const FIXED: [(Code, &str); 54] = [
+const FIXED: [(Code, &str); 55] = [
     (Code::CodeSyntax, "code.syntax"),
     (Code::CodeNoEntry, "code.no_entry"),
     (Code::CodeAnnotation, "code.annotation"),
@@ -125,6 +127,7 @@ const FIXED: [(Code, &str); 54] = [
     (Code::ToolInvalid, "tool.invalid"),
     (Code::OwnerNeeded, "owner.needed"),
     (Code::ToolInUse, "tool.in_use"),
+    (Code::ObjectInUse, "object.in_use"),
     (Code::ToolUnavailable, "tool.unavailable"),
     (Code::ResponsePending, "response.pending"),
     (Code::QuotaExceeded, "quota.exceeded"),

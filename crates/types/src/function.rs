@@ -53,6 +53,9 @@ pub struct Deployment {
     pub python: Option<String>,
     pub memory_bytes: u64,
     pub timeout_seconds: u64,
+    /// By which its code can leave its sandbox.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub integrations: Vec<String>,
     pub deployed_at: DateTime<Utc>,
 }
 

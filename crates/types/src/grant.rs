@@ -1,6 +1,9 @@
 //! What a principal may do to an object.
 
-use crate::{AgentId, FunctionId, GrantId, PrincipalId, SecretId, StoreId, ToolId, WorkspaceId};
+use crate::{
+    AgentId, FunctionId, GrantId, IntegrationId, NetworkRuleId, PrincipalId, SecretId, StoreId,
+    ToolId, WorkspaceId,
+};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -10,9 +13,11 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Privilege {
-    /// Call the tool or the function, invoke the agent, read the store, use the secret; in a workspace: run code and keep files.
+    /// Call the tool or the function, invoke the agent, read the store, use the secret, leave by the
+    /// integration or the rule; in a workspace: run code and keep files.
     Usage,
-    /// Change it; in a workspace: make tools, functions, agents, stores and secrets.
+    /// Change it; in a workspace: make tools, functions, agents, stores, secrets, network rules and
+    /// integrations.
     Modify,
     /// Everything, also giving grants and deleting.
     Ownership,
@@ -49,6 +54,8 @@ pub enum Object {
     Store(StoreId),
     Secret(SecretId),
     Function(FunctionId),
+    NetworkRule(NetworkRuleId),
+    Integration(IntegrationId),
 }
 
 /// The same by another name: in a description of the API, `Object` is any JSON object.
@@ -63,6 +70,8 @@ impl Object {
             Self::Store(_) => "store",
             Self::Secret(_) => "secret",
             Self::Function(_) => "function",
+            Self::NetworkRule(_) => "network_rule",
+            Self::Integration(_) => "integration",
         }
     }
 
@@ -74,6 +83,8 @@ impl Object {
             Self::Store(id) => id.uuid(),
             Self::Secret(id) => id.uuid(),
             Self::Function(id) => id.uuid(),
+            Self::NetworkRule(id) => id.uuid(),
+            Self::Integration(id) => id.uuid(),
         }
     }
 }

@@ -63,6 +63,8 @@ id!(PrincipalId, "Who asks: a user, a role or a service.");
 id!(KeyId, "One API key of a principal.");
 id!(GrantId, "One privilege that a principal was given.");
 id!(StoreId, "A named directory that outlives sessions.");
+id!(NetworkRuleId, "A named list of hosts and ports.");
+id!(IntegrationId, "Permission for code to leave its sandbox.");
 id!(SecretId, "A value that is written and never read again.");
 id!(FunctionId, "Code that is deployed apart from agents.");
 id!(ToolId, "Something an agent can call.");

@@ -15,6 +15,7 @@ mod function;
 mod grant;
 mod id;
 mod limits;
+mod network;
 mod package;
 mod principal;
 mod secret;
@@ -38,10 +39,13 @@ pub use function::{
 };
 pub use grant::{Grant, GrantedObject, Object, Privilege};
 pub use id::{
-    AgentId, ApprovalId, ExecutionId, FileId, FunctionId, GrantId, KeyId, NotAnId, PrincipalId,
-    SandboxId, SecretId, StoreId, ToolId, WorkspaceId,
+    AgentId, ApprovalId, ExecutionId, FileId, FunctionId, GrantId, IntegrationId, KeyId,
+    NetworkRuleId, NotAnId, PrincipalId, SandboxId, SecretId, StoreId, ToolId, WorkspaceId,
 };
 pub use limits::{Limit, LimitError, Limits, LimitsRequest, OperatorCaps};
+pub use network::{
+    AllowedSecrets, Integration, NetworkAttempt, NetworkEntry, NetworkRule, RuleMode, RuleType,
+};
 pub use package::PackagePolicy;
 pub use principal::{Key, Principal, PrincipalKind, Workspace};
 pub use secret::{

@@ -28,6 +28,9 @@ pub struct Session {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub agent: Option<AgentId>,
     pub environment: String,
+    /// By which its code can leave; an agent's specification says its own.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub integrations: Vec<String>,
     /// The conversation that it belongs to, in the words of whoever has it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub key: Option<String>,

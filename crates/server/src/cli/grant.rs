@@ -67,6 +67,12 @@ fn privilege(text: &str) -> Result<Privilege, String> {
     known.ok_or_else(|| format!("there are {}", Privilege::ALL.map(Privilege::name).join(", ")))
 }
 
+/// What a grant can be on besides the workspace.
+const GRANTED: [Noun; 6] =
+    [Noun::Tool, Noun::Agent, Noun::Store, Noun::Function, Noun::NetworkRule, Noun::Integration];
+const ON: &str = "a grant is on `workspace`, `tool:NAME`, `agent:NAME`, `store:NAME`, \
+                  `function:NAME`, `network_rule:NAME` or `integration:NAME`";
+
 /// What a grant is on, in the words of people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum On {
@@ -80,17 +86,11 @@ impl FromStr for On {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.split_once(':') {
             None if text == "workspace" => Ok(Self::Workspace),
-            Some(("tool", name)) if !name.is_empty() => Ok(Self::Named(Noun::Tool, name.into())),
-            Some(("agent", name)) if !name.is_empty() => Ok(Self::Named(Noun::Agent, name.into())),
-            Some(("store", name)) if !name.is_empty() => Ok(Self::Named(Noun::Store, name.into())),
-            Some(("secret", name)) if !name.is_empty() => {
-                Ok(Self::Named(Noun::Secret, name.into()))
+            Some((kind, name)) if !name.is_empty() => {
+                let noun = GRANTED.into_iter().find(|noun| noun.word() == kind).ok_or(ON)?;
+                Ok(Self::Named(noun, name.into()))
             }
-            Some(("function", name)) if !name.is_empty() => {
-                Ok(Self::Named(Noun::Function, name.into()))
-            }
-            _ => Err("a grant is on `workspace`, `tool:NAME`, `agent:NAME`, `store:NAME`, \
-                      `secret:NAME` or `function:NAME`"),
+            _ => Err(ON),
         }
     }
 }
@@ -133,9 +133,7 @@ async fn show(remote: &Remote, whose: Option<String>, list: ListArgs) -> Result<
     }
     let (mut grants, _) = remote.client.list(&call.path, &call.query, list.limit as usize).await?;
     let mut names = HashMap::new();
-    for noun in
-        [Noun::Principal, Noun::Tool, Noun::Agent, Noun::Store, Noun::Secret, Noun::Function]
-    {
+    for noun in [Noun::Principal].into_iter().chain(GRANTED) {
         names.extend(remote.client.names(noun).await?);
     }
     grants.iter_mut().for_each(|grant| name(grant, &names));
@@ -148,9 +146,7 @@ fn name(grant: &mut Value, names: &HashMap<String, String>) {
     let object = &mut grant["object"];
     put_names(object, &["id"], names);
     let on = match (object["kind"].as_str(), object["id"].as_str()) {
-        (Some(kind @ ("tool" | "agent" | "store" | "secret" | "function")), Some(name)) => {
-            format!("{kind}:{name}")
-        }
+        (Some(kind), Some(name)) if kind != "workspace" => format!("{kind}:{name}"),
         _ => "workspace".to_owned(),
     };
     grant["on"] = on.into();

@@ -17,6 +17,8 @@ pub(super) enum Noun {
     Store,
     Secret,
     Function,
+    NetworkRule,
+    Integration,
 }
 
 impl Noun {
@@ -31,6 +33,8 @@ impl Noun {
             Self::Store => "store",
             Self::Secret => "secret",
             Self::Function => "function",
+            Self::NetworkRule => "network_rule",
+            Self::Integration => "integration",
         }
     }
 
@@ -44,6 +48,8 @@ impl Noun {
             Self::Store => "/v1/stores",
             Self::Secret => "/v1/secrets",
             Self::Function => "/v1/functions",
+            Self::NetworkRule => "/v1/network-rules",
+            Self::Integration => "/v1/integrations",
         }
     }
 
@@ -56,14 +62,9 @@ impl Noun {
     /// What is over keeps its name, and is known by its id alone.
     fn is_over(self, item: &Value) -> bool {
         match self {
-            Self::Principal
-            | Self::Tool
-            | Self::Agent
-            | Self::Store
-            | Self::Secret
-            | Self::Function => false,
             Self::Key => !item["revoked_at"].is_null(),
             Self::Session => !matches!(item["status"].as_str(), Some("ready" | "busy" | "lost")),
+            _ => false,
         }
     }
 }

@@ -108,6 +108,7 @@ fn status(code: &Code) -> StatusCode {
         Code::NameTaken
         | Code::OwnerNeeded
         | Code::ToolInUse
+        | Code::ObjectInUse
         | Code::SessionBusy
         | Code::IdempotencyConflict
         | Code::ApprovalRequired => StatusCode::CONFLICT,

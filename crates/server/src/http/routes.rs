@@ -12,6 +12,7 @@ mod executions;
 mod functions;
 mod grants;
 mod keys;
+mod network;
 pub(crate) mod operation;
 mod packages;
 mod permissions;
@@ -37,6 +38,7 @@ pub(crate) fn all() -> Routes {
         .merge(environments::routes())
         .merge(tools::routes())
         .merge(agents::routes())
+        .merge(network::routes())
         .merge(stores::routes())
         .merge(secrets::routes())
         .merge(functions::routes())

@@ -4,6 +4,7 @@ use super::ending::Ending;
 use super::matter::Matter;
 use super::{changed, over};
 use crate::executions::{Manner, Whose};
+use crate::network::Trail;
 use crate::refused::{Refused, not_found};
 use crate::service::Service;
 use chrono::Utc;
@@ -43,6 +44,7 @@ impl Service {
         id: ApprovalId,
     ) -> Result<(), Refused> {
         let (approval, matter) = self.agreed(workspace, id).await?;
+        let (admitted, trail) = self.admit_agreed(workspace, &approval, &matter).await?;
         let whose = Whose {
             workspace,
             principal: approval.requester,
@@ -52,9 +54,9 @@ impl Service {
             function: matter.route.callee.function_id(),
             approval: Some(approval.id),
             asked_at: Some(approval.created_at),
+            trail,
             manner: Manner::default(),
         };
-        let admitted = self.admit_agreed(workspace, &approval, &matter).await?;
         // All their bytes are read to know them again, so not at every look for room.
         let mut files = matter.route.callee.files();
         files.extend(self.open_kept(workspace, &matter.plan.files).await?);
@@ -91,7 +93,7 @@ impl Service {
         workspace: WorkspaceId,
         approval: &Approval,
         matter: &Matter,
-    ) -> Result<Admitted, Refused> {
+    ) -> Result<(Admitted, Option<Arc<Trail>>), Refused> {
         let requester = self.store.read(|rows| rows.principal(workspace, approval.requester))?;
         let requester = requester.ok_or_else(changed)?;
         if let Some(id) = matter.plan.sandbox_id {
@@ -107,7 +109,11 @@ impl Service {
             installer: self.installer(workspace, requester.id, matter.plan.sandbox_id),
             ..self.command(&requester, callee.environment(), entry)
         };
-        Ok(self.engine.admit(command).await?)
+        let integrations = callee.integrations(&matter.plan.arguments);
+        let run_as = matter.route.run_as;
+        let (command, trail) =
+            self.give_way(command, workspace, &requester, run_as, integrations).await?;
+        Ok((self.engine.admit(command).await?, trail))
     }
 
     /// That it cannot be is tried until it is written.

@@ -25,7 +25,7 @@ impl Matter {
         Self {
             definition: route.callee.definition(),
             arguments: plan.arguments.to_string(),
-            network: route.callee.network(),
+            network: route.callee.integrations(&plan.arguments),
             files: plan.files.iter().map(|file| (file.name.clone(), file.sha256.clone())).collect(),
             route,
             plan,

@@ -174,7 +174,24 @@ impl Service {
         }
     }
 
+    /// Runs it, and notes whom its code has tried to reach meanwhile.
     async fn run(&self, admitted: Admitted, course: &mut Course) -> Result<Finished, Fault> {
+        let (id, trail) = (course.started.id, course.whose.trail.clone());
+        if let Some(trail) = &trail {
+            trail.begin(course.started.sandbox_id, id);
+        }
+        let mut ran = self.run_and_tell(admitted, course).await;
+        if let (Ok(finished), Some(trail)) = (&mut ran, trail) {
+            finished.execution.network.extend(trail.end(id));
+        }
+        ran
+    }
+
+    async fn run_and_tell(
+        &self,
+        admitted: Admitted,
+        course: &mut Course,
+    ) -> Result<Finished, Fault> {
         let live = Arc::clone(&course.running.live);
         // A file is told when it is kept, and can be asked for.
         let mut tell = |event: &Event| match event {

@@ -1,6 +1,7 @@
 //! Everything about a run that the engine does not need to know: on whose behalf, and who is told.
 
 use crate::caller::Caller;
+use crate::network::Trail;
 use chrono::{DateTime, Utc};
 use std::any::Any;
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub(crate) struct Whose {
     pub(crate) approval: Option<ApprovalId>,
     /// When it was asked for, if a person was asked first and took their time.
     pub(crate) asked_at: Option<DateTime<Utc>>,
+    /// Where what its code tries to reach is noted, if it can leave at all.
+    pub(crate) trail: Option<Arc<Trail>>,
     pub(crate) manner: Manner,
 }
 
@@ -44,6 +47,7 @@ impl Whose {
             function: None,
             approval: None,
             asked_at: None,
+            trail: None,
             manner,
         }
     }

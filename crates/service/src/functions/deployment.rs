@@ -83,6 +83,8 @@ impl Service {
             None => self.require_maker(caller)?,
         }
         let package = aside(move || Package::read(request)).await??;
+        let (workspace, integrations) = (caller.workspace, &package.settings.integrations);
+        self.check_integrations(workspace, &caller.principal, integrations)?;
         let deployment = self.deployment(&package)?;
         let (service, caller) = (Arc::clone(self), caller.clone());
         to_the_end(
@@ -116,6 +118,7 @@ impl Service {
             python: settings.python.clone(),
             memory_bytes,
             timeout_seconds,
+            integrations: settings.integrations.clone(),
             deployed_at: Utc::now(),
         })
     }

@@ -79,6 +79,7 @@ pub(super) struct Settings {
     pub(super) python: Option<String>,
     pub(super) memory_mb: Option<u64>,
     pub(super) timeout_seconds: Option<u64>,
+    pub(super) integrations: Vec<String>,
 }
 
 /// The files of a function, as they are kept and put into a working directory.

@@ -3,10 +3,12 @@
 
 use crate::agents;
 use crate::caller::Caller;
+use crate::network::{Grounds, Leave, Trail};
 use crate::refused::{Refused, missing, not_found};
 use crate::service::Service;
 use crate::specification::Section;
-use engine::StoreIn;
+use engine::{NewSession, StoreIn};
+use std::sync::Arc;
 use types::{Agent, AgentId, Code, Fault, Object, Principal, Privilege, Session, WorkspaceId};
 
 /// An agent whose code runs for somebody.
@@ -17,6 +19,25 @@ pub(crate) struct Lender {
     pub(crate) section: Section,
     /// Whose rights its code has.
     pub(crate) run_as: Principal,
+}
+
+/// What a session has besides its working directory.
+#[derive(Debug)]
+pub(super) struct Lent {
+    stores: Vec<StoreIn>,
+    leave: Option<Leave>,
+}
+
+impl Lent {
+    pub(super) fn trail(&self) -> Option<Arc<Trail>> {
+        self.leave.as_ref().map(|leave| Arc::clone(&leave.trail))
+    }
+
+    pub(super) fn give(self, to: NewSession) -> NewSession {
+        let (outlet, variables) = self.leave.map(|it| (it.outlet, it.variables)).unzip();
+        let variables = variables.unwrap_or_default();
+        NewSession { stores: self.stores, outlet, variables, ..to }
+    }
 }
 
 impl Service {
@@ -60,13 +81,23 @@ impl Service {
         }
     }
 
-    /// What a session is given besides its working directory.
-    pub(super) fn equipment(
-        &self,
+    /// What a session is given besides its working directory: by its agent, or else what was asked
+    /// for.
+    pub(super) async fn equipment(
+        self: &Arc<Self>,
         caller: &Caller,
         lender: Option<&Lender>,
-    ) -> Result<Vec<StoreIn>, Refused> {
-        lender.map_or(Ok(Vec::new()), |lender| self.lent_stores(caller.workspace, lender))
+        integrations: &[String],
+    ) -> Result<Lent, Refused> {
+        let (workspace, who) = (caller.workspace, &caller.principal);
+        let (stores, grounds) = match lender {
+            Some(lender) => (self.lent_stores(workspace, lender)?, Grounds::Agent(lender.agent.id)),
+            None => {
+                let (integrations, run_as) = (integrations.to_vec(), who.id);
+                (Vec::new(), Grounds::Named { integrations, run_as })
+            }
+        };
+        Ok(Lent { stores, leave: self.leave(workspace, who, grounds).await? })
     }
 
     /// Whether a session still has what its agent lends to this principal, and no more. Rights and

@@ -18,6 +18,8 @@ const PYPI: [&str; 2] = ["SNOWFLAKE.SNOWPARK.PYPI_SHARED_REPOSITORY", "PYPI"];
 const STORES_ROOT: &str = "/mnt";
 /// Each is a mount of every sandbox of the agent.
 const STORES_MAX: usize = 16;
+/// Each is looked up for each connection.
+const INTEGRATIONS_MAX: usize = 16;
 /// As deep as files are listed.
 const PATH_PARTS_MAX: usize = 8;
 
@@ -27,6 +29,8 @@ pub(crate) struct Section {
     /// Whether code may install packages of the index, if the owner of the agent may.
     pub(crate) installs: bool,
     pub(crate) stores: Vec<StoreGrant>,
+    /// The names of integrations that its code leaves by.
+    pub(crate) integrations: Vec<String>,
 }
 
 impl Section {
@@ -49,7 +53,7 @@ impl Section {
                 ENVIRONMENT => section.environment = Some(text(&path, value)?.to_owned()),
                 REPOSITORIES => section.installs = repositories(&path, value, warnings)?,
                 STORES => section.stores = stores(&path, value)?,
-                INTEGRATIONS => integrations(&path, value, warnings)?,
+                INTEGRATIONS => section.integrations = integrations(&path, value)?,
                 other => warnings
                     .push(format!("tool_resources.code_execution.{other} is not known here")),
             }
@@ -93,15 +97,18 @@ fn identifier(name: &str) -> String {
     name.split('.').map(part).collect::<Vec<_>>().join(".")
 }
 
-fn integrations(path: &str, value: &Value, warnings: &mut Vec<String>) -> Result<(), Refused> {
-    for (index, name) in list(path, value)?.iter().enumerate() {
-        let name = text(&format!("{path}/{index}"), name)?;
-        warnings.push(format!(
-            "{INTEGRATIONS}: there are no integrations yet, and code has no network, so {name:?} \
-             gives nothing"
-        ));
+fn integrations(path: &str, value: &Value) -> Result<Vec<String>, Refused> {
+    let list = list(path, value)?;
+    if list.len() > INTEGRATIONS_MAX {
+        return Err(invalid(path, format!("has at most {INTEGRATIONS_MAX} integrations")));
     }
-    Ok(())
+    let names = list.iter().enumerate();
+    names.map(|(index, name)| text(&format!("{path}/{index}"), name).map(str::to_owned)).collect()
+}
+
+/// Where the specification names an integration.
+pub(crate) fn integration_path(index: usize) -> String {
+    at(&format!("/tool_resources/{CODE_EXECUTION}/{INTEGRATIONS}/{index}"))
 }
 
 fn stores(path: &str, value: &Value) -> Result<Vec<StoreGrant>, Refused> {

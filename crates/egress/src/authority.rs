@@ -1,0 +1,86 @@
+//! Whom the proxy asks what a sandbox may reach, and as whom.
+//!
+//! The answer is a value that holds for one decision. Nothing in it was said by the sandbox.
+
+use chrono::{DateTime, Utc};
+use http::HeaderName;
+use policy::{Destination, Opening};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// What is open to a sandbox at this moment.
+#[derive(Debug, Default)]
+pub struct Way {
+    pub openings: Vec<Opening>,
+    /// Each opens exactly its destination.
+    pub credentials: Vec<Credential>,
+}
+
+/// A secret that is put into requests to one host, and never into the sandbox.
+#[derive(Debug)]
+pub struct Credential {
+    /// Its name, for the log.
+    pub secret: String,
+    pub to: Destination,
+    pub scheme: Scheme,
+    pub header: HeaderName,
+    /// What the header has before the value, such as `Bearer `.
+    pub prefix: String,
+    /// What the sandbox has in the place of the value.
+    pub placeholder: String,
+    pub value: SecretText,
+}
+
+/// How a request is sent. A credential goes over plain HTTP only to an address inside of the
+/// operator's own network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scheme {
+    #[default]
+    Https,
+    Http,
+}
+
+/// A text that is shown to nobody, and wiped when it is dropped.
+pub struct SecretText(Zeroizing<String>);
+
+impl SecretText {
+    pub fn new(text: String) -> Self {
+        Self(Zeroizing::new(text))
+    }
+
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SecretText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretText(..)")
+    }
+}
+
+/// One attempt to reach something, for the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    pub at: DateTime<Utc>,
+    pub host: String,
+    pub port: u16,
+    /// The integration that opened it, or `secret:NAME`.
+    pub integration: Option<String>,
+    pub allowed: bool,
+    /// Why it was not allowed, or why it was and did not succeed.
+    pub reason: Option<String>,
+}
+
+/// The answer to what is open, or for the log why it cannot be told.
+pub type Asked<'a> = Pin<Box<dyn Future<Output = Result<Arc<Way>, String>> + Send + 'a>>;
+
+/// Speaks for one sandbox. The socket that its connections arrive on says which.
+pub trait Authority: Send + Sync + 'static {
+    /// Asked for each decision, so that a change holds from the next one on.
+    fn way(&self) -> Asked<'_>;
+
+    fn attempted(&self, attempt: Attempt);
+}

@@ -1,0 +1,180 @@
+//! The proxy of the sandboxes: the only thing that listens inside, and the only way out.
+//!
+//! It is asked with CONNECT or with a whole URL, over a socket that belongs to one sandbox, and that
+//! socket is all that says who asks. A request is read once, decided by the rules of that moment,
+//! and carried out to an address that was judged. On every other path it ends in a refusal that is
+//! written down; nothing must go through because something failed.
+
+mod hello;
+mod limits;
+mod line;
+mod message;
+mod meter;
+mod passage;
+mod redact;
+mod refusal;
+mod upstream;
+
+pub use limits::Limits;
+
+use crate::authority::{Attempt, Authority, Scheme, Way};
+use crate::ca::{Ca, provider};
+use crate::resolve::Resolver;
+use crate::roots::Roots;
+use chrono::Utc;
+use line::Line;
+use meter::Meter;
+use passage::Passage;
+use policy::Destination;
+use refusal::Refusal;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_rustls::rustls::{self, ClientConfig};
+
+/// What a greeting calls the versions of HTTP.
+pub(crate) const HTTP1: &[u8] = b"http/1.1";
+const HTTP2: &[u8] = b"h2";
+
+/// So many more connections are told that there are too many; others are closed without a word.
+const TURNED_AWAY_MAX: usize = 16;
+/// Before asking again for a connection when the machine has no room for one.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What the operator decides about the proxy.
+#[derive(Debug)]
+pub struct ProxyConfig {
+    pub ca: Ca,
+    /// By which hosts with credentials are known.
+    pub roots: Roots,
+    pub resolver: Resolver,
+    pub limits: Limits,
+}
+
+/// Serves any number of sandboxes.
+#[derive(Debug, Clone)]
+pub struct Proxy(Arc<Shared>);
+
+/// What is the same for all sandboxes.
+#[derive(Debug)]
+struct Shared {
+    ca: Ca,
+    resolver: Resolver,
+    limits: Limits,
+    tls_any: Arc<ClientConfig>,
+    tls_http1: Arc<ClientConfig>,
+}
+
+impl Proxy {
+    pub fn new(config: ProxyConfig) -> Result<Self, rustls::Error> {
+        let ProxyConfig { ca, roots, resolver, limits } = config;
+        let http1 = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots.store())
+            .with_no_client_auth();
+        let mut any = http1.clone();
+        any.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
+        let (tls_any, tls_http1) = (Arc::new(any), Arc::new(http1));
+        Ok(Self(Arc::new(Shared { ca, resolver, limits, tls_any, tls_http1 })))
+    }
+
+    /// Serves who connects to the listener of one sandbox. When this is dropped, all of their
+    /// connections end.
+    pub async fn serve(
+        &self,
+        listener: std::net::TcpListener,
+        authority: Arc<dyn Authority>,
+    ) -> io::Result<()> {
+        listener.set_nonblocking(true)?;
+        let listener = TcpListener::from_std(listener)?;
+        let limits = &self.0.limits;
+        let room = Arc::new(Semaphore::new(limits.connections));
+        let doorstep = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
+        let meter = Arc::new(Meter::new(limits.clone()));
+        let sandbox = Arc::new(Sandbox { proxy: self.0.clone(), authority, meter });
+        let mut lines = JoinSet::new();
+        loop {
+            let stream = accept(&listener, &mut lines).await;
+            let (permit, has_room) = match room.clone().try_acquire_owned() {
+                Ok(permit) => (permit, true),
+                Err(_) => match doorstep.clone().try_acquire_owned() {
+                    Ok(permit) => (permit, false),
+                    Err(_) => continue,
+                },
+            };
+            let sandbox = sandbox.clone();
+            lines.spawn(async move {
+                if has_room {
+                    Line::run(sandbox, stream).await;
+                } else {
+                    Line::turn_away(&sandbox, stream).await;
+                }
+                drop(permit);
+            });
+        }
+    }
+}
+
+/// The next connection; on the way, lets go of those that have ended.
+async fn accept(listener: &TcpListener, lines: &mut JoinSet<()>) -> TcpStream {
+    loop {
+        tokio::select! {
+            Some(_) = lines.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => return stream,
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            },
+        }
+    }
+}
+
+/// The one who asks.
+struct Sandbox {
+    proxy: Arc<Shared>,
+    authority: Arc<dyn Authority>,
+    meter: Arc<Meter>,
+}
+
+impl Sandbox {
+    /// The rules of now.
+    async fn way(&self, to: &Destination) -> Result<Arc<Way>, Refusal> {
+        let asked = self.authority.way().await.map_err(|why| Refusal::Undecided { why });
+        asked.inspect_err(|refusal| self.record(to, None, Some(refusal)))
+    }
+
+    /// Decides by these rules. What they do not open is written down here.
+    fn passage_by(
+        &self,
+        way: Arc<Way>,
+        to: &Destination,
+        scheme: Scheme,
+    ) -> Result<Passage, Refusal> {
+        let decided = Passage::new(way, to, scheme);
+        decided.inspect_err(|refusal| self.record(to, None, Some(refusal)))
+    }
+
+    async fn passage(&self, to: &Destination, scheme: Scheme) -> Result<Passage, Refusal> {
+        self.passage_by(self.way(to).await?, to, scheme)
+    }
+
+    fn record(&self, to: &Destination, by: Option<&str>, refusal: Option<&Refusal>) {
+        self.authority.attempted(Attempt {
+            at: Utc::now(),
+            host: to.host().to_string(),
+            port: to.port(),
+            integration: by.map(str::to_owned),
+            allowed: !refusal.is_some_and(Refusal::is_denial),
+            reason: refusal.map(Refusal::reason),
+        });
+    }
+}
+
+impl fmt::Debug for Sandbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sandbox").field("meter", &self.meter).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,278 @@
+//! One connection of a sandbox, from its first request to its end.
+//!
+//! Each request on it is decided anew. A request can turn the connection into something else: a
+//! tunnel, the inside of an intercepted one, or a WebSocket. That is remembered while the request
+//! is answered, and carried out by the same task when HTTP is through with the connection, so
+//! that nothing of it can outlive the sandbox.
+
+use super::Sandbox;
+use super::hello::{self, Screened};
+use super::message;
+use super::meter::Metered;
+use super::passage::{Passage, intercepted};
+use super::redact::{Redacted, Redactor};
+use super::refusal::{Body, Refusal, said};
+use super::upstream::{Speech, Unanswered, Upstream, dial};
+use crate::authority::Scheme;
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderValue};
+use http::{Method, Request, Response, StatusCode, Version};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use policy::Destination;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional_with_sizes};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+
+/// More than clients send.
+const HEADER_BYTES_MAX: usize = 64 * 1024;
+/// For a client that is turned away to say what it wants.
+const TURNED_AWAY_TIME_MAX: Duration = Duration::from_secs(1);
+/// What is read at once in each direction.
+const RELAY_BYTES: usize = 128 * 1024;
+
+pub(super) struct Line {
+    sandbox: Arc<Sandbox>,
+    /// Where the tunnel leads that this is the inside of.
+    inside: Option<(Destination, Scheme)>,
+    upstream: tokio::sync::Mutex<Option<Upstream>>,
+    next: Mutex<Option<Next>>,
+}
+
+/// What a connection turns into.
+enum Next {
+    Tunnel { client: OnUpgrade, passage: Passage, host: Metered<TcpStream> },
+    Inside { client: OnUpgrade, to: Destination, tls: Option<Arc<ServerConfig>> },
+    WebSocket { client: OnUpgrade, host: Upgraded },
+}
+
+impl Line {
+    fn new(sandbox: Arc<Sandbox>, inside: Option<(Destination, Scheme)>) -> Arc<Self> {
+        Arc::new(Self { sandbox, inside, upstream: Default::default(), next: Mutex::default() })
+    }
+
+    /// Serves a connection until it ends.
+    pub(super) async fn run(sandbox: Arc<Sandbox>, stream: TcpStream) {
+        if stream.set_nodelay(true).is_err() {
+            return;
+        }
+        let next = Self::new(sandbox.clone(), None).serve(stream).await;
+        let next = match next {
+            Some(Next::Inside { client, to, tls }) => inside(&sandbox, client, to, tls).await,
+            next => next,
+        };
+        match next {
+            Some(Next::Tunnel { client, passage, host }) => {
+                tunnel(&sandbox, client, &passage, host).await;
+            }
+            Some(Next::WebSocket { client, host }) => web_socket(client, host).await,
+            Some(Next::Inside { .. }) | None => {}
+        }
+    }
+
+    /// Says that there are too many.
+    pub(super) async fn turn_away(sandbox: &Sandbox, stream: TcpStream) {
+        let refusal = Refusal::Busy(sandbox.proxy.limits.connections);
+        let service =
+            service_fn(async |_: Request<Incoming>| Ok::<_, Infallible>(refusal.response()));
+        let connection =
+            http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
+        // Whether the client understood is its own matter.
+        let _ = timeout(TURNED_AWAY_TIME_MAX, connection).await;
+    }
+
+    /// Answers requests, until the end or until the connection turns into something else.
+    async fn serve<S>(self: Arc<Self>, stream: S) -> Option<Next>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let service = service_fn(|request| {
+            let line = self.clone();
+            async move {
+                let answered = line.answer(request).await;
+                Ok::<_, Infallible>(answered.unwrap_or_else(|refusal| refusal.response()))
+            }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.sandbox.proxy.limits.header)
+            .max_header_size(HEADER_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), service)
+            .with_upgrades();
+        connection.await.ok()?;
+        self.next.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+        let (to, scheme) = match &self.inside {
+            Some((to, scheme)) => {
+                message::is_inside(&request, to, *scheme)?;
+                (to.clone(), *scheme)
+            }
+            None if request.method() == Method::CONNECT => return self.connect(request).await,
+            None => (message::url_target(&request)?, Scheme::Http),
+        };
+        let passage = self.sandbox.passage(&to, scheme).await?;
+        let answered = self.forward(&passage, request).await;
+        self.sandbox.record(&to, Some(passage.by()), answered.as_ref().err());
+        answered
+    }
+
+    /// Opens a tunnel. An intercepted one leads nowhere yet: its requests are decided one by one.
+    async fn connect(&self, mut request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+        let to = message::tunnel_target(&request)?;
+        let client = hyper::upgrade::on(&mut request);
+        let way = self.sandbox.way(&to).await?;
+        let next = match intercepted(&way, &to) {
+            Some(Scheme::Http) => Next::Inside { client, to, tls: None },
+            Some(Scheme::Https) => {
+                let tls = Some(self.sandbox.proxy.ca.stand_in(&to)?);
+                Next::Inside { client, to, tls }
+            }
+            None => {
+                let passage = self.sandbox.passage_by(way, &to, Scheme::Https)?;
+                let dialled = dial(&self.sandbox, &passage).await;
+                self.sandbox.record(&to, Some(passage.by()), dialled.as_ref().err());
+                let (_, host) = dialled?;
+                Next::Tunnel { client, passage, host }
+            }
+        };
+        self.turn_into(next);
+        Ok(Response::new(said("")))
+    }
+
+    fn turn_into(&self, next: Next) {
+        *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
+    }
+
+    /// Sends a request on, with the credentials of its destination, and gives the answer.
+    async fn forward(
+        &self,
+        passage: &Passage,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<Body>, Refusal> {
+        let client = message::wants_websocket(&request).then(|| hyper::upgrade::on(&mut request));
+        let redactor = passage.redactor()?;
+        request.extensions_mut().clear();
+        let headers = request.headers_mut();
+        message::strip(headers);
+        if client.is_some() {
+            message::ask_websocket(headers);
+        }
+        if redactor.is_some() {
+            headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        }
+        passage.give_credentials(headers)?;
+        let speech = if client.is_some() { Speech::Http1 } else { Speech::Any };
+        let mut response = self.exchange(passage, request, speech).await?;
+        let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        match client {
+            Some(client) if switched => {
+                let host = hyper::upgrade::on(&mut response).await;
+                let host = host.map_err(|error| Refusal::answer(passage.to(), error))?;
+                self.turn_into(Next::WebSocket { client, host });
+                let mut response = told(response, redactor);
+                message::ask_websocket(response.headers_mut());
+                Ok(response)
+            }
+            None if switched => Err(Refusal::Switched(passage.to().clone())),
+            _ => Ok(told(response, redactor)),
+        }
+    }
+
+    /// Sends a request over the connection of the one before, if that leads where this one goes.
+    async fn exchange(
+        &self,
+        passage: &Passage,
+        mut request: Request<Incoming>,
+        speech: Speech,
+    ) -> Result<Response<Incoming>, Refusal> {
+        let mut kept = self.upstream.lock().await;
+        if let Some(upstream) = kept.as_mut().filter(|it| it.serves(passage, speech)) {
+            match upstream.send(request).await {
+                // The host closed it before anything was sent.
+                Err(Unanswered { unsent: Some(unsent), .. }) => request = *unsent,
+                Err(Unanswered { refusal, .. }) => return Err(refusal),
+                Ok(response) => return Ok(response),
+            }
+        }
+        let upstream = kept.insert(Upstream::connect(&self.sandbox, passage, speech).await?);
+        upstream.send(request).await.map_err(|unanswered| unanswered.refusal)
+    }
+}
+
+/// The answer of a host, as the client may have it.
+fn told(response: Response<Incoming>, redactor: Option<Redactor>) -> Response<Body> {
+    let (mut parts, body) = response.into_parts();
+    parts.extensions.clear();
+    parts.version = Version::HTTP_11;
+    message::strip(&mut parts.headers);
+    let body = match redactor {
+        Some(redactor) => {
+            redactor.clean(&mut parts.headers);
+            match parts.headers.contains_key(CONTENT_ENCODING) {
+                true => body.map_err(Into::into).boxed_unsync(),
+                false => Redacted::new(body, redactor).boxed_unsync(),
+            }
+        }
+        None => body.map_err(Into::into).boxed_unsync(),
+    };
+    Response::from_parts(parts, body)
+}
+
+/// Serves the inside of an intercepted tunnel in the place of the host.
+async fn inside(
+    sandbox: &Arc<Sandbox>,
+    client: OnUpgrade,
+    to: Destination,
+    tls: Option<Arc<ServerConfig>>,
+) -> Option<Next> {
+    let client = TokioIo::new(client.await.ok()?);
+    let Some(tls) = tls else {
+        return Line::new(sandbox.clone(), Some((to, Scheme::Http))).serve(client).await;
+    };
+    let greeting = TlsAcceptor::from(tls).accept(client);
+    let refusal = match timeout(sandbox.proxy.limits.header, greeting).await {
+        Ok(Ok(stream)) if hello::names(stream.get_ref().1.server_name(), &to) => {
+            return Line::new(sandbox.clone(), Some((to, Scheme::Https))).serve(stream).await;
+        }
+        Ok(Ok(_)) => Refusal::OtherName(to.clone()),
+        Ok(Err(_)) | Err(_) => Refusal::NoTls(to.clone()),
+    };
+    sandbox.record(&to, None, Some(&refusal));
+    None
+}
+
+/// Carries bytes both ways, whatever they mean.
+async fn tunnel(
+    sandbox: &Sandbox,
+    client: OnUpgrade,
+    passage: &Passage,
+    mut host: Metered<TcpStream>,
+) {
+    let Ok(client) = client.await else { return };
+    let mut client = Screened::new(TokioIo::new(client), passage.to().clone());
+    // How it ended is told to both by its end.
+    let _ = copy_bidirectional_with_sizes(&mut client, &mut host, RELAY_BYTES, RELAY_BYTES).await;
+    let refusal = match host.ending().get() {
+        _ if client.was_refused() => Refusal::OtherName(passage.to().clone()),
+        Some(bound) => Refusal::bound(passage.to(), *bound),
+        None => return,
+    };
+    sandbox.record(passage.to(), Some(passage.by()), Some(&refusal));
+}
+
+async fn web_socket(client: OnUpgrade, host: Upgraded) {
+    let Ok(client) = client.await else { return };
+    let (mut client, mut host) = (TokioIo::new(client), TokioIo::new(host));
+    // How it ended is told to both by its end.
+    let _ = copy_bidirectional_with_sizes(&mut client, &mut host, RELAY_BYTES, RELAY_BYTES).await;
+}

@@ -1,0 +1,137 @@
+//! Reads and cleans the head of a message.
+//!
+//! Whom a request is for is read from one place, and every other place that says it must say the
+//! same. What is for the next hop only never goes further, in either direction.
+
+use super::refusal::Malformed;
+use crate::authority::Scheme;
+use http::header::{
+    CONNECTION, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING,
+    UPGRADE,
+};
+use http::uri::Authority;
+use http::{Method, Request, Version};
+use policy::Destination;
+
+/// What a hop says to the next (RFC 9110), besides what `Connection` names and all of `Proxy-`.
+const OF_THE_HOP: [HeaderName; 7] = [
+    CONNECTION,
+    UPGRADE,
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    EXPECT,
+    HeaderName::from_static("keep-alive"),
+];
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
+
+/// Whom a CONNECT is for.
+pub(super) fn tunnel_target<B>(request: &Request<B>) -> Result<Destination, Malformed> {
+    let authority = request.uri().authority().ok_or(Malformed::NoPort)?;
+    let port = authority.port_u16().ok_or(Malformed::NoPort)?;
+    let to = destination(authority, port)?;
+    // Some clients leave the port out of it.
+    agrees(request.headers(), &to, port)?;
+    Ok(to)
+}
+
+/// Whom a request with a whole URL is for.
+pub(super) fn url_target<B>(request: &Request<B>) -> Result<Destination, Malformed> {
+    let uri = request.uri();
+    match uri.scheme_str() {
+        Some("http") => {}
+        Some(_) => return Err(Malformed::Scheme),
+        None => return Err(Malformed::Form),
+    }
+    let authority = uri.authority().ok_or(Malformed::Form)?;
+    let usual = usual_port(Scheme::Http);
+    let to = destination(authority, port_of(authority, usual)?)?;
+    agrees(request.headers(), &to, usual)?;
+    Ok(to)
+}
+
+/// Whether a request inside of a tunnel is for where the tunnel leads.
+pub(super) fn is_inside<B>(
+    request: &Request<B>,
+    to: &Destination,
+    scheme: Scheme,
+) -> Result<(), Malformed> {
+    let uri = request.uri();
+    if uri.authority().is_some() || !uri.path().starts_with('/') {
+        return Err(Malformed::OtherHost);
+    }
+    if !request.headers().contains_key(HOST) {
+        return Err(Malformed::Hosts);
+    }
+    agrees(request.headers(), to, usual_port(scheme))
+}
+
+pub(super) fn usual_port(scheme: Scheme) -> u16 {
+    match scheme {
+        Scheme::Https => 443,
+        Scheme::Http => 80,
+    }
+}
+
+fn destination(authority: &Authority, port: u16) -> Result<Destination, Malformed> {
+    if authority.as_str().contains('@') {
+        return Err(Malformed::Userinfo);
+    }
+    Ok(Destination::new(authority.host(), port)?)
+}
+
+/// A port that is written and cannot be read is not the usual one.
+fn port_of(authority: &Authority, usual: u16) -> Result<u16, Malformed> {
+    let written = authority.as_str().len() > authority.host().len();
+    match authority.port_u16() {
+        Some(port) => Ok(port),
+        None if written => Err(Malformed::NoPort),
+        None => Ok(usual),
+    }
+}
+
+/// Whether `Host`, where there is one, names the destination.
+fn agrees(headers: &HeaderMap, to: &Destination, usual: u16) -> Result<(), Malformed> {
+    let mut hosts = headers.get_all(HOST).iter();
+    let Some(host) = hosts.next() else { return Ok(()) };
+    if hosts.next().is_some() {
+        return Err(Malformed::Hosts);
+    }
+    let named = Authority::try_from(host.as_bytes()).map_err(|_| Malformed::OtherHost)?;
+    let port = port_of(&named, usual)?;
+    match destination(&named, port) {
+        Ok(named) if named == *to => Ok(()),
+        _ => Err(Malformed::OtherHost),
+    }
+}
+
+/// Whether the client asks to go on as a WebSocket, the only protocol that it can change to.
+pub(super) fn wants_websocket<B>(request: &Request<B>) -> bool {
+    let headers = request.headers();
+    let websocket = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"websocket");
+    request.method() == Method::GET
+        && request.version() == Version::HTTP_11
+        && headers.get(UPGRADE).is_some_and(websocket)
+        && options(headers).any(|option| option.eq_ignore_ascii_case("upgrade"))
+}
+
+pub(super) fn ask_websocket(headers: &mut HeaderMap) {
+    headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+}
+
+/// Takes away what was for this hop.
+pub(super) fn strip(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> =
+        options(headers).filter_map(|option| option.parse().ok()).collect();
+    let of_proxies = headers.keys().filter(|name| name.as_str().starts_with("proxy-"));
+    let of_proxies: Vec<HeaderName> = of_proxies.cloned().collect();
+    for name in OF_THE_HOP.into_iter().chain([HTTP2_SETTINGS]).chain(named).chain(of_proxies) {
+        headers.remove(name);
+    }
+}
+
+fn options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(',')).map(str::trim)
+}

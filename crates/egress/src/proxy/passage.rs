@@ -1,0 +1,144 @@
+//! The decision about one request: whether a destination is open, by what, and at which addresses.
+//!
+//! A [`Passage`] is made of the rules of this moment and used up by one request. Nothing must
+//! connect to an address that it has not judged.
+
+use super::redact::Redactor;
+use super::refusal::Refusal;
+use crate::authority::{Credential, Scheme, Way};
+use crate::resolve::Resolver;
+use http::header::{HeaderMap, HeaderValue};
+use policy::{Destination, Opening, RouteRefused, opened_by, public, reachable};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// A destination that is open at this moment, and the rules that say so.
+#[derive(Debug)]
+pub(super) struct Passage {
+    way: Arc<Way>,
+    to: Destination,
+    scheme: Scheme,
+    by: String,
+}
+
+/// How requests to a destination with a credential are spoken. They have to be seen to get it.
+pub(super) fn intercepted(way: &Way, to: &Destination) -> Option<Scheme> {
+    let mut schemes = way.credentials.iter().filter(|it| it.to == *to).map(|it| it.scheme);
+    let first = schemes.next()?;
+    Some(schemes.find(|scheme| *scheme == Scheme::Https).unwrap_or(first))
+}
+
+fn credentials<'a>(
+    way: &'a Way,
+    to: &'a Destination,
+    scheme: Scheme,
+) -> impl Iterator<Item = &'a Credential> {
+    way.credentials.iter().filter(move |it| it.to == *to && it.scheme == scheme)
+}
+
+impl Passage {
+    pub(super) fn new(way: Arc<Way>, to: &Destination, scheme: Scheme) -> Result<Self, Refusal> {
+        let by = match (credentials(&way, to, scheme).next(), opened_by(&way.openings, to)) {
+            (Some(credential), _) => format!("secret:{}", credential.secret),
+            (None, Some(opening)) => opening.integration.clone(),
+            (None, None) if intercepted(&way, to) == Some(Scheme::Https) => {
+                return Err(Refusal::OnlyHttps(to.clone()));
+            }
+            (None, None) => return Err(Refusal::NotOpened(to.clone())),
+        };
+        Ok(Self { way, to: to.clone(), scheme, by })
+    }
+
+    pub(super) fn to(&self) -> &Destination {
+        &self.to
+    }
+
+    pub(super) fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// What opened it, for the log.
+    pub(super) fn by(&self) -> &str {
+        &self.by
+    }
+
+    pub(super) fn credentials(&self) -> impl Iterator<Item = &Credential> {
+        credentials(&self.way, &self.to, self.scheme)
+    }
+
+    /// What takes the credentials out of an answer, where there are any.
+    pub(super) fn redactor(&self) -> Result<Option<Redactor>, Refusal> {
+        let Some(first) = self.credentials().next() else { return Ok(None) };
+        Redactor::new(self.credentials().map(|it| &it.value))
+            .map(Some)
+            .map_err(|_| Refusal::SecretUnfit(first.secret.clone()))
+    }
+
+    /// The addresses that may be connected to. A name is looked up here and nowhere else.
+    pub(super) async fn route(
+        &self,
+        resolver: &Resolver,
+        time_max: Duration,
+    ) -> Result<Vec<SocketAddr>, Refusal> {
+        let name = match self.to.address() {
+            Some(address) => return self.judge(&[address]),
+            None => self.to.host().to_string(),
+        };
+        match timeout(time_max, resolver.addresses(&name)).await {
+            Ok(Ok(answers)) => self.judge(&answers),
+            Ok(Err(_)) | Err(_) => Err(Refusal::Unresolved(self.to.clone())),
+        }
+    }
+
+    /// Judges addresses of the destination, just found or in use since an earlier request.
+    pub(super) fn judge(&self, answers: &[IpAddr]) -> Result<Vec<SocketAddr>, Refusal> {
+        let secret = self.credentials().next().is_some();
+        let routed = reachable(&self.way.openings, &self.to, answers).or_else(|refused| {
+            // A credential is an opening of exactly its destination.
+            let exactly = Opening { integration: String::new(), values: vec![(&self.to).into()] };
+            if secret { reachable(&[exactly], &self.to, answers) } else { Err(refused) }
+        });
+        let addresses = routed.map_err(|refused| self.refused(refused))?;
+        let plain = secret && self.scheme == Scheme::Http;
+        if plain && addresses.iter().any(|address| public(address.ip()).is_ok()) {
+            return Err(Refusal::PlainSecret(self.to.clone()));
+        }
+        Ok(addresses)
+    }
+
+    fn refused(&self, refused: RouteRefused) -> Refusal {
+        let to = self.to.clone();
+        match refused {
+            RouteRefused::NoAddress => Refusal::Unresolved(to),
+            RouteRefused::Address(reason) if reason.is_internal() => {
+                Refusal::NotNamed { to, reason }
+            }
+            RouteRefused::Address(reason) => Refusal::NeverOpened { to, reason },
+        }
+    }
+
+    /// Puts each credential into its header. A header that the client filled with something of its
+    /// own is left as it is, and so is a placeholder in any other place.
+    pub(super) fn give_credentials(&self, headers: &mut HeaderMap) -> Result<(), Refusal> {
+        for credential in self.credentials() {
+            let own = headers.get_all(&credential.header).iter().next().is_some();
+            let asked = headers.get_all(&credential.header).iter().any(|it| holds(it, credential));
+            if own && !asked {
+                continue;
+            }
+            let text = format!("{}{}", credential.prefix, credential.value.expose());
+            let mut value = HeaderValue::try_from(text)
+                .map_err(|_| Refusal::SecretUnfit(credential.secret.clone()))?;
+            value.set_sensitive(true);
+            headers.insert(credential.header.clone(), value);
+        }
+        Ok(())
+    }
+}
+
+fn holds(value: &HeaderValue, credential: &Credential) -> bool {
+    let text = value.to_str().unwrap_or_default();
+    !credential.placeholder.is_empty() && text.contains(&credential.placeholder)
+}

@@ -1,0 +1,201 @@
+//! Why a request goes no further, as the client inside is told and as the log keeps it.
+//!
+//! The text goes into the reason phrase too, since most clients show that and not the body of an
+//! answer to CONNECT. It is ASCII and bounded, because hosts are, and never has a secret in it.
+
+use super::meter::Bound;
+use crate::ca::CaError;
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
+use http::{Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::ext::ReasonPhrase;
+use policy::{Destination, DestinationRefused, NotPublic};
+use std::error::Error;
+use std::io;
+use tokio_rustls::rustls::{self, CertificateError};
+
+/// What is answered to a client: our own words, or a host's as they arrive.
+pub(super) type Body = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
+
+/// Why a request cannot be understood in exactly one way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Malformed {
+    #[error("this is a proxy; ask it with CONNECT, or with the whole URL")]
+    Form,
+    #[error("only http is asked for by its URL; use CONNECT for anything else")]
+    Scheme,
+    #[error("a user name in a URL is not sent")]
+    Userinfo,
+    #[error("CONNECT needs a host and a port")]
+    NoPort,
+    #[error("{0}")]
+    Destination(#[from] DestinationRefused),
+    #[error("a request has one Host")]
+    Hosts,
+    #[error("Host is another than the one that was asked for")]
+    OtherHost,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    #[error("{0}")]
+    Malformed(#[from] Malformed),
+    #[error("this session has {0} connections, which is the most at once")]
+    Busy(usize),
+    /// Why is for the log.
+    #[error("what is open to this session cannot be told now")]
+    Undecided { why: String },
+
+    #[error(
+        "{0} is not opened by any integration of this session; list one that has it under \
+         external_access_integrations"
+    )]
+    NotOpened(Destination),
+    #[error("{0} is opened by a secret, for https and nothing else")]
+    OnlyHttps(Destination),
+    #[error("{to} has an address that is not public ({reason}); a network rule has to name it")]
+    NotNamed { to: Destination, reason: NotPublic },
+    #[error("{to} has an address that is never opened ({reason})")]
+    NeverOpened { to: Destination, reason: NotPublic },
+    #[error("{0} is public, and gets no secret over plain http")]
+    PlainSecret(Destination),
+    #[error("the client says another name in its TLS greeting than {0}, or none")]
+    OtherName(Destination),
+    #[error("the client did not speak TLS with the proxy, which stands in for {0}")]
+    NoTls(Destination),
+    #[error("{0}")]
+    Spent(Bound),
+
+    #[error("the secret `{0}` has characters that no header can have")]
+    SecretUnfit(String),
+    #[error("{0} cannot be resolved")]
+    Unresolved(Destination),
+    #[error("{to} cannot be reached: {}", unreachable(.source))]
+    Unreachable { to: Destination, source: io::Error },
+    #[error("{0} did not answer in time")]
+    ConnectTime(Destination),
+    #[error("{to} is not trusted: its certificate {}", distrust(.reason))]
+    Certificate { to: Destination, reason: CertificateError },
+    #[error("{to} does not speak TLS as it should")]
+    Tls { to: Destination, source: io::Error },
+    #[error("{to} gave no answer that can be read")]
+    Answer { to: Destination, source: hyper::Error },
+    #[error("{0} changed the protocol without being asked")]
+    Switched(Destination),
+    #[error("{to} gave no answer: {bound}")]
+    Silent { to: Destination, bound: Bound },
+    #[error("the proxy cannot stand in for this host")]
+    StandIn(#[from] CaError),
+}
+
+impl Refusal {
+    /// What a failed greeting means.
+    pub(super) fn greeting(to: &Destination, source: io::Error) -> Self {
+        let to = to.clone();
+        let inner = source.get_ref().and_then(|inner| inner.downcast_ref());
+        match inner {
+            Some(rustls::Error::InvalidCertificate(reason)) => {
+                Self::Certificate { to, reason: reason.clone() }
+            }
+            _ => Self::Tls { to, source },
+        }
+    }
+
+    pub(super) fn answer(to: &Destination, source: hyper::Error) -> Self {
+        Self::Answer { to: to.clone(), source }
+    }
+
+    pub(super) fn bound(to: &Destination, bound: Bound) -> Self {
+        match bound {
+            Bound::Idle(_) => Self::Silent { to: to.clone(), bound },
+            Bound::Up(_) | Bound::Down(_) => Self::Spent(bound),
+        }
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Malformed(_) => StatusCode::BAD_REQUEST,
+            Self::Busy(_) | Self::Undecided { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NotOpened(_)
+            | Self::OnlyHttps(_)
+            | Self::NotNamed { .. }
+            | Self::NeverOpened { .. }
+            | Self::PlainSecret(_)
+            | Self::OtherName(_)
+            | Self::NoTls(_)
+            | Self::Spent(_) => StatusCode::FORBIDDEN,
+            Self::SecretUnfit(_)
+            | Self::Unresolved(_)
+            | Self::Unreachable { .. }
+            | Self::Certificate { .. }
+            | Self::Tls { .. }
+            | Self::Answer { .. }
+            | Self::Switched(_)
+            | Self::StandIn(_) => StatusCode::BAD_GATEWAY,
+            Self::ConnectTime(_) | Self::Silent { .. } => StatusCode::GATEWAY_TIMEOUT,
+        }
+    }
+
+    /// Whether the rules did not allow it. Otherwise they did, and it did not succeed.
+    pub(super) fn is_denial(&self) -> bool {
+        matches!(self.status(), StatusCode::FORBIDDEN | StatusCode::SERVICE_UNAVAILABLE)
+    }
+
+    /// For the log.
+    pub(super) fn reason(&self) -> String {
+        match self {
+            Self::Undecided { why } => format!("{self}: {why}"),
+            _ => self.to_string(),
+        }
+    }
+
+    /// For the client inside.
+    pub(super) fn response(&self) -> Response<Body> {
+        let status = self.status();
+        let text = match status {
+            StatusCode::FORBIDDEN => format!("network.denied: {self}"),
+            _ => self.to_string(),
+        };
+        let mut response = Response::new(said(format!("{text}\n")));
+        *response.status_mut() = status;
+        if let Ok(phrase) = ReasonPhrase::try_from(text) {
+            response.extensions_mut().insert(phrase);
+        }
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        if matches!(self, Self::Malformed(_)) {
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}
+
+pub(super) fn said(text: impl Into<Bytes>) -> Body {
+    Full::new(text.into()).map_err(|never| match never {}).boxed_unsync()
+}
+
+fn unreachable(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "the connection is refused",
+        io::ErrorKind::ConnectionReset => "the connection is reset",
+        io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => "there is no route",
+        _ => "the connection fails",
+    }
+}
+
+fn distrust(error: &CertificateError) -> &'static str {
+    match error {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "has expired",
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "is not valid yet"
+        }
+        CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+            "is for another name"
+        }
+        CertificateError::UnknownIssuer => "is signed by nobody who is trusted",
+        CertificateError::Revoked => "is revoked",
+        _ => "is not valid",
+    }
+}

@@ -1,0 +1,53 @@
+//! The certificates by which servers are known.
+
+use tokio_rustls::rustls::RootCertStore;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+
+#[derive(Debug, thiserror::Error)]
+pub enum RootsError {
+    #[error("this machine has no root certificates; install ca-certificates, or set SSL_CERT_FILE")]
+    None,
+    #[error("these are not certificates in PEM")]
+    Unreadable(#[source] tokio_rustls::rustls::pki_types::pem::Error),
+}
+
+/// Root certificates, of the machine or of the operator.
+#[derive(Debug, Clone, Default)]
+pub struct Roots(Vec<CertificateDer<'static>>);
+
+impl Roots {
+    /// Those that this machine trusts.
+    pub fn of_this_machine() -> Result<Self, RootsError> {
+        let found = rustls_native_certs::load_native_certs().certs;
+        if found.is_empty() { Err(RootsError::None) } else { Ok(Self(found)) }
+    }
+
+    pub fn from_pem(pem: &[u8]) -> Result<Self, RootsError> {
+        let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+        match read.map_err(RootsError::Unreadable)? {
+            none if none.is_empty() => Err(RootsError::None),
+            some => Ok(Self(some)),
+        }
+    }
+
+    #[must_use]
+    pub fn and(mut self, others: Self) -> Self {
+        self.0.extend(others.0);
+        self
+    }
+
+    /// For clients that read a bundle of certificates.
+    pub fn to_pem(&self) -> String {
+        let block =
+            |root: &CertificateDer<'_>| pem::encode(&pem::Pem::new("CERTIFICATE", root.as_ref()));
+        self.0.iter().map(block).collect()
+    }
+
+    /// Machines have certificates that nothing here can read; they vouch for nobody.
+    pub(crate) fn store(&self) -> RootCertStore {
+        let mut store = RootCertStore::empty();
+        store.add_parsable_certificates(self.0.iter().cloned());
+        store
+    }
+}

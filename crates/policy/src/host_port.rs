@@ -1,0 +1,295 @@
+//! One value of a network rule: which hosts, and which ports of them.
+//!
+//! `host[:port]`, where the host is a name with at most one `*` in it, an address, or `0.0.0.0`
+//! for all hosts; the port is a number, a range, or 0 for all, and 443 where there is none. A `*`
+//! stands for a part of one label, so that no value reaches further than its text shows.
+
+use crate::address::{NotPublic, public};
+use crate::destination::{Destination, NAME_BYTES_MAX, canonical};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::str::FromStr;
+use url::Host;
+
+const PORT_OF_HTTP: u16 = 80;
+const PORT_OF_HTTPS: u16 = 443;
+/// A name and the longest range of ports.
+const VALUE_BYTES_MAX: usize = NAME_BYTES_MAX + ":65534-65535".len();
+
+/// Why a text is not a value of a network rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HostPortRefused {
+    #[error("a value is empty; write a host as example.com, or with a port as example.com:8080")]
+    Empty,
+    #[error("a value has {0} bytes, and {VALUE_BYTES_MAX} is the most")]
+    TooLong(usize),
+    #[error("{0:?} has a space or a control character in it; write one host in each value")]
+    Space(String),
+    #[error("`{0}` has a scheme; write only the host and the port, as example.com:443")]
+    Scheme(String),
+    #[error("`{0}` has a path or a query; a rule is for a whole host, as example.com:443")]
+    Path(String),
+    #[error("`{0}` has a user name; write only the host and the port, as example.com:443")]
+    Userinfo(String),
+    #[error("`{0}` has more than one `*`; one is the most")]
+    Wildcards(String),
+    #[error(
+        "`{0}` has a `*` in its last label; write that out, as *.example.com, or 0.0.0.0 for all hosts on ports 80 and 443"
+    )]
+    WildcardAtTheEnd(String),
+    #[error(
+        "`{value}` has the port `{port}`; write one from 1 to 65535, a range as 8000-8100, or 0 for all"
+    )]
+    Port { value: String, port: String },
+    #[error(
+        "`{0}` is for all hosts, which have only ports 80 and 443; write 0.0.0.0, 0.0.0.0:80 or 0.0.0.0:443"
+    )]
+    PortOfAllHosts(String),
+    #[error("`{0}` is an IPv6 address without brackets; write it as [2001:db8::1]:443")]
+    Brackets(String),
+    #[error("`{value}` is another spelling of {address}; write that")]
+    Spelling { value: String, address: IpAddr },
+    #[error("`{value}` is an address that is never opened ({reason})")]
+    NeverOpened { value: String, reason: NotPublic },
+    #[error("`{0}` is not the name or the address of a host")]
+    Host(String),
+}
+
+/// One value of a network rule. Its text is as it was written, with the host in its one spelling.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct HostPort {
+    hosts: Hosts,
+    ports: Ports,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Hosts {
+    /// All names, and all addresses of the public internet.
+    All,
+    Address(IpAddr),
+    Name(String),
+    /// What is before the `*` and what is after it.
+    Wildcard {
+        before: String,
+        after: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Ports {
+    /// None was written.
+    Usual,
+    All,
+    Range {
+        first: u16,
+        last: u16,
+    },
+}
+
+impl HostPort {
+    /// All hosts of the public internet, on the ports of the web.
+    pub fn all_hosts() -> Self {
+        Self { hosts: Hosts::All, ports: Ports::Usual }
+    }
+
+    pub fn covers(&self, to: &Destination) -> bool {
+        let host = match (&self.hosts, to.host()) {
+            (Hosts::All, Host::Domain(_)) => true,
+            (Hosts::All, _) => to.address().is_some_and(|address| public(address).is_ok()),
+            (Hosts::Address(address), _) => to.address() == Some(*address),
+            (Hosts::Name(name), Host::Domain(asked)) => name == asked,
+            (Hosts::Wildcard { before, after }, Host::Domain(asked)) => {
+                is_between(before, after, asked)
+            }
+            (Hosts::Name(_) | Hosts::Wildcard { .. }, _) => false,
+        };
+        host && self.covers_port(to.port())
+    }
+
+    /// Whether the value is this very address, which alone opens one that is not public.
+    pub(crate) fn names(&self, address: IpAddr, port: u16) -> bool {
+        self.hosts == Hosts::Address(address) && self.covers_port(port)
+    }
+
+    fn covers_port(&self, port: u16) -> bool {
+        match self.ports {
+            Ports::Usual if self.hosts == Hosts::All => {
+                matches!(port, PORT_OF_HTTP | PORT_OF_HTTPS)
+            }
+            Ports::Usual => port == PORT_OF_HTTPS,
+            Ports::All => true,
+            Ports::Range { first, last } => (first..=last).contains(&port),
+        }
+    }
+}
+
+/// Whether a name is `before`, a part of one label, and `after`.
+fn is_between(before: &str, after: &str, name: &str) -> bool {
+    let part = name.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    part.is_some_and(|part| !part.is_empty() && part.bytes().all(fits))
+}
+
+/// Exactly this destination.
+impl From<&Destination> for HostPort {
+    fn from(to: &Destination) -> Self {
+        let hosts = match to.host() {
+            Host::Domain(name) => Hosts::Name(name.clone()),
+            Host::Ipv4(address) => Hosts::Address((*address).into()),
+            Host::Ipv6(address) => Hosts::Address((*address).into()),
+        };
+        Self { hosts, ports: Ports::Range { first: to.port(), last: to.port() } }
+    }
+}
+
+impl FromStr for HostPort {
+    type Err = HostPortRefused;
+
+    fn from_str(value: &str) -> Result<Self, Self::Err> {
+        refuse_what_is_more(value)?;
+        let (host, port) = split(value)?;
+        let hosts = Hosts::read(host, value)?;
+        let ports = port.map_or(Ok(Ports::Usual), |port| Ports::read(port, value))?;
+        let of_the_web = |port| matches!(port, PORT_OF_HTTP | PORT_OF_HTTPS);
+        match (&hosts, ports) {
+            (Hosts::All, Ports::Range { first, last }) if first == last && of_the_web(first) => {}
+            (Hosts::All, Ports::Range { .. } | Ports::All) => {
+                return Err(HostPortRefused::PortOfAllHosts(value.to_owned()));
+            }
+            _ => {}
+        }
+        Ok(Self { hosts, ports })
+    }
+}
+
+/// Names what people write who think of a URL.
+fn refuse_what_is_more(value: &str) -> Result<(), HostPortRefused> {
+    use HostPortRefused::{Empty, Path, Scheme, Space, TooLong, Userinfo};
+    let text = || value.to_owned();
+    match value {
+        "" => Err(Empty),
+        _ if value.len() > VALUE_BYTES_MAX => Err(TooLong(value.len())),
+        _ if value.contains(|it: char| it.is_whitespace() || it.is_control()) => Err(Space(text())),
+        _ if value.contains("://") => Err(Scheme(text())),
+        _ if value.contains('@') => Err(Userinfo(text())),
+        _ if value.contains(['/', '\\', '?', '#']) => Err(Path(text())),
+        _ => Ok(()),
+    }
+}
+
+/// The host, without brackets, and what is written as the port.
+fn split(value: &str) -> Result<(&str, Option<&str>), HostPortRefused> {
+    let refused = || HostPortRefused::Host(value.to_owned());
+    if value.starts_with('[') {
+        let end = value.find(']').ok_or_else(refused)?;
+        let (host, rest) = value.split_at(end + 1);
+        return match rest.strip_prefix(':') {
+            Some(port) => Ok((host, Some(port))),
+            None if rest.is_empty() => Ok((host, None)),
+            None => Err(refused()),
+        };
+    }
+    match value.split_once(':') {
+        Some((_, port)) if port.contains(':') => Err(HostPortRefused::Brackets(value.to_owned())),
+        Some((host, port)) => Ok((host, Some(port))),
+        None => Ok((value, None)),
+    }
+}
+
+impl Hosts {
+    fn read(host: &str, value: &str) -> Result<Self, HostPortRefused> {
+        if let Some((before, after)) = host.split_once('*') {
+            return Self::wildcard(before, after, value);
+        }
+        if host == "0.0.0.0" {
+            return Ok(Self::All);
+        }
+        let refused = || HostPortRefused::Host(value.to_owned());
+        let address: IpAddr = match canonical(host).ok_or_else(refused)? {
+            Host::Domain(name) => return Ok(Self::Name(name)),
+            Host::Ipv4(address) => address.into(),
+            Host::Ipv6(address) => address.into(),
+        };
+        let value = value.to_owned();
+        match public(address) {
+            // `0` would be all hosts, to somebody who did not mean it.
+            _ if address.is_ipv4() && host.parse() != Ok(address) => {
+                Err(HostPortRefused::Spelling { value, address })
+            }
+            Err(reason) if !reason.is_internal() => {
+                Err(HostPortRefused::NeverOpened { value, reason })
+            }
+            _ => Ok(Self::Address(address)),
+        }
+    }
+
+    fn wildcard(before: &str, after: &str, value: &str) -> Result<Self, HostPortRefused> {
+        let refused = || HostPortRefused::Host(value.to_owned());
+        if after.contains('*') {
+            return Err(HostPortRefused::Wildcards(value.to_owned()));
+        }
+        if !after.trim_end_matches('.').contains('.') {
+            return Err(HostPortRefused::WildcardAtTheEnd(value.to_owned()));
+        }
+        // Any letter in the place of the `*` makes it a name, which is then spelt as all names
+        // are. ASCII keeps its length when it is.
+        let name = match canonical(&format!("{before}x{after}")) {
+            Some(Host::Domain(name)) if before.is_ascii() && after.is_ascii() => name,
+            _ => return Err(refused()),
+        };
+        let (before, after) = name.split_at_checked(before.len()).ok_or_else(refused)?;
+        let after = after.strip_prefix('x').ok_or_else(refused)?;
+        Ok(Self::Wildcard { before: before.to_owned(), after: after.to_owned() })
+    }
+}
+
+impl Ports {
+    fn read(port: &str, value: &str) -> Result<Self, HostPortRefused> {
+        let refused = || HostPortRefused::Port { value: value.to_owned(), port: port.to_owned() };
+        let number = |digits: &str| match digits.parse::<u16>() {
+            // No sign, and no zero before it.
+            Ok(number) if number.to_string() == digits => Ok(number),
+            _ => Err(refused()),
+        };
+        let (first, last) = match port.split_once('-') {
+            Some((first, last)) => (number(first)?, number(last)?),
+            None if port == "0" => return Ok(Self::All),
+            None => (number(port)?, number(port)?),
+        };
+        if 0 < first && first <= last { Ok(Self::Range { first, last }) } else { Err(refused()) }
+    }
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.hosts {
+            Hosts::All => write!(f, "{}", Ipv4Addr::UNSPECIFIED),
+            Hosts::Address(IpAddr::V4(address)) => write!(f, "{address}"),
+            Hosts::Address(IpAddr::V6(address)) => write!(f, "[{address}]"),
+            Hosts::Name(name) => f.write_str(name),
+            Hosts::Wildcard { before, after } => write!(f, "{before}*{after}"),
+        }?;
+        match self.ports {
+            Ports::Usual => Ok(()),
+            Ports::All => f.write_str(":0"),
+            Ports::Range { first, last } if first == last => write!(f, ":{first}"),
+            Ports::Range { first, last } => write!(f, ":{first}-{last}"),
+        }
+    }
+}
+
+impl TryFrom<String> for HostPort {
+    type Error = HostPortRefused;
+
+    fn try_from(value: String) -> Result<Self, Self::Error> {
+        value.parse()
+    }
+}
+
+impl From<HostPort> for String {
+    fn from(value: HostPort) -> Self {
+        value.to_string()
+    }
+}

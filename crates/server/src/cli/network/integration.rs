@@ -1,0 +1,114 @@
+//! `belljar network integration`.
+
+use super::at;
+use crate::cli::Failure;
+use crate::cli::listing::Column;
+use crate::cli::named::Noun;
+use crate::cli::remote::{ListArgs, Remote};
+use crate::client::Call;
+use serde_json::{Value, json};
+
+const COLUMNS: &[Column] = &[
+    ("id", "/id"),
+    ("name", "/name"),
+    ("rules", "/allowed_network_rules"),
+    ("secrets", "/allowed_secrets"),
+    ("enabled", "/enabled"),
+    ("comment", "/comment"),
+];
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Verb {
+    /// Make an integration of rules
+    New {
+        #[arg(value_name = "NAME")]
+        name: String,
+
+        #[command(flatten)]
+        content: Content,
+    },
+    /// Give an integration other rules, secrets or another comment
+    Set {
+        #[arg(value_name = "NAME | ID")]
+        integration: String,
+
+        #[command(flatten)]
+        content: Content,
+    },
+    /// List integrations
+    Ls(ListArgs),
+    /// Show an integration
+    Show {
+        #[arg(value_name = "NAME | ID")]
+        integration: String,
+    },
+    /// Delete an integration
+    Rm {
+        #[arg(value_name = "NAME | ID")]
+        integration: String,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Content {
+    /// Of a network rule; can be given several times
+    #[arg(long = "rule", value_name = "NAME")]
+    rules: Vec<String>,
+
+    /// A secret that code may use by it; can be given several times
+    #[arg(long = "secret", value_name = "NAME", conflicts_with = "all_secrets")]
+    secrets: Vec<String>,
+
+    /// Code may use every secret of the workspace by it
+    #[arg(long)]
+    all_secrets: bool,
+
+    #[arg(long, value_name = "TEXT")]
+    comment: Option<String>,
+}
+
+impl Content {
+    /// What was not given is null.
+    fn body(self) -> Value {
+        let secrets = match (self.all_secrets, self.secrets.is_empty()) {
+            (true, _) => json!("all"),
+            (false, true) => Value::Null,
+            (false, false) => json!(self.secrets),
+        };
+        let rules = if self.rules.is_empty() { Value::Null } else { json!(self.rules) };
+        let mut body = json!({"comment": self.comment});
+        for (key, value) in [("allowed_network_rules", rules), ("allowed_secrets", secrets)] {
+            if !value.is_null() {
+                body[key] = value;
+            }
+        }
+        body
+    }
+}
+
+pub(super) async fn run(remote: &Remote, verb: Verb) -> Result<(), Failure> {
+    match verb {
+        Verb::New { name, content } => {
+            let mut body = content.body();
+            body["name"] = name.into();
+            if body["allowed_network_rules"].is_null() {
+                body["allowed_network_rules"] = json!([]);
+            }
+            remote.show(Call::post(Noun::Integration.path()).json(&body)).await
+        }
+        Verb::Set { integration, content } => change(remote, &integration, content.body()).await,
+        Verb::Ls(list) => remote.list(Call::get(Noun::Integration.path()), list, COLUMNS).await,
+        Verb::Show { integration } => {
+            remote.show(Call::get(at(remote, Noun::Integration, &integration).await?)).await
+        }
+        Verb::Rm { integration } => {
+            let call = Call::delete(at(remote, Noun::Integration, &integration).await?);
+            remote.done(call, &format!("{integration} is gone")).await
+        }
+    }
+}
+
+pub(super) async fn change(remote: &Remote, name: &str, change: Value) -> Result<(), Failure> {
+    let place = at(remote, Noun::Integration, name).await?;
+    remote.show(Call::patch(place).json(&change)).await
+}

@@ -1,0 +1,336 @@
+//! Integrations: permission for code to leave its sandbox, for those who may use them.
+//!
+//! Each workspace has one that nobody made, `internet`: it has no rules, opens every public host, and
+//! can be switched off and granted like any other.
+
+use super::{OBJECTS_MAX, check_comment};
+use crate::caller::Caller;
+use crate::names;
+use crate::objects::ObjectQuery;
+use crate::page::{Listed, page};
+use crate::refused::{Refused, invalid, missing, not_found};
+use crate::service::Service;
+use chrono::{DateTime, Utc};
+use policy::{HostPort, Opening};
+use serde::Deserialize;
+use store::{ObjectFilter, Reader, StoreError, Tx};
+use types::{
+    AllowedSecrets, Code, Fault, Integration, IntegrationId, Object, Principal, PrincipalId,
+    Privilege, WorkspaceId,
+};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// What `allow_network: true` asks for.
+pub(crate) const INTERNET: &str = "internet";
+/// Each of its rules has up to a thousand values.
+const RULES_MAX: usize = 100;
+const SECRETS_MAX: usize = 100;
+
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IntegrationRequest {
+    pub name: String,
+    /// The names of network rules; code may reach what any of them lists.
+    pub allowed_network_rules: Vec<String>,
+    /// `all`, `none`, or the names of secrets that code may use by this integration.
+    #[serde(default)]
+    pub allowed_secrets: AllowedSecrets,
+    /// True if absent.
+    pub enabled: Option<bool>,
+    pub comment: Option<String>,
+}
+
+/// What is absent stays as it is.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct IntegrationChange {
+    pub allowed_network_rules: Option<Vec<String>>,
+    pub allowed_secrets: Option<AllowedSecrets>,
+    pub enabled: Option<bool>,
+    pub comment: Option<String>,
+}
+
+/// The integration of a workspace that nobody has made.
+pub(crate) fn built_in(owner: PrincipalId, now: DateTime<Utc>) -> Integration {
+    Integration {
+        id: IntegrationId::new(Uuid::now_v7()),
+        name: INTERNET.to_owned(),
+        owner,
+        allowed_network_rules: Vec::new(),
+        allowed_secrets: AllowedSecrets::None,
+        enabled: true,
+        comment: Some("every public host, on ports 80 and 443".to_owned()),
+        created_at: now,
+        updated_at: now,
+    }
+}
+
+impl Service {
+    pub async fn create_integration(
+        &self,
+        caller: &Caller,
+        request: IntegrationRequest,
+    ) -> Result<Integration, Refused> {
+        self.require_maker(caller)?;
+        names::check("/name", &request.name)?;
+        check_comment(request.comment.as_deref())?;
+        self.check_rules(caller, &request.allowed_network_rules)?;
+        self.check_allowed(caller, &request.allowed_secrets)?;
+        let now = Utc::now();
+        let integration = Integration {
+            id: IntegrationId::new(Uuid::now_v7()),
+            name: request.name,
+            owner: caller.id(),
+            allowed_network_rules: request.allowed_network_rules,
+            allowed_secrets: request.allowed_secrets,
+            enabled: request.enabled.unwrap_or(true),
+            comment: request.comment,
+            created_at: now,
+            updated_at: now,
+        };
+        let object = Object::Integration(integration.id);
+        let grant = caller.owning(object, now);
+        let entry = caller.did("integration.create", object, &integration.name);
+        let workspace = caller.workspace;
+        let written = self.store.write(move |tx| {
+            if tx.count_integrations(workspace)? >= OBJECTS_MAX {
+                let message = format!("a workspace has at most {OBJECTS_MAX} integrations");
+                return Ok(Err(Fault::new(Code::QuotaExceeded, message).hint("delete one").into()));
+            }
+            if let Some(gone) = gone(tx, workspace, &integration.allowed_network_rules)? {
+                return Ok(Err(gone));
+            }
+            tx.insert_integration(workspace, &integration)?;
+            tx.insert_grant(workspace, &grant)?;
+            tx.audit(&entry)?;
+            Ok(Ok(integration))
+        });
+        written.await?
+    }
+
+    /// Newest first.
+    pub async fn integrations(
+        &self,
+        caller: &Caller,
+        query: ObjectQuery,
+    ) -> Result<Listed<Integration>, Refused> {
+        let page = page(query.limit, query.cursor.as_deref())?;
+        let filter = ObjectFilter { search: query.search, seen_by: self.viewers(caller)? };
+        let workspace = caller.workspace;
+        let listed = self.store.read_long(move |rows| rows.integrations(workspace, &filter, page));
+        Ok(listed.await?.into())
+    }
+
+    pub fn integration(&self, caller: &Caller, id: IntegrationId) -> Result<Integration, Refused> {
+        self.usable_integration(caller, id, Privilege::Usage)
+    }
+
+    /// Felt by the next connection of every session that leaves by it.
+    pub async fn change_integration(
+        &self,
+        caller: &Caller,
+        id: IntegrationId,
+        change: IntegrationChange,
+    ) -> Result<Integration, Refused> {
+        let before = self.usable_integration(caller, id, Privilege::Modify)?;
+        check_comment(change.comment.as_deref())?;
+        if let Some(rules) = &change.allowed_network_rules {
+            if before.name == INTERNET {
+                return Err(invalid(
+                    "/allowed_network_rules",
+                    "internet is built in, without rules",
+                ));
+            }
+            self.check_rules(caller, rules)?;
+        }
+        if let Some(secrets) = &change.allowed_secrets {
+            self.check_allowed(caller, secrets)?;
+        }
+        let entry = caller.did("integration.change", Object::Integration(id), &before.name);
+        let workspace = caller.workspace;
+        let written = self.store.write(move |tx| {
+            let Some(now) = tx.integration(workspace, id)? else {
+                return Ok(Err(not_found("integration", id)));
+            };
+            let integration = Integration {
+                allowed_network_rules: change
+                    .allowed_network_rules
+                    .unwrap_or(now.allowed_network_rules),
+                allowed_secrets: change.allowed_secrets.unwrap_or(now.allowed_secrets),
+                enabled: change.enabled.unwrap_or(now.enabled),
+                comment: change.comment.or(now.comment),
+                updated_at: Utc::now(),
+                ..now
+            };
+            if let Some(gone) = gone(tx, workspace, &integration.allowed_network_rules)? {
+                return Ok(Err(gone));
+            }
+            tx.update_integration(workspace, &integration)?;
+            tx.audit(&entry)?;
+            Ok(Ok(integration))
+        });
+        written.await?
+    }
+
+    pub async fn delete_integration(
+        &self,
+        caller: &Caller,
+        id: IntegrationId,
+    ) -> Result<(), Refused> {
+        let integration = self.usable_integration(caller, id, Privilege::Ownership)?;
+        if integration.name == INTERNET {
+            let message = "the integration \"internet\" is built in and stays";
+            let hint = "switch it off instead: belljar network disable internet";
+            return Err(Fault::new(Code::ObjectInUse, message).hint(hint).into());
+        }
+        let (object, workspace) = (Object::Integration(id), caller.workspace);
+        let entry = caller.did("integration.delete", object, integration.name);
+        let deleted = self.store.write(move |tx| {
+            tx.delete_integration(workspace, id)?;
+            tx.delete_grants_on(workspace, object)?;
+            tx.audit(&entry).map(drop)
+        });
+        Ok(deleted.await?)
+    }
+
+    /// Whether all of these can be left by with the rights of somebody; the first that cannot is told.
+    pub(crate) fn check_integrations(
+        &self,
+        workspace: WorkspaceId,
+        run_as: &Principal,
+        names: &[String],
+    ) -> Result<(), Refused> {
+        for name in names {
+            let found = self.store.read(|rows| rows.integration_by_name(workspace, name))?;
+            let integration = found.ok_or_else(|| unknown(name))?;
+            let object = Object::Integration(integration.id);
+            if self.permit(workspace, run_as, Privilege::Usage, object)?.is_none() {
+                let mut refused = missing(Privilege::Usage, object);
+                refused.fault.message = format!(
+                    "USAGE on the integration {name:?} is not granted to {:?}, as whom this code \
+                     runs",
+                    run_as.name
+                );
+                return Err(refused);
+            }
+        }
+        Ok(())
+    }
+
+    /// Those of the names that hold at this moment: there, switched on, and granted.
+    pub(crate) fn held_integrations(
+        &self,
+        workspace: WorkspaceId,
+        run_as: &Principal,
+        names: &[String],
+    ) -> Result<Vec<Integration>, Refused> {
+        let mut held = Vec::new();
+        for name in names {
+            let found = self.store.read(|rows| rows.integration_by_name(workspace, name))?;
+            let Some(integration) = found.filter(|it| it.enabled) else { continue };
+            let object = Object::Integration(integration.id);
+            if self.permit(workspace, run_as, Privilege::Usage, object)?.is_some() {
+                held.push(integration);
+            }
+        }
+        Ok(held)
+    }
+
+    /// What these integrations open.
+    pub(crate) fn openings(
+        &self,
+        workspace: WorkspaceId,
+        integrations: &[Integration],
+    ) -> Result<Vec<Opening>, Refused> {
+        let opened = self.store.read(|rows| {
+            integrations.iter().map(|integration| opening(rows, workspace, integration)).collect()
+        });
+        Ok(opened?)
+    }
+
+    fn check_rules(&self, caller: &Caller, names: &[String]) -> Result<(), Refused> {
+        let path = "/allowed_network_rules";
+        if names.len() > RULES_MAX {
+            return Err(invalid(path, format!("has at most {RULES_MAX} rules")));
+        }
+        for (index, name) in names.iter().enumerate() {
+            let workspace = caller.workspace;
+            let found = self.store.read(|rows| rows.network_rule_by_name(workspace, name))?;
+            let seen = match &found {
+                Some(rule) => self.sees(caller, Object::NetworkRule(rule.id))?,
+                None => false,
+            };
+            let Some(rule) = found.filter(|_| seen) else {
+                let message = format!("there is no network rule {name:?}");
+                return Err(invalid(&format!("{path}/{index}"), message));
+            };
+            self.require(caller, Privilege::Usage, Object::NetworkRule(rule.id))?;
+        }
+        Ok(())
+    }
+
+    fn check_allowed(&self, _caller: &Caller, secrets: &AllowedSecrets) -> Result<(), Refused> {
+        match secrets {
+            AllowedSecrets::Named(names) if names.len() > SECRETS_MAX => {
+                Err(invalid("/allowed_secrets", format!("has at most {SECRETS_MAX} secrets")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn usable_integration(
+        &self,
+        caller: &Caller,
+        id: IntegrationId,
+        privilege: Privilege,
+    ) -> Result<Integration, Refused> {
+        let object = Object::Integration(id);
+        let found = self.store.read(|rows| rows.integration(caller.workspace, id))?;
+        let integration = match found {
+            Some(integration) if self.sees(caller, object)? => integration,
+            _ => return Err(not_found("integration", id)),
+        };
+        self.require(caller, privilege, object)?;
+        Ok(integration)
+    }
+}
+
+pub(crate) fn unknown(name: &str) -> Refused {
+    Fault::new(Code::ObjectNotFound, format!("there is no integration {name:?}"))
+        .hint("make it with `belljar network integration new`, or take it out")
+        .into()
+}
+
+/// A rule that went between the check and the change.
+fn gone(
+    tx: &Tx<'_>,
+    workspace: WorkspaceId,
+    rules: &[String],
+) -> Result<Option<Refused>, StoreError> {
+    for name in rules {
+        if tx.network_rule_by_name(workspace, name)?.is_none() {
+            let message = format!("there is no network rule {name:?}");
+            return Ok(Some(invalid("/allowed_network_rules", message)));
+        }
+    }
+    Ok(None)
+}
+
+fn opening(
+    rows: &Reader<'_>,
+    workspace: WorkspaceId,
+    integration: &Integration,
+) -> Result<Opening, StoreError> {
+    if integration.name == INTERNET {
+        return Ok(policy::internet());
+    }
+    let mut values: Vec<HostPort> = Vec::new();
+    for name in &integration.allowed_network_rules {
+        let rule = rows.network_rule_by_name(workspace, name)?;
+        // What is kept was read before it was kept; what cannot be read any more opens nothing.
+        let listed = rule.into_iter().flat_map(|rule| rule.value_list);
+        values.extend(listed.filter_map(|value| value.parse().ok()));
+    }
+    Ok(Opening { integration: integration.name.clone(), values })
+}

@@ -1,0 +1,189 @@
+//! Network rules: named lists of hosts and ports. They open nothing by themselves.
+
+use super::{OBJECTS_MAX, check_comment};
+use crate::caller::Caller;
+use crate::names;
+use crate::objects::ObjectQuery;
+use crate::page::{Listed, page};
+use crate::refused::{Refused, invalid, not_found};
+use crate::service::Service;
+use chrono::Utc;
+use policy::HostPort;
+use serde::Deserialize;
+use store::ObjectFilter;
+use types::{Code, Fault, NetworkRule, NetworkRuleId, Object, Privilege, RuleMode, RuleType};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// Each is compared with each destination that code tries.
+const VALUES_MAX: usize = 1_000;
+
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NetworkRuleRequest {
+    pub name: String,
+    /// EGRESS if absent.
+    pub mode: Option<RuleMode>,
+    /// HOST_PORT if absent.
+    #[serde(rename = "type")]
+    pub kind: Option<RuleType>,
+    /// `host`, `host:port` or `host:first-last`. Without a port it is 443; port 0 is every port. One
+    /// `*` stands for letters, digits and hyphens of one label. `0.0.0.0` is every public host, on
+    /// ports 80 and 443.
+    pub value_list: Vec<String>,
+    pub comment: Option<String>,
+}
+
+impl NetworkRuleRequest {
+    /// The values as they are kept, or all that is wrong with them.
+    fn values(&self) -> Result<Vec<String>, Refused> {
+        if self.value_list.is_empty() {
+            return Err(invalid("/value_list", "needs at least one host, such as api.github.com"));
+        }
+        if self.value_list.len() > VALUES_MAX {
+            return Err(invalid("/value_list", format!("has at most {VALUES_MAX} values")));
+        }
+        let (mut values, mut refused) = (Vec::new(), None::<Refused>);
+        for (index, text) in self.value_list.iter().enumerate() {
+            match text.parse::<HostPort>() {
+                Ok(value) => values.push(value.to_string()),
+                Err(error) => {
+                    let one = invalid(&format!("/value_list/{index}"), error.to_string());
+                    match &mut refused {
+                        Some(refused) => refused.details.extend(one.details),
+                        None => refused = Some(one),
+                    }
+                }
+            }
+        }
+        refused.map_or(Ok(values), Err)
+    }
+}
+
+impl Service {
+    pub async fn create_network_rule(
+        &self,
+        caller: &Caller,
+        request: NetworkRuleRequest,
+    ) -> Result<NetworkRule, Refused> {
+        self.require_maker(caller)?;
+        names::check("/name", &request.name)?;
+        check_comment(request.comment.as_deref())?;
+        let now = Utc::now();
+        let rule = NetworkRule {
+            id: NetworkRuleId::new(Uuid::now_v7()),
+            value_list: request.values()?,
+            name: request.name,
+            owner: caller.id(),
+            mode: request.mode.unwrap_or(RuleMode::Egress),
+            kind: request.kind.unwrap_or(RuleType::HostPort),
+            comment: request.comment,
+            created_at: now,
+            updated_at: now,
+        };
+        let object = Object::NetworkRule(rule.id);
+        let grant = caller.owning(object, now);
+        let entry = caller.did("network_rule.create", object, &rule.name);
+        let workspace = caller.workspace;
+        let written = self.store.write(move |tx| {
+            if tx.count_network_rules(workspace)? >= OBJECTS_MAX {
+                let message = format!("a workspace has at most {OBJECTS_MAX} network rules");
+                return Ok(Err(Fault::new(Code::QuotaExceeded, message).hint("delete one").into()));
+            }
+            tx.insert_network_rule(workspace, &rule)?;
+            tx.insert_grant(workspace, &grant)?;
+            tx.audit(&entry)?;
+            Ok(Ok(rule))
+        });
+        written.await?
+    }
+
+    /// Newest first.
+    pub async fn network_rules(
+        &self,
+        caller: &Caller,
+        query: ObjectQuery,
+    ) -> Result<Listed<NetworkRule>, Refused> {
+        let page = page(query.limit, query.cursor.as_deref())?;
+        let filter = ObjectFilter { search: query.search, seen_by: self.viewers(caller)? };
+        let workspace = caller.workspace;
+        let listed = self.store.read_long(move |rows| rows.network_rules(workspace, &filter, page));
+        Ok(listed.await?.into())
+    }
+
+    pub fn network_rule(&self, caller: &Caller, id: NetworkRuleId) -> Result<NetworkRule, Refused> {
+        self.usable_rule(caller, id, Privilege::Usage)
+    }
+
+    /// Felt by the next connection of every session that leaves by it.
+    pub async fn replace_network_rule(
+        &self,
+        caller: &Caller,
+        id: NetworkRuleId,
+        request: NetworkRuleRequest,
+    ) -> Result<NetworkRule, Refused> {
+        let before = self.usable_rule(caller, id, Privilege::Modify)?;
+        if request.name != before.name {
+            return Err(invalid("/name", "integrations know a rule by its name, which stays"));
+        }
+        check_comment(request.comment.as_deref())?;
+        let (values, workspace) = (request.values()?, caller.workspace);
+        let entry = caller.did("network_rule.replace", Object::NetworkRule(id), &request.name);
+        let written = self.store.write(move |tx| {
+            let Some(now) = tx.network_rule(workspace, id)? else {
+                return Ok(Err(not_found("network rule", id)));
+            };
+            let rule = NetworkRule {
+                value_list: values,
+                comment: request.comment,
+                updated_at: Utc::now(),
+                ..now
+            };
+            tx.update_network_rule(workspace, &rule)?;
+            tx.audit(&entry)?;
+            Ok(Ok(rule))
+        });
+        written.await?
+    }
+
+    /// Not while an integration is made of it.
+    pub async fn delete_network_rule(
+        &self,
+        caller: &Caller,
+        id: NetworkRuleId,
+    ) -> Result<(), Refused> {
+        let rule = self.usable_rule(caller, id, Privilege::Ownership)?;
+        let (object, workspace) = (Object::NetworkRule(id), caller.workspace);
+        let entry = caller.did("network_rule.delete", object, &rule.name);
+        let deleted = self.store.write(move |tx| {
+            let users = tx.integrations_with_rule(workspace, &rule.name)?;
+            if !users.is_empty() {
+                let message =
+                    format!("the network rule {:?} is part of {}", rule.name, users.join(", "));
+                let hint = "take it out of these integrations first";
+                return Ok(Err(Fault::new(Code::ObjectInUse, message).hint(hint).into()));
+            }
+            tx.delete_network_rule(workspace, id)?;
+            tx.delete_grants_on(workspace, object)?;
+            tx.audit(&entry)?;
+            Ok(Ok(()))
+        });
+        deleted.await?
+    }
+
+    fn usable_rule(
+        &self,
+        caller: &Caller,
+        id: NetworkRuleId,
+        privilege: Privilege,
+    ) -> Result<NetworkRule, Refused> {
+        let object = Object::NetworkRule(id);
+        let found = self.store.read(|rows| rows.network_rule(caller.workspace, id))?;
+        let rule = match found {
+            Some(rule) if self.sees(caller, object)? => rule,
+            _ => return Err(not_found("network rule", id)),
+        };
+        self.require(caller, privilege, object)?;
+        Ok(rule)
+    }
+}

@@ -1,0 +1,131 @@
+//! What the code of one sandbox has tried to reach: on the record of the execution that ran at the
+//! moment, and in the history of the workspace.
+
+use crate::service::Service;
+use egress::Attempt;
+use std::mem::take;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::time::Instant;
+use types::{ExecutionId, NetworkAttempt, NetworkEntry, PrincipalId, SandboxId, WorkspaceId};
+
+/// Of one record; the history has all of them.
+const ATTEMPTS_ON_RECORD: usize = 1_000;
+/// In one transaction.
+const BATCH: usize = 1_000;
+
+pub(crate) type Line = (WorkspaceId, NetworkEntry);
+
+#[derive(Debug)]
+pub(crate) struct Trail {
+    workspace: WorkspaceId,
+    principal: PrincipalId,
+    log: UnboundedSender<Line>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    sandbox: Option<SandboxId>,
+    running: Option<(ExecutionId, Instant)>,
+    attempts: Vec<NetworkAttempt>,
+}
+
+impl Trail {
+    pub(super) fn new(
+        workspace: WorkspaceId,
+        principal: PrincipalId,
+        log: UnboundedSender<Line>,
+    ) -> Self {
+        Self { workspace, principal, log, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on attempts are of this execution.
+    pub(crate) fn begin(&self, sandbox: Option<SandboxId>, execution: ExecutionId) {
+        let mut state = self.state();
+        state.sandbox = sandbox.or(state.sandbox);
+        state.running = Some((execution, Instant::now()));
+        state.attempts.clear();
+    }
+
+    /// The attempts of the execution that ends.
+    pub(crate) fn end(&self, execution: ExecutionId) -> Vec<NetworkAttempt> {
+        let mut state = self.state();
+        if state.running.is_none_or(|(running, _)| running != execution) {
+            return Vec::new();
+        }
+        state.running = None;
+        take(&mut state.attempts)
+    }
+
+    pub(super) fn add(&self, attempt: Attempt) {
+        let mut state = self.state();
+        let running = state.running;
+        if let Some((_, since)) = running
+            && state.attempts.len() < ATTEMPTS_ON_RECORD
+        {
+            let t = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+            state.attempts.push(NetworkAttempt {
+                t,
+                host: attempt.host.clone(),
+                port: attempt.port,
+                integration: attempt.integration.clone(),
+                allowed: attempt.allowed,
+                reason: attempt.reason.clone(),
+            });
+        }
+        let Some(sandbox_id) = state.sandbox else { return };
+        let entry = NetworkEntry {
+            at: attempt.at,
+            principal: self.principal,
+            sandbox_id,
+            execution_id: running.map(|(id, _)| id),
+            host: attempt.host,
+            port: attempt.port,
+            integration: attempt.integration,
+            allowed: attempt.allowed,
+            reason: attempt.reason,
+        };
+        // It fails when the server is ending.
+        let _ = self.log.send((self.workspace, entry));
+    }
+}
+
+impl Service {
+    /// The trail of a session from now on, for as long as its sandboxes have an outlet.
+    pub(crate) fn follow_trail(&self, session: SandboxId, trail: Option<Arc<Trail>>) {
+        let mut trails = self.trails.lock().unwrap_or_else(PoisonError::into_inner);
+        trails.retain(|_, trail| trail.strong_count() > 0);
+        match trail {
+            Some(trail) => {
+                trail.state().sandbox = Some(session);
+                trails.insert(session, Arc::downgrade(&trail));
+            }
+            None => drop(trails.remove(&session)),
+        }
+    }
+
+    pub(crate) fn trail_of(&self, session: SandboxId) -> Option<Arc<Trail>> {
+        let trails = self.trails.lock().unwrap_or_else(PoisonError::into_inner);
+        trails.get(&session).and_then(Weak::upgrade)
+    }
+}
+
+/// Writes the history down, many lines at once.
+pub(crate) async fn keep(service: Weak<Service>, mut lines: UnboundedReceiver<Line>) {
+    let mut batch = Vec::new();
+    while lines.recv_many(&mut batch, BATCH).await > 0 {
+        let Some(service) = service.upgrade() else { return };
+        let batch = take(&mut batch);
+        let written = service.store.write_soon(move |tx| {
+            batch.iter().try_for_each(|(workspace, entry)| tx.log_network(*workspace, entry))
+        });
+        if let Err(error) = written.await {
+            tracing::error!(%error, "attempts to reach hosts could not be written down");
+        }
+    }
+}

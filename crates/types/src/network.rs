@@ -1,0 +1,129 @@
+//! Whom code may talk to: rules, the integrations that are made of them, and what was tried.
+
+use crate::{ExecutionId, IntegrationId, NetworkRuleId, PrincipalId, SandboxId};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The way that a rule is about. There is one: out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum RuleMode {
+    Egress,
+}
+
+/// How the values of a rule are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum RuleType {
+    HostPort,
+}
+
+/// A named list of hosts and ports.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NetworkRule {
+    pub id: NetworkRuleId,
+    pub name: String,
+    pub owner: PrincipalId,
+    pub mode: RuleMode,
+    #[serde(rename = "type")]
+    pub kind: RuleType,
+    /// Each as `host`, `host:port` or `host:first-last`; without a port it is 443.
+    pub value_list: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub comment: Option<String>,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+/// Which secrets of the workspace code may use by an integration.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AllowedSecrets {
+    All,
+    #[default]
+    None,
+    #[serde(untagged)]
+    Named(Vec<String>),
+}
+
+impl AllowedSecrets {
+    pub fn has(&self, secret: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::None => false,
+            Self::Named(names) => names.iter().any(|name| name == secret),
+        }
+    }
+}
+
+/// Permission to leave the sandbox, for the code of those who may use it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Integration {
+    pub id: IntegrationId,
+    pub name: String,
+    pub owner: PrincipalId,
+    /// The names of network rules. The built-in `internet` has none, and opens every public host on
+    /// ports 80 and 443.
+    pub allowed_network_rules: Vec<String>,
+    pub allowed_secrets: AllowedSecrets,
+    pub enabled: bool,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub comment: Option<String>,
+    pub created_at: DateTime<Utc>,
+    pub updated_at: DateTime<Utc>,
+}
+
+/// One attempt of code to reach a host.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NetworkAttempt {
+    /// In milliseconds after the start of the execution.
+    pub t: u64,
+    pub host: String,
+    pub port: u16,
+    /// By what it was allowed: an integration, or `secret:` and the name of a secret.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub integration: Option<String>,
+    pub allowed: bool,
+    /// Why not, or what went wrong.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reason: Option<String>,
+}
+
+/// The same in the history of a workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NetworkEntry {
+    pub at: DateTime<Utc>,
+    /// Whose code it was.
+    pub principal: PrincipalId,
+    pub sandbox_id: SandboxId,
+    /// Absent if the session had no execution at that moment.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub execution_id: Option<ExecutionId>,
+    pub host: String,
+    pub port: u16,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub integration: Option<String>,
+    pub allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reason: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn secrets_are_all_none_or_those_that_are_named() {
+        for (text, secrets) in [
+            (json!("all"), AllowedSecrets::All),
+            (json!("none"), AllowedSecrets::None),
+            (json!(["a", "b"]), AllowedSecrets::Named(vec!["a".into(), "b".into()])),
+        ] {
+            assert_eq!(serde_json::to_value(&secrets).unwrap(), text);
+            assert_eq!(serde_json::from_value::<AllowedSecrets>(text).unwrap(), secrets);
+        }
+        assert!(serde_json::from_value::<AllowedSecrets>(json!("some")).is_err());
+    }
+}

@@ -1,0 +1,343 @@
+//! Whom code may talk to: network rules, integrations, and what is written down of each attempt. What
+//! is talked to are real servers on loopback, which rules have to name.
+
+use crate::people::{Person, grant, id, ungrant, workspace};
+use crate::world::{Api, World};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Names that the server resolves to this machine, as an operator's own names would be.
+const RESOLVED: [&str; 4] =
+    ["--resolve", "site.test=127.0.0.1", "--resolve", "other.test=127.0.0.1"];
+
+/// A web server that answers everything with `here`, and counts.
+struct Site {
+    port: u16,
+    asked: Arc<AtomicUsize>,
+}
+
+impl Site {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                count.fetch_add(1, Ordering::Relaxed);
+                let _ = stream.read(&mut [0; 4096]);
+                let head = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\n";
+                let _ = stream.write_all(format!("{head}here").as_bytes());
+            }
+        });
+        Self { port, asked }
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    fn read(&self, host: &str) -> String {
+        read(host, self.port)
+    }
+
+    /// As values of a rule: the name, and the address that it has, which is not a public one.
+    fn values(&self) -> Value {
+        json!([format!("site.test:{}", self.port), format!("127.0.0.1:{}", self.port)])
+    }
+}
+
+fn read(host: &str, port: u16) -> String {
+    format!(
+        "import urllib.request\nurllib.request.urlopen('http://{host}:{port}/').read().decode()"
+    )
+}
+
+async fn world() -> World {
+    World::with(&RESOLVED).await
+}
+
+async fn rule(api: &Api, name: &str, values: Value) -> String {
+    id(&api.post("/v1/network-rules", json!({"name": name, "value_list": values})).await)
+}
+
+async fn integration(api: &Api, name: &str, rules: Value) -> String {
+    let integration = json!({"name": name, "allowed_network_rules": rules});
+    id(&api.post("/v1/integrations", integration).await)
+}
+
+/// An integration `to_site` that opens the site.
+async fn opened(api: &Api, site: &Site) -> (String, String) {
+    let rule = rule(api, "site", site.values()).await;
+    (rule, integration(api, "to_site", json!(["site"])).await)
+}
+
+async fn session(api: &Api, integrations: Value) -> String {
+    let session = api.post("/v1/sessions", json!({"integrations": integrations})).await;
+    session["sandbox_id"].as_str().unwrap().to_owned()
+}
+
+fn specification(integrations: &str) -> String {
+    format!(
+        "tools:\n  - tool_spec: {{type: code_execution, name: code_execution}}\n\
+         tool_resources:\n  code_execution:\n    environment: bare\n    \
+         external_access_integrations: {integrations}\n"
+    )
+}
+
+/// That the code was refused the network, in words that name the host and what is missing.
+fn denied(execution: &Value, host: &str) {
+    let said = execution["error"].to_string();
+    assert!(said.contains(host) && said.contains("integration"), "{host}: {execution}");
+}
+
+// proves S-053, P-037
+#[tokio::test(flavor = "multi_thread")]
+async fn code_reaches_nobody_unless_an_integration_says_so_and_is_told_at_once() {
+    let (world, site) = (world().await, Site::start());
+    let connect = |host: &str| format!("import socket\nsocket.create_connection(({host:?}, 443))");
+    for (host, code) in [
+        ("site.test", site.read("site.test")),
+        ("10.1.2.3", site.read("10.1.2.3")),
+        ("example.com", connect("example.com")),
+        ("93.184.216.34", connect("93.184.216.34")),
+        ("2606:2800:220:1::1", connect("2606:2800:220:1::1")),
+        ("example.org", "import socket\nsocket.gethostbyname('example.org')".to_owned()),
+    ] {
+        let asked = Instant::now();
+        let execution = world.owner.execute(&code).await;
+        assert!(asked.elapsed() < Duration::from_secs(2), "{host}: {:?}", asked.elapsed());
+        denied(&execution, host);
+    }
+    assert_eq!(site.asked(), 0);
+    let own = "import socket\na = socket.create_server(('127.0.0.1', 0))\n\
+               socket.create_connection(a.getsockname()) is not None";
+    assert_eq!(world.owner.execute(own).await["value"], true, "its own loopback is its own");
+}
+
+// proves S-054, S-055, S-061, S-064, S-069
+#[tokio::test(flavor = "multi_thread")]
+async fn an_integration_opens_what_its_rules_list_and_every_attempt_is_written_down() {
+    let (world, site, other) = (world().await, Site::start(), Site::start());
+    opened(&world.owner, &site).await;
+    let session = session(&world.owner, json!(["to_site"])).await;
+    let execution = world.owner.run(&session, &site.read("site.test")).await;
+    assert_eq!(execution["value"], "here", "{execution}");
+    let attempt = &execution["network"][0];
+    assert_eq!(attempt["host"], "site.test", "{execution}");
+    assert_eq!(attempt["port"], site.port);
+    assert_eq!((&attempt["allowed"], &attempt["integration"]), (&json!(true), &json!("to_site")));
+
+    denied(&world.owner.run(&session, &site.read("other.test")).await, "other.test");
+    let execution = world.owner.run(&session, &other.read("site.test")).await;
+    denied(&execution, "site.test");
+    assert_eq!(execution["network"][0]["allowed"], false, "{execution}");
+    assert_eq!((site.asked(), other.asked()), (1, 0));
+
+    denied(&world.owner.execute(&site.read("site.test")).await, "site.test");
+    let run = json!({"code": site.read("site.test"), "integrations": ["to_site"]});
+    assert_eq!(world.owner.post("/v1/execute", run).await["value"], "here");
+
+    let listed = |log: Value| log["items"].as_array().unwrap().len();
+    let log = format!("/v1/network/log?execution_id={}", execution["id"].as_str().unwrap());
+    let until = Instant::now() + Duration::from_secs(5);
+    while listed(world.owner.get(&log).await) == 0 && Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let entry = world.owner.get(&log).await["items"][0].clone();
+    assert_eq!((&entry["host"], &entry["allowed"]), (&json!("site.test"), &json!(false)));
+    assert_eq!(entry["sandbox_id"], session);
+    assert!(entry["at"].is_string() && entry["principal"].is_string(), "{entry}");
+    let denied = world.owner.get("/v1/network/log?allowed=false&host=other.test").await;
+    assert_eq!(listed(denied), 1);
+    let stranger = world.principal("stranger", &["USAGE"]).await;
+    assert_eq!(listed(stranger.get("/v1/network/log").await), 0);
+}
+
+// proves S-062, S-066, S-067
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_changed_is_felt_by_the_next_connection_of_a_session_that_runs() {
+    let (world, site) = (world().await, Site::start());
+    let api = &world.owner;
+    let (rule, to_site) = opened(api, &site).await;
+    let (rule, to_site) =
+        (format!("/v1/network-rules/{rule}"), format!("/v1/integrations/{to_site}"));
+    let session = session(api, json!(["to_site"])).await;
+    let reads = async || api.run(&session, &site.read("site.test")).await;
+    assert_eq!(reads().await["value"], "here");
+
+    let mut change = |enabled: bool| json!({"enabled": enabled});
+    api.call("PATCH", &to_site, Some(change(false))).await;
+    denied(&reads().await, "site.test");
+    api.call("PATCH", &to_site, Some(change(true))).await;
+    assert_eq!(reads().await["value"], "here");
+
+    let replaced = |values: Value| Some(json!({"name": "site", "value_list": values}));
+    api.call("PUT", &rule, replaced(json!(["example.com"]))).await;
+    denied(&reads().await, "site.test");
+    api.call("PUT", &rule, replaced(site.values())).await;
+    assert_eq!(reads().await["value"], "here");
+
+    api.call("PATCH", &to_site, Some(json!({"allowed_network_rules": []}))).await;
+    denied(&reads().await, "site.test");
+
+    let half = |value: String| json!([value]);
+    self::rule(api, "name", half(format!("site.test:{}", site.port))).await;
+    self::rule(api, "address", half(format!("127.0.0.1:{}", site.port))).await;
+    integration(api, "by_name", json!(["name"])).await;
+    integration(api, "by_address", json!(["address"])).await;
+    let one = self::session(api, json!(["by_name"])).await;
+    assert!(api.run(&one, &site.read("site.test")).await["error"].is_object(), "a private address");
+    let both = self::session(api, json!(["by_name", "by_address"])).await;
+    assert_eq!(api.run(&both, &site.read("site.test")).await["value"], "here");
+}
+
+// proves S-060
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_that_cannot_be_is_refused_with_the_value_that_is_wrong() {
+    let world = World::start().await;
+    for bad in [
+        "https://github.com",
+        "github.com/path",
+        "*.*.github.com",
+        "github.com:70000",
+        "github.com:",
+        "me@github.com",
+        "github.com:90-80",
+        "",
+        " ",
+        "a b",
+    ] {
+        let rule = json!({"name": "r", "value_list": ["github.com", bad]});
+        let (status, problem) = world.owner.call("POST", "/v1/network-rules", Some(rule)).await;
+        assert_eq!((status, &problem["code"]), (422, &json!("args.invalid")), "{bad}: {problem}");
+        assert_eq!(problem["errors"][0]["path"], "/value_list/1", "{problem}");
+    }
+    for rule in [
+        json!({"name": "r", "value_list": []}),
+        json!({"name": "r", "value_list": ["a.com"], "mode": "INGRESS"}),
+        json!({"name": "r", "value_list": ["a.com"], "type": "IPV4"}),
+        json!({"name": "", "value_list": ["a.com"]}),
+    ] {
+        let (status, _) =
+            world.owner.refused("POST", "/v1/network-rules", Some(rule.clone())).await;
+        assert!(status == 422 || status == 400, "{rule}");
+    }
+    let good = json!({"name": "r", "mode": "EGRESS", "type": "HOST_PORT", "comment": "c",
+                      "value_list": ["github.com", "*.github.com:80", "a.example:0", "0.0.0.0"]});
+    let rule = world.owner.post("/v1/network-rules", good).await;
+    assert_eq!((&rule["mode"], &rule["type"]), (&json!("EGRESS"), &json!("HOST_PORT")));
+    let unknown = json!({"name": "i", "allowed_network_rules": ["r", "nobody"]});
+    let (status, problem) = world.owner.call("POST", "/v1/integrations", Some(unknown)).await;
+    assert_eq!(status, 422);
+    assert!(problem.to_string().contains("nobody"), "{problem}");
+}
+
+// proves S-065, S-070
+#[tokio::test(flavor = "multi_thread")]
+async fn a_specification_names_integrations_and_its_owner_needs_the_right() {
+    let (world, site) = (world().await, Site::start());
+    let ann = Person::new(&world, "ann").await;
+    let everything = workspace(&world.owner).await;
+    for privilege in ["USAGE", "MODIFY"] {
+        grant(&world.owner, &ann.id, privilege, &everything).await;
+    }
+    let unknown = json!({"name": "bot", "specification": specification("[nobody]")});
+    let (status, problem) = ann.api.call("POST", "/v1/agents", Some(unknown)).await;
+    assert_eq!(status, 422);
+    assert!(problem.to_string().contains("nobody"), "{problem}");
+
+    let (_, to_site) = opened(&world.owner, &site).await;
+    let agent = json!({"name": "bot", "specification": specification("[to_site]")});
+    let agent = id(&ann.api.post("/v1/agents", agent).await);
+    let open = json!({"agent_id": agent});
+    let (status, problem) = ann.api.call("POST", "/v1/sessions", Some(open.clone())).await;
+    assert_eq!((status, &problem["code"]), (403, &json!("grant.missing")), "{problem}");
+    assert!(problem.to_string().contains("to_site"), "{problem}");
+
+    let object = json!({"kind": "integration", "id": to_site});
+    let granted = grant(&world.owner, &ann.id, "USAGE", &object).await;
+    let session = ann.api.post("/v1/sessions", open).await;
+    let session = session["sandbox_id"].as_str().unwrap();
+    let execution = ann.api.run(session, &site.read("site.test")).await;
+    assert_eq!(execution["value"], "here", "{execution}");
+
+    let none = json!({"name": "none", "specification": specification("[]")});
+    let none = id(&ann.api.post("/v1/agents", none).await);
+    let without = ann.api.post("/v1/sessions", json!({"agent_id": none})).await;
+    let without = without["sandbox_id"].as_str().unwrap();
+    denied(&ann.api.run(without, &site.read("site.test")).await, "site.test");
+
+    ungrant(&world.owner, &granted).await;
+    denied(&ann.api.run(session, &site.read("site.test")).await, "site.test");
+}
+
+// proves S-059, S-068
+#[tokio::test(flavor = "multi_thread")]
+async fn the_internet_is_public_hosts_and_never_this_network() {
+    let (world, site) = (world().await, Site::start());
+    let session = world.owner.post("/v1/sessions", json!({"allow_network": true})).await;
+    assert_eq!(session["integrations"], json!(["internet"]));
+    let session = session["sandbox_id"].as_str().unwrap();
+    for host in ["site.test", "10.0.0.1", "169.254.169.254", "[::ffff:127.0.0.1]", "0x7f000001"] {
+        let execution = world.owner.run(session, &read(host, 80)).await;
+        assert!(execution["error"].is_object(), "{host}: {execution}");
+    }
+    let execution = world.owner.run(session, &site.read("example.com")).await;
+    denied(&execution, "example.com");
+    let udp = "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+               s.sendto(b'x', ('8.8.8.8', 53))";
+    assert!(world.owner.run(session, udp).await["error"].is_object());
+    assert_eq!(site.asked(), 0);
+
+    let all = world.owner.get("/v1/integrations").await;
+    let internet = all["items"].as_array().unwrap().iter().find(|it| it["name"] == "internet");
+    let internet = format!("/v1/integrations/{}", internet.unwrap()["id"].as_str().unwrap());
+    assert_eq!(world.owner.refused("DELETE", &internet, None).await.0, 409);
+    let bob = world.principal("bob", &["USAGE"]).await;
+    let open = Some(json!({"allow_network": true}));
+    assert_eq!(bob.refused("POST", "/v1/sessions", open).await.1, "grant.missing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_that_an_integration_is_made_of_stays() {
+    let world = World::start().await;
+    let rule = rule(&world.owner, "r", json!(["github.com"])).await;
+    let integration = integration(&world.owner, "i", json!(["r"])).await;
+    let rule = format!("/v1/network-rules/{rule}");
+    let refused = world.owner.refused("DELETE", &rule, None).await;
+    assert_eq!(refused, (409, "object.in_use".to_owned()));
+    world.owner.delete(&format!("/v1/integrations/{integration}")).await;
+    world.owner.delete(&rule).await;
+}
+
+// proves W-047
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_may_use_the_network_has_the_internet_and_another_has_nothing() {
+    let (world, site) = (world().await, Site::start());
+    let code = format!(
+        "import urllib.request\n\ndef run(host: str) -> str:\n    \
+         return urllib.request.urlopen(f'http://{{host}}:{}/').read().decode()\n",
+        site.port
+    );
+    let tool = |name: &str, allow: bool| {
+        json!({"name": name, "description": "Reads a page.", "type": "codeRunner", "configuration": {
+            "code": code, "allow_network": allow,
+            "input_schema": {"type": "object", "properties": {"host": {"type": "string"}}, "required": ["host"]}}})
+    };
+    let closed = id(&world.owner.post("/v1/tools", tool("closed", false)).await);
+    let open = id(&world.owner.post("/v1/tools", tool("open", true)).await);
+    let call = json!({"arguments": {"host": "example.com"}});
+    let closed = world.owner.post(&format!("/v1/tools/{closed}/call"), call.clone()).await;
+    denied(&closed, "example.com");
+    assert_eq!(closed["network"], Value::Null);
+    // The port is not one of the web's, so that even this is refused; but by whom is another matter.
+    let open = world.owner.post(&format!("/v1/tools/{open}/call"), call).await;
+    assert_eq!(open["network"][0]["host"], "example.com", "{open}");
+    assert_eq!(site.asked(), 0);
+}
