@@ -11,6 +11,7 @@ mod env;
 mod function;
 mod missing_walls;
 mod remote;
+mod secret;
 mod session;
 mod skill;
 mod terminal;
