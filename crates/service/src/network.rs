@@ -20,7 +20,7 @@ use crate::refused::{Refused, invalid};
 use egress::{Ca, Limits, Proxy, ProxyConfig, Resolver, Roots};
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -42,6 +42,11 @@ pub enum ProxyError {
 /// The proxy of all sandboxes, and a file with the certificates that code has to trust.
 pub(crate) fn proxy(config: &Config) -> Result<(Proxy, PathBuf), ProxyError> {
     let directory = config.data.join(CA);
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory)
+        .map_err(|cause| ProxyError::Trusted { path: directory.clone(), cause })?;
     let ca = Ca::load_or_make(&directory)?;
     let roots = Roots::of_this_machine().unwrap_or_default();
     let path = directory.join(TRUSTED);
