@@ -20,10 +20,7 @@ impl Pair {
     async fn new() -> Self {
         let good = Host::plain().await;
         let evil = Host::start(None, &format!("127.0.0.3:{}", good.port())).await;
-        let port = good.port();
-        let values = [format!("good.test:{port}"), "127.0.0.2:0".into(), "127.0.0.3:0".into()];
-        let values: Vec<&str> = values.iter().map(String::as_str).collect();
-        let rules = Rules::new(way(&values[..2]));
+        let rules = Rules::new(way(&[&format!("good.test:{}", good.port()), "127.0.0.2:0"]));
         Self { good, evil, rules, world: World::usual() }
     }
 
