@@ -245,9 +245,10 @@ class WithoutOutlet(NetworkTest):
             self.assertIn(f"network access is not allowed: {place} {DENIED}", message)
 
     def test_an_error_that_merely_came_later_is_another_one(self):
-        fails = "try:\n    socket.gethostbyname('far.example')\nexcept OSError:\n    {}"
+        fails = "try:\n    socket.gethostbyname('far.example')\nexcept OSError as error:\n    {}"
         self.assertEqual(self.failure_of(fails.format("1 / 0"))[2], None)
-        self.assertEqual(self.failure_of(fails.format("raise ConnectionError('no')"))[2], "network")
+        self.assertEqual(self.failure_of(fails.format("raise ValueError('no') from error"))[2], "network")
+        self.assertEqual(self.failure_of(fails.format("raise ValueError(error) from None"))[2], "network")
 
     def test_the_error_can_be_sent_to_another_process(self):
         self.assertEqual(self.value_of("""
