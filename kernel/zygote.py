@@ -16,7 +16,7 @@ from typing import NoReturn
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, _HERE)
-from belljar_kernel import figures, guard, imports, reseed, session, warmup  # noqa: E402
+from belljar_kernel import figures, guard, imports, network, reseed, session, warmup  # noqa: E402
 from belljar_kernel.channel import Channel  # noqa: E402
 sys.path.remove(_HERE)
 
@@ -29,6 +29,7 @@ def main() -> NoReturn:
     options = _options()
     opened_before = _open_files()
     figures.install()
+    network.install()
     _preload(options.preload)
     if options.warm_up:
         warmup.warm_up()

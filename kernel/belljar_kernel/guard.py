@@ -15,7 +15,7 @@ from re import compile as _pattern
 from types import ModuleType
 from typing import Any, NoReturn
 
-from . import imports
+from . import imports, network
 from .after_import import after_import
 
 _NO_PROCESSES = (
@@ -78,6 +78,8 @@ def denied(error: BaseException) -> str | None:
         return error.denied
     if isinstance(error, imports.Denied):
         return "import"
+    if network.is_denied(error):
+        return "network"
     return "package" if _misses_installer(error) else None
 
 

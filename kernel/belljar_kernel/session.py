@@ -14,7 +14,10 @@ from contextlib import nullcontext
 from threading import get_ident, main_thread
 from typing import Any, NoReturn
 
-from . import ending, figures, guard, installing, pip_lines, plotly_show, report, results, signals, surroundings, tool
+from . import (
+    ending, figures, guard, installing, model_clients, pip_lines, plotly_show, report, results, signals, surroundings,
+    tool,
+)
 from .asserts import ExplainedAsserts
 from .cell import NO_VALUE, Cell, Interpreter, forget_source, remember_source
 from .channel import MAX_DATA_BYTES, MAX_FRAME_BYTES, Channel, encode, utf8
@@ -85,6 +88,7 @@ class Session:
         surroundings.furnish(self.display)
         figures.emit = self.display
         installing.furnish(self._ask_for_packages)
+        model_clients.furnish()
         plotly_show.install()
 
     def rehearse(self) -> None:

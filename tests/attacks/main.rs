@@ -11,6 +11,7 @@ mod harness;
 mod beyond;
 mod channel;
 mod collector;
+mod network;
 mod processes;
 mod tool_files;
 mod walls;

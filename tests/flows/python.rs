@@ -346,8 +346,11 @@ async fn there_is_no_network_and_the_error_says_so() {
     let code = "import urllib.request\nurllib.request.urlopen('http://example.com')";
     let execution = run_once("bare", code).await;
     let error = execution.error.unwrap();
-    assert_eq!(error.code.to_string(), "python.urllib.error.URLError");
-    assert_eq!(error.hint.unwrap(), "a sandbox has no network; pass data in as files");
+    assert_eq!(error.code.to_string(), "network.denied");
+    assert_eq!(
+        error.hint.unwrap(),
+        "pass data in as files, or have an integration opened for the session that has this host"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

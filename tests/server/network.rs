@@ -171,7 +171,7 @@ async fn what_is_changed_is_felt_by_the_next_connection_of_a_session_that_runs()
     let reads = async || api.run(&session, &site.read("site.test")).await;
     assert_eq!(reads().await["value"], "here");
 
-    let mut change = |enabled: bool| json!({"enabled": enabled});
+    let change = |enabled: bool| json!({"enabled": enabled});
     api.call("PATCH", &to_site, Some(change(false))).await;
     denied(&reads().await, "site.test");
     api.call("PATCH", &to_site, Some(change(true))).await;
@@ -215,7 +215,7 @@ async fn a_rule_that_cannot_be_is_refused_with_the_value_that_is_wrong() {
     ] {
         let rule = json!({"name": "r", "value_list": ["github.com", bad]});
         let (status, problem) = world.owner.call("POST", "/v1/network-rules", Some(rule)).await;
-        assert_eq!((status, &problem["code"]), (422, &json!("args.invalid")), "{bad}: {problem}");
+        assert_eq!((status, &problem["code"]), (400, &json!("args.invalid")), "{bad}: {problem}");
         assert_eq!(problem["errors"][0]["path"], "/value_list/1", "{problem}");
     }
     for rule in [
@@ -226,7 +226,7 @@ async fn a_rule_that_cannot_be_is_refused_with_the_value_that_is_wrong() {
     ] {
         let (status, _) =
             world.owner.refused("POST", "/v1/network-rules", Some(rule.clone())).await;
-        assert!(status == 422 || status == 400, "{rule}");
+        assert_eq!(status, 400, "{rule}");
     }
     let good = json!({"name": "r", "mode": "EGRESS", "type": "HOST_PORT", "comment": "c",
                       "value_list": ["github.com", "*.github.com:80", "a.example:0", "0.0.0.0"]});
@@ -234,7 +234,7 @@ async fn a_rule_that_cannot_be_is_refused_with_the_value_that_is_wrong() {
     assert_eq!((&rule["mode"], &rule["type"]), (&json!("EGRESS"), &json!("HOST_PORT")));
     let unknown = json!({"name": "i", "allowed_network_rules": ["r", "nobody"]});
     let (status, problem) = world.owner.call("POST", "/v1/integrations", Some(unknown)).await;
-    assert_eq!(status, 422);
+    assert_eq!(status, 400);
     assert!(problem.to_string().contains("nobody"), "{problem}");
 }
 
@@ -249,7 +249,7 @@ async fn a_specification_names_integrations_and_its_owner_needs_the_right() {
     }
     let unknown = json!({"name": "bot", "specification": specification("[nobody]")});
     let (status, problem) = ann.api.call("POST", "/v1/agents", Some(unknown)).await;
-    assert_eq!(status, 422);
+    assert_eq!(status, 400);
     assert!(problem.to_string().contains("nobody"), "{problem}");
 
     let (_, to_site) = opened(&world.owner, &site).await;
@@ -326,7 +326,7 @@ async fn a_tool_that_may_use_the_network_has_the_internet_and_another_has_nothin
         site.port
     );
     let tool = |name: &str, allow: bool| {
-        json!({"name": name, "description": "Reads a page.", "type": "codeRunner", "configuration": {
+        json!({"name": name, "description": "Reads a page.", "tool_type": "code_runner", "configuration": {
             "code": code, "allow_network": allow,
             "input_schema": {"type": "object", "properties": {"host": {"type": "string"}}, "required": ["host"]}}})
     };

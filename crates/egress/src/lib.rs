@@ -22,3 +22,4 @@ pub use policy::{Exception, NotAnException};
 pub use proxy::{Limits, Proxy, ProxyConfig};
 pub use resolve::Resolver;
 pub use roots::{Roots, RootsError};
+pub use tokio_rustls::rustls::Error as TlsError;

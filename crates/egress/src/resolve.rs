@@ -2,6 +2,7 @@
 //! answer is what is judged and what is connected to: a name that answers differently the next
 //! time gains nothing.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -13,6 +14,8 @@ pub enum Resolver {
     /// The resolver of this machine.
     #[default]
     System,
+    /// Names of the operator's own, and the resolver of this machine for all others.
+    Named(Arc<HashMap<String, IpAddr>>),
     /// A table or another source of the operator's that answers at once. It is judged like any
     /// other.
     Own(Arc<Lookup>),
@@ -23,20 +26,27 @@ type Lookup = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
 impl Resolver {
     pub(crate) async fn addresses(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         match self {
-            // The port is not part of the question, but of this function's type.
-            Self::System => {
-                let answers = tokio::net::lookup_host((name, 0)).await?;
-                Ok(answers.map(|answer| answer.ip()).collect())
-            }
+            Self::System => ask_system(name).await,
+            Self::Named(names) => match names.get(name) {
+                Some(address) => Ok(vec![*address]),
+                None => ask_system(name).await,
+            },
             Self::Own(lookup) => lookup(name),
         }
     }
+}
+
+async fn ask_system(name: &str) -> io::Result<Vec<IpAddr>> {
+    // The port is not part of the question, but of this function's type.
+    let answers = tokio::net::lookup_host((name, 0)).await?;
+    Ok(answers.map(|answer| answer.ip()).collect())
 }
 
 impl fmt::Debug for Resolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::System => "System",
+            Self::Named(_) => "Named",
             Self::Own(_) => "Own",
         })
     }

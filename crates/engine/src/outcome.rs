@@ -191,6 +191,7 @@ fn code_of(error: &PythonError, ending: &Ending) -> Code {
             Denied::Package => Code::PackageDenied,
             Denied::Install => Code::PackageUnavailable,
             Denied::Import => Code::ImportDenied,
+            Denied::Network => Code::NetworkDenied,
         }
     } else if error.exception == "MemoryError" {
         Code::MemoryExceeded
@@ -221,6 +222,9 @@ fn hint(fault: &Fault, error: &PythonError, environment: &str, entry: &Entry) ->
         (Code::ImportDenied, _) => {
             "use the standard library instead, or tell the user that the library is not available"
         }
+        (Code::NetworkDenied, _) => {
+            "pass data in as files, or have an integration opened for the session that has this host"
+        }
         (Code::CodeSyntax, _) => "nothing was run; correct the line and send the whole code again",
         (Code::MemoryExceeded, _) => return Some(less_memory(entry)),
         (Code::DiskExceeded, _) => {
@@ -235,9 +239,6 @@ fn hint(fault: &Fault, error: &PythonError, environment: &str, entry: &Entry) ->
             "a sandbox sees none of your files but those that it is given (--file PATH)"
         }
         (_, "EOFError") => "nobody is at the keyboard: put the values into the code",
-        (_, "socket.gaierror" | "ConnectionRefusedError" | "urllib.error.URLError") => {
-            "a sandbox has no network; pass data in as files"
-        }
         _ => return None,
     };
     Some(text.to_owned())

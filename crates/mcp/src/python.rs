@@ -61,6 +61,8 @@ impl Script {
                     ..LimitsRequest::default()
                 },
                 environment: None,
+                integrations: Vec::new(),
+                allow_network: false,
             },
         })
     }

@@ -231,4 +231,5 @@ pub enum Denied {
     /// Not refused, but not possible either.
     Install,
     Import,
+    Network,
 }

@@ -1,6 +1,8 @@
 //! How a service is set up. Doors read options and variables; the service sees only this.
 
 use crate::tokens::Issuer;
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use vault::Keyring;
@@ -31,6 +33,8 @@ pub struct Config {
     pub key_concurrency: u32,
     /// `host:port` of servers inside the network that documents may be fetched from.
     pub fetch_exceptions: Vec<String>,
+    /// Names that the proxy of the sandboxes knows the addresses of without asking anybody.
+    pub resolved: HashMap<String, IpAddr>,
     /// Whose tokens are taken beside keys.
     pub issuer: Option<Issuer>,
     /// What secrets are sealed with; absent, a key of the server's own, which is kept with the data.
@@ -54,6 +58,7 @@ impl Config {
             key_rate_per_second: 2_000,
             key_concurrency: 512,
             fetch_exceptions: Vec::new(),
+            resolved: HashMap::new(),
             issuer: None,
             secrets_key: None,
         }

@@ -261,7 +261,7 @@ impl ToolRequest {
         };
         let json = Value::Object(self.json()).to_string();
         let checked = contract::Tool::from_json(&json, annotations);
-        let mut warnings = details(checked.warnings, "");
+        let warnings = details(checked.warnings, "");
         match checked.outcome {
             Err(problems) => Checked { outcome: Err(details(problems, "")), warnings },
             Ok(tool) => Checked { outcome: Ok(Contract::Python(Arc::new(tool))), warnings },

@@ -1,6 +1,7 @@
 //! Whom code may talk to. Rules list hosts, integrations are made of rules, specifications and
 //! requests name integrations, and the rights of whoever the code runs as say whether they hold.
 
+mod credentials;
 mod integrations;
 mod leave;
 mod log;
@@ -14,9 +15,14 @@ pub use log::NetworkQuery;
 pub use rules::NetworkRuleRequest;
 pub(crate) use trail::{Line, Trail, keep};
 
+use crate::config::Config;
 use crate::refused::{Refused, invalid};
-use egress::{Ca, Proxy, ProxyConfig};
+use egress::{Ca, Limits, Proxy, ProxyConfig, Resolver, Roots};
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Beside the records: the key and the certificate by which hosts of credentials are impersonated to
 /// code, and the certificates that code trusts.
@@ -27,20 +33,37 @@ const TRUSTED: &str = "trusted.pem";
 pub enum ProxyError {
     #[error("{0}")]
     Ca(#[from] egress::CaError),
+    #[error("TLS cannot be spoken: {0}")]
+    Tls(#[from] egress::TlsError),
     #[error("the certificates that code trusts cannot be written to {path}: {cause}")]
     Trusted { path: PathBuf, cause: std::io::Error },
 }
 
 /// The proxy of all sandboxes, and a file with the certificates that code has to trust.
-pub(crate) fn proxy(data: &Path) -> Result<(Proxy, PathBuf), ProxyError> {
-    let directory = data.join(CA);
+pub(crate) fn proxy(config: &Config) -> Result<(Proxy, PathBuf), ProxyError> {
+    let directory = config.data.join(CA);
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory)
+        .map_err(|cause| ProxyError::Trusted { path: directory.clone(), cause })?;
     let ca = Ca::load_or_make(&directory)?;
-    let roots = egress::platform_certificates();
+    let roots = Roots::of_this_machine().unwrap_or_default();
     let path = directory.join(TRUSTED);
-    let trusted = egress::pem(&roots) + ca.certificate_pem();
+    let trusted = roots.to_pem() + &ca.certificate_pem();
     replace_file(&path, trusted.as_bytes())
         .map_err(|cause| ProxyError::Trusted { path: path.clone(), cause })?;
-    Ok((Proxy::new(ProxyConfig::new(ca, roots)), path))
+    let resolver = Resolver::Named(Arc::new(config.resolved.clone()));
+    let proxy = Proxy::new(ProxyConfig { ca, roots, resolver, limits: Limits::default() })?;
+    Ok((proxy, path))
+}
+
+/// Whoever reads it meanwhile has the old one or the new one. Every sandbox reads it.
+fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, content)?;
+    fs::set_permissions(&new, Permissions::from_mode(0o644))?;
+    fs::rename(new, path)
 }
 
 /// Of one workspace, of rules and of integrations each.

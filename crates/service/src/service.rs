@@ -95,7 +95,7 @@ impl Service {
         let fetcher = fetcher(&config)?;
         let (told, ended) = unbounded_channel();
         let (network_log, attempts) = unbounded_channel();
-        let (proxy, certificates) = network::proxy(&config.data)?;
+        let (proxy, certificates) = network::proxy(&config)?;
         let stores = StoreBase::open(config.data.join(STORES)).map_err(StartError::Stores)?;
         let house = House::open(&engine.data).map_err(StartError::House)?;
         let (stores, house, ended_to) = (Some(stores), Some(house), Some(told));

@@ -329,7 +329,7 @@ impl Service {
             let lender = service.lender_of(&caller, session.agent).await?;
             let lent = service.equipment(&caller, lender.as_ref(), &session.integrations).await?;
             service.follow_trail(id, lent.trail());
-            service.engine.reset_with(id, lent.give(NewSession::new(""))).await?;
+            service.engine.reset_with(id, lent.into()).await?;
             service.write_reset(&caller, id).await
         })
         .await

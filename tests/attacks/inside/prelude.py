@@ -1,4 +1,4 @@
-import ctypes, errno, fcntl, json, os, resource, signal, socket, stat, struct, sys, time
+import _socket, ctypes, errno, fcntl, json, os, resource, signal, socket, stat, struct, sys, time
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long

@@ -39,11 +39,8 @@ enum Verb {
         #[arg(value_name = "PRIVILEGE", value_parser = privilege)]
         privilege: Privilege,
 
-        /// What it is on
-        #[arg(
-            value_name = "workspace | tool:NAME | agent:NAME | store:NAME | secret:NAME | function:NAME",
-            default_value = "workspace"
-        )]
+        /// What it is on: `workspace`, or the kind and the name of a thing, such as `tool:NAME`
+        #[arg(value_name = "workspace | KIND:NAME", default_value = "workspace")]
         on: On,
     },
     /// List grants: your own, and all on what you own
@@ -68,10 +65,17 @@ fn privilege(text: &str) -> Result<Privilege, String> {
 }
 
 /// What a grant can be on besides the workspace.
-const GRANTED: [Noun; 6] =
-    [Noun::Tool, Noun::Agent, Noun::Store, Noun::Function, Noun::NetworkRule, Noun::Integration];
+const GRANTED: [Noun; 7] = [
+    Noun::Tool,
+    Noun::Agent,
+    Noun::Store,
+    Noun::Secret,
+    Noun::Function,
+    Noun::NetworkRule,
+    Noun::Integration,
+];
 const ON: &str = "a grant is on `workspace`, `tool:NAME`, `agent:NAME`, `store:NAME`, \
-                  `function:NAME`, `network_rule:NAME` or `integration:NAME`";
+                  `secret:NAME`, `function:NAME`, `network_rule:NAME` or `integration:NAME`";
 
 /// What a grant is on, in the words of people.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -104,7 +104,7 @@ impl Service {
         Ok(Matter::new(route, plan))
     }
 
-    pub(super) fn session_row(
+    pub(crate) fn session_row(
         &self,
         workspace: WorkspaceId,
         id: SandboxId,

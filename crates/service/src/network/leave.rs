@@ -1,17 +1,17 @@
 //! The way out of one sandbox. On which grounds it has one is fixed when the sandbox is made; what
 //! they open is asked anew for each connection, so that a change is felt by the next one.
 
+use super::credentials;
 use super::integrations::INTERNET;
 use super::trail::Trail;
 use crate::refused::Refused;
+use crate::secrets::Usable;
 use crate::service::Service;
-use egress::{Attempt, Authority, Way};
+use egress::{Asked, Attempt, Authority, Way};
 use engine::{Command, Outlet};
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
-use types::{AgentId, Code, Fault, Principal, PrincipalId, SandboxId, WorkspaceId};
+use types::{AgentId, Code, Fault, Inject, Principal, PrincipalId, SandboxId, WorkspaceId};
 
 /// By what a sandbox may be left.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,12 +30,14 @@ pub(crate) fn asked(mut integrations: Vec<String>, allow_network: bool) -> Vec<S
     integrations
 }
 
-/// What a sandbox is given to leave by.
-#[derive(Debug)]
+/// What a sandbox is given of the world outside.
+#[derive(Debug, Default)]
 pub(crate) struct Leave {
-    pub(crate) outlet: Outlet,
+    /// Absent if it can reach nobody.
+    pub(crate) outlet: Option<Outlet>,
+    /// What its secrets, or the placeholders of them, are called inside.
     pub(crate) variables: BTreeMap<String, String>,
-    pub(crate) trail: Arc<Trail>,
+    pub(crate) trail: Option<Arc<Trail>>,
 }
 
 /// Answers the proxy of one sandbox.
@@ -50,35 +52,62 @@ struct Gate {
 }
 
 impl Service {
-    /// Whether, and how, a sandbox can be left. What it is to have and may not is an error now, and
-    /// not a host that cannot be reached later.
+    /// How a sandbox can be left. What it is to have and may not is an error now, and not a host that
+    /// cannot be reached later.
     pub(crate) async fn leave(
         self: &Arc<Self>,
         workspace: WorkspaceId,
         caller: &Principal,
         grounds: Grounds,
-    ) -> Result<Option<Leave>, Refused> {
+    ) -> Result<Leave, Refused> {
         let (names, run_as) = self.named(workspace, caller, &grounds).await?;
         self.check_integrations(workspace, &run_as, &names)?;
-        let variables = BTreeMap::new();
-        if names.is_empty() && variables.is_empty() {
-            return Ok(None);
+        let secrets = self.lent_secrets(workspace, &run_as, caller.id, &names).await?;
+        let variables = credentials::variables(&secrets);
+        if names.is_empty() && secrets.iter().all(|secret| secret.target().is_none()) {
+            return Ok(Leave { variables, ..Leave::default() });
         }
         let trail = Arc::new(Trail::new(workspace, caller.id, self.network_log.clone()));
-        let gate = Arc::new(Gate {
+        let gate = Gate {
             service: Arc::downgrade(self),
             workspace,
             caller: caller.id,
             grounds,
             trail: Arc::clone(&trail),
-        });
+        };
+        let outlet = self.outlet(Arc::new(gate));
+        Ok(Leave { outlet: Some(outlet), variables, trail: Some(trail) })
+    }
+
+    fn outlet(&self, gate: Arc<Gate>) -> Outlet {
         let proxy = self.proxy.clone();
-        let outlet = Outlet::new(move |listener| {
+        Outlet::new(move |listener| {
             let (proxy, gate) = (proxy.clone(), Arc::clone(&gate));
-            let serving = tokio::spawn(async move { proxy.serve(listener, gate).await });
-            Box::new(EndWithGuard(serving))
+            let serving = async move {
+                if let Err(error) = proxy.serve(listener, gate).await {
+                    tracing::error!(%error, "the outlet of a sandbox cannot be served");
+                }
+            };
+            Box::new(EndWithGuard(tokio::spawn(serving)))
+        })
+    }
+
+    /// The secrets that code has: credentials of services, if it may use them, and variables that one
+    /// of its integrations allows besides.
+    async fn lent_secrets(
+        &self,
+        workspace: WorkspaceId,
+        run_as: &Principal,
+        caller: PrincipalId,
+        integrations: &[String],
+    ) -> Result<Vec<Usable>, Refused> {
+        let held = self.held_integrations(workspace, run_as, integrations)?;
+        let mut secrets = self.usable_secrets(workspace, run_as, caller).await?;
+        secrets.retain(|secret| match &secret.inject {
+            Inject::Client(_) | Inject::Header { .. } => true,
+            Inject::Env { .. } => held.iter().any(|it| it.allowed_secrets.has(&secret.name)),
         });
-        Ok(Some(Leave { outlet, variables, trail }))
+        Ok(secrets)
     }
 
     /// The same for one execution. A session has a way of its own, which must be wide enough.
@@ -95,11 +124,8 @@ impl Service {
             return Ok((command, self.trail_of(session)));
         }
         let grounds = Grounds::Named { integrations, run_as };
-        let Some(leave) = self.leave(workspace, caller, grounds).await? else {
-            return Ok((command, None));
-        };
-        let command = Command { outlet: Some(leave.outlet), variables: leave.variables, ..command };
-        Ok((command, Some(leave.trail)))
+        let Leave { outlet, variables, trail } = self.leave(workspace, caller, grounds).await?;
+        Ok((Command { outlet, variables, ..command }, trail))
     }
 
     async fn check_wide_enough(
@@ -150,18 +176,18 @@ impl Service {
         let (names, run_as) = self.named(gate.workspace, &caller, &gate.grounds).await?;
         let held = self.held_integrations(gate.workspace, &run_as, &names)?;
         let openings = self.openings(gate.workspace, &held)?;
-        Ok(Way { openings, credentials: Vec::new() })
+        let secrets = self.usable_secrets(gate.workspace, &run_as, gate.caller).await?;
+        Ok(Way { openings, credentials: credentials::credentials(secrets) })
     }
 }
 
 impl Authority for Gate {
-    fn way(&self) -> BoxFuture<'_, Result<Arc<Way>, String>> {
-        async {
+    fn way(&self) -> Asked<'_> {
+        Box::pin(async {
             let service = self.service.upgrade().ok_or("the server is stopping")?;
             let way = service.way_now(self).await;
             way.map(Arc::new).map_err(|refused| refused.fault.message)
-        }
-        .boxed()
+        })
     }
 
     fn attempted(&self, attempt: Attempt) {

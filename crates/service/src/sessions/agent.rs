@@ -25,18 +25,23 @@ pub(crate) struct Lender {
 #[derive(Debug)]
 pub(super) struct Lent {
     stores: Vec<StoreIn>,
-    leave: Option<Leave>,
+    leave: Leave,
 }
 
 impl Lent {
     pub(super) fn trail(&self) -> Option<Arc<Trail>> {
-        self.leave.as_ref().map(|leave| Arc::clone(&leave.trail))
+        self.leave.trail.clone()
     }
 
     pub(super) fn give(self, to: NewSession) -> NewSession {
-        let (outlet, variables) = self.leave.map(|it| (it.outlet, it.variables)).unzip();
-        let variables = variables.unwrap_or_default();
-        NewSession { stores: self.stores, outlet, variables, ..to }
+        let engine::Lent { stores, variables, outlet } = self.into();
+        NewSession { stores, variables, outlet, ..to }
+    }
+}
+
+impl From<Lent> for engine::Lent {
+    fn from(Lent { stores, leave }: Lent) -> Self {
+        Self { stores, variables: leave.variables, outlet: leave.outlet }
     }
 }
 

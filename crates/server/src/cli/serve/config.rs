@@ -132,6 +132,16 @@ pub(super) struct Options {
     )]
     fetch_from: Option<Vec<String>>,
 
+    /// NAME=ADDRESS of a host that no name server knows, for code that may reach it; may be repeated
+    #[arg(
+        long,
+        value_name = "NAME=ADDRESS",
+        env = "BELLJAR_RESOLVE",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    resolve: Option<Vec<KnownHost>>,
+
     /// Seconds that what runs may go on after a signal to stop [default: 20]
     #[arg(long, value_name = "S", env = "BELLJAR_DRAIN_SECONDS", hide_env_values = true)]
     drain_seconds: Option<u64>,
@@ -173,6 +183,29 @@ impl FromStr for Listen {
 }
 
 impl TryFrom<String> for Listen {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+/// A host whose address the operator says.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+struct KnownHost(String, IpAddr);
+
+impl FromStr for KnownHost {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, address) = text.split_once('=').ok_or("must be NAME=ADDRESS")?;
+        let address = address.parse().map_err(|_| "must have an address after the `=`")?;
+        Ok(Self(name.to_ascii_lowercase(), address))
+    }
+}
+
+impl TryFrom<String> for KnownHost {
     type Error = &'static str;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
@@ -243,6 +276,12 @@ impl Options {
                 key_rate_per_second: bounds.rate_per_second,
                 key_concurrency: bounds.concurrency,
                 fetch_exceptions: options.fetch_from.unwrap_or_default(),
+                resolved: options
+                    .resolve
+                    .unwrap_or_default()
+                    .into_iter()
+                    .map(|KnownHost(name, address)| (name, address))
+                    .collect(),
                 ..usual
             },
             engine: engine::Config {
@@ -285,6 +324,7 @@ impl Options {
             retention_days: self.retention_days.or(file.retention_days),
             approval_seconds: self.approval_seconds.or(file.approval_seconds),
             fetch_from: self.fetch_from.or(file.fetch_from),
+            resolve: self.resolve.or(file.resolve),
             drain_seconds: self.drain_seconds.or(file.drain_seconds),
             log: self.log.or(file.log),
             otlp_endpoint: self.otlp_endpoint.or(file.otlp_endpoint),

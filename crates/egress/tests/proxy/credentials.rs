@@ -1,0 +1,272 @@
+//! A credential reaches its host, over its scheme, in its header, and is seen nowhere else.
+
+use crate::host::{Host, Vouching};
+use crate::world::{
+    PLACEHOLDER, Rules, SECRET, Sandbox, World, all_names, credential, limits, way,
+};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use belljar_egress::{Scheme, Way};
+use reqwest::{Method, StatusCode};
+use std::sync::Arc;
+
+const BEARER: &str = "Bearer sk-live-3+q/Zm9vYmFyYmF6cXV4";
+
+/// Hosts that speak TLS and hosts that do not, with a credential for one of them.
+struct Hosts {
+    vouching: Vouching,
+    api: Host,
+    plain: Host,
+    world: World,
+    rules: Arc<Rules>,
+}
+
+impl Hosts {
+    async fn new() -> Self {
+        let vouching = Vouching::new();
+        let names = ["api.test", "other.test"];
+        let api = Host::tls(vouching.config(&names, &["h2", "http/1.1"], |_| {})).await;
+        let plain = Host::plain().await;
+        let world = World::new(&vouching.pem(), all_names(), limits());
+        // Everything is open, so that it is the credential alone that makes the difference.
+        let everything = ["api.test:0", "other.test:0", "127.0.0.2:0"];
+        let credentials = vec![credential("api.test", api.port())];
+        let rules = Rules::new(Way { credentials, ..way(&everything) });
+        Self { vouching, api, plain, world, rules }
+    }
+
+    fn sandbox(&self) -> Sandbox {
+        self.world.sandbox(&self.rules)
+    }
+
+    fn client(&self, sandbox: &Sandbox) -> reqwest::Client {
+        sandbox.client(&self.vouching.pem())
+    }
+
+    /// What the last request to any of the hosts had as its authorization.
+    fn arrived(&self) -> Option<String> {
+        let mut seen = [self.api.requests(), self.plain.requests()].concat();
+        self.api.seen.lock().unwrap().clear();
+        self.plain.seen.lock().unwrap().clear();
+        assert_eq!(seen.len(), 1, "{seen:?}");
+        seen.remove(0).header("authorization").map(str::to_owned)
+    }
+}
+
+/// Whether a text has the secret in it, in a spelling that everybody can read.
+fn tells(text: &str) -> bool {
+    let hex: String = SECRET.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let base64 = STANDARD.encode(SECRET);
+    let spellings = [SECRET, hex.as_str(), base64.trim_end_matches('=')];
+    spellings.iter().any(|it| text.to_lowercase().contains(&it.to_lowercase()))
+}
+
+async fn answer(request: reqwest::RequestBuilder) -> (StatusCode, String) {
+    let response = request.send().await.unwrap();
+    let status = response.status();
+    let headers = format!("{:?}", response.headers());
+    (status, headers + &response.text().await.unwrap())
+}
+
+#[tokio::test]
+async fn t42_credential_injection_matrix() {
+    let hosts = Hosts::new().await;
+    let sandbox = hosts.sandbox();
+    let (tls, plain) = (hosts.api.port(), hosts.plain.port());
+    let placeholder = format!("Bearer {PLACEHOLDER}");
+    for (url, expected) in [
+        (format!("https://api.test:{tls}"), Some(BEARER)),
+        (format!("https://API.TEST.:{tls}"), Some(BEARER)),
+        (format!("https://other.test:{tls}"), None),
+        (format!("http://api.test:{plain}"), None),
+        (format!("http://other.test:{plain}"), None),
+    ] {
+        for method in [Method::GET, Method::POST, Method::PUT, Method::DELETE, Method::PATCH] {
+            let client = hosts.client(&sandbox);
+            let request = client.request(method.clone(), format!("{url}/echo"));
+            let request = request.header("authorization", &placeholder);
+            let (status, told) = answer(request).await;
+            assert_eq!(status, 200, "{url}");
+            let arrived = hosts.arrived();
+            assert_eq!(
+                arrived.as_deref(),
+                Some(expected.unwrap_or(&placeholder)),
+                "{method} {url}"
+            );
+            assert!(!tells(&told), "{method} {url}: {told}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn t42_a_placeholder_anywhere_else_stays_one() {
+    let hosts = Hosts::new().await;
+    let sandbox = hosts.sandbox();
+    let client = hosts.client(&sandbox);
+    let url = format!("https://api.test:{}/echo?key={PLACEHOLDER}", hosts.api.port());
+    let request = client.post(url).header("x-other", PLACEHOLDER).body(PLACEHOLDER);
+    let (_, told) = answer(request).await;
+    assert!(!tells(&told), "{told}");
+    let seen = hosts.api.requests().pop().unwrap();
+    assert!(seen.line.ends_with(&format!("key={PLACEHOLDER}")));
+    assert_eq!(seen.header("x-other"), Some(PLACEHOLDER));
+    assert_eq!(seen.body, PLACEHOLDER.as_bytes());
+    // A header that is missing is added.
+    assert_eq!(seen.header("authorization"), Some(BEARER));
+}
+
+#[tokio::test]
+async fn t42_a_header_of_the_clients_own_is_left() {
+    let hosts = Hosts::new().await;
+    let sandbox = hosts.sandbox();
+    let url = format!("https://api.test:{}/", hosts.api.port());
+    let request = hosts.client(&sandbox).get(url).header("authorization", "Bearer mine");
+    request.send().await.unwrap();
+    assert_eq!(hosts.arrived().as_deref(), Some("Bearer mine"));
+}
+
+#[tokio::test]
+async fn t42_a_redirect_takes_nothing_along() {
+    let hosts = Hosts::new().await;
+    let sandbox = hosts.sandbox();
+    let (tls, plain) = (hosts.api.port(), hosts.plain.port());
+    for elsewhere in [
+        format!("https://other.test:{tls}/"),
+        format!("http://api.test:{plain}/"),
+        format!("http://other.test:{plain}/"),
+    ] {
+        let url = format!("https://api.test:{tls}/redirect?{elsewhere}");
+        // It is the client that follows, with the header that it has.
+        let request = hosts.client(&sandbox).get(url);
+        request.header("authorization", format!("Bearer {PLACEHOLDER}")).send().await.unwrap();
+        let seen = [hosts.api.requests(), hosts.plain.requests()].concat();
+        assert_eq!(seen.len(), 2);
+        let real = seen.iter().filter(|it| it.header("authorization") == Some(BEARER)).count();
+        assert_eq!(real, 1, "{elsewhere}: {seen:?}");
+        hosts.api.seen.lock().unwrap().clear();
+        hosts.plain.seen.lock().unwrap().clear();
+    }
+}
+
+#[tokio::test]
+async fn t42_plain_http_to_the_port_of_a_credential_is_refused() {
+    let hosts = Hosts::new().await;
+    let credentials = vec![credential("api.test", hosts.api.port())];
+    hosts.rules.become_these(Way { credentials, ..way(&["127.0.0.2:0"]) });
+    let sandbox = hosts.sandbox();
+    let url = format!("http://api.test:{}/", hosts.api.port());
+    let (status, told) = answer(hosts.client(&sandbox).get(url)).await;
+    assert_eq!(status, 403);
+    assert!(told.contains("for https and nothing else"), "{told}");
+    // And not inside of its tunnel either.
+    let mut stream = sandbox.tunnel(&format!("api.test:{}", hosts.api.port())).await.unwrap();
+    let request = "GET / HTTP/1.1\r\nHost: api.test\r\n\r\n";
+    tokio::io::AsyncWriteExt::write_all(&mut stream, request.as_bytes()).await.unwrap();
+    let heard = crate::world::hear_all(&mut stream).await;
+    assert!(!heard.contains("HTTP"), "{heard}");
+    assert_eq!(hosts.api.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn t42_inside_a_tunnel_another_host_cannot_be_asked_for() {
+    let hosts = Hosts::new().await;
+    let sandbox = hosts.sandbox();
+    let port = hosts.api.port();
+    let client = hosts.client(&sandbox);
+    let url = format!("https://api.test:{port}/");
+    for other in ["other.test", "api.test.evil.test", "api.test:1", "", "api.test, other.test"] {
+        let (status, _) = answer(client.get(&url).header("host", other)).await;
+        assert_eq!(status, 400, "{other}");
+    }
+    let same = format!("API.test.:{port}");
+    assert_eq!(answer(client.get(&url).header("host", same)).await.0, 200);
+    assert_eq!(hosts.arrived().as_deref(), Some(BEARER));
+}
+
+#[tokio::test]
+async fn a_credential_opens_exactly_its_host_and_is_named_in_the_log() {
+    let hosts = Hosts::new().await;
+    let port = hosts.api.port();
+    let only = || Way {
+        credentials: vec![credential("api.test", port)],
+        // Where it is, since that is not public; not what it is called.
+        ..way(&[&format!("127.0.0.2:{port}")])
+    };
+    hosts.rules.become_these(only());
+    let sandbox = hosts.sandbox();
+    let client = hosts.client(&sandbox);
+    assert_eq!(answer(client.get(format!("https://api.test:{port}/"))).await.0, 200);
+    let last = hosts.rules.last();
+    assert_eq!((last.integration.as_deref(), last.allowed), (Some("secret:openai"), true));
+    assert!(client.get(format!("https://other.test:{port}/")).send().await.is_err());
+    assert!(client.get("https://api.test/").send().await.is_err());
+    // It is taken away, and the connection that is open already does not help.
+    hosts.rules.become_these(way(&[&format!("127.0.0.2:{port}")]));
+    assert_eq!(answer(client.get(format!("https://api.test:{port}/"))).await.0, 403);
+    assert_eq!(hosts.api.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_credential_goes_over_plain_http_only_inside_of_the_own_network() {
+    let hosts = Hosts::new().await;
+    let port = hosts.plain.port();
+    let local =
+        || belljar_egress::Credential { scheme: Scheme::Http, ..credential("127.0.0.2", port) };
+    hosts.rules.become_these(Way { credentials: vec![local()], ..Way::default() });
+    let sandbox = hosts.sandbox();
+    let url = format!("http://127.0.0.2:{port}/echo");
+    let (status, told) = answer(hosts.client(&sandbox).get(&url)).await;
+    assert_eq!(status, 200);
+    assert!(!tells(&told), "{told}");
+    assert_eq!(hosts.arrived().as_deref(), Some(BEARER));
+
+    // Clients that know of no proxy come through a tunnel.
+    let mut stream = sandbox.tunnel(&format!("127.0.0.2:{port}")).await.unwrap();
+    let request = format!("GET / HTTP/1.1\r\nHost: 127.0.0.2:{port}\r\nConnection: close\r\n\r\n");
+    tokio::io::AsyncWriteExt::write_all(&mut stream, request.as_bytes()).await.unwrap();
+    assert!(crate::world::hear_all(&mut stream).await.ends_with("hello"));
+    assert_eq!(hosts.arrived().as_deref(), Some(BEARER));
+
+    let public = belljar_egress::Credential { scheme: Scheme::Http, ..credential("8.8.8.8", 80) };
+    hosts.rules.become_these(Way { credentials: vec![public], ..Way::default() });
+    let (status, told) = answer(hosts.client(&sandbox).get("http://8.8.8.8/")).await;
+    assert_eq!(status, 403);
+    assert!(told.contains("gets no secret over plain http"), "{told}");
+}
+
+#[tokio::test]
+async fn t42_a_value_that_arrives_in_pieces_is_covered_and_all_else_is_as_it_was() {
+    let hosts = Hosts::new().await;
+    let sandbox = hosts.sandbox();
+    let client = hosts.client(&sandbox);
+    let url = format!("https://api.test:{}/body", hosts.api.port());
+    let filler = "abc sk-live sk-live-3+q ".repeat(5_000);
+    let percent = SECRET.replace('+', "%2B").replace('/', "%2F").replace('-', "%2D");
+    let basic = STANDARD.encode(format!("user:{SECRET}:more"));
+    let text = format!("{filler}{SECRET}{filler}{percent}{filler}{basic}{filler}{SECRET}");
+    let response = client.post(&url).body(text.clone()).send().await.unwrap();
+    assert_eq!(response.content_length(), Some(text.len() as u64));
+    let told = response.text().await.unwrap();
+    assert_eq!(told.len(), text.len());
+    assert_eq!(told.matches(&filler).count(), 4);
+    assert!(!told.contains(SECRET) && !told.contains(&percent) && !told.contains(&basic[8..40]));
+    let unchanged = client.post(&url).body(filler.clone()).send().await.unwrap();
+    assert_eq!(unchanged.text().await.unwrap(), filler);
+}
+
+#[tokio::test]
+async fn a_secret_that_no_header_can_have_is_not_sent() {
+    let hosts = Hosts::new().await;
+    let bad = belljar_egress::Credential {
+        value: belljar_egress::SecretText::new("a\r\nx: y".to_owned()),
+        ..credential("api.test", hosts.api.port())
+    };
+    hosts.rules.become_these(Way { credentials: vec![bad], ..way(&["127.0.0.2:0"]) });
+    let sandbox = hosts.sandbox();
+    let url = format!("https://api.test:{}/", hosts.api.port());
+    let (status, told) = answer(hosts.client(&sandbox).get(url)).await;
+    assert_eq!(status, 502);
+    assert!(told.contains("the secret `openai` has characters that no header can have"), "{told}");
+    assert_eq!(hosts.api.requests().len(), 0);
+    assert!(!format!("{:?}", hosts.rules.way.lock().unwrap()).contains("x: y"));
+}

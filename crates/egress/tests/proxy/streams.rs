@@ -1,0 +1,217 @@
+//! What is long or has no end goes through as it comes, in either direction.
+
+use crate::host::{Host, Vouching};
+use crate::world::{Rules, Sandbox, World, all_names, credential, head, limits, way};
+use belljar_egress::Way;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+const LARGE: u64 = 64 << 20;
+/// What the buffers of sockets, of TLS and of HTTP can hold, with room to spare.
+const HELD_MAX: u64 = 16 << 20;
+/// Long enough for buffers to fill.
+const SETTLED: Duration = Duration::from_millis(500);
+
+/// One host that speaks TLS and has a credential, in this version of HTTP, and one that does not.
+struct Hosts {
+    api: Host,
+    plain: Host,
+    vouching: Vouching,
+    world: World,
+    rules: Arc<Rules>,
+}
+
+impl Hosts {
+    /// The host that speaks TLS would rather speak this.
+    async fn new(alpn: &str) -> Self {
+        let vouching = Vouching::new();
+        let names = ["api.test", "good.test"];
+        let api = Host::tls(vouching.config(&names, &[alpn, "http/1.1"], |_| {})).await;
+        let plain = Host::plain().await;
+        let world = World::new(&vouching.pem(), all_names(), limits());
+        let credentials = vec![credential("api.test", api.port())];
+        let rules = Rules::new(Way { credentials, ..way(&["good.test:0", "127.0.0.2:0"]) });
+        Self { api, plain, vouching, world, rules }
+    }
+
+    fn sandbox(&self) -> Sandbox {
+        self.world.sandbox(&self.rules)
+    }
+
+    /// By an intercepted tunnel, by one that is not, and by a whole URL.
+    fn ways(&self) -> [(String, &Host); 3] {
+        [
+            (format!("https://api.test:{}", self.api.port()), &self.api),
+            (format!("https://good.test:{}", self.api.port()), &self.api),
+            (format!("http://good.test:{}", self.plain.port()), &self.plain),
+        ]
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_answer_is_not_taken_from_the_host_before_the_client_wants_it() {
+    for alpn in ["http/1.1", "h2"] {
+        let hosts = Hosts::new(alpn).await;
+        let sandbox = hosts.sandbox();
+        let client = sandbox.client(&hosts.vouching.pem());
+        for (url, host) in hosts.ways() {
+            host.given.store(0, Ordering::Relaxed);
+            let asked = client.get(format!("{url}/zeros?{LARGE}")).send().await;
+            let mut response = asked.unwrap();
+            tokio::time::sleep(SETTLED).await;
+            let given = host.given.load(Ordering::Relaxed);
+            assert!(given < HELD_MAX, "{url} {alpn}: {given}");
+            let mut received = 0;
+            while let Some(part) = response.chunk().await.unwrap() {
+                received += part.len() as u64;
+            }
+            assert_eq!(received, LARGE, "{url} {alpn}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_body_arrives_whole_in_either_version() {
+    let body: Vec<u8> = (0..LARGE).map(|index| (index % 251) as u8).collect();
+    for alpn in ["http/1.1", "h2"] {
+        let hosts = Hosts::new(alpn).await;
+        let sandbox = hosts.sandbox();
+        let client = sandbox.client(&hosts.vouching.pem());
+        for (url, host) in hosts.ways() {
+            let response = client.post(format!("{url}/body")).body(body.clone()).send().await;
+            assert!(response.unwrap().bytes().await.unwrap() == body, "{url} {alpn}");
+            let seen = host.seen.lock().unwrap().pop().unwrap();
+            assert!(seen.body == body, "{url} {alpn}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_body_is_not_taken_from_the_client_before_the_host_wants_it() {
+    let hosts = Hosts::new("http/1.1").await;
+    let sandbox = hosts.sandbox();
+    let to = format!("good.test:{}", hosts.plain.port());
+    let mut stream = sandbox.connect().await;
+    let head =
+        format!("POST http://{to}/deaf HTTP/1.1\r\nHost: {to}\r\nContent-Length: {LARGE}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let part = vec![0; 64 * 1024];
+    let mut taken = 0;
+    while let Ok(written) = tokio::time::timeout(SETTLED, stream.write(&part)).await {
+        taken += written.unwrap() as u64;
+        assert!(taken < HELD_MAX);
+    }
+    assert!(taken > 0);
+}
+
+#[tokio::test]
+async fn the_version_of_http_is_the_hosts_choice() {
+    for (alpn, version) in [("h2", http::Version::HTTP_2), ("http/1.1", http::Version::HTTP_11)] {
+        let hosts = Hosts::new(alpn).await;
+        let sandbox = hosts.sandbox();
+        let client = sandbox.client("");
+        let url = format!("https://api.test:{}/a/b?c=d", hosts.api.port());
+        for _ in 0..3 {
+            let response = client.get(&url).send().await.unwrap();
+            assert_eq!(response.version(), http::Version::HTTP_11);
+            assert_eq!(response.text().await.unwrap(), "hello");
+        }
+        let seen = hosts.api.requests().pop().unwrap();
+        assert_eq!(seen.version, version);
+        assert!(seen.line.ends_with("/a/b?c=d"), "{}", seen.line);
+        assert_eq!(hosts.api.connections.load(Ordering::Relaxed), 1, "it is kept");
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_closed_a_kept_connection_is_asked_over_another() {
+    let listener = TcpListener::bind("127.0.0.2:0").await.unwrap();
+    let to = format!("good.test:{}", listener.local_addr().unwrap().port());
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 4096]).await;
+            // It does not say that it will close.
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
+        }
+    });
+    let world = World::usual();
+    let sandbox = world.sandbox(&Rules::new(way(&[&to, "127.0.0.2:0"])));
+    let client = sandbox.client("");
+    for _ in 0..5 {
+        let response = client.get(format!("http://{to}/")).send().await.unwrap();
+        assert_eq!(response.text().await.unwrap(), "ok");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+const ASK: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                   Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+
+/// Says something and hears it back, twice, over what has become a WebSocket.
+async fn echoes<S: AsyncReadExt + AsyncWriteExt + Unpin>(stream: &mut S) {
+    for said in [&b"\x81\x05hello"[..], &[7; 200_000]] {
+        let (mut input, mut output) = tokio::io::split(&mut *stream);
+        let mut heard = vec![0; said.len()];
+        let (wrote, read) = tokio::join!(output.write_all(said), input.read_exact(&mut heard));
+        wrote.unwrap();
+        read.unwrap();
+        assert!(heard == said);
+    }
+}
+
+#[tokio::test]
+async fn a_web_socket_goes_through_by_a_whole_url() {
+    let hosts = Hosts::new("http/1.1").await;
+    let sandbox = hosts.sandbox();
+    let to = format!("good.test:{}", hosts.plain.port());
+    let mut stream = sandbox.connect().await;
+    let request = format!("GET http://{to}/socket HTTP/1.1\r\nHost: {to}\r\n{ASK}");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let answer = head(&mut stream).await.to_lowercase();
+    assert!(answer.starts_with("http/1.1 101"), "{answer}");
+    assert!(answer.contains("upgrade: websocket") && answer.contains("connection: upgrade"));
+    echoes(&mut stream).await;
+    let seen = hosts.plain.requests().pop().unwrap();
+    assert_eq!(seen.header("sec-websocket-key"), Some("dGhlIHNhbXBsZSBub25jZQ=="));
+}
+
+#[tokio::test]
+async fn a_web_socket_goes_through_an_intercepted_tunnel_with_its_credential() {
+    for alpn in ["http/1.1", "h2"] {
+        // A host that prefers HTTP/2 is asked in the version that has WebSockets.
+        let hosts = Hosts::new(alpn).await;
+        let sandbox = hosts.sandbox();
+        let to = format!("api.test:{}", hosts.api.port());
+        let mut store = RootCertStore::empty();
+        use tokio_rustls::rustls::pki_types::pem::PemObject;
+        let ca = hosts.world.ca.as_bytes();
+        store
+            .add(tokio_rustls::rustls::pki_types::CertificateDer::from_pem_slice(ca).unwrap())
+            .unwrap();
+        let provider = tokio_rustls::rustls::crypto::aws_lc_rs::default_provider();
+        let config = ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(store)
+            .with_no_client_auth();
+        let stream = sandbox.tunnel(&to).await.unwrap();
+        let name = ServerName::try_from("api.test").unwrap();
+        let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+        let request = format!("GET /socket HTTP/1.1\r\nHost: {to}\r\n{ASK}");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(stream.read_u8().await.unwrap());
+        }
+        assert!(head.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&head));
+        echoes(&mut stream).await;
+        let seen = hosts.api.requests().pop().unwrap();
+        assert!(seen.header("authorization").unwrap().starts_with("Bearer sk-live"));
+    }
+}

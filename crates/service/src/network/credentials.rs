@@ -1,0 +1,72 @@
+//! Secrets in the hands of code: a placeholder where a client looks for its credential, and the value
+//! where only the proxy sees it.
+
+use crate::secrets::Usable;
+use egress::{Credential, HeaderName, Scheme, SecretText};
+use policy::Destination;
+use std::collections::BTreeMap;
+use types::{ClientInject, ClientKind, Inject};
+
+/// What code has in the place of a value. It is no secret, and is worth nothing anywhere else.
+fn placeholder(secret: &Usable) -> String {
+    format!("belljar-{}", secret.id.uuid().simple())
+}
+
+/// What code is told of its secrets, by the names of variables.
+pub(super) fn variables(secrets: &[Usable]) -> BTreeMap<String, String> {
+    secrets.iter().flat_map(of_secret).collect()
+}
+
+fn of_secret(secret: &Usable) -> Vec<(String, String)> {
+    match &secret.inject {
+        Inject::Env { env } => vec![(env.clone(), secret.value.reveal().to_owned())],
+        Inject::Client(client) => of_client(client, placeholder(secret)),
+        Inject::Header { header } => {
+            header.env.iter().map(|env| (env.clone(), placeholder(secret))).collect()
+        }
+    }
+}
+
+/// As the client of each service looks for them.
+fn of_client(client: &ClientInject, placeholder: String) -> Vec<(String, String)> {
+    let base_url = client.base_url().trim_end_matches('/').to_owned();
+    let (key, base) = match client.client {
+        ClientKind::Openai => ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
+        ClientKind::Anthropic => ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+        ClientKind::Gemini => ("GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
+        ClientKind::Cognite => ("COGNITE_TOKEN", "COGNITE_BASE_URL"),
+    };
+    let mut variables = vec![(key, placeholder)];
+    if client.base_url.is_some() {
+        // Its base URL has the version of the API in it; that of the others has not.
+        let versioned = client.client == ClientKind::Openai && has_no_path(&base_url);
+        variables.push((base, if versioned { base_url + "/v1" } else { base_url }));
+    }
+    if client.client == ClientKind::Cognite {
+        variables.push(("COGNITE_PROJECT", client.project.clone().unwrap_or_default()));
+        variables.push(("COGNITE_FUSION_NOTEBOOK", "1".to_owned()));
+    }
+    variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn has_no_path(url: &str) -> bool {
+    url.split_once("://").is_some_and(|(_, rest)| !rest.contains('/'))
+}
+
+/// What the proxy puts into requests. One whose place cannot be understood is put nowhere.
+pub(super) fn credentials(secrets: Vec<Usable>) -> Vec<Credential> {
+    secrets.into_iter().filter_map(credential).collect()
+}
+
+fn credential(secret: Usable) -> Option<Credential> {
+    let target = secret.target()?;
+    Some(Credential {
+        placeholder: placeholder(&secret),
+        to: Destination::new(&target.host, target.port).ok()?,
+        scheme: if target.https { Scheme::Https } else { Scheme::Http },
+        header: target.header.parse::<HeaderName>().ok()?,
+        prefix: target.prefix,
+        value: SecretText::new(secret.value.reveal().to_owned()),
+        secret: secret.name,
+    })
+}

@@ -1,0 +1,124 @@
+"""Clients of model providers that code finds without importing anything: `openai_client` and its like, and `client`.
+
+They are builtins, so that a name of the user's own is always the one that counts. Nothing is imported and no key is
+looked at before one of them is used.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+_environ = os.environ
+
+
+class _Provider(NamedTuple):
+    name: str
+    key: str
+    # What else decides what a client is made of.
+    address: str
+    make: Callable[[str], Any]
+
+
+def _openai(key: str) -> Any:
+    from openai import OpenAI
+    return OpenAI(api_key=key)
+
+
+def _anthropic(key: str) -> Any:
+    from anthropic import Anthropic
+    return Anthropic(api_key=key)
+
+
+def _gemini(key: str) -> Any:
+    from google.genai import Client
+    return Client(api_key=key)
+
+
+_OPENAI = _Provider("OpenAI", "OPENAI_API_KEY", "OPENAI_BASE_URL", _openai)
+_ANTHROPIC = _Provider("Anthropic", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", _anthropic)
+_GEMINI = _Provider("Gemini", "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL", _gemini)
+
+_made: dict[str, tuple[Any, Any]] = {}
+
+
+def furnish() -> None:
+    builtins.openai_client = _Lazy(_OPENAI)
+    builtins.anthropic_client = _Lazy(_ANTHROPIC)
+    builtins.gemini_client = _Lazy(_GEMINI)
+    builtins.client = _Clients()
+
+
+def _client(provider: _Provider) -> Any:
+    """The same one as long as it would be made in the same way: who calls may change from run to run."""
+    key = _environ.get(provider.key)
+    if not key:
+        raise RuntimeError(f"{provider.name} is not configured for this deployment")
+    made_of = key, _environ.get(provider.address)
+    before, client = _made.get(provider.name, (None, None))
+    if before != made_of:
+        try:
+            client = provider.make(key)
+        except ImportError as missing:
+            raise RuntimeError(f"{provider.name} is unavailable: Python SDK missing ({missing})") from missing
+        _made[provider.name] = made_of, client
+    return client
+
+
+class _Lazy:
+    """Stands for a client, also where somebody asks for its type."""
+
+    __slots__ = ("_provider",)
+
+    def __init__(self, provider: _Provider) -> None:
+        object.__setattr__(self, "_provider", provider)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name.startswith("_repr_"):
+            raise AttributeError(name)  # Python and displays ask any object for these
+        return getattr(_client(self._provider), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(_client(self._provider), name, value)
+
+    def __dir__(self) -> list[str]:
+        return dir(_client(self._provider))
+
+    def __repr__(self) -> str:
+        try:
+            return repr(_client(self._provider))
+        except RuntimeError as reason:
+            return f"<{reason}>"
+
+    @property
+    def __class__(self) -> type:
+        try:
+            return type(_client(self._provider))
+        except RuntimeError:
+            return _Lazy
+
+
+class _Clients:
+    """`client.openai`, `client.anthropic` and `client.gemini`."""
+
+    __slots__ = ()
+
+    @property
+    def openai(self) -> Any:
+        return _client(_OPENAI)
+
+    @property
+    def anthropic(self) -> Any:
+        return _client(_ANTHROPIC)
+
+    @property
+    def gemini(self) -> Any:
+        return _client(_GEMINI)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"client has openai, anthropic and gemini, and no {name}; a client of your own has to be made first")
+
+    def __repr__(self) -> str:
+        return "<client: .openai, .anthropic, .gemini>"
