@@ -192,6 +192,7 @@ impl Service {
             let message = "a tool that calls a function has no test()";
             return Err(Fault::new(Code::CodeNoEntry, message).into());
         };
+        let checked = self.with_variables(caller.workspace, &tool, checked).await?;
         let test = Entry::Call(Box::new(checked.test()?));
         let command = Command {
             limits: request.limits,
@@ -256,7 +257,8 @@ impl Service {
     ) -> Result<Callee, Refused> {
         match contract {
             Contract::Python(checked) => {
-                Ok(Callee::Tool { tool: Box::new(tool), checked: Arc::clone(checked) })
+                let checked = self.with_variables(workspace, &tool, checked).await?;
+                Ok(Callee::Tool { tool: Box::new(tool), checked })
             }
             Contract::Function(contract) => {
                 let name = &contract.external_id;

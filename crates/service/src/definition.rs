@@ -1,12 +1,12 @@
 //! The definition of a tool: what its author wrote, what the contract says to it, and what is kept.
 //!
 //! Nothing is kept whose contract is not right, and the code comes back byte for byte. The values
-//! of environment variables are secrets, so a definition that has some is refused until secrets
-//! are kept encrypted.
+//! of environment variables are secrets, and no part of a definition that is kept.
 
 use crate::names;
 use crate::refused::{Detail, Refused, invalid};
 use crate::staging::hex;
+use crate::variables::{self, Since};
 use chrono::{DateTime, Utc};
 use contract::{Annotations, CallFunction, Entry, Problem, Source};
 use serde::{Deserialize, Serialize};
@@ -49,6 +49,9 @@ pub struct ToolRequest {
     pub approval_action: Option<ApprovalAction>,
     /// For `handle`: also optional values, literals, dicts, typed dicts and dataclasses.
     pub extended_annotations: Option<bool>,
+    /// Variables of the tool that is changed, which may be named without a value.
+    #[serde(skip)]
+    pub(crate) kept_variables: Since,
 }
 
 /// What is said beside a Python file that is a tool.
@@ -222,21 +225,24 @@ impl ToolRequest {
             environment: tool.environment,
             approval_action: tool.approval_action,
             extended_annotations: tool.extended_annotations,
+            kept_variables: Since::new(),
         })
     }
 
     /// The request that would make a tool that is kept.
     pub(crate) fn of(tool: &Tool) -> Self {
+        let configuration = tool.definition.get(CONFIGURATION).and_then(Value::as_object);
         let word = |key: &str| tool.definition.get(key).and_then(Value::as_str).map(str::to_owned);
         Self {
             name: Some(tool.name.clone()),
             description: Some(tool.description.clone()),
             tool_type: word("tool_type"),
             kind: word("type"),
-            configuration: tool.definition.get(CONFIGURATION).and_then(Value::as_object).cloned(),
+            configuration: configuration.cloned(),
             environment: Some(tool.environment.clone()).filter(|name| !name.is_empty()),
             approval_action: Some(tool.approval_action),
             extended_annotations: tool.definition.get(EXTENDED).and_then(Value::as_bool),
+            kept_variables: variables::since(configuration),
         }
     }
 
@@ -258,7 +264,6 @@ impl ToolRequest {
         let warnings = details(checked.warnings, "");
         match checked.outcome {
             Err(problems) => Checked { outcome: Err(details(problems, "")), warnings },
-            Ok(tool) if !tool.variables.0.is_empty() => Checked::wrong(vec![no_secrets()]),
             Ok(tool) => Checked { outcome: Ok(Contract::Python(Arc::new(tool))), warnings },
         }
     }
@@ -318,13 +323,15 @@ impl ToolRequest {
     }
 
     fn json(&self) -> Map<String, Value> {
+        let mut configuration = self.configuration.clone();
+        configuration.iter_mut().for_each(|it| variables::to_check(it, &self.kept_variables));
         let text = |text: &Option<String>| text.clone().map(Value::from);
         let fields = [
             ("name", text(&self.name)),
             ("description", text(&self.description)),
             ("tool_type", text(&self.tool_type)),
             ("type", text(&self.kind)),
-            (CONFIGURATION, self.configuration.clone().map(Value::from)),
+            (CONFIGURATION, configuration.map(Value::from)),
         ];
         let given = fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
         given.collect()
@@ -339,7 +346,15 @@ impl ToolRequest {
     }
 
     /// The tool as it is kept and shown.
-    pub(crate) fn tool(self, contract: &Contract, environment: String, identity: Identity) -> Tool {
+    pub(crate) fn tool(
+        mut self,
+        contract: &Contract,
+        environment: String,
+        identity: Identity,
+    ) -> Tool {
+        let configuration = self.configuration.iter_mut();
+        configuration
+            .for_each(|it| variables::strip(it, &self.kept_variables, identity.updated_at));
         let code = self.code().unwrap_or_default();
         let code_sha256 = hex(&Sha256::digest(code.as_bytes()));
         let extended = self.extended_annotations.filter(|extended| *extended);
@@ -451,17 +466,6 @@ fn detail(path: &str, message: impl Into<String>) -> Detail {
         message: message.into(),
         code: Some(Code::ArgsInvalid),
         ..Detail::default()
-    }
-}
-
-fn no_secrets() -> Detail {
-    Detail {
-        code: Some(Code::SecretMissing),
-        hint: Some("leave them out; a value in a tool could be read by whoever sees it".to_owned()),
-        ..detail(
-            "/configuration/env_variables",
-            "environment variables of tools come with encrypted secrets, which are not there yet",
-        )
     }
 }
 
@@ -584,13 +588,18 @@ mod tests {
     }
 
     #[test]
-    fn values_of_environment_variables_are_refused_and_not_repeated() {
-        let variables = json!({"env_variables": [{"name": "TOKEN", "value": "hunter2"}]});
-        let wrong = errors(&code_runner("def run(input): ...", variables));
-        assert_eq!(wrong[0].code, Some(Code::SecretMissing));
-        assert!(!format!("{wrong:?}").contains("hunter2"));
-        let none = code_runner("def run(input): ...", json!({"env_variables": []}));
-        assert!(none.check(contract::SOURCE_BYTES_MAX).outcome.is_ok());
+    fn values_of_environment_variables_are_no_part_of_what_is_kept() {
+        let variables = json!({"env_variables": [{"name": " TOKEN ", "value": "hunter2"}]});
+        let made = code_runner("def run(input): ...", variables);
+        let tool = kept(made);
+        assert!(!serde_json::to_string(&tool).unwrap().contains("hunter2"));
+        let named = json!([{"name": "TOKEN", "updated_at": "1970-01-01T00:00:00Z"}]);
+        assert_eq!(tool.definition["configuration"]["env_variables"], named);
+        // What is kept makes the same again, and one that nobody has given a value does not.
+        assert_eq!(kept(ToolRequest::of(&tool)), tool);
+        let without = json!({"env_variables": [{"name": "TOKEN"}]});
+        let wrong = errors(&code_runner("def run(input): ...", without));
+        assert_eq!(wrong[0].message, "the value of 'TOKEN' must be text without NUL");
     }
 
     #[test]

@@ -48,6 +48,7 @@ mod staging;
 mod stores;
 mod tokens;
 mod tools;
+mod variables;
 mod workspaces;
 
 pub use agents::{AgentQuery, AgentRequest, AgentView, Reach};

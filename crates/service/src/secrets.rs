@@ -8,6 +8,7 @@ mod inject;
 mod rotation;
 mod usable;
 
+pub(crate) use inject::variable_place;
 pub use inject::{InjectRequest, Target};
 pub use rotation::Rotated;
 pub use usable::Usable;
@@ -225,7 +226,7 @@ impl Service {
     }
 
     /// Held until what is sealed with it is kept: no new key comes in between.
-    async fn sealing(&self) -> OwnedRwLockReadGuard<Vault> {
+    pub(crate) async fn sealing(&self) -> OwnedRwLockReadGuard<Vault> {
         Arc::clone(&self.vault).read_owned().await
     }
 }

@@ -13,6 +13,7 @@ use crate::objects::ObjectQuery;
 use crate::page::{Listed, page};
 use crate::refused::{Detail, Refused, not_found};
 use crate::service::Service;
+use crate::variables;
 use chrono::{DateTime, Utc};
 use engine::Engine;
 use serde::Deserialize;
@@ -139,14 +140,19 @@ impl Service {
             created_at: now,
             updated_at: now,
         };
+        let given = variables::given(request.configuration.as_ref());
         let tool = self.read_tool(caller, request, identity).await?;
         let grant = caller.owning(Object::Tool(tool.id), now);
         let entry = caller.did("tool.create", Object::Tool(tool.id), &tool.name);
-        let (workspace, mut kept) = (caller.workspace, tool.clone());
+        let (workspace, mut kept, vault) = (caller.workspace, tool.clone(), self.sealing().await);
+        let sealed = variables::seal(&vault, workspace, &tool, &given)?;
         self.store
             .write(move |tx| {
+                // No new key until it is kept.
+                let _vault = vault;
                 let code = take_code(&mut kept);
                 tx.insert_tool(workspace, &kept, &code)?;
+                variables::keep(tx, workspace, &kept, &sealed)?;
                 tx.insert_grant(workspace, &grant)?;
                 tx.audit(&entry).map(drop)
             })
@@ -196,15 +202,25 @@ impl Service {
                 updated_at: Utc::now(),
             };
             let request = change.clone().apply(&before);
+            let given = variables::given(request.configuration.as_ref());
             let tool = self.read_tool(caller, request, identity).await?;
             if tool.name != before.name {
                 self.check_renamed(caller.workspace, id, &tool.name).await?;
             }
             let entry = caller.did("tool.change", Object::Tool(id), &tool.name);
-            let (workspace, mut kept) = (caller.workspace, tool.clone());
+            let (workspace, mut kept, vault) =
+                (caller.workspace, tool.clone(), self.sealing().await);
+            let sealed = variables::seal(&vault, workspace, &tool, &given)?;
             let code = take_code(&mut kept);
             let written = self.store.write(move |tx| {
-                replace_tool(tx, workspace, &kept, &code, before.updated_at, &entry)
+                // No new key until it is kept.
+                let _vault = vault;
+                let replaced =
+                    replace_tool(tx, workspace, &kept, &code, before.updated_at, &entry)?;
+                if replaced {
+                    variables::keep(tx, workspace, &kept, &sealed)?;
+                }
+                Ok(replaced)
             });
             if written.await? {
                 self.tools_changed(workspace);

@@ -27,6 +27,16 @@ impl Tx<'_> {
         Ok(())
     }
 
+    pub fn delete_sealed_named(
+        &self,
+        workspace: WorkspaceId,
+        holder: Uuid,
+        name: &str,
+    ) -> Result<(), StoreError> {
+        let sql = "DELETE FROM sealed WHERE workspace = ?1 AND holder = ?2 AND name = ?3";
+        self.change(sql, (workspace.uuid(), holder, name)).map(drop)
+    }
+
     /// All of one holder.
     pub fn delete_sealed(&self, workspace: WorkspaceId, holder: Uuid) -> Result<(), StoreError> {
         let sql = "DELETE FROM sealed WHERE workspace = ?1 AND holder = ?2";

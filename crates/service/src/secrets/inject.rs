@@ -336,6 +336,6 @@ pub(super) fn place(inject: &Inject) -> String {
     }
 }
 
-pub(super) fn variable_place(name: &str) -> String {
+pub(crate) fn variable_place(name: &str) -> String {
     format!("env {name}")
 }
