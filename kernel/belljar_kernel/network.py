@@ -33,7 +33,9 @@ _FIRST_STAND_IN = int.from_bytes(socket.inet_aton("198.18.0.1"), "big")
 _NAMES_MAX = 65_536
 
 _NOT_ALLOWED = "network access is not allowed: "
-_NOT_OPENED = "{} is not opened by any integration of this session; list one that has it under external_access_integrations"
+_NOT_OPENED = (
+    "{} is not opened by any integration of this session; list one that has it under external_access_integrations"
+)
 _NO_DATAGRAMS = "only TCP connections leave a sandbox, no datagrams (UDP) to {}"
 # As the outlet puts it.
 _DENIED, _UNRESOLVED = "network.denied: ", "cannot be resolved"
