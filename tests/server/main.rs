@@ -40,5 +40,6 @@ mod stores;
 mod streams;
 mod tools;
 mod uploads;
+mod variables;
 mod vault;
 mod world;
