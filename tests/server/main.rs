@@ -31,6 +31,7 @@ mod overload;
 mod people;
 mod permissions;
 mod raw;
+mod redaction;
 mod rights;
 mod routes_deny;
 mod secrets;
