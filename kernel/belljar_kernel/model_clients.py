@@ -118,7 +118,9 @@ class _Clients:
         return _client(_GEMINI)
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"client has openai, anthropic and gemini, and no {name}; a client of your own has to be made first")
+        raise AttributeError(
+            f"client has openai, anthropic and gemini, and no {name}; a client of your own has to be made first"
+        )
 
     def __repr__(self) -> str:
         return "<client: .openai, .anthropic, .gemini>"

@@ -33,7 +33,9 @@ _FIRST_STAND_IN = int.from_bytes(socket.inet_aton("198.18.0.1"), "big")
 _NAMES_MAX = 65_536
 
 _NOT_ALLOWED = "network access is not allowed: "
-_NOT_OPENED = "{} is not opened by any integration of this session; list one that has it under external_access_integrations"
+_NOT_OPENED = (
+    "{} is not opened by any integration of this session; list one that has it under external_access_integrations"
+)
 _NO_DATAGRAMS = "only TCP connections leave a sandbox, no datagrams (UDP) to {}"
 # As the outlet puts it.
 _DENIED, _UNRESOLVED = "network.denied: ", "cannot be resolved"
@@ -90,16 +92,28 @@ def install() -> None:
 
 
 def is_denied(error: BaseException | None) -> bool:
-    """Whether code has failed because of the network: by this error, or by the one that it was made of."""
-    seen = set()
-    while error is not None and id(error) not in seen:
-        if isinstance(error, (Denied, NameDenied)):
-            return True
+    """Whether code has failed because of the network, going by the words: clients put them into errors of their own."""
+    seen: set[int] = set()
+    waiting = [error]
+    while waiting:
+        error = waiting.pop()
+        if error is None or id(error) in seen:
+            continue
         seen.add(id(error))
-        # What merely was being handled is a reason only for errors of the same kind, as clients make them.
-        handled = error.__context__ if isinstance(error, OSError) and not error.__suppress_context__ else None
-        error = error.__cause__ or handled
+        if _speaks_of_denial(error):
+            return True
+        waiting.append(error.__cause__)
+        if isinstance(error, BaseExceptionGroup):
+            waiting += error.exceptions
     return False
+
+
+def _speaks_of_denial(error: BaseException) -> bool:
+    try:
+        text = str(error)
+    except Exception:
+        return False
+    return _NOT_ALLOWED in text or _DENIED in text
 
 
 def getaddrinfo(

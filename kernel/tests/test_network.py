@@ -168,7 +168,9 @@ class Allowed(NetworkTest):
 
     def test_each_failure_is_the_error_that_python_has_for_it(self):
         table = {
-            "other.example": ("PermissionError", f"[Errno 13] network access is not allowed: other.example:80 {DENIED}"),
+            "other.example": (
+                "PermissionError", f"[Errno 13] network access is not allowed: other.example:80 {DENIED}",
+            ),
             "lost.example": ("socket.gaierror", "[Errno -2] lost.example:80 cannot be resolved"),
             "shut.example": (
                 "ConnectionRefusedError",
@@ -192,8 +194,9 @@ class Allowed(NetworkTest):
         self.assertEqual(self.proxy.asked, asked)
 
     def test_nothing_but_tcp_leaves(self):
-        for send in ("sendto(b'x', ('8.8.8.8', 53))", "connect(('8.8.8.8', 53))", "sendmsg([b'x'], [], 0, ('8.8.8.8', 53))"):
-            kind, message, denied = self.failure_of(f"socket.socket(socket.AF_INET, socket.SOCK_DGRAM).{send}")
+        self.run_cell("udp, there = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), ('8.8.8.8', 53)")
+        for send in ("sendto(b'x', there)", "connect(there)", "sendmsg([b'x'], [], 0, there)"):
+            kind, message, denied = self.failure_of(f"udp.{send}")
             self.assertEqual((kind, denied), ("PermissionError", "network"))
             self.assertIn("only TCP connections leave a sandbox, no datagrams (UDP) to 8.8.8.8:53", message)
 
@@ -245,9 +248,10 @@ class WithoutOutlet(NetworkTest):
             self.assertIn(f"network access is not allowed: {place} {DENIED}", message)
 
     def test_an_error_that_merely_came_later_is_another_one(self):
-        fails = "try:\n    socket.gethostbyname('far.example')\nexcept OSError:\n    {}"
+        fails = "try:\n    socket.gethostbyname('far.example')\nexcept OSError as error:\n    {}"
         self.assertEqual(self.failure_of(fails.format("1 / 0"))[2], None)
-        self.assertEqual(self.failure_of(fails.format("raise ConnectionError('no')"))[2], "network")
+        self.assertEqual(self.failure_of(fails.format("raise ValueError('no') from error"))[2], "network")
+        self.assertEqual(self.failure_of(fails.format("raise ValueError(error) from None"))[2], "network")
 
     def test_the_error_can_be_sent_to_another_process(self):
         self.assertEqual(self.value_of("""

@@ -7,6 +7,7 @@ mod harness;
 
 mod atlas;
 mod bad_input;
+mod clients;
 mod ends;
 mod exec;
 mod leaks;

@@ -2,6 +2,9 @@
 //! it here is a proxy of the test's own, which knows one host.
 
 use crate::harness;
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use engine::{Config, Engine, NewSession, Outlet};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -46,8 +49,9 @@ impl Beyond {
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 tokio::spawn(async move {
-                    head(&mut stream).await;
-                    let _ = stream.write_all(HELLO).await;
+                    let head = head(&mut stream).await;
+                    let answer = upgraded(&head).unwrap_or_else(|| HELLO.into());
+                    let _ = stream.write_all(&answer).await;
                 });
             }
         });
@@ -84,6 +88,19 @@ async fn head(stream: &mut TcpStream) -> String {
         }
     }
     head
+}
+
+/// What begins a WebSocket, if the request wants one, with one message in it.
+fn upgraded(request: &str) -> Option<Vec<u8>> {
+    let key = request.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: "))?;
+    let known = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
+    let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, known.as_bytes());
+    let accept = BASE64_STANDARD.encode(hash);
+    let head = format!(
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+         Sec-WebSocket-Accept: {accept}\r\n\r\n"
+    );
+    Some([head.as_bytes(), b"\x81\x05hello\x88\x00"].concat())
 }
 
 async fn pass_on(mut stream: TcpStream, server: SocketAddr) {

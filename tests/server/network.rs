@@ -321,14 +321,16 @@ async fn a_rule_that_an_integration_is_made_of_stays() {
 async fn a_tool_that_may_use_the_network_has_the_internet_and_another_has_nothing() {
     let (world, site) = (world().await, Site::start());
     let code = format!(
-        "import urllib.request\n\ndef run(host: str) -> str:\n    \
-         return urllib.request.urlopen(f'http://{{host}}:{}/').read().decode()\n",
+        "import urllib.request\n\ndef run(input):\n    \
+         url = f\"http://{{input['host']}}:{}/\"\n    \
+         return {{'page': urllib.request.urlopen(url).read().decode()}}\n",
         site.port
     );
     let tool = |name: &str, allow: bool| {
-        json!({"name": name, "description": "Reads a page.", "tool_type": "code_runner", "configuration": {
-            "code": code, "allow_network": allow,
-            "input_schema": {"type": "object", "properties": {"host": {"type": "string"}}, "required": ["host"]}}})
+        json!({"name": name, "description": "Reads a page.", "tool_type": "code_runner",
+            "configuration": {"type": "CodeRunner", "runtime": "python", "code": code,
+                "allow_network": allow, "input_schema": [{"name": "host", "field_type": "STRING",
+                    "required": true, "description": "Its name."}]}})
     };
     let closed = id(&world.owner.post("/v1/tools", tool("closed", false)).await);
     let open = id(&world.owner.post("/v1/tools", tool("open", true)).await);

@@ -24,13 +24,16 @@ const FOR_ANYBODY: [&str; 9] = [
 ];
 
 /// Lists that show to everybody what is theirs: nothing, to whoever has nothing.
-const LISTS: [&str; 9] = [
+const LISTS: [&str; 12] = [
     "listAiAgents",
     "listAiTools",
     "listApprovals",
     "listDocuments",
     "listExecutions",
     "listFunctions",
+    "listIntegrations",
+    "listNetworkLog",
+    "listNetworkRules",
     "listSecrets",
     "listSessions",
     "listStores",
@@ -61,7 +64,9 @@ pub(crate) fn nothing() -> Things {
         "FileId",
         "FunctionId",
         "GrantId",
+        "IntegrationId",
         "KeyId",
+        "NetworkRuleId",
         "PrincipalId",
         "SandboxId",
         "SecretId",
@@ -184,6 +189,10 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
     assert_eq!(kept.status(), 201);
     let secret = json!({"name": "TOKEN", "value": "sk-furnished"});
     let secret = id(&owner.post("/v1/secrets", secret).await);
+    let rule = json!({"name": "web", "value_list": ["example.com"]});
+    let rule = id(&owner.post("/v1/network-rules", rule).await);
+    let integration = json!({"name": "out", "allowed_network_rules": ["web"]});
+    let integration = id(&owner.post("/v1/integrations", integration).await);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     BTreeMap::from([
         ("WorkspaceId", text(&me["workspace"])),
@@ -202,6 +211,8 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
         ("FileId", document),
         ("StoreId", store),
         ("SecretId", secret),
+        ("NetworkRuleId", rule),
+        ("IntegrationId", integration),
     ])
 }
 
