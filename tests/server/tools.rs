@@ -296,29 +296,6 @@ async fn the_bytes_of_a_source_and_of_an_input_are_the_operators_to_bound() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn values_of_environment_variables_are_not_taken_and_not_written_anywhere() {
-    let world = World::start().await;
-    let variables = json!([{"name": "TOKEN", "value": "hunter2-in-clear"}]);
-    let code = "def run(input):\n    return 1\n";
-    let tool = code_runner("secretive", json!({"code": code, "env_variables": variables}));
-    let (status, paths, problem) = wrong(&world.owner, "POST", "/v1/tools", &tool).await;
-    assert_eq!((status, &*paths), (422, &["/configuration/env_variables".to_owned()][..]));
-    assert_eq!(problem["errors"][0]["code"], "secret.missing");
-    assert!(!problem.to_string().contains("hunter2"), "{problem}");
-    let plain = world.owner.post("/v1/tools", code_runner("plain", json!({"code": code}))).await;
-    let change = json!({"configuration": tool["configuration"]});
-    assert_eq!(wrong(&world.owner, "PATCH", &path(&plain), &change).await.0, 422);
-    assert!(!world.log().contains("hunter2"));
-    let on_disk = |text: &str| {
-        let files = std::fs::read_dir(world.data.path().join("store")).unwrap();
-        let mut contents = files.filter_map(|file| std::fs::read(file.unwrap().path()).ok());
-        contents.any(|bytes| bytes.windows(text.len()).any(|part| part == text.as_bytes()))
-    };
-    assert!(on_disk(plain["id"].as_str().unwrap()), "what is kept is found");
-    assert!(!on_disk("hunter2"));
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_tool_is_changed_and_called_as_it_is_now() {
     let world = World::start().await;
     let tool = world.owner.post("/v1/tools", media_probe()).await;

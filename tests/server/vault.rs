@@ -405,6 +405,17 @@ async fn what_is_set_during_a_rotation_is_readable_after_it() {
     assert_eq!(rotate(&world).await["values"], 150);
 }
 
+/// The ciphertexts of the two values that there are, as whoever can write to the records could.
+pub(crate) fn exchange(database: &rusqlite::Connection) {
+    database
+        .execute_batch(
+            "CREATE TEMP TABLE before AS SELECT holder, bytes FROM sealed; \
+             UPDATE sealed SET bytes = \
+             (SELECT bytes FROM before WHERE before.holder <> sealed.holder)",
+        )
+        .unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn t66_ciphertexts_that_were_exchanged_are_not_opened() {
     let mut world = World::start().await;
@@ -413,9 +424,7 @@ async fn t66_ciphertexts_that_were_exchanged_are_not_opened() {
         secret(&world.owner, "OTHER", "of-another").await,
     );
     world.kill();
-    let exchanged = "UPDATE sealed SET bytes = (SELECT bytes FROM sealed AS other \
-                     WHERE other.holder <> sealed.holder)";
-    database(&world).execute(exchanged, []).unwrap();
+    exchange(&database(&world));
     world.again().await;
     let refused = world.owner.refused("POST", "/v1/secrets/rotate", None).await;
     assert_eq!(refused, (503, "store.unavailable".into()));

@@ -1,13 +1,17 @@
 //! What the code has left in its working directory.
 //!
 //! Each file is read once: what is hashed is what is brought. The bytes of all of them together and
-//! the time that they take are bounded, and what is left out is named with its reason.
+//! the time that they take are bounded, and what is left out is named with its reason. Values that code
+//! was given are not brought out, neither in a name nor in a file.
 
 use crate::command::{Bring, Staging};
+use crate::redact::Redactor;
 use sandbox::{FileError, Files, Sandbox};
 use sha2::{Digest, Sha256};
+use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
+use std::iter;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -48,18 +52,24 @@ enum LeftOut {
 }
 
 /// Reads every file that is new or changed since the last execution.
-pub(crate) async fn collect(sandbox: &mut Sandbox, bring: &Bring) -> Collected {
+pub(crate) async fn collect(
+    sandbox: &mut Sandbox,
+    bring: &Bring,
+    redactor: &Redactor,
+) -> Collected {
     let (changed, listing) = sandbox.changed_files();
     let mut collected = Collected::default();
     if !changed.is_empty()
         && let Ok(files) = sandbox.files()
     {
-        let collector = Collector::new(files, bring.clone());
+        let collector = Collector::new(files, bring.clone(), redactor.clone());
         // Hashing can take a second, and other executions are served by the same threads.
         let reading = tokio::task::spawn_blocking(move || collector.collect(changed));
         collected = reading.await.unwrap_or_default();
     }
     let others = listing.skipped.into_iter();
+    let clean = |text: String| redactor.text(&text).into_owned();
+    let others = others.map(|(name, reason)| (clean(name), clean(reason)));
     collected.skipped.extend(others.map(|(name, reason)| SkippedFile { name, reason }));
     collected.skipped.truncate(SKIPPED_MAX);
     collected
@@ -72,6 +82,9 @@ struct Collector {
     until: Instant,
     piece: Vec<u8>,
     copies: usize,
+    redactor: Redactor,
+    /// Names that were given in the place of others.
+    given: HashSet<String>,
 }
 
 /// Where the bytes of one file go while they are hashed.
@@ -82,24 +95,36 @@ enum Copy {
 }
 
 impl Collector {
-    fn new(files: Files, bring: Bring) -> Self {
+    fn new(files: Files, bring: Bring, redactor: Redactor) -> Self {
         let bytes_left = match &bring {
             Bring::Copies(Staging { bytes_max, .. }) => FILES_BYTES_MAX.min(*bytes_max),
             Bring::Nothing | Bring::Contents => FILES_BYTES_MAX,
         };
         let until = Instant::now() + COLLECTING_MAX;
-        Self { files, bring, bytes_left, until, piece: vec![0; PIECE_BYTES], copies: 0 }
+        Self {
+            files,
+            bring,
+            bytes_left,
+            until,
+            piece: vec![0; PIECE_BYTES],
+            copies: 0,
+            redactor,
+            given: HashSet::new(),
+        }
     }
 
     fn collect(mut self, names: Vec<String>) -> Collected {
         let mut collected = Collected::default();
         for name in names {
-            match self.take(&name) {
+            let taken = self.take(&name);
+            let name = self.shown(name);
+            match taken {
                 Err(reason) => {
-                    collected.skipped.push(SkippedFile { name, reason: reason.to_string() });
+                    let reason = self.redactor.text(&reason.to_string()).into_owned();
+                    collected.skipped.push(SkippedFile { name, reason });
                 }
-                Ok((file, copy)) => {
-                    collected.files.push(file);
+                Ok((size, hash, copy)) => {
+                    collected.files.push(describe(&name, size, &hash));
                     match copy {
                         Copy::Nowhere => {}
                         Copy::Memory(content) => collected.contents.push((name, content)),
@@ -111,7 +136,20 @@ impl Collector {
         collected
     }
 
-    fn take(&mut self, name: &str) -> Result<(FileOut, Copy), LeftOut> {
+    /// As it is called outside, where no two files have one name.
+    fn shown(&mut self, name: String) -> String {
+        let clean = self.redactor.text(&name).into_owned();
+        if clean == name {
+            return name;
+        }
+        let numbered = (2..).map(|number| format!("{clean}-{number}"));
+        let mut free = iter::once(clean.clone()).chain(numbered);
+        let shown = free.find(|shown| !self.given.contains(shown)).unwrap_or(clean);
+        self.given.insert(shown.clone());
+        shown
+    }
+
+    fn take(&mut self, name: &str) -> Result<(u64, Vec<u8>, Copy), LeftOut> {
         if Instant::now() > self.until {
             return Err(LeftOut::Late);
         }
@@ -121,7 +159,7 @@ impl Collector {
         }
         let mut copy = self.begin_copy()?;
         match self.read(file, &mut copy) {
-            Ok((size, hash)) => Ok((describe(name, size, &hash), copy)),
+            Ok((size, hash)) => Ok((size, hash, copy)),
             Err(left_out) => {
                 copy.discard();
                 Err(left_out)
@@ -149,11 +187,17 @@ impl Collector {
 
     /// To its end, which may move while it is read.
     fn read(&mut self, mut file: File, copy: &mut Copy) -> Result<(u64, Vec<u8>), LeftOut> {
-        let (mut hash, mut size) = (Sha256::new(), 0);
+        let mut clean = self.redactor.stream();
+        let (mut hash, mut size, mut brought) = (Sha256::new(), 0, 0);
         let most = self.bytes_left;
+        let mut bring = |piece: &[u8]| {
+            hash.update(piece);
+            brought += piece.len() as u64;
+            copy.write(piece).map_err(LeftOut::Unkept)
+        };
         loop {
             let piece = match file.read(&mut self.piece) {
-                Ok(0) => return Ok((size, hash.finalize().to_vec())),
+                Ok(0) => break,
                 Ok(count) => &self.piece[..count],
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(LeftOut::Unread(error)),
@@ -166,9 +210,10 @@ impl Collector {
             if Instant::now() > self.until {
                 return Err(LeftOut::Late);
             }
-            hash.update(piece);
-            copy.write(piece).map_err(LeftOut::Unkept)?;
+            bring(&clean.feed(piece))?;
         }
+        bring(&clean.finish())?;
+        Ok((brought, hash.finalize().to_vec()))
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::config::ExpiryRequest;
 use crate::installs::Installer;
 use crate::outlet::Outlet;
+use crate::redact::Redactor;
 use crate::stores::StoreIn;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -171,6 +172,8 @@ pub struct Command {
     /// Of a fresh sandbox, by which code reaches whom it may reach, nobody without; a session has its
     /// own.
     pub outlet: Option<Outlet>,
+    /// Taken out of what comes back, besides the variables of a tool.
+    pub redactor: Redactor,
 }
 
 impl Command {
@@ -188,6 +191,7 @@ impl Command {
             installer: None,
             variables: BTreeMap::new(),
             outlet: None,
+            redactor: Redactor::default(),
         }
     }
 
@@ -217,6 +221,8 @@ pub struct NewSession {
     /// By which code reaches whom it may reach; nobody without. It is given each sandbox that the
     /// session has in its life.
     pub outlet: Option<Outlet>,
+    /// Taken out of what comes back from it.
+    pub redactor: Redactor,
 }
 
 /// What the sandboxes of a session have besides their working directory.
@@ -225,12 +231,13 @@ pub struct Lent {
     pub stores: Vec<StoreIn>,
     pub variables: BTreeMap<String, String>,
     pub outlet: Option<Outlet>,
+    pub redactor: Redactor,
 }
 
 impl NewSession {
     pub(crate) fn lent(&self) -> Lent {
-        let Self { stores, variables, outlet, .. } = self.clone();
-        Lent { stores, variables, outlet }
+        let Self { stores, variables, outlet, redactor, .. } = self.clone();
+        Lent { stores, variables, outlet, redactor }
     }
 
     /// With an id of its own, and nothing asked for.
@@ -244,6 +251,7 @@ impl NewSession {
             stores: Vec::new(),
             variables: BTreeMap::new(),
             outlet: None,
+            redactor: Redactor::default(),
         }
     }
 }

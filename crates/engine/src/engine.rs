@@ -147,10 +147,11 @@ impl Engine {
         limits: &Limits,
         lent: &Lent,
     ) -> Result<Home, Fault> {
-        let (stores, outlet) = (&lent.stores, lent.outlet.as_ref());
+        let (stores, outlet, redactor) =
+            (&lent.stores, lent.outlet.as_ref(), lent.redactor.clone());
         if stores.is_empty() {
             let sandbox = ready.pool.lease(limits).await.map_err(|error| birth_fault(&error))?;
-            return Ok(Home::new(sandbox, Held::default(), outlet));
+            return Ok(Home::new(sandbox, Held::default(), outlet, redactor));
         }
         let mounts: Vec<_> = stores.iter().map(StoreIn::mount).collect();
         let born = ready.pool.with_stores(limits, &mounts).await;
@@ -160,7 +161,7 @@ impl Engine {
             Fault::new(Code::SandboxUnreachable, format!("its stores cannot be reached: {error}"))
         })?;
         held.refresh().await?;
-        Ok(Home::new(sandbox, held, outlet))
+        Ok(Home::new(sandbox, held, outlet, redactor))
     }
 
     /// The limits that such a request gives in a fresh sandbox.

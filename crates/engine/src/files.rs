@@ -3,16 +3,18 @@
 
 use crate::command::{Content, FileIn};
 use crate::engine::Engine;
-use crate::session::Turn;
+use crate::redact::Redactor;
+use crate::session::{Home, Turn};
 use sandbox::{FileError, Files, Listing, Sandbox, Stopper};
 use std::fs::File;
 use std::io::{self, Read};
+use std::mem::take;
 use tokio::task::spawn_blocking;
 use types::{Code, Fault, SandboxId};
 
 impl Engine {
     pub async fn list_files(&self, id: SandboxId) -> Result<Listing, Fault> {
-        self.with_files(id, |files, _| Ok(files.list())).await
+        self.with_files(id, |files, home| Ok(clean(files.list(), &home.redactor))).await
     }
 
     /// A regular file to be read, and its size now. It may grow while it is read.
@@ -27,10 +29,10 @@ impl Engine {
         name: String,
         mut content: impl Read + Send + 'static,
     ) -> Result<u64, Fault> {
-        self.with_files(id, move |files, sandbox| {
+        self.with_files(id, move |files, home| {
             let written = files.write(&name, &mut content);
             // A part of it may be there when it failed, and was not made by code either.
-            sandbox.overlook([name.as_str()].into_iter());
+            home.sandbox.overlook([name.as_str()].into_iter());
             written
         })
         .await
@@ -44,13 +46,13 @@ impl Engine {
     async fn with_files<T: Send + 'static>(
         &self,
         id: SandboxId,
-        work: impl FnOnce(&Files, &mut Sandbox) -> Result<T, FileError> + Send + 'static,
+        work: impl FnOnce(&Files, &mut Home) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, Fault> {
         let mut turn: Turn = self.session(id)?.turn(Stopper::default())?;
         let mut home = turn.borrow(self).await?;
         let done = spawn_blocking(move || {
             let result = match home.sandbox.files() {
-                Ok(files) => work(&files, &mut home.sandbox).map_err(|error| fault(&error)),
+                Ok(files) => work(&files, &mut home).map_err(|error| fault(&error)),
                 Err(error) => Err(no_directory(&error)),
             };
             turn.give_back(home);
@@ -98,4 +100,14 @@ fn fault(error: &FileError) -> Fault {
 fn no_directory(error: &io::Error) -> Fault {
     let message = format!("the working directory cannot be reached: {error}");
     Fault::new(Code::SandboxUnreachable, message)
+}
+
+/// Values that code was given are not names of files outside.
+fn clean(mut listing: Listing, redactor: &Redactor) -> Listing {
+    let name = |name: String| redactor.text(&name).into_owned();
+    listing.files =
+        take(&mut listing.files).into_iter().map(|(it, entry)| (name(it), entry)).collect();
+    listing.skipped =
+        take(&mut listing.skipped).into_iter().map(|(it, why)| (name(it), name(why))).collect();
+    listing
 }

@@ -3,7 +3,7 @@
 
 use crate::capacity::Slot;
 use crate::collect::{Collected, collect};
-use crate::command::{Command, FileIn};
+use crate::command::{Command, Entry, FileIn};
 use crate::engine::Engine;
 use crate::environments::Ready;
 use crate::files::place;
@@ -12,6 +12,7 @@ use crate::job::{Job, take_files};
 use crate::outcome::birth_fault;
 use crate::outlet::proxy_variables;
 use crate::record::{Order, tell_loss};
+use crate::redact::{Redactor, Screen};
 use crate::running::Ticket;
 use crate::session::{Home, Turn};
 use crate::stores::Held;
@@ -171,7 +172,8 @@ impl Admitted {
                 let (_ready, sandbox) = leased?;
                 let outlet = order.command.outlet.take();
                 let variables = if outlet.is_some() { proxy_variables() } else { BTreeMap::new() };
-                let mut home = Home::new(sandbox, Held::default(), outlet.as_ref());
+                let (held, redactor) = (Held::default(), Redactor::default());
+                let mut home = Home::new(sandbox, held, outlet.as_ref(), redactor);
                 let place = Place { number: 1, variables: &variables, desk: None };
                 let walked = walk(&mut order, &mut home, place, stopper, sink).await?;
                 home.sandbox.end().await;
@@ -226,7 +228,7 @@ struct Place<'a> {
 /// Places files, runs, collects and records, in a sandbox that is ours.
 async fn walk(
     order: &mut Order,
-    Home { sandbox, held, .. }: &mut Home,
+    Home { sandbox, held, redactor, .. }: &mut Home,
     Place { number, variables, desk }: Place<'_>,
     stopper: &Stopper,
     sink: Sink<'_>,
@@ -237,22 +239,37 @@ async fn walk(
     if stopper.was_asked() {
         return Ok(withdraw(order, sink));
     }
+    *redactor = redactor.and(&order.command.redactor).and(&of_call(&order.command));
+    let mut screen = Screen::new(redactor);
     let job = Job::new(&order.command, number, variables);
     let started = Utc::now();
     let mut transcript = Transcript::default();
     sink(&Event::Status { status: Status::Running });
-    let hear = &mut |event: Event| {
+    let mut tell = |event: Event| {
         sink(&event);
         transcript.hear(event);
     };
+    let hear = &mut |event: Event| screen.pass(event, &mut tell);
     let installer = order.command.installer.as_ref();
     let install = |wanted: Vec<String>| installs::answer(&wanted, installer, desk.as_ref());
     let ending = sandbox.run(&job.work(), &order.limits, stopper, hear, &install).await;
-    let collected = collect(sandbox, &order.command.bring).await;
+    screen.finish(tell);
+    let collected = collect(sandbox, &order.command.bring, redactor).await;
     let unkept = held.keep().await;
     let mut execution = order.close(Some(started), transcript, &ending, &collected);
     unkept.tell(&mut execution);
+    redactor.record(&mut execution);
     Ok(conclude(execution, collected, ending.alive, sink))
+}
+
+/// Variables of a tool are its own secrets.
+fn of_call(command: &Command) -> Redactor {
+    match &command.entry {
+        Entry::Call(call) => Redactor::new(call.variables().clone()),
+        Entry::Cell(_) | Entry::Answer(_) | Entry::Script { .. } | Entry::ScriptIn { .. } => {
+            Redactor::default()
+        }
+    }
 }
 
 /// The record of what was cancelled before any of it ran.

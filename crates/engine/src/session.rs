@@ -10,6 +10,7 @@ use crate::engine::Engine;
 use crate::environments::Ready;
 use crate::installs::Packages;
 use crate::outlet::{self, Outlet, OutletGuard};
+use crate::redact::Redactor;
 use crate::stores::{Held, Reserved};
 use chrono::{DateTime, TimeDelta, Utc};
 use sandbox::{Sandbox, Stopper};
@@ -85,13 +86,20 @@ pub(crate) struct Home {
     pub(crate) held: Held,
     /// What was installed in it.
     pub(crate) packages: Arc<Packages>,
+    /// For everything that code in it was ever given.
+    pub(crate) redactor: Redactor,
     _outlet: Option<OutletGuard>,
 }
 
 impl Home {
-    pub(crate) fn new(mut sandbox: Sandbox, held: Held, outlet: Option<&Outlet>) -> Self {
+    pub(crate) fn new(
+        mut sandbox: Sandbox,
+        held: Held,
+        outlet: Option<&Outlet>,
+        redactor: Redactor,
+    ) -> Self {
         let _outlet = outlet::open(&mut sandbox, outlet);
-        Self { sandbox, held, packages: Arc::default(), _outlet }
+        Self { sandbox, held, packages: Arc::default(), redactor, _outlet }
     }
 }
 

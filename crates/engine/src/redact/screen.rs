@@ -1,0 +1,57 @@
+//! The events of one execution on their way out.
+
+use super::{Redactor, Stream};
+use types::{Event, Output, Rich};
+
+/// Both streams of output, each with what is held of it.
+pub(crate) struct Screen {
+    redactor: Redactor,
+    stdout: Stream,
+    stderr: Stream,
+    /// When something was printed last.
+    t: u64,
+}
+
+impl Screen {
+    pub(crate) fn new(redactor: &Redactor) -> Self {
+        let (stdout, stderr) = (redactor.stream(), redactor.stream());
+        Self { redactor: redactor.clone(), stdout, stderr, t: 0 }
+    }
+
+    pub(crate) fn pass(&mut self, event: Event, mut tell: impl FnMut(Event)) {
+        match event {
+            Event::Output(Output { t, stream, text }) => {
+                self.t = t;
+                let clean = self.stream(stream).feed(text.as_bytes());
+                output(t, stream, &clean, tell);
+            }
+            Event::Result(Rich { data, main }) => {
+                let clean = |(form, value)| (form, self.redactor.json(value));
+                tell(Event::Result(Rich { data: data.into_iter().map(clean).collect(), main }));
+            }
+            event => tell(event),
+        }
+    }
+
+    /// What was held, and turned out to be nothing else.
+    pub(crate) fn finish(&mut self, mut tell: impl FnMut(Event)) {
+        for stream in [types::Stream::Stdout, types::Stream::Stderr] {
+            let left = self.stream(stream).finish();
+            output(self.t, stream, &left, &mut tell);
+        }
+    }
+
+    fn stream(&mut self, stream: types::Stream) -> &mut Stream {
+        match stream {
+            types::Stream::Stdout => &mut self.stdout,
+            types::Stream::Stderr => &mut self.stderr,
+        }
+    }
+}
+
+fn output(t: u64, stream: types::Stream, clean: &[u8], mut tell: impl FnMut(Event)) {
+    if !clean.is_empty() {
+        let text = String::from_utf8_lossy(clean).into_owned();
+        tell(Event::Output(Output { t, stream, text }));
+    }
+}
