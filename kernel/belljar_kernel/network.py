@@ -12,6 +12,7 @@ import errno
 import re
 import socket
 from asyncio.selector_events import BaseSelectorEventLoop
+from collections.abc import Callable
 from itertools import count
 from time import monotonic
 from types import ModuleType
@@ -21,6 +22,9 @@ from .after_import import after_import
 
 # Where the host serves it, or nobody listens.
 outlet = ("127.0.0.1", 3128)
+
+# Who is told of attempts where there is none. One that there is hears of them itself.
+told: Callable[[str], None] | None = None
 
 # The outlet gives up sooner. For a socket that must not block, which has to wait here nevertheless.
 _PATIENCE_SECONDS = 60.0
@@ -183,7 +187,7 @@ async def sock_connect(self: BaseSelectorEventLoop, sock: socket.socket, address
     try:
         await _sock_connect(self, sock, _outlet_for(sock))
     except ConnectionRefusedError:
-        raise Denied(_NOT_OPENED.format(place)) from None
+        raise _refusal(Denied, place) from None
     answer = bytearray()
     try:
         await self.sock_sendall(sock, _question(place))
@@ -204,7 +208,7 @@ def _tunnel(sock: socket.socket, place: str) -> None:
         try:
             _connect(sock, _outlet_for(sock))
         except ConnectionRefusedError:
-            raise Denied(_NOT_OPENED.format(place)) from None
+            raise _refusal(Denied, place) from None
         try:
             _ask(sock, place, until)
         except BaseException:
@@ -265,9 +269,16 @@ def _check_outlet(place: str) -> None:
     try:
         _settimeout(probe, _PROBE_SECONDS)
         if _connect_ex(probe, outlet) != 0:
-            raise NameDenied(_NOT_OPENED.format(place))
+            raise _refusal(NameDenied, place)
     finally:
         probe.close()
+
+
+def _refusal(error: type[OSError], place: str) -> OSError:
+    """For the host, who writes it down, and for the code."""
+    if told is not None:
+        told(place)
+    return error(_NOT_OPENED.format(place))
 
 
 def _far_place(sock: socket.socket, address: Any) -> str | None:

@@ -15,8 +15,8 @@ from threading import get_ident, main_thread
 from typing import Any, NoReturn
 
 from . import (
-    ending, figures, guard, installing, model_clients, pip_lines, plotly_show, report, results, signals, surroundings,
-    tool,
+    ending, figures, guard, installing, model_clients, network, pip_lines, plotly_show, report, results, signals,
+    surroundings, tool,
 )
 from .asserts import ExplainedAsserts
 from .cell import NO_VALUE, Cell, Interpreter, forget_source, remember_source
@@ -88,6 +88,7 @@ class Session:
         surroundings.furnish(self.display)
         figures.emit = self.display
         installing.furnish(self._ask_for_packages)
+        network.told = self._tell_refusal
         model_clients.furnish()
         plotly_show.install()
 
@@ -255,6 +256,9 @@ class Session:
             raise EOFError("the channel is closed")
         return answers[0]
 
+    def _tell_refusal(self, place: str) -> None:
+        signals.undisturbed(self.channel.send, utf8(encode({"ev": "refused", "place": place})))
+
     def _warm(self, request: dict[str, Any]) -> bytes:
         """Touches every page that a first cell or call will need and leaves nothing behind."""
         rehearse()
@@ -274,6 +278,7 @@ class Session:
             self._forked = True
             figures.emit = None
             installing.ask = None
+            network.told = None
             os.close(self.channel.fd)
 
     def _leave(self, error: BaseException | None) -> NoReturn:

@@ -113,6 +113,8 @@ async fn code_reaches_nobody_unless_an_integration_says_so_and_is_told_at_once()
         let execution = world.owner.execute(&code).await;
         assert!(asked.elapsed() < Duration::from_secs(2), "{host}: {:?}", asked.elapsed());
         denied(&execution, host);
+        let attempt = &execution["network"][0];
+        assert_eq!((&attempt["host"], &attempt["allowed"]), (&json!(host), &json!(false)));
     }
     assert_eq!(site.asked(), 0);
     let own = "import socket\na = socket.create_server(('127.0.0.1', 0))\n\
@@ -337,7 +339,7 @@ async fn a_tool_that_may_use_the_network_has_the_internet_and_another_has_nothin
     let call = json!({"arguments": {"host": "example.com"}});
     let closed = world.owner.post(&format!("/v1/tools/{closed}/call"), call.clone()).await;
     denied(&closed, "example.com");
-    assert_eq!(closed["network"], Value::Null);
+    assert_eq!(closed["network"][0]["allowed"], false, "{closed}");
     // The port is not one of the web's, so that even this is refused; but by whom is another matter.
     let open = world.owner.post(&format!("/v1/tools/{open}/call"), call).await;
     assert_eq!(open["network"][0]["host"], "example.com", "{open}");

@@ -26,10 +26,12 @@ use line::Line;
 use meter::Meter;
 use passage::Passage;
 use policy::Destination;
+use redact::{Redactor, Spellings};
 use refusal::Refusal;
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -94,8 +96,7 @@ impl Proxy {
         let limits = &self.0.limits;
         let room = Arc::new(Semaphore::new(limits.connections));
         let doorstep = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
-        let meter = Arc::new(Meter::new(limits.clone()));
-        let sandbox = Arc::new(Sandbox { proxy: self.0.clone(), authority, meter });
+        let sandbox = Arc::new(Sandbox::new(self.0.clone(), authority));
         let mut lines = JoinSet::new();
         loop {
             let stream = accept(&listener, &mut lines).await;
@@ -137,9 +138,16 @@ struct Sandbox {
     proxy: Arc<Shared>,
     authority: Arc<dyn Authority>,
     meter: Arc<Meter>,
+    /// What is taken out of the answers of a host. It takes longer to make than a request takes.
+    spellings: Mutex<HashMap<Destination, Arc<Spellings>>>,
 }
 
 impl Sandbox {
+    fn new(proxy: Arc<Shared>, authority: Arc<dyn Authority>) -> Self {
+        let meter = Arc::new(Meter::new(proxy.limits.clone()));
+        Self { proxy, authority, meter, spellings: Mutex::default() }
+    }
+
     /// The rules of now.
     async fn way(&self, to: &Destination) -> Result<Arc<Way>, Refusal> {
         let asked = self.authority.way().await.map_err(|why| Refusal::Undecided { why });
@@ -159,6 +167,20 @@ impl Sandbox {
 
     async fn passage(&self, to: &Destination, scheme: Scheme) -> Result<Passage, Refusal> {
         self.passage_by(self.way(to).await?, to, scheme)
+    }
+
+    /// What takes the credentials of a passage out of an answer, where there are any.
+    fn redactor(&self, passage: &Passage) -> Result<Option<Redactor>, Refusal> {
+        let values = || passage.credentials().map(|it| &it.value);
+        let Some(first) = passage.credentials().next() else { return Ok(None) };
+        let mut kept = self.spellings.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(spellings) = kept.get(passage.to()).filter(|it| it.are_of(values())) {
+            return Ok(Some(Redactor::new(spellings.clone())));
+        }
+        let made = Spellings::new(values());
+        let made = Arc::new(made.map_err(|_| Refusal::SecretUnfit(first.secret.clone()))?);
+        kept.insert(passage.to().clone(), made.clone());
+        Ok(Some(Redactor::new(made)))
     }
 
     fn record(&self, to: &Destination, by: Option<&str>, refusal: Option<&Refusal>) {

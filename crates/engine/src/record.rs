@@ -93,6 +93,7 @@ impl Order {
             exit_code: Some(outcome.exit_code),
             files_out: collected.files.clone(),
             warnings,
+            network: ending.refused.clone(),
             usage: ending.usage,
             started_at: started,
             ended_at: Some(Utc::now()),

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
-use types::{Event, Limits, Output, Rich, Stream};
+use types::{Event, Limits, NetworkAttempt, Output, Rich, Stream};
 
 /// After an interrupt code may tidy up for so long before it is killed; with the time the kill
 /// takes, an end comes within a second of the limit.
@@ -21,6 +21,10 @@ const STARVED_GRACE: Duration = Duration::from_secs(3);
 /// Displayed results of one execution, together.
 const RESULTS_BYTES_MAX: usize = 32 * 1024 * 1024;
 const RESULTS_MAX: usize = 256;
+/// Code that tries more often has told what it wants.
+const REFUSED_MAX: usize = 1_000;
+/// The longest name (RFC 1035).
+const HOST_BYTES_MAX: usize = 253;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Overrun {
@@ -46,6 +50,7 @@ pub(crate) struct Run<'a> {
     pub(crate) results_bytes: usize,
     pub(crate) results: usize,
     pub(crate) results_dropped: usize,
+    pub(crate) refused: Vec<NetworkAttempt>,
     pub(crate) before: Reading,
     pub(crate) before_is_settled: bool,
     pub(crate) memory_peak: u64,
@@ -72,6 +77,7 @@ impl<'a> Run<'a> {
             results_bytes: 0,
             results: 0,
             results_dropped: 0,
+            refused: Vec::new(),
             before,
             before_is_settled: false,
             memory_peak: 0,
@@ -103,6 +109,25 @@ impl<'a> Run<'a> {
             self.results_bytes += size;
             self.results += 1;
             (self.sink)(Event::Result(Rich { data, main }));
+        }
+    }
+
+    /// Whom the code has tried to reach where there is no way out, as it says itself.
+    pub(crate) fn refused(&mut self, place: &str) {
+        let (host, port) = match place.rsplit_once(':') {
+            Some((host, port)) => (host, port.parse().unwrap_or_default()),
+            None => (place, 0),
+        };
+        let host = host.trim_matches(['[', ']']);
+        if self.refused.len() < REFUSED_MAX && host.len() <= HOST_BYTES_MAX {
+            self.refused.push(NetworkAttempt {
+                t: millis(self.started.elapsed()),
+                host: host.to_owned(),
+                port,
+                integration: None,
+                allowed: false,
+                reason: Some("nothing is opened to this sandbox".to_owned()),
+            });
         }
     }
 

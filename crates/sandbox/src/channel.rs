@@ -114,7 +114,7 @@ impl Channel {
         let mut buffer = [0; READ_BYTES];
         loop {
             while let Some(frame) = self.decoder.next()? {
-                if !matches!(frame, FromKernel::Result { .. }) {
+                if !matches!(frame, FromKernel::Result { .. } | FromKernel::Refused { .. }) {
                     return Err(ProtocolError::OutOfOrder);
                 }
             }

@@ -80,6 +80,10 @@ pub(crate) enum FromKernel {
     Install {
         requirements: Vec<String>,
     },
+    /// Code has tried to reach somebody, and there is no way out.
+    Refused {
+        place: String,
+    },
     Done(Answer),
 }
 
@@ -117,6 +121,7 @@ pub(crate) struct Frame {
     value_error: Option<ValueError>,
     entry_missing: Option<bool>,
     requirements: Option<Vec<String>>,
+    place: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -126,6 +131,7 @@ enum Event {
     Wall,
     Result,
     Install,
+    Refused,
     Done,
 }
 
@@ -146,6 +152,7 @@ impl Frame {
             Event::Install => {
                 FromKernel::Install { requirements: self.requirements.take().ok_or_else(missing)? }
             }
+            Event::Refused => FromKernel::Refused { place: self.place.take().ok_or_else(missing)? },
             Event::Done => FromKernel::Done(self.take_answer()),
         };
         if self.is_spent() { Ok(event) } else { Err(ProtocolError::Contradiction) }
@@ -180,6 +187,7 @@ impl Frame {
             && self.value_error.is_none()
             && self.entry_missing.is_none()
             && self.requirements.is_none()
+            && self.place.is_none()
     }
 }
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
-use types::{Event, Limits, Stream, Usage};
+use types::{Event, Limits, NetworkAttempt, Stream, Usage};
 
 /// How long the wait status may trail behind the end of the process itself.
 const STATUS_PATIENCE: Duration = Duration::from_secs(2);
@@ -167,6 +167,8 @@ pub struct Ending {
     pub usage: Usage,
     pub output_dropped_bytes: u64,
     pub results_dropped: usize,
+    /// Whom the code has tried to reach where there is no way out.
+    pub refused: Vec<NetworkAttempt>,
     /// Processes of this execution that were killed for lack of memory.
     pub oom_kills: u64,
     pub forks_refused: u64,
@@ -184,6 +186,7 @@ impl Ending {
             usage: Usage::default(),
             output_dropped_bytes: 0,
             results_dropped: 0,
+            refused: Vec::new(),
             oom_kills: 0,
             forks_refused: 0,
             installed: Vec::new(),
@@ -393,6 +396,7 @@ impl Sandbox {
                         run.drain(stderr);
                         run.result(data, main, dropped);
                     }
+                    Ok(Received::Frame(FromKernel::Refused { place })) => run.refused(&place),
                     Ok(Received::Frame(FromKernel::Install { requirements })) => {
                         let begun = match installs.begin(requirements) {
                             Ok(None) => Ok(()),
@@ -469,6 +473,7 @@ impl Sandbox {
             },
             output_dropped_bytes: run.budget.dropped,
             results_dropped: run.results_dropped,
+            refused: run.refused,
             oom_kills: reading.oom_kills.saturating_sub(before.oom_kills),
             forks_refused: reading.forks_refused.saturating_sub(before.forks_refused),
             installed: Vec::new(),

@@ -160,7 +160,7 @@ impl Line {
         mut request: Request<Incoming>,
     ) -> Result<Response<Body>, Refusal> {
         let client = message::wants_websocket(&request).then(|| hyper::upgrade::on(&mut request));
-        let redactor = passage.redactor()?;
+        let redactor = self.sandbox.redactor(passage)?;
         request.extensions_mut().clear();
         let headers = request.headers_mut();
         message::strip(headers);

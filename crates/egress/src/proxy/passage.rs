@@ -3,7 +3,6 @@
 //! A [`Passage`] is made of the rules of this moment and used up by one request. Nothing must
 //! connect to an address that it has not judged.
 
-use super::redact::Redactor;
 use super::refusal::Refusal;
 use crate::authority::{Credential, Scheme, Way};
 use crate::resolve::Resolver;
@@ -66,14 +65,6 @@ impl Passage {
 
     pub(super) fn credentials(&self) -> impl Iterator<Item = &Credential> {
         credentials(&self.way, &self.to, self.scheme)
-    }
-
-    /// What takes the credentials out of an answer, where there are any.
-    pub(super) fn redactor(&self) -> Result<Option<Redactor>, Refusal> {
-        let Some(first) = self.credentials().next() else { return Ok(None) };
-        Redactor::new(self.credentials().map(|it| &it.value))
-            .map(Some)
-            .map_err(|_| Refusal::SecretUnfit(first.secret.clone()))
     }
 
     /// The addresses that may be connected to. A name is looked up here and nowhere else.

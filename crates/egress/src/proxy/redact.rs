@@ -14,29 +14,37 @@ use http_body::{Body, Frame, SizeHint};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use std::error::Error;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use zeroize::Zeroizing;
 
 const COVER: u8 = b'*';
 /// Shorter ones than this are found in texts that have nothing to do with the value.
 const SPELLING_BYTES_MIN: usize = 8;
 
-/// Finds the values of some secrets, also where they are cut in two by the way they arrive.
+/// What is looked for: the values of some secrets, in all of their spellings.
 #[derive(Debug)]
-pub(super) struct Redactor {
-    spellings: Vec<Vec<u8>>,
+pub(super) struct Spellings {
+    values: Vec<Zeroizing<String>>,
+    all: Vec<Vec<u8>>,
     search: AhoCorasick,
-    /// The end of what has arrived, as far as it is the beginning of a spelling.
-    held: BytesMut,
 }
 
-impl Redactor {
+impl Spellings {
     pub(super) fn new<'a>(
         values: impl Iterator<Item = &'a SecretText>,
     ) -> Result<Self, BuildError> {
-        let spellings: Vec<Vec<u8>> = values.flat_map(|value| spellings(value.expose())).collect();
+        let values: Vec<Zeroizing<String>> =
+            values.map(|value| Zeroizing::new(value.expose().to_owned())).collect();
+        let all: Vec<Vec<u8>> = values.iter().flat_map(|value| spellings(value)).collect();
         let mut builder = AhoCorasick::builder();
-        let search = builder.match_kind(MatchKind::LeftmostLongest).build(&spellings)?;
-        Ok(Self { spellings, search, held: BytesMut::new() })
+        let search = builder.match_kind(MatchKind::LeftmostLongest).build(&all)?;
+        Ok(Self { values, all, search })
+    }
+
+    /// Whether they are of these values and of no others.
+    pub(super) fn are_of<'a>(&self, values: impl Iterator<Item = &'a SecretText>) -> bool {
+        self.values.iter().map(|value| value.as_str()).eq(values.map(SecretText::expose))
     }
 
     fn finds(&self, bytes: &[u8]) -> bool {
@@ -44,11 +52,11 @@ impl Redactor {
     }
 
     /// Covers the values in these headers. A name that has one in it takes its header with it.
-    pub(super) fn clean(&self, headers: &mut HeaderMap) {
+    fn clean(&self, headers: &mut HeaderMap) {
         let lower_case = |spelling: &[u8]| spelling.to_ascii_lowercase();
         let telling = |name: &&HeaderName| {
             let name = name.as_str();
-            self.spellings.iter().any(|it| contains(name.as_bytes(), &lower_case(it)))
+            self.all.iter().any(|it| contains(name.as_bytes(), &lower_case(it)))
         };
         let named: Vec<HeaderName> = headers.keys().filter(telling).cloned().collect();
         for name in named {
@@ -69,25 +77,44 @@ impl Redactor {
         }
     }
 
-    /// What may go on of what has arrived.
-    fn pass(&mut self, part: Bytes) -> Bytes {
-        if self.held.is_empty() && !self.finds(&part) && self.begun(&part) == 0 {
-            return part;
-        }
-        let mut bytes = std::mem::take(&mut self.held);
-        bytes.extend_from_slice(&part);
-        self.cover(&mut bytes);
-        self.held = bytes.split_off(bytes.len() - self.begun(&bytes));
-        bytes.freeze()
-    }
-
     /// How many bytes at the end are the beginning of a spelling.
     fn begun(&self, bytes: &[u8]) -> usize {
         let ends_with_begun = |spelling: &Vec<u8>| {
             let most = bytes.len().min(spelling.len() - 1);
             (1..=most).rev().find(|length| bytes.ends_with(&spelling[..*length])).unwrap_or(0)
         };
-        self.spellings.iter().map(ends_with_begun).max().unwrap_or(0)
+        self.all.iter().map(ends_with_begun).max().unwrap_or(0)
+    }
+}
+
+/// Finds what is looked for, also where it is cut in two by the way it arrives.
+#[derive(Debug)]
+pub(super) struct Redactor {
+    spellings: Arc<Spellings>,
+    /// The end of what has arrived, as far as it is the beginning of a spelling.
+    held: BytesMut,
+}
+
+impl Redactor {
+    pub(super) fn new(spellings: Arc<Spellings>) -> Self {
+        Self { spellings, held: BytesMut::new() }
+    }
+
+    pub(super) fn clean(&self, headers: &mut HeaderMap) {
+        self.spellings.clean(headers);
+    }
+
+    /// What may go on of what has arrived.
+    fn pass(&mut self, part: Bytes) -> Bytes {
+        let spellings = &self.spellings;
+        if self.held.is_empty() && !spellings.finds(&part) && spellings.begun(&part) == 0 {
+            return part;
+        }
+        let mut bytes = std::mem::take(&mut self.held);
+        bytes.extend_from_slice(&part);
+        spellings.cover(&mut bytes);
+        self.held = bytes.split_off(bytes.len() - spellings.begun(&bytes));
+        bytes.freeze()
     }
 }
 

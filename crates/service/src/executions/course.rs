@@ -181,8 +181,11 @@ impl Service {
             trail.begin(course.started.sandbox_id, id);
         }
         let mut ran = self.run_and_tell(admitted, course).await;
-        if let (Ok(finished), Some(trail)) = (&mut ran, trail) {
-            finished.execution.network.extend(trail.end(id));
+        if let Ok(finished) = &mut ran {
+            match trail {
+                Some(trail) => finished.execution.network.extend(trail.end(id)),
+                None => self.note_refused(&course.whose, &finished.execution),
+            }
         }
         ran
     }

@@ -1,14 +1,18 @@
 //! What the code of one sandbox has tried to reach: on the record of the execution that ran at the
 //! moment, and in the history of the workspace.
 
+use crate::executions::Whose;
 use crate::service::Service;
+use chrono::TimeDelta;
 use egress::Attempt;
 use engine::Redactor;
 use std::mem::take;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time::Instant;
-use types::{ExecutionId, NetworkAttempt, NetworkEntry, PrincipalId, SandboxId, WorkspaceId};
+use types::{
+    Execution, ExecutionId, NetworkAttempt, NetworkEntry, PrincipalId, SandboxId, WorkspaceId,
+};
 
 /// Of one record; the history has all of them.
 const ATTEMPTS_ON_RECORD: usize = 1_000;
@@ -119,6 +123,29 @@ impl Service {
     pub(crate) fn trail_of(&self, session: SandboxId) -> Option<Arc<Trail>> {
         let trails = self.trails.lock().unwrap_or_else(PoisonError::into_inner);
         trails.get(&session).and_then(Weak::upgrade)
+    }
+}
+
+impl Service {
+    /// Of a sandbox without a way out, whose attempts only its record knows.
+    pub(crate) fn note_refused(&self, whose: &Whose, execution: &Execution) {
+        let Some(sandbox_id) = execution.sandbox_id else { return };
+        for attempt in &execution.network {
+            let since = TimeDelta::milliseconds(attempt.t.try_into().unwrap_or_default());
+            let entry = NetworkEntry {
+                at: execution.started_at.unwrap_or(execution.created_at) + since,
+                principal: whose.principal,
+                sandbox_id,
+                execution_id: Some(execution.id),
+                host: attempt.host.clone(),
+                port: attempt.port,
+                integration: None,
+                allowed: attempt.allowed,
+                reason: attempt.reason.clone(),
+            };
+            // It fails when the server is ending.
+            let _ = self.network_log.send((whose.workspace, entry));
+        }
     }
 }
 
