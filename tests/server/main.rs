@@ -16,6 +16,7 @@ mod document;
 mod documents;
 mod environments;
 mod executions;
+mod exposed;
 mod faults;
 mod functions;
 mod fuzz;

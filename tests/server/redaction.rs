@@ -41,7 +41,7 @@ def run(input):
     open(f"named-{values[1]}.txt", "w").write("by name")
     open(f"named-{values[1].encode().hex()}.txt", "w").write("by another name")
     if input.get("raises"):
-        raise type("Wrong_" + values[1].replace("-", "_"), (Exception,), {})(f"failed with {values}")
+        raise type("Wrong" + values[1], (Exception,), {})(f"failed with {values}")
     return {"values": values, values[1]: list(forms(values[0])), "harmless": "core-less"}
 "#;
 

@@ -8,10 +8,11 @@ use crate::definition::Contract;
 use crate::network;
 use crate::refused::{Refused, invalid, not_found};
 use crate::service::Service;
+use crate::variables;
 use serde::{Deserialize, Serialize};
 use types::{
     Agent, AgentId, ApprovalAction, Binding, Limits, LimitsRequest, Object, Principal, PrincipalId,
-    Privilege, Tool, ToolId, WorkspaceId,
+    Privilege, SecretScope, Tool, ToolId, WorkspaceId,
 };
 use utoipa::{IntoParams, ToSchema};
 
@@ -47,7 +48,8 @@ pub struct Explanation {
     pub limits: Limits,
     /// Hosts that the code could reach.
     pub network: Vec<String>,
-    /// Names of secrets that the code could read.
+    /// Names of secrets that the code could read, and of the tool's own variables. Credentials that it
+    /// could use and not read are not among them.
     pub secrets: Vec<String>,
     /// Files that the code could read.
     pub files: String,
@@ -92,8 +94,11 @@ impl Service {
         let mut findings = self.findings(&question)?;
         findings.missing.extend(question.no_code_execution().await);
         let limits = self.engine.limits(&LimitsRequest::default())?;
-        let network = self.reached(&question).await?;
-        Ok(Explanation { network, ..question.answer(findings, self.environment(None), limits) })
+        let integrations = self.ways_out(&question).await?;
+        let network = self.reached(&question, &integrations)?;
+        let secrets = self.readable(caller, &question, &integrations)?;
+        let answer = question.answer(findings, self.environment(None), limits);
+        Ok(Explanation { network, secrets, ..answer })
     }
 
     fn question(&self, caller: &Caller, query: &ExplainQuery) -> Result<Question, Refused> {
@@ -145,9 +150,9 @@ impl Service {
         Ok(findings)
     }
 
-    /// The hosts that the code could reach at this moment.
-    async fn reached(&self, question: &Question) -> Result<Vec<String>, Refused> {
-        let names = match (&question.tool, &question.agent) {
+    /// The integrations that the code could leave by.
+    async fn ways_out(&self, question: &Question) -> Result<Vec<String>, Refused> {
+        Ok(match (&question.tool, &question.agent) {
             (Some(tool), _) => {
                 let (_, contract) = self.checked_tool(question.workspace, tool.id).await?;
                 let Contract::Python(checked) = contract else { return Ok(Vec::new()) };
@@ -158,11 +163,34 @@ impl Service {
                 read.map_or_else(|_| Vec::new(), |read| read.section.integrations)
             }
             (None, None) => Vec::new(),
-        };
-        let held = self.held_integrations(question.workspace, &question.run_as, &names)?;
+        })
+    }
+
+    /// The hosts that the code could reach at this moment.
+    fn reached(
+        &self,
+        question: &Question,
+        integrations: &[String],
+    ) -> Result<Vec<String>, Refused> {
+        let held = self.held_integrations(question.workspace, &question.run_as, integrations)?;
         let openings = self.openings(question.workspace, &held)?;
         let values = openings.iter().flat_map(|opening| &opening.values);
         Ok(values.map(ToString::to_string).collect())
+    }
+
+    /// The secrets whose values the code has at this moment. What is somebody's own is for them to know.
+    fn readable(
+        &self,
+        caller: &Caller,
+        question: &Question,
+        integrations: &[String],
+    ) -> Result<Vec<String>, Refused> {
+        let Question { workspace, who, tool, run_as, .. } = question;
+        let mut exposed = self.exposed_secrets(*workspace, run_as, who.id, integrations)?;
+        exposed
+            .retain(|secret| secret.scope == SecretScope::Workspace || secret.owner == caller.id());
+        let of_tool = tool.iter().flat_map(variables::names);
+        Ok(exposed.into_iter().map(|secret| secret.name).chain(of_tool).collect())
     }
 
     /// Why the code of an agent could use each of its tools that it could use.

@@ -72,6 +72,11 @@ fn name_of(item: &Value) -> Option<&str> {
     item.get("name")?.as_str().map(str::trim)
 }
 
+/// Of the variables that a tool has.
+pub(crate) fn names(tool: &Tool) -> Vec<String> {
+    of_tool(tool).into_keys().collect()
+}
+
 fn of_tool(tool: &Tool) -> Since {
     since(tool.definition.get("configuration").and_then(Value::as_object))
 }

@@ -3,6 +3,7 @@
 
 use crate::secrets::Usable;
 use egress::{Credential, HeaderName, Scheme, SecretText};
+use engine::Redactor;
 use policy::Destination;
 use std::collections::BTreeMap;
 use types::{ClientInject, ClientKind, Inject};
@@ -51,6 +52,12 @@ fn of_client(client: &ClientInject, placeholder: String) -> Vec<(String, String)
 
 fn has_no_path(url: &str) -> bool {
     url.split_once("://").is_some_and(|(_, rest)| !rest.contains('/'))
+}
+
+/// A credential is never in the sandbox, and if it ever were it would not come out.
+pub(super) fn redactor(secrets: &[Usable]) -> Redactor {
+    let named = |secret: &Usable| (secret.name.clone(), secret.value.reveal().to_owned());
+    Redactor::new(secrets.iter().map(named))
 }
 
 /// What the proxy puts into requests. One whose place cannot be understood is put nowhere.

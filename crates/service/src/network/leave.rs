@@ -8,10 +8,13 @@ use crate::refused::Refused;
 use crate::secrets::Usable;
 use crate::service::Service;
 use egress::{Asked, Attempt, Authority, Way};
-use engine::{Command, Outlet};
+use engine::{Command, Outlet, Redactor};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
-use types::{AgentId, Code, Fault, Inject, Principal, PrincipalId, SandboxId, WorkspaceId};
+use types::{
+    AgentId, Code, Fault, Inject, Integration, Principal, PrincipalId, SandboxId, Secret,
+    WorkspaceId,
+};
 
 /// By what a sandbox may be left.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +40,8 @@ pub(crate) struct Leave {
     pub(crate) outlet: Option<Outlet>,
     /// What its secrets, or the placeholders of them, are called inside.
     pub(crate) variables: BTreeMap<String, String>,
+    /// Takes the values of its secrets out of what comes back.
+    pub(crate) redactor: Redactor,
     pub(crate) trail: Option<Arc<Trail>>,
 }
 
@@ -64,10 +69,12 @@ impl Service {
         self.check_integrations(workspace, &run_as, &names)?;
         let secrets = self.lent_secrets(workspace, &run_as, caller.id, &names).await?;
         let variables = credentials::variables(&secrets);
+        let redactor = credentials::redactor(&secrets);
         if names.is_empty() && secrets.iter().all(|secret| secret.target().is_none()) {
-            return Ok(Leave { variables, ..Leave::default() });
+            return Ok(Leave { variables, redactor, ..Leave::default() });
         }
-        let trail = Arc::new(Trail::new(workspace, caller.id, self.network_log.clone()));
+        let trail =
+            Arc::new(Trail::new(workspace, caller.id, self.network_log.clone(), redactor.clone()));
         let gate = Gate {
             service: Arc::downgrade(self),
             workspace,
@@ -76,7 +83,7 @@ impl Service {
             trail: Arc::clone(&trail),
         };
         let outlet = self.outlet(Arc::new(gate));
-        Ok(Leave { outlet: Some(outlet), variables, trail: Some(trail) })
+        Ok(Leave { outlet: Some(outlet), variables, redactor, trail: Some(trail) })
     }
 
     fn outlet(&self, gate: Arc<Gate>) -> Outlet {
@@ -103,10 +110,21 @@ impl Service {
     ) -> Result<Vec<Usable>, Refused> {
         let held = self.held_integrations(workspace, run_as, integrations)?;
         let mut secrets = self.usable_secrets(workspace, run_as, caller).await?;
-        secrets.retain(|secret| match &secret.inject {
-            Inject::Client(_) | Inject::Header { .. } => true,
-            Inject::Env { .. } => held.iter().any(|it| it.allowed_secrets.has(&secret.name)),
-        });
+        secrets.retain(|secret| is_lent(&held, &secret.inject, &secret.name));
+        Ok(secrets)
+    }
+
+    /// Those of them that code can read, without their values.
+    pub(crate) fn exposed_secrets(
+        &self,
+        workspace: WorkspaceId,
+        run_as: &Principal,
+        caller: PrincipalId,
+        integrations: &[String],
+    ) -> Result<Vec<Secret>, Refused> {
+        let held = self.held_integrations(workspace, run_as, integrations)?;
+        let mut secrets = self.usable(workspace, run_as, caller)?;
+        secrets.retain(|secret| secret.exposed && is_lent(&held, &secret.inject, &secret.name));
         Ok(secrets)
     }
 
@@ -124,8 +142,9 @@ impl Service {
             return Ok((command, self.trail_of(session)));
         }
         let grounds = Grounds::Named { integrations, run_as };
-        let Leave { outlet, variables, trail } = self.leave(workspace, caller, grounds).await?;
-        Ok((Command { outlet, variables, ..command }, trail))
+        let leave = self.leave(workspace, caller, grounds).await?;
+        let Leave { outlet, variables, redactor, trail } = leave;
+        Ok((Command { outlet, variables, redactor, ..command }, trail))
     }
 
     async fn check_wide_enough(
@@ -178,6 +197,14 @@ impl Service {
         let openings = self.openings(gate.workspace, &held)?;
         let secrets = self.usable_secrets(gate.workspace, &run_as, gate.caller).await?;
         Ok(Way { openings, credentials: credentials::credentials(secrets) })
+    }
+}
+
+/// A credential does not come into the sandbox; a value that does has to be allowed by name.
+fn is_lent(held: &[Integration], inject: &Inject, name: &str) -> bool {
+    match inject {
+        Inject::Client(_) | Inject::Header { .. } => true,
+        Inject::Env { .. } => held.iter().any(|it| it.allowed_secrets.has(name)),
     }
 }
 

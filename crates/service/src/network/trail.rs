@@ -5,6 +5,7 @@ use crate::executions::Whose;
 use crate::service::Service;
 use chrono::TimeDelta;
 use egress::Attempt;
+use engine::Redactor;
 use std::mem::take;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -25,6 +26,8 @@ pub(crate) struct Trail {
     workspace: WorkspaceId,
     principal: PrincipalId,
     log: UnboundedSender<Line>,
+    /// A name that code makes up can have anything in it.
+    redactor: Redactor,
     state: Mutex<State>,
 }
 
@@ -40,8 +43,9 @@ impl Trail {
         workspace: WorkspaceId,
         principal: PrincipalId,
         log: UnboundedSender<Line>,
+        redactor: Redactor,
     ) -> Self {
-        Self { workspace, principal, log, state: Mutex::default() }
+        Self { workspace, principal, log, redactor, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -67,6 +71,9 @@ impl Trail {
     }
 
     pub(super) fn add(&self, attempt: Attempt) {
+        let clean = |text: String| self.redactor.text(&text).into_owned();
+        let attempt =
+            Attempt { host: clean(attempt.host), reason: attempt.reason.map(clean), ..attempt };
         let mut state = self.state();
         let running = state.running;
         if let Some((_, since)) = running

@@ -34,14 +34,15 @@ impl Lent {
     }
 
     pub(super) fn give(self, to: NewSession) -> NewSession {
-        let engine::Lent { stores, variables, outlet } = self.into();
-        NewSession { stores, variables, outlet, ..to }
+        let engine::Lent { stores, variables, outlet, redactor } = self.into();
+        NewSession { stores, variables, outlet, redactor, ..to }
     }
 }
 
 impl From<Lent> for engine::Lent {
     fn from(Lent { stores, leave }: Lent) -> Self {
-        Self { stores, variables: leave.variables, outlet: leave.outlet }
+        let Leave { variables, outlet, redactor, .. } = leave;
+        Self { stores, variables, outlet, redactor }
     }
 }
 

@@ -12,5 +12,6 @@ mod objects;
 mod power;
 mod records;
 mod requests;
+mod secrets;
 mod world;
 mod writing;

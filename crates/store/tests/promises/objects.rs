@@ -224,6 +224,7 @@ async fn an_environment_is_needed_while_a_function_has_it_or_prepares_it() {
     let world = World::new().await;
     let home = world.home;
     let deployment = Deployment {
+        integrations: Vec::new(),
         description: String::new(),
         files: Vec::new(),
         sha256: "00".into(),

@@ -88,6 +88,7 @@ pub(crate) fn principal(name: &str) -> Principal {
 
 pub(crate) fn session(owner: PrincipalId, key: Option<&str>) -> Session {
     Session {
+        integrations: Vec::new(),
         agent: None,
         sandbox_id: SandboxId::new(id()),
         name: None,
@@ -106,6 +107,7 @@ pub(crate) fn session(owner: PrincipalId, key: Option<&str>) -> Session {
 
 pub(crate) fn execution(principal: PrincipalId, status: Status) -> Execution {
     Execution {
+        network: Vec::new(),
         id: ExecutionId::new(id()),
         sandbox_id: Some(SandboxId::new(id())),
         generation: 1,

@@ -130,7 +130,12 @@ async fn records_of_an_older_belljar_are_taken_up_and_kept() {
         DROP TABLE stores;
         DROP TABLE functions;
         DROP INDEX executions_of_function;
-        ALTER TABLE executions DROP COLUMN function;";
+        ALTER TABLE executions DROP COLUMN function;
+        DROP TABLE network_rules;
+        DROP TABLE integrations;
+        DROP TABLE network_log;
+        DROP TABLE secrets;
+        DROP TABLE sealed;";
     connection.execute_batch(undone).unwrap();
     connection.pragma_update(None, "user_version", 1).unwrap();
     let store = Store::open(world.data.path()).unwrap();

