@@ -42,6 +42,9 @@ use tokio_rustls::rustls::{self, ClientConfig};
 pub(crate) const HTTP1: &[u8] = b"http/1.1";
 const HTTP2: &[u8] = b"h2";
 
+/// TLS asks for a quarter of a record at a time, which would be as many calls of the system.
+const TLS_READ_BYTES: usize = 64 * 1024;
+
 /// So many more connections are told that there are too many; others are closed without a word.
 const TURNED_AWAY_MAX: usize = 16;
 /// Before asking again for a connection when the machine has no room for one.

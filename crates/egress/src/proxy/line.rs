@@ -5,7 +5,6 @@
 //! is answered, and carried out by the same task when HTTP is through with the connection, so
 //! that nothing of it can outlive the sandbox.
 
-use super::Sandbox;
 use super::hello::{self, Screened};
 use super::message;
 use super::meter::Metered;
@@ -13,6 +12,7 @@ use super::passage::{Passage, intercepted};
 use super::redact::{Redacted, Redactor};
 use super::refusal::{Body, Refusal, said};
 use super::upstream::{Speech, Unanswered, Upstream, dial};
+use super::{Sandbox, TLS_READ_BYTES};
 use crate::authority::Scheme;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Version};
@@ -26,7 +26,7 @@ use policy::Destination;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional_with_sizes};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader, copy_bidirectional_with_sizes};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -239,6 +239,7 @@ async fn inside(
     let Some(tls) = tls else {
         return Line::new(sandbox.clone(), Some((to, Scheme::Http))).serve(client).await;
     };
+    let client = BufReader::with_capacity(TLS_READ_BYTES, client);
     let greeting = TlsAcceptor::from(tls).accept(client);
     let refusal = match timeout(sandbox.proxy.limits.header, greeting).await {
         Ok(Ok(stream)) if hello::names(stream.get_ref().1.server_name(), &to) => {

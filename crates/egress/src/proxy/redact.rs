@@ -217,3 +217,77 @@ impl<B> Redacted<B> {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn redactor(values: &[&str]) -> Redactor {
+        let values: Vec<_> = values.iter().map(|it| SecretText::new((*it).to_owned())).collect();
+        Redactor::new(Arc::new(Spellings::new(values.iter()).unwrap()))
+    }
+
+    fn passed(redactor: &mut Redactor, parts: &[&[u8]]) -> String {
+        let mut all: Vec<u8> = Vec::new();
+        for part in parts {
+            all.extend(redactor.pass(Bytes::copy_from_slice(part)));
+        }
+        all.extend(redactor.held.split());
+        String::from_utf8_lossy(&all).into_owned()
+    }
+
+    #[test]
+    fn what_cannot_become_a_value_is_not_held_back() {
+        let mut redactor = redactor(&["secret-value"]);
+        assert_eq!(redactor.pass("data: x\n\n".into()), "data: x\n\n");
+        assert_eq!(redactor.pass("a sec".into()), "a ");
+        assert_eq!(redactor.pass("ond".into()), "second");
+        assert_eq!(redactor.pass("secret-valu".into()), "");
+        assert_eq!(redactor.pass("e!".into()), "************!");
+    }
+
+    #[test]
+    fn each_spelling_is_covered_wherever_it_begins() {
+        let value = "k+y/with=odd~bytes";
+        for before in ["", "a", "ab", "abc"] {
+            let text = format!("{before}{value}{before}");
+            let base64 = STANDARD_NO_PAD.encode(&text);
+            let told = passed(&mut redactor(&[value]), &[base64.as_bytes()]);
+            // What is left is of characters that the value shares with its neighbours.
+            assert!(told.matches('*').count() >= value.len() * 8 / 6 - 2, "{told}");
+        }
+        let hex = "6b2b792f776974683d6f64647e6279746573";
+        assert_eq!(passed(&mut redactor(&[value]), &[hex.as_bytes()]), "*".repeat(hex.len()));
+        let percent = "k%2By%2Fwith%3Dodd%7Ebytes";
+        let told = passed(&mut redactor(&[value]), &[percent.as_bytes()]);
+        assert_eq!(told, "*".repeat(percent.len()));
+    }
+
+    #[test]
+    fn a_name_of_a_header_does_not_tell_either() {
+        let redactor = redactor(&["Secret-Value"]);
+        let mut headers = HeaderMap::new();
+        headers.insert("x-secret-value-x", HeaderValue::from_static("1"));
+        headers.insert("x-other", HeaderValue::from_static("is Secret-Value"));
+        redactor.clean(&mut headers);
+        assert_eq!(headers.len(), 1);
+        assert_eq!(headers["x-other"], "is ************");
+    }
+
+    proptest! {
+        #[test]
+        fn how_an_answer_is_cut_makes_no_difference(
+            text in "(aab|ab|abaab|b|x){0,20}",
+            cuts in proptest::collection::vec(0_usize..60, 0..8),
+        ) {
+            let whole = text.replace("abaab", "*****");
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
+            cuts.extend([0, text.len()]);
+            cuts.sort_unstable();
+            let parts: Vec<&[u8]> =
+                cuts.windows(2).map(|cut| &text.as_bytes()[cut[0]..cut[1]]).collect();
+            prop_assert_eq!(passed(&mut redactor(&["abaab"]), &parts), whole);
+        }
+    }
+}

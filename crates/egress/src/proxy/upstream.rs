@@ -4,7 +4,7 @@
 use super::meter::{Ending, Metered};
 use super::passage::Passage;
 use super::refusal::Refusal;
-use super::{HTTP2, Sandbox};
+use super::{HTTP2, Sandbox, TLS_READ_BYTES};
 use crate::authority::Scheme;
 use http::header::{HOST, HeaderValue};
 use http::uri::{self, PathAndQuery, Uri};
@@ -16,7 +16,7 @@ use policy::Destination;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -189,7 +189,7 @@ async fn greet(
     to: &Destination,
     stream: Metered<TcpStream>,
     speech: Speech,
-) -> Result<TlsStream<Metered<TcpStream>>, Refusal> {
+) -> Result<TlsStream<BufReader<Metered<TcpStream>>>, Refusal> {
     let name = match to.host() {
         Host::Domain(name) => ServerName::try_from(name.clone()).map_err(io::Error::other),
         Host::Ipv4(address) => Ok(ServerName::from(std::net::IpAddr::from(*address))),
@@ -200,6 +200,7 @@ async fn greet(
         Speech::Any => &sandbox.proxy.tls_any,
         Speech::Http1 => &sandbox.proxy.tls_http1,
     };
+    let stream = BufReader::with_capacity(TLS_READ_BYTES, stream);
     let greeting = TlsConnector::from(config.clone()).connect(name, stream);
     match timeout(sandbox.proxy.limits.connect, greeting).await {
         Ok(Ok(stream)) => Ok(stream),
