@@ -15,8 +15,8 @@ from threading import get_ident, main_thread
 from typing import Any, NoReturn
 
 from . import (
-    ending, figures, guard, installing, model_clients, network, pip_lines, plotly_show, report, results, signals,
-    surroundings, tool,
+    cognite_client, ending, figures, guard, installing, model_clients, network, pip_lines, plotly_show, report, results,
+    signals, surroundings, tool,
 )
 from .asserts import ExplainedAsserts
 from .cell import NO_VALUE, Cell, Interpreter, forget_source, remember_source
@@ -90,6 +90,7 @@ class Session:
         installing.furnish(self._ask_for_packages)
         network.told = self._tell_refusal
         model_clients.furnish()
+        cognite_client.install()
         plotly_show.install()
 
     def rehearse(self) -> None:

@@ -1,0 +1,57 @@
+"""`CogniteClient()` without arguments, as whoever the code runs for.
+
+Project, address and token are read from the environment when a client is made or used, and never before: who calls may
+change from run to run. A configuration of the user's own always goes first.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import wraps
+from types import ModuleType
+from typing import Any, NoReturn
+
+from .after_import import after_import
+
+_environ = os.environ
+
+
+def install() -> None:
+    after_import("cognite.client", _teach)
+
+
+def _teach(sdk: ModuleType) -> None:
+    # It would ask the package index whether there is a newer one, in a thread, for each sandbox.
+    sdk.global_config.disable_pypi_version_check = True
+    # Before version 8 there was no client that is awaited.
+    client = getattr(sdk, "AsyncCogniteClient", sdk.CogniteClient)
+    make = client.__init__
+
+    @wraps(make)
+    def __init__(self: Any, config: Any = None) -> None:
+        make(self, config or sdk.global_config.default_client_config or _config(sdk))
+
+    client.__init__ = __init__
+
+
+def _config(sdk: ModuleType) -> Any:
+    from cognite.client.credentials import Token
+
+    return sdk.ClientConfig(
+        client_name="belljar",
+        project=_told("COGNITE_PROJECT"),
+        credentials=Token(lambda: _told("COGNITE_TOKEN")),
+        base_url=_told("COGNITE_BASE_URL"),
+    )
+
+
+def _told(variable: str) -> str:
+    return _environ.get(variable) or _not_configured()
+
+
+def _not_configured() -> NoReturn:
+    from cognite.client.exceptions import CogniteAuthError
+
+    raise CogniteAuthError(
+        "Cognite is not configured for whoever calls this: they have no secret for the client `cognite`"
+    )
