@@ -1,16 +1,14 @@
 //! What is long or has no end goes through as it comes, in either direction.
 
 use crate::host::{Host, Vouching};
-use crate::world::{Rules, Sandbox, World, all_names, credential, head, limits, way};
+use crate::world::{Rules, Sandbox, World, all_names, credential, greeting, head, limits, way};
 use belljar_egress::Way;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 const LARGE: u64 = 64 << 20;
 /// What the buffers of sockets, of TLS and of HTTP can hold, with room to spare.
@@ -188,21 +186,9 @@ async fn a_web_socket_goes_through_an_intercepted_tunnel_with_its_credential() {
         let hosts = Hosts::new(alpn).await;
         let sandbox = hosts.sandbox();
         let to = format!("api.test:{}", hosts.api.port());
-        let mut store = RootCertStore::empty();
-        use tokio_rustls::rustls::pki_types::pem::PemObject;
-        let ca = hosts.world.ca.as_bytes();
-        store
-            .add(tokio_rustls::rustls::pki_types::CertificateDer::from_pem_slice(ca).unwrap())
-            .unwrap();
-        let provider = tokio_rustls::rustls::crypto::aws_lc_rs::default_provider();
-        let config = ClientConfig::builder_with_provider(Arc::new(provider))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(store)
-            .with_no_client_auth();
         let stream = sandbox.tunnel(&to).await.unwrap();
         let name = ServerName::try_from("api.test").unwrap();
-        let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+        let mut stream = greeting(&hosts.world.ca).connect(name, stream).await.unwrap();
         let request = format!("GET /socket HTTP/1.1\r\nHost: {to}\r\n{ASK}");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut head = Vec::new();
