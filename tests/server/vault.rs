@@ -189,6 +189,9 @@ async fn what_cannot_be_a_secret_is_refused_by_its_field() {
         "http://api.example.com",
         "http://8.8.8.8",
         "http://169.254.169.254",
+        "http://127.0.0.1:8080/v1",
+        "https://localhost:8080",
+        "https://[::ffff:127.0.0.1]",
         "ftp://localhost",
         "https://user:pass@api.example.com",
         "https://api.example.com/?a=b",
@@ -204,6 +207,7 @@ async fn what_cannot_be_a_secret_is_refused_by_its_field() {
         ("api.example.com/v1", "X-Key", "host"),
         ("*.example.com", "X-Key", "host"),
         ("user@api.example.com", "X-Key", "host"),
+        ("localhost:8443", "X-Key", "host"),
         ("api.example.com:70000", "X-Key", "host"),
         ("", "X-Key", "host"),
         ("api.example.com", "X Key", "name"),
@@ -220,7 +224,7 @@ async fn what_cannot_be_a_secret_is_refused_by_its_field() {
     assert_eq!(items(owner, "/v1/secrets").await, Vec::<Value>::new());
     // The twins.
     let good = [
-        json!({"client": "openai", "base_url": "http://127.0.0.1:8080/v1"}),
+        json!({"client": "openai", "base_url": "http://10.0.0.5:8080/v1"}),
         json!({"client": "gemini", "base_url": "http://llm.internal"}),
         json!({"client": "cognite", "base_url": "https://api.cognitedata.com", "project": "p"}),
         json!({"header": {"host": "API.Example.com.:8443", "name": "X-Api-Key", "prefix": "Bearer ", "env": "KEY"}}),
@@ -314,6 +318,32 @@ async fn a_secret_of_ones_own_is_nobody_elses() {
     let left: u64 =
         database(&world).query_row("SELECT count(*) FROM sealed", [], |row| row.get(0)).unwrap();
     assert_eq!(left, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_make_rules_opens_no_address_of_the_inner_network_by_a_secret() {
+    let world = World::start().await;
+    let (ann, bob) = (
+        world.principal("ann", &["USAGE"]).await,
+        world.principal("bob", &["USAGE", "MODIFY"]).await,
+    );
+    let own = |host: &str| {
+        let inject = json!({"header": {"host": host, "name": "X-Key"}});
+        json!({"name": "mine", "value": "a-value", "scope": "caller", "inject": inject})
+    };
+    for host in ["10.0.0.5", "[fd00::5]:8443", "[::ffff:10.0.0.5]", "0xa000005", "100.64.0.1"] {
+        refused(&ann, "POST", "/v1/secrets", Some(own(host)), FORBIDDEN).await;
+    }
+    let hers = ann.post("/v1/secrets", own("api.example.com")).await;
+    refused(
+        &ann,
+        "PATCH",
+        &at(&hers),
+        Some(json!({"inject": own("10.0.0.5")["inject"], "value": "a-value"})),
+        FORBIDDEN,
+    )
+    .await;
+    bob.post("/v1/secrets", own("10.0.0.5")).await;
 }
 
 async fn rotate(world: &World) -> Value {

@@ -18,7 +18,8 @@ pub struct Way {
     pub credentials: Vec<Credential>,
 }
 
-/// A secret that is put into requests to one host, and never into the sandbox.
+/// A secret that is put into requests to one host, and never into the sandbox. Several of the same
+/// secret, one after the other, are the headers that clients of that host use for it.
 #[derive(Debug)]
 pub struct Credential {
     /// Its name, for the log.

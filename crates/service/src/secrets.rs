@@ -94,6 +94,7 @@ impl Service {
         }
         names::check("/name", &request.name)?;
         let inject = request.inject.checked(Some(&request.name))?;
+        self.check_place(caller, &inject)?;
         inject::check_value(&inject, &request.value)?;
         let now = Utc::now();
         let secret = Secret {
@@ -179,6 +180,9 @@ impl Service {
             true => None,
             false => Some(change.inject.checked(None)?),
         };
+        if let Some(inject) = &inject {
+            self.check_place(caller, inject)?;
+        }
         let comment = comment(change.comment)?;
         let entry = caller.did(action, Object::Secret(id), before.name);
         let (workspace, value, vault) = (caller.workspace, change.value, self.sealing().await);
@@ -223,6 +227,12 @@ impl Service {
             return Err(missing(Privilege::Modify, object));
         }
         Ok(secret)
+    }
+
+    /// A secret opens its host. Inside of the operator's network that is a matter of those who make
+    /// rules, also where the secret is somebody's own.
+    fn check_place(&self, caller: &Caller, inject: &Inject) -> Result<(), Refused> {
+        if inject::names_inside(inject) { self.require_maker(caller) } else { Ok(()) }
     }
 
     /// Held until what is sealed with it is kept: no new key comes in between.

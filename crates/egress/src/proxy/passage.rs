@@ -110,26 +110,35 @@ impl Passage {
         }
     }
 
-    /// Puts each credential into its header. A header that the client filled with something of its
-    /// own is left as it is, and so is a placeholder in any other place.
+    /// Puts each credential where the client has put its placeholder, or into its first header if the
+    /// client has left all of them to us. A header that the client filled with something of its own
+    /// is left as it is, and so is a placeholder in any other place.
     pub(super) fn give_credentials(&self, headers: &mut HeaderMap) -> Result<(), Refusal> {
-        for credential in self.credentials() {
-            let own = headers.get_all(&credential.header).iter().next().is_some();
-            let asked = headers.get_all(&credential.header).iter().any(|it| holds(it, credential));
-            if own && !asked {
-                continue;
+        let credentials: Vec<&Credential> = self.credentials().collect();
+        for places in credentials.chunk_by(|one, next| one.secret == next.secret) {
+            let silent = places.iter().all(|it| !headers.contains_key(&it.header));
+            let asked = places.iter().filter(|it| holds(headers, it));
+            let due = if silent { places[..1].to_vec() } else { asked.copied().collect() };
+            for credential in due {
+                headers.insert(credential.header.clone(), filled(credential)?);
             }
-            let text = format!("{}{}", credential.prefix, credential.value.expose());
-            let mut value = HeaderValue::try_from(text)
-                .map_err(|_| Refusal::SecretUnfit(credential.secret.clone()))?;
-            value.set_sensitive(true);
-            headers.insert(credential.header.clone(), value);
         }
         Ok(())
     }
 }
 
-fn holds(value: &HeaderValue, credential: &Credential) -> bool {
-    let text = value.to_str().unwrap_or_default();
-    !credential.placeholder.is_empty() && text.contains(&credential.placeholder)
+fn filled(credential: &Credential) -> Result<HeaderValue, Refusal> {
+    let text = format!("{}{}", credential.prefix, credential.value.expose());
+    let mut value =
+        HeaderValue::try_from(text).map_err(|_| Refusal::SecretUnfit(credential.secret.clone()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn holds(headers: &HeaderMap, credential: &Credential) -> bool {
+    let has = |value: &HeaderValue| {
+        let text = value.to_str().unwrap_or_default();
+        !credential.placeholder.is_empty() && text.contains(&credential.placeholder)
+    };
+    headers.get_all(&credential.header).iter().any(has)
 }

@@ -6,7 +6,7 @@ use crate::world::{
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use belljar_egress::{Scheme, Way};
+use belljar_egress::{Credential, HeaderName, Scheme, Way};
 use reqwest::{Method, StatusCode};
 use std::sync::Arc;
 
@@ -308,4 +308,30 @@ async fn a_secret_that_no_header_can_have_is_not_sent() {
     assert!(told.contains("the secret `openai` has characters that no header can have"), "{told}");
     assert_eq!(hosts.api.requests().len(), 0);
     assert!(!format!("{:?}", hosts.rules.way.lock().unwrap()).contains("x: y"));
+}
+
+#[tokio::test]
+async fn a_credential_goes_where_its_client_has_put_the_placeholder() {
+    let hosts = Hosts::new().await;
+    let place = |header: &'static str, prefix: &str| Credential {
+        header: HeaderName::from_static(header),
+        prefix: prefix.to_owned(),
+        ..credential("api.test", hosts.api.port())
+    };
+    let credentials = vec![place("x-api-key", ""), place("authorization", "Bearer ")];
+    hosts.rules.become_these(Way { credentials, ..way(&["127.0.0.2:0"]) });
+    let sandbox = hosts.sandbox();
+    let url = format!("https://api.test:{}/", hosts.api.port());
+    let bearer = format!("Bearer {PLACEHOLDER}");
+    for (header, sent, key, authorization) in [
+        ("x-api-key", PLACEHOLDER, Some(SECRET), None),
+        ("authorization", bearer.as_str(), None, Some(BEARER)),
+        ("authorization", "Bearer of-my-own", None, Some("Bearer of-my-own")),
+        ("x-other", PLACEHOLDER, Some(SECRET), None),
+    ] {
+        let request = hosts.client(&sandbox).get(&url).header(header, sent);
+        assert_eq!(answer(request).await.0, StatusCode::OK);
+        let seen = hosts.api.seen.lock().unwrap().pop().unwrap();
+        assert_eq!((seen.header("x-api-key"), seen.header("authorization")), (key, authorization));
+    }
 }

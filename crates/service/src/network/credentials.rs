@@ -62,18 +62,27 @@ pub(super) fn redactor(secrets: &[Usable]) -> Redactor {
 
 /// What the proxy puts into requests. One whose place cannot be understood is put nowhere.
 pub(super) fn credentials(secrets: Vec<Usable>) -> Vec<Credential> {
-    secrets.into_iter().filter_map(credential).collect()
+    secrets.iter().filter_map(of_headers).flatten().collect()
 }
 
-fn credential(secret: Usable) -> Option<Credential> {
+fn of_headers(secret: &Usable) -> Option<Vec<Credential>> {
     let target = secret.target()?;
-    Some(Credential {
-        placeholder: placeholder(&secret),
-        to: Destination::new(&target.host, target.port).ok()?,
-        scheme: if target.https { Scheme::Https } else { Scheme::Http },
-        header: target.header.parse::<HeaderName>().ok()?,
-        prefix: target.prefix,
-        value: SecretText::new(secret.value.reveal().to_owned()),
-        secret: secret.name,
-    })
+    let to = Destination::new(&target.host, target.port).ok()?;
+    let mut places = vec![(target.header.as_str(), target.prefix.as_str())];
+    if let Inject::Client(ClientInject { client: ClientKind::Anthropic, .. }) = secret.inject {
+        // Its later clients send a key as a token, which the service takes as well.
+        places.push(("authorization", "Bearer "));
+    }
+    let credential = |(header, prefix): (&str, &str)| {
+        Some(Credential {
+            placeholder: placeholder(secret),
+            to: to.clone(),
+            scheme: if target.https { Scheme::Https } else { Scheme::Http },
+            header: header.parse::<HeaderName>().ok()?,
+            prefix: prefix.to_owned(),
+            value: SecretText::new(secret.value.reveal().to_owned()),
+            secret: secret.name.clone(),
+        })
+    };
+    places.into_iter().map(credential).collect()
 }

@@ -47,7 +47,9 @@ const NOT_FOR_CREDENTIALS: [&str; 11] = [
     "location",
 ];
 /// Names that the public internet does not have.
-const INNER_NAMES: [&str; 5] = [".localhost", ".local", ".internal", ".lan", ".home.arpa"];
+const INNER_NAMES: [&str; 4] = [".local", ".internal", ".lan", ".home.arpa"];
+const LOOPBACK: &str = "is the sandbox itself for the code in it; what runs beside the server needs another name, which \
+                        `serve --resolve` can give it";
 
 /// How code uses a secret: one of `env`, `client` and `header`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
@@ -207,6 +209,9 @@ fn check_base_url(text: &str) -> Result<String, Refused> {
     if is_wild(&host) {
         return refused("names one host");
     }
+    if is_loopback(&host) {
+        return refused(LOOPBACK);
+    }
     Ok(url.to_string().trim_end_matches('/').to_owned())
 }
 
@@ -223,6 +228,17 @@ fn is_inside(host: &Host<&str>) -> bool {
 
 fn is_internal(address: IpAddr) -> bool {
     policy::public(address).is_err_and(|special| special.is_internal())
+}
+
+fn is_loopback(host: &Host<&str>) -> bool {
+    match host {
+        Host::Domain(name) => {
+            let name = name.trim_end_matches('.');
+            name == "localhost" || name.ends_with(".localhost")
+        }
+        Host::Ipv4(address) => address.is_loopback(),
+        Host::Ipv6(address) => address.to_canonical().is_loopback(),
+    }
 }
 
 fn is_wild(host: &Host<&str>) -> bool {
@@ -260,6 +276,9 @@ fn check_host(text: &str) -> Result<String, Refused> {
             "is one host, such as api.example.com or api.example.com:8443",
         )
     })?;
+    if url.host().is_some_and(|host| is_loopback(&host)) {
+        return Err(invalid("/inject/header/host", LOOPBACK));
+    }
     let host = url.host_str().unwrap_or_default().trim_end_matches('.');
     Ok(match url.port() {
         Some(port) => format!("{host}:{port}"),
@@ -324,6 +343,12 @@ pub(super) fn target(inject: &Inject) -> Option<Target> {
     };
     let port = url.port_or_known_default()?;
     Some(Target { https: url.scheme() == "https", host, port, header, prefix })
+}
+
+/// Whether it is sent to an address that is not public, and is named as such.
+pub(super) fn names_inside(inject: &Inject) -> bool {
+    let address = target(inject).and_then(|target| target.host.parse().ok());
+    address.is_some_and(is_internal)
 }
 
 /// What a value is sealed for. Another spelling here makes every kept value unreadable.
