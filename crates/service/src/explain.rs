@@ -7,12 +7,13 @@ use crate::caller::Caller;
 use crate::definition::Contract;
 use crate::network;
 use crate::refused::{Refused, invalid, not_found};
+use crate::secrets::{self, Borrower};
 use crate::service::Service;
 use crate::variables;
 use serde::{Deserialize, Serialize};
 use types::{
-    Agent, AgentId, ApprovalAction, Binding, Limits, LimitsRequest, Object, Principal, PrincipalId,
-    Privilege, SecretScope, Tool, ToolId, WorkspaceId,
+    Agent, AgentId, ApprovalAction, Binding, Integration, Limits, LimitsRequest, Object, Principal,
+    PrincipalId, Privilege, Secret, SecretScope, Tool, ToolId, WorkspaceId,
 };
 use utoipa::{IntoParams, ToSchema};
 
@@ -94,7 +95,8 @@ impl Service {
         let mut findings = self.findings(&question)?;
         findings.missing.extend(question.no_code_execution().await);
         let limits = self.engine.limits(&LimitsRequest::default())?;
-        let integrations = self.ways_out(&question).await?;
+        let named = self.ways_out(&question).await?;
+        let integrations = self.held_integrations(question.workspace, &question.run_as, &named)?;
         let network = self.reached(&question, &integrations)?;
         let secrets = self.readable(caller, &question, &integrations)?;
         let answer = question.answer(findings, self.environment(None), limits);
@@ -170,12 +172,13 @@ impl Service {
     fn reached(
         &self,
         question: &Question,
-        integrations: &[String],
+        integrations: &[Integration],
     ) -> Result<Vec<String>, Refused> {
-        let held = self.held_integrations(question.workspace, &question.run_as, integrations)?;
-        let openings = self.openings(question.workspace, &held)?;
-        let values = openings.iter().flat_map(|opening| &opening.values);
-        Ok(values.map(ToString::to_string).collect())
+        let openings = self.openings(question.workspace, integrations)?;
+        let values = openings.iter().flat_map(|opening| &opening.values).map(ToString::to_string);
+        let lent = self.lendable(question.borrower(integrations))?;
+        let targets = lent.iter().filter_map(|secret| secrets::target(&secret.inject));
+        Ok(values.chain(targets.map(|it| format!("{}:{}", it.host, it.port))).collect())
     }
 
     /// The secrets whose values the code has at this moment. What is somebody's own is for them to know.
@@ -183,14 +186,13 @@ impl Service {
         &self,
         caller: &Caller,
         question: &Question,
-        integrations: &[String],
+        integrations: &[Integration],
     ) -> Result<Vec<String>, Refused> {
-        let Question { workspace, who, tool, run_as, .. } = question;
-        let mut exposed = self.exposed_secrets(*workspace, run_as, who.id, integrations)?;
-        exposed
-            .retain(|secret| secret.scope == SecretScope::Workspace || secret.owner == caller.id());
-        let of_tool = tool.iter().flat_map(variables::names);
-        Ok(exposed.into_iter().map(|secret| secret.name).chain(of_tool).collect())
+        let of_all = |secret: &Secret| secret.scope == SecretScope::Workspace;
+        let lent = self.lendable(question.borrower(integrations))?.into_iter();
+        let exposed = lent.filter(|it| it.exposed && (of_all(it) || it.owner == caller.id()));
+        let of_tool = question.tool.iter().flat_map(variables::names);
+        Ok(exposed.map(|secret| secret.name).chain(of_tool).collect())
     }
 
     /// Why the code of an agent could use each of its tools that it could use.
@@ -229,6 +231,11 @@ impl Service {
 }
 
 impl Question {
+    fn borrower<'a>(&'a self, integrations: &'a [Integration]) -> Borrower<'a> {
+        let Self { workspace, run_as, who, .. } = self;
+        Borrower { workspace: *workspace, run_as, caller: who.id, integrations }
+    }
+
     fn binding(&self) -> Option<&Binding> {
         let tool = self.tool.as_ref()?;
         self.bindings.iter().find(|binding| binding.tool_id == tool.id)

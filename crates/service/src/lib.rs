@@ -79,9 +79,7 @@ pub use permissions::{PermissionChange, ToolPermission};
 pub use principals::{Me, PrincipalChange, PrincipalQuery, PrincipalRequest};
 pub use refused::{Detail, Refused};
 pub use secret::Secret;
-pub use secrets::{
-    InjectRequest, KeptSecret, Rotated, SecretChange, SecretRequest, SecretValue, Target, Usable,
-};
+pub use secrets::{InjectRequest, KeptSecret, Rotated, SecretChange, SecretRequest, SecretValue};
 pub use service::{Service, StartError, Started};
 pub use sessions::{
     Opened, SessionChange, SessionFile, SessionFiles, SessionQuery, SessionRequest,

@@ -4,6 +4,7 @@
 mod credentials;
 mod integrations;
 mod leave;
+mod lendings;
 mod log;
 mod rules;
 mod trail;
@@ -11,6 +12,7 @@ mod trail;
 pub(crate) use integrations::{INTERNET, built_in};
 pub use integrations::{IntegrationChange, IntegrationRequest};
 pub(crate) use leave::{Grounds, Leave, asked};
+pub(crate) use lendings::{Lending, Lendings};
 pub use log::NetworkQuery;
 pub use rules::NetworkRuleRequest;
 pub(crate) use trail::{Line, Trail, keep};

@@ -8,10 +8,11 @@ mod inject;
 mod rotation;
 mod usable;
 
+pub use inject::InjectRequest;
+pub(crate) use inject::target;
 pub(crate) use inject::variable_place;
-pub use inject::{InjectRequest, Target};
 pub use rotation::Rotated;
-pub use usable::Usable;
+pub(crate) use usable::{Borrower, Usable};
 
 use crate::caller::Caller;
 use crate::names;

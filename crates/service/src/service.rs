@@ -3,7 +3,7 @@
 use crate::caller::Caller;
 use crate::config::Config;
 use crate::executions::Running;
-use crate::network::{self, Trail};
+use crate::network::{self, Lendings};
 use crate::refused::Refused;
 use crate::secret::Secret;
 use crate::tokens::Tokens;
@@ -13,14 +13,14 @@ use egress::{FetchConfig, Fetcher, Proxy};
 use engine::{Engine, House, StoreBase};
 use policy::SealKey;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::{AuditLine, Store, StoreError};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::sync::RwLock;
 use tokio::sync::broadcast;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use types::{Approval, ExecutionId, Object, PrincipalId, Privilege, SandboxId, WorkspaceId};
+use types::{Approval, ExecutionId, Object, PrincipalId, Privilege, WorkspaceId};
 use vault::{Vault, VaultError};
 
 /// Beside the records.
@@ -48,8 +48,7 @@ pub struct Service {
     running: Mutex<HashMap<ExecutionId, Arc<Running>>>,
     pub(crate) proxy: Proxy,
     pub(crate) network_log: UnboundedSender<network::Line>,
-    /// Of sessions whose code can leave.
-    pub(crate) trails: Mutex<HashMap<SandboxId, Weak<Trail>>>,
+    pub(crate) lendings: Lendings,
     pub(crate) approval_news: broadcast::Sender<(WorkspaceId, Approval)>,
     pub(crate) tool_news: broadcast::Sender<WorkspaceId>,
 }
@@ -122,7 +121,7 @@ impl Service {
             running: Mutex::default(),
             proxy,
             network_log,
-            trails: Mutex::default(),
+            lendings: Lendings::default(),
         });
         tokio::spawn(network::keep(Arc::downgrade(&service), attempts));
         service.sweep_stores().await.map_err(|refused| StartError::Sweep(*refused.fault))?;

@@ -111,13 +111,16 @@ impl Service {
             expiry: expiry(request.idle_seconds)?,
             ..NewSession::new("")
         };
-        let lent = self.equipment(caller, lender.as_ref(), &request.integrations).await?;
-        self.follow_trail(id, lent.trail());
+        let (workspace, who, asked_for) =
+            (caller.workspace, &caller.principal, &request.integrations);
+        let lent = self.equipment(workspace, who, lender.as_ref(), asked_for).await?;
+        let lending = lent.lending();
         self.engine.open(&lent.give(asked)).await.map_err(|fault| match fault.code {
             // Everything else that was asked for is known to be right.
             Code::ArgsInvalid => about("/idle_seconds", fault),
             _ => fault.into(),
         })?;
+        self.note_lending(id, lending);
         let mut unknown = Unknown(Some((Arc::clone(self), id)));
         let (key, agent) = (request.key.clone(), request.agent_id);
         match self.write_opened(caller, id, request, files).await {
@@ -326,10 +329,10 @@ impl Service {
                 return service.revive(&caller, session).await;
             }
             let session = usable(session)?;
-            let lender = service.lender_of(&caller, session.agent).await?;
-            let lent = service.equipment(&caller, lender.as_ref(), &session.integrations).await?;
-            service.follow_trail(id, lent.trail());
+            let lent = service.equipment_again(caller.workspace, &session).await?;
+            let lending = lent.lending();
             service.engine.reset_with(id, lent.into()).await?;
+            service.note_lending(id, lending);
             service.write_reset(&caller, id).await
         })
         .await
@@ -337,7 +340,8 @@ impl Service {
 
     /// A new interpreter for a session whose own went with the last server.
     async fn revive(self: &Arc<Self>, caller: &Caller, lost: Session) -> Result<Session, Refused> {
-        let lender = self.lender_of(caller, lost.agent).await?;
+        let lent = self.equipment_again(caller.workspace, &lost).await?;
+        let lending = lent.lending();
         let id = lost.sandbox_id;
         let again = NewSession {
             id,
@@ -347,13 +351,12 @@ impl Service {
             expiry: expiry(Some(lost.idle_seconds))?,
             ..NewSession::new("")
         };
-        let lent = self.equipment(caller, lender.as_ref(), &lost.integrations).await?;
-        self.follow_trail(id, lent.trail());
         match self.engine.open(&lent.give(again)).await {
             // Somebody was quicker.
             Err(_) if self.engine.info(id).is_ok() => return self.session(caller, id),
             opened => drop(opened?),
         }
+        self.note_lending(id, lending);
         let mut unknown = Unknown(Some((Arc::clone(self), id)));
         let fresh = self.write_reset(caller, id).await?;
         unknown.0 = None;

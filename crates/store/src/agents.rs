@@ -94,6 +94,17 @@ impl Tx<'_> {
 }
 
 impl Reader<'_> {
+    /// Those whose specification has this text in it.
+    pub fn agents_that_mention(
+        &self,
+        workspace: WorkspaceId,
+        text: &str,
+    ) -> Result<Vec<Agent>, StoreError> {
+        let sql =
+            "SELECT body FROM agents WHERE workspace = ?1 AND instr(body, ?2) > 0 ORDER BY name";
+        self.many(sql, (workspace.uuid(), text), |row| from_body("agent", row, "body"))
+    }
+
     pub fn agent(&self, workspace: WorkspaceId, id: AgentId) -> Result<Option<Agent>, StoreError> {
         let sql = "SELECT body FROM agents WHERE workspace = ?1 AND id = ?2";
         let key = (workspace.uuid(), id.uuid());

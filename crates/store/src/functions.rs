@@ -65,6 +65,12 @@ impl Tx<'_> {
 }
 
 impl Reader<'_> {
+    /// Of which a workspace has a hundred.
+    pub fn all_functions(&self, workspace: WorkspaceId) -> Result<Vec<Function>, StoreError> {
+        let sql = "SELECT body FROM functions WHERE workspace = ?1 ORDER BY name";
+        self.many(sql, [workspace.uuid()], |row| from_body("function", row, "body"))
+    }
+
     pub fn function(
         &self,
         workspace: WorkspaceId,

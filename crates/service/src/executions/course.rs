@@ -181,9 +181,10 @@ impl Service {
             trail.begin(course.started.sandbox_id, id);
         }
         let mut ran = self.run_and_tell(admitted, course).await;
+        let attempts = trail.as_ref().map(|trail| trail.end(id));
         if let Ok(finished) = &mut ran {
-            match trail {
-                Some(trail) => finished.execution.network.extend(trail.end(id)),
+            match attempts {
+                Some(attempts) => finished.execution.network.extend(attempts),
                 None => self.note_refused(&course.whose, &finished.execution),
             }
         }

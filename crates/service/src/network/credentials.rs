@@ -5,8 +5,8 @@ use crate::secrets::Usable;
 use egress::{Credential, HeaderName, Scheme, SecretText};
 use engine::Redactor;
 use policy::Destination;
-use std::collections::BTreeMap;
-use types::{ClientInject, ClientKind, Inject};
+use std::collections::{BTreeMap, BTreeSet};
+use types::{ClientInject, ClientKind, Inject, SecretId};
 
 /// What code has in the place of a value. It is no secret, and is worth nothing anywhere else.
 fn placeholder(secret: &Usable) -> String {
@@ -52,6 +52,12 @@ fn of_client(client: &ClientInject, placeholder: String) -> Vec<(String, String)
 
 fn has_no_path(url: &str) -> bool {
     url.split_once("://").is_some_and(|(_, rest)| !rest.contains('/'))
+}
+
+/// Those that code can read.
+pub(super) fn exposed(secrets: &[Usable]) -> BTreeSet<(SecretId, u64)> {
+    let readable = secrets.iter().filter(|secret| secret.target().is_none());
+    readable.map(|secret| (secret.id, secret.version)).collect()
 }
 
 /// A credential is never in the sandbox, and if it ever were it would not come out.

@@ -4,6 +4,7 @@
 //! can be switched off and granted like any other.
 
 use super::{OBJECTS_MAX, check_comment};
+use crate::agents;
 use crate::caller::Caller;
 use crate::names;
 use crate::objects::ObjectQuery;
@@ -185,6 +186,14 @@ impl Service {
             return Err(Fault::new(Code::ObjectInUse, message).hint(hint).into());
         }
         let (object, workspace) = (Object::Integration(id), caller.workspace);
+        // Whoever made another one of that name would decide whom their code reaches.
+        let users = self.users_of(workspace, &integration.name).await?;
+        if !users.is_empty() {
+            let message =
+                format!("the integration {:?} is used by {}", integration.name, users.join(", "));
+            let hint = "take it out of them first, or switch it off: belljar network disable";
+            return Err(Fault::new(Code::ObjectInUse, message).hint(hint).into());
+        }
         let entry = caller.did("integration.delete", object, integration.name);
         let deleted = self.store.write(move |tx| {
             tx.delete_integration(workspace, id)?;
@@ -270,13 +279,44 @@ impl Service {
         Ok(())
     }
 
-    fn check_allowed(&self, _caller: &Caller, secrets: &AllowedSecrets) -> Result<(), Refused> {
-        match secrets {
-            AllowedSecrets::Named(names) if names.len() > SECRETS_MAX => {
-                Err(invalid("/allowed_secrets", format!("has at most {SECRETS_MAX} secrets")))
-            }
-            _ => Ok(()),
+    /// Secrets of the workspace that the caller knows of.
+    fn check_allowed(&self, caller: &Caller, secrets: &AllowedSecrets) -> Result<(), Refused> {
+        let AllowedSecrets::Named(names) = secrets else { return Ok(()) };
+        let path = "/allowed_secrets";
+        if names.len() > SECRETS_MAX {
+            return Err(invalid(path, format!("has at most {SECRETS_MAX} secrets")));
         }
+        let everything = ObjectFilter { search: None, seen_by: self.viewers(caller)? };
+        let known = self.store.read(|rows| rows.secrets_of_all(caller.workspace, &everything))?;
+        let unknown = |name: &&String| !known.iter().any(|secret| secret.name == **name);
+        match names.iter().enumerate().find(|(_, name)| unknown(name)) {
+            None => Ok(()),
+            Some((index, name)) => {
+                let message = format!("there is no secret {name:?} of the workspace");
+                Err(invalid(&format!("{path}/{index}"), message))
+            }
+        }
+    }
+
+    /// The agents and functions that leave by an integration, in words.
+    async fn users_of(&self, workspace: WorkspaceId, name: &str) -> Result<Vec<String>, Refused> {
+        let (agents, functions) = self.store.read(|rows| {
+            Ok((rows.agents_that_mention(workspace, name)?, rows.all_functions(workspace)?))
+        })?;
+        let mut users = Vec::new();
+        for agent in agents {
+            let read = agents::read(&agent.specification).await;
+            if read.is_ok_and(|read| read.section.integrations.iter().any(|it| it == name)) {
+                users.push(format!("agent {:?}", agent.name));
+            }
+        }
+        for function in functions {
+            let deployed = function.deployed.as_ref();
+            if deployed.is_some_and(|it| it.integrations.iter().any(|it| it == name)) {
+                users.push(format!("function {:?}", function.name));
+            }
+        }
+        Ok(users)
     }
 
     fn usable_integration(

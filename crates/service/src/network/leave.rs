@@ -5,15 +5,14 @@ use super::credentials;
 use super::integrations::INTERNET;
 use super::trail::Trail;
 use crate::refused::Refused;
-use crate::secrets::Usable;
+use crate::secrets::Borrower;
 use crate::service::Service;
 use egress::{Asked, Attempt, Authority, Way};
 use engine::{Command, Outlet, Redactor};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use types::{
-    AgentId, Code, Fault, Inject, Integration, Principal, PrincipalId, SandboxId, Secret,
-    WorkspaceId,
+    AgentId, Code, Fault, Principal, PrincipalId, SandboxId, Secret, SecretId, Session, WorkspaceId,
 };
 
 /// By what a sandbox may be left.
@@ -23,6 +22,19 @@ pub(crate) enum Grounds {
     Named { integrations: Vec<String>, run_as: PrincipalId },
     /// By what the specification of the agent names, with the rights of whoever its code runs as.
     Agent(AgentId),
+}
+
+impl Grounds {
+    /// Of all sandboxes of a session.
+    pub(crate) fn of(session: &Session) -> Self {
+        match session.agent {
+            Some(agent) => Self::Agent(agent),
+            None => {
+                let integrations = session.integrations.clone();
+                Self::Named { integrations, run_as: session.owner }
+            }
+        }
+    }
 }
 
 /// What a request or a tool asks for in two ways.
@@ -43,6 +55,8 @@ pub(crate) struct Leave {
     /// Takes the values of its secrets out of what comes back.
     pub(crate) redactor: Redactor,
     pub(crate) trail: Option<Arc<Trail>>,
+    /// The secrets that it can read, by their versions.
+    pub(crate) exposed: BTreeSet<(SecretId, u64)>,
 }
 
 /// Answers the proxy of one sandbox.
@@ -67,14 +81,20 @@ impl Service {
     ) -> Result<Leave, Refused> {
         let (names, run_as) = self.named(workspace, caller, &grounds).await?;
         self.check_integrations(workspace, &run_as, &names)?;
-        let secrets = self.lent_secrets(workspace, &run_as, caller.id, &names).await?;
-        let variables = credentials::variables(&secrets);
-        let redactor = credentials::redactor(&secrets);
+        let integrations = &self.held_integrations(workspace, &run_as, &names)?;
+        let borrower = Borrower { workspace, run_as: &run_as, caller: caller.id, integrations };
+        let secrets = self.lent_secrets(borrower, |_| true).await?;
+        let mut leave = Leave {
+            variables: credentials::variables(&secrets),
+            redactor: credentials::redactor(&secrets),
+            exposed: credentials::exposed(&secrets),
+            ..Leave::default()
+        };
         if names.is_empty() && secrets.iter().all(|secret| secret.target().is_none()) {
-            return Ok(Leave { variables, redactor, ..Leave::default() });
+            return Ok(leave);
         }
-        let trail =
-            Arc::new(Trail::new(workspace, caller.id, self.network_log.clone(), redactor.clone()));
+        let (log, redactor) = (self.network_log.clone(), leave.redactor.clone());
+        let trail = Arc::new(Trail::new(workspace, caller.id, log, redactor));
         let gate = Gate {
             service: Arc::downgrade(self),
             workspace,
@@ -82,8 +102,9 @@ impl Service {
             grounds,
             trail: Arc::clone(&trail),
         };
-        let outlet = self.outlet(Arc::new(gate));
-        Ok(Leave { outlet: Some(outlet), variables, redactor, trail: Some(trail) })
+        leave.outlet = Some(self.outlet(Arc::new(gate)));
+        leave.trail = Some(trail);
+        Ok(leave)
     }
 
     fn outlet(&self, gate: Arc<Gate>) -> Outlet {
@@ -99,33 +120,17 @@ impl Service {
         })
     }
 
-    /// The secrets that code has: credentials of services, if it may use them, and variables that one
-    /// of its integrations allows besides.
-    async fn lent_secrets(
+    /// The secrets that code can read at this moment, without their values.
+    pub(crate) async fn exposed_now(
         &self,
         workspace: WorkspaceId,
-        run_as: &Principal,
-        caller: PrincipalId,
-        integrations: &[String],
-    ) -> Result<Vec<Usable>, Refused> {
-        let held = self.held_integrations(workspace, run_as, integrations)?;
-        let mut secrets = self.usable_secrets(workspace, run_as, caller).await?;
-        secrets.retain(|secret| is_lent(&held, &secret.inject, &secret.name));
-        Ok(secrets)
-    }
-
-    /// Those of them that code can read, without their values.
-    pub(crate) fn exposed_secrets(
-        &self,
-        workspace: WorkspaceId,
-        run_as: &Principal,
-        caller: PrincipalId,
-        integrations: &[String],
+        caller: &Principal,
+        grounds: &Grounds,
     ) -> Result<Vec<Secret>, Refused> {
-        let held = self.held_integrations(workspace, run_as, integrations)?;
-        let mut secrets = self.usable(workspace, run_as, caller)?;
-        secrets.retain(|secret| secret.exposed && is_lent(&held, &secret.inject, &secret.name));
-        Ok(secrets)
+        let (names, run_as) = self.named(workspace, caller, grounds).await?;
+        let integrations = &self.held_integrations(workspace, &run_as, &names)?;
+        let borrower = Borrower { workspace, run_as: &run_as, caller: caller.id, integrations };
+        Ok(self.lendable(borrower)?.into_iter().filter(|secret| secret.exposed).collect())
     }
 
     /// The same for one execution. A session has a way of its own, which must be wide enough.
@@ -143,7 +148,7 @@ impl Service {
         }
         let grounds = Grounds::Named { integrations, run_as };
         let leave = self.leave(workspace, caller, grounds).await?;
-        let Leave { outlet, variables, redactor, trail } = leave;
+        let Leave { outlet, variables, redactor, trail, .. } = leave;
         Ok((Command { outlet, variables, redactor, ..command }, trail))
     }
 
@@ -193,18 +198,12 @@ impl Service {
     async fn way_now(&self, gate: &Gate) -> Result<Way, Refused> {
         let caller = self.known(gate.workspace, gate.caller)?;
         let (names, run_as) = self.named(gate.workspace, &caller, &gate.grounds).await?;
-        let held = self.held_integrations(gate.workspace, &run_as, &names)?;
-        let openings = self.openings(gate.workspace, &held)?;
-        let secrets = self.usable_secrets(gate.workspace, &run_as, gate.caller).await?;
+        let workspace = gate.workspace;
+        let integrations = &self.held_integrations(workspace, &run_as, &names)?;
+        let openings = self.openings(workspace, integrations)?;
+        let borrower = Borrower { workspace, run_as: &run_as, caller: gate.caller, integrations };
+        let secrets = self.lent_secrets(borrower, |secret| !secret.exposed).await?;
         Ok(Way { openings, credentials: credentials::credentials(secrets) })
-    }
-}
-
-/// A credential does not come into the sandbox; a value that does has to be allowed by name.
-fn is_lent(held: &[Integration], inject: &Inject, name: &str) -> bool {
-    match inject {
-        Inject::Client(_) | Inject::Header { .. } => true,
-        Inject::Env { .. } => held.iter().any(|it| it.allowed_secrets.has(name)),
     }
 }
 

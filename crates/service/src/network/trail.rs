@@ -8,14 +8,18 @@ use egress::Attempt;
 use engine::Redactor;
 use std::mem::take;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use types::{
     Execution, ExecutionId, NetworkAttempt, NetworkEntry, PrincipalId, SandboxId, WorkspaceId,
 };
 
-/// Of one record; the history has all of them.
-const ATTEMPTS_ON_RECORD: usize = 1_000;
+/// Of one execution, on its record and in the history: code that tries without end would fill the disk.
+const ATTEMPTS_MAX: usize = 1_000;
+/// Between two tries to write down what the disk had no room for.
+const AGAIN: Duration = Duration::from_secs(5);
+const MORE: &str = "further attempts of this execution are not written down";
 /// In one transaction.
 const BATCH: usize = 1_000;
 
@@ -36,6 +40,8 @@ struct State {
     sandbox: Option<SandboxId>,
     running: Option<(ExecutionId, Instant)>,
     attempts: Vec<NetworkAttempt>,
+    /// Of this execution, or since the last one.
+    noted: usize,
 }
 
 impl Trail {
@@ -58,6 +64,7 @@ impl Trail {
         state.sandbox = sandbox.or(state.sandbox);
         state.running = Some((execution, Instant::now()));
         state.attempts.clear();
+        state.noted = 0;
     }
 
     /// The attempts of the execution that ends.
@@ -67,6 +74,7 @@ impl Trail {
             return Vec::new();
         }
         state.running = None;
+        state.noted = 0;
         take(&mut state.attempts)
     }
 
@@ -75,10 +83,15 @@ impl Trail {
         let attempt =
             Attempt { host: clean(attempt.host), reason: attempt.reason.map(clean), ..attempt };
         let mut state = self.state();
+        state.noted += 1;
+        if state.noted > ATTEMPTS_MAX {
+            return;
+        }
+        let reason =
+            if state.noted == ATTEMPTS_MAX { Some(MORE.to_owned()) } else { attempt.reason };
+        let attempt = Attempt { reason, ..attempt };
         let running = state.running;
-        if let Some((_, since)) = running
-            && state.attempts.len() < ATTEMPTS_ON_RECORD
-        {
+        if let Some((_, since)) = running {
             let t = u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
             state.attempts.push(NetworkAttempt {
                 t,
@@ -107,26 +120,6 @@ impl Trail {
 }
 
 impl Service {
-    /// The trail of a session from now on, for as long as its sandboxes have an outlet.
-    pub(crate) fn follow_trail(&self, session: SandboxId, trail: Option<Arc<Trail>>) {
-        let mut trails = self.trails.lock().unwrap_or_else(PoisonError::into_inner);
-        trails.retain(|_, trail| trail.strong_count() > 0);
-        match trail {
-            Some(trail) => {
-                trail.state().sandbox = Some(session);
-                trails.insert(session, Arc::downgrade(&trail));
-            }
-            None => drop(trails.remove(&session)),
-        }
-    }
-
-    pub(crate) fn trail_of(&self, session: SandboxId) -> Option<Arc<Trail>> {
-        let trails = self.trails.lock().unwrap_or_else(PoisonError::into_inner);
-        trails.get(&session).and_then(Weak::upgrade)
-    }
-}
-
-impl Service {
     /// Of a sandbox without a way out, whose attempts only its record knows.
     pub(crate) fn note_refused(&self, whose: &Whose, execution: &Execution) {
         let Some(sandbox_id) = execution.sandbox_id else { return };
@@ -149,17 +142,25 @@ impl Service {
     }
 }
 
-/// Writes the history down, many lines at once.
+/// Writes the history down, many lines at once. What the disk had no room for is tried again, as long as
+/// the server lives.
 pub(crate) async fn keep(service: Weak<Service>, mut lines: UnboundedReceiver<Line>) {
     let mut batch = Vec::new();
     while lines.recv_many(&mut batch, BATCH).await > 0 {
-        let Some(service) = service.upgrade() else { return };
-        let batch = take(&mut batch);
-        let written = service.store.write_soon(move |tx| {
-            batch.iter().try_for_each(|(workspace, entry)| tx.log_network(*workspace, entry))
-        });
-        if let Err(error) = written.await {
-            tracing::error!(%error, "attempts to reach hosts could not be written down");
+        let batch = Arc::new(take(&mut batch));
+        loop {
+            let Some(service) = service.upgrade() else { return };
+            let lines = Arc::clone(&batch);
+            let written = service.store.write_soon(move |tx| {
+                lines.iter().try_for_each(|(workspace, entry)| tx.log_network(*workspace, entry))
+            });
+            match written.await {
+                Ok(()) => break,
+                Err(error) => {
+                    tracing::error!(%error, "attempts to reach hosts could not be written down");
+                    sleep(AGAIN).await;
+                }
+            }
         }
     }
 }

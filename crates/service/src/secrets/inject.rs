@@ -71,15 +71,15 @@ pub struct InjectRequest {
 
 /// The one place that a credential is sent to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub(crate) struct Target {
     /// Plain http is for what is inside the operator's network.
-    pub https: bool,
+    pub(crate) https: bool,
     /// In lower case, and without brackets if it is an address.
-    pub host: String,
-    pub port: u16,
+    pub(crate) host: String,
+    pub(crate) port: u16,
     /// In lower case.
-    pub header: String,
-    pub prefix: String,
+    pub(crate) header: String,
+    pub(crate) prefix: String,
 }
 
 impl fmt::Display for Target {
@@ -323,7 +323,7 @@ pub(super) fn check_value(inject: &Inject, value: &Plain) -> Result<(), Refused>
 }
 
 /// Absent for a variable. A kept secret always has one that can be read.
-pub(super) fn target(inject: &Inject) -> Option<Target> {
+pub(crate) fn target(inject: &Inject) -> Option<Target> {
     let (url, header, prefix) = match inject {
         Inject::Env { .. } => return None,
         Inject::Client(client) => (

@@ -1,98 +1,143 @@
 //! The secrets that code is given, by the rights that hold now.
+//!
+//! What is somebody's own is for what they run. What is the workspace's is for code that runs as
+//! somebody with USAGE on it, and has to be meant for that code: named by an integration that it
+//! leaves by, or, if the value stays outside of the sandbox, set by an owner of the workspace or by
+//! whoever the code runs as. Otherwise whoever can make a secret could open a host to everybody.
 
 use super::inject::{self, Target};
 use super::{Service, label};
 use crate::refused::Refused;
 use store::ObjectFilter;
 use types::{
-    Code, Fault, Inject, Object, Principal, PrincipalId, Privilege, Secret, SecretId, SecretScope,
-    WorkspaceId,
+    Code, Fault, Inject, Integration, Object, Principal, PrincipalId, Privilege, Secret, SecretId,
+    SecretScope, WorkspaceId,
 };
 use vault::{Plain, Vault};
 
+/// A value that is replaced while it is looked for is looked for again.
+const TRIES: usize = 3;
+
+/// For whom code runs, and by what it leaves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Borrower<'a> {
+    pub(crate) workspace: WorkspaceId,
+    /// Whose rights it has.
+    pub(crate) run_as: &'a Principal,
+    /// Who asked for it.
+    pub(crate) caller: PrincipalId,
+    pub(crate) integrations: &'a [Integration],
+}
+
 /// A secret that code is given, with its value.
 #[derive(Debug, Clone)]
-pub struct Usable {
-    pub id: SecretId,
-    pub name: String,
-    pub inject: Inject,
-    pub scope: SecretScope,
-    pub value: Plain,
+pub(crate) struct Usable {
+    pub(crate) id: SecretId,
+    pub(crate) version: u64,
+    pub(crate) name: String,
+    pub(crate) inject: Inject,
+    pub(crate) value: Plain,
 }
 
 impl Usable {
     /// Where its value is sent; absent if it is given to code as a variable.
-    pub fn target(&self) -> Option<Target> {
+    pub(crate) fn target(&self) -> Option<Target> {
         inject::target(&self.inject)
     }
 }
 
 impl Service {
-    /// What code may use that runs as `run_as` for `caller`: secrets of the workspace on which the
-    /// former has USAGE, and the latter's own. Of two for the same use the later one is given, and
-    /// one's own before that of the workspace.
-    pub async fn usable_secrets(
+    /// With their values. A credential that cannot be read closes its host and nothing else.
+    pub(crate) async fn lent_secrets(
         &self,
-        workspace: WorkspaceId,
-        run_as: &Principal,
-        caller: PrincipalId,
+        borrower: Borrower<'_>,
+        is_wanted: impl Fn(&Secret) -> bool,
     ) -> Result<Vec<Usable>, Refused> {
         // First the vault: no new key comes in between.
         let vault = self.vault.read().await;
-        let secrets = self.usable(workspace, run_as, caller)?;
-        secrets.into_iter().map(|secret| self.opened(&vault, workspace, secret)).collect()
+        let mut usable = Vec::new();
+        for secret in self.lendable(borrower)?.into_iter().filter(|secret| is_wanted(secret)) {
+            match self.opened(&vault, borrower.workspace, &secret)? {
+                Some(opened) => usable.push(opened),
+                None if secret.exposed => return Err(unreadable(&secret)),
+                None => tracing::error!(secret = %secret.id, "a credential cannot be read"),
+            }
+        }
+        Ok(usable)
     }
 
-    /// The same without their values.
-    pub(crate) fn usable(
-        &self,
-        workspace: WorkspaceId,
-        run_as: &Principal,
-        caller: PrincipalId,
-    ) -> Result<Vec<Secret>, Refused> {
-        let (granted, own) = self.store.read(|rows| {
+    /// Without their values. Of two for the same use one's own comes first, and then the older one.
+    pub(crate) fn lendable(&self, borrower: Borrower<'_>) -> Result<Vec<Secret>, Refused> {
+        let Borrower { workspace, run_as, caller, .. } = borrower;
+        let (own, granted) = self.store.read(|rows| {
             let mut subjects = rows.role_ids(workspace, &run_as.roles)?;
             subjects.push(run_as.id);
             let on_all = rows.held(workspace, &subjects, &[Object::Workspace(workspace)])?;
             let all = on_all.iter().any(|grant| grant.privilege == Privilege::Ownership);
             let filter = ObjectFilter { search: None, seen_by: (!all).then_some(subjects) };
-            let granted = rows.secrets_of_all(workspace, &filter)?;
-            Ok((granted, rows.secrets_of_one(workspace, caller)?))
+            let own = rows.secrets_of_one(workspace, caller)?;
+            Ok((own, rows.secrets_of_all(workspace, &filter)?))
         })?;
-        let mut usable: Vec<Secret> = Vec::new();
-        for secret in granted {
-            let object = Object::Secret(secret.id);
-            if self.permit(workspace, run_as, Privilege::Usage, object)?.is_some() {
-                put(&mut usable, secret);
+        let mut lent: Vec<Secret> = Vec::new();
+        for secret in own.into_iter().chain(granted) {
+            let is_taken = lent.iter().any(|one| purpose(&one.inject) == purpose(&secret.inject));
+            if !is_taken && self.is_lent(borrower, &secret)? {
+                lent.push(secret);
             }
         }
-        own.into_iter().for_each(|secret| put(&mut usable, secret));
-        Ok(usable)
+        Ok(lent)
+    }
+
+    fn is_lent(&self, borrower: Borrower<'_>, secret: &Secret) -> Result<bool, Refused> {
+        let Borrower { workspace, run_as, caller, integrations } = borrower;
+        let is_named = integrations.iter().any(|it| it.allowed_secrets.has(&secret.name));
+        if secret.scope == SecretScope::Caller {
+            return Ok(!secret.exposed || (is_named && run_as.id == caller));
+        }
+        let object = Object::Secret(secret.id);
+        if self.permit(workspace, run_as, Privilege::Usage, object)?.is_none() {
+            return Ok(false);
+        }
+        if is_named || secret.exposed {
+            return Ok(is_named);
+        }
+        if secret.owner == run_as.id {
+            return Ok(true);
+        }
+        let Some(owner) = self.store.read(|rows| rows.principal(workspace, secret.owner))? else {
+            return Ok(false);
+        };
+        let all = Object::Workspace(workspace);
+        Ok(self.permit(workspace, &owner, Privilege::Ownership, all)?.is_some())
     }
 
     fn opened(
         &self,
         vault: &Vault,
         workspace: WorkspaceId,
-        secret: Secret,
-    ) -> Result<Usable, Refused> {
-        let label = label(workspace, &secret);
-        let kept = self.store.read(|rows| rows.sealed(workspace, secret.id.uuid()))?;
-        let value = kept.iter().find_map(|(_, sealed)| vault.open(&label, sealed).ok());
-        let value = value.ok_or_else(|| {
-            let message = format!("the secret {:?} cannot be read", secret.name);
-            Fault::new(Code::SecretMissing, message)
-                .hint("its record was changed by something else than Belljar; set it again")
-        })?;
-        let Secret { id, name, inject, scope, .. } = secret;
-        Ok(Usable { id, name, inject, scope, value })
+        secret: &Secret,
+    ) -> Result<Option<Usable>, Refused> {
+        for _ in 0..TRIES {
+            let (now, kept) = self.store.read(|rows| {
+                Ok((rows.secret(workspace, secret.id)?, rows.sealed(workspace, secret.id.uuid())?))
+            })?;
+            let Some(now) = now else { return Ok(None) };
+            let label = label(workspace, &now);
+            let value = kept.iter().find_map(|(_, sealed)| vault.open(&label, sealed).ok());
+            if let Some(value) = value {
+                let Secret { id, version, name, inject, .. } = now;
+                return Ok(Some(Usable { id, version, name, inject, value }));
+            }
+        }
+        Ok(None)
     }
 }
 
-/// In the place of one for the same use.
-fn put(usable: &mut Vec<Secret>, secret: Secret) {
-    usable.retain(|other| purpose(&other.inject) != purpose(&secret.inject));
-    usable.push(secret);
+fn unreadable(secret: &Secret) -> Refused {
+    let message = format!("the secret {:?} cannot be read", secret.name);
+    Fault::new(Code::SecretMissing, message)
+        .hint("its record was changed by something else than Belljar; set it again")
+        .into()
 }
 
 fn purpose(inject: &Inject) -> (&'static str, &str, &str) {

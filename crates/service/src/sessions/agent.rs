@@ -3,7 +3,7 @@
 
 use crate::agents;
 use crate::caller::Caller;
-use crate::network::{Grounds, Leave, Trail};
+use crate::network::{Grounds, Leave, Lending};
 use crate::refused::{Refused, missing, not_found};
 use crate::service::Service;
 use crate::specification::Section;
@@ -29,8 +29,8 @@ pub(super) struct Lent {
 }
 
 impl Lent {
-    pub(super) fn trail(&self) -> Option<Arc<Trail>> {
-        self.leave.trail.clone()
+    pub(super) fn lending(&self) -> Lending {
+        Lending::from(&self.leave)
     }
 
     pub(super) fn give(self, to: NewSession) -> NewSession {
@@ -87,15 +87,29 @@ impl Service {
         }
     }
 
+    /// The same for a session that is there: it is its owner's, whoever resets it.
+    pub(super) async fn equipment_again(
+        self: &Arc<Self>,
+        workspace: WorkspaceId,
+        session: &Session,
+    ) -> Result<Lent, Refused> {
+        let owner = self.known(workspace, session.owner)?;
+        let lender = match session.agent {
+            Some(agent) => Some(self.lender(workspace, &owner, agent).await?),
+            None => None,
+        };
+        self.equipment(workspace, &owner, lender.as_ref(), &session.integrations).await
+    }
+
     /// What a session is given besides its working directory: by its agent, or else what was asked
     /// for.
     pub(super) async fn equipment(
         self: &Arc<Self>,
-        caller: &Caller,
+        workspace: WorkspaceId,
+        who: &Principal,
         lender: Option<&Lender>,
         integrations: &[String],
     ) -> Result<Lent, Refused> {
-        let (workspace, who) = (caller.workspace, &caller.principal);
         let (stores, grounds) = match lender {
             Some(lender) => (self.lent_stores(workspace, lender)?, Grounds::Agent(lender.agent.id)),
             None => {
@@ -114,6 +128,7 @@ impl Service {
         who: &Principal,
         session: &Session,
     ) -> Result<(), Refused> {
+        self.check_exposed(workspace, who, session).await?;
         let Some(agent) = session.agent else { return Ok(()) };
         let lender = self.lender(workspace, who, agent).await?;
         if self.lent_stores(workspace, &lender)? == self.engine.stores_of(session.sandbox_id)? {
