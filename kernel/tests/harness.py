@@ -35,6 +35,7 @@ class Reply:
 
     printed: list[tuple[str, str]] = field(default_factory=list)
     results: list[dict[str, Any]] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
     done: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -140,7 +141,9 @@ class Kernel:
         while (end := 4 + int.from_bytes(self._unread[:4], "little")) <= len(self._unread) and len(self._unread) >= 4:
             frame = json.loads(self._unread[4:end])
             del self._unread[:end]
-            if frame["ev"] == "result":
+            if frame["ev"] == "refused":
+                reply.refused.append(frame["place"])
+            elif frame["ev"] == "result":
                 reply.results.append(frame)
             else:
                 assert not reply.done, "two done frames"

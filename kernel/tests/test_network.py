@@ -242,7 +242,9 @@ class WithoutOutlet(NetworkTest):
         }
         for code, (expected, place) in attempts.items():
             self.value_of("began = time.monotonic()\n0")
-            kind, message, denied = self.failure_of(code)
+            reply = self.run_cell(code)
+            kind, message, denied = (reply.error.get(key) for key in ("type", "message", "denied"))
+            self.assertEqual(reply.refused, [place], "and the host is told")
             self.assertLess(self.value_of("time.monotonic() - began"), 1, code)
             self.assertEqual((kind, denied), (expected, "network"), code)
             self.assertIn(f"network access is not allowed: {place} {DENIED}", message)

@@ -218,8 +218,9 @@ fn t14_zygote_has_no_secret() {
     let names = ["master", "database", "cloud", "argument", "file", "code"];
     let found = |process: Process| -> BTreeSet<&str> {
         let memory = memory_of(process);
-        let has = |name: &&str| contains(&memory, canary(name).as_bytes());
-        names.into_iter().filter(has).collect()
+        let has = |name: &&str, at: &[u8]| at.starts_with(canary(name).as_bytes());
+        let places = places_of(&memory, b"canary-");
+        places.flat_map(|at| names.into_iter().filter(move |name| has(name, at))).collect()
     };
     let supervisor_process = Process(supervisor.id());
     let below = supervisor_process.descendants();
@@ -269,9 +270,10 @@ fn memory_of(process: Process) -> Vec<u8> {
     memory
 }
 
-fn contains(memory: &[u8], wanted: &[u8]) -> bool {
-    let starts = memory.iter().enumerate().filter(|(_, byte)| **byte == wanted[0]);
-    starts.into_iter().any(|(index, _)| memory[index..].starts_with(wanted))
+/// Looked for once: there are hundreds of megabytes, and the supervisor does not wait.
+fn places_of<'a>(memory: &'a [u8], beginning: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+    let starts = memory.iter().enumerate().filter(|(_, byte)| **byte == beginning[0]);
+    starts.map(|(index, _)| &memory[index..]).filter(|at| at.starts_with(beginning))
 }
 
 /// `BELLJAR_T15_FORKS=10000` is the whole of it; a tenth of the time finds most of what it finds.

@@ -105,12 +105,15 @@ async fn t42_a_placeholder_anywhere_else_stays_one() {
     let client = hosts.client(&sandbox);
     let url = format!("https://api.test:{}/echo?key={PLACEHOLDER}", hosts.api.port());
     let request = client.post(url).header("x-other", PLACEHOLDER).body(PLACEHOLDER);
+    let request = request.header("accept-encoding", "gzip");
     let (_, told) = answer(request).await;
     assert!(!tells(&told), "{told}");
     let seen = hosts.api.requests().pop().unwrap();
     assert!(seen.line.ends_with(&format!("key={PLACEHOLDER}")));
     assert_eq!(seen.header("x-other"), Some(PLACEHOLDER));
     assert_eq!(seen.body, PLACEHOLDER.as_bytes());
+    // What is compressed could not be looked into.
+    assert_eq!(seen.header("accept-encoding"), Some("identity"));
     // A header that is missing is added.
     assert_eq!(seen.header("authorization"), Some(BEARER));
 }
@@ -180,6 +183,42 @@ async fn t42_inside_a_tunnel_another_host_cannot_be_asked_for() {
     }
     let same = format!("API.test.:{port}");
     assert_eq!(answer(client.get(&url).header("host", same)).await.0, 200);
+    assert_eq!(hosts.arrived().as_deref(), Some(BEARER));
+}
+
+/// Greets the inside of a tunnel by another name, and does not care who answers.
+const CARELESS: &str = r#"
+import socket, ssl, sys
+proxy, to, name = sys.argv[1:]
+host, _, port = proxy.partition(":")
+stream = socket.create_connection((host, int(port)), timeout=20)
+stream.sendall(f"CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n".encode())
+assert b" 200 " in stream.recv(4096)
+context = ssl.create_default_context()
+context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+try:
+    inside = context.wrap_socket(stream, server_hostname=name or None)
+    inside.sendall(f"GET / HTTP/1.1\r\nHost: {to}\r\n\r\n".encode())
+    print(inside.recv(12).decode())
+except OSError:
+    print("cut")
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t42_inside_a_tunnel_the_greeting_names_its_host() {
+    let hosts = Hosts::new().await;
+    let sandbox = hosts.sandbox();
+    let to = format!("api.test:{}", hosts.api.port());
+    for (name, served) in [("other.test", false), ("", false), ("api.test", true)] {
+        let output = tokio::process::Command::new("python3")
+            .args(["-c", CARELESS, &sandbox.address.to_string(), &to, name])
+            .output()
+            .await
+            .unwrap();
+        let told = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(told.trim() == "HTTP/1.1 200", served, "{name}: {told}");
+        assert_eq!(hosts.rules.last().allowed, served, "{name}");
+    }
     assert_eq!(hosts.arrived().as_deref(), Some(BEARER));
 }
 

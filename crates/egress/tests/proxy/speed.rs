@@ -58,6 +58,43 @@ async fn large(client: reqwest::Client, url: &str) -> (Duration, Duration) {
     (began.elapsed(), worked() - before)
 }
 
+/// Downloads as code in a sandbox would, and says how many seconds it took.
+const PYTHON: &str = r#"
+import http.client, ssl, sys, time
+proxy, bundle, scheme, name, port, address, path = sys.argv[1:]
+context = ssl.create_default_context(cafile=bundle)
+context.check_hostname = bool(proxy)
+host, _, number = proxy.partition(":") if proxy else (address, "", port)
+if scheme == "https":
+    connection = http.client.HTTPSConnection(host, int(number), context=context)
+    if proxy:
+        connection.set_tunnel(name, int(port))
+else:
+    connection = http.client.HTTPConnection(host, int(number))
+    path = f"http://{name}:{port}{path}" if proxy else path
+began = time.perf_counter()
+connection.request("GET", path, headers={"Host": f"{name}:{port}"})
+response, buffer, received = connection.getresponse(), bytearray(1 << 20), 0
+while count := response.readinto(buffer):
+    received += count
+print(time.perf_counter() - began, received)
+"#;
+
+async fn python(proxy: &str, bundle: &std::path::Path, url: &str, host: &Host) -> f64 {
+    let (scheme, rest) = url.split_once("://").unwrap();
+    let (name, port) = rest.trim_end_matches('/').split_once(':').unwrap();
+    let output = tokio::process::Command::new("python3")
+        .args(["-c", PYTHON, proxy, bundle.to_str().unwrap(), scheme, name, port])
+        .args([host.address.ip().to_string(), format!("/zeros?{DOWNLOAD_BYTES}")])
+        .output()
+        .await
+        .unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    let (seconds, received) = told.trim().split_once(' ').unwrap();
+    assert_eq!(received, DOWNLOAD_BYTES.to_string());
+    seconds.parse().unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement, by hand and in release"]
 async fn speed() {
@@ -71,6 +108,9 @@ async fn speed() {
     let credentials = [&tls, &http2].map(|host| credential("api.test", host.port())).into();
     let rules = Rules::new(Way { credentials, ..way(&["good.test:0", "127.0.0.2:0"]) });
     let sandbox = world.sandbox(&rules);
+    let directory = tempfile::tempdir().unwrap();
+    let bundle = directory.path().join("bundle.pem");
+    std::fs::write(&bundle, world.ca.clone() + &vouching.pem()).unwrap();
 
     for (what, url, host) in [
         ("plain", format!("http://good.test:{}/", plain.port()), &plain),
@@ -92,5 +132,9 @@ async fn speed() {
         let ratio = without.as_secs_f64() / with.as_secs_f64();
         println!("1 GiB, {what}: {without:?} direct, {with:?} proxied, {ratio:.2} of direct");
         println!("    work of all: {work_without:?} direct, {work_with:?} proxied");
+        let without = python("", &bundle, &url, host).await;
+        let with = python(&sandbox.address.to_string(), &bundle, &url, host).await;
+        let ratio = without / with;
+        println!("    in Python: {without:.2} s direct, {with:.2} s proxied, {ratio:.2} of direct");
     }
 }

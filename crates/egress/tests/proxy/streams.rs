@@ -1,20 +1,20 @@
 //! What is long or has no end goes through as it comes, in either direction.
 
 use crate::host::{Host, Vouching};
-use crate::world::{Rules, Sandbox, World, all_names, credential, head, limits, way};
+use crate::world::{Rules, Sandbox, World, all_names, credential, greeting, head, limits, way};
 use belljar_egress::Way;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 const LARGE: u64 = 64 << 20;
-/// What the buffers of sockets, of TLS and of HTTP can hold, with room to spare.
-const HELD_MAX: u64 = 16 << 20;
+/// So much that nobody can hold it by chance.
+const HUGE: u64 = 4 * LARGE;
+/// What the buffers of sockets can grow to on the way, on both sides of the proxy.
+const HELD_MAX: u64 = 80 << 20;
 /// Long enough for buffers to fill.
 const SETTLED: Duration = Duration::from_millis(500);
 
@@ -62,7 +62,7 @@ async fn a_long_answer_is_not_taken_from_the_host_before_the_client_wants_it() {
         let client = sandbox.client(&hosts.vouching.pem());
         for (url, host) in hosts.ways() {
             host.given.store(0, Ordering::Relaxed);
-            let asked = client.get(format!("{url}/zeros?{LARGE}")).send().await;
+            let asked = client.get(format!("{url}/zeros?{HUGE}")).send().await;
             let mut response = asked.unwrap();
             tokio::time::sleep(SETTLED).await;
             let given = host.given.load(Ordering::Relaxed);
@@ -71,7 +71,7 @@ async fn a_long_answer_is_not_taken_from_the_host_before_the_client_wants_it() {
             while let Some(part) = response.chunk().await.unwrap() {
                 received += part.len() as u64;
             }
-            assert_eq!(received, LARGE, "{url} {alpn}");
+            assert_eq!(received, HUGE, "{url} {alpn}");
         }
     }
 }
@@ -99,7 +99,7 @@ async fn a_long_body_is_not_taken_from_the_client_before_the_host_wants_it() {
     let to = format!("good.test:{}", hosts.plain.port());
     let mut stream = sandbox.connect().await;
     let head =
-        format!("POST http://{to}/deaf HTTP/1.1\r\nHost: {to}\r\nContent-Length: {LARGE}\r\n\r\n");
+        format!("POST http://{to}/deaf HTTP/1.1\r\nHost: {to}\r\nContent-Length: {HUGE}\r\n\r\n");
     stream.write_all(head.as_bytes()).await.unwrap();
     let part = vec![0; 64 * 1024];
     let mut taken = 0;
@@ -188,21 +188,9 @@ async fn a_web_socket_goes_through_an_intercepted_tunnel_with_its_credential() {
         let hosts = Hosts::new(alpn).await;
         let sandbox = hosts.sandbox();
         let to = format!("api.test:{}", hosts.api.port());
-        let mut store = RootCertStore::empty();
-        use tokio_rustls::rustls::pki_types::pem::PemObject;
-        let ca = hosts.world.ca.as_bytes();
-        store
-            .add(tokio_rustls::rustls::pki_types::CertificateDer::from_pem_slice(ca).unwrap())
-            .unwrap();
-        let provider = tokio_rustls::rustls::crypto::aws_lc_rs::default_provider();
-        let config = ClientConfig::builder_with_provider(Arc::new(provider))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(store)
-            .with_no_client_auth();
         let stream = sandbox.tunnel(&to).await.unwrap();
         let name = ServerName::try_from("api.test").unwrap();
-        let mut stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap();
+        let mut stream = greeting(&hosts.world.ca).connect(name, stream).await.unwrap();
         let request = format!("GET /socket HTTP/1.1\r\nHost: {to}\r\n{ASK}");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut head = Vec::new();

@@ -1,12 +1,10 @@
 //! A request that could mean two things means nothing, and each one is decided by itself.
 
 use crate::host::{Host, Vouching};
-use crate::world::{Rules, World, head, status, way};
+use crate::world::{Rules, World, greeting, head, status, way};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 /// A host that may be reached, one at 127.0.0.3 that may not, and who counts there.
 struct Pair {
@@ -223,27 +221,6 @@ async fn what_is_for_the_proxy_goes_no_further() {
     let mut sent: Vec<&str> = seen.headers.iter().map(|(name, _)| name.as_str()).collect();
     sent.sort_unstable();
     assert_eq!(sent, ["host", "x-theirs"]);
-}
-
-fn greeting(roots: &str) -> TlsConnector {
-    let mut store = RootCertStore::empty();
-    for root in rustls_pem(roots) {
-        store.add(root).unwrap();
-    }
-    let provider = tokio_rustls::rustls::crypto::aws_lc_rs::default_provider();
-    let config = ClientConfig::builder_with_provider(Arc::new(provider))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(store)
-        .with_no_client_auth();
-    TlsConnector::from(Arc::new(config))
-}
-
-fn rustls_pem(pem: &str) -> Vec<tokio_rustls::rustls::pki_types::CertificateDer<'static>> {
-    use tokio_rustls::rustls::pki_types::pem::PemObject;
-    tokio_rustls::rustls::pki_types::CertificateDer::pem_slice_iter(pem.as_bytes())
-        .collect::<Result<_, _>>()
-        .unwrap()
 }
 
 #[tokio::test]

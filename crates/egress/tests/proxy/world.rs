@@ -15,6 +15,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 /// A test that waits longer than this waits for nothing.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -214,4 +218,17 @@ pub(crate) async fn hear_all(stream: &mut TcpStream) -> String {
 /// The first line of an answer.
 pub(crate) fn status(answer: &str) -> &str {
     answer.lines().next().unwrap_or_default()
+}
+
+/// A client that speaks TLS, and trusts this authority.
+pub(crate) fn greeting(root: &str) -> TlsConnector {
+    let mut store = RootCertStore::empty();
+    store.add(CertificateDer::from_pem_slice(root.as_bytes()).unwrap()).unwrap();
+    let provider = tokio_rustls::rustls::crypto::aws_lc_rs::default_provider();
+    let config = ClientConfig::builder_with_provider(Arc::new(provider))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(store)
+        .with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
 }
