@@ -1,4 +1,5 @@
-"""`CogniteClient()` without arguments, as whoever the code runs for.
+"""The SDK of Cognite as the documentation of its platform has it: `CogniteClient()` without arguments is whoever the code
+runs for, and what was read from one view has its properties as attributes.
 
 Project, address and token are read from the environment when a client is made or used, and never before: who calls may
 change from run to run. A configuration of the user's own always goes first.
@@ -18,6 +19,7 @@ _environ = os.environ
 
 def install() -> None:
     after_import("cognite.client", _teach)
+    after_import("cognite.client.data_classes.data_modeling.instances", _teach_instances)
 
 
 def _teach(sdk: ModuleType) -> None:
@@ -55,3 +57,18 @@ def _not_configured() -> NoReturn:
     raise CogniteAuthError(
         "Cognite is not configured for whoever calls this: they have no secret for the client `cognite`"
     )
+
+
+def _teach_instances(instances: ModuleType) -> None:
+    if not hasattr(instances.Instance, "__getattr__"):
+        instances.Instance.__getattr__ = _property_of
+
+
+def _property_of(self: Any, name: str) -> Any:
+    """The SDK itself has them as items."""
+    if not name.startswith("_"):
+        try:
+            return self[name]
+        except (AttributeError, KeyError, RuntimeError):
+            pass  # there is no such property, or more than one view
+    raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)

@@ -93,6 +93,8 @@ def install() -> None:
     socket.socket.sendto, socket.socket.sendmsg = sendto, sendmsg
     BaseSelectorEventLoop.sock_connect = sock_connect
     after_import("aiohttp.resolver", _without_own_resolver)
+    after_import("websockets.exceptions", _with_status_and_reason)
+    after_import("botocore.exceptions", _with_reason)
 
 
 def is_denied(error: BaseException | None) -> bool:
@@ -350,3 +352,16 @@ def _stand_in(name: str) -> str:
 def _without_own_resolver(resolver: ModuleType) -> None:
     """With aiodns it would look for a name server, which there is none of."""
     resolver.DefaultResolver = resolver.ThreadedResolver
+
+
+def _with_status_and_reason(exceptions: ModuleType) -> None:
+    """websockets would tell the status of a refusal, and not what was refused."""
+    refused = getattr(exceptions, "InvalidProxyStatus", None)
+    if refused is not None:
+        tell = refused.__str__
+        refused.__str__ = lambda self: f"{tell(self)} {self.response.reason_phrase}"
+
+
+def _with_reason(exceptions: ModuleType) -> None:
+    """boto3 would tell who has refused, and not what."""
+    exceptions.ProxyConnectionError.fmt += ": {error}"

@@ -27,6 +27,11 @@ SDK = {
         class Token:
             def __init__(self, token): self.token = token
         """,
+    "data_classes/data_modeling/instances.py": """
+        class Instance:
+            def __init__(self, **properties): self.properties = properties
+            def __getitem__(self, name): return self.properties[name]
+        """,
     "exceptions.py": "class CogniteAuthError(Exception): pass",
 }
 ANN = {"COGNITE_PROJECT": "mine", "COGNITE_BASE_URL": "https://api.test", "COGNITE_TOKEN": "ann"}
@@ -37,9 +42,10 @@ class CogniteClients(KernelTest):
     def setUp(self):
         super().setUp()
         place = os.path.join(self.kernel.workspace, "cognite", "client")
-        os.makedirs(place)
         for name, source in SDK.items():
-            with open(os.path.join(place, name), "w") as file:
+            path = os.path.join(place, name)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w") as file:
                 file.write(textwrap.dedent(source))
 
     def value_for(self, variables: dict[str, str], code: str) -> object:
@@ -66,3 +72,13 @@ class CogniteClients(KernelTest):
             self.assertIn("no secret for the client `cognite`", error["message"])
         self.value_for(ANN, "client = CogniteClient()\n1")
         self.assertIn("not configured", self.run_cell("client.config.told()").error["message"])
+
+    def test_properties_of_what_was_read_are_attributes_too(self):
+        code = """
+            from cognite.client.data_classes.data_modeling.instances import Instance
+            import copy
+            pump = copy.copy(Instance(name="Pump"))
+            [pump.name, pump["name"], hasattr(pump, "colour"), hasattr(pump, "_name")]
+            """
+        self.assertEqual(self.value_for({}, code), ["Pump", "Pump", False, False])
+        self.assertEqual(self.run_cell("pump.colour").error["message"], "'Instance' object has no attribute 'colour'")

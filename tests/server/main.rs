@@ -11,6 +11,7 @@ mod approvals;
 mod audit;
 mod calls;
 mod catalog;
+mod clients;
 mod crashes;
 mod document;
 mod documents;

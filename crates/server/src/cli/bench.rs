@@ -8,6 +8,7 @@ mod bubblewrap;
 mod environments;
 mod floor;
 mod measure;
+mod network;
 mod report;
 mod server;
 mod tools;
@@ -39,6 +40,10 @@ pub(super) struct Args {
     /// Measure environments instead: a session in each that is built, building one, listing many
     #[arg(long, conflicts_with = "server")]
     environments: bool,
+
+    /// Measure the way out instead: requests, downloads and many connections through the proxy
+    #[arg(long, conflicts_with_all = ["server", "environments"])]
+    network: bool,
 
     /// Seconds that many clients work at once
     #[arg(long, value_name = "S", default_value = "60", requires = "server")]
@@ -76,6 +81,10 @@ async fn measure(args: Args) -> Result<Vec<Figure>, Failure> {
     if args.environments {
         let data = args.engine.service()?.data;
         return environments::measure(fresh, &environment, &data, args.samples, &mut tell).await;
+    }
+    if args.network {
+        let (outside, data) = (fresh.outside(&environment).await?, args.engine.service()?.data);
+        return network::measure(&outside, &environment, &data, args.samples, &mut tell).await;
     }
     let pooled = Engine::start(pooled);
     pooled.prepare(&environment, progress::show()).await?;

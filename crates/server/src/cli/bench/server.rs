@@ -10,7 +10,7 @@ use super::report::{Figure, Reach, ms};
 use super::tools::against;
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ const BURST: usize = 500;
 const CODE: &str = "40 + 2";
 
 /// A server for as long as it is measured.
-struct Served {
+pub(super) struct Served {
     _process: Child,
     _records: TempDir,
     address: String,
@@ -32,7 +32,12 @@ struct Served {
 }
 
 impl Served {
-    async fn start(data: &Path, environment: &str, options: &[&str]) -> Result<Self, Failure> {
+    pub(super) async fn start(
+        data: &Path,
+        environment: &str,
+        options: &[&str],
+        variables: &[(&str, PathBuf)],
+    ) -> Result<Self, Failure> {
         let records = tempfile::tempdir_in(data).map_err(|error| failed(&error))?;
         let mut process = Command::new("/proc/self/exe")
             .args([
@@ -50,6 +55,7 @@ impl Served {
             .arg("--records")
             .arg(records.path())
             .args(options)
+            .envs(variables.iter().cloned())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .kill_on_drop(true)
@@ -74,12 +80,16 @@ impl Served {
         Ok(Self { client: client(&key)?, _process: process, _records: records, address })
     }
 
-    async fn post(&self, path: &str, body: &Value) -> Result<(StatusCode, Value), Failure> {
+    pub(super) async fn post(
+        &self,
+        path: &str,
+        body: &Value,
+    ) -> Result<(StatusCode, Value), Failure> {
         post(&self.client, &format!("{}{path}", self.address), body).await
     }
 
-    async fn open(&self) -> Result<String, Failure> {
-        let (_, session) = self.post("/v1/sessions", &json!({})).await?;
+    pub(super) async fn open(&self, asked: &Value) -> Result<String, Failure> {
+        let (_, session) = self.post("/v1/sessions", asked).await?;
         match session["sandbox_id"].as_str() {
             Some(id) => Ok(id.to_owned()),
             None => Err(Failure::belljar(format!("no session: {session}"))),
@@ -102,7 +112,7 @@ impl Served {
     }
 }
 
-fn failed(error: &dyn std::fmt::Display) -> Failure {
+pub(super) fn failed(error: &dyn std::fmt::Display) -> Failure {
     Failure::belljar(error.to_string())
 }
 
@@ -132,7 +142,7 @@ impl Bench {
         tell: &mut (dyn FnMut(&str) + Send),
     ) -> Result<Vec<Figure>, Failure> {
         let mut figures = Vec::new();
-        let served = Served::start(data, &self.environment, &[]).await?;
+        let served = Served::start(data, &self.environment, &[], &[]).await?;
         tell("server_exec");
         figures.push(self.over_http(&served).await?);
         tell("server_cycle");
@@ -143,14 +153,14 @@ impl Bench {
         figures.extend(together(served, seconds).await?);
         tell("server_burst");
         let options = ["--sandboxes", "64", "--queue", "64"];
-        let small = Served::start(data, &self.environment, &options).await?;
+        let small = Served::start(data, &self.environment, &options, &[]).await?;
         figures.extend(burst(&small).await?);
         Ok(figures)
     }
 
     /// A live session on either side.
     async fn over_http(&mut self, served: &Served) -> Result<Figure, Failure> {
-        let outside = served.open().await?;
+        let outside = served.open(&json!({})).await?;
         let inside = self.pooled.open(&self.new_session()).await?.id;
         let (mut http, mut engine) = (Vec::new(), Vec::new());
         for turn in 0..2 * self.samples {
@@ -177,7 +187,7 @@ impl Bench {
             let over_http = (turn / BLOCK).is_multiple_of(2);
             let started = Instant::now();
             if over_http {
-                let session = served.open().await?;
+                let session = served.open(&json!({})).await?;
                 served.execute(&session).await?;
                 served.close(&session).await?;
             } else {
@@ -201,7 +211,7 @@ async fn together(served: Served, seconds: u64) -> Result<Vec<Figure>, Failure> 
         let served = Arc::clone(&served);
         workers.spawn(async move {
             let (mut times, mut errors) = (Vec::new(), 0u64);
-            let Ok(session) = served.open().await else { return (times, 1) };
+            let Ok(session) = served.open(&json!({})).await else { return (times, 1) };
             while Instant::now() < until {
                 let started = Instant::now();
                 match served.execute(&session).await {
