@@ -5,6 +5,7 @@
 //! and carried out to an address that was judged. On every other path it ends in a refusal that is
 //! written down; nothing must go through because something failed.
 
+mod attempt;
 mod hello;
 mod limits;
 mod line;
@@ -17,11 +18,10 @@ mod upstream;
 
 pub use limits::Limits;
 
-use crate::authority::{Attempt, Authority, Scheme, Way};
+use crate::authority::{Authority, Way};
 use crate::ca::{Ca, provider};
 use crate::resolve::Resolver;
 use crate::roots::Roots;
-use chrono::Utc;
 use line::Line;
 use meter::Meter;
 use passage::Passage;
@@ -152,24 +152,8 @@ impl Sandbox {
     }
 
     /// The rules of now.
-    async fn way(&self, to: &Destination) -> Result<Arc<Way>, Refusal> {
-        let asked = self.authority.way().await.map_err(|why| Refusal::Undecided { why });
-        asked.inspect_err(|refusal| self.record(to, None, Some(refusal)))
-    }
-
-    /// Decides by these rules. What they do not open is written down here.
-    fn passage_by(
-        &self,
-        way: Arc<Way>,
-        to: &Destination,
-        scheme: Scheme,
-    ) -> Result<Passage, Refusal> {
-        let decided = Passage::new(way, to, scheme);
-        decided.inspect_err(|refusal| self.record(to, None, Some(refusal)))
-    }
-
-    async fn passage(&self, to: &Destination, scheme: Scheme) -> Result<Passage, Refusal> {
-        self.passage_by(self.way(to).await?, to, scheme)
+    async fn way(&self) -> Result<Arc<Way>, Refusal> {
+        self.authority.way().await.map_err(|why| Refusal::Undecided { why })
     }
 
     /// What takes the credentials of a passage out of an answer, where there are any.
@@ -184,17 +168,6 @@ impl Sandbox {
         let made = Arc::new(made.map_err(|_| Refusal::SecretUnfit(first.secret.clone()))?);
         kept.insert(passage.to().clone(), made.clone());
         Ok(Some(Redactor::new(made)))
-    }
-
-    fn record(&self, to: &Destination, by: Option<&str>, refusal: Option<&Refusal>) {
-        self.authority.attempted(Attempt {
-            at: Utc::now(),
-            host: to.host().to_string(),
-            port: to.port(),
-            integration: by.map(str::to_owned),
-            allowed: !refusal.is_some_and(Refusal::is_denial),
-            reason: refusal.map(Refusal::reason),
-        });
     }
 }
 

@@ -5,9 +5,10 @@
 //! is answered, and carried out by the same task when HTTP is through with the connection, so
 //! that nothing of it can outlive the sandbox.
 
+use super::attempt::{UnderWay, cut_off, turned_away};
 use super::hello::{self, Screened};
 use super::message;
-use super::meter::Metered;
+use super::meter::{Ending, Metered};
 use super::passage::{Passage, intercepted};
 use super::redact::{Redacted, Redactor};
 use super::refusal::{Body, Refusal, said};
@@ -43,6 +44,8 @@ pub(super) struct Line {
     sandbox: Arc<Sandbox>,
     /// Where the tunnel leads that this is the inside of.
     inside: Option<(Destination, Scheme)>,
+    /// The attempt that opened the tunnel, until the first request in it goes on with it.
+    opened: Mutex<Option<UnderWay>>,
     upstream: tokio::sync::Mutex<Option<Upstream>>,
     next: Mutex<Option<Next>>,
 }
@@ -50,13 +53,30 @@ pub(super) struct Line {
 /// What a connection turns into.
 enum Next {
     Tunnel { client: OnUpgrade, passage: Passage, host: Metered<TcpStream> },
-    Inside { client: OnUpgrade, to: Destination, tls: Option<Arc<ServerConfig>> },
-    WebSocket { client: OnUpgrade, host: Upgraded },
+    Inside { client: OnUpgrade, attempt: UnderWay, tls: Option<Arc<ServerConfig>> },
+    WebSocket { client: OnUpgrade, passage: Passage, host: Upgraded, ending: Ending },
+}
+
+/// What a CONNECT has opened.
+enum Opened {
+    Tunnel { passage: Passage, host: Metered<TcpStream> },
+    Inside { tls: Option<Arc<ServerConfig>> },
 }
 
 impl Line {
-    fn new(sandbox: Arc<Sandbox>, inside: Option<(Destination, Scheme)>) -> Arc<Self> {
-        Arc::new(Self { sandbox, inside, upstream: Default::default(), next: Mutex::default() })
+    fn outside(sandbox: Arc<Sandbox>) -> Self {
+        Self {
+            sandbox,
+            inside: None,
+            opened: Mutex::default(),
+            upstream: Default::default(),
+            next: Mutex::default(),
+        }
+    }
+
+    fn inside(sandbox: Arc<Sandbox>, attempt: UnderWay, scheme: Scheme) -> Self {
+        let inside = Some((attempt.to().clone(), scheme));
+        Self { inside, opened: Mutex::new(Some(attempt)), ..Self::outside(sandbox) }
     }
 
     /// Serves a connection until it ends.
@@ -64,16 +84,20 @@ impl Line {
         if stream.set_nodelay(true).is_err() {
             return;
         }
-        let next = Self::new(sandbox.clone(), None).serve(stream).await;
+        let next = Self::outside(sandbox.clone()).serve(stream).await;
         let next = match next {
-            Some(Next::Inside { client, to, tls }) => inside(&sandbox, client, to, tls).await,
+            Some(Next::Inside { client, attempt, tls }) => {
+                inside(&sandbox, client, attempt, tls).await
+            }
             next => next,
         };
         match next {
             Some(Next::Tunnel { client, passage, host }) => {
                 tunnel(&sandbox, client, &passage, host).await;
             }
-            Some(Next::WebSocket { client, host }) => web_socket(client, host).await,
+            Some(Next::WebSocket { client, passage, host, ending }) => {
+                web_socket(&sandbox, client, &passage, host, &ending).await;
+            }
             Some(Next::Inside { .. }) | None => {}
         }
     }
@@ -81,8 +105,10 @@ impl Line {
     /// Says that there are too many.
     pub(super) async fn turn_away(sandbox: &Sandbox, stream: TcpStream) {
         let refusal = Refusal::Busy(sandbox.proxy.limits.connections);
-        let service =
-            service_fn(async |_: Request<Incoming>| Ok::<_, Infallible>(refusal.response()));
+        let service = service_fn(async |request: Request<Incoming>| {
+            turned_away(sandbox, &request, &refusal);
+            Ok::<_, Infallible>(refusal.response())
+        });
         let connection =
             http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
         // Whether the client understood is its own matter.
@@ -90,16 +116,13 @@ impl Line {
     }
 
     /// Answers requests, until the end or until the connection turns into something else.
-    async fn serve<S>(self: Arc<Self>, stream: S) -> Option<Next>
+    async fn serve<S>(self, stream: S) -> Option<Next>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let service = service_fn(|request| {
-            let line = self.clone();
-            async move {
-                let answered = line.answer(request).await;
-                Ok::<_, Infallible>(answered.unwrap_or_else(|refusal| refusal.response()))
-            }
+        let service = service_fn(async |request| {
+            let answered = self.answer(request).await;
+            Ok::<_, Infallible>(answered.unwrap_or_else(|refusal| refusal.response()))
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
@@ -112,43 +135,84 @@ impl Line {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
-        let (to, scheme) = match &self.inside {
-            Some((to, scheme)) => {
-                message::is_inside(&request, to, *scheme)?;
-                (to.clone(), *scheme)
-            }
-            None if request.method() == Method::CONNECT => return self.connect(request).await,
-            None => (message::url_target(&request)?, Scheme::Http),
+        let (mut attempt, scheme) = self.attempt(&request)?;
+        if request.method() == Method::CONNECT {
+            return self.connect(attempt, request).await;
+        }
+        let answered = match attempt.passage(scheme).await {
+            Ok(passage) => self.forward(&passage, request).await,
+            Err(refusal) => Err(refusal),
         };
-        let passage = self.sandbox.passage(&to, scheme).await?;
-        let answered = self.forward(&passage, request).await;
-        self.sandbox.record(&to, Some(passage.by()), answered.as_ref().err());
+        attempt.end(answered.as_ref().err());
         answered
     }
 
-    /// Opens a tunnel. An intercepted one leads nowhere yet: its requests are decided one by one.
-    async fn connect(&self, mut request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
-        let to = message::tunnel_target(&request)?;
-        let client = hyper::upgrade::on(&mut request);
-        let way = self.sandbox.way(&to).await?;
-        let next = match intercepted(&way, &to) {
-            Some(Scheme::Http) => Next::Inside { client, to, tls: None },
-            Some(Scheme::Https) => {
-                let tls = Some(self.sandbox.proxy.ca.stand_in(&to)?);
-                Next::Inside { client, to, tls }
+    /// Whom a request is for.
+    fn attempt(&self, request: &Request<Incoming>) -> Result<(UnderWay, Scheme), Refusal> {
+        let target = match &self.inside {
+            Some((to, scheme)) => {
+                message::is_inside(request, to, *scheme).map(|()| (to.clone(), *scheme))
             }
-            None => {
-                let passage = self.sandbox.passage_by(way, &to, Scheme::Https)?;
-                let dialled = dial(&self.sandbox, &passage).await;
-                self.sandbox.record(&to, Some(passage.by()), dialled.as_ref().err());
-                let (_, host) = dialled?;
+            None if request.method() == Method::CONNECT => {
+                message::tunnel_target(request).map(|to| (to, Scheme::Https))
+            }
+            None => message::url_target(request).map(|to| (to, Scheme::Http)),
+        };
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match target {
+            Ok((to, scheme)) => {
+                let new = || UnderWay::new(self.sandbox.clone(), to);
+                Ok((opened.unwrap_or_else(new), scheme))
+            }
+            Err(malformed) => {
+                let refusal = malformed.into();
+                match opened {
+                    Some(opened) => opened.end(Some(&refusal)),
+                    None => turned_away(&self.sandbox, request, &refusal),
+                }
+                Err(refusal)
+            }
+        }
+    }
+
+    async fn connect(
+        &self,
+        mut attempt: UnderWay,
+        mut request: Request<Incoming>,
+    ) -> Result<Response<Body>, Refusal> {
+        let client = hyper::upgrade::on(&mut request);
+        let next = match self.open(&mut attempt).await {
+            Ok(Opened::Tunnel { passage, host }) => {
+                attempt.end(None);
                 Next::Tunnel { client, passage, host }
+            }
+            Ok(Opened::Inside { tls }) => Next::Inside { client, attempt, tls },
+            Err(refusal) => {
+                attempt.end(Some(&refusal));
+                return Err(refusal);
             }
         };
         self.turn_into(next);
         Ok(Response::new(said("")))
     }
 
+    /// Opens a tunnel. An intercepted one leads nowhere yet: its requests are decided one by one.
+    async fn open(&self, attempt: &mut UnderWay) -> Result<Opened, Refusal> {
+        let way = self.sandbox.way().await?;
+        match intercepted(&way, attempt.to()) {
+            Some(scheme) => {
+                attempt.passage_by(way, scheme)?;
+                let stand_in = || self.sandbox.proxy.ca.stand_in(attempt.to());
+                let tls = (scheme == Scheme::Https).then(stand_in).transpose()?;
+                Ok(Opened::Inside { tls })
+            }
+            None => {
+                let passage = attempt.passage_by(way, Scheme::Https)?;
+                let (_, host) = dial(&self.sandbox, &passage).await?;
+                Ok(Opened::Tunnel { passage, host })
+            }
+        }
+    }
     fn turn_into(&self, next: Next) {
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
     }
@@ -172,13 +236,14 @@ impl Line {
         }
         passage.give_credentials(headers)?;
         let speech = if client.is_some() { Speech::Http1 } else { Speech::Any };
-        let mut response = self.exchange(passage, request, speech).await?;
+        let (mut response, ending) = self.exchange(passage, request, speech).await?;
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         match client {
             Some(client) if switched => {
                 let host = hyper::upgrade::on(&mut response).await;
                 let host = host.map_err(|error| Refusal::answer(passage.to(), error))?;
-                self.turn_into(Next::WebSocket { client, host });
+                let passage = passage.clone();
+                self.turn_into(Next::WebSocket { client, passage, host, ending });
                 let mut response = told(response, redactor);
                 message::ask_websocket(response.headers_mut());
                 Ok(response)
@@ -194,18 +259,20 @@ impl Line {
         passage: &Passage,
         mut request: Request<Incoming>,
         speech: Speech,
-    ) -> Result<Response<Incoming>, Refusal> {
+    ) -> Result<(Response<Incoming>, Ending), Refusal> {
         let mut kept = self.upstream.lock().await;
         if let Some(upstream) = kept.as_mut().filter(|it| it.serves(passage, speech)) {
             match upstream.send(request).await {
                 // The host closed it before anything was sent.
                 Err(Unanswered { unsent: Some(unsent), .. }) => request = *unsent,
                 Err(Unanswered { refusal, .. }) => return Err(refusal),
-                Ok(response) => return Ok(response),
+                Ok(response) => return Ok((response, upstream.ending())),
             }
         }
         let upstream = kept.insert(Upstream::connect(&self.sandbox, passage, speech).await?);
-        upstream.send(request).await.map_err(|unanswered| unanswered.refusal)
+        let sent = upstream.send(request).await;
+        let response = sent.map_err(|unanswered| unanswered.refusal)?;
+        Ok((response, upstream.ending()))
     }
 }
 
@@ -232,23 +299,23 @@ fn told(response: Response<Incoming>, redactor: Option<Redactor>) -> Response<Bo
 async fn inside(
     sandbox: &Arc<Sandbox>,
     client: OnUpgrade,
-    to: Destination,
+    attempt: UnderWay,
     tls: Option<Arc<ServerConfig>>,
 ) -> Option<Next> {
     let client = TokioIo::new(client.await.ok()?);
     let Some(tls) = tls else {
-        return Line::new(sandbox.clone(), Some((to, Scheme::Http))).serve(client).await;
+        return Line::inside(sandbox.clone(), attempt, Scheme::Http).serve(client).await;
     };
     let client = BufReader::with_capacity(TLS_READ_BYTES, client);
     let greeting = TlsAcceptor::from(tls).accept(client);
     let refusal = match timeout(sandbox.proxy.limits.header, greeting).await {
-        Ok(Ok(stream)) if hello::names(stream.get_ref().1.server_name(), &to) => {
-            return Line::new(sandbox.clone(), Some((to, Scheme::Https))).serve(stream).await;
+        Ok(Ok(stream)) if hello::names(stream.get_ref().1.server_name(), attempt.to()) => {
+            return Line::inside(sandbox.clone(), attempt, Scheme::Https).serve(stream).await;
         }
-        Ok(Ok(_)) => Refusal::OtherName(to.clone()),
-        Ok(Err(_)) | Err(_) => Refusal::NoTls(to.clone()),
+        Ok(Ok(_)) => Refusal::OtherName(attempt.to().clone()),
+        Ok(Err(_)) | Err(_) => Refusal::NoTls(attempt.to().clone()),
     };
-    sandbox.record(&to, None, Some(&refusal));
+    attempt.end(Some(&refusal));
     None
 }
 
@@ -268,12 +335,21 @@ async fn tunnel(
         Some(bound) => Refusal::bound(passage.to(), *bound),
         None => return,
     };
-    sandbox.record(passage.to(), Some(passage.by()), Some(&refusal));
+    cut_off(sandbox, passage, &refusal);
 }
 
-async fn web_socket(client: OnUpgrade, host: Upgraded) {
+async fn web_socket(
+    sandbox: &Sandbox,
+    client: OnUpgrade,
+    passage: &Passage,
+    host: Upgraded,
+    ending: &Ending,
+) {
     let Ok(client) = client.await else { return };
     let (mut client, mut host) = (TokioIo::new(client), TokioIo::new(host));
     // How it ended is told to both by its end.
     let _ = copy_bidirectional_with_sizes(&mut client, &mut host, RELAY_BYTES, RELAY_BYTES).await;
+    if let Some(bound) = ending.get() {
+        cut_off(sandbox, passage, &Refusal::bound(passage.to(), *bound));
+    }
 }

@@ -25,6 +25,29 @@ const OF_THE_HOP: [HeaderName; 7] = [
 ];
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
+/// As long as a name can be.
+const NAMED_CHARS_MAX: usize = 253;
+
+/// Whom a request names, for the log and for nothing else.
+pub(super) struct Named {
+    pub(super) host: String,
+    /// 0 if it names none.
+    pub(super) port: u16,
+}
+
+/// What there is of a destination in a request that is not understood.
+pub(super) fn named<B>(request: &Request<B>) -> Named {
+    let host = request.headers().get(HOST);
+    let host = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    match request.uri().authority().or(host.as_ref()) {
+        Some(named) => Named {
+            host: named.host().chars().take(NAMED_CHARS_MAX).collect(),
+            port: named.port_u16().unwrap_or_default(),
+        },
+        None => Named { host: String::new(), port: 0 },
+    }
+}
+
 /// Whom a CONNECT is for.
 pub(super) fn tunnel_target<B>(request: &Request<B>) -> Result<Destination, Malformed> {
     let authority = request.uri().authority().ok_or(Malformed::NoPort)?;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// A destination that is open at this moment, and the rules that say so.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Passage {
     way: Arc<Way>,
     to: Destination,

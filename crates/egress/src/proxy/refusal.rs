@@ -86,6 +86,9 @@ pub(super) enum Refusal {
     Switched(Destination),
     #[error("{to} gave no answer: {bound}")]
     Silent { to: Destination, bound: Bound },
+    /// Nobody is there to be told.
+    #[error("the client or its sandbox ended before {0} had answered a request")]
+    Unfinished(Destination),
     #[error("the proxy cannot stand in for this host")]
     StandIn(#[from] CaError),
 }
@@ -133,6 +136,7 @@ impl Refusal {
             | Self::Tls { .. }
             | Self::Answer { .. }
             | Self::Switched(_)
+            | Self::Unfinished(_)
             | Self::StandIn(_) => StatusCode::BAD_GATEWAY,
             Self::ConnectTime(_) | Self::Silent { .. } => StatusCode::GATEWAY_TIMEOUT,
         }

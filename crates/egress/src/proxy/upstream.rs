@@ -128,6 +128,10 @@ impl Upstream {
             && passage.judge(&[self.address.ip()]).is_ok()
     }
 
+    pub(super) fn ending(&self) -> Ending {
+        self.ending.clone()
+    }
+
     pub(super) async fn send(
         &mut self,
         mut request: Request<Incoming>,

@@ -10,6 +10,7 @@ mod credentials;
 mod host;
 mod identity;
 mod pinning;
+mod records;
 mod speed;
 mod streams;
 mod strict;

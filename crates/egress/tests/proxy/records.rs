@@ -1,0 +1,168 @@
+//! Nothing reaches a host, or is kept from it, without being written down.
+
+use crate::host::{Host, Vouching};
+use crate::world::{Rules, World, all_names, credential, greeting, head, limits, way};
+use belljar_egress::{Attempt, Way};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+const SHORT: Duration = Duration::from_millis(300);
+
+/// Waits until so many attempts are written down.
+async fn written(rules: &Rules, count: usize) -> Vec<Attempt> {
+    for _ in 0..200 {
+        let attempts = rules.attempts.lock().unwrap().clone();
+        if attempts.len() >= count {
+            return attempts;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("it was not written down: {:?}", rules.attempts.lock().unwrap());
+}
+
+/// Waits until a host has heard a request.
+async fn heard(host: &Host) {
+    for _ in 0..200 {
+        if !host.requests().is_empty() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the host has heard nothing");
+}
+
+async fn plain() -> (Host, World, Arc<Rules>, String) {
+    let host = Host::plain().await;
+    let to = format!("good.test:{}", host.port());
+    let rules = Rules::new(way(&[&to, "127.0.0.2:0"]));
+    (host, World::usual(), rules, to)
+}
+
+fn silence(to: &str) -> String {
+    format!("GET http://{to}/silence?stolen HTTP/1.1\r\nHost: {to}\r\n\r\n")
+}
+
+fn is_unfinished(attempt: &Attempt, host: &Host) {
+    assert_eq!((attempt.host.as_str(), attempt.port), ("good.test", host.port()));
+    assert_eq!(attempt.integration.as_deref(), Some("some"));
+    assert!(attempt.allowed);
+    let reason = attempt.reason.as_deref().unwrap();
+    assert!(reason.starts_with("the client or its sandbox ended before good.test:"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_request_is_written_down_although_its_client_does_not_wait_for_the_answer() {
+    let (host, world, rules, to) = plain().await;
+    let sandbox = world.sandbox(&rules);
+    let mut stream = sandbox.connect().await;
+    stream.write_all(silence(&to).as_bytes()).await.unwrap();
+    heard(&host).await;
+    drop(stream);
+    is_unfinished(&written(&rules, 1).await[0], &host);
+}
+
+#[tokio::test]
+async fn a_request_is_written_down_although_its_sandbox_ends() {
+    let (host, world, rules, to) = plain().await;
+    let sandbox = world.sandbox(&rules);
+    let mut stream = sandbox.connect().await;
+    stream.write_all(silence(&to).as_bytes()).await.unwrap();
+    heard(&host).await;
+    drop(sandbox);
+    is_unfinished(&written(&rules, 1).await[0], &host);
+}
+
+#[tokio::test]
+async fn an_answered_request_is_written_down_once_and_a_connection_without_one_is_not() {
+    let (_host, world, rules, to) = plain().await;
+    let sandbox = world.sandbox(&rules);
+    drop(sandbox.connect().await);
+    let response = sandbox.client("").get(format!("http://{to}/")).send().await.unwrap();
+    assert_eq!(response.text().await.unwrap(), "hello");
+    drop(sandbox.tunnel(&to).await.unwrap());
+    drop(sandbox);
+    tokio::time::sleep(SHORT).await;
+    let attempts = written(&rules, 2).await;
+    assert_eq!(attempts.len(), 2, "{attempts:?}");
+    assert!(attempts.iter().all(|it| it.allowed && it.reason.is_none()), "{attempts:?}");
+}
+
+#[tokio::test]
+async fn an_intercepted_tunnel_is_written_down_although_nothing_is_asked_in_it() {
+    let vouching = Vouching::new();
+    let host = Host::tls(vouching.config(&["api.test"], &["http/1.1"], |_| {})).await;
+    let world = World::new(&vouching.pem(), all_names(), limits());
+    let credentials = vec![credential("api.test", host.port())];
+    let rules = Rules::new(Way { credentials, ..way(&["127.0.0.2:0"]) });
+    let sandbox = world.sandbox(&rules);
+    let to = format!("api.test:{}", host.port());
+
+    drop(sandbox.tunnel(&to).await.unwrap());
+    let left = written(&rules, 1).await.pop().unwrap();
+    assert_eq!((left.host.as_str(), left.port), ("api.test", host.port()));
+    assert_eq!(left.integration.as_deref(), Some("secret:openai"));
+    assert!(left.reason.is_some());
+
+    let stream = sandbox.tunnel(&to).await.unwrap();
+    let name = ServerName::try_from("api.test").unwrap();
+    drop(greeting(&world.ca).connect(name, stream).await.unwrap());
+    let greeted = written(&rules, 2).await.pop().unwrap();
+    assert!(greeted.allowed && greeted.reason.is_some(), "{greeted:?}");
+
+    // One in which something is asked is one attempt.
+    let response = sandbox.client("").get(format!("https://{to}/")).send().await.unwrap();
+    assert_eq!(response.text().await.unwrap(), "hello");
+    tokio::time::sleep(SHORT).await;
+    let attempts = written(&rules, 3).await;
+    assert_eq!(attempts.len(), 3, "{attempts:?}");
+    assert_eq!(attempts[2].reason, None);
+}
+
+#[tokio::test]
+async fn a_request_that_is_not_understood_is_written_down_with_what_it_names() {
+    let (host, world, rules, to) = plain().await;
+    let sandbox = world.sandbox(&rules);
+    sandbox.say(format!("GET http://{to}/ HTTP/1.1\r\nHost: evil.test:7\r\n\r\n")).await;
+    sandbox.say("GET / HTTP/1.1\r\nHost: other.test:8\r\n\r\n").await;
+    sandbox.say("GET / HTTP/1.0\r\n\r\n").await;
+    let attempts = written(&rules, 3).await;
+    let named: Vec<_> = attempts.iter().map(|it| (it.host.as_str(), it.port)).collect();
+    assert_eq!(named, [("good.test", host.port()), ("other.test", 8), ("", 0)]);
+    assert!(attempts.iter().all(|it| !it.allowed && it.reason.is_some()), "{attempts:?}");
+}
+
+#[tokio::test]
+async fn a_request_for_which_there_is_no_room_is_written_down() {
+    let (host, _, rules, to) = plain().await;
+    let mut few = limits();
+    few.connections = 1;
+    let sandbox = World::new("", all_names(), few).sandbox(&rules);
+    let _only = sandbox.tunnel(&to).await.unwrap();
+    sandbox.tunnel(&to).await.unwrap_err();
+    let refused = written(&rules, 2).await.pop().unwrap();
+    assert_eq!((refused.host.as_str(), refused.port), ("good.test", host.port()));
+    assert!(!refused.allowed);
+    assert!(refused.reason.unwrap().contains("the most at once"));
+}
+
+#[tokio::test]
+async fn a_web_socket_that_is_cut_off_is_written_down() {
+    let (_host, _, rules, to) = plain().await;
+    let mut silent = limits();
+    silent.idle = SHORT;
+    let sandbox = World::new("", all_names(), silent).sandbox(&rules);
+    let mut stream = sandbox.connect().await;
+    let request = format!(
+        "GET http://{to}/socket HTTP/1.1\r\nHost: {to}\r\nConnection: Upgrade\r\n\
+         Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    assert!(head(&mut stream).await.starts_with("HTTP/1.1 101"));
+    let attempts = written(&rules, 2).await;
+    assert_eq!(attempts[0].reason, None);
+    assert!(attempts[1].allowed);
+    assert!(attempts[1].reason.as_deref().unwrap().contains("there was silence"));
+}
