@@ -29,14 +29,14 @@ async fn seen(who: &Api, integrations: &[&str]) -> String {
     backwards(&record["value"])
 }
 
+// proves S-071
 #[tokio::test(flavor = "multi_thread")]
 async fn a_variable_is_for_code_of_those_who_may_use_it_by_an_integration_that_allows_it() {
     let world = World::start().await;
     let (owner, ann) = (&world.owner, Person::new(&world, "ann").await);
     grant(owner, &ann.id, "USAGE", &workspace(owner).await).await;
     let token = secret(owner, CANARY, "workspace").await;
-    for (name, secrets) in
-        [("all", json!("all")), ("some", json!(["TOKEN"])), ("other", json!(["X"]))]
+    for (name, secrets) in [("all", json!("all")), ("some", json!(["TOKEN"])), ("other", json!([]))]
     {
         let made = integration(owner, name, secrets).await;
         grant(owner, &ann.id, "USAGE", &on("integration", &made)).await;
@@ -109,4 +109,77 @@ async fn an_explanation_names_what_code_could_read() {
     let told = owner.get(&format!("/v1/explain?tool={tool}")).await;
     assert_eq!(told["secrets"], json!(["OWN"]), "{told}");
     assert!(!told.to_string().contains(CANARY));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_integration_allows_secrets_that_are_there() {
+    let world = World::start().await;
+    let new = json!({"name": "i", "allowed_network_rules": [], "allowed_secrets": ["NOBODY"]});
+    let (status, problem) = world.owner.call("POST", "/v1/integrations", Some(new)).await;
+    assert_eq!(status, 400, "{problem}");
+    assert!(problem.to_string().contains("NOBODY"), "{problem}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_keeps_the_secrets_of_its_owner_whoever_resets_it_and_nobody_else_uses_them() {
+    let world = World::start().await;
+    let (owner, ann) = (&world.owner, Person::new(&world, "ann").await);
+    grant(owner, &ann.id, "USAGE", &workspace(owner).await).await;
+    let all = integration(owner, "all", json!("all")).await;
+    grant(owner, &ann.id, "USAGE", &on("integration", &all)).await;
+    secret(owner, "of-the-owner-alone", "caller").await;
+    let session = ann.post("/v1/sessions", json!({"integrations": ["all"]})).await;
+    let session = session["sandbox_id"].as_str().unwrap().to_owned();
+    owner.post(&format!("/v1/sessions/{session}/reset"), json!({})).await;
+    assert_eq!(backwards(&ann.run(&session, READ).await["value"]), "none");
+    assert_eq!(owner.run(&session, "1").await["value"], 1, "there is nothing of her own in it");
+
+    secret(&ann, "of-ann-alone", "caller").await;
+    ann.post(&format!("/v1/sessions/{session}/reset"), json!({})).await;
+    assert_eq!(backwards(&ann.run(&session, READ).await["value"]), "of-ann-alone");
+    let path = format!("/v1/sessions/{session}/execute");
+    let refused = owner.refused("POST", &path, Some(json!({"code": READ}))).await;
+    assert_eq!(refused, (403, "grant.missing".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_that_a_session_can_read_and_may_not_any_more_stops_it_until_it_is_reset() {
+    let world = World::start().await;
+    let (owner, ann) = (&world.owner, Person::new(&world, "ann").await);
+    grant(owner, &ann.id, "USAGE", &workspace(owner).await).await;
+    let token = secret(owner, CANARY, "workspace").await;
+    let all = integration(owner, "all", json!("all")).await;
+    grant(owner, &ann.id, "USAGE", &on("integration", &all)).await;
+    let usage = grant(owner, &ann.id, "USAGE", &on("secret", &token)).await;
+    let session = ann.post("/v1/sessions", json!({"integrations": ["all"]})).await;
+    let session = session["sandbox_id"].as_str().unwrap().to_owned();
+    assert_eq!(backwards(&ann.run(&session, READ).await["value"]), CANARY);
+    ungrant(owner, &usage).await;
+    let path = format!("/v1/sessions/{session}/execute");
+    let refused = ann.refused("POST", &path, Some(json!({"code": READ}))).await;
+    assert_eq!(refused.1, "session.lost");
+    ann.post(&format!("/v1/sessions/{session}/reset"), json!({})).await;
+    assert_eq!(backwards(&ann.run(&session, READ).await["value"]), "none");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_makes_a_secret_opens_no_host_to_others() {
+    let world = World::start().await;
+    let (owner, maker) = (&world.owner, Person::new(&world, "maker").await);
+    for privilege in ["USAGE", "MODIFY"] {
+        grant(owner, &maker.id, privilege, &workspace(owner).await).await;
+    }
+    let header = json!({"header": {"host": "collect.example", "name": "X-Key", "env": "COLLECT"}});
+    let new = json!({"name": "collect", "value": "some-key-of-theirs", "inject": header});
+    maker.post("/v1/secrets", new).await;
+    let told = "import os\n'COLLECT' in os.environ, 'HTTPS_PROXY' in os.environ";
+    assert_eq!(maker.execute(told).await["value"], json!([true, true]), "their own code has it");
+    assert_eq!(owner.execute(told).await["value"], json!([false, false]));
+    integration(owner, "named", json!(["collect"])).await;
+    let run = json!({"code": told, "integrations": ["named"]});
+    assert_eq!(
+        owner.post("/v1/execute", run).await["value"],
+        json!([true, true]),
+        "if they say so"
+    );
 }

@@ -122,7 +122,7 @@ async fn code_reaches_nobody_unless_an_integration_says_so_and_is_told_at_once()
     assert_eq!(world.owner.execute(own).await["value"], true, "its own loopback is its own");
 }
 
-// proves S-054, S-055, S-061, S-064, S-069
+// proves S-069
 #[tokio::test(flavor = "multi_thread")]
 async fn an_integration_opens_what_its_rules_list_and_every_attempt_is_written_down() {
     let (world, site, other) = (world().await, Site::start(), Site::start());
@@ -172,6 +172,16 @@ async fn what_is_changed_is_felt_by_the_next_connection_of_a_session_that_runs()
     let session = session(api, json!(["to_site"])).await;
     let reads = async || api.run(&session, &site.read("site.test")).await;
     assert_eq!(reads().await["value"], "here");
+    // A reset that is refused leaves everything as it was.
+    let busy = {
+        let (api, id) = (api.clone(), session.clone());
+        tokio::spawn(async move { api.run(&id, "import time; time.sleep(2)").await })
+    };
+    let reset = format!("/v1/sessions/{session}/reset");
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert_eq!(api.refused("POST", &reset, Some(json!({}))).await.1, "session.busy");
+    busy.await.unwrap();
+    assert_eq!(reads().await["network"][0]["host"], "site.test");
 
     let change = |enabled: bool| json!({"enabled": enabled});
     api.call("PATCH", &to_site, Some(change(false))).await;
@@ -187,6 +197,18 @@ async fn what_is_changed_is_felt_by_the_next_connection_of_a_session_that_runs()
 
     api.call("PATCH", &to_site, Some(json!({"allowed_network_rules": []}))).await;
     denied(&reads().await, "site.test");
+
+    let agent = json!({"name": "bot", "specification": specification("[to_site]")});
+    api.call("PATCH", &to_site, Some(json!({"allowed_network_rules": ["site"]}))).await;
+    let agent = format!("/v1/agents/{}", id(&api.post("/v1/agents", agent).await));
+    let of_agent = json!({"agent_id": agent.rsplit('/').next()});
+    let of_agent = api.post("/v1/sessions", of_agent).await;
+    let of_agent = of_agent["sandbox_id"].as_str().unwrap();
+    assert_eq!(api.run(of_agent, &site.read("site.test")).await["value"], "here");
+    let without = json!({"name": "bot", "specification": specification("[]")});
+    let (status, _) = api.call("PUT", &agent, Some(without)).await;
+    assert_eq!(status, 200);
+    denied(&api.run(of_agent, &site.read("site.test")).await, "site.test");
 
     let half = |value: String| json!([value]);
     self::rule(api, "name", half(format!("site.test:{}", site.port))).await;
@@ -240,7 +262,7 @@ async fn a_rule_that_cannot_be_is_refused_with_the_value_that_is_wrong() {
     assert!(problem.to_string().contains("nobody"), "{problem}");
 }
 
-// proves S-065, S-070
+// proves S-054, S-064, S-065, S-070
 #[tokio::test(flavor = "multi_thread")]
 async fn a_specification_names_integrations_and_its_owner_needs_the_right() {
     let (world, site) = (world().await, Site::start());
@@ -279,7 +301,7 @@ async fn a_specification_names_integrations_and_its_owner_needs_the_right() {
     denied(&ann.api.run(session, &site.read("site.test")).await, "site.test");
 }
 
-// proves S-059, S-068
+// proves S-059
 #[tokio::test(flavor = "multi_thread")]
 async fn the_internet_is_public_hosts_and_never_this_network() {
     let (world, site) = (world().await, Site::start());
@@ -289,6 +311,9 @@ async fn the_internet_is_public_hosts_and_never_this_network() {
     for host in ["site.test", "10.0.0.1", "169.254.169.254", "[::ffff:127.0.0.1]", "0x7f000001"] {
         let execution = world.owner.run(session, &read(host, 80)).await;
         assert!(execution["error"].is_object(), "{host}: {execution}");
+        if !host.contains("127.0.0.1") && !host.starts_with("0x7f") {
+            assert_eq!(execution["network"][0]["allowed"], false, "{host}: {execution}");
+        }
     }
     let execution = world.owner.run(session, &site.read("example.com")).await;
     denied(&execution, "example.com");
@@ -307,41 +332,88 @@ async fn the_internet_is_public_hosts_and_never_this_network() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rule_that_an_integration_is_made_of_stays() {
+async fn what_something_else_is_made_of_stays() {
     let world = World::start().await;
     let rule = rule(&world.owner, "r", json!(["github.com"])).await;
     let integration = integration(&world.owner, "i", json!(["r"])).await;
     let rule = format!("/v1/network-rules/{rule}");
     let refused = world.owner.refused("DELETE", &rule, None).await;
     assert_eq!(refused, (409, "object.in_use".to_owned()));
-    world.owner.delete(&format!("/v1/integrations/{integration}")).await;
+    let agent = json!({"name": "bot", "specification": specification("[i]")});
+    let agent = id(&world.owner.post("/v1/agents", agent).await);
+    let integration = format!("/v1/integrations/{integration}");
+    let (status, problem) = world.owner.call("DELETE", &integration, None).await;
+    assert_eq!(status, 409);
+    assert!(problem["detail"].as_str().unwrap().contains("agent \"bot\""), "{problem}");
+    world.owner.delete(&format!("/v1/agents/{agent}")).await;
+    world.owner.delete(&integration).await;
     world.owner.delete(&rule).await;
 }
 
-// proves W-047
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_that_may_use_the_network_has_the_internet_and_another_has_nothing() {
-    let (world, site) = (world().await, Site::start());
-    let code = format!(
-        "import urllib.request\n\ndef run(input):\n    \
-         url = f\"http://{{input['host']}}:{}/\"\n    \
-         return {{'page': urllib.request.urlopen(url).read().decode()}}\n",
-        site.port
-    );
+    // An address of the public internet: that it may be reached is seen whether or not it can be.
+    let world = World::with(&["--resolve", "public.test=192.0.66.2"]).await;
+    let code = "import urllib.request\n\ndef run(input):\n    \
+                url = f\"http://{input['host']}/\"\n    \
+                return {'page': urllib.request.urlopen(url, timeout=1).read().decode()}\n";
     let tool = |name: &str, allow: bool| {
         json!({"name": name, "description": "Reads a page.", "tool_type": "code_runner",
             "configuration": {"type": "CodeRunner", "runtime": "python", "code": code,
                 "allow_network": allow, "input_schema": [{"name": "host", "field_type": "STRING",
                     "required": true, "description": "Its name."}]}})
     };
-    let closed = id(&world.owner.post("/v1/tools", tool("closed", false)).await);
-    let open = id(&world.owner.post("/v1/tools", tool("open", true)).await);
-    let call = json!({"arguments": {"host": "example.com"}});
-    let closed = world.owner.post(&format!("/v1/tools/{closed}/call"), call.clone()).await;
-    denied(&closed, "example.com");
-    assert_eq!(closed["network"][0]["allowed"], false, "{closed}");
-    // The port is not one of the web's, so that even this is refused; but by whom is another matter.
-    let open = world.owner.post(&format!("/v1/tools/{open}/call"), call).await;
-    assert_eq!(open["network"][0]["host"], "example.com", "{open}");
+    let call = json!({"arguments": {"host": "public.test"}});
+    for (name, allow) in [("closed", false), ("open", true)] {
+        let tool = id(&world.owner.post("/v1/tools", tool(name, allow)).await);
+        let called = world.owner.post(&format!("/v1/tools/{tool}/call"), call.clone()).await;
+        let attempt = &called["network"][0];
+        assert_eq!((&attempt["host"], &attempt["allowed"]), (&json!("public.test"), &json!(allow)));
+    }
+}
+
+/// Sends whoever asks it elsewhere.
+fn redirecting(to: String) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let head = format!("HTTP/1.1 302 Found\r\nLocation: {to}\r\n");
+            let _ = stream.write_all(format!("{head}Content-Length: 0\r\n\r\n").as_bytes());
+        }
+    });
+    port
+}
+
+// proves S-068
+#[tokio::test(flavor = "multi_thread")]
+async fn no_other_road_leads_to_a_host_that_is_not_open() {
+    let (world, site) = (world().await, Site::start());
+    let front = redirecting(format!("http://other.test:{}/", site.port));
+    let values = json!([format!("site.test:{front}"), format!("127.0.0.1:{front}")]);
+    rule(&world.owner, "front", values).await;
+    integration(&world.owner, "to_front", json!(["front"])).await;
+    let session = session(&world.owner, json!(["to_front"])).await;
+    let without_proxy = "import os\nfor name in list(os.environ):\n    \
+                         if 'proxy' in name.lower(): del os.environ[name]\n";
+    let other_proxy =
+        format!("import os\nos.environ['http_proxy'] = 'http://other.test:{}'\n", site.port);
+    let raw = "import _socket\n_socket.socket().connect(('93.184.216.34', 443))";
+    let dns = "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+               s.settimeout(2)\ns.sendto(b'x', ('1.1.1.1', 53))";
+    for (road, code) in [
+        ("a redirect", read("site.test", front)),
+        ("no proxy", format!("{without_proxy}{}", site.read("other.test"))),
+        ("another proxy", format!("{other_proxy}{}", site.read("other.test"))),
+        ("an address", site.read("10.0.0.1")),
+        ("version 6", site.read("[2606:2800:220:1::1]")),
+        ("Python's own socket", raw.to_owned()),
+        ("a name server", dns.to_owned()),
+    ] {
+        let execution = world.owner.run(&session, &code).await;
+        assert!(execution["error"].is_object(), "{road}: {execution}");
+    }
     assert_eq!(site.asked(), 0);
 }
