@@ -103,8 +103,7 @@ impl Line {
     }
 
     /// Says that there are too many.
-    pub(super) async fn turn_away(sandbox: &Sandbox, stream: TcpStream) {
-        let refusal = Refusal::Busy(sandbox.proxy.limits.connections);
+    pub(super) async fn turn_away(sandbox: &Sandbox, stream: TcpStream, refusal: Refusal) {
         let service = service_fn(async |request: Request<Incoming>| {
             turned_away(sandbox, &request, &refusal);
             Ok::<_, Infallible>(refusal.response())
