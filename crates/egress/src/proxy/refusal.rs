@@ -90,6 +90,11 @@ pub(super) enum Refusal {
     Answer { to: Destination, source: hyper::Error },
     #[error("{0} changed the protocol without being asked")]
     Switched(Destination),
+    #[error(
+        "{0} answered with an encoding that it was not asked for, in which the secret that it \
+         got cannot be looked for"
+    )]
+    Encoded(Destination),
     #[error("{to} gave no answer: {bound}")]
     Silent { to: Destination, bound: Bound },
     /// Nobody is there to be told.
@@ -144,6 +149,7 @@ impl Refusal {
             | Self::Tls { .. }
             | Self::Answer { .. }
             | Self::Switched(_)
+            | Self::Encoded(_)
             | Self::Unfinished(_)
             | Self::StandIn(_) => StatusCode::BAD_GATEWAY,
             Self::LookupsBusy(_) | Self::ConnectTime(_) | Self::Silent { .. } => {
