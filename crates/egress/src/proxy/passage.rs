@@ -113,7 +113,8 @@ impl Passage {
     /// is left as it is, and so is a placeholder in any other place.
     pub(super) fn give_credentials(&self, headers: &mut HeaderMap) -> Result<(), Refusal> {
         let credentials: Vec<&Credential> = self.credentials().collect();
-        for places in credentials.chunk_by(|one, next| one.secret == next.secret) {
+        // Not by its name: a workspace and one of its principals can each have one of that name.
+        for places in credentials.chunk_by(|one, next| one.placeholder == next.placeholder) {
             let silent = places.iter().all(|it| !headers.contains_key(&it.header));
             let asked = places.iter().filter(|it| holds(headers, it));
             let due = if silent { places[..1].to_vec() } else { asked.copied().collect() };

@@ -357,3 +357,24 @@ async fn a_credential_goes_where_its_client_has_put_the_placeholder() {
         assert_eq!((seen.header("x-api-key"), seen.header("authorization")), (key, authorization));
     }
 }
+
+#[tokio::test]
+async fn two_secrets_of_one_name_are_two_secrets() {
+    let hosts = Hosts::new().await;
+    let port = hosts.api.port();
+    let mine = Credential {
+        header: HeaderName::from_static("x-api-key"),
+        prefix: String::new(),
+        placeholder: "belljar-placeholder-mine".to_owned(),
+        value: belljar_egress::SecretText::new("mine-and-only-mine".to_owned()),
+        ..credential("api.test", port)
+    };
+    let credentials = vec![credential("api.test", port), mine];
+    hosts.rules.become_these(Way { credentials, ..way(&["127.0.0.2:0"]) });
+    let sandbox = hosts.sandbox();
+    let request = hosts.client(&sandbox).get(format!("https://api.test:{port}/"));
+    assert_eq!(answer(request).await.0, StatusCode::OK);
+    let seen = hosts.api.requests().pop().unwrap();
+    assert_eq!(seen.header("authorization"), Some(BEARER));
+    assert_eq!(seen.header("x-api-key"), Some("mine-and-only-mine"));
+}
