@@ -23,7 +23,7 @@ from .after_import import after_import
 # Where the host serves it, or nobody listens.
 outlet = ("127.0.0.1", 3128)
 
-# Who is told of attempts where there is none. One that there is hears of them itself.
+# Who is told of attempts that no outlet hears of.
 told: Callable[[str], None] | None = None
 
 # The outlet gives up sooner. For a socket that must not block, which has to wait here nevertheless.
@@ -276,11 +276,11 @@ def _check_outlet(place: str) -> None:
         probe.close()
 
 
-def _refusal(error: type[OSError], place: str) -> OSError:
+def _refusal(error: type[OSError], place: str, why: str = _NOT_OPENED) -> OSError:
     """For the host, who writes it down, and for the code."""
     if told is not None:
         told(place)
-    return error(_NOT_OPENED.format(place))
+    return error(why.format(place))
 
 
 def _far_place(sock: socket.socket, address: Any) -> str | None:
@@ -296,7 +296,7 @@ def _far_place(sock: socket.socket, address: Any) -> str | None:
         return None
     place = f"[{far}]:{port}" if ":" in far else f"{far}:{port}"
     if _kind(sock) != socket.SOCK_STREAM:
-        raise Denied(_NO_DATAGRAMS.format(place))
+        raise _refusal(Denied, place, _NO_DATAGRAMS)
     return place
 
 

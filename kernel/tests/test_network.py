@@ -196,9 +196,11 @@ class Allowed(NetworkTest):
     def test_nothing_but_tcp_leaves(self):
         self.run_cell("udp, there = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), ('8.8.8.8', 53)")
         for send in ("sendto(b'x', there)", "connect(there)", "sendmsg([b'x'], [], 0, there)"):
-            kind, message, denied = self.failure_of(f"udp.{send}")
-            self.assertEqual((kind, denied), ("PermissionError", "network"))
-            self.assertIn("only TCP connections leave a sandbox, no datagrams (UDP) to 8.8.8.8:53", message)
+            reply = self.run_cell(f"udp.{send}")
+            self.assertEqual((reply.error["type"], reply.error.get("denied")), ("PermissionError", "network"))
+            sentence = "only TCP connections leave a sandbox, no datagrams (UDP) to 8.8.8.8:53"
+            self.assertIn(sentence, reply.error["message"])
+            self.assertEqual(reply.refused, ["8.8.8.8:53"], "no outlet hears of it")
 
     def test_python_still_finds_fault_itself(self):
         table = {

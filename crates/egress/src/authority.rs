@@ -29,7 +29,7 @@ pub struct Credential {
     pub header: HeaderName,
     /// What the header has before the value, such as `Bearer `.
     pub prefix: String,
-    /// What the sandbox has in the place of the value.
+    /// What the sandbox has in the place of the value. No two secrets have the same.
     pub placeholder: String,
     pub value: SecretText,
 }

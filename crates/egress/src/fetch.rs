@@ -138,10 +138,12 @@ impl Fetcher {
         let answers: Vec<IpAddr> = match *target.host() {
             Host::Ipv4(address) => vec![address.into()],
             Host::Ipv6(address) => vec![address.into()],
-            Host::Domain(ref name) => match self.config.resolver.addresses(name).await {
-                Ok(answers) => answers,
-                Err(source) => return Err(FetchError::Unresolved { host, source }),
-            },
+            Host::Domain(ref name) => {
+                match self.config.resolver.addresses(name, Vec::new()).await {
+                    Ok(answers) => answers,
+                    Err(source) => return Err(FetchError::Unresolved { host, source }),
+                }
+            }
         };
         target.route(&answers).map_err(|source| FetchError::Route { host, source })
     }

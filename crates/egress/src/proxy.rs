@@ -34,7 +34,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_rustls::rustls::{self, ClientConfig};
 
@@ -70,6 +70,10 @@ struct Shared {
     ca: Ca,
     resolver: Resolver,
     limits: Limits,
+    /// For connections of all sandboxes.
+    room: Arc<Semaphore>,
+    /// For questions of all sandboxes.
+    lookups: Arc<Semaphore>,
     tls_any: Arc<ClientConfig>,
     tls_http1: Arc<ClientConfig>,
 }
@@ -84,7 +88,9 @@ impl Proxy {
         let mut any = http1.clone();
         any.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
         let (tls_any, tls_http1) = (Arc::new(any), Arc::new(http1));
-        Ok(Self(Arc::new(Shared { ca, resolver, limits, tls_any, tls_http1 })))
+        let room = Arc::new(Semaphore::new(limits.connections_of_all));
+        let lookups = Arc::new(Semaphore::new(limits.lookups_of_all));
+        Ok(Self(Arc::new(Shared { ca, resolver, limits, room, lookups, tls_any, tls_http1 })))
     }
 
     /// Serves who connects to the listener of one sandbox. When this is dropped, all of their
@@ -96,29 +102,27 @@ impl Proxy {
     ) -> io::Result<()> {
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
-        let limits = &self.0.limits;
-        let room = Arc::new(Semaphore::new(limits.connections));
         let doorstep = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
         let sandbox = Arc::new(Sandbox::new(self.0.clone(), authority));
         let mut lines = JoinSet::new();
         loop {
             let stream = accept(&listener, &mut lines).await;
-            let (permit, has_room) = match room.clone().try_acquire_owned() {
-                Ok(permit) => (permit, true),
-                Err(_) => match doorstep.clone().try_acquire_owned() {
-                    Ok(permit) => (permit, false),
-                    Err(_) => continue,
-                },
-            };
             let sandbox = sandbox.clone();
-            lines.spawn(async move {
-                if has_room {
-                    Line::run(sandbox, stream).await;
-                } else {
-                    Line::turn_away(&sandbox, stream).await;
+            match sandbox.seat() {
+                Ok(seat) => {
+                    lines.spawn(async move {
+                        Line::run(sandbox, stream).await;
+                        drop(seat);
+                    });
                 }
-                drop(permit);
-            });
+                Err(refusal) => {
+                    let Ok(place) = doorstep.clone().try_acquire_owned() else { continue };
+                    lines.spawn(async move {
+                        Line::turn_away(&sandbox, stream, refusal).await;
+                        drop(place);
+                    });
+                }
+            }
         }
     }
 }
@@ -141,6 +145,10 @@ struct Sandbox {
     proxy: Arc<Shared>,
     authority: Arc<dyn Authority>,
     meter: Arc<Meter>,
+    /// For its connections.
+    room: Arc<Semaphore>,
+    /// For its questions: nobody takes all of the room for those of all.
+    lookups: Arc<Semaphore>,
     /// What is taken out of the answers of a host. It takes longer to make than a request takes.
     spellings: Mutex<HashMap<Destination, Arc<Spellings>>>,
 }
@@ -148,7 +156,24 @@ struct Sandbox {
 impl Sandbox {
     fn new(proxy: Arc<Shared>, authority: Arc<dyn Authority>) -> Self {
         let meter = Arc::new(Meter::new(proxy.limits.clone()));
-        Self { proxy, authority, meter, spellings: Mutex::default() }
+        let room = Arc::new(Semaphore::new(proxy.limits.connections));
+        let lookups = Arc::new(Semaphore::new(proxy.limits.lookups));
+        Self { proxy, authority, meter, room, lookups, spellings: Mutex::default() }
+    }
+
+    /// Room for one more connection.
+    fn seat(&self) -> Result<[OwnedSemaphorePermit; 2], Refusal> {
+        let limits = &self.proxy.limits;
+        let own = self.room.clone().try_acquire_owned();
+        let own = own.map_err(|_| Refusal::Busy(limits.connections))?;
+        let of_all = self.proxy.room.clone().try_acquire_owned();
+        Ok([own, of_all.map_err(|_| Refusal::AllBusy(limits.connections_of_all))?])
+    }
+
+    /// Waits for room for one more question.
+    async fn room_to_look_up(&self) -> Result<Vec<OwnedSemaphorePermit>, AcquireError> {
+        let own = self.lookups.clone().acquire_owned().await?;
+        Ok(vec![own, self.proxy.lookups.clone().acquire_owned().await?])
     }
 
     /// The rules of now.

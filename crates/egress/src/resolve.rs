@@ -5,8 +5,10 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::spawn_blocking;
 
 /// Who knows the addresses of names.
 #[derive(Clone, Default)]
@@ -16,30 +18,43 @@ pub enum Resolver {
     System,
     /// Names of the operator's own, and the resolver of this machine for all others.
     Named(Arc<HashMap<String, IpAddr>>),
-    /// A table or another source of the operator's that answers at once. It is judged like any
-    /// other.
+    /// A table or another source of the operator's. It is judged like any other.
     Own(Arc<Lookup>),
 }
 
 type Lookup = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
 
 impl Resolver {
-    pub(crate) async fn addresses(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+    /// A question takes a thread for as long as it takes, also when nobody waits for its answer any
+    /// more. `held` is given back when the thread is.
+    pub(crate) async fn addresses(
+        &self,
+        name: &str,
+        held: Vec<OwnedSemaphorePermit>,
+    ) -> io::Result<Vec<IpAddr>> {
+        if let Self::Named(names) = self
+            && let Some(address) = names.get(name)
+        {
+            return Ok(vec![*address]);
+        }
+        let (name, resolver) = (name.to_owned(), self.clone());
+        let asking = spawn_blocking(move || {
+            let answers = resolver.ask(&name);
+            drop(held);
+            answers
+        });
+        asking.await.map_err(io::Error::other)?
+    }
+
+    fn ask(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         match self {
-            Self::System => ask_system(name).await,
-            Self::Named(names) => match names.get(name) {
-                Some(address) => Ok(vec![*address]),
-                None => ask_system(name).await,
-            },
+            // The port is not part of the question, but of this function's type.
+            Self::System | Self::Named(_) => {
+                Ok((name, 0).to_socket_addrs()?.map(|answer| answer.ip()).collect())
+            }
             Self::Own(lookup) => lookup(name),
         }
     }
-}
-
-async fn ask_system(name: &str) -> io::Result<Vec<IpAddr>> {
-    // The port is not part of the question, but of this function's type.
-    let answers = tokio::net::lookup_host((name, 0)).await?;
-    Ok(answers.map(|answer| answer.ip()).collect())
 }
 
 impl fmt::Debug for Resolver {

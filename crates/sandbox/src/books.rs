@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whom the code has tried to reach where there is no way out, as it says itself.
+    /// Whom the code has tried to reach where no outlet hears of it, as it says itself.
     pub(crate) fn refused(&mut self, place: &str) {
         let (host, port) = match place.rsplit_once(':') {
             Some((host, port)) => (host, port.parse().unwrap_or_default()),
@@ -126,7 +126,7 @@ impl<'a> Run<'a> {
                 port,
                 integration: None,
                 allowed: false,
-                reason: Some("nothing is opened to this sandbox".to_owned()),
+                reason: Some("no way out of this sandbox leads there".to_owned()),
             });
         }
     }

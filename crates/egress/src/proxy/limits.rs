@@ -1,9 +1,18 @@
-//! What one sandbox can use of the proxy.
+//! What one sandbox can use of the proxy, and what all of them can use of the machine.
 
+use rustix::process::{Resource, getrlimit};
 use std::time::Duration;
 
 /// More than any pool of clients opens; each takes two descriptors of the server.
 const CONNECTIONS_MAX: usize = 256;
+/// Of all sandboxes together.
+const CONNECTIONS_OF_ALL_MAX: usize = 4_096;
+/// A connection takes two descriptors of the server: all of them take no more than a quarter.
+const DESCRIPTORS_PER_CONNECTION: usize = 8;
+/// Each takes a thread, which may wait for a name server for half a minute.
+const LOOKUPS_MAX: usize = 8;
+/// Few of the threads that everything in the server shares.
+const LOOKUPS_OF_ALL_MAX: usize = 32;
 /// A host that does not answer sooner is not there.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
 /// For one request to begin, and for a client to keep a connection that it does not use.
@@ -14,12 +23,16 @@ const IDLE_TIME_MAX: Duration = Duration::from_secs(600);
 const BYTES_UP_MAX: u64 = 4 << 30;
 const BYTES_DOWN_MAX: u64 = 16 << 30;
 
-/// The bounds of one sandbox.
+/// The bounds of one sandbox, and where it is said of all.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// At once.
     pub connections: usize,
-    /// To look up a name, to connect, and to greet, each.
+    pub connections_of_all: usize,
+    /// Questions for a name, at once.
+    pub lookups: usize,
+    pub lookups_of_all: usize,
+    /// To wait for room to look up a name, to look it up a name, to connect, and to greet, each.
     pub connect: Duration,
     pub header: Duration,
     /// Without a byte in either direction.
@@ -33,6 +46,9 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: CONNECTIONS_MAX,
+            connections_of_all: connections_of_all(),
+            lookups: LOOKUPS_MAX,
+            lookups_of_all: LOOKUPS_OF_ALL_MAX,
             connect: CONNECT_TIME_MAX,
             header: HEADER_TIME_MAX,
             idle: IDLE_TIME_MAX,
@@ -40,4 +56,11 @@ impl Default for Limits {
             bytes_down: BYTES_DOWN_MAX,
         }
     }
+}
+
+fn connections_of_all() -> usize {
+    let descriptors = getrlimit(Resource::Nofile).current;
+    let descriptors = descriptors.and_then(|bound| usize::try_from(bound).ok());
+    let room = descriptors.unwrap_or(usize::MAX) / DESCRIPTORS_PER_CONNECTION;
+    room.clamp(1, CONNECTIONS_OF_ALL_MAX)
 }

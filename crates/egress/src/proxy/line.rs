@@ -15,10 +15,10 @@ use super::refusal::{Body, Refusal, said};
 use super::upstream::{Speech, Unanswered, Upstream, dial};
 use super::{Sandbox, TLS_READ_BYTES};
 use crate::authority::Scheme;
-use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderValue};
+use http::header::{ACCEPT_ENCODING, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::{OnUpgrade, Upgraded};
@@ -103,8 +103,7 @@ impl Line {
     }
 
     /// Says that there are too many.
-    pub(super) async fn turn_away(sandbox: &Sandbox, stream: TcpStream) {
-        let refusal = Refusal::Busy(sandbox.proxy.limits.connections);
+    pub(super) async fn turn_away(sandbox: &Sandbox, stream: TcpStream, refusal: Refusal) {
         let service = service_fn(async |request: Request<Incoming>| {
             turned_away(sandbox, &request, &refusal);
             Ok::<_, Infallible>(refusal.response())
@@ -224,6 +223,7 @@ impl Line {
         mut request: Request<Incoming>,
     ) -> Result<Response<Body>, Refusal> {
         let client = message::wants_websocket(&request).then(|| hyper::upgrade::on(&mut request));
+        let is_head = request.method() == Method::HEAD;
         let redactor = self.sandbox.redactor(passage)?;
         request.extensions_mut().clear();
         let headers = request.headers_mut();
@@ -249,6 +249,9 @@ impl Line {
                 Ok(response)
             }
             None if switched => Err(Refusal::Switched(passage.to().clone())),
+            _ if redactor.is_some() && !is_head && is_unreadable(&response) => {
+                Err(Refusal::Encoded(passage.to().clone()))
+            }
             _ => Ok(told(response, redactor)),
         }
     }
@@ -276,6 +279,12 @@ impl Line {
     }
 }
 
+/// Whether an answer has a body in which a credential cannot be looked for.
+fn is_unreadable(response: &Response<Incoming>) -> bool {
+    let has_none = matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+    message::is_encoded(response.headers()) && !has_none && !response.body().is_end_stream()
+}
+
 /// The answer of a host, as the client may have it.
 fn told(response: Response<Incoming>, redactor: Option<Redactor>) -> Response<Body> {
     let (mut parts, body) = response.into_parts();
@@ -285,10 +294,7 @@ fn told(response: Response<Incoming>, redactor: Option<Redactor>) -> Response<Bo
     let body = match redactor {
         Some(redactor) => {
             redactor.clean(&mut parts.headers);
-            match parts.headers.contains_key(CONTENT_ENCODING) {
-                true => body.map_err(Into::into).boxed_unsync(),
-                false => Redacted::new(body, redactor).boxed_unsync(),
-            }
+            Redacted::new(body, redactor).boxed_unsync()
         }
         None => body.map_err(Into::into).boxed_unsync(),
     };

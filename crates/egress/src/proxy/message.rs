@@ -6,8 +6,8 @@
 use super::refusal::Malformed;
 use crate::authority::Scheme;
 use http::header::{
-    CONNECTION, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER, TRANSFER_ENCODING,
-    UPGRADE,
+    CONNECTION, CONTENT_ENCODING, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
 };
 use http::uri::Authority;
 use http::{Method, Request, Version};
@@ -141,6 +141,16 @@ pub(super) fn wants_websocket<B>(request: &Request<B>) -> bool {
 pub(super) fn ask_websocket(headers: &mut HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+}
+
+/// Whether a body is something else than the bytes that it means.
+pub(super) fn is_encoded(headers: &HeaderMap) -> bool {
+    let is_other = |header: HeaderName, plain: &str| {
+        let lines = headers.get_all(header).into_iter();
+        let mut codings = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+        codings.any(|coding| !coding.trim_ascii().eq_ignore_ascii_case(plain.as_bytes()))
+    };
+    is_other(CONTENT_ENCODING, "identity") || is_other(TRANSFER_ENCODING, "chunked")
 }
 
 /// Takes away what was for this hop.

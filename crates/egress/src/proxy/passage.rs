@@ -3,14 +3,13 @@
 //! A [`Passage`] is made of the rules of this moment and used up by one request. Nothing must
 //! connect to an address that it has not judged.
 
+use super::Sandbox;
 use super::refusal::Refusal;
 use crate::authority::{Credential, Scheme, Way};
-use crate::resolve::Resolver;
 use http::header::{HeaderMap, HeaderValue};
 use policy::{Destination, Opening, RouteRefused, opened_by, public, reachable};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::time::timeout;
 
 /// A destination that is open at this moment, and the rules that say so.
@@ -68,16 +67,15 @@ impl Passage {
     }
 
     /// The addresses that may be connected to. A name is looked up here and nowhere else.
-    pub(super) async fn route(
-        &self,
-        resolver: &Resolver,
-        time_max: Duration,
-    ) -> Result<Vec<SocketAddr>, Refusal> {
+    pub(super) async fn route(&self, sandbox: &Sandbox) -> Result<Vec<SocketAddr>, Refusal> {
         let name = match self.to.address() {
             Some(address) => return self.judge(&[address]),
             None => self.to.host().to_string(),
         };
-        match timeout(time_max, resolver.addresses(&name)).await {
+        let time_max = sandbox.proxy.limits.connect;
+        let room = timeout(time_max, sandbox.room_to_look_up()).await;
+        let Ok(Ok(room)) = room else { return Err(Refusal::LookupsBusy(self.to.clone())) };
+        match timeout(time_max, sandbox.proxy.resolver.addresses(&name, room)).await {
             Ok(Ok(answers)) => self.judge(&answers),
             Ok(Err(_)) | Err(_) => Err(Refusal::Unresolved(self.to.clone())),
         }
@@ -115,7 +113,8 @@ impl Passage {
     /// is left as it is, and so is a placeholder in any other place.
     pub(super) fn give_credentials(&self, headers: &mut HeaderMap) -> Result<(), Refusal> {
         let credentials: Vec<&Credential> = self.credentials().collect();
-        for places in credentials.chunk_by(|one, next| one.secret == next.secret) {
+        // Not by its name: a workspace and one of its principals can each have one of that name.
+        for places in credentials.chunk_by(|one, next| one.placeholder == next.placeholder) {
             let silent = places.iter().all(|it| !headers.contains_key(&it.header));
             let asked = places.iter().filter(|it| holds(headers, it));
             let due = if silent { places[..1].to_vec() } else { asked.copied().collect() };

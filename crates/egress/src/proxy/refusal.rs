@@ -44,6 +44,10 @@ pub(super) enum Refusal {
     Malformed(#[from] Malformed),
     #[error("this session has {0} connections, which is the most at once")]
     Busy(usize),
+    #[error(
+        "all sandboxes of this server have {0} connections, which is the most at once; try later"
+    )]
+    AllBusy(usize),
     /// Why is for the log.
     #[error("what is open to this session cannot be told now")]
     Undecided { why: String },
@@ -72,6 +76,8 @@ pub(super) enum Refusal {
     SecretUnfit(String),
     #[error("{0} cannot be resolved")]
     Unresolved(Destination),
+    #[error("{0} cannot be resolved now: too many names are being asked for; try later")]
+    LookupsBusy(Destination),
     #[error("{to} cannot be reached: {}", unreachable(.source))]
     Unreachable { to: Destination, source: io::Error },
     #[error("{0} did not answer in time")]
@@ -84,6 +90,11 @@ pub(super) enum Refusal {
     Answer { to: Destination, source: hyper::Error },
     #[error("{0} changed the protocol without being asked")]
     Switched(Destination),
+    #[error(
+        "{0} answered with an encoding that it was not asked for, in which the secret that it \
+         got cannot be looked for"
+    )]
+    Encoded(Destination),
     #[error("{to} gave no answer: {bound}")]
     Silent { to: Destination, bound: Bound },
     /// Nobody is there to be told.
@@ -120,7 +131,9 @@ impl Refusal {
     fn status(&self) -> StatusCode {
         match self {
             Self::Malformed(_) => StatusCode::BAD_REQUEST,
-            Self::Busy(_) | Self::Undecided { .. } => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Busy(_) | Self::AllBusy(_) | Self::Undecided { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::NotOpened(_)
             | Self::OnlyHttps(_)
             | Self::NotNamed { .. }
@@ -136,9 +149,12 @@ impl Refusal {
             | Self::Tls { .. }
             | Self::Answer { .. }
             | Self::Switched(_)
+            | Self::Encoded(_)
             | Self::Unfinished(_)
             | Self::StandIn(_) => StatusCode::BAD_GATEWAY,
-            Self::ConnectTime(_) | Self::Silent { .. } => StatusCode::GATEWAY_TIMEOUT,
+            Self::LookupsBusy(_) | Self::ConnectTime(_) | Self::Silent { .. } => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
         }
     }
 

@@ -49,7 +49,7 @@ pub(super) async fn dial(
 ) -> Result<(SocketAddr, Metered<TcpStream>), Refusal> {
     sandbox.meter.check().map_err(Refusal::Spent)?;
     let time_max = sandbox.proxy.limits.connect;
-    let mut addresses = passage.route(&sandbox.proxy.resolver, time_max).await?;
+    let mut addresses = passage.route(sandbox).await?;
     addresses.truncate(ADDRESSES_MAX);
     let to = passage.to();
     let mut refusal = Refusal::Unresolved(to.clone());

@@ -4,8 +4,9 @@ use crate::host::{Host, Vouching};
 use crate::world::{
     Rules, Sandbox, World, all_names, credential, head, hear_all, limits, status, way,
 };
-use belljar_egress::{Limits, Way};
+use belljar_egress::{Limits, Resolver, Way};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -112,7 +113,7 @@ async fn a_redirect_to_this_machine_leads_to_a_denial() {
         assert_eq!(response.status(), 403, "{to}");
         assert!(!rules.last().allowed);
     }
-    assert_eq!(tripwire.connections.load(std::sync::atomic::Ordering::Relaxed), 0);
+    assert_eq!(tripwire.connections.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test]
@@ -195,4 +196,62 @@ async fn two_hundred_at_once_are_served_without_an_error() {
     }
     let answers = asking.join_all().await;
     assert_eq!(answers.iter().filter(|status| **status == 200).count(), 200);
+}
+
+#[tokio::test]
+async fn more_connections_than_all_sandboxes_may_have_are_told_so() {
+    let (host, world, rules, sandbox) = plain(|it| it.connections_of_all = 2).await;
+    let other = world.sandbox(&rules);
+    let to = format!("good.test:{}", host.port());
+    let first = sandbox.tunnel(&to).await.unwrap();
+    let _second = sandbox.tunnel(&to).await.unwrap();
+    let refused = other.tunnel(&to).await.unwrap_err();
+    let expected = "HTTP/1.1 503 all sandboxes of this server have 2 connections";
+    assert!(status(&refused).starts_with(expected), "{refused}");
+    assert!(!rules.last().allowed);
+    drop(first);
+    tokio::time::sleep(SHORT).await;
+    assert!(other.tunnel(&to).await.is_ok());
+}
+
+/// Names of `slow.test` are not found, and that takes long.
+fn slow_names(time: Duration) -> (Resolver, Arc<AtomicUsize>) {
+    let (asked, count) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let most = asked.clone();
+    let resolver = Resolver::Own(Arc::new(move |name| {
+        if !name.ends_with(".slow.test") {
+            return Ok(vec!["127.0.0.2".parse().unwrap()]);
+        }
+        asked.fetch_max(1 + count.fetch_add(1, Ordering::SeqCst), Ordering::SeqCst);
+        std::thread::sleep(time);
+        count.fetch_sub(1, Ordering::SeqCst);
+        Err(std::io::ErrorKind::NotFound.into())
+    }));
+    (resolver, most)
+}
+
+#[tokio::test]
+async fn names_that_take_long_do_not_take_the_threads_of_the_server() {
+    let (resolver, most) = slow_names(8 * SHORT);
+    let limits = Limits { connect: SHORT, lookups: 2, lookups_of_all: 3, ..limits() };
+    let world = World::new("", resolver, limits);
+    let host = Host::plain().await;
+    let rules = Rules::new(way(&["*.slow.test:0", "good.test:0", "127.0.0.2:0"]));
+    let (one, other) = (world.sandbox(&rules), world.sandbox(&rules));
+    let ask = async |sandbox: &Sandbox, name: &str| {
+        sandbox.tunnel(&format!("{name}.slow.test:443")).await.unwrap_err()
+    };
+    let answers = tokio::join!(ask(&one, "a"), ask(&one, "b"), ask(&one, "c"));
+    let unresolved = |answer: &str| status(answer).ends_with("cannot be resolved");
+    assert!(unresolved(&answers.0) && unresolved(&answers.1));
+    assert!(answers.2.starts_with("HTTP/1.1 504 c.slow.test:443 cannot be resolved now"));
+    // Nobody waits for those two any more, and they still take their threads.
+    let good = format!("good.test:{}", host.port());
+    assert!(one.tunnel(&good).await.unwrap_err().contains("cannot be resolved now"));
+    assert!(other.tunnel(&good).await.is_ok(), "another sandbox has room of its own");
+    let answers = tokio::join!(ask(&other, "d"), ask(&other, "e"));
+    assert!(unresolved(&answers.0) != unresolved(&answers.1), "{answers:?}");
+    assert_eq!(most.load(Ordering::SeqCst), 3);
+    tokio::time::sleep(9 * SHORT).await;
+    assert!(one.tunnel(&good).await.is_ok());
 }

@@ -119,6 +119,28 @@ async fn t42_a_placeholder_anywhere_else_stays_one() {
 }
 
 #[tokio::test]
+async fn t42_an_answer_in_which_the_credential_cannot_be_looked_for_is_refused() {
+    let hosts = Hosts::new().await;
+    let sandbox = hosts.sandbox();
+    let client = hosts.client(&sandbox);
+    let url = format!("https://api.test:{}/encoded", hosts.api.port());
+    for coding in ["gzip", "identity,%20br", "GZIP"] {
+        let (status, told) = answer(client.get(format!("{url}?{coding}"))).await;
+        assert_eq!(status, 502, "{coding}");
+        assert!(told.contains("with an encoding that it was not asked for"), "{told}");
+        assert!(hosts.rules.last().reason.unwrap().contains("encoding"));
+    }
+    // What has no body has nothing in it.
+    assert_eq!(client.head(format!("{url}?gzip")).send().await.unwrap().status(), 200);
+    let (status, told) = answer(client.get(format!("{url}?Identity"))).await;
+    assert_eq!(status, 200);
+    assert!(!tells(&told), "{told}");
+    // A host that got no credential may do as it likes.
+    let other = format!("https://other.test:{}/encoded?gzip", hosts.api.port());
+    assert_eq!(answer(client.get(other)).await.0, 200);
+}
+
+#[tokio::test]
 async fn t42_a_header_of_the_clients_own_is_left() {
     let hosts = Hosts::new().await;
     let sandbox = hosts.sandbox();
@@ -334,4 +356,25 @@ async fn a_credential_goes_where_its_client_has_put_the_placeholder() {
         let seen = hosts.api.seen.lock().unwrap().pop().unwrap();
         assert_eq!((seen.header("x-api-key"), seen.header("authorization")), (key, authorization));
     }
+}
+
+#[tokio::test]
+async fn two_secrets_of_one_name_are_two_secrets() {
+    let hosts = Hosts::new().await;
+    let port = hosts.api.port();
+    let mine = Credential {
+        header: HeaderName::from_static("x-api-key"),
+        prefix: String::new(),
+        placeholder: "belljar-placeholder-mine".to_owned(),
+        value: belljar_egress::SecretText::new("mine-and-only-mine".to_owned()),
+        ..credential("api.test", port)
+    };
+    let credentials = vec![credential("api.test", port), mine];
+    hosts.rules.become_these(Way { credentials, ..way(&["127.0.0.2:0"]) });
+    let sandbox = hosts.sandbox();
+    let request = hosts.client(&sandbox).get(format!("https://api.test:{port}/"));
+    assert_eq!(answer(request).await.0, StatusCode::OK);
+    let seen = hosts.api.requests().pop().unwrap();
+    assert_eq!(seen.header("authorization"), Some(BEARER));
+    assert_eq!(seen.header("x-api-key"), Some("mine-and-only-mine"));
 }

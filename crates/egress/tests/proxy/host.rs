@@ -137,6 +137,7 @@ impl Host {
             "/silence" => std::future::pending().await,
             "/echo" => echo(&seen),
             "/redirect" => redirect(query),
+            "/encoded" => encoded(query, &seen),
             "/zeros" => self.zeros(query.parse().unwrap()),
             "/body" => said(StatusCode::OK, seen.body),
             "/socket" => {
@@ -187,6 +188,13 @@ fn echo(seen: &Seen) -> Response<Said> {
     }
     body += &String::from_utf8_lossy(&seen.body);
     response.body(Full::new(Bytes::from(body)).boxed_unsync()).unwrap()
+}
+
+/// Says that its body is encoded so.
+fn encoded(coding: &str, seen: &Seen) -> Response<Said> {
+    let mut response = echo(seen);
+    response.headers_mut().insert("content-encoding", coding.parse().unwrap());
+    response
 }
 
 fn redirect(location: &str) -> Response<Said> {
