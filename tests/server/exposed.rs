@@ -183,3 +183,42 @@ async fn whoever_makes_a_secret_opens_no_host_to_others() {
         "if they say so"
     );
 }
+
+/// Code has no credential, and cannot find one out by what is taken out of its guesses.
+#[tokio::test(flavor = "multi_thread")]
+async fn guesses_of_a_credential_come_back_as_they_are() {
+    let world = World::start().await;
+    let header = json!({"header": {"host": "api.example.com", "name": "X-Key", "env": "KEY"}});
+    let new = json!({"name": "shop", "value": CANARY, "inject": header});
+    world.owner.post("/v1/secrets", new).await;
+    let guesses = format!("[{CANARY:?}[:end] for end in range(1, {})]", CANARY.len() + 1);
+    let said = world.owner.execute(&guesses).await["value"].clone();
+    let whole: Vec<_> = (1..=CANARY.len()).map(|end| json!(&CANARY[..end])).collect();
+    assert_eq!(said, json!(whole));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_somebodys_own_is_not_told_to_the_author_of_what_they_call() {
+    let world = World::start().await;
+    let (owner, ann) = (&world.owner, Person::new(&world, "ann").await);
+    grant(owner, &ann.id, "USAGE", &workspace(owner).await).await;
+    let all = integration(owner, "all", json!("all")).await;
+    grant(owner, &ann.id, "USAGE", &on("integration", &all)).await;
+    secret(&ann, "of-ann-alone", "caller").await;
+    let code = "import os\n\ndef handle(): return os.environ.get('TOKEN', 'none')[::-1]\n";
+    let files = json!([{"name": "handler.py", "text": code},
+        {"name": "function.toml", "text": "name = \"peek\"\nintegrations = [\"all\"]\n"}]);
+    let function = owner.post("/v1/functions", json!({"files": files})).await;
+    grant(owner, &ann.id, "USAGE", &on("function", &function)).await;
+    let calls = format!("/v1/functions/{}/call", id(&function));
+    let called = ann.post(&calls, json!({})).await;
+    let at = format!("/v1/executions/{}", id(&called));
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let mut record = ann.get(&at).await;
+    while record["ended_at"].is_null() && std::time::Instant::now() < until {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        record = ann.get(&at).await;
+    }
+    assert_eq!(record["value"], "enon", "{record}");
+    assert_eq!(seen(&ann, &["all"]).await, "of-ann-alone", "her own code has it");
+}

@@ -417,3 +417,19 @@ async fn no_other_road_leads_to_a_host_that_is_not_open() {
     }
     assert_eq!(site.asked(), 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_an_owner_of_the_workspace_opens_all_hosts_or_an_inner_address() {
+    let world = World::start().await;
+    let maker = world.principal("maker", &["USAGE", "MODIFY"]).await;
+    for value in ["0.0.0.0", "127.0.0.1:0", "10.0.0.5:8000", "[fd00::5]"] {
+        let rule = json!({"name": "wide", "value_list": ["example.com", value]});
+        let refused = maker.refused("POST", "/v1/network-rules", Some(rule)).await;
+        assert_eq!(refused, (403, "grant.missing".to_owned()), "{value}");
+    }
+    let narrow = rule(&maker, "narrow", json!(["example.com", "93.184.216.34:443"])).await;
+    let wide = json!({"name": "narrow", "value_list": ["0.0.0.0"]});
+    let path = format!("/v1/network-rules/{narrow}");
+    assert_eq!(maker.refused("PUT", &path, Some(wide)).await.0, 403);
+    rule(&world.owner, "wide", json!(["0.0.0.0", "10.0.0.5:8000"])).await;
+}

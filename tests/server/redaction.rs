@@ -137,25 +137,3 @@ async fn t43_a_value_that_code_was_given_comes_back_in_no_way_that_is_listed() {
     check("the list", list.to_string().as_bytes());
     assert!(check_disk(world.data.path()) > 5);
 }
-
-/// A session remembers, and so does what looks after it.
-#[tokio::test(flavor = "multi_thread")]
-async fn t43_what_a_tool_has_left_in_a_session_is_not_told_by_it_later() {
-    let world = World::start().await;
-    let owner = &world.owner;
-    let keeps = "import os\ndef run(input):\n    open('left.txt', 'w').write(os.environ['PLAIN'])\n    \
-                 open('left-' + os.environ['PLAIN'], 'w').write('x')\n    return 1\n";
-    let mut tool = tool();
-    tool["configuration"]["code"] = json!(keeps);
-    let tool = owner.post("/v1/tools", tool).await;
-    let session = owner.session().await;
-    let call = json!({"arguments": {}, "sandbox_id": session});
-    owner.post(&format!("/v1/tools/{}/call", id(&tool)), call).await;
-    let later =
-        owner.run(&session, "import os; [open('left.txt').read(), sorted(os.listdir())]").await;
-    assert_eq!(later["value"], json!(["[redacted:PLAIN]", ["left-[redacted:PLAIN]", "left.txt"]]));
-    let listed = owner.get(&format!("/v1/sessions/{session}/files")).await;
-    check("the list of files", listed.to_string().as_bytes());
-    // The twin: what nobody was given is told.
-    assert_eq!(owner.run(&session, "'core-' + 'less'").await["value"], "core-less");
-}

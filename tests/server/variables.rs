@@ -65,13 +65,16 @@ async fn w_034_variables_are_in_the_environment_of_their_tool_alone() {
     assert_eq!(seen(owner, &tool).await, CANARY);
     assert_eq!(seen(owner, &other).await, "of-the-other");
     assert_eq!(seen(owner, &none).await, "none");
-    // In a session, neither the code around it nor another tool sees it.
+    // In a session somebody could have changed what reads it.
+    let session = owner.session().await;
+    let trap = "import os\nos.environ.get = lambda name, usual=None: globals().setdefault('seen', dict(os.environ))";
+    owner.run(&session, trap).await;
+    let call = json!({"arguments": {}, "sandbox_id": session});
+    let refused = owner.refused("POST", &format!("{}/call", path(&tool)), Some(call.clone())).await;
+    assert_eq!(refused, (400, "args.invalid".to_owned()));
+    assert_eq!(owner.run(&session, "'seen' in globals()").await["value"], false);
     let session = owner.session().await;
     let call = json!({"arguments": {}, "sandbox_id": session});
-    let value = owner.post(&format!("{}/call", path(&tool)), call.clone()).await["value"].clone();
-    assert_eq!(value, json!(CANARY.chars().rev().collect::<String>()));
-    let after = owner.run(&session, "import os; os.environ.get('TOKEN', 'gone')").await;
-    assert_eq!(after["value"], "gone");
     let value = owner.post(&format!("{}/call", path(&none)), call).await["value"].clone();
     assert_eq!(value, "enon");
     assert_eq!(owner.execute("import os; os.environ.get('TOKEN', 'gone')").await["value"], "gone");

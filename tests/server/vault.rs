@@ -321,11 +321,11 @@ async fn a_secret_of_ones_own_is_nobody_elses() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_may_not_make_rules_opens_no_address_of_the_inner_network_by_a_secret() {
+async fn only_an_owner_of_the_workspace_opens_an_address_of_the_inner_network_by_a_secret() {
     let world = World::start().await;
     let (ann, bob) = (
-        world.principal("ann", &["USAGE"]).await,
-        world.principal("bob", &["USAGE", "MODIFY"]).await,
+        world.principal("ann", &["USAGE", "MODIFY"]).await,
+        world.principal("bob", &["OWNERSHIP"]).await,
     );
     let own = |host: &str| {
         let inject = json!({"header": {"host": host, "name": "X-Key"}});

@@ -78,8 +78,9 @@ impl<'a> Job<'a> {
         let mut passing = BTreeMap::new();
         match (&task, command.session) {
             (Task::Call(call), _) => {
-                variables.extend(call.variables().clone());
                 variables.extend(command.variables.clone());
+                // Whoever calls a tool does not change what its author has given it.
+                variables.extend(call.variables().clone());
             }
             // Nothing comes after it, and what it leaves behind, such as a thread, is still its own.
             (_, None) => variables.extend(command.variables.clone()),

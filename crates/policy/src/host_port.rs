@@ -108,6 +108,15 @@ impl HostPort {
         host && self.covers_port(to.port())
     }
 
+    /// Whether it opens more than a host of the public internet: all of them, or an address inside.
+    pub fn is_wide(&self) -> bool {
+        match self.hosts {
+            Hosts::All => true,
+            Hosts::Address(address) => public(address).is_err(),
+            Hosts::Name(_) | Hosts::Wildcard { .. } => false,
+        }
+    }
+
     /// Whether the value is this very address, which alone opens one that is not public.
     pub(crate) fn names(&self, address: IpAddr, port: u16) -> bool {
         self.hosts == Hosts::Address(address) && self.covers_port(port)

@@ -5,6 +5,7 @@ use crate::executions::EntryKind;
 use crate::functions::Deployed;
 use crate::network;
 use crate::refused::{Refused, about, invalid};
+use crate::secrets::Author;
 use contract::CallFunction;
 use engine::{Code as SourceCode, Entry, FileIn};
 use serde::{Deserialize, Serialize};
@@ -135,6 +136,11 @@ impl Callee {
     /// The request as this takes it: a function has a sandbox and limits of its own, and a caller can
     /// only ask for less.
     pub(crate) fn takes(&self, request: CallRequest) -> Result<CallRequest, Refused> {
+        if self.author() == Author::OtherWithValues && request.sandbox_id.is_some() {
+            // Whoever has the session could have changed what reads them.
+            let message = "a tool with variables of its own runs in a sandbox of its own";
+            return Err(invalid("/sandbox_id", message));
+        }
         let Self::Function { deployed, by } = self else { return Ok(request) };
         if request.sandbox_id.is_some() {
             return Err(invalid("/sandbox_id", "a function runs in a sandbox of its own"));
@@ -159,6 +165,16 @@ impl Callee {
             Self::Tool { checked, .. } => network::asked(Vec::new(), checked.allow_network),
             Self::Python { .. } => Script::of(arguments).map_or(Vec::new(), |it| it.integrations),
             Self::Function { deployed, .. } => deployed.deployment.integrations.clone(),
+        }
+    }
+
+    pub(crate) fn author(&self) -> Author {
+        match self {
+            Self::Python { .. } => Author::Caller,
+            Self::Tool { checked, .. } if !checked.variables.0.is_empty() => {
+                Author::OtherWithValues
+            }
+            Self::Tool { .. } | Self::Function { .. } => Author::Other,
         }
     }
 

@@ -12,7 +12,8 @@ use crate::inputs::FileInput;
 use crate::live::Numbered;
 use crate::network;
 use crate::object::{object, objects};
-use crate::refused::{Refused, missing, not_found};
+use crate::refused::{Refused, invalid, missing, not_found};
+use crate::secrets::Author;
 use crate::service::Service;
 use engine::{Command, Entry, preflight};
 use futures_util::stream::BoxStream;
@@ -125,11 +126,10 @@ impl Service {
             installer: self.installer(caller.workspace, caller.id(), request.sandbox_id),
             ..self.command(&caller.principal, route.callee.environment(), entry)
         };
-        let integrations = route.callee.integrations(&request.arguments);
+        let needs = (route.callee.integrations(&request.arguments), route.callee.author());
         let run_as = route.run_as;
-        let (command, trail) = self
-            .give_way(command, caller.workspace, &caller.principal, run_as, integrations)
-            .await?;
+        let (command, trail) =
+            self.give_way(command, caller.workspace, &caller.principal, run_as, needs).await?;
         let whose = Whose {
             run_as,
             agent: route.agent,
@@ -200,9 +200,15 @@ impl Service {
             installer: self.installer(caller.workspace, caller.id(), request.sandbox_id),
             ..self.command(&caller.principal, &tool.environment, test)
         };
-        let integrations = network::asked(Vec::new(), checked.allow_network);
+        let has_values = !checked.variables.0.is_empty();
+        if has_values && request.sandbox_id.is_some() {
+            let message = "a tool with variables of its own runs in a sandbox of its own";
+            return Err(invalid("/sandbox_id", message));
+        }
+        let author = if has_values { Author::OtherWithValues } else { Author::Other };
+        let needs = (network::asked(Vec::new(), checked.allow_network), author);
         let (workspace, who) = (caller.workspace, &caller.principal);
-        let (command, trail) = self.give_way(command, workspace, who, who.id, integrations).await?;
+        let (command, trail) = self.give_way(command, workspace, who, who.id, needs).await?;
         let admitted = self.engine.admit(command).await?;
         self.begin(admitted, Whose { trail, ..Whose::caller(caller, manner) }).await
     }

@@ -7,7 +7,7 @@ use crate::caller::Caller;
 use crate::definition::Contract;
 use crate::network;
 use crate::refused::{Refused, invalid, not_found};
-use crate::secrets::{self, Borrower};
+use crate::secrets::{self, Author, Borrower};
 use crate::service::Service;
 use crate::variables;
 use serde::{Deserialize, Serialize};
@@ -233,7 +233,11 @@ impl Service {
 impl Question {
     fn borrower<'a>(&'a self, integrations: &'a [Integration]) -> Borrower<'a> {
         let Self { workspace, run_as, who, .. } = self;
-        Borrower { workspace: *workspace, run_as, caller: who.id, integrations }
+        let author = match &self.tool {
+            Some(tool) if !variables::names(tool).is_empty() => Author::OtherWithValues,
+            _ => Author::Other,
+        };
+        Borrower { workspace: *workspace, run_as, caller: who.id, author, integrations }
     }
 
     fn binding(&self) -> Option<&Binding> {

@@ -12,7 +12,7 @@ pub use inject::InjectRequest;
 pub(crate) use inject::target;
 pub(crate) use inject::variable_place;
 pub use rotation::Rotated;
-pub(crate) use usable::{Borrower, Usable};
+pub(crate) use usable::{Author, Borrower, Usable};
 
 use crate::caller::Caller;
 use crate::names;
@@ -233,7 +233,11 @@ impl Service {
     /// A secret opens its host. Inside of the operator's network that is a matter of those who make
     /// rules, also where the secret is somebody's own.
     fn check_place(&self, caller: &Caller, inject: &Inject) -> Result<(), Refused> {
-        if inject::names_inside(inject) { self.require_maker(caller) } else { Ok(()) }
+        if !inject::names_inside(inject) {
+            return Ok(());
+        }
+        let all = Object::Workspace(caller.workspace);
+        self.require(caller, Privilege::Ownership, all).map(drop)
     }
 
     /// Held until what is sealed with it is kept: no new key comes in between.

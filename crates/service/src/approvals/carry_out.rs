@@ -109,10 +109,9 @@ impl Service {
             installer: self.installer(workspace, requester.id, matter.plan.sandbox_id),
             ..self.command(&requester, callee.environment(), entry)
         };
-        let integrations = callee.integrations(&matter.plan.arguments);
+        let needs = (callee.integrations(&matter.plan.arguments), callee.author());
         let run_as = matter.route.run_as;
-        let (command, trail) =
-            self.give_way(command, workspace, &requester, run_as, integrations).await?;
+        let (command, trail) = self.give_way(command, workspace, &requester, run_as, needs).await?;
         Ok((self.engine.admit(command).await?, trail))
     }
 

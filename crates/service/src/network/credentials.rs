@@ -60,10 +60,11 @@ pub(super) fn exposed(secrets: &[Usable]) -> BTreeSet<(SecretId, u64)> {
     readable.map(|secret| (secret.id, secret.version)).collect()
 }
 
-/// A credential is never in the sandbox, and if it ever were it would not come out.
+/// Of values that code has. A credential is not inside, and must not be looked for there: code could
+/// learn it by what is taken out of its guesses.
 pub(super) fn redactor(secrets: &[Usable]) -> Redactor {
-    let named = |secret: &Usable| (secret.name.clone(), secret.value.reveal().to_owned());
-    Redactor::new(secrets.iter().map(named))
+    let readable = secrets.iter().filter(|secret| secret.target().is_none());
+    Redactor::new(readable.map(|it| (it.name.clone(), it.value.reveal().to_owned())))
 }
 
 /// What the proxy puts into requests. One whose place cannot be understood is put nowhere.

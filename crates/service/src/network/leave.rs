@@ -5,7 +5,7 @@ use super::credentials;
 use super::integrations::INTERNET;
 use super::trail::Trail;
 use crate::refused::Refused;
-use crate::secrets::Borrower;
+use crate::secrets::{Author, Borrower};
 use crate::service::Service;
 use egress::{Asked, Attempt, Authority, Way};
 use engine::{Command, Outlet, Redactor};
@@ -19,7 +19,7 @@ use types::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Grounds {
     /// By these integrations, with the rights of one principal.
-    Named { integrations: Vec<String>, run_as: PrincipalId },
+    Named { integrations: Vec<String>, run_as: PrincipalId, author: Author },
     /// By what the specification of the agent names, with the rights of whoever its code runs as.
     Agent(AgentId),
 }
@@ -31,8 +31,15 @@ impl Grounds {
             Some(agent) => Self::Agent(agent),
             None => {
                 let integrations = session.integrations.clone();
-                Self::Named { integrations, run_as: session.owner }
+                Self::Named { integrations, run_as: session.owner, author: Author::Caller }
             }
+        }
+    }
+
+    fn author(&self) -> Author {
+        match self {
+            Self::Named { author, .. } => *author,
+            Self::Agent(_) => Author::Other,
         }
     }
 }
@@ -82,7 +89,8 @@ impl Service {
         let (names, run_as) = self.named(workspace, caller, &grounds).await?;
         self.check_integrations(workspace, &run_as, &names)?;
         let integrations = &self.held_integrations(workspace, &run_as, &names)?;
-        let borrower = Borrower { workspace, run_as: &run_as, caller: caller.id, integrations };
+        let (caller, author) = (caller.id, grounds.author());
+        let borrower = Borrower { workspace, run_as: &run_as, caller, author, integrations };
         let secrets = self.lent_secrets(borrower, |_| true).await?;
         let mut leave = Leave {
             variables: credentials::variables(&secrets),
@@ -94,11 +102,11 @@ impl Service {
             return Ok(leave);
         }
         let (log, redactor) = (self.network_log.clone(), leave.redactor.clone());
-        let trail = Arc::new(Trail::new(workspace, caller.id, log, redactor));
+        let trail = Arc::new(Trail::new(workspace, caller, log, redactor));
         let gate = Gate {
             service: Arc::downgrade(self),
             workspace,
-            caller: caller.id,
+            caller,
             grounds,
             trail: Arc::clone(&trail),
         };
@@ -129,7 +137,8 @@ impl Service {
     ) -> Result<Vec<Secret>, Refused> {
         let (names, run_as) = self.named(workspace, caller, grounds).await?;
         let integrations = &self.held_integrations(workspace, &run_as, &names)?;
-        let borrower = Borrower { workspace, run_as: &run_as, caller: caller.id, integrations };
+        let (caller, author) = (caller.id, grounds.author());
+        let borrower = Borrower { workspace, run_as: &run_as, caller, author, integrations };
         Ok(self.lendable(borrower)?.into_iter().filter(|secret| secret.exposed).collect())
     }
 
@@ -140,13 +149,13 @@ impl Service {
         workspace: WorkspaceId,
         caller: &Principal,
         run_as: PrincipalId,
-        integrations: Vec<String>,
+        (integrations, author): (Vec<String>, Author),
     ) -> Result<(Command, Option<Arc<Trail>>), Refused> {
         if let Some(session) = command.session {
             self.check_wide_enough(workspace, caller, session, &integrations).await?;
             return Ok((command, self.trail_of(session)));
         }
-        let grounds = Grounds::Named { integrations, run_as };
+        let grounds = Grounds::Named { integrations, run_as, author };
         let leave = self.leave(workspace, caller, grounds).await?;
         let Leave { outlet, variables, redactor, trail, .. } = leave;
         Ok((Command { outlet, variables, redactor, ..command }, trail))
@@ -185,7 +194,7 @@ impl Service {
         grounds: &Grounds,
     ) -> Result<(Vec<String>, Principal), Refused> {
         match grounds {
-            Grounds::Named { integrations, run_as } => {
+            Grounds::Named { integrations, run_as, .. } => {
                 Ok((integrations.clone(), self.known(workspace, *run_as)?))
             }
             Grounds::Agent(id) => {
@@ -201,7 +210,8 @@ impl Service {
         let workspace = gate.workspace;
         let integrations = &self.held_integrations(workspace, &run_as, &names)?;
         let openings = self.openings(workspace, integrations)?;
-        let borrower = Borrower { workspace, run_as: &run_as, caller: gate.caller, integrations };
+        let (caller, author) = (gate.caller, gate.grounds.author());
+        let borrower = Borrower { workspace, run_as: &run_as, caller, author, integrations };
         let secrets = self.lent_secrets(borrower, |secret| !secret.exposed).await?;
         Ok(Way { openings, credentials: credentials::credentials(secrets) })
     }

@@ -69,10 +69,12 @@ impl Service {
         self.require_maker(caller)?;
         names::check("/name", &request.name)?;
         check_comment(request.comment.as_deref())?;
+        let values = request.values()?;
+        self.check_wide(caller, &values)?;
         let now = Utc::now();
         let rule = NetworkRule {
             id: NetworkRuleId::new(Uuid::now_v7()),
-            value_list: request.values()?,
+            value_list: values,
             name: request.name,
             owner: caller.id(),
             mode: request.mode.unwrap_or(RuleMode::Egress),
@@ -128,6 +130,7 @@ impl Service {
         }
         check_comment(request.comment.as_deref())?;
         let (values, workspace) = (request.values()?, caller.workspace);
+        self.check_wide(caller, &values)?;
         let entry = caller.did("network_rule.replace", Object::NetworkRule(id), &request.name);
         let written = self.store.write(move |tx| {
             let Some(now) = tx.network_rule(workspace, id)? else {
@@ -169,6 +172,25 @@ impl Service {
             Ok(Ok(()))
         });
         deleted.await?
+    }
+
+    /// All of the internet, and addresses of the operator's own network, are for an owner of the
+    /// workspace to open.
+    fn check_wide(&self, caller: &Caller, values: &[String]) -> Result<(), Refused> {
+        let mut read = values.iter().filter_map(|value| value.parse::<HostPort>().ok());
+        match read.find(HostPort::is_wide) {
+            None => Ok(()),
+            Some(value) => {
+                let all = Object::Workspace(caller.workspace);
+                let mut refused = match self.require(caller, Privilege::Ownership, all) {
+                    Ok(_) => return Ok(()),
+                    Err(refused) => refused,
+                };
+                refused.fault.message =
+                    format!("`{value}` opens more than a public host: {}", refused.fault.message);
+                Err(refused)
+            }
+        }
     }
 
     fn usable_rule(

@@ -18,6 +18,17 @@ use vault::{Plain, Vault};
 /// A value that is replaced while it is looked for is looked for again.
 const TRIES: usize = 3;
 
+/// Who has written the code that somebody's own secrets would be given to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Author {
+    /// Whoever asks for it to run.
+    Caller,
+    /// Somebody else, who may act for the caller, and is not told their values.
+    Other,
+    /// Somebody else, whose tool has values of its own: where those go is not the caller's to say.
+    OtherWithValues,
+}
+
 /// For whom code runs, and by what it leaves.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Borrower<'a> {
@@ -26,6 +37,7 @@ pub(crate) struct Borrower<'a> {
     pub(crate) run_as: &'a Principal,
     /// Who asked for it.
     pub(crate) caller: PrincipalId,
+    pub(crate) author: Author,
     pub(crate) integrations: &'a [Integration],
 }
 
@@ -89,10 +101,14 @@ impl Service {
     }
 
     fn is_lent(&self, borrower: Borrower<'_>, secret: &Secret) -> Result<bool, Refused> {
-        let Borrower { workspace, run_as, caller, integrations } = borrower;
+        let Borrower { workspace, run_as, caller: _, author, integrations } = borrower;
         let is_named = integrations.iter().any(|it| it.allowed_secrets.has(&secret.name));
         if secret.scope == SecretScope::Caller {
-            return Ok(!secret.exposed || (is_named && run_as.id == caller));
+            return Ok(match author {
+                Author::Caller => is_named || !secret.exposed,
+                Author::Other => !secret.exposed,
+                Author::OtherWithValues => false,
+            });
         }
         let object = Object::Secret(secret.id);
         if self.permit(workspace, run_as, Privilege::Usage, object)?.is_none() {

@@ -5,6 +5,7 @@ use crate::agents;
 use crate::caller::Caller;
 use crate::network::{Grounds, Leave, Lending};
 use crate::refused::{Refused, missing, not_found};
+use crate::secrets::Author;
 use crate::service::Service;
 use crate::specification::Section;
 use engine::{NewSession, StoreIn};
@@ -114,7 +115,7 @@ impl Service {
             Some(lender) => (self.lent_stores(workspace, lender)?, Grounds::Agent(lender.agent.id)),
             None => {
                 let (integrations, run_as) = (integrations.to_vec(), who.id);
-                (Vec::new(), Grounds::Named { integrations, run_as })
+                (Vec::new(), Grounds::Named { integrations, run_as, author: Author::Caller })
             }
         };
         Ok(Lent { stores, leave: self.leave(workspace, who, grounds).await? })
