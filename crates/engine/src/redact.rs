@@ -16,6 +16,9 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use types::{Code, Execution, Fault, NetworkAttempt, REDACTED_BYTES_MIN};
 
+/// Of a name in the place of a value, which may be much shorter and stand there often.
+const NAME_CHARS_MAX: usize = 32;
+
 /// So many bytes of every form find it.
 type Beginning = [u8; REDACTED_BYTES_MIN];
 
@@ -193,7 +196,8 @@ impl Patterns {
         };
         for (value, name) in &secrets {
             // It may stand in the name of a file.
-            let marker: Arc<str> = format!("[redacted:{}]", name.replace('/', "_")).into();
+            let name: String = name.replace('/', "_").chars().take(NAME_CHARS_MAX).collect();
+            let marker: Arc<str> = format!("[redacted:{name}]").into();
             let forms = forms::forms(value).into_iter();
             forms.for_each(|form| patterns.add(spelt(form), &marker));
         }
@@ -356,6 +360,12 @@ mod tests {
         let half: String = SECRET.chars().take(12).collect();
         assert_eq!(redactor().text(&format!("cut {half}")), "cut [redacted:TOKEN]");
         assert_eq!(redactor().text("cut sk-live"), "cut sk-live", "too short to be one");
+    }
+
+    #[test]
+    fn a_long_name_does_not_make_a_text_as_long() {
+        let redactor = Redactor::new([("N".repeat(200), "12345678".to_owned())]);
+        assert_eq!(redactor.text("12345678"), format!("[redacted:{}]", "N".repeat(32)));
     }
 
     #[test]
