@@ -193,6 +193,10 @@ impl Collector {
         let mut bring = |piece: &[u8]| {
             hash.update(piece);
             brought += piece.len() as u64;
+            // What stands in the place of a value can be longer than it.
+            if brought > most {
+                return Err(LeftOut::TooLarge { size: brought, most });
+            }
             copy.write(piece).map_err(LeftOut::Unkept)
         };
         loop {
@@ -213,6 +217,7 @@ impl Collector {
             bring(&clean.feed(piece))?;
         }
         bring(&clean.finish())?;
+        self.bytes_left = most.saturating_sub(size.max(brought));
         Ok((brought, hash.finalize().to_vec()))
     }
 }

@@ -3,6 +3,7 @@
 use crate::collect::Collected;
 use crate::command::{Command, Entry};
 use crate::outcome::{judge, value_warning};
+use crate::redact::Redactor;
 use chrono::{DateTime, Utc};
 use sandbox::{Answer, Cause, Ending};
 use serde_json::Value;
@@ -27,6 +28,17 @@ pub(crate) struct Order {
 }
 
 impl Order {
+    /// For what its code is given. Variables of a tool are its own secrets.
+    pub(crate) fn redactor(&self) -> Redactor {
+        let given = &self.command.redactor;
+        match &self.command.entry {
+            Entry::Call(call) => given.and(&Redactor::new(call.variables().clone())),
+            Entry::Cell(_) | Entry::Answer(_) | Entry::Script { .. } | Entry::ScriptIn { .. } => {
+                given.clone()
+            }
+        }
+    }
+
     /// The record of it while nothing has run.
     pub(crate) fn draft(&self) -> Execution {
         let command = &self.command;

@@ -13,8 +13,11 @@ use serde_json::Value;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::sync::Arc;
-use types::{Code, Execution, Fault, REDACTED_BYTES_MIN};
+use std::sync::{Arc, OnceLock};
+use types::{Code, Execution, Fault, NetworkAttempt, REDACTED_BYTES_MIN};
+
+/// Of a name in the place of a value, which may be much shorter and stand there often.
+const NAME_CHARS_MAX: usize = 32;
 
 /// So many bytes of every form find it.
 type Beginning = [u8; REDACTED_BYTES_MIN];
@@ -27,6 +30,8 @@ pub struct Redactor(Option<Arc<Patterns>>);
 struct Patterns {
     /// By value, so that the same one is there once.
     secrets: BTreeMap<String, String>,
+    /// The same in small letters, if it was ever needed.
+    small: OnceLock<Arc<Self>>,
     /// The longest form first.
     forms: HashMap<Beginning, Vec<Form>>,
     /// Of each form, less than its beginning.
@@ -82,6 +87,24 @@ impl Redactor {
         Cow::Owned(String::from_utf8_lossy(&clean).into_owned())
     }
 
+    /// A text that is complete and may have been brought into small letters on its way, as the names of
+    /// hosts are.
+    pub fn caseless<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let Some(patterns) = &self.0 else { return Cow::Borrowed(text) };
+        let small = text.to_ascii_lowercase();
+        let (clean, _) = patterns.small().replace(small.as_bytes(), text.as_bytes(), true);
+        Cow::Owned(String::from_utf8_lossy(&clean).into_owned())
+    }
+
+    /// Whom code has tried to reach.
+    pub(crate) fn attempts(&self, attempts: &mut [NetworkAttempt]) {
+        for attempt in attempts {
+            attempt.host = self.caseless(&attempt.host).into_owned();
+            let reason = attempt.reason.take();
+            attempt.reason = reason.map(|reason| self.caseless(&reason).into_owned());
+        }
+    }
+
     /// A text that comes in pieces.
     pub(crate) fn stream(&self) -> Stream {
         Stream { redactor: self.clone(), held: Vec::new() }
@@ -118,10 +141,12 @@ impl Redactor {
         for warning in &mut execution.warnings {
             warning.message = self.text(&warning.message).into_owned();
         }
+        self.attempts(&mut execution.network);
     }
 
+    /// It may quote what somebody outside has made of a value.
     fn fault(&self, fault: Fault) -> Fault {
-        let text = |text: String| self.text(&text).into_owned();
+        let text = |text: String| self.caseless(&text).into_owned();
         let code = match fault.code {
             Code::Python(exception) => Code::Python(text(exception)),
             code => code,
@@ -153,16 +178,28 @@ impl fmt::Debug for Redactor {
 
 impl Patterns {
     fn new(secrets: BTreeMap<String, String>) -> Self {
+        Self::of_forms(secrets, |form| form)
+    }
+
+    fn small(&self) -> &Self {
+        let make = || Self::of_forms(self.secrets.clone(), |form| form.to_ascii_lowercase());
+        self.small.get_or_init(|| Arc::new(make()))
+    }
+
+    fn of_forms(secrets: BTreeMap<String, String>, spelt: fn(Vec<u8>) -> Vec<u8>) -> Self {
         let mut patterns = Self {
             secrets: BTreeMap::new(),
+            small: OnceLock::new(),
             forms: HashMap::new(),
             short_beginnings: HashSet::new(),
             pairs: vec![false; 1 << 16],
         };
         for (value, name) in &secrets {
             // It may stand in the name of a file.
-            let marker: Arc<str> = format!("[redacted:{}]", name.replace('/', "_")).into();
-            forms::forms(value).into_iter().for_each(|form| patterns.add(form, &marker));
+            let name: String = name.replace('/', "_").chars().take(NAME_CHARS_MAX).collect();
+            let marker: Arc<str> = format!("[redacted:{name}]").into();
+            let forms = forms::forms(value).into_iter();
+            forms.for_each(|form| patterns.add(spelt(form), &marker));
         }
         for forms in patterns.forms.values_mut() {
             forms.sort_by_key(|form| std::cmp::Reverse(form.bytes.len()));
@@ -203,6 +240,27 @@ impl Patterns {
         }
         Found::Nothing
     }
+
+    /// What is shown instead of a text, and how much of it was read. Values are looked for in `text`;
+    /// `shown` has all else, at the same places.
+    fn replace(&self, text: &[u8], shown: &[u8], last: bool) -> (Vec<u8>, usize) {
+        let mut clean = Vec::with_capacity(shown.len());
+        let (mut at, mut plain) = (0, 0);
+        while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+            match self.look(rest, last) {
+                Found::Nothing => at += 1,
+                Found::Perhaps => break,
+                Found::Secret(length, marker) => {
+                    clean.extend_from_slice(&shown[plain..at]);
+                    clean.extend_from_slice(marker.as_bytes());
+                    at += length;
+                    plain = at;
+                }
+            }
+        }
+        clean.extend_from_slice(&shown[plain..at]);
+        (clean, at)
+    }
 }
 
 fn pair(first: u8, second: u8) -> usize {
@@ -231,22 +289,8 @@ impl Stream {
 
     fn pass(&mut self, last: bool) -> Vec<u8> {
         let Some(patterns) = &self.redactor.0 else { return Vec::new() };
-        let mut clean = Vec::with_capacity(self.held.len());
-        let (mut at, mut plain) = (0, 0);
-        while let Some(rest) = self.held.get(at..).filter(|rest| !rest.is_empty()) {
-            match patterns.look(rest, last) {
-                Found::Nothing => at += 1,
-                Found::Perhaps => break,
-                Found::Secret(length, marker) => {
-                    clean.extend_from_slice(&self.held[plain..at]);
-                    clean.extend_from_slice(marker.as_bytes());
-                    at += length;
-                    plain = at;
-                }
-            }
-        }
-        clean.extend_from_slice(&self.held[plain..at]);
-        self.held.drain(..at);
+        let (clean, read) = patterns.replace(&self.held, &self.held, last);
+        self.held.drain(..read);
         clean
     }
 }
@@ -316,6 +360,38 @@ mod tests {
         let half: String = SECRET.chars().take(12).collect();
         assert_eq!(redactor().text(&format!("cut {half}")), "cut [redacted:TOKEN]");
         assert_eq!(redactor().text("cut sk-live"), "cut sk-live", "too short to be one");
+    }
+
+    #[test]
+    fn a_long_name_does_not_make_a_text_as_long() {
+        let redactor = Redactor::new([("N".repeat(200), "12345678".to_owned())]);
+        assert_eq!(redactor.text("12345678"), format!("[redacted:{}]", "N".repeat(32)));
+    }
+
+    #[test]
+    fn the_name_of_a_host_hides_a_value_in_neither_case_and_other_names_stay_as_they_are() {
+        let redactor = Redactor::new([("TOKEN".to_owned(), "Canary-4F7A-Zz".to_owned())]);
+        let attempt = |host: &str| NetworkAttempt {
+            t: 0,
+            host: host.to_owned(),
+            port: 443,
+            integration: None,
+            allowed: false,
+            reason: Some(format!("{host}:443 is not opened by Any")),
+        };
+        let spellings = ["canary-4f7a-zz", "CANARY-4F7A-ZZ", "Canary-4F7A-Zz"];
+        let hexadecimal = "43616E6172792d344637412D5a7a";
+        let base64 = "q2fuyxj5ltrgn0etwno";
+        for spelling in spellings.into_iter().chain([hexadecimal, base64]) {
+            let mut attempts = [attempt(&format!("{spelling}.Example.com"))];
+            redactor.attempts(&mut attempts);
+            assert!(attempts[0].host.starts_with("[redacted:TOKEN]"), "{attempts:?}");
+            assert!(attempts[0].host.ends_with(".Example.com"), "{attempts:?}");
+            assert!(attempts[0].reason.as_deref().unwrap().starts_with("[redacted:TOKEN]"));
+        }
+        let mut others = [attempt("Canary-4F7.Example.com")];
+        redactor.attempts(&mut others);
+        assert_eq!(others, [attempt("Canary-4F7.Example.com")]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::capacity::Slot;
 use crate::collect::{Collected, collect};
-use crate::command::{Command, Entry, FileIn};
+use crate::command::{Command, FileIn};
 use crate::engine::Engine;
 use crate::environments::Ready;
 use crate::files::place;
@@ -22,7 +22,7 @@ use sandbox::{Ending, Sandbox, Stopper};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use types::{Code, Event, Execution, Fault, Limits, SandboxId, Status, Transcript};
+use types::{Code, Event, Execution, Fault, Limits, NetworkAttempt, SandboxId, Status, Transcript};
 use uuid::Uuid;
 
 /// Where a caller hears of events while they happen.
@@ -35,6 +35,15 @@ pub struct Finished {
     pub contents: Vec<(String, Vec<u8>)>,
     /// The copy of each file by its name.
     pub copies: Vec<(String, PathBuf)>,
+    redactor: Redactor,
+}
+
+impl Finished {
+    /// Attempts to reach somebody that others have seen. What its code was given stands in none.
+    pub fn add_attempts(&mut self, mut attempts: Vec<NetworkAttempt>) {
+        self.redactor.attempts(&mut attempts);
+        self.execution.network.append(&mut attempts);
+    }
 }
 
 /// A command that was let in: it has its room, and nothing of it has run. Dropping it gives
@@ -151,6 +160,11 @@ impl Admitted {
         self.order.draft()
     }
 
+    /// Takes out of texts what its code is given, besides what its session was given before.
+    pub fn redactor(&self) -> Redactor {
+        self.order.redactor()
+    }
+
     /// With files that nobody wanted to open before there was room.
     pub fn with_files(mut self, files: Vec<FileIn>) -> Self {
         self.order.files_in = files.iter().map(|file| file.name.clone()).collect();
@@ -239,7 +253,7 @@ async fn walk(
     if stopper.was_asked() {
         return Ok(withdraw(order, sink));
     }
-    *redactor = redactor.and(&order.command.redactor).and(&of_call(&order.command));
+    *redactor = redactor.and(&order.redactor());
     let mut screen = Screen::new(redactor);
     let job = Job::new(&order.command, number, variables);
     let started = Utc::now();
@@ -259,32 +273,28 @@ async fn walk(
     let mut execution = order.close(Some(started), transcript, &ending, &collected);
     unkept.tell(&mut execution);
     redactor.record(&mut execution);
-    Ok(conclude(execution, collected, ending.alive, sink))
-}
-
-/// Variables of a tool are its own secrets.
-fn of_call(command: &Command) -> Redactor {
-    match &command.entry {
-        Entry::Call(call) => Redactor::new(call.variables().clone()),
-        Entry::Cell(_) | Entry::Answer(_) | Entry::Script { .. } | Entry::ScriptIn { .. } => {
-            Redactor::default()
-        }
-    }
+    Ok(conclude(execution, collected, redactor.clone(), ending.alive, sink))
 }
 
 /// The record of what was cancelled before any of it ran.
 fn withdraw(order: &Order, sink: Sink<'_>) -> Walked {
     let (ending, nothing) = (Ending::withdrawn(), Collected::default());
     let execution = order.close(None, Transcript::default(), &ending, &nothing);
-    conclude(execution, nothing, ending.alive, sink)
+    conclude(execution, nothing, Redactor::default(), ending.alive, sink)
 }
 
 /// Tells what is known only now. That it is over is told by whoever keeps the record.
-fn conclude(execution: Execution, collected: Collected, alive: bool, sink: Sink<'_>) -> Walked {
+fn conclude(
+    execution: Execution,
+    collected: Collected,
+    redactor: Redactor,
+    alive: bool,
+    sink: Sink<'_>,
+) -> Walked {
     execution.files_out.iter().for_each(|file| sink(&Event::File(file.clone())));
     execution.error.iter().for_each(|error| sink(&Event::Error(error.clone())));
     let Collected { contents, copies, .. } = collected;
-    Walked { finished: Finished { execution, contents, copies }, alive }
+    Walked { finished: Finished { execution, contents, copies, redactor }, alive }
 }
 
 fn unlimited(error: &std::io::Error) -> Fault {
