@@ -14,6 +14,7 @@ mod meter;
 mod passage;
 mod redact;
 mod refusal;
+mod spelling;
 mod upstream;
 
 pub use limits::Limits;
@@ -190,7 +191,7 @@ impl Sandbox {
             return Ok(Some(Redactor::new(spellings.clone())));
         }
         let made = Spellings::new(values());
-        let made = Arc::new(made.map_err(|_| Refusal::SecretUnfit(first.secret.clone()))?);
+        let made = Arc::new(made.ok_or_else(|| Refusal::SecretUnfit(first.secret.clone()))?);
         kept.insert(passage.to().clone(), made.clone());
         Ok(Some(Redactor::new(made)))
     }
