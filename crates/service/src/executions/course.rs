@@ -178,13 +178,13 @@ impl Service {
     async fn run(&self, admitted: Admitted, course: &mut Course) -> Result<Finished, Fault> {
         let (id, trail) = (course.started.id, course.whose.trail.clone());
         if let Some(trail) = &trail {
-            trail.begin(course.started.sandbox_id, id);
+            trail.begin(course.started.sandbox_id, id, &admitted.redactor());
         }
         let mut ran = self.run_and_tell(admitted, course).await;
         let attempts = trail.as_ref().map(|trail| trail.end(id));
         if let Ok(finished) = &mut ran {
             match attempts {
-                Some(attempts) => finished.execution.network.extend(attempts),
+                Some(attempts) => finished.add_attempts(attempts),
                 None => self.note_refused(&course.whose, &finished.execution),
             }
         }

@@ -37,6 +37,8 @@ pub(crate) struct Trail {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Of what runs as well, from when it begins.
+    redactor: Redactor,
     sandbox: Option<SandboxId>,
     running: Option<(ExecutionId, Instant)>,
     attempts: Vec<NetworkAttempt>,
@@ -51,7 +53,8 @@ impl Trail {
         log: UnboundedSender<Line>,
         redactor: Redactor,
     ) -> Self {
-        Self { workspace, principal, log, redactor, state: Mutex::default() }
+        let state = State { redactor: redactor.clone(), ..State::default() };
+        Self { workspace, principal, log, redactor, state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -59,8 +62,14 @@ impl Trail {
     }
 
     /// From now on attempts are of this execution.
-    pub(crate) fn begin(&self, sandbox: Option<SandboxId>, execution: ExecutionId) {
+    pub(crate) fn begin(
+        &self,
+        sandbox: Option<SandboxId>,
+        execution: ExecutionId,
+        redactor: &Redactor,
+    ) {
         let mut state = self.state();
+        state.redactor = self.redactor.and(redactor);
         state.sandbox = sandbox.or(state.sandbox);
         state.running = Some((execution, Instant::now()));
         state.attempts.clear();
@@ -79,10 +88,11 @@ impl Trail {
     }
 
     pub(super) fn add(&self, attempt: Attempt) {
-        let clean = |text: String| self.redactor.text(&text).into_owned();
+        let mut state = self.state();
+        let redactor = state.redactor.clone();
+        let clean = |text: String| redactor.caseless(&text).into_owned();
         let attempt =
             Attempt { host: clean(attempt.host), reason: attempt.reason.map(clean), ..attempt };
-        let mut state = self.state();
         state.noted += 1;
         if state.noted > ATTEMPTS_MAX {
             return;
