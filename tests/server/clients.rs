@@ -52,13 +52,17 @@ impl Setting {
         self.hosts.iter().find(|host| host.name == name).unwrap()
     }
 
-    /// `machine` allows these hosts to be on this machine, and opens nothing by it; `sites` opens some.
+    /// `machine` allows these hosts to be on this machine, and opens nothing by it; `sites` opens some, and
+    /// `platform` one that people have credentials of their own for.
     async fn open_up(&self) {
         let open = |host: &&Host| host.name != "closed.test";
         let addresses = self.hosts.iter().filter(open);
         let addresses: Vec<String> = addresses.map(|it| format!("127.0.0.1:{}", it.port)).collect();
         let names = ["site.test", "other.test", "expired.test"].map(|it| self.host(it).place());
-        for (name, values) in [("machine", json!(addresses)), ("sites", json!(names))] {
+        let platform = [self.host("cognite.test").place()];
+        for (name, values) in
+            [("machine", json!(addresses)), ("sites", json!(names)), ("platform", json!(platform))]
+        {
             let rule = json!({"name": name, "value_list": values});
             self.world.owner.post("/v1/network-rules", rule).await;
             let integration = json!({"name": name, "allowed_network_rules": [name]});
@@ -349,8 +353,10 @@ async fn caller(
     let (world, person) = (&setting.world, Person::new(&setting.world, name).await);
     let integrations = world.owner.get("/v1/integrations").await;
     let integrations = integrations["items"].as_array().unwrap().iter();
-    let machine = integrations.clone().find(|it| it["name"] == "machine").unwrap();
-    let objects = [workspace(&world.owner).await, on("integration", machine), on("tool", tool)];
+    let named =
+        |name: &str| on("integration", integrations.clone().find(|it| it["name"] == name).unwrap());
+    let objects =
+        [workspace(&world.owner).await, named("machine"), named("platform"), on("tool", tool)];
     for object in objects {
         grant(&world.owner, &person.id, "USAGE", &object).await;
     }

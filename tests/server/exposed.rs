@@ -222,3 +222,20 @@ async fn what_is_somebodys_own_is_not_told_to_the_author_of_what_they_call() {
     assert_eq!(record["value"], "enon", "{record}");
     assert_eq!(seen(&ann, &["all"]).await, "of-ann-alone", "her own code has it");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_of_ones_own_opens_no_host_to_those_who_may_make_no_rules() {
+    let world = World::with(&["--resolve", "public.test=192.0.66.2"]).await;
+    let header = json!({"header": {"host": "public.test", "name": "X-Key"}});
+    let new = json!({"name": "own", "value": "a-key-of-mine", "scope": "caller", "inject": header});
+    let code = "import urllib.request\nurllib.request.urlopen('https://public.test/', timeout=1)";
+    for (name, privileges, allowed) in
+        [("ann", &["USAGE"][..], false), ("bob", &["USAGE", "MODIFY"][..], true)]
+    {
+        let who = world.principal(name, privileges).await;
+        who.post("/v1/secrets", new.clone()).await;
+        let execution = who.execute(code).await;
+        let attempt = &execution["network"][0];
+        assert_eq!(attempt["allowed"], allowed, "{name}: {execution}");
+    }
+}

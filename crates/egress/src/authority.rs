@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 #[derive(Debug, Default)]
 pub struct Way {
     pub openings: Vec<Opening>,
-    /// Each opens exactly its destination.
+    /// Each is for exactly its destination.
     pub credentials: Vec<Credential>,
 }
 
@@ -25,6 +25,9 @@ pub struct Credential {
     /// Its name, for the log.
     pub secret: String,
     pub to: Destination,
+    /// Whether it opens its destination by itself. Otherwise an integration has to, and it is put
+    /// into what that lets through.
+    pub opens: bool,
     pub scheme: Scheme,
     pub header: HeaderName,
     /// What the header has before the value, such as `Bearer `.

@@ -6,6 +6,7 @@
 //! written down; nothing must go through because something failed.
 
 mod attempt;
+mod buffers;
 mod hello;
 mod limits;
 mod line;
@@ -134,7 +135,8 @@ async fn accept(listener: &TcpListener, lines: &mut JoinSet<()>) -> TcpStream {
         tokio::select! {
             Some(_) = lines.join_next() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => return stream,
+                Ok((stream, _)) if buffers::bound(&stream).is_ok() => return stream,
+                Ok(_) => {}
                 Err(_) => tokio::time::sleep(PAUSE).await,
             },
         }

@@ -195,6 +195,11 @@ impl Reader<'_> {
         Ok(self.one(sql, [workspace.uuid()], |row| Ok(row.get(0)?))?.unwrap_or_default())
     }
 
+    pub fn integration_names(&self, workspace: WorkspaceId) -> Result<Vec<String>, StoreError> {
+        let sql = "SELECT name FROM integrations WHERE workspace = ?1 ORDER BY name";
+        self.many(sql, [workspace.uuid()], |row| Ok(row.get(0)?))
+    }
+
     /// The names of those that name a rule.
     pub fn integrations_with_rule(
         &self,

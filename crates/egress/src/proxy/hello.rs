@@ -13,7 +13,7 @@ use tokio_rustls::rustls::server::Acceptor;
 use url::Host;
 
 /// The first byte of a TLS connection: a record of its handshake.
-const HANDSHAKE: u8 = 22;
+pub(super) const HANDSHAKE: u8 = 22;
 /// One record.
 const PART_BYTES: usize = 16 * 1024;
 

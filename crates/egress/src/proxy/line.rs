@@ -27,7 +27,7 @@ use policy::Destination;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite, BufReader, copy_bidirectional_with_sizes};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader, copy_bidirectional_with_sizes};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
@@ -312,7 +312,13 @@ async fn inside(
     let Some(tls) = tls else {
         return Line::inside(sandbox.clone(), attempt, Scheme::Http).serve(client).await;
     };
-    let client = BufReader::with_capacity(TLS_READ_BYTES, client);
+    let mut client = BufReader::with_capacity(TLS_READ_BYTES, client);
+    let first = timeout(sandbox.proxy.limits.header, client.fill_buf()).await;
+    let first = first.ok().and_then(Result::ok).and_then(|read| read.first().copied());
+    if first.is_some_and(|byte| byte != hello::HANDSHAKE) {
+        // Plain HTTP is told what is missing in its own words.
+        return Line::inside(sandbox.clone(), attempt, Scheme::Http).serve(client).await;
+    }
     let greeting = TlsAcceptor::from(tls).accept(client);
     let refusal = match timeout(sandbox.proxy.limits.header, greeting).await {
         Ok(Ok(stream)) if hello::names(stream.get_ref().1.server_name(), attempt.to()) => {

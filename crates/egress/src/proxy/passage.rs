@@ -38,10 +38,11 @@ fn credentials<'a>(
 
 impl Passage {
     pub(super) fn new(way: Arc<Way>, to: &Destination, scheme: Scheme) -> Result<Self, Refusal> {
-        let by = match (credentials(&way, to, scheme).next(), opened_by(&way.openings, to)) {
+        let opener = credentials(&way, to, scheme).find(|it| it.opens);
+        let by = match (opener, opened_by(&way.openings, to)) {
             (Some(credential), _) => format!("secret:{}", credential.secret),
             (None, Some(opening)) => opening.integration.clone(),
-            (None, None) if intercepted(&way, to) == Some(Scheme::Https) => {
+            (None, None) if credentials(&way, to, Scheme::Https).any(|it| it.opens) => {
                 return Err(Refusal::OnlyHttps(to.clone()));
             }
             (None, None) => return Err(Refusal::NotOpened(to.clone())),
@@ -83,14 +84,14 @@ impl Passage {
 
     /// Judges addresses of the destination, just found or in use since an earlier request.
     pub(super) fn judge(&self, answers: &[IpAddr]) -> Result<Vec<SocketAddr>, Refusal> {
-        let secret = self.credentials().next().is_some();
+        let opens = self.credentials().any(|it| it.opens);
         let routed = reachable(&self.way.openings, &self.to, answers).or_else(|refused| {
-            // A credential is an opening of exactly its destination.
+            // A credential that opens is an opening of exactly its destination.
             let exactly = Opening { integration: String::new(), values: vec![(&self.to).into()] };
-            if secret { reachable(&[exactly], &self.to, answers) } else { Err(refused) }
+            if opens { reachable(&[exactly], &self.to, answers) } else { Err(refused) }
         });
         let addresses = routed.map_err(|refused| self.refused(refused))?;
-        let plain = secret && self.scheme == Scheme::Http;
+        let plain = self.scheme == Scheme::Http && self.credentials().next().is_some();
         if plain && addresses.iter().any(|address| public(address.ip()).is_ok()) {
             return Err(Refusal::PlainSecret(self.to.clone()));
         }

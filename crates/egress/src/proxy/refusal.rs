@@ -59,7 +59,11 @@ pub(super) enum Refusal {
     NotOpened(Destination),
     #[error("{0} is opened by a secret, for https and nothing else")]
     OnlyHttps(Destination),
-    #[error("{to} has an address that is not public ({reason}); a network rule has to name it")]
+    #[error(
+        "{to} has an address that is not public ({reason}); a network rule has to name that address \
+         as well, as ADDRESS:{}",
+        .to.port()
+    )]
     NotNamed { to: Destination, reason: NotPublic },
     #[error("{to} has an address that is never opened ({reason})")]
     NeverOpened { to: Destination, reason: NotPublic },

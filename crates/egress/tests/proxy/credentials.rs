@@ -268,6 +268,59 @@ async fn a_credential_opens_exactly_its_host_and_is_named_in_the_log() {
 }
 
 #[tokio::test]
+async fn a_credential_that_does_not_open_goes_where_an_integration_leads_and_nowhere_else() {
+    let hosts = Hosts::new().await;
+    let port = hosts.api.port();
+    let only_given = |openings: &[&str]| Way {
+        credentials: vec![Credential { opens: false, ..credential("api.test", port) }],
+        ..way(openings)
+    };
+    let (name, address) = (format!("api.test:{port}"), format!("127.0.0.2:{port}"));
+    let sandbox = hosts.sandbox();
+    let client = hosts.client(&sandbox);
+    let url = format!("https://api.test:{port}/");
+    // Not open at all; open by another name; open, and at an address that nobody has named.
+    for openings in [&[][..], &[address.as_str()], &[name.as_str()]] {
+        hosts.rules.become_these(only_given(openings));
+        // The tunnel is refused, or the request in it.
+        let refused = match client.get(&url).send().await {
+            Ok(response) => response.status() == 403,
+            Err(error) => error.is_connect(),
+        };
+        assert!(refused, "{openings:?}");
+        assert!(!hosts.rules.last().allowed);
+    }
+    assert_eq!(hosts.api.requests().len(), 0);
+    hosts.rules.become_these(only_given(&[&name, &address]));
+    assert_eq!(answer(client.get(&url)).await.0, 200);
+    assert_eq!(hosts.arrived().as_deref(), Some(BEARER));
+    assert_eq!(hosts.rules.last().integration.as_deref(), Some("some"));
+    // It is closed again, and the connection that is open already does not help.
+    hosts.rules.become_these(only_given(&[&address]));
+    assert_eq!(answer(client.get(&url)).await.0, 403);
+    assert_eq!(hosts.api.requests().len(), 0);
+}
+
+#[tokio::test]
+async fn an_address_in_a_credential_that_does_not_open_is_not_named_by_it() {
+    let hosts = Hosts::new().await;
+    let port = hosts.plain.port();
+    let given = || {
+        let usual = credential("127.0.0.2", port);
+        vec![Credential { opens: false, scheme: Scheme::Http, ..usual }]
+    };
+    hosts.rules.become_these(Way { credentials: given(), ..Way::default() });
+    let sandbox = hosts.sandbox();
+    let url = format!("http://127.0.0.2:{port}/");
+    let client = hosts.client(&sandbox);
+    assert_eq!(answer(client.get(&url)).await.0, 403);
+    let named = way(&[&format!("127.0.0.2:{port}")]);
+    hosts.rules.become_these(Way { credentials: given(), ..named });
+    assert_eq!(answer(client.get(&url)).await.0, 200);
+    assert_eq!(hosts.arrived().as_deref(), Some(BEARER));
+}
+
+#[tokio::test]
 async fn a_credential_goes_over_plain_http_only_inside_of_the_own_network() {
     let hosts = Hosts::new().await;
     let port = hosts.plain.port();

@@ -15,6 +15,8 @@ const LARGE: u64 = 64 << 20;
 const HUGE: u64 = 4 * LARGE;
 /// What the buffers of sockets can grow to on the way, on both sides of the proxy.
 const HELD_MAX: u64 = 80 << 20;
+/// With the buffers of client and host themselves, which are not of the proxy.
+const TUNNEL_HELD_MAX: u64 = 12 << 20;
 /// Long enough for buffers to fill.
 const SETTLED: Duration = Duration::from_millis(500);
 
@@ -108,6 +110,24 @@ async fn a_long_body_is_not_taken_from_the_client_before_the_host_wants_it() {
         assert!(taken < HELD_MAX);
     }
     assert!(taken > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tunnel_that_is_not_read_any_more_takes_little_of_the_machine() {
+    let hosts = Hosts::new("http/1.1").await;
+    let sandbox = hosts.sandbox();
+    let to = format!("good.test:{}", hosts.plain.port());
+    let mut stream = sandbox.tunnel(&to).await.unwrap();
+    let request = format!("GET /zeros?{HUGE} HTTP/1.1\r\nHost: {to}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    // Read as fast as can be for a while, so that the system makes its buffers larger.
+    let (mut part, mut received) = (vec![0; 1 << 20], 0);
+    while received < LARGE {
+        received += stream.read(&mut part).await.unwrap() as u64;
+    }
+    tokio::time::sleep(SETTLED).await;
+    let held = hosts.plain.given.load(Ordering::Relaxed) - received;
+    assert!(held < TUNNEL_HELD_MAX, "{held}");
 }
 
 #[tokio::test]

@@ -77,6 +77,7 @@ pub(crate) fn credential(host: &str, port: u16) -> Credential {
     Credential {
         secret: "openai".to_owned(),
         to: Destination::new(host, port).unwrap(),
+        opens: true,
         scheme: Scheme::Https,
         header: HeaderName::from_static("authorization"),
         prefix: "Bearer ".to_owned(),

@@ -38,6 +38,15 @@ impl Noun {
         }
     }
 
+    /// The command that looks after it.
+    fn verb(self) -> &'static str {
+        match self {
+            Self::NetworkRule => "network rule",
+            Self::Integration => "network integration",
+            other => other.word(),
+        }
+    }
+
     pub(super) fn path(self) -> &'static str {
         match self {
             Self::Principal => "/v1/principals",
@@ -80,14 +89,14 @@ impl Client {
         let query = if noun == Noun::Session { &of_key[..] } else { &[] };
         let names = self.named(noun, query).await?;
         let mut ids = names.into_iter().filter(|(_, name)| name == given).map(|(id, _)| id);
-        let word = noun.word();
+        let (word, verb) = (noun.word().replace('_', " "), noun.verb());
         match (ids.next(), ids.next()) {
             (Some(id), None) => Ok(id),
             (Some(_), Some(_)) => Err(Failure::refused(format!(
-                "more than one {word} is called {given:?} (`belljar {word} ls` shows their ids)"
+                "more than one {word} is called {given:?} (`belljar {verb} ls` shows their ids)"
             ))),
             (None, _) => Err(Failure::refused(format!(
-                "there is no {word} called {given:?} (`belljar {word} ls` shows those that you see)"
+                "there is no {word} called {given:?} (`belljar {verb} ls` shows those that you see)"
             ))),
         }
     }

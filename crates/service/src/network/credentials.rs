@@ -84,6 +84,7 @@ fn of_headers(secret: &Usable) -> Option<Vec<Credential>> {
         Some(Credential {
             placeholder: placeholder(secret),
             to: to.clone(),
+            opens: secret.opens,
             scheme: if target.https { Scheme::Https } else { Scheme::Http },
             header: header.parse::<HeaderName>().ok()?,
             prefix: prefix.to_owned(),

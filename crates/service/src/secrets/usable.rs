@@ -8,6 +8,7 @@
 use super::inject::{self, Target};
 use super::{Service, label};
 use crate::refused::Refused;
+use policy::Destination;
 use store::ObjectFilter;
 use types::{
     Code, Fault, Inject, Integration, Object, Principal, PrincipalId, Privilege, Secret, SecretId,
@@ -48,6 +49,8 @@ pub(crate) struct Usable {
     pub(crate) version: u64,
     pub(crate) name: String,
     pub(crate) inject: Inject,
+    /// Whether its host is open to code for that alone.
+    pub(crate) opens: bool,
     pub(crate) value: Plain,
 }
 
@@ -70,7 +73,10 @@ impl Service {
         let mut usable = Vec::new();
         for secret in self.lendable(borrower)?.into_iter().filter(|secret| is_wanted(secret)) {
             match self.opened(&vault, borrower.workspace, &secret)? {
-                Some(opened) => usable.push(opened),
+                Some(opened) => {
+                    let opens = self.opens(borrower, &secret)?;
+                    usable.push(Usable { opens, ..opened });
+                }
                 None if secret.exposed => return Err(unreadable(&secret)),
                 None => tracing::error!(secret = %secret.id, "a credential cannot be read"),
             }
@@ -98,6 +104,27 @@ impl Service {
             }
         }
         Ok(lent)
+    }
+
+    /// Whether a secret opens its host by itself. One's own does for those who could do it by a rule as
+    /// well, and for others where an integration that they may use has opened it already.
+    fn opens(&self, borrower: Borrower<'_>, secret: &Secret) -> Result<bool, Refused> {
+        if secret.scope == SecretScope::Workspace {
+            return Ok(true);
+        }
+        let Borrower { workspace, caller, .. } = borrower;
+        let caller = self.known(workspace, caller)?;
+        let all = Object::Workspace(workspace);
+        if self.permit(workspace, &caller, Privilege::Modify, all)?.is_some() {
+            return Ok(true);
+        }
+        let target = inject::target(&secret.inject);
+        let Some(to) = target.and_then(|it| Destination::new(&it.host, it.port).ok()) else {
+            return Ok(false);
+        };
+        let names = self.store.read(|rows| rows.integration_names(workspace))?;
+        let held = self.held_integrations(workspace, &caller, &names)?;
+        Ok(policy::opened_by(&self.openings(workspace, &held)?, &to).is_some())
     }
 
     fn is_lent(&self, borrower: Borrower<'_>, secret: &Secret) -> Result<bool, Refused> {
@@ -142,7 +169,7 @@ impl Service {
             let value = kept.iter().find_map(|(_, sealed)| vault.open(&label, sealed).ok());
             if let Some(value) = value {
                 let Secret { id, version, name, inject, .. } = now;
-                return Ok(Some(Usable { id, version, name, inject, value }));
+                return Ok(Some(Usable { id, version, name, inject, opens: false, value }));
             }
         }
         Ok(None)

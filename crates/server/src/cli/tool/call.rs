@@ -89,7 +89,8 @@ fn here(args: &Args) -> Result<ExitCode, Failure> {
         Err(fault) => return refused(fault, args.outcome.json),
     };
     if tool.allow_network {
-        let warning = "allow_network is set, and sandboxes have no network yet";
+        let warning =
+            "allow_network is set, and a tool that runs here, without a server, has no network";
         eprintln!("belljar: warning: {warning}");
     }
     let command = command(args, call)?;

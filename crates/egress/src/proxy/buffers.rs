@@ -1,0 +1,16 @@
+//! What the system keeps of a connection for those who do not read it.
+//!
+//! It grows with what was read before, to many megabytes, and is counted for no sandbox.
+
+use rustix::io;
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
+use std::os::fd::AsFd;
+
+/// In each direction. The system takes up to twice as much, for what it writes down beside it.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// Keeps the buffers of a connection from growing; before it is made, where it is the proxy's own.
+pub(super) fn bound(socket: impl AsFd) -> io::Result<()> {
+    set_socket_recv_buffer_size(&socket, BUFFER_BYTES)?;
+    set_socket_send_buffer_size(&socket, BUFFER_BYTES)
+}
