@@ -328,8 +328,9 @@ async fn hosts_that_lie_hang_or_send_elsewhere_end_in_clear_errors_and_get_no_cr
         error("redirect to loopback", &["refused", "127.0.0.1"]);
         let metadata = outcome("redirect to metadata");
         assert!(metadata.to_string().contains("169.254.169.254"), "{metadata}");
-        // The proxy stands in for a host with a credential, and speaks nothing but TLS.
-        assert!(outcome("redirect to plain")["error"].is_string());
+        let plain = outcome("redirect to plain");
+        assert_eq!(plain["status"], 403, "{plain}");
+        assert!(plain["text"].as_str().unwrap().contains("https and nothing else"), "{plain}");
     }
     let plain = setting.reached("shop.test").into_iter().find(|it| it.path == "/plain");
     assert!(plain.is_none(), "{plain:?}");
