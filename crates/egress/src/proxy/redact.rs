@@ -28,11 +28,16 @@ const COVER: u8 = b'*';
 /// People do not notice it, and what is sent at once arrives sooner.
 const SILENCE: Duration = Duration::from_millis(50);
 
+/// So many bytes are compared with one at once.
+const BLOCK_BYTES: usize = 64;
+
 /// What is looked for: the values of some secrets, in all of their spellings.
 pub(super) struct Spellings {
     values: Vec<Zeroizing<String>>,
     search: NFA,
     start: StateID,
+    /// By which bytes they begin. Most of most answers needs no more than this.
+    firsts: Vec<u8>,
 }
 
 impl Spellings {
@@ -47,7 +52,9 @@ impl Spellings {
         builder.match_kind(MatchKind::Standard).ascii_case_insensitive(true);
         let search = builder.build(&all).ok()?;
         let start = search.start_state(Anchored::No).ok()?;
-        Some(Self { values, search, start })
+        let is_first = |byte: &u8| search.next_state(Anchored::No, start, *byte) != start;
+        let firsts = (0..=u8::MAX).filter(is_first).collect();
+        Some(Self { values, search, start, firsts })
     }
 
     /// Whether they are of these values and of no others.
@@ -60,6 +67,15 @@ impl Spellings {
         self.search.max_pattern_len().saturating_sub(1)
     }
 
+    /// How many of these bytes leave the search where it starts.
+    fn idle(&self, bytes: &[u8]) -> usize {
+        let (blocks, _) = bytes.as_chunks::<BLOCK_BYTES>();
+        let is_idle = |block: &&[u8; BLOCK_BYTES]| !self.firsts.iter().any(|it| has(*block, *it));
+        let idle = blocks.iter().take_while(is_idle).count() * BLOCK_BYTES;
+        let begun = bytes[idle..].iter().position(|byte| self.firsts.contains(byte));
+        begun.map_or(bytes.len(), |more| idle + more)
+    }
+
     /// How long the longest spelling is that ends where the search is.
     fn ends(&self, state: StateID) -> Option<usize> {
         if !self.search.is_special(state) || !self.search.is_match(state) {
@@ -69,6 +85,11 @@ impl Spellings {
         let lengths = patterns.map(|it| self.search.match_pattern(state, it));
         lengths.map(|pattern| self.search.pattern_len(pattern)).max()
     }
+}
+
+/// Without a way out in the middle, which would have each byte compared by itself.
+fn has(block: &[u8; BLOCK_BYTES], byte: u8) -> bool {
+    block.iter().fold(false, |found, it| found | (*it == byte))
 }
 
 /// Finds what is looked for, also where it is cut in two by the way it arrives.
@@ -126,9 +147,16 @@ impl Redactor {
     fn take(&mut self, part: &[u8]) {
         let begins = self.gone + self.held.len();
         self.held.extend(part);
-        for (end, byte) in (begins + 1..).zip(part) {
+        let mut at = 0;
+        while at < part.len() {
+            if self.state == self.spellings.start {
+                at += self.spellings.idle(&part[at..]);
+            }
+            let Some(byte) = part.get(at) else { break };
+            at += 1;
             self.state = self.spellings.search.next_state(Anchored::No, self.state, *byte);
             if let Some(length) = self.spellings.ends(self.state) {
+                let end = begins + at;
                 self.cover(end.saturating_sub(length)..end);
             }
         }
@@ -143,7 +171,11 @@ impl Redactor {
     }
 
     fn let_out(&mut self, count: usize) -> Bytes {
-        let mut bytes: Vec<u8> = self.held.drain(..count).collect();
+        // Whole slices at once: an answer may be long.
+        let (front, back) = self.held.as_slices();
+        let front = &front[..count.min(front.len())];
+        let mut bytes = [front, &back[..count - front.len()]].concat();
+        self.held.drain(..count);
         let (first, end) = (self.gone, self.gone + count);
         for range in self.covered.iter().take_while(|range| range.start < end) {
             let from = range.start.max(first) - first;
