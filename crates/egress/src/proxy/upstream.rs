@@ -4,7 +4,7 @@
 use super::meter::{Ending, Metered};
 use super::passage::Passage;
 use super::refusal::Refusal;
-use super::{HTTP2, Sandbox, TLS_READ_BYTES};
+use super::{HTTP2, Sandbox, TLS_READ_BYTES, buffers};
 use crate::authority::Scheme;
 use http::header::{HOST, HeaderValue};
 use http::uri::{self, PathAndQuery, Uri};
@@ -17,7 +17,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite, BufReader};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -55,16 +55,22 @@ pub(super) async fn dial(
     let mut refusal = Refusal::Unresolved(to.clone());
     for address in &addresses {
         let share = time_max / u32::try_from(addresses.len()).unwrap_or(1);
-        refusal = match timeout(share, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => match stream.set_nodelay(true) {
-                Ok(()) => return Ok((*address, Metered::new(stream, sandbox.meter.clone()))),
-                Err(source) => Refusal::Unreachable { to: to.clone(), source },
-            },
+        refusal = match timeout(share, connect(*address)).await {
+            Ok(Ok(stream)) => {
+                return Ok((*address, Metered::new(stream, sandbox.meter.clone())));
+            }
             Ok(Err(source)) => Refusal::Unreachable { to: to.clone(), source },
             Err(_) => Refusal::ConnectTime(to.clone()),
         };
     }
     Err(refusal)
+}
+
+async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    buffers::bound(&socket)?;
+    socket.set_nodelay(true)?;
+    socket.connect(address).await
 }
 
 /// A host that requests can be sent to.
