@@ -135,7 +135,7 @@ async fn accept(listener: &TcpListener, lines: &mut JoinSet<()>) -> TcpStream {
         tokio::select! {
             Some(_) = lines.join_next() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) if buffers::bound(&stream).is_ok() => return stream,
+                Ok((stream, _)) if buffers::bound(&stream, buffers::NEAR_BYTES).is_ok() => return stream,
                 Ok(_) => {}
                 Err(_) => tokio::time::sleep(PAUSE).await,
             },

@@ -68,7 +68,7 @@ pub(super) async fn dial(
 
 async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    buffers::bound(&socket)?;
+    buffers::bound(&socket, buffers::FAR_BYTES)?;
     socket.set_nodelay(true)?;
     socket.connect(address).await
 }
