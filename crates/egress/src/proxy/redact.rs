@@ -70,7 +70,7 @@ impl Spellings {
     /// How many of these bytes leave the search where it starts.
     fn idle(&self, bytes: &[u8]) -> usize {
         let (blocks, _) = bytes.as_chunks::<BLOCK_BYTES>();
-        let is_idle = |block: &&[u8; BLOCK_BYTES]| !self.firsts.iter().any(|it| has(*block, *it));
+        let is_idle = |block: &&[u8; BLOCK_BYTES]| !self.firsts.iter().any(|it| has(block, *it));
         let idle = blocks.iter().take_while(is_idle).count() * BLOCK_BYTES;
         let begun = bytes[idle..].iter().position(|byte| self.firsts.contains(byte));
         begun.map_or(bytes.len(), |more| idle + more)
