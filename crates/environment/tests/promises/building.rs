@@ -218,7 +218,7 @@ fn the_second_time_takes_less_than_a_millisecond() {
 
 #[test]
 fn two_builders_at_once_build_once() {
-    let world = World::with_fake_uv("echo run >> \"$(dirname \"$0\")/runs\"; sleep 1");
+    let world = World::with_fake_uv("echo run >> \"$(dirname \"$0\")/../cache/uv/runs\"; sleep 1");
     let builders = [(); 2].map(|()| {
         let (data, machine) = (world.data.path().to_owned(), world.machine.clone());
         thread::spawn(move || {
@@ -234,7 +234,7 @@ fn two_builders_at_once_build_once() {
     let [one, other] = builders.map(|builder| builder.join().unwrap());
     assert_eq!(*one.0, *other.0);
     assert!(one.1 != other.1, "one of the two is told to wait");
-    assert_eq!(fs::read_to_string(world.data.path().join("bin/runs")).unwrap(), "run\n");
+    assert_eq!(fs::read_to_string(world.data.path().join("cache/uv/runs")).unwrap(), "run\n");
 }
 
 #[test]
@@ -269,7 +269,8 @@ fn a_builder_to_be_killed() {
 
 #[test]
 fn what_a_killed_builder_left_is_removed() {
-    let mut world = World::with_fake_uv("echo > \"$(dirname \"$0\")/started\"; exec sleep 3");
+    let mut world =
+        World::with_fake_uv("echo > \"$(dirname \"$0\")/../cache/uv/started\"; exec sleep 3");
     let bin = world.machine.search_path.remove(0);
     let mut builder = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "building::a_builder_to_be_killed", "--ignored"])
@@ -279,7 +280,7 @@ fn what_a_killed_builder_left_is_removed() {
         .spawn()
         .unwrap();
     let deadline = Instant::now() + Duration::from_secs(30);
-    while !bin.join("started").exists() {
+    while !world.data.path().join("cache/uv/started").exists() {
         assert!(Instant::now() < deadline, "the builder did not start");
         thread::sleep(Duration::from_millis(10));
     }
