@@ -193,11 +193,6 @@ class Allowed(NetworkTest):
         asked = ["93.184.216.34:443", "[2606:2800::1]:443", "xn--bcher-kva.example:443"]
         self.assertEqual(self.proxy.asked, asked)
 
-    def test_a_closed_host_is_an_exception_over_plain_http_too(self):
-        kind, message, denied = self.failure_of("import urllib.request\nurllib.request.urlopen('http://other.example/')")
-        self.assertEqual((kind, denied), ("urllib.error.URLError", "network"))
-        self.assertIn("other.example:80 is not opened by any integration of this session", message)
-
     def test_nothing_but_tcp_leaves(self):
         self.run_cell("udp, there = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), ('8.8.8.8', 53)")
         for send in ("sendto(b'x', there)", "connect(there)", "sendmsg([b'x'], [], 0, there)"):

@@ -15,9 +15,8 @@ use std::sync::Arc;
 pub(crate) const INSIDE_CERTIFICATES: &str = "/etc/ssl/belljar.pem";
 
 /// Variables by which clients are told of a proxy. Some read only the one spelling, some the other.
-/// None for plain http: its clients would take a refusal for an answer of the host. Without, Python
-/// asks for a connection, and a refusal is an exception.
-const PROXY_VARIABLES: [&str; 2] = ["HTTPS_PROXY", "https_proxy"];
+const PROXY_VARIABLES: [&str; 6] =
+    ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"];
 const NO_PROXY_VARIABLES: [&str; 2] = ["NO_PROXY", "no_proxy"];
 /// What is inside is not asked for outside.
 const NO_PROXY: &str = "localhost,127.0.0.1,::1";
