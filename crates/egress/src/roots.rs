@@ -31,12 +31,6 @@ impl Roots {
         }
     }
 
-    #[must_use]
-    pub fn and(mut self, others: Self) -> Self {
-        self.0.extend(others.0);
-        self
-    }
-
     /// For clients that read a bundle of certificates.
     pub fn to_pem(&self) -> String {
         let block =
