@@ -18,7 +18,6 @@ pub use rules::NetworkRuleRequest;
 pub(crate) use trail::{Line, Trail, keep};
 
 use crate::config::Config;
-use crate::refused::{Refused, invalid};
 use egress::{Ca, Limits, Proxy, ProxyConfig, Resolver, Roots};
 use std::fs::{self, Permissions};
 use std::io;
@@ -70,11 +69,3 @@ fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
 
 /// Of one workspace, of rules and of integrations each.
 const OBJECTS_MAX: u64 = 1_000;
-const COMMENT_CHARS_MAX: usize = 1_000;
-
-fn check_comment(comment: Option<&str>) -> Result<(), Refused> {
-    if comment.is_some_and(|text| text.chars().count() > COMMENT_CHARS_MAX) {
-        return Err(invalid("/comment", format!("has at most {COMMENT_CHARS_MAX} characters")));
-    }
-    Ok(())
-}

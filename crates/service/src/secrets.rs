@@ -36,7 +36,6 @@ use vault::{CannotSeal, Plain, Vault};
 
 /// Of one workspace: all that code may use is read when it runs.
 const SECRETS_MAX: u64 = 1_000;
-const COMMENT_CHARS_MAX: usize = 1_000;
 
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -106,7 +105,7 @@ impl Service {
             exposed: matches!(inject, Inject::Env { .. }),
             inject,
             version: 1,
-            comment: comment(request.comment)?,
+            comment: names::comment(request.comment)?,
             created_at: now,
             updated_at: now,
         };
@@ -184,7 +183,7 @@ impl Service {
         if let Some(inject) = &inject {
             self.check_place(caller, inject)?;
         }
-        let comment = comment(change.comment)?;
+        let comment = names::comment(change.comment)?;
         let entry = caller.did(action, Object::Secret(id), before.name);
         let (workspace, value, vault) = (caller.workspace, change.value, self.sealing().await);
         let written = self.store.write(move |tx| {
@@ -318,15 +317,6 @@ fn kept(secret: Secret, value: Option<&Plain>) -> KeptSecret {
         ),
     });
     KeptSecret { secret, warnings: Vec::from_iter(warning) }
-}
-
-fn comment(comment: Option<String>) -> Result<Option<String>, Refused> {
-    match &comment {
-        Some(text) if text.chars().count() > COMMENT_CHARS_MAX => {
-            Err(invalid("/comment", format!("has at most {COMMENT_CHARS_MAX} characters")))
-        }
-        _ => Ok(comment),
-    }
 }
 
 fn too_many() -> Refused {

@@ -29,7 +29,6 @@ const QUOTA_BYTES_MIN: u64 = 4096;
 const QUOTA_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// Of one workspace: each is a directory, also if there is nothing in it.
 const STORES_MAX: u64 = 1_000;
-const COMMENT_CHARS_MAX: usize = 1_000;
 
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -71,7 +70,7 @@ impl Service {
         self.require_maker(caller)?;
         names::check("/name", &request.name)?;
         let quota_bytes = quota(request.quota_bytes.unwrap_or(QUOTA_BYTES))?;
-        let comment = comment(request.comment)?;
+        let comment = names::comment(request.comment)?;
         let now = Utc::now();
         let store = Store {
             id: StoreId::new(Uuid::now_v7()),
@@ -141,7 +140,7 @@ impl Service {
     ) -> Result<Store, Refused> {
         self.usable_store(caller, id, Privilege::Modify)?;
         let quota_bytes = change.quota_bytes.map(quota).transpose()?;
-        let comment = comment(change.comment)?;
+        let comment = names::comment(change.comment)?;
         let entry = caller.did("store.change", Object::Store(id), "");
         let (workspace, most) = (caller.workspace, self.config.workspace_bytes_max);
         let written = self.store.write(move |tx| {
@@ -319,15 +318,6 @@ fn quota(bytes: u64) -> Result<u64, Refused> {
     }
     let message = format!("must be from {QUOTA_BYTES_MIN} to {QUOTA_BYTES_MAX}");
     Err(invalid("/quota_bytes", message))
-}
-
-fn comment(comment: Option<String>) -> Result<Option<String>, Refused> {
-    match &comment {
-        Some(text) if text.chars().count() > COMMENT_CHARS_MAX => {
-            Err(invalid("/comment", format!("has at most {COMMENT_CHARS_MAX} characters")))
-        }
-        _ => Ok(comment),
-    }
 }
 
 /// What is promised to all stores of a workspace together is bounded as its files are.

@@ -3,7 +3,7 @@
 //! Each workspace has one that nobody made, `internet`: it has no rules, opens every public host, and
 //! can be switched off and granted like any other.
 
-use super::{OBJECTS_MAX, check_comment};
+use super::OBJECTS_MAX;
 use crate::agents;
 use crate::caller::Caller;
 use crate::names;
@@ -75,7 +75,7 @@ impl Service {
     ) -> Result<Integration, Refused> {
         self.require_maker(caller)?;
         names::check("/name", &request.name)?;
-        check_comment(request.comment.as_deref())?;
+        let comment = names::comment(request.comment)?;
         self.check_rules(caller, &request.allowed_network_rules)?;
         self.check_allowed(caller, &request.allowed_secrets)?;
         let now = Utc::now();
@@ -86,7 +86,7 @@ impl Service {
             allowed_network_rules: request.allowed_network_rules,
             allowed_secrets: request.allowed_secrets,
             enabled: request.enabled.unwrap_or(true),
-            comment: request.comment,
+            comment,
             created_at: now,
             updated_at: now,
         };
@@ -135,7 +135,7 @@ impl Service {
         change: IntegrationChange,
     ) -> Result<Integration, Refused> {
         let before = self.usable_integration(caller, id, Privilege::Modify)?;
-        check_comment(change.comment.as_deref())?;
+        let comment = names::comment(change.comment)?;
         if let Some(rules) = &change.allowed_network_rules {
             if before.name == INTERNET {
                 return Err(invalid(
@@ -160,7 +160,7 @@ impl Service {
                     .unwrap_or(now.allowed_network_rules),
                 allowed_secrets: change.allowed_secrets.unwrap_or(now.allowed_secrets),
                 enabled: change.enabled.unwrap_or(now.enabled),
-                comment: change.comment.or(now.comment),
+                comment: comment.or(now.comment),
                 updated_at: Utc::now(),
                 ..now
             };

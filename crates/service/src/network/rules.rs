@@ -1,6 +1,6 @@
 //! Network rules: named lists of hosts and ports. They open nothing by themselves.
 
-use super::{OBJECTS_MAX, check_comment};
+use super::OBJECTS_MAX;
 use crate::caller::Caller;
 use crate::names;
 use crate::objects::ObjectQuery;
@@ -68,8 +68,8 @@ impl Service {
     ) -> Result<NetworkRule, Refused> {
         self.require_maker(caller)?;
         names::check("/name", &request.name)?;
-        check_comment(request.comment.as_deref())?;
         let values = request.values()?;
+        let comment = names::comment(request.comment)?;
         self.check_wide(caller, &values)?;
         let now = Utc::now();
         let rule = NetworkRule {
@@ -79,7 +79,7 @@ impl Service {
             owner: caller.id(),
             mode: request.mode.unwrap_or(RuleMode::Egress),
             kind: request.kind.unwrap_or(RuleType::HostPort),
-            comment: request.comment,
+            comment,
             created_at: now,
             updated_at: now,
         };
@@ -128,20 +128,15 @@ impl Service {
         if request.name != before.name {
             return Err(invalid("/name", "integrations know a rule by its name, which stays"));
         }
-        check_comment(request.comment.as_deref())?;
         let (values, workspace) = (request.values()?, caller.workspace);
+        let comment = names::comment(request.comment)?;
         self.check_wide(caller, &values)?;
         let entry = caller.did("network_rule.replace", Object::NetworkRule(id), &request.name);
         let written = self.store.write(move |tx| {
             let Some(now) = tx.network_rule(workspace, id)? else {
                 return Ok(Err(not_found("network rule", id)));
             };
-            let rule = NetworkRule {
-                value_list: values,
-                comment: request.comment,
-                updated_at: Utc::now(),
-                ..now
-            };
+            let rule = NetworkRule { value_list: values, comment, updated_at: Utc::now(), ..now };
             tx.update_network_rule(workspace, &rule)?;
             tx.audit(&entry)?;
             Ok(Ok(rule))
