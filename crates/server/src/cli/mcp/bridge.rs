@@ -48,8 +48,7 @@ pub(super) async fn run(client: Client) -> Result<(), Failure> {
         () = reader::gone() => {}
         () = serve::told_to_stop() => {}
     }
-    // What runs for an older client ends with its session.
-    let _ = timeout(LEAVING, bridge.server.leave()).await;
+    let _ = timeout(LEAVING, bridge.leave()).await;
     let written = async {
         let _ = bridge.out.send(None).await;
         writing.await
@@ -117,6 +116,20 @@ impl Bridge {
         let passed = self.pass_on(line, &message).await;
         self.tell_problem(&message, passed).await;
         self.close(&message["id"]);
+    }
+
+    /// What runs for an older client ends with its session, but only after some seconds that a server
+    /// gives it to answer; so it is told first that nobody waits.
+    async fn leave(&self) {
+        let open: Vec<String> = self.open.borrow().keys().cloned().collect();
+        for id in open {
+            let params = json!({"requestId": serde_json::from_str::<Value>(&id).ok()});
+            let method = "notifications/cancelled";
+            let given_up = json!({"jsonrpc": "2.0", "method": method, "params": params});
+            // It may have gone before us.
+            let _ = self.server.tell(given_up.to_string().into_bytes(), &given_up).await;
+        }
+        self.server.leave().await;
     }
 
     fn close(&self, id: &Value) -> Option<Open> {
