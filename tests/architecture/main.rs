@@ -19,6 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("vault", &["types"]),
     ("engine", &["contract", "environment", "jail", "sandbox", "types"]),
     ("service", &["contract", "egress", "engine", "policy", "store", "types", "vault"]),
+    ("agent", &["service", "skill", "types"]),
     ("mcp", &["service", "skill", "types"]),
     ("server", &["contract", "engine", "mcp", "service", "skill", "types"]),
 ];

@@ -79,11 +79,15 @@ pub enum Code {
     /// Records cannot be kept now.
     StoreUnavailable,
     SecretMissing,
+    /// There is no key for it, or it does not answer.
+    ModelUnavailable,
+    /// A run of a model has used what it may use, and is not finished.
+    BudgetExhausted,
     /// The caller asked for the run to stop.
     Cancelled,
 }
 
-const FIXED: [(Code, &str); 55] = [
+const FIXED: [(Code, &str); 57] = [
     (Code::CodeSyntax, "code.syntax"),
     (Code::CodeNoEntry, "code.no_entry"),
     (Code::CodeAnnotation, "code.annotation"),
@@ -138,6 +142,8 @@ const FIXED: [(Code, &str); 55] = [
     (Code::ExecutionInterrupted, "execution.interrupted"),
     (Code::StoreUnavailable, "store.unavailable"),
     (Code::SecretMissing, "secret.missing"),
+    (Code::ModelUnavailable, "model.unavailable"),
+    (Code::BudgetExhausted, "budget.exhausted"),
     (Code::Cancelled, "execution.cancelled"),
 ];
 
