@@ -7,7 +7,7 @@ use crate::redact::Redactor;
 use chrono::{DateTime, Utc};
 use sandbox::{Answer, Cause, Ending};
 use serde_json::Value;
-use types::{Code, Execution, Limits, SandboxId, Status, Transcript, Truncated, Usage, Warning};
+use types::{Code, Execution, Limits, SandboxId, Transcript, Truncated, Warning};
 
 /// That a session has other packages than its environment; no error, and so none of their codes.
 const INSTALLED: &str = "package.installed";
@@ -47,36 +47,16 @@ impl Order {
             _ => None,
         };
         Execution {
-            id: command.id,
             sandbox_id: Some(self.sandbox_id),
             generation: self.generation,
             environment: self.environment.clone(),
-            status: Status::Queued,
             entry: command.entry.name().to_owned(),
-            principal: None,
-            run_as: None,
-            agent: None,
-            approval_id: None,
-            parent: None,
             tool: command.entry.tool().map(str::to_owned),
-            function_id: None,
             code: command.entry.code().to_owned(),
             arguments,
             files_in: self.files_in.clone(),
-            value: None,
-            results: Vec::new(),
-            output: Vec::new(),
-            truncated: Truncated::default(),
-            error: None,
-            exit_code: None,
-            files_out: Vec::new(),
             warnings: self.warnings.clone(),
-            network: Vec::new(),
-            limits: self.limits,
-            usage: Usage::default(),
-            created_at: self.created,
-            started_at: None,
-            ended_at: None,
+            ..Execution::new(command.id, self.limits, self.created)
         }
     }
 

@@ -1,5 +1,9 @@
 //! Agents: a specification that is kept as it was written, and the tools that are attached to it.
 
+mod work;
+
+pub use work::{AgentWork, OfferedTool};
+
 use crate::apart::aside;
 use crate::caller::Caller;
 use crate::names;

@@ -114,7 +114,7 @@ impl Service {
         let asks = route.action == ApprovalAction::Review
             && !self.was_agreed(caller.workspace, caller.id(), &route, &request)?;
         if asks {
-            return self.ask(caller, route, &entry, request, manner.claim).await;
+            return self.ask(caller, route, &entry, request, manner).await;
         }
         let mut files = route.callee.files();
         files.extend(self.bring_in(caller, request.files).await?);
@@ -229,12 +229,12 @@ impl Service {
         id: ToolId,
         agent: Option<AgentId>,
     ) -> Result<Route, Refused> {
-        let (tool, checked) = self.checked_tool(workspace, id).await?;
         let may = |who: &Principal, object| {
             let permit = self.permit(workspace, who, Privilege::Usage, object)?;
             permit.map(drop).ok_or_else(|| missing(Privilege::Usage, object))
         };
         let Some(agent_id) = agent else {
+            let (tool, checked) = self.checked_tool(workspace, id).await?;
             may(principal, Object::Tool(id))?;
             let action = allowed(&tool, None)?;
             let callee = self.callee(workspace, principal, tool, &checked).await?;
@@ -244,10 +244,20 @@ impl Service {
         let found = self.store.read(|rows| rows.agent(workspace, agent_id))?;
         let agent = found.ok_or_else(|| not_found("agent", agent_id))?;
         may(principal, Object::Agent(agent_id))?;
-        let binding = self.binding(workspace, &agent, &tool)?;
         let run_as = self.rights_of(workspace, principal, &agent)?;
-        may(&run_as, Object::Tool(id))?;
-        let action = allowed(&tool, Some(&binding))?;
+        let (tool, checked, action) = match self.embedded_tool(workspace, &agent, id).await? {
+            Some((tool, checked)) => {
+                let action = allowed(&tool, None)?;
+                (tool, checked, action)
+            }
+            None => {
+                let (tool, checked) = self.checked_tool(workspace, id).await?;
+                let binding = self.binding(workspace, &agent, &tool)?;
+                may(&run_as, Object::Tool(id))?;
+                let action = allowed(&tool, Some(&binding))?;
+                (tool, checked, action)
+            }
+        };
         let callee = self.callee(workspace, &run_as, tool, &checked).await?;
         let (run_as, good_for) = (run_as.id, ApprovalScope::Once);
         Ok(Route { callee, agent: Some(agent_id), run_as, action, good_for })

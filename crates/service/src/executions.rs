@@ -183,6 +183,13 @@ impl Service {
         if waits && self.withdraw(caller, &execution).await? {
             return Ok(true);
         }
-        Ok(self.engine.cancel(id))
+        Ok(self.stop_running(id))
+    }
+
+    /// Whether there was anything to stop.
+    pub(crate) fn stop_running(&self, id: ExecutionId) -> bool {
+        let running = self.running().get(&id).cloned();
+        running.iter().for_each(|running| running.stop());
+        self.engine.cancel(id) || running.is_some_and(|running| running.has_begun())
     }
 }

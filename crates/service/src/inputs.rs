@@ -148,7 +148,7 @@ pub(crate) fn distinct_names<'a>(names: impl Iterator<Item = &'a mut String>) {
     }
 }
 
-fn numbered(name: &str, number: usize) -> String {
+pub(crate) fn numbered(name: &str, number: usize) -> String {
     let path = Path::new(name);
     match (path.file_stem().and_then(|stem| stem.to_str()), path.extension()) {
         (Some(stem), Some(extension)) => {

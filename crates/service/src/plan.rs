@@ -13,8 +13,8 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::sync::Arc;
 use types::{
-    AgentId, Approval, Code, Execution, Fault, FileId, Limits, LimitsRequest, SandboxId, Status,
-    ToolId, Truncated, Usage, WorkspaceId,
+    AgentId, Approval, Code, Execution, ExecutionId, Fault, FileId, Limits, LimitsRequest,
+    SandboxId, Status, ToolId, WorkspaceId,
 };
 
 const PIECE_BYTES: usize = 64 * 1024;
@@ -28,6 +28,9 @@ pub(crate) struct Plan {
     pub(crate) arguments: Value,
     pub(crate) files: Vec<KeptFile>,
     pub(crate) limits: LimitsRequest,
+    /// The run of a model that it is part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) parent: Option<ExecutionId>,
 }
 
 /// An input whose bytes are kept.
@@ -51,9 +54,7 @@ impl Plan {
     /// The record of a call that waits.
     pub(crate) fn waiting(&self, approval: &Approval, entry: &Entry, limits: Limits) -> Execution {
         Execution {
-            id: approval.execution_id,
             sandbox_id: self.sandbox_id,
-            generation: 1,
             environment: approval.environment.clone(),
             status: Status::WaitingApproval,
             entry: entry.name().to_owned(),
@@ -61,26 +62,12 @@ impl Plan {
             run_as: Some(approval.run_as),
             agent: self.agent_id,
             approval_id: Some(approval.id),
-            parent: None,
+            parent: self.parent,
             tool: entry.tool().map(str::to_owned),
-            function_id: None,
             code: approval.code.clone(),
             arguments: entry.tool().map(|_| self.arguments.clone()),
             files_in: self.files.iter().map(|file| file.name.clone()).collect(),
-            value: None,
-            results: Vec::new(),
-            output: Vec::new(),
-            truncated: Truncated::default(),
-            error: None,
-            exit_code: None,
-            files_out: Vec::new(),
-            warnings: Vec::new(),
-            network: Vec::new(),
-            limits,
-            usage: Usage::default(),
-            created_at: approval.created_at,
-            started_at: None,
-            ended_at: None,
+            ..Execution::new(approval.execution_id, limits, approval.created_at)
         }
     }
 }
@@ -128,7 +115,7 @@ impl Service {
     }
 }
 
-fn hashed(mut file: File) -> io::Result<(File, String)> {
+pub(crate) fn hashed(mut file: File) -> io::Result<(File, String)> {
     let mut hash = Sha256::new();
     let mut piece = vec![0; PIECE_BYTES];
     loop {

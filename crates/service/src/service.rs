@@ -137,6 +137,8 @@ impl Service {
     /// Lets what runs end, but not longer than `drain`, and takes nothing new.
     pub async fn stop(&self, drain: Duration) {
         self.engine.shutdown(drain).await;
+        // Without an engine, a model has nothing left to do.
+        self.begun().iter().for_each(|running| running.stop());
         // Their last writes come after their sandboxes have ended.
         for running in self.begun() {
             running.live.over().await;

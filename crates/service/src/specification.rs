@@ -4,8 +4,12 @@
 //! make of it are bounded, and a key that stands twice is refused, since two readers could each
 //! believe another one of them.
 
+mod embedded;
+mod orchestration;
 mod section;
 
+pub(crate) use embedded::Embedded;
+pub use orchestration::{Orchestration, ToolChoice};
 pub(crate) use section::{Section, integration_path};
 
 use crate::definition::{RUN_PYTHON_CODE, details, invalid_tool};
@@ -77,8 +81,10 @@ pub(crate) struct Specification {
     pub(crate) code_execution: CodeExecution,
     /// What its code is given.
     pub(crate) section: Section,
+    /// How its model is asked.
+    pub(crate) orchestration: Orchestration,
     /// The tools whose code stands in it.
-    pub(crate) embedded: Vec<contract::Tool>,
+    pub(crate) embedded: Vec<Embedded>,
     /// Of everything in `tools`.
     names: BTreeSet<String>,
     /// Keys of `tool_resources`.
@@ -122,6 +128,7 @@ pub(crate) fn read(text: &str) -> Result<Specification, Refused> {
         format: format(text),
         code_execution: CodeExecution { enabled: missing.is_empty(), missing },
         section: section.unwrap_or_default(),
+        orchestration: Orchestration::read(&root)?,
         embedded,
         names,
         resources: resources.into_iter().flat_map(Map::keys).cloned().collect(),
@@ -267,10 +274,7 @@ fn names(entries: &[Entry<'_>]) -> Result<BTreeSet<String>, Refused> {
 }
 
 /// All of them, or what is wrong with any.
-fn embedded(
-    entries: &[Entry<'_>],
-    warnings: &mut Vec<String>,
-) -> Result<Vec<contract::Tool>, Refused> {
+fn embedded(entries: &[Entry<'_>], warnings: &mut Vec<String>) -> Result<Vec<Embedded>, Refused> {
     let (mut tools, mut wrong) = (Vec::new(), Vec::new());
     for entry in entries {
         let Tool::Embedded(tool) = entry.tool else { continue };
@@ -278,7 +282,7 @@ fn embedded(
         let odd = details(checked.warnings, &entry.path).into_iter();
         warnings.extend(odd.map(|odd| sentence(entry.name, &odd)));
         match checked.outcome {
-            Ok(tool) => tools.push(tool),
+            Ok(contract) => tools.push(Embedded::read(&entry.path, contract, tool)?),
             Err(problems) => wrong.append(&mut details(problems, &entry.path)),
         }
     }

@@ -114,6 +114,7 @@ fn old_executions(
             |row| Ok(FileId::new(row.get("id")?)),
         )?);
         tx.change("DELETE FROM approvals WHERE workspace = ?1 AND execution_id = ?2", *key)?;
+        tx.change("DELETE FROM runs WHERE workspace = ?1 AND id = ?2", *key)?;
         tx.change("DELETE FROM executions WHERE workspace = ?1 AND id = ?2", *key)?;
     }
     Ok(old.len())

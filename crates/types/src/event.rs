@@ -3,7 +3,7 @@
 //! `output` and `results` of a record are a fold of its events and of nothing else, so that whoever
 //! keeps the events can always tell them again.
 
-use crate::{ApprovalId, Fault, FileOut, Output, Rich, Status};
+use crate::{ApprovalId, Fault, FileOut, Output, Rich, Round, Status, ToolUse};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -25,6 +25,18 @@ pub enum Event {
     Approval {
         approval_id: ApprovalId,
     },
+    /// A model has set itself these steps.
+    Plan {
+        steps: Vec<String>,
+    },
+    /// A piece of what a model says.
+    Said {
+        text: String,
+    },
+    /// Code that a model wrote has run.
+    Round(Round),
+    /// A tool that a model called has answered.
+    Tool(ToolUse),
     Error(Fault),
     /// The last one: the record is kept, and will not change.
     End {
@@ -55,6 +67,10 @@ impl Transcript {
             Event::Status { .. }
             | Event::File(_)
             | Event::Approval { .. }
+            | Event::Plan { .. }
+            | Event::Said { .. }
+            | Event::Round(_)
+            | Event::Tool(_)
             | Event::Error(_)
             | Event::End { .. } => {}
         }
@@ -105,13 +121,40 @@ mod tests {
         let schema = serde_json::to_value(<Event as utoipa::PartialSchema>::schema()).unwrap();
         let names: Vec<String> =
             schema["oneOf"].as_array().unwrap().iter().map(|one| one.to_string()).collect();
-        for name in ["status", "output", "result", "file", "approval", "error", "end"] {
+        for name in [
+            "status", "output", "result", "file", "approval", "plan", "said", "round", "tool",
+            "error", "end",
+        ] {
             let tag = format!(r#""event":{{"type":"string","enum":["{name}"]}}"#);
             assert_eq!(
                 names.iter().filter(|one| one.contains(&tag)).count(),
                 1,
                 "{name}: {names:#?}"
             );
+        }
+    }
+
+    fn round() -> Round {
+        Round {
+            number: 1,
+            step: "Load".into(),
+            code: "1 + 1".into(),
+            execution_id: None,
+            status: Status::Succeeded,
+            stdout: "2".into(),
+            stderr: String::new(),
+            error: None,
+        }
+    }
+
+    fn called() -> ToolUse {
+        ToolUse {
+            id: "call_1".into(),
+            name: "convert".into(),
+            arguments: json!({"value": 1}),
+            execution_id: None,
+            result: "1".into(),
+            failed: false,
         }
     }
 
@@ -133,6 +176,10 @@ mod tests {
             ("result", Event::Result(result)),
             ("file", Event::File(file)),
             ("approval", Event::Approval { approval_id }),
+            ("plan", Event::Plan { steps: vec!["Load".into()] }),
+            ("said", Event::Said { text: "four".into() }),
+            ("round", Event::Round(round())),
+            ("tool", Event::Tool(called())),
             ("error", Event::Error(Fault::new(Code::TimeExceeded, "late"))),
             ("end", Event::End { status: Status::Denied }),
         ] {

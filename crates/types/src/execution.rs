@@ -1,8 +1,8 @@
 //! The Execution record: one run of code, and the one record that everything else projects.
 
 use crate::{
-    AgentId, ApprovalId, ExecutionId, Fault, FunctionId, Limits, NetworkAttempt, PrincipalId,
-    SandboxId,
+    AgentId, ApprovalId, ExecutionId, Fault, FunctionId, Limits, ModelUse, NetworkAttempt,
+    PrincipalId, Round, SandboxId,
 };
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -170,6 +170,14 @@ pub struct Execution {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub exit_code: Option<i32>,
     pub files_out: Vec<FileOut>,
+    /// Of a run of a model: the steps that it has set itself.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub plan: Vec<String>,
+    /// Of a run of a model: the code that it has written, each with what came of it.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub rounds: Vec<Round>,
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub model: Option<ModelUse>,
     pub warnings: Vec<Warning>,
     /// Whom the code has tried to reach.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -181,4 +189,45 @@ pub struct Execution {
     pub started_at: Option<DateTime<Utc>>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ended_at: Option<DateTime<Utc>>,
+}
+
+impl Execution {
+    /// One of which nothing is known yet but what it is called and may use.
+    pub fn new(id: ExecutionId, limits: Limits, created_at: DateTime<Utc>) -> Self {
+        Self {
+            id,
+            sandbox_id: None,
+            generation: 1,
+            environment: String::new(),
+            status: Status::Queued,
+            entry: String::new(),
+            principal: None,
+            run_as: None,
+            agent: None,
+            approval_id: None,
+            parent: None,
+            tool: None,
+            function_id: None,
+            code: String::new(),
+            arguments: None,
+            files_in: Vec::new(),
+            value: None,
+            results: Vec::new(),
+            output: Vec::new(),
+            truncated: Truncated::default(),
+            error: None,
+            exit_code: None,
+            files_out: Vec::new(),
+            plan: Vec::new(),
+            rounds: Vec::new(),
+            model: None,
+            warnings: Vec::new(),
+            network: Vec::new(),
+            limits,
+            usage: Usage::default(),
+            created_at,
+            started_at: None,
+            ended_at: None,
+        }
+    }
 }

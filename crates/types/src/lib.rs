@@ -18,6 +18,7 @@ mod limits;
 mod network;
 mod package;
 mod principal;
+mod run;
 mod secret;
 mod session;
 mod store;
@@ -48,6 +49,7 @@ pub use network::{
 };
 pub use package::PackagePolicy;
 pub use principal::{Key, Principal, PrincipalKind, Workspace};
+pub use run::{ModelUse, Round, ToolUse};
 pub use secret::{
     ClientInject, ClientKind, HeaderInject, Inject, Label, REDACTED_BYTES_MIN, Sealed,
     SealingKeyId, Secret, SecretScope,

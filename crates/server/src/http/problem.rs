@@ -134,6 +134,7 @@ fn status(code: &Code) -> StatusCode {
         | Code::ToolInvalid
         | Code::FileFetchFailed
         | Code::SecretMissing
+        | Code::BudgetExhausted
         | Code::Python(_)
         | Code::TimeExceeded
         | Code::MemoryExceeded

@@ -113,6 +113,36 @@ impl Service {
         self.carry_decision(caller, approval, seal, request).await
     }
 
+    /// The answer of whoever has an agent run, to what its run has asked them. Its specification
+    /// says of the tools that stand in it that its callers are asked; of anything else, only those
+    /// are who could have answered anyway.
+    pub async fn confirm(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: ApprovalId,
+        decision: Decision,
+    ) -> Result<Approval, Refused> {
+        let caller = &self.still(caller).ok_or_else(not_oneself)?;
+        let (approval, seal) = self.seen_approval(caller, id)?;
+        if approval.requester != caller.id() || !self.may_confirm(caller, &approval).await? {
+            return Err(not_oneself());
+        }
+        let reason = Some("confirmed by the caller".to_owned());
+        let request = DecisionRequest { decision, scope: None, reason };
+        self.carry_decision(caller, approval, seal, request).await
+    }
+
+    async fn may_confirm(&self, caller: &Caller, approval: &Approval) -> Result<bool, Refused> {
+        if self.may_answer_oneself(caller, approval)? {
+            return Ok(true);
+        }
+        let Some(agent) = approval.agent_id else { return Ok(false) };
+        let Some(agent) = self.store.read(|rows| rows.agent(caller.workspace, agent))? else {
+            return Ok(false);
+        };
+        Ok(self.embedded_tool(caller.workspace, &agent, approval.tool_id).await?.is_some())
+    }
+
     async fn carry_decision(
         self: &Arc<Self>,
         caller: &Caller,

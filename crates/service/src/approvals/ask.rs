@@ -4,6 +4,7 @@ use super::matter::Matter;
 use crate::apart::to_the_end;
 use crate::caller::Caller;
 use crate::calls::{Asked, CallRequest, Route};
+use crate::executions::Manner;
 use crate::plan::Plan;
 use crate::refused::Refused;
 use crate::service::Service;
@@ -27,7 +28,7 @@ impl Service {
         route: Route,
         entry: &Entry,
         request: CallRequest,
-        claim: Option<String>,
+        manner: Manner,
     ) -> Result<Asked, Refused> {
         let limits = self.engine.limits(&request.limits)?;
         let files = self.keep_inputs(caller, request.files).await?;
@@ -38,6 +39,7 @@ impl Service {
             arguments: request.arguments,
             files,
             limits: request.limits,
+            parent: manner.parent,
         };
         let matter = Matter::new(route, plan);
         let now = Utc::now();
@@ -52,7 +54,8 @@ impl Service {
         let (service, caller) = (Arc::clone(self), caller.clone());
         to_the_end(async move {
             let running = service.hear(record.id, approval.id);
-            let written = service.write_question(&caller, &record, &approval, plan, seal, claim);
+            let written =
+                service.write_question(&caller, &record, &approval, plan, seal, manner.claim);
             if let Err(refused) = written.await {
                 service.running().remove(&record.id);
                 return Err(refused);

@@ -55,7 +55,7 @@ impl Service {
             approval: Some(approval.id),
             asked_at: Some(approval.created_at),
             trail,
-            manner: Manner::default(),
+            manner: Manner { parent: matter.plan.parent, ..Manner::default() },
         };
         // All their bytes are read to know them again, so not at every look for room.
         let mut files = matter.route.callee.files();

@@ -68,6 +68,7 @@ impl Service {
             arguments: serde_json::Value::Null,
             files: Vec::new(),
             limits: request.limits,
+            parent: None,
         };
         let matter = Matter::new(route.clone(), plan);
         let bound = matter.bound(workspace, requester);

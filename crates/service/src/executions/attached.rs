@@ -65,7 +65,7 @@ impl Attached {
 impl Drop for Attached {
     fn drop(&mut self) {
         if self.attached {
-            self.service.engine.cancel(self.id);
+            self.service.stop_running(self.id);
         }
     }
 }

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use store::{RequestKey, Tx};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 use types::{Code, Event, Execution, ExecutionId, Fault, File, Status};
@@ -38,12 +39,28 @@ pub(crate) struct Running {
     pub(crate) live: Arc<Live>,
     begun: AtomicBool,
     ended: OnceLock<Result<Execution, Refused>>,
+    /// Of a run of a model: that it shall end.
+    stop: watch::Sender<bool>,
 }
 
 impl Running {
     /// Whether it is on its way to an end without anybody's answer.
     pub(crate) fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Relaxed)
+    }
+
+    /// From here on it is seen through.
+    pub(crate) fn begin(&self) {
+        self.begun.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    pub(crate) async fn stopped(&self) {
+        // It lives as long as this does.
+        let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
     }
 
     pub(super) fn end(&self) -> Option<&Result<Execution, Refused>> {
@@ -101,24 +118,34 @@ impl Service {
     ) -> Attached {
         let id = started.id;
         let running = self.follow(id);
-        running.begun.store(true, Ordering::Relaxed);
-        let attached = Attached {
-            service: Arc::clone(self),
-            id,
-            running: Arc::clone(&running),
-            started: Box::new(started.clone()),
-            attached: whose.manner.claim.is_none(),
-        };
+        running.begin();
+        let attached = self.attach(&running, &started, whose.manner.claim.is_none());
         let course = Course { whose, started, running, row };
         tokio::spawn(Arc::clone(self).see_through(admitted, course));
         attached
+    }
+
+    pub(crate) fn attach(
+        self: &Arc<Self>,
+        running: &Arc<Running>,
+        started: &Execution,
+        attached: bool,
+    ) -> Attached {
+        Attached {
+            service: Arc::clone(self),
+            id: started.id,
+            running: Arc::clone(running),
+            started: Box::new(started.clone()),
+            attached,
+        }
     }
 
     /// Where its events go, and are heard.
     pub(crate) fn follow(&self, id: ExecutionId) -> Arc<Running> {
         let new = || {
             let begun = AtomicBool::new(false);
-            Arc::new(Running { live: Live::new(), begun, ended: OnceLock::new() })
+            let stop = watch::Sender::default();
+            Arc::new(Running { live: Live::new(), begun, ended: OnceLock::new(), stop })
         };
         Arc::clone(self.running().entry(id).or_insert_with(new))
     }

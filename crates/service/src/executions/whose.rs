@@ -6,7 +6,9 @@ use chrono::{DateTime, Utc};
 use std::any::Any;
 use std::sync::Arc;
 use store::AuditLine;
-use types::{AgentId, ApprovalId, Execution, FunctionId, KeyId, PrincipalId, WorkspaceId};
+use types::{
+    AgentId, ApprovalId, Execution, ExecutionId, FunctionId, KeyId, PrincipalId, WorkspaceId,
+};
 
 /// What the one who asks wants to hear of a run.
 #[derive(Debug, Clone, Default)]
@@ -17,6 +19,8 @@ pub struct Manner {
     pub announced: bool,
     /// Let go when it is over, whoever is still there: what counts the requests of a key.
     pub place: Option<Arc<dyn Any + Send + Sync>>,
+    /// The run of a model that it is part of.
+    pub parent: Option<ExecutionId>,
 }
 
 #[derive(Debug, Clone)]
@@ -57,7 +61,7 @@ impl Whose {
         !self.manner.announced && self.manner.claim.is_none() && self.approval.is_none()
     }
 
-    pub(super) fn ran(&self, execution: &Execution) -> AuditLine {
+    pub(crate) fn ran(&self, execution: &Execution) -> AuditLine {
         AuditLine {
             at: Utc::now(),
             workspace: self.workspace,
@@ -69,13 +73,14 @@ impl Whose {
         }
     }
 
-    pub(super) fn mark(&self, execution: Execution) -> Execution {
+    pub(crate) fn mark(&self, execution: Execution) -> Execution {
         Execution {
             principal: Some(self.principal),
             run_as: Some(self.run_as),
             agent: self.agent,
             function_id: self.function,
             approval_id: self.approval,
+            parent: self.manner.parent,
             created_at: self.asked_at.unwrap_or(execution.created_at),
             ..execution
         }

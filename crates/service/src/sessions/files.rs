@@ -1,12 +1,16 @@
 //! The working directory of a session, file by file.
 
+use crate::apart::aside;
 use crate::caller::Caller;
+use crate::inputs::numbered;
+use crate::plan::hashed;
 use crate::refused::Refused;
 use crate::service::Service;
 use crate::staging::Staged;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fs::File;
-use types::{SandboxId, SkippedFile};
+use types::{FileId, SandboxId, SkippedFile};
 use utoipa::ToSchema;
 
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -60,6 +64,52 @@ impl Service {
         self.fit_session(caller, Some(id)).await?;
         let size = self.engine.write_file(id, name.clone(), content.open()?).await?;
         Ok(SessionFile { name, size })
+    }
+
+    /// Puts documents into the working directory, beside what is there, and says how each is called
+    /// there. One that is there already, byte for byte, stays as it is.
+    pub async fn bring_documents(
+        &self,
+        caller: &Caller,
+        id: SandboxId,
+        documents: &[FileId],
+    ) -> Result<Vec<String>, Refused> {
+        self.fit_session(caller, Some(id)).await?;
+        let mut opened = Vec::with_capacity(documents.len());
+        for document in documents {
+            opened.push(self.open_document(caller, *document)?);
+        }
+        let listing = self.engine.list_files(id).await?;
+        let mut taken: BTreeSet<String> = listing.files.into_keys().collect();
+        let mut names = Vec::with_capacity(opened.len());
+        for (document, bytes) in opened {
+            let mut name = document.name.clone();
+            let mut number = 0;
+            while taken.contains(&name) && !self.is_there(id, &name, &document).await? {
+                number += 1;
+                name = numbered(&document.name, number);
+            }
+            if taken.insert(name.clone()) {
+                self.engine.write_file(id, name.clone(), bytes).await?;
+            }
+            names.push(name);
+        }
+        Ok(names)
+    }
+
+    /// Whether the working directory has this document under this name.
+    async fn is_there(
+        &self,
+        id: SandboxId,
+        name: &str,
+        document: &types::File,
+    ) -> Result<bool, Refused> {
+        let (file, size) = self.engine.open_file(id, name.to_owned()).await?;
+        if size != document.size {
+            return Ok(false);
+        }
+        let hash = aside(move || hashed(file)).await?;
+        Ok(hash.is_ok_and(|(_, hash)| hash == document.sha256))
     }
 
     pub async fn delete_session_file(

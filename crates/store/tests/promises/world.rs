@@ -107,36 +107,13 @@ pub(crate) fn session(owner: PrincipalId, key: Option<&str>) -> Session {
 
 pub(crate) fn execution(principal: PrincipalId, status: Status) -> Execution {
     Execution {
-        network: Vec::new(),
-        id: ExecutionId::new(id()),
         sandbox_id: Some(SandboxId::new(id())),
-        generation: 1,
         environment: "default".into(),
         status,
         entry: "cell".into(),
         principal: Some(principal),
-        run_as: None,
-        agent: None,
-        approval_id: None,
-        parent: None,
-        function_id: None,
-        tool: None,
         code: "1 + 1".into(),
-        arguments: None,
-        files_in: Vec::new(),
-        value: None,
-        results: Vec::new(),
-        output: Vec::new(),
-        truncated: Truncated::default(),
-        error: None,
-        exit_code: None,
-        files_out: Vec::new(),
-        warnings: Vec::new(),
-        limits: Limits::DEFAULT,
-        usage: Usage::default(),
-        created_at: moment(0),
-        started_at: None,
-        ended_at: None,
+        ..Execution::new(ExecutionId::new(id()), Limits::DEFAULT, moment(0))
     }
 }
 

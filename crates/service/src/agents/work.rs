@@ -1,0 +1,107 @@
+//! What a run of an agent has to work with: its model's instructions and the tools that it may call.
+
+use crate::agents::read;
+use crate::caller::Caller;
+use crate::refused::{Refused, missing, not_found};
+use crate::service::Service;
+use crate::specification::{CodeExecution, Orchestration};
+use serde_json::Value;
+use types::{Agent, AgentId, ApprovalAction, Object, Privilege, Tool, ToolId};
+
+#[derive(Debug, Clone)]
+pub struct AgentWork {
+    pub agent: Agent,
+    pub orchestration: Orchestration,
+    pub code_execution: CodeExecution,
+    pub tools: Vec<OfferedTool>,
+    /// What the specification names and the run does not get, in sentences.
+    pub warnings: Vec<String>,
+}
+
+/// A tool that the model of an agent may call.
+#[derive(Debug, Clone)]
+pub struct OfferedTool {
+    pub id: ToolId,
+    pub name: String,
+    pub description: String,
+    pub input_schema: Value,
+    /// `runPythonCode`, `code_runner` or `callFunction`.
+    pub kind: String,
+    /// Whether it sees the files of the conversation.
+    pub in_session: bool,
+}
+
+impl Service {
+    /// The agent, if the caller may have it run.
+    pub async fn agent_work(&self, caller: &Caller, id: AgentId) -> Result<AgentWork, Refused> {
+        let (workspace, object) = (caller.workspace, Object::Agent(id));
+        let found = self.store.read(|rows| rows.agent(workspace, id))?;
+        let agent = found.ok_or_else(|| not_found("agent", id))?;
+        if self.permit(workspace, &caller.principal, Privilege::Usage, object)?.is_none() {
+            // Whoever sees it is told what is missing.
+            self.visible_agent(caller, id)?;
+            return Err(missing(Privilege::Usage, object));
+        }
+        let specification = read(&agent.specification).await?;
+        let (tools, attached, mut warnings) = self.attached(caller, &agent)?;
+        let names: Vec<&str> = attached.iter().map(String::as_str).collect();
+        warnings.extend(specification.warnings(&names));
+        let embedded = specification.embedded.into_iter();
+        let embedded = embedded.map(|tool| self.as_tool(workspace, &agent, tool).0);
+        let offered =
+            embedded.chain(tools).filter(|tool| tool.approval_action != ApprovalAction::Deny);
+        Ok(AgentWork {
+            tools: offered.map(offer).collect(),
+            orchestration: specification.orchestration,
+            code_execution: specification.code_execution,
+            agent,
+            warnings,
+        })
+    }
+
+    /// Those that may be called, the names of all, and why others may not.
+    fn attached(
+        &self,
+        caller: &Caller,
+        agent: &Agent,
+    ) -> Result<(Vec<Tool>, Vec<String>, Vec<String>), Refused> {
+        let workspace = caller.workspace;
+        let bindings = self.store.read(|rows| rows.bindings_of(workspace, agent.id))?;
+        let run_as = self.rights_of(workspace, &caller.principal, agent)?;
+        let (mut tools, mut warnings) = (Vec::new(), Vec::new());
+        for binding in &bindings {
+            let found = self.store.read(|rows| rows.tool(workspace, binding.tool_id))?;
+            let Some((tool, _)) = found else { continue };
+            let object = Object::Tool(tool.id);
+            if self.permit(workspace, &run_as, Privilege::Usage, object)?.is_none() {
+                let (tool, who) = (&tool.name, &run_as.name);
+                warnings.push(format!("the tool {tool:?} is not offered: {who} may not use it"));
+            } else if policy::action(tool.approval_action, Some(binding.approval_action))
+                != ApprovalAction::Deny
+            {
+                tools.push(tool);
+            }
+        }
+        let names = bindings.into_iter().map(|binding| binding.tool_name).collect();
+        Ok((tools, names, warnings))
+    }
+}
+
+fn offer(tool: Tool) -> OfferedTool {
+    let word = |key: &str| tool.definition.get(key).and_then(Value::as_str).map(str::to_owned);
+    let variables = tool.definition.get("configuration").and_then(|it| it.get("env_variables"));
+    let has_variables = match variables {
+        Some(Value::Object(variables)) => !variables.is_empty(),
+        Some(Value::Array(variables)) => !variables.is_empty(),
+        _ => false,
+    };
+    OfferedTool {
+        id: tool.id,
+        kind: word("type").or_else(|| word("tool_type")).unwrap_or_default(),
+        // What has secrets of its own runs apart, whatever it could see.
+        in_session: tool.entry == "run" && !has_variables,
+        name: tool.name,
+        description: tool.description,
+        input_schema: tool.input_schema,
+    }
+}

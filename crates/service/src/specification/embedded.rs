@@ -1,0 +1,46 @@
+//! A Run Python code tool whose code stands in the specification itself.
+
+use crate::refused::{Refused, invalid};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+use types::ApprovalAction;
+
+/// What of it is kept beside its contract.
+const DEFINITION: [&str; 2] = ["type", "configuration"];
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Embedded {
+    pub(crate) contract: Arc<contract::Tool>,
+    /// As its author wrote it.
+    pub(crate) definition: Map<String, Value>,
+    /// Where it runs; the usual environment if absent.
+    pub(crate) environment: Option<String>,
+    /// Whoever has the agent called is asked before, unless the specification says otherwise.
+    pub(crate) approval_action: ApprovalAction,
+}
+
+impl Embedded {
+    pub(super) fn read(
+        path: &str,
+        contract: contract::Tool,
+        entry: &Value,
+    ) -> Result<Self, Refused> {
+        let definition = DEFINITION
+            .iter()
+            .filter_map(|key| Some(((*key).to_owned(), entry.get(*key)?.clone())))
+            .collect();
+        let approval_action = match entry.get("approval_action") {
+            None | Some(Value::Null) => ApprovalAction::Review,
+            Some(action) => ApprovalAction::deserialize(action).map_err(|_| {
+                invalid(&format!("{path}/approval_action"), "is allow, deny or review")
+            })?,
+        };
+        let environment = match entry.get("environment") {
+            None | Some(Value::Null) => None,
+            Some(Value::String(name)) => Some(name.clone()),
+            Some(_) => return Err(invalid(&format!("{path}/environment"), "must be a name")),
+        };
+        Ok(Self { contract: Arc::new(contract), definition, environment, approval_action })
+    }
+}

@@ -1,0 +1,145 @@
+//! How the model of an agent is asked: its name, its instructions, its skills and its budget.
+
+use super::at;
+use crate::refused::{Refused, invalid};
+use serde_json::{Map, Value};
+
+const SKILLS_MAX: usize = 50;
+
+/// Whether a model has to call a tool.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ToolChoice {
+    #[default]
+    Auto,
+    Required,
+    /// One of these.
+    Tools(Vec<String>),
+}
+
+/// What is absent is as the server has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Orchestration {
+    /// `provider/model`.
+    pub model: Option<String>,
+    pub instructions: String,
+    /// Names of skills.
+    pub skills: Vec<String>,
+    pub tool_choice: ToolChoice,
+    pub rounds: Option<u32>,
+    pub tokens: Option<u64>,
+    pub seconds: Option<u64>,
+}
+
+impl Orchestration {
+    pub(super) fn read(root: &Map<String, Value>) -> Result<Self, Refused> {
+        let budget = budget(root)?;
+        let number = |key: &str| match budget.and_then(|(_, budget)| budget.get(key)) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => match value.as_u64().filter(|number| *number > 0) {
+                Some(number) => Ok(Some(number)),
+                None => {
+                    let path = budget.map(|(path, _)| path).unwrap_or_default();
+                    Err(invalid(&at(&format!("{path}/{key}")), "must be a number above zero"))
+                }
+            },
+        };
+        Ok(Self {
+            model: model(root)?,
+            instructions: instructions(root)?,
+            skills: skills(root)?,
+            tool_choice: tool_choice(root)?,
+            rounds: number("rounds")?.map(|rounds| u32::try_from(rounds).unwrap_or(u32::MAX)),
+            tokens: number("tokens")?,
+            seconds: number("seconds")?,
+        })
+    }
+}
+
+/// As others write it below `orchestration`, or on its own.
+fn budget(
+    root: &Map<String, Value>,
+) -> Result<Option<(&'static str, &Map<String, Value>)>, Refused> {
+    let below = root.get("orchestration").and_then(|value| value.get("budget"));
+    let found = below.map(|value| ("/orchestration/budget", value));
+    match found.or_else(|| root.get("budget").map(|value| ("/budget", value))) {
+        None | Some((_, Value::Null)) => Ok(None),
+        Some((path, Value::Object(budget))) => Ok(Some((path, budget))),
+        Some((path, _)) => {
+            Err(invalid(&at(path), "must be a mapping with rounds, tokens, seconds"))
+        }
+    }
+}
+
+fn model(root: &Map<String, Value>) -> Result<Option<String>, Refused> {
+    let named = root.get("models").and_then(|models| models.get("orchestration"));
+    match root.get("model").or(named) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(name)) => Ok(Some(name.clone())),
+        Some(_) => {
+            Err(invalid(&at("/model"), "must be a name, such as anthropic/claude-sonnet-4-5"))
+        }
+    }
+}
+
+/// A text, or several by what they are about.
+fn instructions(root: &Map<String, Value>) -> Result<String, Refused> {
+    match root.get("instructions") {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(Value::Object(parts)) => {
+            let part = |(key, value): (&String, &Value)| match value {
+                Value::String(text) => Ok(text.clone()),
+                Value::Null => Ok(String::new()),
+                // Such as sample questions, which are for people.
+                Value::Array(_) => Ok(String::new()),
+                _ => Err(invalid(&at(&format!("/instructions/{key}")), "must be text")),
+            };
+            let parts = parts.iter().map(part).collect::<Result<Vec<_>, _>>()?;
+            let said = parts.into_iter().filter(|part| !part.is_empty());
+            Ok(said.collect::<Vec<_>>().join("\n\n"))
+        }
+        Some(_) => Err(invalid(&at("/instructions"), "must be text, or a mapping of texts")),
+    }
+}
+
+fn skills(root: &Map<String, Value>) -> Result<Vec<String>, Refused> {
+    let list = match root.get("skills") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(list)) if list.len() <= SKILLS_MAX => list,
+        Some(Value::Array(_)) => {
+            return Err(invalid(&at("/skills"), format!("has at most {SKILLS_MAX} skills")));
+        }
+        Some(_) => return Err(invalid(&at("/skills"), "must be a list of names")),
+    };
+    let name = |(index, value): (usize, &Value)| {
+        let named = value.as_str().or_else(|| value.get("name").and_then(Value::as_str));
+        let wrong = || invalid(&at(&format!("/skills/{index}")), "must be the name of a skill");
+        named.map(str::to_owned).ok_or_else(wrong)
+    };
+    list.iter().enumerate().map(name).collect()
+}
+
+fn tool_choice(root: &Map<String, Value>) -> Result<ToolChoice, Refused> {
+    let wrong = || invalid(&at("/tool_choice"), "is auto, required, or tool with a list of names");
+    let Some(choice) = root.get("tool_choice").filter(|choice| !choice.is_null()) else {
+        return Ok(ToolChoice::Auto);
+    };
+    let kind = choice.as_str().or_else(|| choice.get("type").and_then(Value::as_str));
+    match kind {
+        Some("auto") => Ok(ToolChoice::Auto),
+        Some("required") => Ok(ToolChoice::Required),
+        Some("tool") => {
+            let names = choice.get("name").ok_or_else(wrong)?;
+            let names = match names {
+                Value::String(name) => vec![name.clone()],
+                Value::Array(names) => {
+                    let names = names.iter().map(|name| name.as_str().map(str::to_owned));
+                    names.collect::<Option<Vec<_>>>().ok_or_else(wrong)?
+                }
+                _ => return Err(wrong()),
+            };
+            Ok(ToolChoice::Tools(names))
+        }
+        _ => Err(wrong()),
+    }
+}
