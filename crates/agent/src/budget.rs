@@ -1,0 +1,135 @@
+//! What a run may use, and what it has used of it.
+
+use crate::model::Tokens;
+use std::time::Duration;
+use types::{Code, Fault};
+
+/// Rounds of a run of code whose plan is short, as the published example shows them.
+const CODE_ROUNDS: u32 = 6;
+/// Each step may be done once, and mended once.
+const ROUNDS_PER_STEP: u32 = 2;
+/// Rounds of an agent: each may call several tools.
+const AGENT_ROUNDS: u32 = 20;
+/// What nobody who asks can go beyond.
+pub(crate) const ROUNDS_MAX: u32 = 100;
+/// Some hundred pages read and written.
+const TOKENS: u64 = 1_000_000;
+/// A person waits for it.
+const TIME: Duration = Duration::from_secs(10 * 60);
+pub(crate) const TIME_MAX: Duration = Duration::from_secs(60 * 60);
+/// Once, and twice to mend it.
+const FAILURES: u32 = 3;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Budget {
+    pub(crate) rounds: u32,
+    pub(crate) tokens: u64,
+    pub(crate) time: Duration,
+    /// Tools that fail one after the other.
+    pub(crate) failures: u32,
+}
+
+/// What there is no more of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Spent {
+    #[error("the limit of {0} rounds was reached")]
+    Rounds(u32),
+    #[error("the limit of {0} tokens was reached")]
+    Tokens(u64),
+    #[error("the limit of {} seconds was reached", .0.as_secs())]
+    Time(Duration),
+    #[error("{0} tries in a row have failed")]
+    Failures(u32),
+}
+
+impl Spent {
+    pub(crate) fn fault(self) -> Fault {
+        let hint = match self {
+            Self::Rounds(_) => "ask for less at once, or go on in the same session",
+            Self::Tokens(_) => "ask for less at once, or raise the agent's budget",
+            Self::Time(_) => "ask for less at once, or go on in the same session",
+            Self::Failures(_) => "look at what failed in the logs, and say more about what is wanted",
+        };
+        Fault::new(Code::BudgetExhausted, self.to_string()).hint(hint)
+    }
+}
+
+impl Budget {
+    pub(crate) fn agent() -> Self {
+        Self { rounds: AGENT_ROUNDS, tokens: TOKENS, time: TIME, failures: FAILURES }
+    }
+
+    pub(crate) fn code(rounds: Option<u32>) -> Self {
+        Self { rounds: rounds.unwrap_or(CODE_ROUNDS), ..Self::agent() }
+    }
+
+    /// For a plan of so many steps, if nobody has said how many rounds there are.
+    pub(crate) fn for_steps(steps: usize) -> u32 {
+        let steps = u32::try_from(steps).unwrap_or(u32::MAX);
+        steps.saturating_mul(ROUNDS_PER_STEP).clamp(CODE_ROUNDS, ROUNDS_MAX)
+    }
+}
+
+/// What was used so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Used {
+    pub(crate) rounds: u32,
+    pub(crate) requests: u64,
+    pub(crate) tokens: Tokens,
+    failures: u32,
+}
+
+impl Used {
+    pub(crate) fn asked(&mut self, tokens: Tokens) {
+        self.requests += 1;
+        self.tokens += tokens;
+    }
+
+    /// Before a model is asked again.
+    pub(crate) fn check(&self, budget: &Budget) -> Result<(), Spent> {
+        if self.tokens.input + self.tokens.output >= budget.tokens {
+            return Err(Spent::Tokens(budget.tokens));
+        }
+        if self.failures >= budget.failures {
+            return Err(Spent::Failures(self.failures));
+        }
+        Ok(())
+    }
+
+    /// Before another round.
+    pub(crate) fn round(&mut self, budget: &Budget) -> Result<u32, Spent> {
+        if self.rounds >= budget.rounds {
+            return Err(Spent::Rounds(budget.rounds));
+        }
+        self.rounds += 1;
+        Ok(self.rounds)
+    }
+
+    pub(crate) fn came(&mut self, failed: bool) {
+        self.failures = if failed { self.failures + 1 } else { 0 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // proves P-060
+    #[test]
+    fn a_task_is_tried_once_and_mended_twice() {
+        let (budget, mut used) = (Budget::code(None), Used::default());
+        for tried in 0..3 {
+            assert_eq!(used.check(&budget), Ok(()), "{tried}");
+            used.came(true);
+        }
+        assert_eq!(used.check(&budget), Err(Spent::Failures(3)));
+        used.came(false);
+        assert_eq!(used.check(&budget), Ok(()), "what has worked is a new beginning");
+    }
+
+    #[test]
+    fn a_plan_has_two_rounds_for_each_step_and_six_at_least() {
+        let rounds = [0, 1, 3, 4, 6, usize::MAX].map(Budget::for_steps);
+        assert_eq!(rounds, [6, 6, 6, 8, 12, ROUNDS_MAX]);
+    }
+}

@@ -1,0 +1,222 @@
+//! The live session of a run: code that a model wrote runs in it, round by round.
+
+use crate::observe::{Observed, failed};
+use crate::trace::Did;
+use crate::walk::Walk;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use service::{
+    Asked, Caller, EntryKind, ExecuteRequest, FileInput, Numbered, Refused, Service,
+};
+use std::sync::Arc;
+use std::time::Instant;
+use types::{
+    ApprovalId, Event, Execution, ExecutionId, Fault, FileKind, FileOut, LimitsRequest, Round, Session,
+    Status,
+};
+
+#[derive(Debug)]
+pub(crate) struct Interpreter {
+    pub(crate) session: Session,
+    /// What the code is to do, step by step; none if nobody has planned.
+    pub(crate) plan: Vec<String>,
+    pub(crate) rounds: Vec<Round>,
+    pub(crate) made: Made,
+    /// Whether the run waits while a person is asked. If not, it ends and is gone on from later.
+    pub(crate) patient: bool,
+    /// The step that comes next.
+    step: usize,
+    /// What the last round ended with, if it failed.
+    fault: Option<Fault>,
+}
+
+/// What came of some code.
+pub(crate) enum Ran {
+    Round { told: String, failed: bool },
+    /// A person is asked about it first.
+    Waits { approval_id: ApprovalId, execution_id: ExecutionId },
+}
+
+/// Files that all rounds together have made.
+#[derive(Debug, Default)]
+pub(crate) struct Made {
+    files: Vec<FileOut>,
+}
+
+impl Made {
+    /// A data file that was changed again is one file, as it is now; pictures are as many as there
+    /// were.
+    pub(crate) fn add(&mut self, new: &[FileOut]) {
+        for file in new {
+            self.files.retain(|known| {
+                let same_name = known.name == file.name;
+                let same_bytes = known.sha256 == file.sha256;
+                !(same_name && (known.kind == FileKind::Data || same_bytes))
+            });
+            self.files.push(file.clone());
+        }
+    }
+
+    pub(crate) fn files(&self) -> Vec<FileOut> {
+        self.files.clone()
+    }
+}
+
+impl Interpreter {
+    pub(crate) fn new(session: Session, patient: bool) -> Self {
+        let (plan, rounds, made) = (Vec::new(), Vec::new(), Made::default());
+        Self { session, plan, rounds, made, patient, step: 0, fault: None }
+    }
+
+    /// The steps of another request in the same session.
+    pub(crate) fn follow(&mut self, plan: Vec<String>) {
+        self.plan = plan;
+        self.step = 0;
+    }
+
+    pub(crate) fn last_fault(&self) -> Option<&Fault> {
+        self.fault.as_ref()
+    }
+
+    /// Runs it as the next round. `step` is the one that the model says it is about, from one.
+    pub(crate) async fn run(
+        &mut self,
+        walk: &mut Walk<'_>,
+        code: String,
+        step: Option<usize>,
+        files: Vec<FileInput>,
+    ) -> Ran {
+        let since = Instant::now();
+        let step = step.and_then(|step| step.checked_sub(1)).filter(|it| *it < self.plan.len());
+        self.step = step.unwrap_or(self.step);
+        let request = ExecuteRequest {
+            code: code.clone(),
+            entry: EntryKind::Cell,
+            argv: Vec::new(),
+            files,
+            limits: LimitsRequest::default(),
+            environment: None,
+            integrations: Vec::new(),
+            allow_network: false,
+        };
+        let (caller, session) = (walk.run.caller(), self.session.sandbox_id);
+        let asked = walk.service.execute(caller, Some(session), request, walk.run.manner()).await;
+        let ended = match asked {
+            Ok(Asked::Begun(attached)) => attached.finished().await,
+            Ok(Asked::Waiting(execution, events)) => match execution.approval_id {
+                Some(approval_id) if !self.patient => {
+                    return Ran::Waits { approval_id, execution_id: execution.id };
+                }
+                _ => see_answer(walk, &execution, events).await,
+            },
+            Err(refused) => Err(refused),
+        };
+        self.note(walk, since, code, ended)
+    }
+
+    /// Writes down what came of it, and tells it.
+    pub(crate) fn note(
+        &mut self,
+        walk: &mut Walk<'_>,
+        since: Instant,
+        code: String,
+        ended: Result<Execution, Refused>,
+    ) -> Ran {
+        let (observed, status, execution_id, files) = match &ended {
+            Ok(execution) => {
+                let files = execution.files_out.clone();
+                (Observed::of(execution), execution.status, Some(execution.id), files)
+            }
+            Err(refused) => (Observed::refused(&refused.fault), Status::Failed, None, Vec::new()),
+        };
+        let round = Round {
+            number: u32::try_from(self.rounds.len() + 1).unwrap_or(u32::MAX),
+            step: self.plan.get(self.step).or(self.plan.last()).cloned().unwrap_or_default(),
+            code,
+            execution_id,
+            status,
+            stdout: observed.stdout.clone(),
+            stderr: observed.stderr.clone(),
+            error: observed.error.clone(),
+        };
+        let failed = failed(status);
+        self.fault = match ended {
+            Ok(execution) => execution.error,
+            Err(refused) => Some(*refused.fault),
+        };
+        if !failed {
+            self.step += 1;
+        }
+        self.made.add(&files);
+        walk.run.tell(Event::Round(round.clone()));
+        files.iter().for_each(|file| walk.run.tell(Event::File(file.clone())));
+        walk.scribe.did(since, Did::Ran { round: round.clone(), files });
+        self.rounds.push(round);
+        walk.used.came(failed);
+        Ran::Round { told: observed.of_code(), failed }
+    }
+}
+
+/// Waits until somebody has answered and what they allowed has run. Nobody is asked any more if the
+/// run ends before.
+async fn see_answer(
+    walk: &Walk<'_>,
+    execution: &Execution,
+    mut events: BoxStream<'static, Numbered>,
+) -> Result<Execution, Refused> {
+    if let Some(approval_id) = execution.approval_id {
+        walk.run.tell(Event::Approval { approval_id });
+    }
+    let mut question = Question::new(walk.service, walk.run.caller(), execution.id);
+    while let Some((_, event)) = events.next().await {
+        if matches!(event, Event::End { .. }) {
+            break;
+        }
+    }
+    question.open = false;
+    walk.service.execution(walk.run.caller(), execution.id).await
+}
+
+/// A question that is withdrawn when nobody waits for its answer any more.
+struct Question {
+    service: Arc<Service>,
+    caller: Caller,
+    id: ExecutionId,
+    open: bool,
+}
+
+impl Question {
+    fn new(service: &Arc<Service>, caller: &Caller, id: ExecutionId) -> Self {
+        Self { service: Arc::clone(service), caller: caller.clone(), id, open: true }
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        if self.open {
+            let (service, caller, id) = (Arc::clone(&self.service), self.caller.clone(), self.id);
+            tokio::spawn(async move { service.cancel(&caller, id).await });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(name: &str, sha256: &str, kind: FileKind) -> FileOut {
+        let (mime, url) = (String::new(), None);
+        FileOut { name: name.into(), mime, size: 1, sha256: sha256.into(), kind, url }
+    }
+
+    #[test]
+    fn a_data_file_is_listed_once_as_it_is_now_and_every_picture_is() {
+        let mut made = Made::default();
+        made.add(&[file("a.csv", "1", FileKind::Data), file("plot_0.png", "2", FileKind::Media)]);
+        made.add(&[file("plot_0.png", "3", FileKind::Media), file("a.csv", "4", FileKind::Data)]);
+        let listed: Vec<(String, String)> =
+            made.files().into_iter().map(|file| (file.name, file.sha256)).collect();
+        let expected = [("plot_0.png", "2"), ("plot_0.png", "3"), ("a.csv", "4")];
+        assert_eq!(listed, expected.map(|(name, hash)| (name.to_owned(), hash.to_owned())));
+    }
+}

@@ -1,0 +1,121 @@
+//! What a model is told of an execution: enough to go on with, and never more than it can read.
+
+use types::{Execution, Fault, Status, Stream};
+
+/// Of each stream. The beginning tells what it is, the end how it ended.
+const STREAM_BYTES_MAX: usize = 16 * 1024;
+/// Of a value, an error or a traceback.
+const TEXT_BYTES_MAX: usize = 8 * 1024;
+
+/// The parts of an execution that are shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Observed {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    /// The type and the message.
+    pub(crate) error: Option<String>,
+    traceback: Option<String>,
+    hint: Option<String>,
+    files: Vec<String>,
+    value: Option<String>,
+}
+
+impl Observed {
+    pub(crate) fn of(execution: &Execution) -> Self {
+        let stream = |stream: Stream| -> String {
+            let pieces = execution.output.iter().filter(|piece| piece.stream == stream);
+            pieces.map(|piece| piece.text.as_str()).collect()
+        };
+        let mut stdout = stream(Stream::Stdout);
+        let shown = execution.results.iter().filter(|result| result.main);
+        for text in shown.filter_map(|result| result.data.get("text/plain")?.as_str()) {
+            if !stdout.is_empty() && !stdout.ends_with('\n') {
+                stdout.push('\n');
+            }
+            stdout.push_str(text);
+            stdout.push('\n');
+        }
+        let error = execution.error.as_ref();
+        Self {
+            stdout: short(&stdout, STREAM_BYTES_MAX),
+            stderr: short(&stream(Stream::Stderr), STREAM_BYTES_MAX),
+            error: error.map(|fault| short(&named(fault), TEXT_BYTES_MAX)),
+            traceback: error
+                .and_then(|fault| fault.traceback.as_ref())
+                .map(|traceback| short(traceback, TEXT_BYTES_MAX)),
+            hint: error.and_then(|fault| fault.hint.clone()),
+            files: execution.files_out.iter().map(|file| file.name.clone()).collect(),
+            value: execution.value.as_ref().map(|value| short(&value.to_string(), TEXT_BYTES_MAX)),
+        }
+    }
+
+    pub(crate) fn refused(fault: &Fault) -> Self {
+        let (error, hint) = (Some(named(fault)), fault.hint.clone());
+        Self { error, hint, ..Self::default() }
+    }
+
+    /// For code that the model wrote itself.
+    pub(crate) fn of_code(&self) -> String {
+        let mut said = String::new();
+        let mut part = |name: &str, text: &str| {
+            if !text.is_empty() {
+                said.push_str(&format!("{name}:\n{}\n", text.trim_end()));
+            }
+        };
+        part("stdout", &self.stdout);
+        part("stderr", &self.stderr);
+        match (&self.traceback, &self.error) {
+            (Some(traceback), _) => part("error", traceback),
+            (None, Some(error)) => part("error", error),
+            (None, None) => {}
+        }
+        part("hint", self.hint.as_deref().unwrap_or_default());
+        part("files", &self.files.join(", "));
+        if said.is_empty() { "It ran, and printed nothing.".to_owned() } else { said }
+    }
+
+    /// For a tool, whose value is what counts.
+    pub(crate) fn of_tool(&self) -> String {
+        match (&self.error, &self.value) {
+            (None, Some(value)) if self.stdout.is_empty() => value.clone(),
+            (None, Some(value)) => format!("{value}\n\nprinted:\n{}", self.stdout.trim_end()),
+            _ => self.of_code(),
+        }
+    }
+}
+
+fn named(fault: &Fault) -> String {
+    match &fault.exception {
+        Some(exception) => format!("{exception}: {}", fault.message),
+        None => format!("{}: {}", fault.code, fault.message),
+    }
+}
+
+pub(crate) fn failed(status: Status) -> bool {
+    status != Status::Succeeded
+}
+
+/// The beginning and the end of what is long.
+fn short(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let head = text.floor_char_boundary(most / 2);
+    let tail = text.ceil_char_boundary(text.len() - most / 2);
+    let left_out = tail - head;
+    format!("{}\n[{left_out} bytes are left out here]\n{}", &text[..head], &text[tail..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_long_keeps_its_beginning_and_its_end() {
+        let text = format!("first{}last", "é".repeat(10_000));
+        let told = short(&text, 100);
+        assert!(told.starts_with("first") && told.ends_with("last"), "{told}");
+        assert!(told.contains("bytes are left out") && told.len() < 200);
+        assert_eq!(short("as it is", 100), "as it is");
+    }
+}

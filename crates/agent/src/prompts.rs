@@ -1,0 +1,51 @@
+//! Everything that is said to a model in our own words, each a file of its own.
+
+pub(crate) const PLAN: &str = include_str!("../prompts/plan.md");
+pub(crate) const REQUEST: &str = include_str!("../prompts/request.md");
+pub(crate) const CONTEXT: &str = include_str!("../prompts/context.md");
+pub(crate) const FILES: &str = include_str!("../prompts/files.md");
+pub(crate) const CODE: &str = include_str!("../prompts/code.md");
+pub(crate) const START: &str = include_str!("../prompts/start.md");
+pub(crate) const EMPTY: &str = include_str!("../prompts/empty.md");
+pub(crate) const UNKNOWN_TOOL: &str = include_str!("../prompts/unknown_tool.md");
+pub(crate) const AGENT: &str = include_str!("../prompts/agent.md");
+pub(crate) const AGENT_CODE: &str = include_str!("../prompts/agent_code.md");
+pub(crate) const SKILLS: &str = include_str!("../prompts/skills.md");
+pub(crate) const INCOMPLETE: &str = include_str!("../prompts/incomplete.md");
+pub(crate) const NO_RESULT: &str = include_str!("../prompts/no_result.md");
+
+/// A prompt with its gap filled. What is filled in is not looked at again, so that nobody's text can
+/// have gaps.
+pub(crate) fn fill(prompt: &str, gap: &str, text: &str) -> String {
+    let mark = format!("{{{gap}}}");
+    match prompt.trim_end().split_once(&mark) {
+        Some((before, after)) => format!("{before}{text}{after}"),
+        None => prompt.trim_end().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_wrote_is_never_taken_for_a_gap() {
+        assert_eq!(fill(REQUEST, "request", "{request} {files}"), "Request: {request} {files}");
+    }
+
+    #[test]
+    fn every_prompt_has_the_gaps_that_are_filled() {
+        let gaps = [
+            (REQUEST, "request"),
+            (CONTEXT, "context"),
+            (FILES, "files"),
+            (START, "plan"),
+            (SKILLS, "skills"),
+            (INCOMPLETE, "reason"),
+            (NO_RESULT, "error"),
+        ];
+        for (prompt, gap) in gaps {
+            assert_eq!(prompt.matches(&format!("{{{gap}}}")).count(), 1, "{gap}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The skills of an agent, disclosed step by step: their names at first, one of them when it is
+//! loaded, its files when its scripts run.
+
+use crate::model::Offer;
+use crate::prompts;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use service::FileInput;
+use skill::Skill;
+use std::path::Path;
+use types::{Code, Fault};
+
+pub(crate) const LOAD: &str = "load_skill";
+pub(crate) const SCRIPT: &str = "run_skill_script";
+/// Where the files of skills are in the working directory.
+const FOLDER: &str = "skills";
+
+#[derive(Debug, Default)]
+pub(crate) struct Skills(Vec<Skill>);
+
+impl Skills {
+    /// All of them are there, and can be used by an agent that may or may not run code.
+    pub(crate) fn find(
+        names: &[String],
+        folder: Option<&Path>,
+        runs_code: bool,
+    ) -> Result<Self, Fault> {
+        let mut found = Vec::with_capacity(names.len());
+        for name in names {
+            let skill = one(name, folder).ok_or_else(|| missing(name))?;
+            if !runs_code && !scripts(&skill).is_empty() {
+                let message = format!(
+                    "the skill {name:?} has scripts, and to use it you must enable the code \
+                     execution tool"
+                );
+                return Err(Fault::new(Code::ToolUnavailable, message)
+                    .hint("code_execution has to stand in both places of the specification"));
+            }
+            found.push(skill);
+        }
+        Ok(Self(found))
+    }
+
+    /// What the model is told from the beginning.
+    pub(crate) fn prompt(&self) -> Option<String> {
+        let line = |skill: &Skill| format!("- {}: {}", skill.entry.name, skill.entry.description);
+        let lines: Vec<String> = self.0.iter().map(line).collect();
+        (!lines.is_empty()).then(|| prompts::fill(prompts::SKILLS, "skills", &lines.join("\n")))
+    }
+
+    pub(crate) fn offers(&self) -> Vec<Offer> {
+        let mut offers = Vec::new();
+        if !self.0.is_empty() {
+            offers.push(load_offer(&self.0));
+        }
+        if self.0.iter().any(|skill| !scripts(skill).is_empty()) {
+            offers.push(script_offer());
+        }
+        offers
+    }
+
+    fn get(&self, name: &str) -> Result<&Skill, String> {
+        self.0.iter().find(|skill| skill.entry.name == name).ok_or_else(|| {
+            let names: Vec<&str> = self.0.iter().map(|skill| &*skill.entry.name).collect();
+            format!("There is no skill {name:?}. The skills are: {}.", names.join(", "))
+        })
+    }
+
+    /// The instructions of one, and which scripts it has.
+    pub(crate) fn load(&self, arguments: &Value) -> Result<String, String> {
+        let name = arguments["name"].as_str().ok_or("`name` is the name of a skill.")?;
+        let skill = self.get(name)?;
+        let mut body = skill.body().map_err(|problem| problem.to_string())?;
+        let scripts = scripts(skill);
+        if !scripts.is_empty() {
+            body.push_str(&format!("\n\nScripts for {SCRIPT}: {}\n", scripts.join(", ")));
+        }
+        Ok(body)
+    }
+
+    /// The code that runs a script where the rest of the conversation runs, and the files that it
+    /// needs there.
+    pub(crate) fn script(&self, arguments: &Value) -> Result<(String, Vec<FileInput>), String> {
+        let name = arguments["skill"].as_str().ok_or("`skill` is the name of a skill.")?;
+        let skill = self.get(name)?;
+        let script = arguments["script"].as_str().ok_or("`script` is the path of a script.")?;
+        let known = scripts(skill);
+        if !known.iter().any(|known| known == script) {
+            return Err(format!("There is no such script. The scripts are: {}.", known.join(", ")));
+        }
+        let mut argv = vec![format!("{FOLDER}/{name}/{script}")];
+        for argument in arguments["arguments"].as_array().into_iter().flatten() {
+            argv.push(argument.as_str().map_or_else(|| argument.to_string(), str::to_owned));
+        }
+        Ok((run_path(&argv), files(skill).map_err(|error| error.to_string())?))
+    }
+}
+
+/// One that ships, or one of the operator's.
+fn one(name: &str, folder: Option<&Path>) -> Option<Skill> {
+    let is_name = !name.is_empty() && !name.contains(['/', '\\', '\0']) && !name.starts_with('.');
+    Skill::built_in(name).or_else(|| {
+        let folder = folder.filter(|_| is_name)?;
+        Skill::open(&folder.join(name)).ok()
+    })
+}
+
+/// As `python3 SCRIPT ARGS` would, in the interpreter that is there.
+fn run_path(argv: &[String]) -> String {
+    let argv = json!(argv);
+    format!(
+        "import os, runpy, sys\n\
+         _argv, _path = sys.argv, list(sys.path)\n\
+         try:\n    \
+             sys.argv = {argv}\n    \
+             sys.path.insert(0, os.path.dirname(os.path.abspath(sys.argv[0])))\n    \
+             runpy.run_path(sys.argv[0], run_name=\"__main__\")\n\
+         finally:\n    \
+             sys.argv, sys.path[:] = _argv, _path\n"
+    )
+}
+
+fn scripts(skill: &Skill) -> Vec<String> {
+    let files = skill.files().map(|listing| listing.files).unwrap_or_default();
+    let is_script = |path: &&String| path.starts_with("scripts/") && path.ends_with(".py");
+    files.keys().filter(is_script).cloned().collect()
+}
+
+fn files(skill: &Skill) -> Result<Vec<FileInput>, skill::FolderError> {
+    let name = &skill.entry.name;
+    let paths = skill.files()?.files.into_keys();
+    paths
+        .map(|path| {
+            let base64 = Some(STANDARD.encode(skill.read(&path)?));
+            let name = Some(format!("{FOLDER}/{name}/{path}"));
+            Ok(FileInput { name, base64, ..FileInput::default() })
+        })
+        .collect()
+}
+
+fn load_offer(skills: &[Skill]) -> Offer {
+    let names: Vec<&str> = skills.iter().map(|skill| &*skill.entry.name).collect();
+    Offer {
+        name: LOAD.to_owned(),
+        description: "Load a skill: its instructions, and which scripts it has.".to_owned(),
+        input_schema: json!({
+            "type": "object",
+            "properties": {"name": {"type": "string", "enum": names}},
+            "required": ["name"],
+            "additionalProperties": false,
+        }),
+    }
+}
+
+fn script_offer() -> Offer {
+    Offer {
+        name: SCRIPT.to_owned(),
+        description: "Run a script of a skill, in the session of this conversation.".to_owned(),
+        input_schema: json!({
+            "type": "object",
+            "properties": {
+                "skill": {"type": "string"},
+                "script": {"type": "string", "description": "Its path in the skill, such as scripts/make.py."},
+                "arguments": {"type": "array", "items": {"type": "string"}},
+            },
+            "required": ["skill", "script"],
+            "additionalProperties": false,
+        }),
+    }
+}
+
+fn missing(name: &str) -> Fault {
+    let known: Vec<&str> = Skill::built_in_names().collect();
+    Fault::new(Code::ObjectNotFound, format!("there is no skill {name:?}"))
+        .hint(format!("the skills are {}", known.join(", ")))
+}

@@ -1,0 +1,78 @@
+//! A conversation with a model: what was said so far, and what it waits for.
+
+use crate::model::{Message, ToolCall};
+use serde::{Deserialize, Serialize};
+use types::{ApprovalId, ExecutionId};
+
+/// Of the conversation that a run goes on from. Older parts are left out, whole requests at a time.
+const HISTORY_BYTES_MAX: usize = 256 * 1024;
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Talk {
+    pub(crate) messages: Vec<Message>,
+    /// Calls of the last message that wait for somebody's answer.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) pending: Vec<Pending>,
+    /// What came of the other calls of that message.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) answered: Vec<crate::model::ToolResult>,
+}
+
+/// A call that somebody is asked about.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Pending {
+    pub(crate) call: ToolCall,
+    pub(crate) approval_id: ApprovalId,
+    pub(crate) execution_id: ExecutionId,
+    /// What kind of tool it is, for whoever shows the question.
+    pub(crate) kind: String,
+    pub(crate) description: String,
+}
+
+impl Talk {
+    /// One that cannot be read is from another version, and nobody goes on from it.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    pub(crate) fn say(&mut self, text: impl Into<String>) {
+        self.messages.push(Message::User { text: text.into() });
+    }
+
+    /// The newest part of it that is not too long, from a request on.
+    pub(crate) fn recent(self) -> Self {
+        let size = |message: &Message| serde_json::to_string(message).map_or(0, |text| text.len());
+        let mut room = HISTORY_BYTES_MAX;
+        let mut first = self.messages.len();
+        for (index, message) in self.messages.iter().enumerate().rev() {
+            let Some(left) = room.checked_sub(size(message)) else { break };
+            room = left;
+            if matches!(message, Message::User { .. }) {
+                first = index;
+            }
+        }
+        Self { messages: self.messages.into_iter().skip(first).collect(), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_conversation_loses_its_oldest_requests_and_no_half_of_one() {
+        let mut talk = Talk::default();
+        for number in 0..5 {
+            talk.say(format!("request {number} {}", "x".repeat(HISTORY_BYTES_MAX / 4)));
+            talk.messages.push(Message::Model { text: "answer".into(), calls: Vec::new() });
+        }
+        let recent = talk.recent();
+        assert_eq!(recent.messages.len(), 6);
+        let Message::User { text } = &recent.messages[0] else { panic!("{recent:?}") };
+        assert!(text.starts_with("request 2"));
+    }
+}

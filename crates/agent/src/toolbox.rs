@@ -1,0 +1,389 @@
+//! The tools of a run: what a model is offered, and who does what it calls.
+
+use crate::code;
+use crate::interpreter::{Interpreter, Ran};
+use crate::model::{Choice, Offer, ToolCall, ToolResult};
+use crate::observe::{Observed, failed};
+use crate::prompts;
+use crate::skills::{self, Skills};
+use crate::talk::{Pending, Talk};
+use crate::trace::Did;
+use crate::walk::{Stopped, Walk};
+use futures_util::future::join_all;
+use serde_json::json;
+use service::{Asked, CallRequest, FileInput, OfferedTool, Refused, ToolChoice};
+use std::time::Instant;
+use types::{AgentId, Event, Execution, LimitsRequest, ToolUse};
+
+/// As a run of code calls it: the code of one step.
+pub(crate) const RUN_PYTHON: &str = "run_python";
+/// As an agent calls it.
+pub const CODE_EXECUTION: &str = "code_execution";
+/// Another name of it.
+pub const CODE_INTERPRETER: &str = "code_interpreter";
+
+#[derive(Debug, Default)]
+pub(crate) struct Toolbox {
+    pub(crate) interpreter: Option<Interpreter>,
+    /// Absent in a run of code, which has the interpreter alone.
+    pub(crate) agent: Option<AgentId>,
+    pub(crate) tools: Vec<OfferedTool>,
+    pub(crate) skills: Skills,
+    pub(crate) steering: ToolChoice,
+    /// Whether the model has called anything.
+    has_called: bool,
+}
+
+/// What came of a call.
+pub(crate) enum Came {
+    Back(ToolResult),
+    /// Somebody has to be asked.
+    Waits(Pending),
+}
+
+/// Who does what was called.
+enum Doer<'a> {
+    Code,
+    Load,
+    Script,
+    Tool(&'a OfferedTool),
+    Nobody,
+}
+
+impl Toolbox {
+    /// The interpreter alone.
+    pub(crate) fn of_code(interpreter: Interpreter) -> Self {
+        Self { interpreter: Some(interpreter), ..Self::default() }
+    }
+
+    pub(crate) fn offers(&self) -> Vec<Offer> {
+        let code = self.interpreter.as_ref().map(|_| match self.agent {
+            Some(_) => agent_code_offer(),
+            None => run_python_offer(),
+        });
+        let tools = self.tools.iter().map(|tool| Offer {
+            name: tool.name.clone(),
+            description: tool.description.clone(),
+            input_schema: tool.input_schema.clone(),
+        });
+        code.into_iter().chain(tools).chain(self.skills.offers()).collect()
+    }
+
+    /// Whoever must call a tool has done so once: it could never answer otherwise.
+    pub(crate) fn choice(&self) -> Choice {
+        match &self.steering {
+            _ if self.has_called => Choice::Auto,
+            ToolChoice::Auto => Choice::Auto,
+            ToolChoice::Required => Choice::Required,
+            ToolChoice::Tools(names) => match &names[..] {
+                [name] => Choice::Tool(name.clone()),
+                _ => Choice::Required,
+            },
+        }
+    }
+
+    fn doer(&self, name: &str) -> Doer<'_> {
+        let code = match self.agent {
+            Some(_) => name == CODE_EXECUTION || name == CODE_INTERPRETER,
+            None => name == RUN_PYTHON,
+        };
+        match name {
+            _ if code && self.interpreter.is_some() => Doer::Code,
+            skills::LOAD if self.has(name) => Doer::Load,
+            skills::SCRIPT if self.has(name) && self.interpreter.is_some() => Doer::Script,
+            _ => match self.tools.iter().find(|tool| tool.name == name) {
+                Some(tool) => Doer::Tool(tool),
+                None => Doer::Nobody,
+            },
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.skills.offers().iter().any(|offer| offer.name == name)
+    }
+
+    /// In the order of the calls. Those that share nothing run side by side.
+    pub(crate) async fn call_all(
+        &mut self,
+        walk: &mut Walk<'_>,
+        calls: Vec<ToolCall>,
+    ) -> Result<Vec<Came>, Stopped> {
+        self.has_called = true;
+        let apart = self.call_apart(walk, &calls).await?;
+        let mut came = Vec::with_capacity(calls.len());
+        for (call, done) in calls.into_iter().zip(apart) {
+            came.push(match done {
+                Some(done) => done,
+                None => {
+                    walk.used.round(&walk.budget)?;
+                    self.call_here(walk, call).await?
+                }
+            });
+        }
+        Ok(came)
+    }
+
+    /// Calls in sandboxes of their own, all at once.
+    async fn call_apart(
+        &self,
+        walk: &mut Walk<'_>,
+        calls: &[ToolCall],
+    ) -> Result<Vec<Option<Came>>, Stopped> {
+        let mut begun = Vec::with_capacity(calls.len());
+        for call in calls {
+            let tool = match self.doer(&call.name) {
+                Doer::Tool(tool) if !self.sees_session(tool) => Some(tool),
+                _ => None,
+            };
+            if tool.is_some() {
+                walk.used.round(&walk.budget)?;
+            }
+            begun.push(tool.map(|tool| (tool, call)));
+        }
+        let since = Instant::now();
+        let seen: &Walk<'_> = walk;
+        let ended = join_all(begun.into_iter().map(|begun| async move {
+            let (tool, call) = begun?;
+            Some((tool, call, self.call_tool(seen, tool, call).await))
+        }))
+        .await;
+        let noted = ended.into_iter().map(|ended| {
+            let (tool, call, outcome) = ended?;
+            Some(note(walk, since, tool, call, outcome))
+        });
+        Ok(noted.collect())
+    }
+
+    fn sees_session(&self, tool: &OfferedTool) -> bool {
+        tool.in_session && self.interpreter.is_some()
+    }
+
+    async fn call_here(&mut self, walk: &mut Walk<'_>, call: ToolCall) -> Result<Came, Stopped> {
+        let since = Instant::now();
+        let told = match self.doer(&call.name) {
+            Doer::Code => return self.run_code(walk, call).await,
+            Doer::Script => match self.skills.script(&call.arguments) {
+                Ok((code, files)) => return Ok(self.run_one(walk, call, code, None, files).await),
+                Err(wrong) => Err(wrong),
+            },
+            Doer::Load => self.skills.load(&call.arguments),
+            Doer::Tool(tool) => {
+                let outcome = self.call_tool(walk, tool, &call).await;
+                let tool = tool.clone();
+                return Ok(note(walk, since, &tool, &call, outcome));
+            }
+            Doer::Nobody => Err(self.nobody(&call.name)),
+        };
+        let (text, failed) = match told {
+            Ok(text) => (text, false),
+            Err(text) => (text, true),
+        };
+        Ok(tell(walk, since, &call, None, text, failed))
+    }
+
+    fn nobody(&self, name: &str) -> String {
+        let names: Vec<String> = self.offers().into_iter().map(|offer| offer.name).collect();
+        let tools = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let said = prompts::fill(prompts::UNKNOWN_TOOL, "name", &format!("{name:?}"));
+        prompts::fill(&said, "tools", &tools)
+    }
+
+    /// Code as it is, or what is wanted of code that is still to be written.
+    async fn run_code(&mut self, walk: &mut Walk<'_>, call: ToolCall) -> Result<Came, Stopped> {
+        let since = Instant::now();
+        let text = |key: &str| call.arguments[key].as_str().map(str::to_owned);
+        match (text("code"), text("request").filter(|_| self.agent.is_some())) {
+            (Some(code), None) => {
+                let step = call.arguments["step"].as_u64();
+                let step = step.and_then(|step| usize::try_from(step).ok());
+                Ok(self.run_one(walk, call, code, step, Vec::new()).await)
+            }
+            (None, Some(request)) => {
+                let context = text("context");
+                let told = self.carry_out(walk, &request, context.as_deref()).await?;
+                Ok(tell(walk, since, &call, None, told, false))
+            }
+            _ => {
+                let wrong = match self.agent {
+                    Some(_) => "Give exactly one of `code` and `request`, as text.",
+                    None => "`code` is missing: give the code of this step, as text.",
+                };
+                Ok(tell(walk, since, &call, None, wrong.to_owned(), true))
+            }
+        }
+    }
+
+    async fn run_one(
+        &mut self,
+        walk: &mut Walk<'_>,
+        call: ToolCall,
+        code: String,
+        step: Option<usize>,
+        files: Vec<FileInput>,
+    ) -> Came {
+        let since = Instant::now();
+        let Some(interpreter) = &mut self.interpreter else {
+            let wrong = "No code can be run here.".to_owned();
+            return tell(walk, since, &call, None, wrong, true);
+        };
+        match interpreter.run(walk, code, step, files).await {
+            Ran::Round { told, failed } => Came::Back(result(&call, told, failed)),
+            Ran::Waits { approval_id, execution_id } => {
+                let (kind, description) = (CODE_EXECUTION.to_owned(), String::new());
+                Came::Waits(Pending { call, approval_id, execution_id, kind, description })
+            }
+        }
+    }
+
+    /// A plan and its rounds inside the run of an agent, in its session and within its budget.
+    async fn carry_out(
+        &mut self,
+        walk: &mut Walk<'_>,
+        request: &str,
+        context: Option<&str>,
+    ) -> Result<String, Stopped> {
+        let Some(interpreter) = self.interpreter.take() else { return Ok(String::new()) };
+        let mut tools = Self::of_code(Interpreter { patient: true, ..interpreter });
+        let (mut talk, rounds) = (Talk::default(), Some(walk.budget.rounds));
+        let task = code::Task { request, context, files: &[], rounds };
+        let carried = Box::pin(code::carry_out(walk, &mut tools, &mut talk, task)).await;
+        self.interpreter = tools.interpreter;
+        self.interpreter.iter_mut().for_each(|interpreter| interpreter.patient = false);
+        carried.map(|carried| carried.answer)
+    }
+
+    async fn call_tool(
+        &self,
+        walk: &Walk<'_>,
+        tool: &OfferedTool,
+        call: &ToolCall,
+    ) -> Result<Outcome, Refused> {
+        let session = self.interpreter.as_ref().filter(|_| tool.in_session);
+        let request = CallRequest {
+            arguments: call.arguments.clone(),
+            agent_id: self.agent,
+            sandbox_id: session.map(|interpreter| interpreter.session.sandbox_id),
+            files: Vec::new(),
+            limits: LimitsRequest::default(),
+        };
+        let asked =
+            walk.service.call_tool(walk.run.caller(), tool.id, request, walk.run.manner()).await?;
+        match asked {
+            Asked::Begun(attached) => attached.finished().await.map(Box::new).map(Outcome::Ended),
+            Asked::Waiting(execution, _) => Ok(Outcome::Waits(execution)),
+        }
+    }
+}
+
+/// What came of a call of a tool: it is over, or waits for a person.
+enum Outcome {
+    Ended(Box<Execution>),
+    Waits(Box<Execution>),
+}
+
+fn note(
+    walk: &mut Walk<'_>,
+    since: Instant,
+    tool: &OfferedTool,
+    call: &ToolCall,
+    outcome: Result<Outcome, Refused>,
+) -> Came {
+    match outcome {
+        Ok(Outcome::Ended(execution)) => ended(walk, since, call, Ok(*execution)),
+        Ok(Outcome::Waits(execution)) => match execution.approval_id {
+            Some(approval_id) => {
+                walk.run.tell(Event::Approval { approval_id });
+                Came::Waits(Pending {
+                    call: call.clone(),
+                    approval_id,
+                    execution_id: execution.id,
+                    kind: tool.kind.clone(),
+                    description: tool.description.clone(),
+                })
+            }
+            None => ended(walk, since, call, Ok(*execution)),
+        },
+        Err(refused) => ended(walk, since, call, Err(refused)),
+    }
+}
+
+/// Tells what came of a tool.
+pub(crate) fn ended(
+    walk: &mut Walk<'_>,
+    since: Instant,
+    call: &ToolCall,
+    ended: Result<Execution, Refused>,
+) -> Came {
+    match ended {
+        Ok(execution) => {
+            let told = Observed::of(&execution).of_tool();
+            tell(walk, since, call, Some(&execution), told, failed(execution.status))
+        }
+        Err(refused) => {
+            let told = Observed::refused(&refused.fault).of_tool();
+            tell(walk, since, call, None, told, true)
+        }
+    }
+}
+
+fn tell(
+    walk: &mut Walk<'_>,
+    since: Instant,
+    call: &ToolCall,
+    execution: Option<&Execution>,
+    text: String,
+    failed: bool,
+) -> Came {
+    let tool = ToolUse {
+        id: call.id.clone(),
+        name: call.name.clone(),
+        arguments: call.arguments.clone(),
+        execution_id: execution.map(|execution| execution.id),
+        result: text.clone(),
+        failed,
+    };
+    walk.run.tell(Event::Tool(tool.clone()));
+    walk.scribe.did(since, Did::Called { tool });
+    walk.used.came(failed);
+    Came::Back(result(call, text, failed))
+}
+
+fn result(call: &ToolCall, text: String, failed: bool) -> ToolResult {
+    ToolResult { call_id: call.id.clone(), name: call.name.clone(), text, failed }
+}
+
+fn run_python_offer() -> Offer {
+    Offer {
+        name: RUN_PYTHON.to_owned(),
+        description: "Run the Python code of one step, in the interpreter that has run the steps \
+                      before."
+            .to_owned(),
+        input_schema: json!({
+            "type": "object",
+            "properties": {
+                "code": {"type": "string", "description": "The code of this step."},
+                "step": {"type": "integer", "description": "The number of the step in the plan, from 1."},
+            },
+            "required": ["code"],
+            "additionalProperties": false,
+        }),
+    }
+}
+
+fn agent_code_offer() -> Offer {
+    Offer {
+        name: CODE_EXECUTION.to_owned(),
+        description: "Run Python in the session of this conversation: `code` as it is, or \
+                      `request` in plain words to have it planned and written."
+            .to_owned(),
+        input_schema: json!({
+            "type": "object",
+            "properties": {
+                "code": {"type": "string", "description": "Python to run now."},
+                "request": {"type": "string", "description": "What is wanted, in plain words."},
+                "context": {"type": "string", "description": "What to keep in mind for a request."},
+            },
+            "additionalProperties": false,
+        }),
+    }
+}
