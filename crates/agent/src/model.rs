@@ -94,7 +94,8 @@ pub struct Answer {
 }
 
 /// Why an answer ends where it ends.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Stop {
     #[default]
     Done,

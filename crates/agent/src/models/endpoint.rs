@@ -1,0 +1,197 @@
+//! Where each provider is and with which key, from what the operator has set. A key is never shown:
+//! not by `Debug`, and not in what a provider says about it.
+
+use super::ModelsError;
+use std::collections::BTreeMap;
+use std::fmt;
+use url::Url;
+
+/// How a provider is talked to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wire {
+    /// OpenAI's chat completions, which nearly every other server speaks too.
+    Chat,
+    Responses,
+    Anthropic,
+    Gemini,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Endpoint {
+    pub(super) provider: String,
+    pub(super) wire: Wire,
+    /// Ends with a slash: paths are put behind it.
+    pub(super) base: Url,
+    pub(super) key: Option<Key>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Place {
+    Ready(Endpoint),
+    /// What is missing is this variable.
+    Needs(&'static str),
+}
+
+#[derive(Clone)]
+pub(super) struct Key(String);
+
+impl Key {
+    pub(super) fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    pub(super) fn hidden_in(&self, text: &str) -> String {
+        text.replace(&self.0, "[key]")
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key")
+    }
+}
+
+struct Vendor {
+    name: &'static str,
+    wire: Wire,
+    /// The first that is set counts.
+    keys: &'static [&'static str],
+    address: &'static str,
+    home: &'static str,
+    /// What their own clients put behind an address that does not have it.
+    version: Option<&'static str>,
+}
+
+const VENDORS: [Vendor; 4] = [
+    Vendor {
+        name: "openai",
+        wire: Wire::Chat,
+        keys: &["OPENAI_API_KEY"],
+        address: "OPENAI_BASE_URL",
+        home: "https://api.openai.com/v1",
+        version: None,
+    },
+    Vendor {
+        name: "openai-responses",
+        wire: Wire::Responses,
+        keys: &["OPENAI_API_KEY"],
+        address: "OPENAI_BASE_URL",
+        home: "https://api.openai.com/v1",
+        version: None,
+    },
+    Vendor {
+        name: "anthropic",
+        wire: Wire::Anthropic,
+        keys: &["ANTHROPIC_API_KEY"],
+        address: "ANTHROPIC_BASE_URL",
+        home: "https://api.anthropic.com",
+        version: Some("v1"),
+    },
+    Vendor {
+        name: "gemini",
+        wire: Wire::Gemini,
+        keys: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
+        address: "GEMINI_BASE_URL",
+        home: "https://generativelanguage.googleapis.com",
+        version: Some("v1beta"),
+    },
+];
+
+const OLLAMA: &str = "ollama";
+const OLLAMA_HOME: &str = "127.0.0.1";
+const OLLAMA_PORT: u16 = 11434;
+
+type Variables = BTreeMap<String, String>;
+
+/// Every provider that a name can begin with.
+pub(super) fn places(
+    variables: &Variables,
+    endpoints: &[(String, Url)],
+    default: Option<&str>,
+) -> Result<BTreeMap<String, Place>, ModelsError> {
+    let mut places = BTreeMap::new();
+    for vendor in &VENDORS {
+        places.insert(vendor.name.to_owned(), vendor.place(variables)?);
+    }
+    places.insert(OLLAMA.to_owned(), ollama(variables, default)?);
+    for (name, address) in endpoints {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if name.is_empty() || !name.bytes().all(plain) || places.contains_key(name) {
+            return Err(ModelsError::EndpointName(name.clone()));
+        }
+        let variable = format!("{}_API_KEY", name.to_uppercase().replace('-', "_"));
+        let key = set(variables, &variable).map(|key| Key(key.to_owned()));
+        let base = base(name, address.as_str(), None)?;
+        let endpoint = Endpoint { provider: name.clone(), wire: Wire::Chat, base, key };
+        places.insert(name.clone(), Place::Ready(endpoint));
+    }
+    Ok(places)
+}
+
+impl Vendor {
+    fn place(&self, variables: &Variables) -> Result<Place, ModelsError> {
+        let Some(key) = self.keys.iter().find_map(|name| set(variables, name)) else {
+            return Ok(Place::Needs(self.keys[0]));
+        };
+        let address = set(variables, self.address).unwrap_or(self.home);
+        Ok(Place::Ready(Endpoint {
+            provider: self.name.to_owned(),
+            wire: self.wire,
+            base: base(self.address, address, self.version)?,
+            key: Some(Key(key.to_owned())),
+        }))
+    }
+}
+
+/// It needs no key, so that somebody has to say that it is meant: by its address or as the default.
+fn ollama(variables: &Variables, default: Option<&str>) -> Result<Place, ModelsError> {
+    let address = match (set(variables, "OLLAMA_BASE_URL"), set(variables, "OLLAMA_HOST")) {
+        (Some(address), _) => address.to_owned(),
+        (None, Some(host)) if host.contains("://") => host.to_owned(),
+        (None, Some(host)) => with_port(host),
+        (None, None) if default.is_some_and(|name| name.starts_with("ollama/")) => {
+            with_port(OLLAMA_HOME)
+        }
+        (None, None) => return Ok(Place::Needs("OLLAMA_HOST")),
+    };
+    Ok(Place::Ready(Endpoint {
+        provider: OLLAMA.to_owned(),
+        wire: Wire::Chat,
+        base: base("ollama", &address, Some("v1"))?,
+        key: set(variables, "OLLAMA_API_KEY").map(|key| Key(key.to_owned())),
+    }))
+}
+
+/// `OLLAMA_HOST` as Ollama itself reads it: a host, a port, or both.
+fn with_port(host: &str) -> String {
+    match host.rsplit_once(':') {
+        Some(("", port)) => format!("http://{OLLAMA_HOME}:{port}"),
+        Some((_, port)) if port.parse::<u16>().is_ok() => format!("http://{host}"),
+        _ => format!("http://{host}:{OLLAMA_PORT}"),
+    }
+}
+
+fn base(name: &str, address: &str, version: Option<&str>) -> Result<Url, ModelsError> {
+    let refused =
+        |reason: &str| ModelsError::Address { name: name.to_owned(), reason: reason.to_owned() };
+    let mut url = Url::parse(address).map_err(|error| refused(&error.to_string()))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(refused("it has another scheme"));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(refused("a key has a variable of its own"));
+    }
+    let mut path = url.path().trim_end_matches('/').to_owned();
+    let last = path.rsplit('/').next().unwrap_or_default();
+    let versioned =
+        last.strip_prefix('v').is_some_and(|n| n.starts_with(|c: char| c.is_ascii_digit()));
+    if let (Some(version), false) = (version, versioned) {
+        path = format!("{path}/{version}");
+    }
+    url.set_path(&format!("{path}/"));
+    Ok(url)
+}
+
+fn set<'a>(variables: &'a Variables, name: &str) -> Option<&'a str> {
+    variables.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
+}

@@ -1,0 +1,161 @@
+//! Why one try failed, from what genai tells, and whether another one is worth it.
+
+use super::endpoint::Endpoint;
+use crate::model::ModelError;
+use chrono::{DateTime, Utc};
+use reqwest::StatusCode;
+use reqwest::header::HeaderMap;
+use serde_json::Value;
+use std::time::Duration;
+
+/// Enough for what a provider has to say; some answer with a whole page.
+const SAID_CHARS_MAX: usize = 500;
+
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) error: ModelError,
+    pub(super) again: Again,
+}
+
+/// Whether it passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Again {
+    Never,
+    Soon,
+    /// As the provider has asked.
+    After(Duration),
+}
+
+impl Failure {
+    pub(super) fn unreadable(endpoint: &Endpoint, reason: &str, again: Again) -> Self {
+        let (provider, reason) = (endpoint.provider.clone(), said(endpoint, reason));
+        Self { error: ModelError::Unreadable { provider, reason }, again }
+    }
+
+    pub(super) fn unreachable(endpoint: &Endpoint, reason: &str, again: Again) -> Self {
+        let (provider, reason) = (endpoint.provider.clone(), said(endpoint, reason));
+        Self { error: ModelError::Unreachable { provider, reason }, again }
+    }
+
+    fn busy(endpoint: &Endpoint, text: &str, again: Again) -> Self {
+        let (provider, said) = (endpoint.provider.clone(), said(endpoint, text));
+        Self { error: ModelError::Busy { provider, said }, again }
+    }
+
+    pub(super) fn of(error: &genai::Error, endpoint: &Endpoint) -> Self {
+        use genai::Error;
+        match error {
+            Error::HttpError { status, body, headers, .. } => {
+                Self::answered(endpoint, *status, body, headers)
+            }
+            Error::WebStream { error, .. } => {
+                if let Some(error) = error.downcast_ref::<Error>() {
+                    Self::of(error, endpoint)
+                } else if let Some(error) = error.downcast_ref::<reqwest::Error>() {
+                    Self::connection(endpoint, error)
+                } else {
+                    Self::unreadable(endpoint, &error.to_string(), Again::Never)
+                }
+            }
+            Error::ChatResponse { body, .. } => Self::in_the_middle(endpoint, body),
+            Error::StreamParse { serde_error, .. } => {
+                Self::unreadable(endpoint, &serde_error.to_string(), Again::Never)
+            }
+            other => Self::unreadable(endpoint, &other.to_string(), Again::Never),
+        }
+    }
+
+    fn answered(endpoint: &Endpoint, status: StatusCode, body: &str, headers: &HeaderMap) -> Self {
+        let body: Value = serde_json::from_str(body).unwrap_or_else(|_| body.into());
+        let text = message(&body);
+        let again = if spent(&body) { Again::Never } else { wait(headers) };
+        match status.as_u16() {
+            429 | 503 | 529 => Self::busy(endpoint, &text, again),
+            408 | 500..=599 => {
+                Self::unreachable(endpoint, &format!("it fails with {status}: {text}"), again)
+            }
+            status => Self {
+                error: ModelError::Refused {
+                    provider: endpoint.provider.clone(),
+                    status,
+                    said: said(endpoint, &text),
+                },
+                again: Again::Never,
+            },
+        }
+    }
+
+    fn connection(endpoint: &Endpoint, error: &reqwest::Error) -> Self {
+        if error.is_body() || error.is_decode() {
+            return Self::unreadable(endpoint, "the connection ended in the middle", Again::Soon);
+        }
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(deeper) = cause.source() {
+            cause = deeper;
+        }
+        Self::unreachable(endpoint, &cause.to_string(), Again::Soon)
+    }
+
+    /// An error that stands where a piece of the answer should.
+    fn in_the_middle(endpoint: &Endpoint, body: &Value) -> Self {
+        let error = body.get("error").unwrap_or(body);
+        let kind = ["type", "code", "status"]
+            .iter()
+            .find_map(|key| error.get(key).and_then(Value::as_str))
+            .unwrap_or_default()
+            .to_lowercase();
+        let text = message(body);
+        if spent(body) {
+            Self::busy(endpoint, &text, Again::Never)
+        } else if kind.contains("overloaded") || kind.contains("rate_limit") {
+            Self::busy(endpoint, &text, Again::Soon)
+        } else if kind.contains("server_error") || kind == "api_error" {
+            Self::unreachable(endpoint, &format!("it fails: {text}"), Again::Soon)
+        } else {
+            Self::unreadable(endpoint, &text, Again::Never)
+        }
+    }
+}
+
+/// The account has no money left, which is told like a rate that is too high.
+fn spent(body: &Value) -> bool {
+    let error = body.get("error").unwrap_or(body);
+    ["type", "code"].iter().any(|key| error[key] == "insufficient_quota")
+}
+
+fn wait(headers: &HeaderMap) -> Again {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let number = |name: &str| text(name).and_then(|text| text.trim().parse::<f64>().ok());
+    let at = || {
+        let date = DateTime::parse_from_rfc2822(text("retry-after")?).ok()?;
+        Some((date.with_timezone(&Utc) - Utc::now()).to_std().unwrap_or_default())
+    };
+    let seconds = number("retry-after-ms").map(|ms| ms / 1000.0).or(number("retry-after"));
+    match seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).or_else(at) {
+        Some(wait) => Again::After(wait),
+        None => Again::Soon,
+    }
+}
+
+/// The words in an error, wherever the provider puts them.
+fn message(body: &Value) -> String {
+    let first = body.get(0).unwrap_or(body);
+    ["/error/message", "/message", "/error", "/detail", ""]
+        .iter()
+        .find_map(|path| first.pointer(path)?.as_str().map(str::to_owned))
+        .unwrap_or_else(|| first.to_string())
+}
+
+/// Without our key, on one line, and no longer than anybody reads.
+fn said(endpoint: &Endpoint, text: &str) -> String {
+    let text = match &endpoint.key {
+        Some(key) => key.hidden_in(text),
+        None => text.to_owned(),
+    };
+    let mut words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if let Some((end, _)) = words.char_indices().nth(SAID_CHARS_MAX) {
+        words.truncate(end);
+        words.push('…');
+    }
+    words
+}

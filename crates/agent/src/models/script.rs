@@ -1,0 +1,194 @@
+//! A model that says what somebody has written down: for tests, for examples, and for playing again
+//! what a real model has said.
+
+use crate::model::{Answer, Ask, Listener, Message, Model, ModelError, Stop, Tokens, ToolCall};
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// A recording of the longest run has less.
+const BYTES_MAX: u64 = 16 << 20;
+/// Of the message that was expected to say something else.
+const CAME_CHARS_MAX: usize = 300;
+
+/// What is said, turn by turn. It is not changed once it is read, and shared by all who play it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Script(Arc<[Turn]>);
+
+/// One answer.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Turn {
+    /// What must stand in the last message that is sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expect: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub say: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<ScriptedCall>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub tokens: Tokens,
+    #[serde(skip_serializing_if = "is_default")]
+    pub stop: Stop,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptedCall {
+    pub name: String,
+    /// What is no mapping is played as it stands, as a model that writes no JSON would.
+    #[serde(default = "no_arguments")]
+    pub arguments: Value,
+    /// Numbered if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+}
+
+fn no_arguments() -> Value {
+    Value::Object(Map::new())
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ScriptError {
+    #[error("the script {path} cannot be read: {error}")]
+    File { path: PathBuf, error: std::io::Error },
+    #[error("the script {path} has {bytes} bytes, and at most {BYTES_MAX} are read")]
+    TooLarge { path: PathBuf, bytes: u64 },
+    #[error("the script is not a list of turns: {0}")]
+    Yaml(Box<serde_saphyr::Error>),
+}
+
+impl Script {
+    pub fn new(turns: impl IntoIterator<Item = Turn>) -> Self {
+        Self(turns.into_iter().collect())
+    }
+
+    /// From YAML; JSON is YAML too.
+    pub fn parse(text: &str) -> Result<Self, ScriptError> {
+        let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
+        let turns: Vec<Turn> = serde_saphyr::from_str_with_options(text, options)
+            .map_err(|error| ScriptError::Yaml(Box::new(error)))?;
+        Ok(Self::new(turns))
+    }
+
+    pub fn read(path: &Path) -> Result<Self, ScriptError> {
+        let unread = |error| ScriptError::File { path: path.to_owned(), error };
+        let bytes = std::fs::metadata(path).map_err(unread)?.len();
+        if bytes > BYTES_MAX {
+            return Err(ScriptError::TooLarge { path: path.to_owned(), bytes });
+        }
+        Self::parse(&std::fs::read_to_string(path).map_err(unread)?)
+    }
+
+    pub fn turns(&self) -> &[Turn] {
+        &self.0
+    }
+}
+
+/// Plays a script once, from its first turn to its last.
+#[derive(Debug)]
+pub struct ScriptedModel {
+    script: Script,
+    played: AtomicUsize,
+}
+
+impl ScriptedModel {
+    pub fn new(script: Script) -> Self {
+        Self { script, played: AtomicUsize::new(0) }
+    }
+
+    fn play(&self, ask: &Ask, said: Listener<'_>) -> Result<Answer, ModelError> {
+        let number = self.played.fetch_add(1, Ordering::Relaxed);
+        let turn = self
+            .script
+            .turns()
+            .get(number)
+            .ok_or_else(|| unreadable(format!("the script has ended after {number} turns")))?;
+        turn.check(ask).map_err(|reason| unreadable(format!("turn {}: {reason}", number + 1)))?;
+        if !turn.say.is_empty() {
+            said(&turn.say);
+        }
+        Ok(turn.answer(number))
+    }
+}
+
+impl Turn {
+    /// Whether what is sent is what this turn answers to.
+    fn check(&self, ask: &Ask) -> Result<(), String> {
+        let Some(expected) = &self.expect else {
+            return Ok(());
+        };
+        let came = ask.messages.last().map(words).unwrap_or_default();
+        if came.contains(expected) {
+            return Ok(());
+        }
+        let came: String = came.chars().take(CAME_CHARS_MAX).collect();
+        Err(format!("the script expects {expected:?} in the last message, which is {came:?}"))
+    }
+
+    /// As the turn of this number in its script.
+    pub fn answer(&self, number: usize) -> Answer {
+        let calls = self.calls.iter().enumerate().map(|(index, call)| ToolCall {
+            id: call.id.clone().unwrap_or_else(|| format!("call_{}_{}", number + 1, index + 1)),
+            name: call.name.clone(),
+            arguments: call.arguments.clone(),
+        });
+        Answer {
+            text: self.say.clone(),
+            calls: calls.collect(),
+            tokens: self.tokens,
+            stop: self.stop,
+        }
+    }
+}
+
+impl From<&Answer> for Turn {
+    fn from(answer: &Answer) -> Self {
+        let calls = answer.calls.iter().map(|call| ScriptedCall {
+            name: call.name.clone(),
+            arguments: call.arguments.clone(),
+            id: Some(call.id.clone()),
+        });
+        Self {
+            expect: None,
+            say: answer.text.clone(),
+            calls: calls.collect(),
+            tokens: answer.tokens,
+            stop: answer.stop,
+        }
+    }
+}
+
+fn words(message: &Message) -> String {
+    match message {
+        Message::User { text } | Message::Model { text, .. } => text.clone(),
+        Message::Tools { results } => {
+            results.iter().map(|result| result.text.as_str()).collect::<Vec<_>>().join("\n")
+        }
+    }
+}
+
+fn unreadable(reason: String) -> ModelError {
+    ModelError::Unreadable { provider: "script".to_owned(), reason }
+}
+
+impl Model for ScriptedModel {
+    fn name(&self) -> &'static str {
+        "script"
+    }
+
+    fn answer<'a>(
+        &'a self,
+        ask: &'a Ask,
+        said: Listener<'a>,
+    ) -> BoxFuture<'a, Result<Answer, ModelError>> {
+        Box::pin(async move { self.play(ask, said) })
+    }
+}
