@@ -48,7 +48,9 @@ impl Spent {
             Self::Rounds(_) => "ask for less at once, or go on in the same session",
             Self::Tokens(_) => "ask for less at once, or raise the agent's budget",
             Self::Time(_) => "ask for less at once, or go on in the same session",
-            Self::Failures(_) => "look at what failed in the logs, and say more about what is wanted",
+            Self::Failures(_) => {
+                "look at what failed in the logs, and say more about what is wanted"
+            }
         };
         Fault::new(Code::BudgetExhausted, self.to_string()).hint(hint)
     }

@@ -57,11 +57,15 @@ pub(crate) async fn carry_out(
         // The interpreter is patient: it has waited for the answer itself.
         Left::Asking => String::new(),
     };
-    let fault = tools.interpreter.as_ref().and_then(|interpreter| interpreter.last_fault().cloned());
+    let fault =
+        tools.interpreter.as_ref().and_then(|interpreter| interpreter.last_fault().cloned());
     Ok(match fault {
         Some(fault) if !is_grounded(&said, &talk.messages) => {
             let error = fault.message.clone();
-            Carried { answer: prompts::fill(prompts::NO_RESULT, "error", &error), fault: Some(fault) }
+            Carried {
+                answer: prompts::fill(prompts::NO_RESULT, "error", &error),
+                fault: Some(fault),
+            }
         }
         fault => Carried { answer: said, fault },
     })

@@ -5,14 +5,12 @@ use crate::trace::Did;
 use crate::walk::Walk;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use service::{
-    Asked, Caller, EntryKind, ExecuteRequest, FileInput, Numbered, Refused, Service,
-};
+use service::{Asked, Caller, EntryKind, ExecuteRequest, FileInput, Numbered, Refused, Service};
 use std::sync::Arc;
 use std::time::Instant;
 use types::{
-    ApprovalId, Event, Execution, ExecutionId, Fault, FileKind, FileOut, LimitsRequest, Round, Session,
-    Status,
+    ApprovalId, Event, Execution, ExecutionId, Fault, FileKind, FileOut, LimitsRequest, Round,
+    Session, Status,
 };
 
 #[derive(Debug)]
@@ -32,9 +30,15 @@ pub(crate) struct Interpreter {
 
 /// What came of some code.
 pub(crate) enum Ran {
-    Round { told: String, failed: bool },
+    Round {
+        told: String,
+        failed: bool,
+    },
     /// A person is asked about it first.
-    Waits { approval_id: ApprovalId, execution_id: ExecutionId },
+    Waits {
+        approval_id: ApprovalId,
+        execution_id: ExecutionId,
+    },
 }
 
 /// Files that all rounds together have made.

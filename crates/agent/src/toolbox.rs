@@ -11,7 +11,7 @@ use crate::trace::Did;
 use crate::walk::{Stopped, Walk};
 use futures_util::future::join_all;
 use serde_json::json;
-use service::{Asked, CallRequest, FileInput, OfferedTool, Refused, ToolChoice};
+use service::{AgentWork, Asked, CallRequest, FileInput, OfferedTool, Refused, ToolChoice};
 use std::time::Instant;
 use types::{AgentId, Event, Execution, LimitsRequest, ToolUse};
 
@@ -54,6 +54,21 @@ impl Toolbox {
     /// The interpreter alone.
     pub(crate) fn of_code(interpreter: Interpreter) -> Self {
         Self { interpreter: Some(interpreter), ..Self::default() }
+    }
+
+    pub(crate) fn of_agent(
+        work: &AgentWork,
+        interpreter: Option<Interpreter>,
+        skills: Skills,
+    ) -> Self {
+        Self {
+            interpreter,
+            agent: Some(work.agent.id),
+            tools: work.tools.clone(),
+            skills,
+            steering: work.orchestration.tool_choice.clone(),
+            has_called: false,
+        }
     }
 
     pub(crate) fn offers(&self) -> Vec<Offer> {
@@ -243,7 +258,8 @@ impl Toolbox {
         context: Option<&str>,
     ) -> Result<String, Stopped> {
         let Some(interpreter) = self.interpreter.take() else { return Ok(String::new()) };
-        let mut tools = Self::of_code(Interpreter { patient: true, ..interpreter });
+        let mut tools = Self::of_code(interpreter);
+        tools.interpreter.iter_mut().for_each(|interpreter| interpreter.patient = true);
         let (mut talk, rounds) = (Talk::default(), Some(walk.budget.rounds));
         let task = code::Task { request, context, files: &[], rounds };
         let carried = Box::pin(code::carry_out(walk, &mut tools, &mut talk, task)).await;

@@ -59,6 +59,11 @@ pub enum Counted {
 }
 
 impl Caller {
+    /// What they have said that they like.
+    pub fn preference(&self, name: &str) -> Option<&str> {
+        self.principal.preferences.get(name).map(String::as_str)
+    }
+
     pub fn allowance(&self) -> Allowance {
         match self.shown {
             Shown::Key(ShownKey { counted_with, rate_per_second, concurrency, .. }) => {

@@ -31,6 +31,13 @@ pub struct Detail {
     pub hint: Option<String>,
 }
 
+impl Refused {
+    /// A field of a request that cannot be as it is, for doors that read more than operations do.
+    pub fn invalid(path: &str, message: impl Into<String>) -> Self {
+        invalid(path, message)
+    }
+}
+
 impl From<Fault> for Refused {
     fn from(fault: Fault) -> Self {
         Self { fault: Box::new(fault), details: Vec::new() }

@@ -217,11 +217,7 @@ impl Service {
     }
 
     /// The session, if it is the caller's to use and can be used.
-    pub(crate) fn usable_session(
-        &self,
-        caller: &Caller,
-        id: SandboxId,
-    ) -> Result<Session, Refused> {
+    pub fn usable_session(&self, caller: &Caller, id: SandboxId) -> Result<Session, Refused> {
         usable(self.session(caller, id)?)
     }
 

@@ -6,7 +6,7 @@ use crate::refused::{Refused, missing, not_found};
 use crate::service::Service;
 use crate::specification::{CodeExecution, Orchestration};
 use serde_json::Value;
-use types::{Agent, AgentId, ApprovalAction, Object, Privilege, Tool, ToolId};
+use types::{Agent, AgentId, ApprovalAction, Binding, Object, Privilege, Tool, ToolId};
 
 #[derive(Debug, Clone)]
 pub struct AgentWork {
@@ -43,9 +43,10 @@ impl Service {
             return Err(missing(Privilege::Usage, object));
         }
         let specification = read(&agent.specification).await?;
-        let (tools, attached, mut warnings) = self.attached(caller, &agent)?;
-        let names: Vec<&str> = attached.iter().map(String::as_str).collect();
-        warnings.extend(specification.warnings(&names));
+        let bindings = self.store.read(|rows| rows.bindings_of(workspace, id))?;
+        let names: Vec<&str> = bindings.iter().map(|binding| &*binding.tool_name).collect();
+        let mut warnings = specification.warnings(&names);
+        let tools = self.attached(caller, &agent, &bindings, &mut warnings)?;
         let embedded = specification.embedded.into_iter();
         let embedded = embedded.map(|tool| self.as_tool(workspace, &agent, tool).0);
         let offered =
@@ -59,31 +60,30 @@ impl Service {
         })
     }
 
-    /// Those that may be called, the names of all, and why others may not.
+    /// Those that may be called; why others may not is a warning.
     fn attached(
         &self,
         caller: &Caller,
         agent: &Agent,
-    ) -> Result<(Vec<Tool>, Vec<String>, Vec<String>), Refused> {
+        bindings: &[Binding],
+        warnings: &mut Vec<String>,
+    ) -> Result<Vec<Tool>, Refused> {
         let workspace = caller.workspace;
-        let bindings = self.store.read(|rows| rows.bindings_of(workspace, agent.id))?;
         let run_as = self.rights_of(workspace, &caller.principal, agent)?;
-        let (mut tools, mut warnings) = (Vec::new(), Vec::new());
-        for binding in &bindings {
+        let mut tools = Vec::new();
+        for binding in bindings {
             let found = self.store.read(|rows| rows.tool(workspace, binding.tool_id))?;
             let Some((tool, _)) = found else { continue };
             let object = Object::Tool(tool.id);
+            let action = policy::action(tool.approval_action, Some(binding.approval_action));
             if self.permit(workspace, &run_as, Privilege::Usage, object)?.is_none() {
                 let (tool, who) = (&tool.name, &run_as.name);
                 warnings.push(format!("the tool {tool:?} is not offered: {who} may not use it"));
-            } else if policy::action(tool.approval_action, Some(binding.approval_action))
-                != ApprovalAction::Deny
-            {
+            } else if action != ApprovalAction::Deny {
                 tools.push(tool);
             }
         }
-        let names = bindings.into_iter().map(|binding| binding.tool_name).collect();
-        Ok((tools, names, warnings))
+        Ok(tools)
     }
 }
 

@@ -124,12 +124,24 @@ impl Service {
     ) -> Result<Approval, Refused> {
         let caller = &self.still(caller).ok_or_else(not_oneself)?;
         let (approval, seal) = self.seen_approval(caller, id)?;
-        if approval.requester != caller.id() || !self.may_confirm(caller, &approval).await? {
-            return Err(not_oneself());
-        }
+        self.check_confirms(caller, &approval).await?;
         let reason = Some("confirmed by the caller".to_owned());
         let request = DecisionRequest { decision, scope: None, reason };
         self.carry_decision(caller, approval, seal, request).await
+    }
+
+    /// Whether the caller may say so.
+    pub async fn check_confirms(
+        &self,
+        caller: &Caller,
+        approval: &Approval,
+    ) -> Result<(), Refused> {
+        if approval.requester == caller.id() && self.may_confirm(caller, approval).await? {
+            return Ok(());
+        }
+        Err(Fault::new(Code::ApprovalDenied, "somebody else has to answer this")
+            .hint("have it answered with `belljar approvals`, then go on without a reply to it")
+            .into())
     }
 
     async fn may_confirm(&self, caller: &Caller, approval: &Approval) -> Result<bool, Refused> {

@@ -32,17 +32,7 @@ pub struct Orchestration {
 
 impl Orchestration {
     pub(super) fn read(root: &Map<String, Value>) -> Result<Self, Refused> {
-        let budget = budget(root)?;
-        let number = |key: &str| match budget.and_then(|(_, budget)| budget.get(key)) {
-            None | Some(Value::Null) => Ok(None),
-            Some(value) => match value.as_u64().filter(|number| *number > 0) {
-                Some(number) => Ok(Some(number)),
-                None => {
-                    let path = budget.map(|(path, _)| path).unwrap_or_default();
-                    Err(invalid(&at(&format!("{path}/{key}")), "must be a number above zero"))
-                }
-            },
-        };
+        let number = |key: &str| budget(root)?.map_or(Ok(None), |budget| budget.number(key));
         Ok(Self {
             model: model(root)?,
             instructions: instructions(root)?,
@@ -55,15 +45,34 @@ impl Orchestration {
     }
 }
 
+/// What a run may use.
+struct Allowed<'a> {
+    path: &'static str,
+    values: &'a Map<String, Value>,
+}
+
+impl Allowed<'_> {
+    fn number(&self, key: &str) -> Result<Option<u64>, Refused> {
+        match self.values.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => match value.as_u64() {
+                Some(number) if number > 0 => Ok(Some(number)),
+                _ => {
+                    let path = at(&format!("{}/{key}", self.path));
+                    Err(invalid(&path, "must be a number above zero"))
+                }
+            },
+        }
+    }
+}
+
 /// As others write it below `orchestration`, or on its own.
-fn budget(
-    root: &Map<String, Value>,
-) -> Result<Option<(&'static str, &Map<String, Value>)>, Refused> {
+fn budget(root: &Map<String, Value>) -> Result<Option<Allowed<'_>>, Refused> {
     let below = root.get("orchestration").and_then(|value| value.get("budget"));
     let found = below.map(|value| ("/orchestration/budget", value));
     match found.or_else(|| root.get("budget").map(|value| ("/budget", value))) {
         None | Some((_, Value::Null)) => Ok(None),
-        Some((path, Value::Object(budget))) => Ok(Some((path, budget))),
+        Some((path, Value::Object(values))) => Ok(Some(Allowed { path, values })),
         Some((path, _)) => {
             Err(invalid(&at(path), "must be a mapping with rounds, tokens, seconds"))
         }

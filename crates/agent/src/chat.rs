@@ -1,0 +1,311 @@
+//! Runs of agents: a message in, an answer out. Where somebody has to be asked first, the run ends
+//! with what they are asked, and their reply goes on from there.
+
+use crate::budget::Budget;
+use crate::confirm::{Confirmation, Reply, decide};
+use crate::interpreter::Interpreter;
+use crate::model::Message;
+use crate::prompts;
+use crate::runs::{Agents, Outcome, Rest, unfinished, within};
+use crate::skills::Skills;
+use crate::talk::Talk;
+use crate::toolbox::Toolbox;
+use crate::walk::{Left, Stopped, Walk};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use service::{
+    AgentWork, Attached, Before, Caller, Manner, NewRun, Opened, Refused, Run, SessionRequest,
+};
+use std::sync::Arc;
+use std::time::Duration;
+use types::{AgentId, ExecutionId, FileId, Session, SessionStatus, Status, Warning};
+use utoipa::ToSchema;
+
+/// As its record calls it.
+pub(crate) const AGENT: &str = "agent";
+const MESSAGE_BYTES_MAX: usize = 100_000;
+
+/// A message to an agent: as `message`, or as `messages` of users and of those who were asked.
+#[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ChatRequest {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<Said>,
+    /// Of the answer that this goes on from; a new conversation if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// A name for the conversation: its session is kept for whoever says it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// Documents for its code, in `/home/uploaded_files/`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub document_ids: Vec<FileId>,
+    /// What another system calls the agent; comes back with the answer.
+    #[serde(default, rename = "agentExternalId", skip_serializing_if = "Option::is_none")]
+    pub agent_external_id: Option<String>,
+}
+
+/// One of `messages`.
+#[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
+#[serde(tag = "role", rename_all = "snake_case")]
+pub enum Said {
+    User {
+        /// Text, or `{"type": "text", "text": …}`.
+        #[schema(value_type = Object)]
+        content: Value,
+    },
+    Action(Confirmation),
+}
+
+/// What a run of an agent has to say besides its record.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Spoken {
+    pub(crate) answer: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) actions: Vec<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) agent_external_id: Option<String>,
+}
+
+impl ChatRequest {
+    /// What the user says, all in one, and what those who were asked reply.
+    fn read(&self) -> Result<(Option<String>, Vec<Confirmation>), Refused> {
+        let (mut texts, mut replies) = (Vec::from_iter(self.message.clone()), Vec::new());
+        for (index, said) in self.messages.iter().enumerate() {
+            match said {
+                Said::User { content } => {
+                    let text = content.as_str().or_else(|| content["text"].as_str());
+                    let path = format!("/messages/{index}/content");
+                    let wrong = || Refused::invalid(&path, "must be text");
+                    texts.push(text.ok_or_else(wrong)?.to_owned());
+                }
+                Said::Action(confirmation) => replies.push(confirmation.clone()),
+            }
+        }
+        let text = texts.join("\n\n");
+        if text.len() > MESSAGE_BYTES_MAX {
+            let message = format!("has at most {MESSAGE_BYTES_MAX} bytes; send it as a document");
+            return Err(Refused::invalid("/message", message));
+        }
+        Ok(((!text.trim().is_empty()).then_some(text), replies))
+    }
+}
+
+/// A run that has passed every check and can begin.
+struct Chat {
+    work: AgentWork,
+    skills: Skills,
+    session: Option<Session>,
+    names: Vec<String>,
+    talk: Talk,
+    text: Option<String>,
+    replies: Vec<Reply>,
+    agent_external_id: Option<String>,
+    warnings: Vec<String>,
+}
+
+impl Agents {
+    /// Begins it. Whoever holds what is returned waits for its end.
+    pub async fn run_agent(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: AgentId,
+        request: ChatRequest,
+        manner: Manner,
+    ) -> Result<Attached, Refused> {
+        let (text, confirmations) = request.read()?;
+        let work = self.service.agent_work(caller, id).await?;
+        let model = self.model(caller, work.orchestration.model.as_deref())?;
+        let runs_code = work.code_execution.enabled;
+        let names = &work.orchestration.skills;
+        let skills = Skills::find(names, self.skills.as_deref(), runs_code)?;
+        let before = self.before(caller, id, request.cursor.as_deref())?;
+        let talk = before.as_ref().map(talk_of).transpose()?;
+        let talk = talk.unwrap_or_default().recent();
+        let replies = decide(&self.service, caller, &talk, &confirmations).await?;
+        if text.is_none() && talk.pending.is_empty() {
+            return Err(Refused::invalid("/message", "says what is wanted; it is empty"));
+        }
+        if !runs_code && !request.document_ids.is_empty() {
+            let message = "are for code, and this agent may not run any";
+            return Err(Refused::invalid("/document_ids", message));
+        }
+        for document in &request.document_ids {
+            self.service.document(caller, *document)?;
+        }
+        let (session, lost) = match runs_code {
+            true => self.chat_session(caller, id, &request, before.as_ref()).await?,
+            false => (None, false),
+        };
+        let occupied = session.as_ref().map(|it| self.occupy(it.sandbox_id)).transpose()?;
+        let names = match &session {
+            Some(session) => {
+                let (id, documents) = (session.sandbox_id, &request.document_ids);
+                self.service.bring_documents(caller, id, documents).await?
+            }
+            None => Vec::new(),
+        };
+        let mut warnings = work.warnings.clone();
+        if lost {
+            warnings.push(
+                "the session of this conversation is gone, and with it its variables and \
+                           files; it goes on in a new one"
+                    .to_owned(),
+            );
+        }
+        let new = NewRun {
+            entry: AGENT,
+            agent: Some(id),
+            session: session.clone(),
+            asked: json!(request),
+            files_in: names.clone(),
+            after: before.map(|before| before.id),
+        };
+        let (run, attached) = self.service.begin_run(caller, new, manner).await?;
+        let agent_external_id = request.agent_external_id;
+        let chat =
+            Chat { work, skills, session, names, talk, text, replies, agent_external_id, warnings };
+        let agents = Arc::clone(self);
+        tokio::spawn(async move {
+            let _occupied = occupied;
+            chat.see_through(&agents, run, &*model).await;
+        });
+        Ok(attached)
+    }
+
+    fn before(
+        &self,
+        caller: &Caller,
+        agent: AgentId,
+        cursor: Option<&str>,
+    ) -> Result<Option<Before>, Refused> {
+        let Some(cursor) = cursor else { return Ok(None) };
+        let id: Result<ExecutionId, _> = cursor.parse();
+        let wrong = || Refused::invalid("/cursor", "is no cursor of an answer of this agent");
+        let before = self.service.run_before(caller, id.map_err(|_| wrong())?)?;
+        if before.agent == Some(agent) { Ok(Some(before)) } else { Err(wrong()) }
+    }
+
+    /// Where the code of this conversation runs, and whether it has lost what it had.
+    async fn chat_session(
+        &self,
+        caller: &Caller,
+        agent: AgentId,
+        request: &ChatRequest,
+        before: Option<&Before>,
+    ) -> Result<(Option<Session>, bool), Refused> {
+        let earlier = before.and_then(|before| before.sandbox_id);
+        if let Some(id) = earlier
+            && let Ok(session) = self.service.session(caller, id)
+            && matches!(session.status, SessionStatus::Ready | SessionStatus::Busy)
+        {
+            return Ok((Some(session), false));
+        }
+        let asked = SessionRequest {
+            agent_id: Some(agent),
+            key: request.key.clone(),
+            ..SessionRequest::default()
+        };
+        let opened = self.service.open_session(caller, asked).await?;
+        let (Opened::New(session) | Opened::Found(session)) = opened;
+        let lost = earlier.is_some();
+        Ok((Some(session), lost))
+    }
+}
+
+fn talk_of(before: &Before) -> Result<Talk, Refused> {
+    let unreadable = || Refused::invalid("/cursor", "is of a conversation of another version");
+    Talk::from_bytes(&before.conversation).ok_or_else(unreadable)
+}
+
+impl Chat {
+    async fn see_through(self, agents: &Arc<Agents>, run: Run, model: &dyn crate::Model) {
+        let Self { work, skills, session, names, talk, text, replies, agent_external_id, warnings } =
+            self;
+        let system = system(&work, &skills);
+        let budget = budget(&work);
+        let interpreter = session.map(|session| Interpreter::new(session, false));
+        let mut tools = Toolbox::of_agent(&work, interpreter, skills);
+        let about = (AGENT, text.as_deref().unwrap_or_default());
+        let mut rest = Rest::new(&agents.service, &run, model, budget, talk, about);
+        let message = text.as_deref().map(|text| with_files(text, &names));
+        let (time, walk, talk) = (rest.walk.budget.time, &mut rest.walk, &mut rest.talk);
+        let work = answer(walk, talk, &mut tools, &system, message.as_deref(), replies);
+        let done = within(&run, time, work).await;
+        let outcome = match done {
+            Ok(Left::Said(answer)) => {
+                Outcome { status: Status::Succeeded, error: None, value: answer }
+            }
+            Ok(Left::Asking) => {
+                Outcome { status: Status::Succeeded, error: None, value: String::new() }
+            }
+            Err(stopped) => {
+                let (status, fault, answer) = unfinished(&stopped);
+                Outcome { status, error: Some(fault), value: answer }
+            }
+        };
+        let actions = rest.talk.pending.iter().map(crate::confirm::action).collect();
+        let spoken = Spoken { answer: outcome.value, actions, agent_external_id };
+        let mut end = rest.end(tools.interpreter.as_ref(), outcome.error, &spoken);
+        let warning = |message| Warning { code: "agent.incomplete".to_owned(), message };
+        end.warnings = warnings.into_iter().map(warning).collect();
+        if let Err(refused) = run.end(outcome.status, end).await {
+            tracing::error!(error = %refused.fault, "the end of a run could not be kept");
+        }
+    }
+}
+
+/// What was asked before is settled first, then the model goes on.
+async fn answer(
+    walk: &mut Walk<'_>,
+    talk: &mut Talk,
+    tools: &mut Toolbox,
+    system: &str,
+    message: Option<&str>,
+    replies: Vec<Reply>,
+) -> Result<Left, Stopped> {
+    if !talk.pending.is_empty() {
+        let settled = tools.settle(walk, std::mem::take(&mut talk.pending), replies).await;
+        let mut results = std::mem::take(&mut talk.answered);
+        results.extend(settled);
+        talk.messages.push(Message::Tools { results });
+    }
+    message.into_iter().for_each(|message| talk.say(message));
+    let left = walk.converse(system, talk, tools).await?;
+    Ok(match (left, tools.interpreter.as_ref().and_then(|it| it.last_fault())) {
+        (Left::Said(said), Some(fault)) if !crate::ground::is_grounded(&said, &talk.messages) => {
+            Left::Said(prompts::fill(prompts::NO_RESULT, "error", &fault.message))
+        }
+        (left, _) => left,
+    })
+}
+
+fn with_files(text: &str, names: &[String]) -> String {
+    match names {
+        [] => text.to_owned(),
+        names => format!("{text}\n\n{}", prompts::fill(prompts::FILES, "files", &names.join(", "))),
+    }
+}
+
+fn system(work: &AgentWork, skills: &Skills) -> String {
+    let mut parts = vec![work.orchestration.instructions.trim().to_owned()];
+    parts.push(prompts::AGENT.trim_end().to_owned());
+    if work.code_execution.enabled {
+        parts.push(prompts::AGENT_CODE.trim_end().to_owned());
+    }
+    parts.extend(skills.prompt());
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n\n")
+}
+
+fn budget(work: &AgentWork) -> Budget {
+    let (usual, asked) = (Budget::agent(), &work.orchestration);
+    Budget {
+        rounds: asked.rounds.unwrap_or(usual.rounds).min(crate::budget::ROUNDS_MAX),
+        tokens: asked.tokens.unwrap_or(usual.tokens),
+        time: asked.seconds.map_or(usual.time, Duration::from_secs),
+        ..usual
+    }
+}

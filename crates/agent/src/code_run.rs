@@ -1,0 +1,296 @@
+//! `code_execution` as a run of its own: what is asked, and what is answered.
+
+use crate::budget::{Budget, ROUNDS_MAX};
+use crate::code::{Task, carry_out};
+use crate::interpreter::Interpreter;
+use crate::logs::logs;
+use crate::runs::{Agents, Outcome, Rest, unfinished, within};
+use crate::talk::Talk;
+use crate::toolbox::{CODE_EXECUTION, Toolbox};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use service::{Attached, Caller, Manner, NewRun, Opened, Refused, Run, SessionRequest};
+use std::sync::Arc;
+use types::{
+    Code, Execution, ExecutionId, Fault, FileId, FileKind, FileOut, ModelUse, Round, SandboxId,
+    Session, Status,
+};
+use utoipa::ToSchema;
+
+/// A request and its context are read by a model as a whole.
+const TEXT_BYTES_MAX: usize = 100_000;
+const DOCUMENTS_MAX: usize = 100;
+
+#[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CodeRequest {
+    /// What the code shall do, in plain words.
+    pub request: String,
+    /// Documents that the code needs; they are in `/home/uploaded_files/` under their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub document_ids: Vec<FileId>,
+    /// What to keep in mind, such as "Use a dark theme for the plot".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    /// The session to go on in; a new one if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox_id: Option<SandboxId>,
+    /// From 1 to 100; two for each step of the plan, and at least 6, if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 100)]
+    pub max_rounds: Option<u32>,
+}
+
+/// What a run of code has to say besides its record.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Said {
+    answer: String,
+    complete: bool,
+    resumed: bool,
+    max_rounds: u32,
+    uploaded: Vec<Uploaded>,
+    expires_at: Option<DateTime<Utc>>,
+}
+
+/// Where a document is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Uploaded {
+    pub document_id: FileId,
+    /// Its name in `/home/uploaded_files/`; two documents of one name are two files.
+    pub name: String,
+}
+
+/// A picture that the code made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Artifact {
+    /// `media_reference`
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+    /// `plot_0.png`, `plot_1.png`, as they were made.
+    pub asset_filename: String,
+    /// The name that the code gave it.
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+    pub mime: String,
+}
+
+/// A run of code, as it was asked for.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct CodeResult {
+    /// Say it again to go on where this has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox_id: Option<SandboxId>,
+    pub execution_id: ExecutionId,
+    pub status: Status,
+    /// In plain words.
+    pub answer: String,
+    /// Whether the request was carried out. If not, `error` says why.
+    pub complete: bool,
+    /// Data files that the code made or changed.
+    pub generated_files: Vec<FileOut>,
+    /// Everything that was run and printed, as one text.
+    pub logs: String,
+    pub artifacts: Vec<Artifact>,
+    pub plan: Vec<String>,
+    pub total_rounds: usize,
+    pub max_rounds: u32,
+    pub rounds: Vec<Round>,
+    /// Where the documents are.
+    pub uploaded_files: Vec<Uploaded>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Fault>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelUse>,
+    /// When the session is closed if nobody uses it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<DateTime<Utc>>,
+}
+
+impl CodeRequest {
+    fn check(&self) -> Result<(), Refused> {
+        if self.request.trim().is_empty() {
+            return Err(Refused::invalid("/request", "says in words what is wanted; it is empty"));
+        }
+        let texts = [("/request", Some(&self.request)), ("/context", self.context.as_ref())];
+        for (path, text) in texts {
+            if text.is_some_and(|text| text.len() > TEXT_BYTES_MAX) {
+                let message = format!("has at most {TEXT_BYTES_MAX} bytes; send it as a document");
+                return Err(Refused::invalid(path, message));
+            }
+        }
+        if self.document_ids.len() > DOCUMENTS_MAX {
+            let message = format!("has at most {DOCUMENTS_MAX} documents");
+            return Err(Refused::invalid("/document_ids", message));
+        }
+        if self.max_rounds.is_some_and(|rounds| !(1..=ROUNDS_MAX).contains(&rounds)) {
+            let message = format!("must be from 1 to {ROUNDS_MAX}");
+            return Err(Refused::invalid("/max_rounds", message));
+        }
+        Ok(())
+    }
+}
+
+impl Agents {
+    /// Begins it. Whoever holds what is returned waits for its end.
+    pub async fn code_execution(
+        self: &Arc<Self>,
+        caller: &Caller,
+        request: CodeRequest,
+        manner: Manner,
+    ) -> Result<Attached, Refused> {
+        request.check()?;
+        let model = self.model(caller, None)?;
+        for id in &request.document_ids {
+            self.service.document(caller, *id)?;
+        }
+        let session = self.session(caller, request.sandbox_id).await?;
+        let occupied = self.occupy(session.sandbox_id)?;
+        let id = session.sandbox_id;
+        let names = self.service.bring_documents(caller, id, &request.document_ids).await?;
+        let before = match request.sandbox_id {
+            Some(id) => self.service.last_run_in(caller, id)?,
+            None => None,
+        };
+        let talk = before.and_then(|before| Talk::from_bytes(&before.conversation));
+        let new = NewRun {
+            entry: CODE_EXECUTION,
+            agent: None,
+            session: Some(session.clone()),
+            asked: json!(request),
+            files_in: names.clone(),
+            after: None,
+        };
+        let (run, attached) = self.service.begin_run(caller, new, manner).await?;
+        let agents = Arc::clone(self);
+        let talk = talk.unwrap_or_default().recent();
+        tokio::spawn(async move {
+            let (_occupied, work) = (occupied, CodeRun { request, session, names, talk });
+            work.see_through(&agents, run, &*model).await;
+        });
+        Ok(attached)
+    }
+
+    async fn session(&self, caller: &Caller, id: Option<SandboxId>) -> Result<Session, Refused> {
+        match id {
+            Some(id) => self.service.usable_session(caller, id),
+            None => {
+                let opened = self.service.open_session(caller, SessionRequest::default()).await?;
+                let (Opened::New(session) | Opened::Found(session)) = opened;
+                Ok(session)
+            }
+        }
+    }
+}
+
+struct CodeRun {
+    request: CodeRequest,
+    session: Session,
+    /// Of the documents, as they are called in the working directory.
+    names: Vec<String>,
+    talk: Talk,
+}
+
+impl CodeRun {
+    async fn see_through(self, agents: &Arc<Agents>, run: Run, model: &dyn crate::Model) {
+        let Self { request, session, names, talk } = self;
+        let id = session.sandbox_id;
+        let mut tools = Toolbox::of_code(Interpreter::new(session, true));
+        let budget = Budget::code(request.max_rounds);
+        let about = (CODE_EXECUTION, request.request.as_str());
+        let mut rest = Rest::new(&agents.service, &run, model, budget, talk, about);
+        let task = Task {
+            request: &request.request,
+            context: request.context.as_deref(),
+            files: &names,
+            rounds: request.max_rounds,
+        };
+        let (time, walk, talk) = (rest.walk.budget.time, &mut rest.walk, &mut rest.talk);
+        let done = within(&run, time, carry_out(walk, &mut tools, talk, task)).await;
+        let outcome = match done {
+            Ok(carried) => {
+                let failed = carried.fault.is_some();
+                let status = if failed { Status::Failed } else { Status::Succeeded };
+                Outcome { status, error: carried.fault, value: (carried.answer, !failed) }
+            }
+            Err(stopped) => {
+                let (status, fault, answer) = unfinished(&stopped);
+                Outcome { status, error: Some(fault), value: (answer, false) }
+            }
+        };
+        let (answer, complete) = outcome.value;
+        let ids = request.document_ids.iter().copied();
+        let said = Said {
+            answer,
+            complete,
+            resumed: request.sandbox_id.is_some(),
+            max_rounds: rest.walk.budget.rounds,
+            uploaded: ids
+                .zip(names.clone())
+                .map(|(document_id, name)| Uploaded { document_id, name })
+                .collect(),
+            expires_at: agents.service.session(run.caller(), id).ok().and_then(|it| it.expires_at),
+        };
+        let end = rest.end(tools.interpreter.as_ref(), outcome.error, &said);
+        if let Err(refused) = run.end(outcome.status, end).await {
+            tracing::error!(error = %refused.fault, "the end of a run could not be kept");
+        }
+    }
+}
+
+/// The record as whoever asked for it reads it. None if it is of something else.
+pub fn code_result(execution: Execution) -> Option<CodeResult> {
+    if execution.entry != CODE_EXECUTION {
+        return None;
+    }
+    let said: Said = execution
+        .value
+        .as_ref()
+        .and_then(|value| Said::deserialize(value).ok())
+        .unwrap_or_default();
+    let (media, data): (Vec<FileOut>, Vec<FileOut>) =
+        execution.files_out.into_iter().partition(|file| file.kind == FileKind::Media);
+    let logs = execution
+        .sandbox_id
+        .map(|id| logs(id, said.resumed, &execution.plan, &execution.rounds, said.max_rounds));
+    Some(CodeResult {
+        sandbox_id: execution.sandbox_id,
+        execution_id: execution.id,
+        status: execution.status,
+        answer: said.answer,
+        complete: said.complete,
+        generated_files: data,
+        logs: logs.unwrap_or_default(),
+        artifacts: artifacts(media),
+        plan: execution.plan,
+        total_rounds: execution.rounds.len(),
+        max_rounds: said.max_rounds,
+        rounds: execution.rounds,
+        uploaded_files: said.uploaded,
+        error: execution.error,
+        model: execution.model,
+        expires_at: said.expires_at,
+    })
+}
+
+pub(crate) fn artifacts(media: Vec<FileOut>) -> Vec<Artifact> {
+    let numbered = media.into_iter().enumerate();
+    let artifact = |(number, file): (usize, FileOut)| {
+        let ending = file.name.rsplit_once('.').map_or("png", |(_, ending)| ending);
+        Artifact {
+            kind: "media_reference",
+            asset_filename: format!("plot_{number}.{ending}"),
+            name: file.name,
+            url: file.url,
+            mime: file.mime,
+        }
+    };
+    numbered.map(artifact).collect()
+}
+
+/// What there is no result of.
+pub fn not_a_run(id: ExecutionId) -> Refused {
+    let message = format!("execution {id} is no run of a model");
+    Fault::new(Code::ObjectNotFound, message).hint("its record is at /v1/executions").into()
+}

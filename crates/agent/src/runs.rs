@@ -1,0 +1,163 @@
+//! Runs as a door begins them: everything is checked first, then the run is written down, and then
+//! it goes on by itself to an end that is kept, whatever becomes of whoever asked.
+
+use crate::budget::{Budget, Spent, TIME_MAX};
+use crate::interpreter::Interpreter;
+use crate::model::Model;
+use crate::models::Models;
+use crate::prompts;
+use crate::talk::Talk;
+use crate::trace::{Scribe, Trace};
+use crate::walk::{Stopped, Walk, close};
+use serde::Serialize;
+use service::{Caller, Refused, Run, RunEnd, Service};
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use types::{Code, Fault, ModelUse, SandboxId, Status};
+
+/// What a principal likes to be answered by.
+const PREFERENCE: &str = "code_model";
+
+/// Everything that a run of a model needs.
+#[derive(Debug)]
+pub struct Agents {
+    pub(crate) service: Arc<Service>,
+    pub(crate) models: Models,
+    /// Skills of the operator's own.
+    pub(crate) skills: Option<PathBuf>,
+    /// Sessions in which a run is under way.
+    busy: Mutex<HashSet<SandboxId>>,
+}
+
+impl Agents {
+    pub fn new(service: Arc<Service>, models: Models, skills: Option<PathBuf>) -> Arc<Self> {
+        Arc::new(Self { service, models, skills, busy: Mutex::default() })
+    }
+
+    /// Whether there is a model that could be asked.
+    pub fn has_models(&self) -> bool {
+        self.models.any()
+    }
+
+    /// As the caller likes it, or as the agent says, or as the server has it.
+    pub(crate) fn model(
+        &self,
+        caller: &Caller,
+        of_agent: Option<&str>,
+    ) -> Result<Arc<dyn Model>, Refused> {
+        Ok(self.models.choose(caller.preference(PREFERENCE).or(of_agent))?)
+    }
+
+    /// One run at a time in a session: two would write over each other's variables.
+    pub(crate) fn occupy(self: &Arc<Self>, id: SandboxId) -> Result<Occupied, Refused> {
+        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+        if busy.insert(id) {
+            return Ok(Occupied { agents: Arc::clone(self), id });
+        }
+        let message = format!("another run is under way in session {id}");
+        Err(Fault::new(Code::SessionBusy, message).hint("wait for its end, or cancel it").into())
+    }
+}
+
+/// The session is free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Occupied {
+    agents: Arc<Agents>,
+    id: SandboxId,
+}
+
+impl Drop for Occupied {
+    fn drop(&mut self) {
+        self.agents.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+    }
+}
+
+/// How a run ended, in its own words.
+#[derive(Debug)]
+pub(crate) struct Outcome<V> {
+    pub(crate) status: Status,
+    pub(crate) error: Option<Fault>,
+    pub(crate) value: V,
+}
+
+/// What remains of a run, whatever stopped it.
+pub(crate) struct Rest<'a> {
+    pub(crate) walk: Walk<'a>,
+    pub(crate) talk: Talk,
+}
+
+impl<'a> Rest<'a> {
+    pub(crate) fn new(
+        service: &'a Arc<Service>,
+        run: &'a Run,
+        model: &'a dyn Model,
+        budget: Budget,
+        talk: Talk,
+        (kind, request): (&str, &str),
+    ) -> Self {
+        let budget = Budget { time: budget.time.min(TIME_MAX), ..budget };
+        let scribe = Scribe::new(Trace {
+            run: run.id(),
+            kind: kind.to_owned(),
+            request: request.to_owned(),
+            model: model.name().to_owned(),
+            steps: Vec::new(),
+        });
+        let used = crate::budget::Used::default();
+        Self { walk: Walk { service, run, model, budget, used, scribe }, talk }
+    }
+
+    /// What is written down of it.
+    pub(crate) fn end(
+        mut self,
+        interpreter: Option<&Interpreter>,
+        error: Option<Fault>,
+        value: &impl Serialize,
+    ) -> RunEnd {
+        close(&mut self.talk);
+        let used = self.walk.used;
+        RunEnd {
+            error,
+            value: serde_json::to_value(value).ok(),
+            plan: interpreter.map(|it| it.plan.clone()).unwrap_or_default(),
+            rounds: interpreter.map(|it| it.rounds.clone()).unwrap_or_default(),
+            files_out: interpreter.map(|it| it.made.files()).unwrap_or_default(),
+            model: Some(ModelUse {
+                name: self.walk.model.name().to_owned(),
+                requests: used.requests,
+                input_tokens: used.tokens.input,
+                output_tokens: used.tokens.output,
+            }),
+            warnings: Vec::new(),
+            conversation: self.talk.to_bytes(),
+            trace: self.walk.scribe.trace.to_bytes(),
+        }
+    }
+}
+
+/// Sees work to its end, or to that of its time, or until nobody wants it.
+pub(crate) async fn within<T>(
+    run: &Run,
+    time: Duration,
+    work: impl Future<Output = Result<T, Stopped>>,
+) -> Result<T, Stopped> {
+    tokio::select! {
+        done = work => done,
+        () = run.stopped() => Err(Stopped::Cancelled),
+        () = tokio::time::sleep(time) => Err(Spent::Time(time).into()),
+    }
+}
+
+/// The status of a run that was stopped, and what is said instead of an answer.
+pub(crate) fn unfinished(stopped: &Stopped) -> (Status, Fault, String) {
+    let status = match stopped {
+        Stopped::Cancelled => Status::Cancelled,
+        Stopped::Spent(Spent::Time(_)) => Status::TimedOut,
+        Stopped::Spent(_) | Stopped::Model(_) | Stopped::Refusal => Status::Failed,
+    };
+    let fault = stopped.fault();
+    let answer = prompts::fill(prompts::INCOMPLETE, "reason", &fault.message);
+    (status, fault, answer)
+}
