@@ -2,6 +2,7 @@
 //! them by name. No address comes from a caller, and no key ever leaves for anything but the
 //! provider that it belongs to.
 
+mod calls;
 mod endpoint;
 mod failure;
 mod hearing;
@@ -9,6 +10,7 @@ mod provider;
 mod record;
 mod request;
 mod script;
+mod wiretap;
 
 pub use provider::Patience;
 pub use script::{Script, ScriptError, ScriptedCall, ScriptedModel, Turn};

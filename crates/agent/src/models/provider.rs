@@ -3,8 +3,9 @@
 
 use super::endpoint::{Endpoint, Wire};
 use super::failure::{Again, Failure};
-use super::hearing::{Hearing, Wiretap};
+use super::hearing::Hearing;
 use super::request;
+use super::wiretap::Wiretap;
 use crate::model::{Answer, Ask, Listener, Model, ModelError};
 use futures_util::future::BoxFuture;
 use genai::adapter::AdapterKind;

@@ -27,7 +27,7 @@ pub(super) fn request(ask: &Ask) -> ChatRequest {
 pub(super) fn options(ask: &Ask, wire: Wire) -> ChatOptions {
     let mut options = ChatOptions::default()
         .with_capture_usage(true)
-        // Chat completions are put together here; see `Calls`.
+        // Those of chat completions are put together in `Calls`.
         .with_capture_tool_calls(wire != Wire::Chat)
         // The one that every provider either understands or is not told about.
         .with_cache_control(CacheControl::Ephemeral5m);

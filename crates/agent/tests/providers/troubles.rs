@@ -134,6 +134,15 @@ async fn a_provider_without_an_end_is_left() {
 }
 
 #[tokio::test]
+async fn an_event_without_an_end_is_left_when_its_time_is_over() {
+    let script = json!([{"flood": "a".repeat(10_000), "pieces_ms": 1}]).to_string();
+    let server = ModelServer::start(&script);
+    let patience = Patience { first: Duration::from_millis(300), ..PATIENCE };
+    let error = answer(&*impatient(&server, EACH[0], patience)).await.unwrap_err();
+    assert!(matches!(error, ModelError::Unreachable { .. }), "{error}");
+}
+
+#[tokio::test]
 async fn a_call_with_an_immense_number_takes_no_immense_memory() {
     let event = json!({"choices": [{"index": 0, "finish_reason": "tool_calls", "delta": {"tool_calls":
         [{"index": 4_000_000_000u32, "id": "a", "function": {"name": "look", "arguments": "{}"}}]}}]});
