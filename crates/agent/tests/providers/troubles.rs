@@ -105,8 +105,10 @@ async fn a_provider_that_falls_silent_is_left_and_a_slow_one_is_not() {
 
 #[tokio::test]
 async fn a_sign_of_life_is_no_silence() {
-    let server = ModelServer::start("[{flood: ': at work\n\n', pieces_ms: 20}]");
+    let script = json!([{"flood": ": at work\n\n", "pieces_ms": 20}]).to_string();
+    let server = ModelServer::start(&script);
     let patience = Patience {
+        first: Duration::from_millis(100),
         between: Duration::from_millis(100),
         whole: Duration::from_millis(600),
         ..PATIENCE
