@@ -221,6 +221,32 @@ async fn what_is_changed_is_felt_by_the_next_connection_of_a_session_that_runs()
     assert_eq!(api.run(&both, &site.read("site.test")).await["value"], "here");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_integration_that_is_switched_off_is_named_as_such_to_code_and_in_an_explanation() {
+    let (world, site) = (world().await, Site::start());
+    let api = &world.owner;
+    let to_site = format!("/v1/integrations/{}", opened(api, &site).await.1);
+    let session = session(api, json!(["to_site"])).await;
+    let agent = json!({"name": "bot", "specification": specification("[to_site]")});
+    let agent = format!("/v1/explain?agent={}", id(&api.post("/v1/agents", agent).await));
+    let off = "the integration to_site is switched off";
+    let said = async |host: &str| api.run(&session, &site.read(host)).await["error"].to_string();
+    let told = async || api.get(&agent).await;
+    assert_eq!(told().await["notes"], json!([]));
+    assert_eq!(told().await["network"], site.values());
+
+    api.call("PATCH", &to_site, Some(json!({"enabled": false}))).await;
+    let execution = api.run(&session, &site.read("site.test")).await;
+    assert!(execution["error"].to_string().contains(off), "{execution}");
+    assert!(execution["network"][0]["reason"].as_str().unwrap().ends_with(off), "{execution}");
+    assert!(!said("other.test").await.contains(off), "that one was never open by it");
+    assert_eq!(told().await["notes"], json!([off]));
+    assert_eq!(told().await["network"], json!([]));
+
+    api.call("PATCH", &to_site, Some(json!({"enabled": true}))).await;
+    assert_eq!(said("site.test").await, "null");
+}
+
 // proves S-060
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_that_cannot_be_is_refused_with_the_value_that_is_wrong() {

@@ -14,6 +14,8 @@ use zeroize::Zeroizing;
 #[derive(Debug, Default)]
 pub struct Way {
     pub openings: Vec<Opening>,
+    /// What its integrations that are switched off would open. It opens nothing, and code is told why.
+    pub switched_off: Vec<Opening>,
     /// Each is for exactly its destination.
     pub credentials: Vec<Credential>,
 }

@@ -52,6 +52,8 @@ pub struct Explanation {
     /// Names of secrets that the code could read, and of the tool's own variables. Credentials that it
     /// could use and not read are not among them.
     pub secrets: Vec<String>,
+    /// What may surprise, such as an integration that is switched off.
+    pub notes: Vec<String>,
     /// Files that the code could read.
     pub files: String,
     /// What would happen, in order.
@@ -96,11 +98,14 @@ impl Service {
         findings.missing.extend(question.no_code_execution().await);
         let limits = self.engine.limits(&LimitsRequest::default())?;
         let named = self.ways_out(&question).await?;
-        let integrations = self.held_integrations(question.workspace, &question.run_as, &named)?;
+        let (workspace, run_as) = (question.workspace, &question.run_as);
+        let (integrations, off) = self.granted_integrations(workspace, run_as, &named)?;
+        let notes = off.iter().map(|it| format!("the integration {} is switched off", it.name));
+        let notes = notes.collect();
         let network = self.reached(&question, &integrations)?;
         let secrets = self.readable(caller, &question, &integrations)?;
         let answer = question.answer(findings, self.environment(None), limits);
-        Ok(Explanation { network, secrets, ..answer })
+        Ok(Explanation { network, secrets, notes, ..answer })
     }
 
     fn question(&self, caller: &Caller, query: &ExplainQuery) -> Result<Question, Refused> {
@@ -291,6 +296,7 @@ impl Question {
             limits,
             network: Vec::new(),
             secrets: Vec::new(),
+            notes: Vec::new(),
             files: FILES.to_owned(),
             steps,
         }

@@ -57,6 +57,8 @@ pub(super) enum Refusal {
          external_access_integrations"
     )]
     NotOpened(Destination),
+    #[error("{to} is not opened: the integration {integration} is switched off")]
+    SwitchedOff { to: Destination, integration: String },
     #[error("{0} is opened by a secret, for https and nothing else")]
     OnlyHttps(Destination),
     #[error(
@@ -139,6 +141,7 @@ impl Refusal {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::NotOpened(_)
+            | Self::SwitchedOff { .. }
             | Self::OnlyHttps(_)
             | Self::NotNamed { .. }
             | Self::NeverOpened { .. }

@@ -234,16 +234,26 @@ impl Service {
         run_as: &Principal,
         names: &[String],
     ) -> Result<Vec<Integration>, Refused> {
-        let mut held = Vec::new();
+        Ok(self.granted_integrations(workspace, run_as, names)?.0)
+    }
+
+    /// Those that hold, and those that would if they were not switched off.
+    pub(crate) fn granted_integrations(
+        &self,
+        workspace: WorkspaceId,
+        run_as: &Principal,
+        names: &[String],
+    ) -> Result<(Vec<Integration>, Vec<Integration>), Refused> {
+        let mut granted = Vec::new();
         for name in names {
             let found = self.store.read(|rows| rows.integration_by_name(workspace, name))?;
-            let Some(integration) = found.filter(|it| it.enabled) else { continue };
+            let Some(integration) = found else { continue };
             let object = Object::Integration(integration.id);
             if self.permit(workspace, run_as, Privilege::Usage, object)?.is_some() {
-                held.push(integration);
+                granted.push(integration);
             }
         }
-        Ok(held)
+        Ok(granted.into_iter().partition(|integration| integration.enabled))
     }
 
     /// What these integrations open.

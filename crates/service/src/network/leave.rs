@@ -208,12 +208,13 @@ impl Service {
         let caller = self.known(gate.workspace, gate.caller)?;
         let (names, run_as) = self.named(gate.workspace, &caller, &gate.grounds).await?;
         let workspace = gate.workspace;
-        let integrations = &self.held_integrations(workspace, &run_as, &names)?;
+        let (integrations, off) = &self.granted_integrations(workspace, &run_as, &names)?;
         let openings = self.openings(workspace, integrations)?;
+        let switched_off = self.openings(workspace, off)?;
         let (caller, author) = (gate.caller, gate.grounds.author());
         let borrower = Borrower { workspace, run_as: &run_as, caller, author, integrations };
         let secrets = self.lent_secrets(borrower, |secret| !secret.exposed).await?;
-        Ok(Way { openings, credentials: credentials::credentials(secrets) })
+        Ok(Way { openings, switched_off, credentials: credentials::credentials(secrets) })
     }
 }
 
