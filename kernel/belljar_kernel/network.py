@@ -38,7 +38,8 @@ _NAMES_MAX = 65_536
 
 _NOT_ALLOWED = "network access is not allowed: "
 _NOT_OPENED = (
-    "{} is not opened by any integration of this session; list one that has it under external_access_integrations"
+    "{} is not opened by any integration of this session; list one that has it under integrations, or in the "
+    "specification of an agent under external_access_integrations"
 )
 _NO_DATAGRAMS = "only TCP connections leave a sandbox, no datagrams (UDP) to {}"
 # As the outlet puts it.

@@ -10,7 +10,10 @@ from contextlib import suppress
 from tests.harness import KernelTest
 
 KNOWN = "known.example:4321"
-DENIED = "is not opened by any integration of this session; list one that has it under external_access_integrations"
+DENIED = (
+    "is not opened by any integration of this session; list one that has it under integrations, or in the specification "
+    "of an agent under external_access_integrations"
+)
 
 
 class _Greeter(socketserver.BaseRequestHandler):

@@ -2,61 +2,12 @@
 //! is talked to are real servers on loopback, which rules have to name.
 
 use crate::people::{Person, grant, id, ungrant, workspace};
+use crate::site::{RESOLVED, Site, read};
 use crate::world::{Api, World};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-
-/// Names that the server resolves to this machine, as an operator's own names would be.
-const RESOLVED: [&str; 4] =
-    ["--resolve", "site.test=127.0.0.1", "--resolve", "other.test=127.0.0.1"];
-
-/// A web server that answers everything with `here`, and counts.
-struct Site {
-    port: u16,
-    asked: Arc<AtomicUsize>,
-}
-
-impl Site {
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let asked = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&asked);
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = stream.unwrap();
-                count.fetch_add(1, Ordering::Relaxed);
-                let _ = stream.read(&mut [0; 4096]);
-                let head = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\n";
-                let _ = stream.write_all(format!("{head}here").as_bytes());
-            }
-        });
-        Self { port, asked }
-    }
-
-    fn asked(&self) -> usize {
-        self.asked.load(Ordering::Relaxed)
-    }
-
-    fn read(&self, host: &str) -> String {
-        read(host, self.port)
-    }
-
-    /// As values of a rule: the name, and the address that it has, which is not a public one.
-    fn values(&self) -> Value {
-        json!([format!("site.test:{}", self.port), format!("127.0.0.1:{}", self.port)])
-    }
-}
-
-fn read(host: &str, port: u16) -> String {
-    format!(
-        "import urllib.request\nurllib.request.urlopen('http://{host}:{port}/').read().decode()"
-    )
-}
 
 async fn world() -> World {
     World::with(&RESOLVED).await
@@ -219,6 +170,29 @@ async fn what_is_changed_is_felt_by_the_next_connection_of_a_session_that_runs()
     assert!(api.run(&one, &site.read("site.test")).await["error"].is_object(), "a private address");
     let both = self::session(api, json!(["by_name", "by_address"])).await;
     assert_eq!(api.run(&both, &site.read("site.test")).await["value"], "here");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_is_told_where_an_integration_would_be_listed() {
+    let (world, site) = (world().await, Site::start());
+    let api = &world.owner;
+    opened(api, &site).await;
+    let agent = json!({"name": "bot", "specification": specification("[to_site]")});
+    let agent = id(&api.post("/v1/agents", agent).await);
+    let of_agent = api.post("/v1/sessions", json!({"agent_id": agent})).await;
+    let of_agent = of_agent["sandbox_id"].as_str().unwrap().to_owned();
+    let of_request = session(api, json!(["to_site"])).await;
+    for (session, place) in [
+        (of_agent, "list one that has it under external_access_integrations"),
+        (of_request, "list one that has it under integrations"),
+    ] {
+        assert_eq!(api.run(&session, &site.read("site.test")).await["value"], "here");
+        let connect = "import socket\nsocket.create_connection(('other.test', 443))";
+        let execution = api.run(&session, connect).await;
+        let reason = execution["network"][0]["reason"].as_str().unwrap();
+        assert!(reason.ends_with(place), "{execution}");
+        assert!(execution["error"]["message"].as_str().unwrap().ends_with(reason), "{execution}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -42,7 +42,7 @@ fn not_opened(way: &Way, to: &Destination) -> Refusal {
         Some(Opening { integration, .. }) => {
             Refusal::SwitchedOff { to, integration: integration.clone() }
         }
-        None => Refusal::NotOpened(to),
+        None => Refusal::NotOpened { to, named_in: way.named_in },
     }
 }
 

@@ -7,7 +7,7 @@ use super::trail::Trail;
 use crate::refused::Refused;
 use crate::secrets::{Author, Borrower};
 use crate::service::Service;
-use egress::{Asked, Attempt, Authority, Way};
+use egress::{Asked, Attempt, Authority, NamedIn, Way};
 use engine::{Command, Outlet, Redactor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -33,6 +33,13 @@ impl Grounds {
                 let integrations = session.integrations.clone();
                 Self::Named { integrations, run_as: session.owner, author: Author::Caller }
             }
+        }
+    }
+
+    fn named_in(&self) -> NamedIn {
+        match self {
+            Self::Named { .. } => NamedIn::Request,
+            Self::Agent(_) => NamedIn::Specification,
         }
     }
 
@@ -214,7 +221,8 @@ impl Service {
         let (caller, author) = (gate.caller, gate.grounds.author());
         let borrower = Borrower { workspace, run_as: &run_as, caller, author, integrations };
         let secrets = self.lent_secrets(borrower, |secret| !secret.exposed).await?;
-        Ok(Way { openings, switched_off, credentials: credentials::credentials(secrets) })
+        let named_in = gate.grounds.named_in();
+        Ok(Way { openings, switched_off, named_in, credentials: credentials::credentials(secrets) })
     }
 }
 
