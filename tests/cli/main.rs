@@ -10,12 +10,16 @@ mod doctor;
 mod env;
 mod function;
 mod missing_walls;
+mod network;
 mod remote;
 mod secret;
 mod session;
 mod skill;
 mod terminal;
 mod tool;
+
+#[path = "../server/site.rs"]
+mod site;
 
 #[path = "../server/world.rs"]
 mod world;
