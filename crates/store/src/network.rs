@@ -212,6 +212,20 @@ impl Reader<'_> {
         self.many(sql, (workspace.uuid(), rule), |row| Ok(row.get(0)?))
     }
 
+    /// Whether code that leaves by any of them may use a secret of this name.
+    pub fn is_allowed_secret(
+        &self,
+        workspace: WorkspaceId,
+        secret: &str,
+    ) -> Result<bool, StoreError> {
+        // `all` is a text, and names are in a list.
+        let sql = "SELECT EXISTS (SELECT 1 FROM integrations, \
+                   json_each(body, '$.allowed_secrets') AS allowed WHERE workspace = ?1 AND \
+                   CASE WHEN allowed.key IS NULL THEN value = 'all' ELSE value = ?2 END)";
+        let key = (workspace.uuid(), secret);
+        Ok(self.one(sql, key, |row| Ok(row.get(0)?))?.unwrap_or_default())
+    }
+
     /// A search is in their names.
     pub fn integrations(
         &self,

@@ -221,6 +221,10 @@ impl Service {
                      runs",
                     run_as.name
                 );
+                refused.fault.hint = Some(format!(
+                    "ask an owner of it to run `belljar grant add {} USAGE integration:{name}`",
+                    run_as.name
+                ));
                 return Err(refused);
             }
         }
