@@ -104,6 +104,49 @@ async fn code_of_an_agent_runs_in_a_session_that_is_opened_for_it() {
     failure(api, 1, &["session", "new", "--agent", "nobody"]).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_integration_is_filled_emptied_switched_and_deleted() {
+    let world = World::start().await;
+    let api = &world.owner;
+    answer(api, &["network", "rule", "new", "hub", "github.com", "--json"]).await;
+    for name in ["ONE", "TWO"] {
+        api.post("/v1/secrets", json!({"name": name, "value": "some-value"})).await;
+    }
+    let change = |args: &'static [&'static str]| {
+        let args = [&["network", "integration"][..], args, &["--json"]].concat();
+        async move {
+            let made = answer(api, &args).await;
+            (made["allowed_network_rules"].clone(), made["allowed_secrets"].clone())
+        }
+    };
+    let full = (json!(["hub"]), json!(["ONE", "TWO"]));
+    let new = &["new", "to_hub", "--rule", "hub", "--secret", "ONE", "--secret", "TWO"];
+    assert_eq!(change(new).await, full);
+    assert_eq!(change(&["set", "to_hub", "--comment", "c"]).await, full);
+    assert_eq!(change(&["set", "to_hub", "--no-rules"]).await, (json!([]), full.1.clone()));
+    assert_eq!(change(&["set", "to_hub", "--no-secrets"]).await, (json!([]), json!("none")));
+    assert_eq!(change(&["set", "to_hub", "--all-secrets"]).await, (json!([]), json!("all")));
+    let both = ["network", "integration", "set", "to_hub", "--no-secrets", "--secret", "ONE"];
+    failure(api, 2, &both).await;
+    assert_eq!(
+        change(&["set", "to_hub", "--rule", "hub", "--secret", "ONE"]).await.1,
+        json!(["ONE"])
+    );
+
+    let shown = async || answer(api, &["network", "integration", "show", "to_hub", "--json"]).await;
+    assert_eq!((&shown().await["enabled"], &shown().await["comment"]), (&json!(true), &json!("c")));
+    assert_eq!(shown().await["missing_secrets"], json!(null));
+    answer(api, &["secret", "rm", "ONE"]).await;
+    assert_eq!(shown().await["missing_secrets"], json!(["ONE"]));
+    let listed = stdout(&belljar(api, &["network", "integration", "ls"]).await);
+    assert!(listed.contains("SECRETS THAT ARE GONE") && listed.contains("ONE"), "{listed}");
+    answer(api, &["network", "disable", "to_hub"]).await;
+    assert_eq!(shown().await["enabled"], false);
+    answer(api, &["network", "integration", "rm", "to_hub"]).await;
+    failure(api, 1, &["network", "integration", "show", "to_hub"]).await;
+    assert!(failure(api, 1, &["network", "integration", "rm", "internet"]).await.contains("stays"));
+}
+
 #[test]
 fn without_a_server_there_are_no_integrations_and_it_is_said_why() {
     let here = |args: &[&str]| {

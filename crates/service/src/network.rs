@@ -9,8 +9,8 @@ mod log;
 mod rules;
 mod trail;
 
-pub(crate) use integrations::{INTERNET, built_in};
-pub use integrations::{IntegrationChange, IntegrationRequest};
+pub(crate) use integrations::{INTERNET, built_in, kept};
+pub use integrations::{IntegrationChange, IntegrationRequest, KeptIntegration};
 pub(crate) use leave::{Grounds, Leave, asked};
 pub(crate) use lendings::{Lending, Lendings};
 pub use log::NetworkQuery;

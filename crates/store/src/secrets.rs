@@ -60,6 +60,18 @@ impl Reader<'_> {
         Ok(self.one(sql, [workspace.uuid()], |row| Ok(row.get(0)?))?.unwrap_or_default())
     }
 
+    /// Those of the names that no secret of the workspace has.
+    pub fn names_without_secret(
+        &self,
+        workspace: WorkspaceId,
+        names: &[String],
+    ) -> Result<Vec<String>, StoreError> {
+        let sql = "SELECT value FROM json_each(?2) WHERE value NOT IN \
+                   (SELECT name FROM secrets WHERE workspace = ?1 AND whose = x'')";
+        let key = (workspace.uuid(), body("names of secrets", &names)?);
+        self.many(sql, key, |row| Ok(row.get(0)?))
+    }
+
     /// Those that nobody but one uses, in the order in which they were made.
     pub fn secrets_of_one(
         &self,
