@@ -11,6 +11,7 @@ use crate::secrets::{self, Author, Borrower};
 use crate::service::Service;
 use crate::variables;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use types::{
     Agent, AgentId, ApprovalAction, Binding, Integration, Limits, LimitsRequest, Object, Principal,
     PrincipalId, Privilege, Secret, SecretScope, Tool, ToolId, WorkspaceId,
@@ -47,7 +48,8 @@ pub struct Explanation {
     pub environment: String,
     /// Of a call that asks for no others.
     pub limits: Limits,
-    /// Hosts that the code could reach.
+    /// Hosts that the code could reach: values of network rules, and the URLs of services that
+    /// secrets are for.
     pub network: Vec<String>,
     /// Names of secrets that the code could read, and of the tool's own variables. Credentials that it
     /// could use and not read are not among them.
@@ -100,8 +102,7 @@ impl Service {
         let named = self.ways_out(&question).await?;
         let (workspace, run_as) = (question.workspace, &question.run_as);
         let (integrations, off) = self.granted_integrations(workspace, run_as, &named)?;
-        let notes = off.iter().map(|it| format!("the integration {} is switched off", it.name));
-        let notes = notes.collect();
+        let notes = self.surprises(workspace, &integrations, &off)?;
         let network = self.reached(&question, &integrations)?;
         let secrets = self.readable(caller, &question, &integrations)?;
         let answer = question.answer(findings, self.environment(None), limits);
@@ -181,9 +182,39 @@ impl Service {
     ) -> Result<Vec<String>, Refused> {
         let openings = self.openings(question.workspace, integrations)?;
         let values = openings.iter().flat_map(|opening| &opening.values).map(ToString::to_string);
-        let lent = self.lendable(question.borrower(integrations))?;
-        let targets = lent.iter().filter_map(|secret| secrets::target(&secret.inject));
-        Ok(values.chain(targets.map(|it| format!("{}:{}", it.host, it.port))).collect())
+        let mut reached: Vec<String> = values.collect();
+        let borrower = question.borrower(integrations);
+        for secret in self.lendable(borrower)? {
+            let target = secrets::target(&secret.inject);
+            if let Some(target) = target
+                && self.opens(borrower, &secret)?
+            {
+                reached.push(target.origin());
+            }
+        }
+        let mut told = HashSet::new();
+        reached.retain(|place| told.insert(place.clone()));
+        Ok(reached)
+    }
+
+    /// Why code could have less than was meant for it.
+    fn surprises(
+        &self,
+        workspace: WorkspaceId,
+        integrations: &[Integration],
+        off: &[Integration],
+    ) -> Result<Vec<String>, Refused> {
+        let off = off.iter().map(|it| format!("the integration {} is switched off", it.name));
+        let mut notes: Vec<String> = off.collect();
+        for integration in integrations {
+            let kept =
+                self.store.read(|rows| network::kept(rows, workspace, integration.clone()))?;
+            let name = &integration.name;
+            notes.extend(kept.missing_secrets.iter().map(|secret| {
+                format!("the integration {name} allows the secret {secret}, which is not there")
+            }));
+        }
+        Ok(notes)
     }
 
     /// The secrets whose values the code has at this moment. What is somebody's own is for them to know.

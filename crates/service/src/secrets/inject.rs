@@ -82,6 +82,19 @@ pub(crate) struct Target {
     pub(crate) prefix: String,
 }
 
+impl Target {
+    /// As people write it.
+    pub(crate) fn origin(&self) -> String {
+        let Self { https, host, port, .. } = self;
+        let scheme = if *https { "https" } else { "http" };
+        match host.contains(':') {
+            true => format!("{scheme}://[{host}]:{port}"),
+            false => format!("{scheme}://{host}:{port}"),
+        }
+    }
+}
+
+/// Values are sealed for this text.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { https, host, port, header, prefix } = self;
