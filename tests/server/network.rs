@@ -372,6 +372,64 @@ async fn a_tool_that_may_use_the_network_has_the_internet_and_another_has_nothin
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_leaves_by_the_integrations_that_it_names_if_its_owner_may() {
+    let (world, site) = (world().await, Site::start());
+    let api = &world.owner;
+    let ann = Person::new(&world, "ann").await;
+    for privilege in ["USAGE", "MODIFY"] {
+        grant(api, &ann.id, privilege, &workspace(api).await).await;
+    }
+    let to_site = opened(api, &site).await.1;
+    let code = format!(
+        "import urllib.request\n\ndef run(input):\n    \
+         return urllib.request.urlopen('http://site.test:{}/').read().decode()\n",
+        site.port
+    );
+    let tool = |name: &str, integrations: Value| {
+        json!({"name": name, "tool_type": "code_runner", "environment": "bare",
+               "configuration": {"code": code, "integrations": integrations}})
+    };
+    for (who, integrations, said) in [
+        (api, json!(["nobody"]), "there is no integration \"nobody\""),
+        (api, json!("to_site"), "must be a list of at most"),
+        (&ann.api, json!(["to_site"]), "is not granted to \"ann\", who writes it"),
+    ] {
+        let (status, problem) = who.call("POST", "/v1/tools", Some(tool("t", integrations))).await;
+        assert_eq!(status, 422, "{problem}");
+        let error = &problem["errors"][0];
+        assert!(error["message"].as_str().unwrap().contains(said), "{problem}");
+        assert!(
+            error["path"].as_str().unwrap().ends_with("configuration/integrations"),
+            "{problem}"
+        );
+    }
+    let object = json!({"kind": "integration", "id": to_site});
+    let granted = grant(api, &ann.id, "USAGE", &object).await;
+    let reader = id(&ann.api.post("/v1/tools", tool("reader", json!(["to_site"]))).await);
+    let call = format!("/v1/tools/{reader}/call");
+    let calls = async |who: &Api| who.post(&call, json!({"arguments": {}})).await;
+    let called = calls(&ann.api).await;
+    assert_eq!(called["value"], "here", "{called}");
+    assert_eq!(called["network"][0]["integration"], "to_site", "{called}");
+    assert_eq!(calls(api).await["value"], "here");
+    let without = id(&api.post("/v1/tools", tool("without", json!([]))).await);
+    let without = format!("/v1/tools/{without}/call");
+    denied(&api.post(&without, json!({"arguments": {}})).await, "site.test");
+    let (status, problem) = api.call("DELETE", &format!("/v1/integrations/{to_site}"), None).await;
+    assert_eq!(status, 409);
+    assert!(problem["detail"].as_str().unwrap().contains("tool \"reader\""), "{problem}");
+
+    let explained = format!("/v1/explain?tool={reader}");
+    assert_eq!(api.get(&explained).await["allowed"], true);
+    assert_eq!(api.get(&explained).await["network"], site.values());
+    ungrant(api, &granted).await;
+    let (status, problem) = api.call("POST", &call, Some(json!({"arguments": {}}))).await;
+    assert_eq!((status, &problem["code"]), (403, &json!("grant.missing")), "{problem}");
+    let told = api.get(&explained).await;
+    assert_eq!((&told["allowed"], &told["missing"][0]), (&json!(false), &problem["detail"]));
+}
+
 /// Sends whoever asks it elsewhere.
 fn redirecting(to: String) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -8,7 +8,7 @@ use crate::python::{Function, Module};
 use crate::schema::Object;
 use crate::source::{SOURCE_BYTES_MAX, Source};
 use crate::tool::{Entry, NO_RUN, RUN, Test, Tool, Variables, file_of, find_test, refused};
-use crate::tool_json::{BINARIES, JsonReader, binaries, finish};
+use crate::tool_json::{BINARIES, INTEGRATIONS, JsonReader, binaries, finish, integrations};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
 use types::Code;
@@ -66,6 +66,7 @@ pub(crate) fn code_runner(tool: &Map<String, Value>) -> Checked<Tool> {
             test,
             timeout_seconds: Some(settings.timeout_seconds),
             allow_network: settings.allow_network,
+            integrations: settings.integrations,
             variables: settings.variables,
             requires_binaries: settings.requires_binaries,
             input_bytes_max: ARGUMENTS_BYTES_MAX,
@@ -118,6 +119,7 @@ struct Settings {
     output: Option<Object>,
     timeout_seconds: u64,
     allow_network: bool,
+    integrations: Vec<String>,
     variables: Variables,
     requires_binaries: Vec<String>,
 }
@@ -136,6 +138,7 @@ impl Settings {
             "timeout_seconds",
             "allow_network",
             BINARIES,
+            INTEGRATIONS,
         ]);
         match reader.text("type").as_deref() {
             Some("CodeRunner") | None => {}
@@ -162,7 +165,7 @@ impl Settings {
         };
         let source = source_of(&mut reader, name);
         let variables = variables(&mut reader);
-        let requires_binaries = binaries(&mut reader);
+        let (requires_binaries, integrations) = (binaries(&mut reader), integrations(&mut reader));
         let mut schema = |key: &str| {
             let list = configuration.get(key).filter(|value| !value.is_null())?;
             let path = format!("{path}.{key}");
@@ -172,7 +175,16 @@ impl Settings {
         };
         let (input, output) = (schema("input_schema"), schema("output_schema"));
         problems.append(&mut reader.problems);
-        Self { source, input, output, timeout_seconds, allow_network, variables, requires_binaries }
+        Self {
+            source,
+            input,
+            output,
+            timeout_seconds,
+            allow_network,
+            integrations,
+            variables,
+            requires_binaries,
+        }
     }
 }
 

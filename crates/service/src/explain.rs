@@ -13,8 +13,8 @@ use crate::variables;
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use types::{
-    Agent, AgentId, ApprovalAction, Binding, Integration, Limits, LimitsRequest, Object, Principal,
-    PrincipalId, Privilege, Secret, SecretScope, Tool, ToolId, WorkspaceId,
+    Agent, AgentId, ApprovalAction, Binding, Code, Integration, Limits, LimitsRequest, Object,
+    Principal, PrincipalId, Privilege, Secret, SecretScope, Tool, ToolId, WorkspaceId,
 };
 use utoipa::{IntoParams, ToSchema};
 
@@ -100,6 +100,7 @@ impl Service {
         findings.missing.extend(question.no_code_execution().await);
         let limits = self.engine.limits(&LimitsRequest::default())?;
         let named = self.ways_out(&question).await?;
+        findings.missing.extend(self.closed_ways(&question, &named)?);
         let (workspace, run_as) = (question.workspace, &question.run_as);
         let (integrations, off) = self.granted_integrations(workspace, run_as, &named)?;
         let notes = self.surprises(workspace, &integrations, &off)?;
@@ -164,7 +165,7 @@ impl Service {
             (Some(tool), _) => {
                 let (_, contract) = self.checked_tool(question.workspace, tool.id).await?;
                 let Contract::Python(checked) = contract else { return Ok(Vec::new()) };
-                network::asked(Vec::new(), checked.allow_network)
+                network::of_tool(&checked)
             }
             (None, Some(agent)) => {
                 let read = agents::read(&agent.specification).await;
@@ -172,6 +173,25 @@ impl Service {
             }
             (None, None) => Vec::new(),
         })
+    }
+
+    /// Why a call would be refused that has to leave by these.
+    fn closed_ways(&self, question: &Question, named: &[String]) -> Result<Vec<String>, Refused> {
+        let owner = question.tool.as_ref().map(|tool| self.known(question.workspace, tool.owner));
+        let owner = owner.transpose()?;
+        let mut needed = vec![(&question.run_as, "as whom this code runs")];
+        needed.extend(owner.as_ref().map(|owner| (owner, "who owns the tool")));
+        let mut closed = Vec::new();
+        for who in needed {
+            match self.check_integrations(question.workspace, who, named) {
+                Ok(()) => {}
+                Err(Refused { fault, .. }) if fault.code != Code::StoreUnavailable => {
+                    closed.push(fault.message);
+                }
+                Err(refused) => return Err(refused),
+            }
+        }
+        Ok(closed)
     }
 
     /// The hosts that the code could reach at this moment.

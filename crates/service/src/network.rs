@@ -11,7 +11,7 @@ mod trail;
 
 pub(crate) use integrations::{INTERNET, built_in, kept};
 pub use integrations::{IntegrationChange, IntegrationRequest, KeptIntegration};
-pub(crate) use leave::{Grounds, Leave, asked};
+pub(crate) use leave::{Grounds, Leave, asked, of_tool};
 pub(crate) use lendings::{Lending, Lendings};
 pub use log::NetworkQuery;
 pub use rules::NetworkRuleRequest;

@@ -222,27 +222,27 @@ impl Service {
         Ok(deleted.await?)
     }
 
-    /// Whether all of these can be left by with the rights of somebody; the first that cannot is told.
+    /// Whether all of these can be left by with the rights of somebody, and why it is theirs that
+    /// count; the first that cannot is told.
     pub(crate) fn check_integrations(
         &self,
         workspace: WorkspaceId,
-        run_as: &Principal,
+        (who, why): (&Principal, &str),
         names: &[String],
     ) -> Result<(), Refused> {
         for name in names {
             let found = self.store.read(|rows| rows.integration_by_name(workspace, name))?;
             let integration = found.ok_or_else(|| unknown(name))?;
             let object = Object::Integration(integration.id);
-            if self.permit(workspace, run_as, Privilege::Usage, object)?.is_none() {
+            if self.permit(workspace, who, Privilege::Usage, object)?.is_none() {
                 let mut refused = missing(Privilege::Usage, object);
                 refused.fault.message = format!(
-                    "USAGE on the integration {name:?} is not granted to {:?}, as whom this code \
-                     runs",
-                    run_as.name
+                    "USAGE on the integration {name:?} is not granted to {:?}, {why}",
+                    who.name
                 );
                 refused.fault.hint = Some(format!(
                     "ask an owner of it to run `belljar grant add {} USAGE integration:{name}`",
-                    run_as.name
+                    who.name
                 ));
                 return Err(refused);
             }
@@ -331,12 +331,13 @@ impl Service {
         }
     }
 
-    /// The agents and functions that leave by an integration, in words.
+    /// The agents, functions and tools that leave by an integration, in words.
     async fn users_of(&self, workspace: WorkspaceId, name: &str) -> Result<Vec<String>, Refused> {
         let (agents, functions) = self.store.read(|rows| {
             Ok((rows.agents_that_mention(workspace, name)?, rows.all_functions(workspace)?))
         })?;
-        let mut users = Vec::new();
+        let tools = self.store.read(|rows| rows.tools_with_integration(workspace, name))?;
+        let mut users: Vec<_> = tools.iter().map(|tool| format!("tool {tool:?}")).collect();
         for agent in agents {
             let read = agents::read(&agent.specification).await;
             if read.is_ok_and(|read| read.section.integrations.iter().any(|it| it == name)) {

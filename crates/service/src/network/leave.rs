@@ -59,6 +59,10 @@ pub(crate) fn asked(mut integrations: Vec<String>, allow_network: bool) -> Vec<S
     integrations
 }
 
+pub(crate) fn of_tool(tool: &contract::Tool) -> Vec<String> {
+    asked(tool.integrations.clone(), tool.allow_network)
+}
+
 /// What a sandbox is given of the world outside.
 #[derive(Debug, Default)]
 pub(crate) struct Leave {
@@ -94,7 +98,7 @@ impl Service {
         grounds: Grounds,
     ) -> Result<Leave, Refused> {
         let (names, run_as) = self.named(workspace, caller, &grounds).await?;
-        self.check_integrations(workspace, &run_as, &names)?;
+        self.check_integrations(workspace, (&run_as, "as whom this code runs"), &names)?;
         let integrations = &self.held_integrations(workspace, &run_as, &names)?;
         let (caller, author) = (caller.id, grounds.author());
         let borrower = Borrower { workspace, run_as: &run_as, caller, author, integrations };
