@@ -9,6 +9,7 @@ mod harness;
 mod doctor;
 mod env;
 mod function;
+mod internet;
 mod missing_walls;
 mod network;
 mod remote;

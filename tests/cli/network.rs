@@ -104,11 +104,16 @@ async fn code_of_an_agent_runs_in_a_session_that_is_opened_for_it() {
     failure(api, 1, &["session", "new", "--agent", "nobody"]).await;
 }
 
+// proves S-061
 #[tokio::test(flavor = "multi_thread")]
 async fn an_integration_is_filled_emptied_switched_and_deleted() {
     let world = World::start().await;
     let api = &world.owner;
     answer(api, &["network", "rule", "new", "hub", "github.com", "--json"]).await;
+    let inwards = json!({"name": "in", "mode": "INGRESS", "value_list": ["github.com"]});
+    assert_eq!(api.refused("POST", "/v1/network-rules", Some(inwards)).await.0, 400);
+    let unknown = ["network", "integration", "new", "to_hub", "--rule", "in"];
+    assert!(failure(api, 1, &unknown).await.contains("there is no network rule \"in\""));
     for name in ["ONE", "TWO"] {
         api.post("/v1/secrets", json!({"name": name, "value": "some-value"})).await;
     }
