@@ -73,6 +73,28 @@ async fn code_reaches_nobody_unless_an_integration_says_so_and_is_told_at_once()
     assert_eq!(world.owner.execute(own).await["value"], true, "its own loopback is its own");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn plain_http_to_a_closed_host_is_an_exception_and_programs_have_the_variable() {
+    let (world, site) = (world().await, Site::start());
+    opened(&world.owner, &site).await;
+    let session = session(&world.owner, json!(["to_site"])).await;
+    assert_eq!(world.owner.run(&session, &site.read("site.test")).await["value"], "here");
+    let execution = world.owner.run(&session, &site.read("other.test")).await;
+    assert_eq!(execution["error"]["code"], "network.denied", "{execution}");
+    let said = execution["error"]["message"].as_str().unwrap();
+    assert!(said.contains("PermissionError") || said.contains("Errno 13"), "{said}");
+    let child = format!(
+        "import subprocess, sys\nsubprocess.run([sys.executable, '-c', {:?}], capture_output=True, text=True).stdout",
+        format!(
+            "import os, urllib.request\nprint(os.environ['HTTP_PROXY'])\n\
+             print(urllib.request.urlopen('http://site.test:{}').read().decode())",
+            site.port
+        )
+    );
+    let execution = world.owner.run(&session, &child).await;
+    assert_eq!(execution["value"], "http://127.0.0.1:3128\nhere\n", "{execution}");
+}
+
 // proves S-069
 #[tokio::test(flavor = "multi_thread")]
 async fn an_integration_opens_what_its_rules_list_and_every_attempt_is_written_down() {
