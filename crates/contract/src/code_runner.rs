@@ -11,22 +11,16 @@ use crate::tool::{Entry, NO_RUN, RUN, Test, Tool, Variables, file_of, find_test,
 use crate::tool_json::{BINARIES, INTEGRATIONS, JsonReader, binaries, finish, integrations};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
-use types::Code;
+use types::{ClientKind, Code};
 
 /// As the seed has it when nothing is said.
 const TIMEOUT_SECONDS: u64 = 30;
 /// They say where the sandbox is and as whom it acts, which is not for a tool to change.
-const RESERVED_VARIABLES: [&str; 9] = [
-    "OPENAI_API_KEY",
-    "ANTHROPIC_API_KEY",
-    "GEMINI_API_KEY",
-    "PATH",
-    "LANG",
-    "LC_ALL",
-    "HOME",
-    "TMPDIR",
-    "BELLJAR_SESSION",
-];
+const RESERVED_VARIABLES: [&str; 6] =
+    ["PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "BELLJAR_SESSION"];
+/// Their keys are the deployment's.
+const MODEL_PROVIDERS: [ClientKind; 3] =
+    [ClientKind::Openai, ClientKind::Anthropic, ClientKind::Gemini];
 
 /// Seed 003: `{"name","description","tool_type":"code_runner","configuration":{…}}`.
 pub(crate) fn code_runner(tool: &Map<String, Value>) -> Checked<Tool> {
@@ -245,6 +239,7 @@ fn variables(reader: &mut JsonReader<'_>) -> Variables {
 /// Whether a sandbox has it for itself, so that nobody else gives it a value.
 pub fn is_reserved_variable(name: &str) -> bool {
     RESERVED_VARIABLES.contains(&name)
+        || MODEL_PROVIDERS.iter().any(|provider| provider.key_variable() == name)
 }
 
 pub fn is_variable_name(name: &str) -> bool {

@@ -144,7 +144,7 @@ fn check_variable(path: &str, name: &str) -> Result<(), Refused> {
         };
         return Err(invalid(path, message));
     }
-    let client = ClientKind::ALL.into_iter().find(|client| name == variable_of(*client));
+    let client = ClientKind::ALL.into_iter().find(|client| name == client.key_variable());
     if let Some(client) = client {
         let message = format!(
             "{name} is what the {} client reads: with `inject: {{\"client\": \"{}\"}}` it works, \
@@ -164,16 +164,6 @@ fn check_variable(path: &str, name: &str) -> Result<(), Refused> {
         return Err(invalid(path, message));
     }
     Ok(())
-}
-
-/// Where the client of a service looks for its credential.
-fn variable_of(client: ClientKind) -> &'static str {
-    match client {
-        ClientKind::Openai => "OPENAI_API_KEY",
-        ClientKind::Anthropic => "ANTHROPIC_API_KEY",
-        ClientKind::Gemini => "GEMINI_API_KEY",
-        ClientKind::Cognite => "COGNITE_TOKEN",
-    }
 }
 
 fn client_inject(
