@@ -101,8 +101,8 @@ impl Service {
         if names.is_empty() && secrets.iter().all(|secret| secret.target().is_none()) {
             return Ok(leave);
         }
-        let (log, redactor) = (self.network_log.clone(), leave.redactor.clone());
-        let trail = Arc::new(Trail::new(workspace, caller, log, redactor));
+        let (history, redactor) = (Arc::clone(&self.history), leave.redactor.clone());
+        let trail = Arc::new(Trail::new(workspace, caller, history, redactor));
         let gate = Gate {
             service: Arc::downgrade(self),
             workspace,
