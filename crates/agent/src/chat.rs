@@ -6,7 +6,7 @@ use crate::confirm::{Confirmation, Reply, decide};
 use crate::interpreter::Interpreter;
 use crate::model::Message;
 use crate::prompts;
-use crate::runs::{Agents, Outcome, Rest, unfinished, within};
+use crate::runs::{Agents, Occupied, Outcome, Rest, unfinished, within};
 use crate::skills::Skills;
 use crate::talk::Talk;
 use crate::toolbox::Toolbox;
@@ -99,6 +99,7 @@ struct Chat {
     skills: Skills,
     session: Option<Session>,
     names: Vec<String>,
+    occupied: Option<Occupied>,
     talk: Talk,
     text: Option<String>,
     replies: Vec<Reply>,
@@ -165,13 +166,20 @@ impl Agents {
         };
         let (run, attached) = self.service.begin_run(caller, new, manner).await?;
         let agent_external_id = request.agent_external_id;
-        let chat =
-            Chat { work, skills, session, names, talk, text, replies, agent_external_id, warnings };
+        let chat = Chat {
+            work,
+            skills,
+            session,
+            occupied,
+            names,
+            talk,
+            text,
+            replies,
+            agent_external_id,
+            warnings,
+        };
         let agents = Arc::clone(self);
-        tokio::spawn(async move {
-            let _occupied = occupied;
-            chat.see_through(&agents, run, &*model).await;
-        });
+        tokio::spawn(async move { chat.see_through(&agents, run, &*model).await });
         Ok(attached)
     }
 
@@ -222,8 +230,8 @@ fn talk_of(before: &Before) -> Result<Talk, Refused> {
 
 impl Chat {
     async fn see_through(self, agents: &Arc<Agents>, run: Run, model: &dyn crate::Model) {
-        let Self { work, skills, session, names, talk, text, replies, agent_external_id, warnings } =
-            self;
+        let Self { work, skills, session, occupied, names, talk, text, replies, .. } = self;
+        let Self { agent_external_id, warnings, .. } = self;
         let system = system(&work, &skills);
         let budget = budget(&work);
         let interpreter = session.map(|session| Interpreter::new(session, false));
@@ -251,7 +259,7 @@ impl Chat {
         let mut end = rest.end(tools.interpreter.as_ref(), outcome.error, &spoken);
         let warning = |message| Warning { code: "agent.incomplete".to_owned(), message };
         end.warnings = warnings.into_iter().map(warning).collect();
-        if let Err(refused) = run.end(outcome.status, end).await {
+        if let Err(refused) = run.end(outcome.status, end, occupied).await {
             tracing::error!(error = %refused.fault, "the end of a run could not be kept");
         }
     }
