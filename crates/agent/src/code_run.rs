@@ -153,6 +153,8 @@ impl Agents {
             Some(id) => self.service.last_run_in(caller, id)?,
             None => None,
         };
+        // What an agent has said in its session is about other tools.
+        let before = before.filter(|before| before.agent.is_none());
         let talk = before.and_then(|before| Talk::from_bytes(&before.conversation));
         let new = NewRun {
             entry: CODE_EXECUTION,
@@ -187,9 +189,9 @@ impl Agents {
 struct CodeRun {
     request: CodeRequest,
     session: Session,
+    occupied: Occupied,
     /// Of the documents, as they are called in the working directory.
     names: Vec<String>,
-    occupied: Occupied,
     talk: Talk,
 }
 
