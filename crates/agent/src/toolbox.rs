@@ -123,41 +123,31 @@ impl Toolbox {
         walk: &mut Walk<'_>,
         calls: Vec<ToolCall>,
     ) -> Result<Vec<Came>, Stopped> {
+        // None of them is begun if not all of them may be.
+        for _ in &calls {
+            walk.used.round(&walk.budget)?;
+        }
         self.has_called = true;
-        let apart = self.call_apart(walk, &calls).await?;
+        let apart = self.call_apart(walk, &calls).await;
         let mut came = Vec::with_capacity(calls.len());
         for (call, done) in calls.into_iter().zip(apart) {
             came.push(match done {
                 Some(done) => done,
-                None => {
-                    walk.used.round(&walk.budget)?;
-                    self.call_here(walk, call).await?
-                }
+                None => self.call_here(walk, call).await?,
             });
         }
         Ok(came)
     }
 
     /// Calls in sandboxes of their own, all at once.
-    async fn call_apart(
-        &self,
-        walk: &mut Walk<'_>,
-        calls: &[ToolCall],
-    ) -> Result<Vec<Option<Came>>, Stopped> {
-        let mut begun = Vec::with_capacity(calls.len());
-        for call in calls {
-            let tool = match self.doer(&call.name) {
-                Doer::Tool(tool) if !self.sees_session(tool) => Some(tool),
-                _ => None,
-            };
-            if tool.is_some() {
-                walk.used.round(&walk.budget)?;
-            }
-            begun.push(tool.map(|tool| (tool, call)));
-        }
+    async fn call_apart(&self, walk: &mut Walk<'_>, calls: &[ToolCall]) -> Vec<Option<Came>> {
+        let begun = calls.iter().map(|call| match self.doer(&call.name) {
+            Doer::Tool(tool) if !self.sees_session(tool) => Some((tool, call)),
+            _ => None,
+        });
         let since = Instant::now();
         let seen: &Walk<'_> = walk;
-        let ended = join_all(begun.into_iter().map(|begun| async move {
+        let ended = join_all(begun.map(|begun| async move {
             let (tool, call) = begun?;
             Some((tool, call, self.call_tool(seen, tool, call).await))
         }))
@@ -166,7 +156,7 @@ impl Toolbox {
             let (tool, call, outcome) = ended?;
             Some(note(walk, since, tool, call, outcome))
         });
-        Ok(noted.collect())
+        noted.collect()
     }
 
     fn sees_session(&self, tool: &OfferedTool) -> bool {
