@@ -247,14 +247,10 @@ impl Toolbox {
         request: &str,
         context: Option<&str>,
     ) -> Result<String, Stopped> {
-        let Some(interpreter) = self.interpreter.take() else { return Ok(String::new()) };
-        let mut tools = Self::of_code(interpreter);
-        tools.interpreter.iter_mut().for_each(|interpreter| interpreter.patient = true);
+        let Some(mut lent) = Lent::of(self) else { return Ok(String::new()) };
         let (mut talk, rounds) = (Talk::default(), Some(walk.budget.rounds));
         let task = code::Task { request, context, files: &[], rounds };
-        let carried = Box::pin(code::carry_out(walk, &mut tools, &mut talk, task)).await;
-        self.interpreter = tools.interpreter;
-        self.interpreter.iter_mut().for_each(|interpreter| interpreter.patient = false);
+        let carried = Box::pin(code::carry_out(walk, &mut lent.tools, &mut talk, task)).await;
         carried.map(|carried| carried.answer)
     }
 
@@ -278,6 +274,28 @@ impl Toolbox {
             Asked::Begun(attached) => attached.finished().await.map(Box::new).map(Outcome::Ended),
             Asked::Waiting(execution, _) => Ok(Outcome::Waits(execution)),
         }
+    }
+}
+
+/// The interpreter of an agent in the hands of one request, which waits for whoever is asked. The
+/// agent has it back whatever becomes of that, with what was done.
+struct Lent<'a> {
+    owner: &'a mut Toolbox,
+    tools: Toolbox,
+}
+
+impl<'a> Lent<'a> {
+    fn of(owner: &'a mut Toolbox) -> Option<Self> {
+        let mut interpreter = owner.interpreter.take()?;
+        interpreter.patient = true;
+        Some(Self { owner, tools: Toolbox::of_code(interpreter) })
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.owner.interpreter = self.tools.interpreter.take();
+        self.owner.interpreter.iter_mut().for_each(|interpreter| interpreter.patient = false);
     }
 }
 
