@@ -9,7 +9,7 @@ use crate::prompts;
 use crate::runs::{Agents, Occupied, Outcome, Rest, unfinished, within};
 use crate::skills::Skills;
 use crate::talk::Talk;
-use crate::toolbox::Toolbox;
+use crate::toolbox::{Toolbox, check_choice};
 use crate::walk::{Left, Stopped, Walk};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -122,6 +122,7 @@ impl Agents {
         let runs_code = work.code_execution.enabled;
         let names = &work.orchestration.skills;
         let skills = Skills::find(names, self.skills.as_deref(), runs_code)?;
+        check_choice(&work, &skills)?;
         let before = self.before(caller, id, request.cursor.as_deref())?;
         let talk = before.as_ref().map(talk_of).transpose()?;
         let talk = talk.unwrap_or_default().recent();

@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 use service::{AgentWork, Asked, CallRequest, FileInput, OfferedTool, Refused, ToolChoice};
 use std::time::Instant;
-use types::{AgentId, Event, Execution, LimitsRequest, ToolUse};
+use types::{AgentId, Code, Event, Execution, Fault, LimitsRequest, ToolUse};
 
 /// As a run of code calls it: the code of one step.
 pub(crate) const RUN_PYTHON: &str = "run_python";
@@ -71,7 +71,18 @@ impl Toolbox {
         }
     }
 
+    /// What the model is offered now: where it has to choose among some tools, those at first.
     pub(crate) fn offers(&self) -> Vec<Offer> {
+        let mut offers = self.all();
+        if let ToolChoice::Tools(names) = &self.steering
+            && !self.has_called
+        {
+            offers.retain(|offer| names.contains(&offer.name));
+        }
+        offers
+    }
+
+    fn all(&self) -> Vec<Offer> {
         let code = self.interpreter.as_ref().map(|_| match self.agent {
             Some(_) => agent_code_offer(),
             None => run_python_offer(),
@@ -187,7 +198,7 @@ impl Toolbox {
     }
 
     fn nobody(&self, name: &str) -> String {
-        let names: Vec<String> = self.offers().into_iter().map(|offer| offer.name).collect();
+        let names: Vec<String> = self.all().into_iter().map(|offer| offer.name).collect();
         let tools = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         let said = prompts::fill(prompts::UNKNOWN_TOOL, "name", &format!("{name:?}"));
         prompts::fill(&said, "tools", &tools)
@@ -374,6 +385,33 @@ fn tell(
 
 fn result(call: &ToolCall, text: String, failed: bool) -> ToolResult {
     ToolResult { call_id: call.id.clone(), name: call.name.clone(), text, failed }
+}
+
+/// Whoever has to call a tool has it.
+pub(crate) fn check_choice(work: &AgentWork, skills: &Skills) -> Result<(), Fault> {
+    let code = work.code_execution.enabled.then(|| CODE_EXECUTION.to_owned());
+    let tools = work.tools.iter().map(|tool| tool.name.clone());
+    let skills = skills.offers().into_iter().map(|offer| offer.name);
+    let known: Vec<String> = code.into_iter().chain(tools).chain(skills).collect();
+    let problem = match &work.orchestration.tool_choice {
+        ToolChoice::Auto => None,
+        ToolChoice::Required if known.is_empty() => {
+            Some("a tool, and the agent has none".to_owned())
+        }
+        ToolChoice::Required => None,
+        ToolChoice::Tools(names) => names
+            .iter()
+            .find(|name| !known.contains(name))
+            .map(|name| format!("{name:?}, and the agent has no such tool")),
+    };
+    match problem {
+        None => Ok(()),
+        Some(problem) => {
+            let message = format!("tool_choice asks for {problem}");
+            let hint = format!("the tools of the agent are: {}", known.join(", "));
+            Err(Fault::new(Code::ToolUnavailable, message).hint(hint))
+        }
+    }
 }
 
 fn run_python_offer() -> Offer {
