@@ -70,8 +70,9 @@ pub(crate) struct Spoken {
 }
 
 impl ChatRequest {
-    /// What the user says, all in one, and what those who were asked reply.
-    fn read(&self) -> Result<(Option<String>, Vec<Confirmation>), Refused> {
+    /// What the user says, all in one, and what those who were asked reply, each with its place
+    /// among the messages.
+    fn read(&self) -> Result<(Option<String>, Vec<(usize, Confirmation)>), Refused> {
         let (mut texts, mut replies) = (Vec::from_iter(self.message.clone()), Vec::new());
         for (index, said) in self.messages.iter().enumerate() {
             match said {
@@ -81,7 +82,7 @@ impl ChatRequest {
                     let wrong = || Refused::invalid(&path, "must be text");
                     texts.push(text.ok_or_else(wrong)?.to_owned());
                 }
-                Said::Action(confirmation) => replies.push(confirmation.clone()),
+                Said::Action(confirmation) => replies.push((index, confirmation.clone())),
             }
         }
         let text = texts.join("\n\n");
@@ -98,8 +99,8 @@ struct Chat {
     work: AgentWork,
     skills: Skills,
     session: Option<Session>,
-    names: Vec<String>,
     occupied: Option<Occupied>,
+    names: Vec<String>,
     talk: Talk,
     text: Option<String>,
     replies: Vec<Reply>,

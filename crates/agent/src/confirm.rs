@@ -54,10 +54,10 @@ pub(crate) async fn decide(
     service: &Service,
     caller: &Caller,
     talk: &Talk,
-    confirmations: &[Confirmation],
+    confirmations: &[(usize, Confirmation)],
 ) -> Result<Vec<Reply>, Refused> {
     let (mut replies, mut seen) = (Vec::new(), BTreeSet::new());
-    for (index, given) in confirmations.iter().enumerate() {
+    for (index, given) in confirmations {
         let path = format!("/messages/{index}/actionId");
         let asked = talk.pending.iter().find(|pending| pending.id() == given.action_id);
         let asked = asked.ok_or_else(|| {
