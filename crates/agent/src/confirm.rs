@@ -160,7 +160,9 @@ impl Toolbox {
         if kind == CODE_EXECUTION
             && let Some(interpreter) = &mut self.interpreter
         {
-            let code = call.arguments["code"].as_str().unwrap_or_default().to_owned();
+            // That of a skill's script stands in no argument.
+            let written = || call.arguments["code"].as_str().unwrap_or_default().to_owned();
+            let code = came.as_ref().map_or_else(|_| written(), |execution| execution.code.clone());
             if let Ran::Round { told, failed } = interpreter.note(walk, since, code, came) {
                 let (call_id, name) = (call.id.clone(), call.name.clone());
                 return ToolResult { call_id, name, text: told, failed };
