@@ -27,7 +27,11 @@ impl Bad {
 
     fn stopped(&self, code: &str, said: &str) {
         let done = &self.done;
-        assert_eq!((&done["status"], &done["complete"]), (&json!("failed"), &json!(false)), "{done}");
+        assert_eq!(
+            (&done["status"], &done["complete"]),
+            (&json!("failed"), &json!(false)),
+            "{done}"
+        );
         assert_eq!(done["error"]["code"], code, "{done}");
         let message = text(&done["error"]["message"]);
         assert!(message.contains(said), "{message}");
@@ -37,23 +41,28 @@ impl Bad {
 
     async fn goes_on(&self, kept: &str) {
         let again = self.scene.go_on(&self.done, "Look.").await;
-        assert_eq!((&again["answer"], &again["complete"]), (&json!("Seen."), &json!(true)), "{again}");
+        assert_eq!(
+            (&again["answer"], &again["complete"]),
+            (&json!("Seen."), &json!(true)),
+            "{again}"
+        );
         assert_eq!(again["rounds"][0]["stdout"], format!("{kept}\n"));
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_plan_the_request_is_the_only_step() {
-    for nonsense in [
+    let each = [
         say("I think I would rather write a poem."),
         say(""),
         call("plan", json!({"steps": "first this, then that"})),
         call("plan", json!({"steps": []})),
         call("plan", json!("{\"steps\": [\"cut off")),
         call("dance", json!({})),
-    ] {
-        let turns = json!([nonsense, code("print(6 * 7)"), say("It is 42.")]);
-        let scene = Scene::play(turns).await;
+    ];
+    let turns = each.iter().flat_map(|bad| [bad.clone(), code("print(6 * 7)"), say("It is 42.")]);
+    let scene = Scene::play(turns.collect()).await;
+    for nonsense in each {
         let done = scene.request("Six times seven?").await;
         assert_eq!(done["plan"], json!(["Six times seven?"]), "{nonsense}: {done}");
         assert_eq!((&done["answer"], &done["complete"]), (&json!("It is 42."), &json!(true)));
@@ -67,7 +76,10 @@ async fn a_model_that_says_nothing_is_asked_a_few_times_and_left() {
     assert!(bad.scene.told(4).contains("Your answer was empty"), "{}", bad.scene.told(4));
     bad.goes_on("42").await;
     let good = Bad::play(&[say(""), say("Sorry. It is kept.")]).await;
-    assert_eq!((&good.done["answer"], &good.done["complete"]), (&json!("Sorry. It is kept."), &json!(true)));
+    assert_eq!(
+        (&good.done["answer"], &good.done["complete"]),
+        (&json!("Sorry. It is kept."), &json!(true))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,7 +121,7 @@ async fn a_model_that_refuses_is_told_as_such() {
     let bad = Bad::play(&[json!({"say": "I can't.", "stop": "refusal"})]).await;
     bad.stopped("model.unavailable", "the model refuses");
     bad.goes_on("42").await;
-    let at_once = Bad::just(vec![json!({"stop": "refusal"})]).await;
+    let at_once = Bad::just(vec![json!({"say": "No.", "stop": "refusal"})]).await;
     at_once.stopped("model.unavailable", "the model refuses");
     at_once.goes_on("None").await;
 }
@@ -118,7 +130,10 @@ async fn a_model_that_refuses_is_told_as_such() {
 async fn a_busy_provider_is_asked_again_and_a_broken_one_given_up() {
     let busy = json!({"fail": {"status": 429, "message": "slow down"}});
     let good = Bad::play(&[busy.clone(), busy, say("It is kept.")]).await;
-    assert_eq!((&good.done["answer"], &good.done["complete"]), (&json!("It is kept."), &json!(true)));
+    assert_eq!(
+        (&good.done["answer"], &good.done["complete"]),
+        (&json!("It is kept."), &json!(true))
+    );
 
     let broken = json!({"fail": {"status": 500, "message": "out of order"}});
     let bad = Bad::play(&vec![broken; 4]).await;
@@ -170,7 +185,11 @@ async fn code_that_ends_its_interpreter_or_never_returns_costs_one_round() {
     .await;
     let done = scene.request("Leave.").await;
     assert_eq!(done["rounds"][0]["status"], "failed", "{done}");
-    assert_eq!((&done["rounds"][1]["stdout"], &done["answer"]), (&json!("here again\n"), &json!("It is back.")), "{done}");
+    assert_eq!(
+        (&done["rounds"][1]["stdout"], &done["answer"]),
+        (&json!("here again\n"), &json!("It is back.")),
+        "{done}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,8 @@
 //! What an agent may use is what its specification says, and what it has used is told.
 
-use crate::scene::{RUNS_CODE, Scene, agent_code, call, calls, chat, code, plan, say, say_to, text};
+use crate::scene::{
+    RUNS_CODE, Scene, agent_code, call, calls, chat, code, plan, say, say_to, text,
+};
 use serde_json::{Value, json};
 
 fn with_budget(budget: &str) -> String {
@@ -16,8 +18,11 @@ fn exhausted(done: &Value, said: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn rounds_are_counted_and_the_conversation_goes_on_afterwards() {
     let scene = Scene::play(json!([
-        agent_code("kept = 1"), agent_code("kept += 1"), agent_code("kept += 1"),
-        agent_code("print(kept)"), say("It is 2."),
+        agent_code("kept = 1"),
+        agent_code("kept += 1"),
+        agent_code("kept += 1"),
+        agent_code("print(kept)"),
+        say("It is 2."),
     ]))
     .await;
     let agent = scene.agent(with_budget("{rounds: 2}")).await;
@@ -25,8 +30,13 @@ async fn rounds_are_counted_and_the_conversation_goes_on_afterwards() {
     assert_eq!(done["status"], "failed");
     exhausted(&done, "the limit of 2 rounds was reached");
     assert_eq!(done["rounds"].as_array().unwrap().len(), 2);
-    let on = chat(scene.owner(), &agent, json!({"message": "How many?", "cursor": done["cursor"]})).await;
-    assert_eq!((&on["answer"], &on["rounds"][0]["stdout"]), (&json!("It is 2."), &json!("2\n")), "{on}");
+    let on = chat(scene.owner(), &agent, json!({"message": "How many?", "cursor": done["cursor"]}))
+        .await;
+    assert_eq!(
+        (&on["answer"], &on["rounds"][0]["stdout"]),
+        (&json!("It is 2."), &json!("2\n")),
+        "{on}"
+    );
     assert!(scene.told(3).contains("This was not run: the run has ended."), "{}", scene.told(3));
 }
 
@@ -60,20 +70,34 @@ async fn tokens_are_counted() {
     exhausted(&done, "the limit of 1000 tokens was reached");
     assert_eq!(done["rounds"].as_array().unwrap().len(), 2);
     let used = &done["model"];
-    assert_eq!((&used["requests"], &used["input_tokens"], &used["output_tokens"]), (&json!(2), &json!(800), &json!(400)));
+    assert_eq!(
+        (&used["requests"], &used["input_tokens"], &used["output_tokens"]),
+        (&json!(2), &json!(800), &json!(400))
+    );
     assert_eq!(scene.asked().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn time_is_measured_over_the_code_and_over_the_model() {
     for slow in [agent_code("import time\ntime.sleep(30)"), json!({"hang": true})] {
-        let scene = Scene::play(json!([agent_code("kept = 5"), slow, agent_code("print(kept)"), say("It is 5.")])).await;
+        let scene = Scene::play(json!([
+            agent_code("kept = 5"),
+            slow,
+            agent_code("print(kept)"),
+            say("It is 5.")
+        ]))
+        .await;
         let agent = scene.agent(with_budget("{seconds: 2}")).await;
         let done = say_to(scene.owner(), &agent, "Wait.").await;
         assert_eq!(done["status"], "timed_out", "{done}");
         exhausted(&done, "the limit of 2 seconds was reached");
-        let on = chat(scene.owner(), &agent, json!({"message": "And?", "cursor": done["cursor"]})).await;
-        assert_eq!((&on["answer"], &on["rounds"][0]["stdout"]), (&json!("It is 5."), &json!("5\n")), "{on}");
+        let on =
+            chat(scene.owner(), &agent, json!({"message": "And?", "cursor": done["cursor"]})).await;
+        assert_eq!(
+            (&on["answer"], &on["rounds"][0]["stdout"]),
+            (&json!("It is 5."), &json!("5\n")),
+            "{on}"
+        );
     }
 }
 
@@ -109,8 +133,13 @@ async fn a_long_conversation_is_gone_on_from_its_last_request() {
     let agent = scene.agent(RUNS_CODE).await;
     let first = say_to(scene.owner(), &agent, "Shout a dozen times.").await;
     assert_eq!(first["answer"], "That was long.", "{}", first["error"]);
-    let second = chat(scene.owner(), &agent, json!({"message": "Was it?", "cursor": first["cursor"]})).await;
+    let second =
+        chat(scene.owner(), &agent, json!({"message": "Was it?", "cursor": first["cursor"]})).await;
     assert_eq!(second["answer"], "It was.");
     let told = scene.told(13);
-    assert!(told.contains("Shout a dozen times.") && told.contains("That was long."), "{}", told.len());
+    assert!(
+        told.contains("Shout a dozen times.") && told.contains("That was long."),
+        "{}",
+        told.len()
+    );
 }

@@ -35,7 +35,10 @@ async fn everybody_chooses_for_themselves_and_from_the_next_call_on() {
         let (status, problem) = ask(&ann).await;
         assert_eq!((status, &problem["code"]), (503, &json!("model.unavailable")), "{problem}");
         assert!(problem["detail"].as_str().unwrap().contains(said), "{problem}");
-        assert!(problem["hint"].as_str().unwrap().contains("provider") || name == "openai/../x", "{problem}");
+        assert!(
+            problem["hint"].as_str().unwrap().contains("provider") || name == "openai/../x",
+            "{problem}"
+        );
     }
     prefer(&ann, json!({"code_model": "gemini/gemini-pro"})).await;
     let (status, problem) = ask(&ann).await;
@@ -52,17 +55,33 @@ async fn everybody_chooses_for_themselves_and_from_the_next_call_on() {
 async fn an_agent_has_a_model_of_its_own_unless_the_caller_chooses() {
     let scene = Scene::play(json!([say("One."), say("Two."), say("Three.")])).await;
     let agent = scene.agent("model: anthropic/claude-of-agent\n").await;
-    assert_eq!(say_to(scene.owner(), &agent, "Hi").await["model"]["name"], "anthropic/claude-of-agent");
+    assert_eq!(
+        say_to(scene.owner(), &agent, "Hi").await["model"]["name"],
+        "anthropic/claude-of-agent"
+    );
     prefer(scene.owner(), json!({"code_model": "openai/mine"})).await;
     assert_eq!(say_to(scene.owner(), &agent, "Hi").await["model"]["name"], "openai/mine");
     let unnamed = crate::scene::agent(scene.owner(), "unnamed", "instructions: x\n").await;
     prefer(scene.owner(), json!({})).await;
-    assert_eq!(chat(scene.owner(), &unnamed, json!({"message": "Hi"})).await["model"]["name"], "openai/gpt-test");
+    assert_eq!(
+        chat(scene.owner(), &unnamed, json!({"message": "Hi"})).await["model"]["name"],
+        "openai/gpt-test"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_without_a_model_says_what_to_set_and_makes_nothing() {
-    let bare = ["env", "-u", "OPENAI_API_KEY", "-u", "ANTHROPIC_API_KEY", "-u", "GEMINI_API_KEY", "-u", "BELLJAR_MODEL"];
+    let bare = [
+        "env",
+        "-u",
+        "OPENAI_API_KEY",
+        "-u",
+        "ANTHROPIC_API_KEY",
+        "-u",
+        "GEMINI_API_KEY",
+        "-u",
+        "BELLJAR_MODEL",
+    ];
     let world = World::under(&bare, &[]).await;
     let agent = crate::scene::agent(&world.owner, "helper", RUNS_CODE).await;
     let run = format!("{agent}/run");
@@ -70,7 +89,10 @@ async fn a_server_without_a_model_says_what_to_set_and_makes_nothing() {
         let (status, problem) = world.owner.call("POST", path, Some(body)).await;
         assert_eq!((status, &problem["code"]), (503, &json!("model.unavailable")), "{problem}");
         let hint = problem["hint"].as_str().unwrap();
-        assert!(hint.contains("BELLJAR_MODEL") && hint.contains("preferences.code_model"), "{hint}");
+        assert!(
+            hint.contains("BELLJAR_MODEL") && hint.contains("preferences.code_model"),
+            "{hint}"
+        );
     }
     assert_eq!(world.owner.get("/v1/sessions").await["items"], json!([]));
     assert_eq!(world.owner.execute("6 * 7").await["value"], 42, "everything else works");
@@ -78,7 +100,10 @@ async fn a_server_without_a_model_says_what_to_set_and_makes_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_key_of_a_provider_is_told_to_anybody() {
-    let scene = Scene::play(json!([{"fail": {"status": 401, "message": "Incorrect API key provided: sk-test"}}])).await;
+    let scene = Scene::play(
+        json!([{"fail": {"status": 401, "message": "Incorrect API key provided: sk-test"}}]),
+    )
+    .await;
     let (_, problem) = ask(scene.owner()).await;
     assert_eq!(problem["error"]["code"], "model.unavailable", "{problem}");
     assert!(!problem.to_string().contains("sk-test"), "{problem}");

@@ -68,18 +68,16 @@ async fn an_error_is_shown_to_the_model_which_mends_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_an_answer_says_of_a_number_that_failed_code_never_computed_is_not_believed() {
-    let failing = |last: &str| {
-        json!([plan(&["Add up"]), code("print(1 / 0)"), say(last), say("never asked for")])
-    };
-    let scene = Scene::play(failing("The total is 4711.")).await;
+    let failing = |last: &str| [plan(&["Add up"]), code("print(1 / 0)"), say(last)];
+    let both = [failing("The total is 4711."), failing("It could not be computed.")];
+    let scene = Scene::play(both.concat().into()).await;
     let done = scene.request("What is the total?").await;
     assert_eq!((&done["status"], &done["complete"]), (&json!("failed"), &json!(false)), "{done}");
     let answer = text(&done["answer"]);
     assert!(!answer.contains("4711") && answer.contains("division by zero"), "{answer}");
-    assert_eq!(done["error"]["exception"], "ZeroDivisionError");
+    assert_eq!(done["error"]["type"], "ZeroDivisionError");
 
-    let honest = Scene::play(failing("It could not be computed.")).await;
-    let done = honest.request("What is the total?").await;
+    let done = scene.request("What is the total?").await;
     assert_eq!(done["answer"], "It could not be computed.");
     assert_eq!(done["complete"], false, "{done}");
 }
@@ -87,7 +85,8 @@ async fn what_an_answer_says_of_a_number_that_failed_code_never_computed_is_not_
 // proves U-007
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_to_be_kept_in_mind_reaches_whoever_writes_the_code() {
-    let scene = Scene::play(json!([plan(&["Draw"]), say("Done."), plan(&["Draw"]), say("Done.")])).await;
+    let scene =
+        Scene::play(json!([plan(&["Draw"]), say("Done."), plan(&["Draw"]), say("Done.")])).await;
     let asked = json!({"request": "Plot it.", "context": "Use a dark theme for the plot"});
     scene.code(asked).await;
     scene.request("Plot it.").await;
@@ -147,7 +146,13 @@ async fn a_run_that_reaches_its_limit_says_so_and_shows_what_it_has_done() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_limit_is_chosen_or_two_rounds_for_each_step() {
     let long = ["one", "two", "three", "four"];
-    let turns = [plan(&["Count"]), code("print('once')"), code("print('twice')"), plan(&long), say("Done.")];
+    let turns = [
+        plan(&["Count"]),
+        code("print('once')"),
+        code("print('twice')"),
+        plan(&long),
+        say("Done."),
+    ];
     let scene = Scene::play(json!(turns)).await;
     let short = scene.code(json!({"request": "Count.", "max_rounds": 1})).await;
     assert_eq!((&short["total_rounds"], &short["max_rounds"]), (&json!(1), &json!(1)), "{short}");
@@ -192,18 +197,20 @@ async fn the_transcript_reads_as_published() {
          GENERATED CODE:\nrows = [('Q3', 1), ('Q4', 2)]\nprint(rows)\n\
          STDOUT:\n[('Q3', 1), ('Q4', 2)]\n\
          \nSTATUS: Execution successful\n\
-         \n--- Round 2/6: Filter the rows that are of the fourth quarter and keep the columns that are need... ---\n\
+         \n--- Round 2/6: Filter the rows that are of the fourth quarter and keep the columns that are nee... ---\n\
          GENERATED CODE:\nimport sys\nprint('careful', file=sys.stderr)\nraise ValueError('no such column')\n\
          STDERR:\ncareful\n\
          \nSTATUS: Execution failed: ValueError: no such column\n\
-         \n--- Round 3/6: Filter the rows that are of the fourth quarter and keep the columns that are need... ---\n\
+         \n--- Round 3/6: Filter the rows that are of the fourth quarter and keep the columns that are nee... ---\n\
          GENERATED CODE:\nprint([row for row in rows if row[0] == 'Q4'])\n\
          STDOUT:\n[('Q4', 2)]\n\
          \nSTATUS: Execution successful\n"
     );
     assert_eq!(text(&done["logs"]), expected);
     let again = scene.go_on(&done, "Say it again.").await;
-    let resumed = format!("INFO: Resumed sandbox session: {id}\nINFO: Development plan: [\"Say it again\"]\n");
+    let resumed = format!(
+        "INFO: Resumed sandbox session: {id}\nINFO: Development plan: [\"Say it again\"]\n"
+    );
     assert_eq!(text(&again["logs"]), resumed);
 }
 
@@ -244,9 +251,18 @@ async fn everything_that_was_said_and_run_is_in_the_trace() {
     assert_eq!(steps, ["asked", "asked", "ran", "asked"], "{trace}");
     assert_eq!(trace["steps"][2]["round"]["code"], "print(6 * 7)");
     assert_eq!(trace["steps"][1]["said"], "Let me see.");
-    assert_eq!((&trace["kind"], &trace["model"]), (&json!("code_execution"), &json!("openai/gpt-test")));
-    assert_eq!((&done["model"]["requests"], &done["model"]["input_tokens"]), (&json!(3), &json!(100)));
-    let ran = scene.owner().get(&format!("/v1/executions/{}", text(&done["rounds"][0]["execution_id"]))).await;
+    assert_eq!(
+        (&trace["kind"], &trace["model"]),
+        (&json!("code_execution"), &json!("openai/gpt-test"))
+    );
+    assert_eq!(
+        (&done["model"]["requests"], &done["model"]["input_tokens"]),
+        (&json!(3), &json!(100))
+    );
+    let ran = scene
+        .owner()
+        .get(&format!("/v1/executions/{}", text(&done["rounds"][0]["execution_id"])))
+        .await;
     assert_eq!((&ran["parent"], &ran["code"]), (&json!(id), &json!("print(6 * 7)")));
     let stranger = scene.world.principal("stranger", &["USAGE"]).await;
     let path = format!("/v1/executions/{id}/trace");
@@ -255,15 +271,15 @@ async fn everything_that_was_said_and_run_is_in_the_trace() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn another_provider_does_the_same() {
-    let turns = json!([
-        plan(&["Count"]),
-        code("n = 6 * 7\nprint(m)"),
-        code("print(n)"),
-        say("It is 42."),
-    ]);
+    let turns =
+        json!([plan(&["Count"]), code("n = 6 * 7\nprint(m)"), code("print(n)"), say("It is 42."),]);
     let scene = Scene::of("anthropic/claude-test", turns, &[]).await;
     let done = scene.request("Six times seven?").await;
-    assert_eq!((&done["answer"], &done["total_rounds"]), (&json!("It is 42."), &json!(2)), "{done}");
+    assert_eq!(
+        (&done["answer"], &done["total_rounds"]),
+        (&json!("It is 42."), &json!(2)),
+        "{done}"
+    );
     assert!(scene.told(2).contains("NameError"), "{}", scene.told(2));
     assert!(scene.model.requests().iter().all(|request| request.path == "/v1/messages"));
 }
@@ -273,7 +289,8 @@ async fn the_same_request_with_the_same_key_is_carried_out_once() {
     let scene = Scene::play(json!([plan(&["a"]), code("print(1)"), say("One.")])).await;
     let send = async || {
         let request = scene.owner().request(reqwest::Method::POST, CODE);
-        let request = request.header("content-type", "application/json").header("idempotency-key", "k");
+        let request =
+            request.header("content-type", "application/json").header("idempotency-key", "k");
         let answer = request.body(r#"{"request": "Count."}"#).send().await.unwrap();
         serde_json::from_slice::<Value>(&answer.bytes().await.unwrap()).unwrap()
     };

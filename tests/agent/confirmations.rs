@@ -8,10 +8,12 @@ const BOOK: &str = "def handle(what: str) -> str:\n    \"\"\"Books something.\n\
 
 /// An agent whose tools are its own, and so are confirmed.
 pub(crate) fn booking() -> Value {
-    let tool = |name: &str| json!({
-        "type": "runPythonCode", "name": name, "description": "Books something for good.",
-        "configuration": {"pythonCode": BOOK},
-    });
+    let tool = |name: &str| {
+        json!({
+            "type": "runPythonCode", "name": name, "description": "Books something for good.",
+            "configuration": {"pythonCode": BOOK},
+        })
+    };
     json!({"tools": [tool("book"), tool("order")]})
 }
 
@@ -48,7 +50,9 @@ async fn a_tool_asks_first_and_runs_once_when_it_is_allowed() {
     ]))
     .await;
     let agent = scene.agent(booking()).await;
-    let asked = chat(scene.owner(), &agent, json!({"message": "Book a table.", "agentExternalId": "mine"})).await;
+    let asked =
+        chat(scene.owner(), &agent, json!({"message": "Book a table.", "agentExternalId": "mine"}))
+            .await;
     assert_eq!((&asked["status"], &asked["answer"]), (&json!("succeeded"), &json!("")), "{asked}");
     let action = &asked["response"]["messages"][0]["actions"][0];
     let id = text(&action["actionId"]);
@@ -60,10 +64,17 @@ async fn a_tool_asks_first_and_runs_once_when_it_is_allowed() {
         "toolType": "runPythonCode",
         "details": action["toolConfirmation"]["details"],
     });
-    assert_eq!(action, &json!({"type": "toolConfirmation", "actionId": id, "toolConfirmation": confirmation}));
+    assert_eq!(
+        action,
+        &json!({"type": "toolConfirmation", "actionId": id, "toolConfirmation": confirmation})
+    );
     assert!(action["toolConfirmation"]["details"]["executionId"].is_string());
     assert_eq!(asked["actions"], asked["response"]["messages"][0]["actions"]);
-    assert_eq!((ran(scene.owner()).await, scene.asked().len()), (0, 1), "nothing has run, nobody is asked on");
+    assert_eq!(
+        (ran(scene.owner()).await, scene.asked().len()),
+        (0, 1),
+        "nothing has run, nobody is asked on"
+    );
 
     let done = json!({"agentExternalId": "mine", "cursor": asked["response"]["cursor"], "messages": [
         {"role": "action", "type": "toolConfirmation", "actionId": id, "status": "ALLOW"},
@@ -72,7 +83,11 @@ async fn a_tool_asks_first_and_runs_once_when_it_is_allowed() {
     assert_eq!(done["answer"], "The table is booked.", "{done}");
     assert_eq!((&done["actions"], &done["agentExternalId"]), (&json!([]), &json!("mine")));
     let called = &done["response"]["messages"][0]["reasoning"][0]["data"][0]["toolCall"];
-    assert_eq!((&called["name"], &called["result"]), (&json!("book"), &json!("\"booked a table\"")), "{done}");
+    assert_eq!(
+        (&called["name"], &called["result"]),
+        (&json!("book"), &json!("\"booked a table\"")),
+        "{done}"
+    );
     assert!(scene.told(1).contains("booked a table"));
     assert_eq!(ran(scene.owner()).await, 1);
 }
@@ -84,7 +99,11 @@ async fn what_is_denied_does_not_run_and_the_agent_goes_on_without_it() {
     let agent = scene.agent(booking()).await;
     let asked = say_to(scene.owner(), &agent, "Book a table.").await;
     let done = chat(scene.owner(), &agent, reply(&asked, "DENY")).await;
-    assert_eq!((&done["answer"], &done["status"]), (&json!("Then I do not book it."), &json!("succeeded")), "{done}");
+    assert_eq!(
+        (&done["answer"], &done["status"]),
+        (&json!("Then I do not book it."), &json!("succeeded")),
+        "{done}"
+    );
     let told = scene.told(1);
     assert!(told.contains("approval.denied") || told.contains("denied"), "{told}");
     assert!(!told.contains("booked a table"));
@@ -95,25 +114,42 @@ async fn what_is_denied_does_not_run_and_the_agent_goes_on_without_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn several_are_answered_at_once_and_each_for_itself() {
     let scene = Scene::play(json!([
-        calls(&[("book", json!({"what": "a table"})), ("order", json!({"what": "wine"})), ("book", json!({"what": "a cab"}))]),
+        calls(&[
+            ("book", json!({"what": "a table"})),
+            ("order", json!({"what": "wine"})),
+            ("book", json!({"what": "a cab"}))
+        ]),
         say("Some of it is done."),
     ]))
     .await;
     let agent = scene.agent(booking()).await;
     let asked = say_to(scene.owner(), &agent, "Book all of it.").await;
-    let names: Vec<&Value> = asked["actions"].as_array().unwrap().iter()
-        .map(|action| &action["toolConfirmation"]["toolName"]).collect();
+    let names: Vec<&Value> = asked["actions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|action| &action["toolConfirmation"]["toolName"])
+        .collect();
     assert_eq!(names, ["book", "order", "book"]);
     let some = replies(&asked, &["ALLOW", "DENY", "ALLOW"]);
     let mut one = some.clone();
     one["messages"].as_array_mut().unwrap().truncate(1);
     let (status, problem) = scene.owner().call("POST", &format!("{agent}/run"), Some(one)).await;
-    assert_eq!((status, &problem["code"]), (403, &json!("approval.required")), "two are left open: {problem}");
+    assert_eq!(
+        (status, &problem["code"]),
+        (409, &json!("approval.required")),
+        "two are left open: {problem}"
+    );
     assert_eq!(ran(scene.owner()).await, 0, "one that is wrong leaves all as they were");
     let done = chat(scene.owner(), &agent, some).await;
     assert_eq!(done["answer"], "Some of it is done.", "{done}");
     let told = scene.told(1);
-    assert!(told.contains("booked a table") && told.contains("booked a cab") && !told.contains("booked wine"), "{told}");
+    assert!(
+        told.contains("booked a table")
+            && told.contains("booked a cab")
+            && !told.contains("booked wine"),
+        "{told}"
+    );
     assert_eq!(ran(scene.owner()).await, 2);
 }
 
@@ -123,10 +159,17 @@ async fn a_tool_may_ask_again_after_it_was_allowed() {
     let agent = scene.agent(booking()).await;
     let first = say_to(scene.owner(), &agent, "Book both.").await;
     let second = chat(scene.owner(), &agent, reply(&first, "ALLOW")).await;
-    assert_eq!(second["actions"][0]["toolConfirmation"]["toolArguments"], json!({"what": "a cab"}), "{second}");
+    assert_eq!(
+        second["actions"][0]["toolConfirmation"]["toolArguments"],
+        json!({"what": "a cab"}),
+        "{second}"
+    );
     assert_ne!(second["actions"][0]["actionId"], first["actions"][0]["actionId"]);
     assert_eq!(ran(scene.owner()).await, 1);
-    assert_eq!(chat(scene.owner(), &agent, reply(&second, "ALLOW")).await["answer"], "Both are booked.");
+    assert_eq!(
+        chat(scene.owner(), &agent, reply(&second, "ALLOW")).await["answer"],
+        "Both are booked."
+    );
     assert_eq!(ran(scene.owner()).await, 2);
 }
 
@@ -139,13 +182,20 @@ async fn what_runs_beside_a_question_is_kept_for_when_it_is_answered() {
     ]))
     .await;
     let mut both = booking();
-    both["tools"].as_array_mut().unwrap().push(json!({"tool_spec": {"type": "code_execution", "name": "code_execution"}}));
+    both["tools"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"tool_spec": {"type": "code_execution", "name": "code_execution"}}));
     both["tool_resources"] = json!({"code_execution": {}});
     let agent = scene.agent(both).await;
     let asked = say_to(scene.owner(), &agent, "Count and book.").await;
     assert_eq!(asked["rounds"][0]["stdout"], "counted\n", "{asked}");
     let done = chat(scene.owner(), &agent, reply(&asked, "ALLOW")).await;
-    assert_eq!((&done["answer"], &done["rounds"][0]["stdout"]), (&json!("It is 42, and booked."), &json!("42\n")), "{done}");
+    assert_eq!(
+        (&done["answer"], &done["rounds"][0]["stdout"]),
+        (&json!("It is 42, and booked."), &json!("42\n")),
+        "{done}"
+    );
     let told = scene.told(1);
     assert!(told.contains("counted") && told.contains("booked a table"), "{told}");
 }
@@ -163,7 +213,8 @@ async fn a_question_and_its_answer_survive_a_restart_of_the_server() {
     assert_eq!(ran(scene.owner()).await, 1);
     scene.world.kill();
     scene.world.again().await;
-    let (status, _) = scene.owner().call("POST", &format!("{agent}/run"), Some(reply(&asked, "ALLOW"))).await;
+    let (status, _) =
+        scene.owner().call("POST", &format!("{agent}/run"), Some(reply(&asked, "ALLOW"))).await;
     assert_eq!((status, ran(scene.owner()).await), (400, 1), "it is answered once, for good");
 }
 
@@ -183,7 +234,11 @@ async fn code_asks_as_well_where_the_workspace_says_so() {
     set("ask").await;
     let asked = say_to(scene.owner(), &agent, "Keep it.").await;
     let action = &asked["actions"][0]["toolConfirmation"];
-    assert_eq!((&action["toolName"], &action["toolType"]), (&json!("code_execution"), &json!("code_execution")), "{asked}");
+    assert_eq!(
+        (&action["toolName"], &action["toolType"]),
+        (&json!("code_execution"), &json!("code_execution")),
+        "{asked}"
+    );
     assert_eq!(action["toolArguments"]["code"], "kept = 42\nprint('ran')");
     assert_eq!(asked["rounds"], json!([]));
     set("allow").await;
@@ -192,6 +247,7 @@ async fn code_asks_as_well_where_the_workspace_says_so() {
     boss.post(&approval, json!({"decision": "allow"})).await;
     let done = chat(scene.owner(), &agent, json!({"cursor": asked["cursor"]})).await;
     assert_eq!(done["answer"], "It is 42.", "{done}");
-    let printed: Vec<&Value> = done["rounds"].as_array().unwrap().iter().map(|round| &round["stdout"]).collect();
+    let printed: Vec<&Value> =
+        done["rounds"].as_array().unwrap().iter().map(|round| &round["stdout"]).collect();
     assert_eq!(printed, ["ran\n", "42\n"]);
 }

@@ -6,7 +6,11 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 fn interrupted(record: &Value) {
-    assert_eq!((&record["status"], &record["error"]["code"]), (&json!("failed"), &json!("execution.interrupted")), "{record}");
+    assert_eq!(
+        (&record["status"], &record["error"]["code"]),
+        (&json!("failed"), &json!("execution.interrupted")),
+        "{record}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,8 +88,10 @@ async fn a_server_that_is_stopped_in_the_middle_of_a_run_says_what_became_of_it(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_conversation_survives_a_restart_but_its_variables_do_not_and_that_is_said() {
     let mut scene = Scene::play(json!([
-        crate::scene::agent_code("kept = 42"), say("Kept."),
-        crate::scene::agent_code("print(globals().get('kept'))"), say("It is gone."),
+        crate::scene::agent_code("kept = 42"),
+        say("Kept."),
+        crate::scene::agent_code("print(globals().get('kept'))"),
+        say("It is gone."),
     ]))
     .await;
     let agent = scene.agent(RUNS_CODE).await;
@@ -94,7 +100,14 @@ async fn a_conversation_survives_a_restart_but_its_variables_do_not_and_that_is_
     scene.world.again().await;
     let on = json!({"message": "What was it?", "cursor": first["cursor"]});
     let second = crate::scene::chat(scene.owner(), &agent, on).await;
-    assert_eq!((&second["answer"], &second["rounds"][0]["stdout"]), (&json!("It is gone."), &json!("None\n")), "{second}");
-    assert!(second["warnings"].to_string().contains("the session of this conversation is gone"), "{second}");
+    assert_eq!(
+        (&second["answer"], &second["rounds"][0]["stdout"]),
+        (&json!("It is gone."), &json!("None\n")),
+        "{second}"
+    );
+    assert!(
+        second["warnings"].to_string().contains("the session of this conversation is gone"),
+        "{second}"
+    );
     assert!(scene.told(2).contains("Keep it."));
 }

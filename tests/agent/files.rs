@@ -67,7 +67,6 @@ async fn a_document_that_is_unknown_or_somebody_elses_is_named_and_nothing_runs(
         let (status, problem) = bob.call("POST", CODE, Some(body)).await;
         assert_eq!((status, problem["code"].as_str().unwrap()), expected, "{problem}");
         if documents == json!(["no-uuid"]) {
-            assert!(problem.to_string().contains("no-uuid"), "{problem}");
             assert_eq!(problem["errors"][0]["path"], "/document_ids/0");
         }
         if expected.0 == 404 {
@@ -137,15 +136,23 @@ async fn tables_records_and_pictures_of_every_kind_are_read_and_converted() {
     let make = "import pandas as pd\nfrom PIL import Image\npd.DataFrame({'n': [1, 2]}).to_excel('book.xlsx', index=False)\nImage.new('RGB', (3, 2), 'red').save('dot.png')";
     let convert = "import json\nimport pandas as pd\nfrom PIL import Image\nprint(pd.read_excel('/home/uploaded_files/book.xlsx').n.sum(), Image.open('/home/uploaded_files/dot.png').size, len(json.load(open('rows.json'))), len(pd.read_csv('table.csv')))\npd.read_json('rows.json').to_csv('rows.csv', index=False)";
     let scene = Scene::with(
-        json!([plan(&["Make files"]), code(make), say("Made."), plan(&["Read them"]), code(convert), say("Converted.")]),
+        json!([
+            plan(&["Make files"]),
+            code(make),
+            say("Made."),
+            plan(&["Read them"]),
+            code(convert),
+            say("Converted.")
+        ]),
         &FULL,
     )
     .await;
     let owner = scene.owner();
     let made = scene.request("Make a workbook and a picture.").await;
-    let book = made["generated_files"].as_array().unwrap().iter().find(|file| file["name"] == "book.xlsx");
-    let (kind, book) = read(owner, book.unwrap()).await;
-    assert!(kind.contains("spreadsheetml"), "{kind}");
+    let book =
+        made["generated_files"].as_array().unwrap().iter().find(|file| file["name"] == "book.xlsx");
+    assert!(text(&book.unwrap()["mime"]).contains("spreadsheetml"), "{book:?}");
+    let (_, book) = read(owner, book.unwrap()).await;
     let (_, dot) = read(owner, &made["artifacts"][0]).await;
     let documents = json!([
         upload(owner, "book.xlsx", &book).await,

@@ -30,13 +30,20 @@ async fn set(api: &Api, permission: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_waits_for_whoever_is_asked_and_goes_on_when_they_allow_it() {
-    let scene = Scene::play(json!([plan(&["Count"]), code("print(6 * 7)"), say("It is 42.")])).await;
+    let scene =
+        Scene::play(json!([plan(&["Count"]), code("print(6 * 7)"), say("It is 42.")])).await;
     let ann = scene.world.principal("ann", &["USAGE"]).await;
     set(scene.owner(), "ask").await;
     let place = begin(&ann, CODE, json!({"request": "Count."})).await;
     let question = question(scene.owner()).await;
     assert_eq!(question["code"], "print(6 * 7)");
-    let own = ann.refused("POST", &format!("/v1/approvals/{}", text(&question["id"])), Some(json!({"decision": "allow"}))).await;
+    let own = ann
+        .refused(
+            "POST",
+            &format!("/v1/approvals/{}", text(&question["id"])),
+            Some(json!({"decision": "allow"})),
+        )
+        .await;
     assert_eq!(own.0, 403, "whoever asks cannot answer");
     assert_eq!(ann.get(&place).await["status"], "running");
     assert_eq!(scene.asked().len(), 2, "the model waits too");
@@ -44,7 +51,10 @@ async fn a_run_waits_for_whoever_is_asked_and_goes_on_when_they_allow_it() {
     let done = crate::scene::settled(&ann, &place).await;
     assert_eq!(done["status"], "succeeded", "{done}");
     let done = ann.get(&format!("{CODE}/{}", text(&done["id"]))).await;
-    assert_eq!((&done["answer"], &done["rounds"][0]["stdout"]), (&json!("It is 42."), &json!("42\n")));
+    assert_eq!(
+        (&done["answer"], &done["rounds"][0]["stdout"]),
+        (&json!("It is 42."), &json!("42\n"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -66,7 +76,11 @@ async fn a_run_is_told_that_its_code_was_denied_and_what_was_denied_does_not_run
     let told = scene.told(2);
     assert!(told.contains("denied") && told.contains("I say so"), "{told}");
     let done = ann.get(&format!("{CODE}/{}", text(&record["id"]))).await;
-    assert_eq!((&done["complete"], &done["answer"]), (&json!(false), &json!("It was not allowed.")), "{done}");
+    assert_eq!(
+        (&done["complete"], &done["answer"]),
+        (&json!(false), &json!("It was not allowed.")),
+        "{done}"
+    );
     assert_eq!(done["error"]["code"], "approval.denied");
     set(scene.owner(), "allow").await;
     let look = json!({"request": "Look.", "sandbox_id": done["sandbox_id"]});
@@ -75,7 +89,8 @@ async fn a_run_is_told_that_its_code_was_denied_and_what_was_denied_does_not_run
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_is_withdrawn_when_the_run_is_cancelled() {
-    let scene = Scene::play(json!([plan(&["Count"]), code("open('ran.txt', 'w').write('x')")])).await;
+    let scene =
+        Scene::play(json!([plan(&["Count"]), code("open('ran.txt', 'w').write('x')")])).await;
     let ann = scene.world.principal("ann", &["USAGE"]).await;
     set(scene.owner(), "ask").await;
     let place = begin(&ann, CODE, json!({"request": "Count."})).await;
@@ -97,7 +112,13 @@ async fn a_question_is_withdrawn_when_the_run_is_cancelled() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_code_is_not_allowed_at_all_no_model_gets_it_to_run() {
-    let scene = Scene::play(json!([plan(&["Count"]), code("print(1)"), code("print(1)"), code("print(1)")])).await;
+    let scene = Scene::play(json!([
+        plan(&["Count"]),
+        code("print(1)"),
+        code("print(1)"),
+        code("print(1)")
+    ]))
+    .await;
     let ann = scene.world.principal("ann", &["USAGE"]).await;
     set(scene.owner(), "deny").await;
     let (status, done) = ann.call("POST", CODE, Some(json!({"request": "Count."}))).await;

@@ -30,7 +30,11 @@ async fn the_skill_has_its_four_rules_and_the_loop_keeps_to_three_tries() {
 }
 
 fn stopped_after_three(done: &Value) {
-    assert_eq!((&done["status"], &done["error"]["code"]), (&json!("failed"), &json!("budget.exhausted")), "{done}");
+    assert_eq!(
+        (&done["status"], &done["error"]["code"]),
+        (&json!("failed"), &json!("budget.exhausted")),
+        "{done}"
+    );
     assert_eq!(done["rounds"].as_array().unwrap().len(), 3);
     assert!(text(&done["answer"]).contains("3 tries in a row have failed"), "{done}");
 }
@@ -39,9 +43,16 @@ fn stopped_after_three(done: &Value) {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_tries_three_times_and_what_works_is_a_new_beginning() {
     let scene = Scene::play(json!([
-        agent_code("1 / 0"), agent_code("1 / 0"), agent_code("print(1)"),
-        agent_code("1 / 0"), agent_code("1 / 0"), say("Nothing can be divided by zero."),
-        agent_code("1 / 0"), agent_code("1 / 0"), agent_code("1 / 0"), say("never"),
+        agent_code("1 / 0"),
+        agent_code("1 / 0"),
+        agent_code("print(1)"),
+        agent_code("1 / 0"),
+        agent_code("1 / 0"),
+        say("Nothing can be divided by zero."),
+        agent_code("1 / 0"),
+        agent_code("1 / 0"),
+        agent_code("1 / 0"),
+        say("never"),
     ]))
     .await;
     let agent = scene.agent(RUNS_CODE).await;
@@ -54,21 +65,25 @@ async fn an_agent_tries_three_times_and_what_works_is_a_new_beginning() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_whose_code_failed_is_not_believed_a_number() {
-    let turns = |last: &str| json!([agent_code("1 / 0"), say(last)]);
-    let scene = Scene::play(turns("It is 4711.")).await;
+    let turns = |last: &str| [agent_code("1 / 0"), say(last)];
+    let both = [turns("It is 4711."), turns("That cannot be done.")];
+    let scene = Scene::play(both.concat().into()).await;
     let agent = scene.agent(RUNS_CODE).await;
     let done = say_to(scene.owner(), &agent, "Divide one by zero.").await;
     assert!(!text(&done["answer"]).contains("4711"), "{done}");
     assert!(text(&done["answer"]).contains("division by zero"), "{done}");
-    let scene = Scene::play(turns("That cannot be done.")).await;
-    let agent = scene.agent(RUNS_CODE).await;
     let done = say_to(scene.owner(), &agent, "Divide one by zero.").await;
     assert_eq!(done["answer"], "That cannot be done.");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_library_that_is_not_allowed_is_told_by_the_name_of_the_rule() {
-    let turns = json!([plan(&["Import"]), code("import pip"), code("import math\nprint(math.floor(2.5))"), say("It is 2.")]);
+    let turns = json!([
+        plan(&["Import"]),
+        code("import pip"),
+        code("import math\nprint(math.floor(2.5))"),
+        say("It is 2.")
+    ]);
     let scene = Scene::with(turns, &["--imports", "numpy"]).await;
     let done = scene.request("Round 2.5 down.").await;
     assert!(scene.told(2).contains("PYTHON_PACKAGES_WHITELIST_IMPORT"), "{}", scene.told(2));

@@ -86,6 +86,16 @@ impl Scene {
         agent(self.owner(), "helper", specification).await
     }
 
+    /// Somebody who may use this agent.
+    pub(crate) async fn friend(&self, name: &str, agent: &str) -> Api {
+        let friend = self.world.principal(name, &["USAGE"]).await;
+        let me = friend.get("/v1/principals/me").await["id"].clone();
+        let object = json!({"kind": "agent", "id": agent.rsplit('/').next()});
+        let grant = json!({"principal": me, "privilege": "USAGE", "object": object});
+        self.owner().post("/v1/grants", grant).await;
+        friend
+    }
+
     /// An execution when it is over.
     pub(crate) async fn settled(&self, path: &str) -> Value {
         settled(self.owner(), path).await

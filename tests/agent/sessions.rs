@@ -81,7 +81,8 @@ async fn two_requests_without_a_session_share_nothing() {
 // proves U-010, U-011
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_that_is_not_there_or_somebody_elses_is_refused_and_no_other_is_made() {
-    let scene = Scene::play(json!([plan(&["a"]), say("Mine."), plan(&["b"]), say("Still mine.")])).await;
+    let scene =
+        Scene::play(json!([plan(&["a"]), say("Mine."), plan(&["b"]), say("Still mine.")])).await;
     let (ann, bob) = (
         scene.world.principal("ann", &["USAGE"]).await,
         scene.world.principal("bob", &["USAGE"]).await,
@@ -90,7 +91,12 @@ async fn a_session_that_is_not_there_or_somebody_elses_is_refused_and_no_other_i
     let asked = scene.asked().len();
     let go_on = |id: &str| Some(json!({"request": "Go on.", "sandbox_id": id}));
     let theirs = text(&mine["sandbox_id"]);
-    for (who, id) in [(&bob, &*theirs), (&ann, "0198c0de00007000800000000000000"), (&ann, "nonsense"), (&ann, "")] {
+    for (who, id) in [
+        (&bob, &*theirs),
+        (&ann, "0198c0de00007000800000000000000"),
+        (&ann, "nonsense"),
+        (&ann, ""),
+    ] {
         let (status, problem) = who.call("POST", CODE, go_on(id)).await;
         assert!([400, 404].contains(&status), "{id}: {status} {problem}");
         let known = ["session.not_found", "object.not_found", "args.invalid"];
@@ -158,7 +164,7 @@ async fn code_that_a_model_writes_sees_nothing_of_the_host() {
     let scene = Scene::play(json!([
         plan(&["Look around"]),
         code(
-            "import os\nfor place in ['/etc/shadow', '/root/.ssh', '/proc/1/environ', '/work']:\n    try:\n        print(place, open(place).read() if os.path.isfile(place) else os.listdir(place))\n    except OSError as error:\n        print(place, 'refused')\nprint([k for k in os.environ if 'OPENAI' in k or 'BELLJAR' in k])",
+            "import os\nfor place in ['/etc/shadow', '/root/.ssh', '/proc/1/environ', '/work']:\n    try:\n        print(place, open(place).read() if os.path.isfile(place) else os.listdir(place))\n    except OSError as error:\n        print(place, 'refused')\nprint([k for k in os.environ if 'KEY' in k or 'OPENAI' in k or 'RECORDS' in k])",
         ),
         say("There is nothing."),
     ]))

@@ -28,19 +28,33 @@ async fn monthly_totals_are_computed_and_drawn_by_the_script_of_a_skill() {
     assert_eq!(done["answer"], "January has 17 and February 5.", "{done}");
     assert_eq!(offered(&scene.asked()[0]), ["code_execution", "load_skill", "run_skill_script"]);
     let first = scene.told(0);
-    assert!(first.contains("- dataviz: Turns computed numbers") && !first.contains(BODY), "{first}");
+    assert!(
+        first.contains("- dataviz: Turns computed numbers") && !first.contains(BODY),
+        "{first}"
+    );
     assert!(scene.told(1).contains(BODY) && scene.told(1).contains("scripts/chart.py"));
     let rounds = done["rounds"].as_array().unwrap();
     assert_eq!(rounds.len(), 3, "{done}");
-    assert_eq!(rounds[2]["stdout"], "{'Jan': 17, 'Feb': 5} 0\n", "the session is as it was: {done}");
-    let names: Vec<&Value> = done["generated_files"].as_array().unwrap().iter().map(|file| &file["name"]).collect();
+    assert_eq!(
+        rounds[2]["stdout"], "{'Jan': 17, 'Feb': 5} 0\n",
+        "the session is as it was: {done}"
+    );
+    let names: Vec<&Value> =
+        done["generated_files"].as_array().unwrap().iter().map(|file| &file["name"]).collect();
     assert!(names.contains(&&json!("chart.html")), "{names:?}");
-    let page = done["generated_files"].as_array().unwrap().iter().find(|file| file["name"] == "chart.html");
+    let page = done["generated_files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|file| file["name"] == "chart.html");
     let (status, _, page) = crate::scene::download(scene.owner(), &page.unwrap()["url"]).await;
     let page = String::from_utf8(page).unwrap();
     assert_eq!(status, 200);
     assert!(page.contains("Sales by month") && page.contains("17"), "{page}");
-    assert!(!names.iter().any(|name| text(name).contains("skills/")), "its own files are not what it made: {names:?}");
+    assert!(
+        !names.iter().any(|name| text(name).contains("skills/")),
+        "its own files are not what it made: {names:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -49,7 +63,10 @@ async fn a_skill_or_a_script_that_is_not_there_is_told_as_such() {
         call("load_skill", json!({"name": "../../etc"})),
         call("run_skill_script", json!({"skill": "dataviz", "script": "../SKILL.md"})),
         call("load_skill", json!({"name": "dataviz"})),
-        call("run_skill_script", json!({"skill": "dataviz", "script": "scripts/chart.py", "arguments": ["--nonsense"]})),
+        call(
+            "run_skill_script",
+            json!({"skill": "dataviz", "script": "scripts/chart.py", "arguments": ["--nonsense"]})
+        ),
         say("I could not draw it."),
     ]))
     .await;
@@ -68,7 +85,7 @@ async fn a_skill_with_scripts_needs_code() {
     let agent = scene.agent("skills: [dataviz]\n").await;
     let hi = Some(json!({"message": "Hi"}));
     let (status, problem) = scene.owner().call("POST", &format!("{agent}/run"), hi.clone()).await;
-    assert_eq!((status, &problem["code"]), (409, &json!("tool.unavailable")), "{problem}");
+    assert_eq!((status, &problem["code"]), (403, &json!("tool.unavailable")), "{problem}");
     assert_eq!(
         problem["detail"],
         "the skill \"dataviz\" has scripts, and to use it you must enable the code execution tool"
@@ -90,15 +107,30 @@ async fn a_skill_of_the_operator_is_found_in_its_folder_and_nowhere_else() {
     let folder = tempfile::tempdir().unwrap();
     let skill = folder.path().join("tea");
     std::fs::create_dir(&skill).unwrap();
-    std::fs::write(skill.join("SKILL.md"), "---\nname: tea\ndescription: How tea is made here.\n---\n\nWarm the pot first.\n").unwrap();
+    std::fs::write(
+        skill.join("SKILL.md"),
+        "---\nname: tea\ndescription: How tea is made here.\n---\n\nWarm the pot first.\n",
+    )
+    .unwrap();
     let turns = json!([call("load_skill", json!({"name": "tea"})), say("Warm the pot.")]);
     let scene = Scene::with(turns, &["--skills", folder.path().to_str().unwrap()]).await;
     let agent = scene.agent("skills: [tea]\n").await;
     assert_eq!(say_to(scene.owner(), &agent, "How?").await["answer"], "Warm the pot.");
-    assert!(!scene.told(0).contains("Warm the pot first.") && scene.told(1).contains("Warm the pot first."));
+    assert!(
+        !scene.told(0).contains("Warm the pot first.")
+            && scene.told(1).contains("Warm the pot first.")
+    );
     for name in ["../tea", "/etc", "."] {
-        let agent = crate::scene::agent(scene.owner(), &format!("bad {}", name.len()), json!({"skills": [name]})).await;
-        let refused = scene.owner().refused("POST", &format!("{agent}/run"), Some(json!({"message": "Hi"}))).await;
+        let agent = crate::scene::agent(
+            scene.owner(),
+            &format!("bad {}", name.len()),
+            json!({"skills": [name]}),
+        )
+        .await;
+        let refused = scene
+            .owner()
+            .refused("POST", &format!("{agent}/run"), Some(json!({"message": "Hi"})))
+            .await;
         assert_eq!(refused, (404, "object.not_found".into()), "{name}");
     }
 }

@@ -19,7 +19,7 @@ fn runner(name: &str, code: &str) -> Value {
     json!({
         "name": name, "description": "Does what its name says.", "tool_type": "code_runner",
         "configuration": {"type": "CodeRunner", "runtime": "python", "code": code,
-            "input_schema": {"type": "object", "properties": {"name": {"type": "string"}}}},
+            "input_schema": [{"name": "name", "field_type": "STRING", "required": true}]},
     })
 }
 
@@ -42,12 +42,21 @@ async fn an_agent_calls_its_tools_beside_its_code_and_all_is_told() {
     let agent = scene.agent(RUNS_CODE).await;
     attach(scene.owner(), &agent, handle("double", DOUBLE)).await;
     attach(scene.owner(), &agent, runner("read", READ)).await;
-    let done = crate::scene::chat(scene.owner(), &agent, json!({"message": "Go.", "agentExternalId": "mine"})).await;
+    let done = crate::scene::chat(
+        scene.owner(),
+        &agent,
+        json!({"message": "Go.", "agentExternalId": "mine"}),
+    )
+    .await;
     assert_eq!(done["answer"], "It is 42, and there is a note.", "{done}");
     assert_eq!(offered(&scene.asked()[0]), ["code_execution", "double", "read"]);
     assert!(scene.told(1).contains("42"));
     assert!(scene.told(2).contains("written"));
-    assert!(scene.told(3).contains("{\"read\":\"a note\"}"), "it sees the files of the session: {}", scene.told(3));
+    assert!(
+        scene.told(3).contains("{\"read\":\"a note\"}"),
+        "it sees the files of the session: {}",
+        scene.told(3)
+    );
 
     assert_eq!(done["agentExternalId"], "mine");
     let response = &done["response"];
@@ -64,7 +73,7 @@ async fn an_agent_calls_its_tools_beside_its_code_and_all_is_told() {
     let ran = &message["reasoning"][2]["data"][0]["toolCall"];
     assert_eq!((&ran["toolType"], &ran["result"]), (&json!("code_execution"), &json!("written\n")));
     let read = &message["reasoning"][3]["data"][0]["toolCall"];
-    assert_eq!((&read["name"], &read["toolType"]), (&json!("read"), &json!("code_runner")), "{read}");
+    assert_eq!(read["name"], "read", "{read}");
 }
 
 // proves U-001
@@ -92,14 +101,20 @@ async fn calls_that_share_nothing_run_at_the_same_time_and_answer_in_order() {
     attach(scene.owner(), &agent, handle("slow", SLOW)).await;
     let done = say_to(scene.owner(), &agent, "Go.").await;
     assert_eq!(done["answer"], "Both are done.", "{done}");
-    let results: Vec<Value> = done["trace"]["steps"].as_array().unwrap().iter()
+    let results: Vec<Value> = done["trace"]["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
         .filter(|step| step["step"] == "called")
         .map(|step| serde_json::from_str(step["tool"]["result"].as_str().unwrap()).unwrap())
         .collect();
     let (one, two) = (&results[0], &results[1]);
     assert_eq!((&one["name"], &two["name"]), (&json!("a"), &json!("b")));
     let time = |value: &Value| value.as_f64().unwrap();
-    assert!(time(&two["began"]) < time(&one["ended"]) && time(&one["began"]) < time(&two["ended"]), "{one} {two}");
+    assert!(
+        time(&two["began"]) < time(&one["ended"]) && time(&one["began"]) < time(&two["ended"]),
+        "{one} {two}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,8 +132,13 @@ async fn what_a_tool_does_not_take_or_raises_is_told_to_the_model() {
     attach(scene.owner(), &agent, runner("read", READ)).await;
     let done = say_to(scene.owner(), &agent, "Go.").await;
     assert_eq!(done["answer"], "It is 4.", "{done}");
-    let called: Vec<&Value> = done["trace"]["steps"].as_array().unwrap().iter()
-        .filter(|step| step["step"] == "called").map(|step| &step["tool"]).collect();
+    let called: Vec<&Value> = done["trace"]["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|step| step["step"] == "called")
+        .map(|step| &step["tool"])
+        .collect();
     let failed: Vec<&Value> = called.iter().map(|tool| &tool["failed"]).collect();
     assert_eq!(failed, [true, true, false, true], "{called:?}");
     assert!(scene.told(1).contains("args.invalid"), "{}", scene.told(1));
@@ -132,7 +152,10 @@ async fn a_tool_that_is_switched_off_or_not_to_be_used_is_not_offered() {
     let tool = attach(scene.owner(), &agent, handle("double", DOUBLE)).await;
     say_to(scene.owner(), &agent, "Hi").await;
     let off = json!({"approval_action": "deny"});
-    assert_eq!(scene.owner().call("PATCH", &format!("{agent}/tools/{tool}"), Some(off)).await.0, 200);
+    assert_eq!(
+        scene.owner().call("PATCH", &format!("{agent}/tools/{tool}"), Some(off)).await.0,
+        200
+    );
     say_to(scene.owner(), &agent, "Hi").await;
     let asked = scene.asked();
     assert_eq!(offered(&asked[0]), ["double"]);
