@@ -36,6 +36,10 @@ impl Agents {
         Arc::new(Self { service, models, skills, busy: Mutex::default() })
     }
 
+    pub fn service(&self) -> &Arc<Service> {
+        &self.service
+    }
+
     /// Whether there is a model that could be asked.
     pub fn has_models(&self) -> bool {
         self.models.any()
@@ -131,7 +135,7 @@ impl<'a> Rest<'a> {
                 output_tokens: used.tokens.output,
             }),
             warnings: Vec::new(),
-            conversation: self.talk.to_bytes(),
+            conversation: Some(self.talk.to_bytes()),
             trace: self.walk.scribe.trace.to_bytes(),
         }
     }

@@ -25,6 +25,7 @@ mod models;
 mod named;
 mod network;
 mod once;
+mod own;
 mod package;
 mod permission;
 mod principal;

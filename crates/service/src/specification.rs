@@ -442,8 +442,8 @@ mod tests {
             )
         };
         let right = read(&tool("def handle(number: int):")).unwrap();
-        assert_eq!(right.embedded[0].name, "double");
-        let code = right.embedded[0].source.as_written();
+        assert_eq!(right.embedded[0].contract.name, "double");
+        let code = right.embedded[0].contract.source.as_written();
         assert_eq!(code, "def handle(number: int):\n  return number * 2\n");
 
         let refused = read(&tool("def handle(number):")).unwrap_err();
