@@ -1,6 +1,6 @@
 //! A tool inside of an agent asks before it runs: the question, and what an answer does.
 
-use crate::scene::{Scene, call, calls, chat, say, say_to, text};
+use crate::scene::{Scene, call, calls, chat, offered, say, say_to, text};
 use crate::world::Api;
 use serde_json::{Value, json};
 
@@ -15,6 +15,14 @@ pub(crate) fn booking() -> Value {
         })
     };
     json!({"tools": [tool("book"), tool("order")]})
+}
+
+pub(crate) fn booking_and_code() -> Value {
+    let mut both = booking();
+    let entry = json!({"tool_spec": {"type": "code_execution", "name": "code_execution"}});
+    both["tools"].as_array_mut().unwrap().push(entry);
+    both["tool_resources"] = json!({"code_execution": {}});
+    both
 }
 
 pub(crate) fn book(what: &str) -> Value {
@@ -41,7 +49,7 @@ pub(crate) async fn ran(api: &Api) -> usize {
     done["items"].as_array().unwrap().iter().filter(|it| it["entry"] == "handle").count()
 }
 
-// proves C-139, C-140, C-142, C-143, C-146
+// proves C-139, C-140, C-142, C-143
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_asks_first_and_runs_once_when_it_is_allowed() {
     let scene = Scene::play(json!([
@@ -181,13 +189,7 @@ async fn what_runs_beside_a_question_is_kept_for_when_it_is_answered() {
         say("It is 42, and booked."),
     ]))
     .await;
-    let mut both = booking();
-    both["tools"]
-        .as_array_mut()
-        .unwrap()
-        .push(json!({"tool_spec": {"type": "code_execution", "name": "code_execution"}}));
-    both["tool_resources"] = json!({"code_execution": {}});
-    let agent = scene.agent(both).await;
+    let agent = scene.agent(booking_and_code()).await;
     let asked = say_to(scene.owner(), &agent, "Count and book.").await;
     assert_eq!(asked["rounds"][0]["stdout"], "counted\n", "{asked}");
     let done = chat(scene.owner(), &agent, reply(&asked, "ALLOW")).await;
@@ -250,4 +252,44 @@ async fn code_asks_as_well_where_the_workspace_says_so() {
     let printed: Vec<&Value> =
         done["rounds"].as_array().unwrap().iter().map(|round| &round["stdout"]).collect();
     assert_eq!(printed, ["ran\n", "42\n"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_whose_specification_says_so_runs_without_a_question_or_not_at_all() {
+    let scene = Scene::play(json!([book("a table"), say("It is booked."), say("I cannot.")])).await;
+    let mut allowed = booking();
+    allowed["tools"][0]["approval_action"] = json!("allow");
+    allowed["tools"][1]["approval_action"] = json!("deny");
+    let agent = scene.agent(allowed).await;
+    let done = say_to(scene.owner(), &agent, "Book a table.").await;
+    assert_eq!((&done["answer"], &done["actions"]), (&json!("It is booked."), &json!([])));
+    assert_eq!(offered(&scene.asked()[0]), ["book"], "one that is denied is not offered");
+    assert_eq!(ran(scene.owner()).await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_of_a_skill_asks_too_and_is_shown_as_it_ran() {
+    let help = json!({"skill": "dataviz", "script": "scripts/chart.py", "arguments": ["--help"]});
+    let scene = Scene::play(json!([call("run_skill_script", help), say("That is how.")])).await;
+    let specification = format!("{}skills: [dataviz]\n", crate::scene::RUNS_CODE);
+    let agent = scene.agent(specification).await;
+    let ask = Some(json!({"permission": "ask"}));
+    scene.owner().call("PUT", "/v1/permissions/execute_python", ask).await;
+    let asked = say_to(scene.owner(), &agent, "How?").await;
+    let action = &asked["actions"][0]["toolConfirmation"];
+    assert_eq!(action["toolName"], "run_skill_script", "{asked}");
+    let place = format!("/v1/executions/{}/events", text(&asked["execution_id"]));
+    let heard = scene.owner().request(reqwest::Method::GET, &place).send().await.unwrap();
+    let heard = crate::world::events(heard).await;
+    assert!(heard.iter().any(|(_, name, data)| {
+        name == "approval" && data["approval_id"] == asked["actions"][0]["actionId"]
+    }));
+    let boss = scene.world.principal("boss", &["OWNERSHIP"]).await;
+    let approval = format!("/v1/approvals/{}", text(&asked["actions"][0]["actionId"]));
+    boss.post(&approval, json!({"decision": "allow"})).await;
+    let done = chat(scene.owner(), &agent, json!({"cursor": asked["cursor"]})).await;
+    assert_eq!(done["answer"], "That is how.", "{done}");
+    let round = &done["rounds"][0];
+    assert!(text(&round["code"]).contains("runpy.run_path"), "{round}");
+    assert!(text(&round["stdout"]).contains("usage"), "{round}");
 }

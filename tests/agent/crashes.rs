@@ -58,7 +58,6 @@ async fn an_agent_that_dies_with_the_server_is_marked_and_its_cursor_leads_nowhe
     assert_eq!(say_to(scene.owner(), &agent, "Hi").await["answer"], "Hello.");
 }
 
-// proves C-146
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_that_was_asked_about_when_the_server_died_has_not_run_and_still_can() {
     let mut scene = Scene::play(json!([book("a table"), say("It is booked.")])).await;

@@ -1,6 +1,6 @@
 //! Code of a model in a workspace that wants to be asked about code first.
 
-use crate::scene::{CODE, Scene, begin, code, plan, say, text};
+use crate::scene::{CODE, RUNS_CODE, Scene, begin, call, code, plan, say, text};
 use crate::world::Api;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -125,4 +125,28 @@ async fn where_code_is_not_allowed_at_all_no_model_gets_it_to_run() {
     assert!(status == 403 || done["complete"] == false, "{status} {done}");
     let ran = scene.owner().get("/v1/executions?status=succeeded").await;
     assert_eq!(ran["items"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_within_an_agent_waits_as_well() {
+    let scene = Scene::play(json!([
+        call("code_execution", json!({"request": "Count."})),
+        plan(&["Count"]),
+        code("print(6 * 7)"),
+        say("Counted: 42."),
+        say("It is 42."),
+    ]))
+    .await;
+    let agent = scene.agent(RUNS_CODE).await;
+    let ann = scene.friend("ann", &agent).await;
+    set(scene.owner(), "ask").await;
+    let place = begin(&ann, &format!("{agent}/run"), json!({"message": "Count."})).await;
+    let boss = scene.world.principal("boss", &["OWNERSHIP"]).await;
+    answer(&boss, &question(&boss).await, "allow").await;
+    let done = crate::scene::settled(&ann, &place).await;
+    assert_eq!(
+        (&done["status"], &done["rounds"][0]["stdout"]),
+        (&json!("succeeded"), &json!("42\n"))
+    );
+    assert!(scene.told(4).contains("Counted: 42."));
 }

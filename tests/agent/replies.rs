@@ -147,6 +147,7 @@ async fn what_was_decided_elsewhere_needs_no_reply_and_takes_none() {
     assert_eq!(ran(scene.owner()).await, 1);
 }
 
+// proves C-146
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_that_has_grown_old_is_told_as_not_answered() {
     let turns = json!([book("a table"), say("Nobody has answered.")]);

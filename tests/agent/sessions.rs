@@ -1,6 +1,7 @@
 //! Requests that go on in a session, and those that must not.
 
-use crate::scene::{CODE, Scene, begin, code, plan, say, text};
+use crate::confirmations::{booking_and_code, reply};
+use crate::scene::{CODE, Scene, begin, calls, chat, code, plan, say, say_to, text};
 use serde_json::json;
 use std::time::Duration;
 
@@ -109,7 +110,6 @@ async fn a_session_that_is_not_there_or_somebody_elses_is_refused_and_no_other_i
     assert_eq!(again["answer"], "Still mine.");
 }
 
-// proves U-054
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_says_when_it_ends_and_is_refused_afterwards() {
     let turns = json!([plan(&["a"]), code("kept = 1"), say("Kept.")]);
@@ -158,7 +158,7 @@ async fn two_requests_at_once_in_one_session_are_one_and_a_refusal() {
     assert_eq!(scene.code(go_on).await["answer"], "And again.");
 }
 
-// proves U-051, U-052
+// proves U-052
 #[tokio::test(flavor = "multi_thread")]
 async fn code_that_a_model_writes_sees_nothing_of_the_host() {
     let scene = Scene::play(json!([
@@ -173,4 +173,39 @@ async fn code_that_a_model_writes_sees_nothing_of_the_host() {
     let seen = text(&done["rounds"][0]["stdout"]);
     assert!(!seen.contains("sk-test") && seen.ends_with("[]\n"), "{seen}");
     assert!(seen.contains("/etc/shadow refused") && seen.contains("/work refused"), "{seen}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_free_as_soon_as_its_answer_is_there() {
+    let one = [plan(&["Count"]), code("n = globals().get('n', 0) + 1\nprint(n)"), say("Counted.")];
+    let turns: Vec<_> = std::iter::repeat_n(one, 15).flatten().collect();
+    let scene = Scene::play(turns.into()).await;
+    let mut last = scene.request("Count.").await;
+    for number in 2..=15 {
+        last = scene.go_on(&last, "Count on.").await;
+        assert_eq!(last["rounds"][0]["stdout"], format!("{number}\n"), "{last}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_agent_waits_for_in_its_session_does_not_disturb_a_request_in_it() {
+    let scene = Scene::play(json!([
+        calls(&[
+            ("code_execution", json!({"code": "kept = 42"})),
+            ("book", json!({"what": "a table"})),
+        ]),
+        plan(&["Look"]),
+        code("print(kept)"),
+        say("It is 42."),
+        say("It is booked."),
+    ]))
+    .await;
+    let agent = scene.agent(booking_and_code()).await;
+    let asked = say_to(scene.owner(), &agent, "Keep it and book a table.").await;
+    assert_eq!(asked["actions"].as_array().unwrap().len(), 1, "{asked}");
+    let looked = scene.go_on(&asked, "What was kept?").await;
+    assert_eq!((&looked["answer"], &looked["complete"]), (&json!("It is 42."), &json!(true)));
+    assert!(!scene.told(1).contains("book a table"), "{}", scene.told(1));
+    let done = chat(scene.owner(), &agent, reply(&asked, "ALLOW")).await;
+    assert_eq!(done["answer"], "It is booked.", "{done}");
 }

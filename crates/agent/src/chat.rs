@@ -2,7 +2,7 @@
 //! with what they are asked, and their reply goes on from there.
 
 use crate::budget::Budget;
-use crate::confirm::{Confirmation, Reply, decide};
+use crate::confirm::{Confirmation, Given, Reply, decide};
 use crate::interpreter::Interpreter;
 use crate::model::Message;
 use crate::prompts;
@@ -70,9 +70,8 @@ pub(crate) struct Spoken {
 }
 
 impl ChatRequest {
-    /// What the user says, all in one, and what those who were asked reply, each with its place
-    /// among the messages.
-    fn read(&self) -> Result<(Option<String>, Vec<(usize, Confirmation)>), Refused> {
+    /// What the user says, all in one, and what those who were asked reply.
+    fn read(&self) -> Result<(Option<String>, Vec<Given>), Refused> {
         let (mut texts, mut replies) = (Vec::from_iter(self.message.clone()), Vec::new());
         for (index, said) in self.messages.iter().enumerate() {
             match said {
@@ -82,7 +81,9 @@ impl ChatRequest {
                     let wrong = || Refused::invalid(&path, "must be text");
                     texts.push(text.ok_or_else(wrong)?.to_owned());
                 }
-                Said::Action(confirmation) => replies.push((index, confirmation.clone())),
+                Said::Action(confirmation) => {
+                    replies.push(Given { index, confirmation: confirmation.clone() });
+                }
             }
         }
         let text = texts.join("\n\n");

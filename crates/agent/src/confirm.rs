@@ -41,6 +41,13 @@ pub enum ConfirmationStatus {
     Deny,
 }
 
+/// A reply, and its place among all messages.
+#[derive(Debug)]
+pub(crate) struct Given {
+    pub(crate) index: usize,
+    pub(crate) confirmation: Confirmation,
+}
+
 /// A reply that may be given.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reply {
@@ -54,10 +61,10 @@ pub(crate) async fn decide(
     service: &Service,
     caller: &Caller,
     talk: &Talk,
-    confirmations: &[(usize, Confirmation)],
+    confirmations: &[Given],
 ) -> Result<Vec<Reply>, Refused> {
     let (mut replies, mut seen) = (Vec::new(), BTreeSet::new());
-    for (index, given) in confirmations {
+    for Given { index, confirmation: given } in confirmations {
         let path = format!("/messages/{index}/actionId");
         let asked = talk.pending.iter().find(|pending| pending.id() == given.action_id);
         let asked = asked.ok_or_else(|| {
