@@ -177,10 +177,11 @@ fn start(
     let binary = harness::binary().into_os_string();
     let mut words = program.iter().map(Into::into).chain([binary]);
     let mut command = Command::new(words.next().unwrap());
+    command.args(words).args(["serve", "--listen", place]).args(options);
+    if !options.iter().any(|option| option == "--environment") {
+        command.args(["--environment", "bare"]);
+    }
     command
-        .args(words)
-        .args(["serve", "--listen", place, "--environment", "bare"])
-        .args(options)
         // Built environments are shared by all worlds; records and files are a world's own.
         .env("BELLJAR_DATA", harness::data())
         .env("BELLJAR_RECORDS", data)

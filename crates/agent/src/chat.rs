@@ -2,14 +2,14 @@
 //! with what they are asked, and their reply goes on from there.
 
 use crate::budget::Budget;
-use crate::confirm::{Confirmation, Reply, decide};
+use crate::confirm::{Confirmation, Given, Reply, decide};
 use crate::interpreter::Interpreter;
 use crate::model::Message;
 use crate::prompts;
-use crate::runs::{Agents, Outcome, Rest, unfinished, within};
+use crate::runs::{Agents, Occupied, Outcome, Rest, unfinished, within};
 use crate::skills::Skills;
 use crate::talk::Talk;
-use crate::toolbox::Toolbox;
+use crate::toolbox::{Toolbox, check_choice};
 use crate::walk::{Left, Stopped, Walk};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -71,7 +71,7 @@ pub(crate) struct Spoken {
 
 impl ChatRequest {
     /// What the user says, all in one, and what those who were asked reply.
-    fn read(&self) -> Result<(Option<String>, Vec<Confirmation>), Refused> {
+    fn read(&self) -> Result<(Option<String>, Vec<Given>), Refused> {
         let (mut texts, mut replies) = (Vec::from_iter(self.message.clone()), Vec::new());
         for (index, said) in self.messages.iter().enumerate() {
             match said {
@@ -81,7 +81,9 @@ impl ChatRequest {
                     let wrong = || Refused::invalid(&path, "must be text");
                     texts.push(text.ok_or_else(wrong)?.to_owned());
                 }
-                Said::Action(confirmation) => replies.push(confirmation.clone()),
+                Said::Action(confirmation) => {
+                    replies.push(Given { index, confirmation: confirmation.clone() });
+                }
             }
         }
         let text = texts.join("\n\n");
@@ -98,6 +100,7 @@ struct Chat {
     work: AgentWork,
     skills: Skills,
     session: Option<Session>,
+    occupied: Option<Occupied>,
     names: Vec<String>,
     talk: Talk,
     text: Option<String>,
@@ -121,6 +124,7 @@ impl Agents {
         let runs_code = work.code_execution.enabled;
         let names = &work.orchestration.skills;
         let skills = Skills::find(names, self.skills.as_deref(), runs_code)?;
+        check_choice(&work, &skills)?;
         let before = self.before(caller, id, request.cursor.as_deref())?;
         let talk = before.as_ref().map(talk_of).transpose()?;
         let talk = talk.unwrap_or_default().recent();
@@ -168,13 +172,20 @@ impl Agents {
         };
         let (run, attached) = self.service.begin_run(caller, new, manner).await?;
         let agent_external_id = request.agent_external_id;
-        let chat =
-            Chat { work, skills, session, names, talk, text, replies, agent_external_id, warnings };
+        let chat = Chat {
+            work,
+            skills,
+            session,
+            occupied,
+            names,
+            talk,
+            text,
+            replies,
+            agent_external_id,
+            warnings,
+        };
         let agents = Arc::clone(self);
-        tokio::spawn(async move {
-            let _occupied = occupied;
-            chat.see_through(&agents, run, &*model).await;
-        });
+        tokio::spawn(async move { chat.see_through(&agents, run, &*model).await });
         Ok(attached)
     }
 
@@ -225,8 +236,8 @@ fn talk_of(before: &Before) -> Result<Talk, Refused> {
 
 impl Chat {
     async fn see_through(self, agents: &Arc<Agents>, run: Run, model: &dyn crate::Model) {
-        let Self { work, skills, session, names, talk, text, replies, agent_external_id, warnings } =
-            self;
+        let Self { work, skills, session, occupied, names, talk, text, replies, .. } = self;
+        let Self { agent_external_id, warnings, .. } = self;
         let system = system(&work, &skills);
         let budget = budget(&work);
         let interpreter = session.map(|session| Interpreter::new(session, false));
@@ -254,7 +265,7 @@ impl Chat {
         let mut end = rest.end(tools.interpreter.as_ref(), outcome.error, &spoken);
         let warning = |message| Warning { code: "agent.incomplete".to_owned(), message };
         end.warnings = warnings.into_iter().map(warning).collect();
-        if let Err(refused) = run.end(outcome.status, end).await {
+        if let Err(refused) = run.end(outcome.status, end, occupied).await {
             tracing::error!(error = %refused.fault, "the end of a run could not be kept");
         }
     }

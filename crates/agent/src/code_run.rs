@@ -4,7 +4,7 @@ use crate::budget::{Budget, ROUNDS_MAX};
 use crate::code::{Task, carry_out};
 use crate::interpreter::Interpreter;
 use crate::logs::logs;
-use crate::runs::{Agents, Outcome, Rest, unfinished, within};
+use crate::runs::{Agents, Occupied, Outcome, Rest, unfinished, within};
 use crate::talk::Talk;
 use crate::toolbox::{CODE_EXECUTION, Toolbox};
 use chrono::{DateTime, Utc};
@@ -153,6 +153,8 @@ impl Agents {
             Some(id) => self.service.last_run_in(caller, id)?,
             None => None,
         };
+        // What an agent has said in its session is about other tools.
+        let before = before.filter(|before| before.agent.is_none());
         let talk = before.and_then(|before| Talk::from_bytes(&before.conversation));
         let new = NewRun {
             entry: CODE_EXECUTION,
@@ -166,7 +168,7 @@ impl Agents {
         let agents = Arc::clone(self);
         let talk = talk.unwrap_or_default().recent();
         tokio::spawn(async move {
-            let (_occupied, work) = (occupied, CodeRun { request, session, names, talk });
+            let work = CodeRun { request, session, occupied, names, talk };
             work.see_through(&agents, run, &*model).await;
         });
         Ok(attached)
@@ -187,6 +189,7 @@ impl Agents {
 struct CodeRun {
     request: CodeRequest,
     session: Session,
+    occupied: Occupied,
     /// Of the documents, as they are called in the working directory.
     names: Vec<String>,
     talk: Talk,
@@ -194,7 +197,7 @@ struct CodeRun {
 
 impl CodeRun {
     async fn see_through(self, agents: &Arc<Agents>, run: Run, model: &dyn crate::Model) {
-        let Self { request, session, names, talk } = self;
+        let Self { request, session, occupied, names, talk } = self;
         let id = session.sandbox_id;
         let mut tools = Toolbox::of_code(Interpreter::new(session, true));
         let budget = Budget::code(request.max_rounds);
@@ -233,7 +236,7 @@ impl CodeRun {
             expires_at: agents.service.session(run.caller(), id).ok().and_then(|it| it.expires_at),
         };
         let end = rest.end(tools.interpreter.as_ref(), outcome.error, &said);
-        if let Err(refused) = run.end(outcome.status, end).await {
+        if let Err(refused) = run.end(outcome.status, end, occupied).await {
             tracing::error!(error = %refused.fault, "the end of a run could not be kept");
         }
     }

@@ -41,6 +41,13 @@ pub enum ConfirmationStatus {
     Deny,
 }
 
+/// A reply, and its place among all messages.
+#[derive(Debug)]
+pub(crate) struct Given {
+    pub(crate) index: usize,
+    pub(crate) confirmation: Confirmation,
+}
+
 /// A reply that may be given.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reply {
@@ -54,10 +61,10 @@ pub(crate) async fn decide(
     service: &Service,
     caller: &Caller,
     talk: &Talk,
-    confirmations: &[Confirmation],
+    confirmations: &[Given],
 ) -> Result<Vec<Reply>, Refused> {
     let (mut replies, mut seen) = (Vec::new(), BTreeSet::new());
-    for (index, given) in confirmations.iter().enumerate() {
+    for Given { index, confirmation: given } in confirmations {
         let path = format!("/messages/{index}/actionId");
         let asked = talk.pending.iter().find(|pending| pending.id() == given.action_id);
         let asked = asked.ok_or_else(|| {
@@ -160,7 +167,9 @@ impl Toolbox {
         if kind == CODE_EXECUTION
             && let Some(interpreter) = &mut self.interpreter
         {
-            let code = call.arguments["code"].as_str().unwrap_or_default().to_owned();
+            // That of a skill's script stands in no argument.
+            let written = || call.arguments["code"].as_str().unwrap_or_default().to_owned();
+            let code = came.as_ref().map_or_else(|_| written(), |execution| execution.code.clone());
             if let Ran::Round { told, failed } = interpreter.note(walk, since, code, came) {
                 let (call_id, name) = (call.id.clone(), call.name.clone());
                 return ToolResult { call_id, name, text: told, failed };

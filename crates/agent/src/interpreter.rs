@@ -109,6 +109,7 @@ impl Interpreter {
             Ok(Asked::Begun(attached)) => attached.finished().await,
             Ok(Asked::Waiting(execution, events)) => match execution.approval_id {
                 Some(approval_id) if !self.patient => {
+                    walk.run.tell(Event::Approval { approval_id });
                     return Ran::Waits { approval_id, execution_id: execution.id };
                 }
                 _ => see_answer(walk, &execution, events).await,

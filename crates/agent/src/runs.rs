@@ -147,11 +147,14 @@ pub(crate) async fn within<T>(
     time: Duration,
     work: impl Future<Output = Result<T, Stopped>>,
 ) -> Result<T, Stopped> {
-    tokio::select! {
-        done = work => done,
-        () = run.stopped() => Err(Stopped::Cancelled),
-        () = tokio::time::sleep(time) => Err(Spent::Time(time).into()),
-    }
+    let stopped = tokio::select! {
+        done = work => return done,
+        () = run.stopped() => Stopped::Cancelled,
+        () = tokio::time::sleep(time) => Spent::Time(time).into(),
+    };
+    // Its session takes the next request when it is told that this one is over.
+    run.at_rest().await;
+    Err(stopped)
 }
 
 /// The status of a run that was stopped, and what is said instead of an answer.

@@ -43,15 +43,17 @@ impl Talk {
         self.messages.push(Message::User { text: text.into() });
     }
 
-    /// The newest part of it that is not too long, from a request on.
+    /// The newest part of it that is not too long, from a request on; the last one in any case, for
+    /// what waits belongs to it.
     pub(crate) fn recent(self) -> Self {
         let size = |message: &Message| serde_json::to_string(message).map_or(0, |text| text.len());
         let mut room = HISTORY_BYTES_MAX;
-        let mut first = self.messages.len();
+        let is_request = |message: &Message| matches!(message, Message::User { .. });
+        let mut first = self.messages.iter().rposition(is_request).unwrap_or_default();
         for (index, message) in self.messages.iter().enumerate().rev() {
             let Some(left) = room.checked_sub(size(message)) else { break };
             room = left;
-            if matches!(message, Message::User { .. }) {
+            if is_request(message) {
                 first = index;
             }
         }

@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 use service::{AgentWork, Asked, CallRequest, FileInput, OfferedTool, Refused, ToolChoice};
 use std::time::Instant;
-use types::{AgentId, Event, Execution, LimitsRequest, ToolUse};
+use types::{AgentId, Code, Event, Execution, Fault, LimitsRequest, ToolUse};
 
 /// As a run of code calls it: the code of one step.
 pub(crate) const RUN_PYTHON: &str = "run_python";
@@ -73,7 +73,18 @@ impl Toolbox {
         }
     }
 
+    /// What the model is offered now: where it has to choose among some tools, those at first.
     pub(crate) fn offers(&self) -> Vec<Offer> {
+        let mut offers = self.all();
+        if let ToolChoice::Tools(names) = &self.steering
+            && !self.has_called
+        {
+            offers.retain(|offer| names.contains(&offer.name));
+        }
+        offers
+    }
+
+    fn all(&self) -> Vec<Offer> {
         let code = self.interpreter.as_ref().map(|_| match self.agent {
             Some(_) => agent_code_offer(),
             None => run_python_offer(),
@@ -125,41 +136,31 @@ impl Toolbox {
         walk: &mut Walk<'_>,
         calls: Vec<ToolCall>,
     ) -> Result<Vec<Came>, Stopped> {
+        // None of them is begun if not all of them may be.
+        for _ in &calls {
+            walk.used.round(&walk.budget)?;
+        }
         self.has_called = true;
-        let apart = self.call_apart(walk, &calls).await?;
+        let apart = self.call_apart(walk, &calls).await;
         let mut came = Vec::with_capacity(calls.len());
         for (call, done) in calls.into_iter().zip(apart) {
             came.push(match done {
                 Some(done) => done,
-                None => {
-                    walk.used.round(&walk.budget)?;
-                    self.call_here(walk, call).await?
-                }
+                None => self.call_here(walk, call).await?,
             });
         }
         Ok(came)
     }
 
     /// Calls in sandboxes of their own, all at once.
-    async fn call_apart(
-        &self,
-        walk: &mut Walk<'_>,
-        calls: &[ToolCall],
-    ) -> Result<Vec<Option<Came>>, Stopped> {
-        let mut begun = Vec::with_capacity(calls.len());
-        for call in calls {
-            let tool = match self.doer(&call.name) {
-                Doer::Tool(tool) if !self.sees_session(tool) => Some(tool),
-                _ => None,
-            };
-            if tool.is_some() {
-                walk.used.round(&walk.budget)?;
-            }
-            begun.push(tool.map(|tool| (tool, call)));
-        }
+    async fn call_apart(&self, walk: &mut Walk<'_>, calls: &[ToolCall]) -> Vec<Option<Came>> {
+        let begun = calls.iter().map(|call| match self.doer(&call.name) {
+            Doer::Tool(tool) if !self.sees_session(tool) => Some((tool, call)),
+            _ => None,
+        });
         let since = Instant::now();
         let seen: &Walk<'_> = walk;
-        let ended = join_all(begun.into_iter().map(|begun| async move {
+        let ended = join_all(begun.map(|begun| async move {
             let (tool, call) = begun?;
             Some((tool, call, self.call_tool(seen, tool, call).await))
         }))
@@ -168,7 +169,7 @@ impl Toolbox {
             let (tool, call, outcome) = ended?;
             Some(note(walk, since, tool, call, outcome))
         });
-        Ok(noted.collect())
+        noted.collect()
     }
 
     fn sees_session(&self, tool: &OfferedTool) -> bool {
@@ -199,7 +200,7 @@ impl Toolbox {
     }
 
     fn nobody(&self, name: &str) -> String {
-        let names: Vec<String> = self.offers().into_iter().map(|offer| offer.name).collect();
+        let names: Vec<String> = self.all().into_iter().map(|offer| offer.name).collect();
         let tools = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         let said = prompts::fill(prompts::UNKNOWN_TOOL, "name", &format!("{name:?}"));
         prompts::fill(&said, "tools", &tools)
@@ -259,14 +260,10 @@ impl Toolbox {
         request: &str,
         context: Option<&str>,
     ) -> Result<String, Stopped> {
-        let Some(interpreter) = self.interpreter.take() else { return Ok(String::new()) };
-        let mut tools = Self::of_code(interpreter);
-        tools.interpreter.iter_mut().for_each(|interpreter| interpreter.patient = true);
+        let Some(mut lent) = Lent::of(self) else { return Ok(String::new()) };
         let (mut talk, rounds) = (Talk::default(), Some(walk.budget.rounds));
         let task = code::Task { request, context, files: &[], rounds };
-        let carried = Box::pin(code::carry_out(walk, &mut tools, &mut talk, task)).await;
-        self.interpreter = tools.interpreter;
-        self.interpreter.iter_mut().for_each(|interpreter| interpreter.patient = false);
+        let carried = Box::pin(code::carry_out(walk, &mut lent.tools, &mut talk, task)).await;
         carried.map(|carried| carried.answer)
     }
 
@@ -290,6 +287,28 @@ impl Toolbox {
             Asked::Begun(attached) => attached.finished().await.map(Box::new).map(Outcome::Ended),
             Asked::Waiting(execution, _) => Ok(Outcome::Waits(execution)),
         }
+    }
+}
+
+/// The interpreter of an agent in the hands of one request, which waits for whoever is asked. The
+/// agent has it back whatever becomes of that, with what was done.
+struct Lent<'a> {
+    owner: &'a mut Toolbox,
+    tools: Toolbox,
+}
+
+impl<'a> Lent<'a> {
+    fn of(owner: &'a mut Toolbox) -> Option<Self> {
+        let mut interpreter = owner.interpreter.take()?;
+        interpreter.patient = true;
+        Some(Self { owner, tools: Toolbox::of_code(interpreter) })
+    }
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.owner.interpreter = self.tools.interpreter.take();
+        self.owner.interpreter.iter_mut().for_each(|interpreter| interpreter.patient = false);
     }
 }
 
@@ -371,6 +390,33 @@ fn tell(
 
 fn result(call: &ToolCall, text: String, failed: bool) -> ToolResult {
     ToolResult { call_id: call.id.clone(), name: call.name.clone(), text, failed }
+}
+
+/// Whoever has to call a tool has it.
+pub(crate) fn check_choice(work: &AgentWork, skills: &Skills) -> Result<(), Fault> {
+    let code = work.code_execution.enabled.then(|| CODE_EXECUTION.to_owned());
+    let tools = work.tools.iter().map(|tool| tool.name.clone());
+    let skills = skills.offers().into_iter().map(|offer| offer.name);
+    let known: Vec<String> = code.into_iter().chain(tools).chain(skills).collect();
+    let problem = match &work.orchestration.tool_choice {
+        ToolChoice::Auto => None,
+        ToolChoice::Required if known.is_empty() => {
+            Some("a tool, and the agent has none".to_owned())
+        }
+        ToolChoice::Required => None,
+        ToolChoice::Tools(names) => names
+            .iter()
+            .find(|name| !known.contains(name))
+            .map(|name| format!("{name:?}, and the agent has no such tool")),
+    };
+    match problem {
+        None => Ok(()),
+        Some(problem) => {
+            let message = format!("tool_choice asks for {problem}");
+            let hint = format!("the tools of the agent are: {}", known.join(", "));
+            Err(Fault::new(Code::ToolUnavailable, message).hint(hint))
+        }
+    }
 }
 
 fn run_python_offer() -> Offer {

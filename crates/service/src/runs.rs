@@ -85,7 +85,7 @@ impl Service {
             let started = whose.mark(record(&new));
             service.write_run(&started, new, &whose).await?;
             let running = service.follow(started.id);
-            running.begin();
+            running.begin(None);
             let attached = service.attach(&running, &started, whose.manner.claim.is_none());
             Ok((Run { service, caller, whose, running, started, ended: false }, attached))
         })
@@ -182,10 +182,28 @@ impl Run {
         self.running.stopped().await;
     }
 
-    /// The last thing that is done with it.
-    pub async fn end(mut self, status: Status, end: RunEnd) -> Result<Execution, Refused> {
+    /// Returns when nothing that it has begun is running any more.
+    pub async fn at_rest(&self) {
+        let begun: Vec<Arc<Running>> = {
+            let running = self.service.running();
+            running.values().filter(|running| running.is_of(self.id())).cloned().collect()
+        };
+        for running in begun {
+            running.live.over().await;
+        }
+    }
+
+    /// The last thing that is done with it. What is `held` is let go of when the end is kept, and
+    /// before anybody is told of it.
+    pub async fn end<T>(
+        mut self,
+        status: Status,
+        end: RunEnd,
+        held: T,
+    ) -> Result<Execution, Refused> {
         self.ended = true;
         let kept = self.keep(status, end).await;
+        drop(held);
         self.service.conclude(self.started.id, &self.running, kept.clone());
         kept
     }

@@ -38,6 +38,8 @@ const SHORT: Duration = Duration::from_millis(2);
 pub(crate) struct Running {
     pub(crate) live: Arc<Live>,
     begun: AtomicBool,
+    /// The run of a model that has begun it.
+    parent: OnceLock<ExecutionId>,
     ended: OnceLock<Result<Execution, Refused>>,
     /// Of a run of a model: that it shall end.
     stop: watch::Sender<bool>,
@@ -50,8 +52,15 @@ impl Running {
     }
 
     /// From here on it is seen through.
-    pub(crate) fn begin(&self) {
+    pub(crate) fn begin(&self, parent: Option<ExecutionId>) {
+        if let Some(parent) = parent {
+            let _ = self.parent.set(parent);
+        }
         self.begun.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_of(&self, run: ExecutionId) -> bool {
+        self.parent.get() == Some(&run)
     }
 
     pub(crate) fn stop(&self) {
@@ -118,7 +127,7 @@ impl Service {
     ) -> Attached {
         let id = started.id;
         let running = self.follow(id);
-        running.begin();
+        running.begin(whose.manner.parent);
         let attached = self.attach(&running, &started, whose.manner.claim.is_none());
         let course = Course { whose, started, running, row };
         tokio::spawn(Arc::clone(self).see_through(admitted, course));
@@ -143,9 +152,14 @@ impl Service {
     /// Where its events go, and are heard.
     pub(crate) fn follow(&self, id: ExecutionId) -> Arc<Running> {
         let new = || {
-            let begun = AtomicBool::new(false);
-            let stop = watch::Sender::default();
-            Arc::new(Running { live: Live::new(), begun, ended: OnceLock::new(), stop })
+            let (begun, parent, ended) = (AtomicBool::new(false), OnceLock::new(), OnceLock::new());
+            Arc::new(Running {
+                live: Live::new(),
+                begun,
+                parent,
+                ended,
+                stop: watch::Sender::default(),
+            })
         };
         Arc::clone(self.running().entry(id).or_insert_with(new))
     }

@@ -147,6 +147,9 @@ fn tool_choice(root: &Map<String, Value>) -> Result<ToolChoice, Refused> {
                 }
                 _ => return Err(wrong()),
             };
+            if names.is_empty() {
+                return Err(wrong());
+            }
             Ok(ToolChoice::Tools(names))
         }
         _ => Err(wrong()),

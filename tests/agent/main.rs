@@ -1,0 +1,28 @@
+//! Language models at work: `code_execution` and agents, over HTTP against the real binary, with a
+//! model provider that plays a script over the real wire.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on has failed")]
+
+#[path = "../harness/mod.rs"]
+mod harness;
+#[path = "../harness/model.rs"]
+mod model;
+#[path = "../server/world.rs"]
+mod world;
+
+mod agents;
+mod bad_models;
+mod budgets;
+mod choices;
+mod code;
+mod confirmations;
+mod crashes;
+mod files;
+mod leaving;
+mod permissions;
+mod replies;
+mod rules;
+mod scene;
+mod sessions;
+mod skills;
+mod tools;

@@ -1,0 +1,152 @@
+//! Code of a model in a workspace that wants to be asked about code first.
+
+use crate::scene::{CODE, RUNS_CODE, Scene, begin, call, code, plan, say, text};
+use crate::world::Api;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+const PERMISSION: &str = "/v1/permissions/execute_python";
+
+async fn question(api: &Api) -> Value {
+    for _ in 0..500 {
+        let open = api.get("/v1/approvals?state=pending").await;
+        if let Some(first) = open["items"].as_array().unwrap().first() {
+            return first.clone();
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("nobody is asked");
+}
+
+async fn answer(api: &Api, question: &Value, decision: &str) {
+    let path = format!("/v1/approvals/{}", text(&question["id"]));
+    api.post(&path, json!({"decision": decision, "reason": "I say so"})).await;
+}
+
+async fn set(api: &Api, permission: &str) {
+    let (status, now) = api.call("PUT", PERMISSION, Some(json!({"permission": permission}))).await;
+    assert_eq!(status, 200, "{now}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_waits_for_whoever_is_asked_and_goes_on_when_they_allow_it() {
+    let scene =
+        Scene::play(json!([plan(&["Count"]), code("print(6 * 7)"), say("It is 42.")])).await;
+    let ann = scene.world.principal("ann", &["USAGE"]).await;
+    set(scene.owner(), "ask").await;
+    let place = begin(&ann, CODE, json!({"request": "Count."})).await;
+    let question = question(scene.owner()).await;
+    assert_eq!(question["code"], "print(6 * 7)");
+    let own = ann
+        .refused(
+            "POST",
+            &format!("/v1/approvals/{}", text(&question["id"])),
+            Some(json!({"decision": "allow"})),
+        )
+        .await;
+    assert_eq!(own.0, 403, "whoever asks cannot answer");
+    assert_eq!(ann.get(&place).await["status"], "running");
+    assert_eq!(scene.asked().len(), 2, "the model waits too");
+    answer(scene.owner(), &question, "allow").await;
+    let done = crate::scene::settled(&ann, &place).await;
+    assert_eq!(done["status"], "succeeded", "{done}");
+    let done = ann.get(&format!("{CODE}/{}", text(&done["id"]))).await;
+    assert_eq!(
+        (&done["answer"], &done["rounds"][0]["stdout"]),
+        (&json!("It is 42."), &json!("42\n"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_is_told_that_its_code_was_denied_and_what_was_denied_does_not_run() {
+    let scene = Scene::play(json!([
+        plan(&["Write"]),
+        code("open('written.txt', 'w').write('x')"),
+        say("It was not allowed."),
+        plan(&["Look"]),
+        code("import os\nprint(os.listdir('.'))"),
+        say("There is nothing."),
+    ]))
+    .await;
+    let ann = scene.world.principal("ann", &["USAGE"]).await;
+    set(scene.owner(), "ask").await;
+    let place = begin(&ann, CODE, json!({"request": "Write."})).await;
+    answer(scene.owner(), &question(scene.owner()).await, "deny").await;
+    let record = crate::scene::settled(&ann, &place).await;
+    let told = scene.told(2);
+    assert!(told.contains("denied") && told.contains("I say so"), "{told}");
+    let done = ann.get(&format!("{CODE}/{}", text(&record["id"]))).await;
+    assert_eq!(
+        (&done["complete"], &done["answer"]),
+        (&json!(false), &json!("It was not allowed.")),
+        "{done}"
+    );
+    assert_eq!(done["error"]["code"], "approval.denied");
+    set(scene.owner(), "allow").await;
+    let look = json!({"request": "Look.", "sandbox_id": done["sandbox_id"]});
+    assert_eq!(ann.post(CODE, look).await["rounds"][0]["stdout"], "[]\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_is_withdrawn_when_the_run_is_cancelled() {
+    let scene =
+        Scene::play(json!([plan(&["Count"]), code("open('ran.txt', 'w').write('x')")])).await;
+    let ann = scene.world.principal("ann", &["USAGE"]).await;
+    set(scene.owner(), "ask").await;
+    let place = begin(&ann, CODE, json!({"request": "Count."})).await;
+    let question = question(scene.owner()).await;
+    ann.post(&format!("{place}/cancel"), Value::Null).await;
+    assert_eq!(crate::scene::settled(&ann, &place).await["status"], "cancelled");
+    let path = format!("/v1/approvals/{}", text(&question["id"]));
+    for _ in 0..100 {
+        if scene.owner().get(&path).await["state"] != "pending" {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let late = scene.owner().refused("POST", &path, Some(json!({"decision": "allow"}))).await;
+    assert_eq!(late.1, "approval.invalid");
+    let ran = scene.owner().get("/v1/executions?status=succeeded").await;
+    assert_eq!(ran["items"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_code_is_not_allowed_at_all_no_model_gets_it_to_run() {
+    let scene = Scene::play(json!([
+        plan(&["Count"]),
+        code("print(1)"),
+        code("print(1)"),
+        code("print(1)")
+    ]))
+    .await;
+    let ann = scene.world.principal("ann", &["USAGE"]).await;
+    set(scene.owner(), "deny").await;
+    let (status, done) = ann.call("POST", CODE, Some(json!({"request": "Count."}))).await;
+    assert!(status == 403 || done["complete"] == false, "{status} {done}");
+    let ran = scene.owner().get("/v1/executions?status=succeeded").await;
+    assert_eq!(ran["items"], json!([]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_within_an_agent_waits_as_well() {
+    let scene = Scene::play(json!([
+        call("code_execution", json!({"request": "Count."})),
+        plan(&["Count"]),
+        code("print(6 * 7)"),
+        say("Counted: 42."),
+        say("It is 42."),
+    ]))
+    .await;
+    let agent = scene.agent(RUNS_CODE).await;
+    let ann = scene.friend("ann", &agent).await;
+    set(scene.owner(), "ask").await;
+    let place = begin(&ann, &format!("{agent}/run"), json!({"message": "Count."})).await;
+    let boss = scene.world.principal("boss", &["OWNERSHIP"]).await;
+    answer(&boss, &question(&boss).await, "allow").await;
+    let done = crate::scene::settled(&ann, &place).await;
+    assert_eq!(
+        (&done["status"], &done["rounds"][0]["stdout"]),
+        (&json!("succeeded"), &json!("42\n"))
+    );
+    assert!(scene.told(4).contains("Counted: 42."));
+}

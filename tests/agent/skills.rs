@@ -1,0 +1,136 @@
+//! Skills: named at first, told when they are loaded, and their scripts run in the same session.
+
+use crate::scene::{RUNS_CODE, Scene, agent_code, call, chat, offered, say, say_to, text};
+use serde_json::{Value, json};
+
+fn with_dataviz() -> String {
+    format!("{RUNS_CODE}skills: [dataviz]\n")
+}
+
+/// Only the body of the skill says so.
+const BODY: &str = "Never draw a number that no code has produced";
+
+// proves S-013, S-015, P-061, P-062
+#[tokio::test(flavor = "multi_thread")]
+async fn monthly_totals_are_computed_and_drawn_by_the_script_of_a_skill() {
+    let totals = "import json\nsales = [('Jan', 10), ('Feb', 5), ('Jan', 7)]\ntotals = {}\nfor month, amount in sales:\n    totals[month] = totals.get(month, 0) + amount\njson.dump([{'month': m, 'total': t} for m, t in totals.items()], open('totals.json', 'w'))\nprint(totals)";
+    let scene = Scene::play(json!([
+        call("load_skill", json!({"name": "dataviz"})),
+        agent_code(totals),
+        call("run_skill_script", json!({"skill": "dataviz", "script": "scripts/chart.py",
+            "arguments": ["--type", "bar", "--title", "Sales by month", "--out", "chart.html", "totals.json"]})),
+        agent_code("import sys\nprint(totals, sys.argv[0].count('chart'))"),
+        say("January has 17 and February 5."),
+    ]))
+    .await;
+    let agent = scene.agent(with_dataviz()).await;
+    let done = say_to(scene.owner(), &agent, "Draw the totals of each month.").await;
+    assert_eq!(done["answer"], "January has 17 and February 5.", "{done}");
+    assert_eq!(offered(&scene.asked()[0]), ["code_execution", "load_skill", "run_skill_script"]);
+    let first = scene.told(0);
+    assert!(
+        first.contains("- dataviz: Turns computed numbers") && !first.contains(BODY),
+        "{first}"
+    );
+    assert!(scene.told(1).contains(BODY) && scene.told(1).contains("scripts/chart.py"));
+    let rounds = done["rounds"].as_array().unwrap();
+    assert_eq!(rounds.len(), 3, "{done}");
+    assert_eq!(
+        rounds[2]["stdout"], "{'Jan': 17, 'Feb': 5} 0\n",
+        "the session is as it was: {done}"
+    );
+    let names: Vec<&Value> =
+        done["generated_files"].as_array().unwrap().iter().map(|file| &file["name"]).collect();
+    assert!(names.contains(&&json!("chart.html")), "{names:?}");
+    let page = done["generated_files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|file| file["name"] == "chart.html");
+    let (status, _, page) = crate::scene::download(scene.owner(), &page.unwrap()["url"]).await;
+    let page = String::from_utf8(page).unwrap();
+    assert_eq!(status, 200);
+    assert!(page.contains("Sales by month") && page.contains("17"), "{page}");
+    assert!(
+        !names.iter().any(|name| text(name).contains("skills/")),
+        "its own files are not what it made: {names:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_skill_or_a_script_that_is_not_there_is_told_as_such() {
+    let scene = Scene::play(json!([
+        call("load_skill", json!({"name": "../../etc"})),
+        call("run_skill_script", json!({"skill": "dataviz", "script": "../SKILL.md"})),
+        call("load_skill", json!({"name": "dataviz"})),
+        call(
+            "run_skill_script",
+            json!({"skill": "dataviz", "script": "scripts/chart.py", "arguments": ["--nonsense"]})
+        ),
+        say("I could not draw it."),
+    ]))
+    .await;
+    let agent = scene.agent(with_dataviz()).await;
+    let done = say_to(scene.owner(), &agent, "Draw.").await;
+    assert_eq!(done["answer"], "I could not draw it.", "{done}");
+    assert!(scene.told(1).contains("There is no skill \"../../etc\". The skills are: dataviz."));
+    assert!(scene.told(2).contains("There is no such script. The scripts are: scripts/chart.py."));
+    assert_eq!(done["rounds"].as_array().unwrap().len(), 1, "{done}");
+}
+
+// proves S-016
+#[tokio::test(flavor = "multi_thread")]
+async fn a_skill_with_scripts_needs_code() {
+    let scene = Scene::play(json!([say("Hello."), say("Hello.")])).await;
+    let agent = scene.agent("skills: [dataviz]\n").await;
+    let hi = Some(json!({"message": "Hi"}));
+    let (status, problem) = scene.owner().call("POST", &format!("{agent}/run"), hi.clone()).await;
+    assert_eq!((status, &problem["code"]), (403, &json!("tool.unavailable")), "{problem}");
+    assert_eq!(
+        problem["detail"],
+        "the skill \"dataviz\" has scripts, and to use it you must enable the code execution tool"
+    );
+    let unknown = crate::scene::agent(scene.owner(), "unknown", "skills: [juggling]\n").await;
+    let (status, problem) = scene.owner().call("POST", &format!("{unknown}/run"), hi).await;
+    assert_eq!((status, &problem["code"]), (404, &json!("object.not_found")), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("juggling"), "{problem}");
+    assert_eq!(scene.asked().len(), 0);
+    // One without scripts needs none.
+    let plain = crate::scene::agent(scene.owner(), "plain", "skills: [code-interpreter]\n").await;
+    assert_eq!(say_to(scene.owner(), &plain, "Hi").await["answer"], "Hello.");
+    let both = crate::scene::agent(scene.owner(), "both", with_dataviz()).await;
+    assert_eq!(chat(scene.owner(), &both, json!({"message": "Hi"})).await["answer"], "Hello.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_skill_of_the_operator_is_found_in_its_folder_and_nowhere_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let skill = folder.path().join("tea");
+    std::fs::create_dir(&skill).unwrap();
+    std::fs::write(
+        skill.join("SKILL.md"),
+        "---\nname: tea\ndescription: How tea is made here.\n---\n\nWarm the pot first.\n",
+    )
+    .unwrap();
+    let turns = json!([call("load_skill", json!({"name": "tea"})), say("Warm the pot.")]);
+    let scene = Scene::with(turns, &["--skills", folder.path().to_str().unwrap()]).await;
+    let agent = scene.agent("skills: [tea]\n").await;
+    assert_eq!(say_to(scene.owner(), &agent, "How?").await["answer"], "Warm the pot.");
+    assert!(
+        !scene.told(0).contains("Warm the pot first.")
+            && scene.told(1).contains("Warm the pot first.")
+    );
+    for name in ["../tea", "/etc", "."] {
+        let agent = crate::scene::agent(
+            scene.owner(),
+            &format!("bad {}", name.len()),
+            json!({"skills": [name]}),
+        )
+        .await;
+        let refused = scene
+            .owner()
+            .refused("POST", &format!("{agent}/run"), Some(json!({"message": "Hi"})))
+            .await;
+        assert_eq!(refused, (404, "object.not_found".into()), "{name}");
+    }
+}

@@ -1,0 +1,163 @@
+//! The tools that an agent has besides code: attached, embedded, and several at once.
+
+use crate::scene::{RUNS_CODE, Scene, agent_code, call, calls, offered, say, say_to, text};
+use crate::world::Api;
+use serde_json::{Value, json};
+
+const DOUBLE: &str = "def handle(n: int) -> int:\n    \"\"\"Doubles a number.\n\n    Args:\n        n: the number\n    \"\"\"\n    return n * 2\n";
+const READ: &str = "def run(input):\n    return {'read': open(input['name']).read()}\n";
+const SLOW: &str = "import time\n\ndef handle(name: str) -> dict:\n    \"\"\"Takes its time.\n\n    Args:\n        name: of the call\n    \"\"\"\n    began = time.time()\n    time.sleep(1)\n    return {'name': name, 'began': began, 'ended': time.time()}\n";
+
+fn handle(name: &str, code: &str) -> Value {
+    json!({
+        "type": "runPythonCode", "name": name, "description": "Does what its name says.",
+        "configuration": {"pythonCode": code},
+    })
+}
+
+fn runner(name: &str, code: &str) -> Value {
+    json!({
+        "name": name, "description": "Does what its name says.", "tool_type": "code_runner",
+        "configuration": {"type": "CodeRunner", "runtime": "python", "code": code,
+            "input_schema": [{"name": "name", "field_type": "STRING", "required": true}]},
+    })
+}
+
+async fn attach(api: &Api, agent: &str, tool: Value) -> String {
+    let id = text(&api.post("/v1/tools", tool).await["id"]);
+    api.post(&format!("{agent}/tools/{id}"), json!({})).await;
+    id
+}
+
+// proves S-013, C-147
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_calls_its_tools_beside_its_code_and_all_is_told() {
+    let scene = Scene::play(json!([
+        {"say": "Let me double it.", "calls": [{"name": "double", "arguments": {"n": 21}, "id": "call-1"}]},
+        agent_code("open('note.txt', 'w').write('a note')\nprint('written')"),
+        call("read", json!({"name": "note.txt"})),
+        say("It is 42, and there is a note."),
+    ]))
+    .await;
+    let agent = scene.agent(RUNS_CODE).await;
+    attach(scene.owner(), &agent, handle("double", DOUBLE)).await;
+    attach(scene.owner(), &agent, runner("read", READ)).await;
+    let done = crate::scene::chat(
+        scene.owner(),
+        &agent,
+        json!({"message": "Go.", "agentExternalId": "mine"}),
+    )
+    .await;
+    assert_eq!(done["answer"], "It is 42, and there is a note.", "{done}");
+    assert_eq!(offered(&scene.asked()[0]), ["code_execution", "double", "read"]);
+    assert!(scene.told(1).contains("42"));
+    assert!(scene.told(2).contains("written"));
+    assert!(
+        scene.told(3).contains("{\"read\":\"a note\"}"),
+        "it sees the files of the session: {}",
+        scene.told(3)
+    );
+
+    assert_eq!(done["agentExternalId"], "mine");
+    let response = &done["response"];
+    assert_eq!((&response["type"], &response["cursor"]), (&json!("result"), &done["cursor"]));
+    let message = &response["messages"][0];
+    assert_eq!(message["role"], "agent");
+    assert_eq!(message["content"], json!({"type": "text", "text": done["answer"]}));
+    assert_eq!((&message["data"], &message["actions"]), (&json!([]), &json!([])));
+    let said = &message["reasoning"][0]["content"][0]["text"];
+    assert_eq!(said, "Let me double it.");
+    let double = &message["reasoning"][1]["data"][0]["toolCall"];
+    let expected = json!({"id": "call-1", "name": "double", "toolType": "runPythonCode", "input": {"n": 21}, "result": "42"});
+    assert_eq!(double, &expected);
+    let ran = &message["reasoning"][2]["data"][0]["toolCall"];
+    assert_eq!((&ran["toolType"], &ran["result"]), (&json!("code_execution"), &json!("written\n")));
+    let read = &message["reasoning"][3]["data"][0]["toolCall"];
+    assert_eq!(read["name"], "read", "{read}");
+}
+
+// proves U-001
+#[tokio::test(flavor = "multi_thread")]
+async fn code_has_two_names_and_is_the_same() {
+    let scene = Scene::play(json!([
+        agent_code("kept = 42"),
+        call("code_interpreter", json!({"code": "print(kept)"})),
+        say("It is 42."),
+    ]))
+    .await;
+    let agent = scene.agent(RUNS_CODE).await;
+    let done = say_to(scene.owner(), &agent, "Go.").await;
+    assert_eq!(done["rounds"][1]["stdout"], "42\n", "{done}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_share_nothing_run_at_the_same_time_and_answer_in_order() {
+    let scene = Scene::play(json!([
+        calls(&[("slow", json!({"name": "a"})), ("slow", json!({"name": "b"}))]),
+        say("Both are done."),
+    ]))
+    .await;
+    let agent = scene.agent("instructions: x\n").await;
+    attach(scene.owner(), &agent, handle("slow", SLOW)).await;
+    let done = say_to(scene.owner(), &agent, "Go.").await;
+    assert_eq!(done["answer"], "Both are done.", "{done}");
+    let results: Vec<Value> = done["trace"]["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|step| step["step"] == "called")
+        .map(|step| serde_json::from_str(step["tool"]["result"].as_str().unwrap()).unwrap())
+        .collect();
+    let (one, two) = (&results[0], &results[1]);
+    assert_eq!((&one["name"], &two["name"]), (&json!("a"), &json!("b")));
+    let time = |value: &Value| value.as_f64().unwrap();
+    assert!(
+        time(&two["began"]) < time(&one["ended"]) && time(&one["began"]) < time(&two["ended"]),
+        "{one} {two}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_tool_does_not_take_or_raises_is_told_to_the_model() {
+    let scene = Scene::play(json!([
+        call("double", json!({"n": "much"})),
+        call("double", json!("{\"n\": 2")),
+        call("double", json!({"n": 2})),
+        call("read", json!({"name": "nowhere"})),
+        say("It is 4."),
+    ]))
+    .await;
+    let agent = scene.agent("instructions: x\n").await;
+    attach(scene.owner(), &agent, handle("double", DOUBLE)).await;
+    attach(scene.owner(), &agent, runner("read", READ)).await;
+    let done = say_to(scene.owner(), &agent, "Go.").await;
+    assert_eq!(done["answer"], "It is 4.", "{done}");
+    let called: Vec<&Value> = done["trace"]["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|step| step["step"] == "called")
+        .map(|step| &step["tool"])
+        .collect();
+    let failed: Vec<&Value> = called.iter().map(|tool| &tool["failed"]).collect();
+    assert_eq!(failed, [true, true, false, true], "{called:?}");
+    assert!(scene.told(1).contains("args.invalid"), "{}", scene.told(1));
+    assert!(scene.told(4).contains("FileNotFoundError"), "{}", scene.told(4));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_is_switched_off_or_not_to_be_used_is_not_offered() {
+    let scene = Scene::play(json!([say("Hello."), say("Hello.")])).await;
+    let agent = scene.agent("instructions: x\n").await;
+    let tool = attach(scene.owner(), &agent, handle("double", DOUBLE)).await;
+    say_to(scene.owner(), &agent, "Hi").await;
+    let off = json!({"approval_action": "deny"});
+    assert_eq!(
+        scene.owner().call("PATCH", &format!("{agent}/tools/{tool}"), Some(off)).await.0,
+        200
+    );
+    say_to(scene.owner(), &agent, "Hi").await;
+    let asked = scene.asked();
+    assert_eq!(offered(&asked[0]), ["double"]);
+    assert_eq!(offered(&asked[1]), [""; 0]);
+}
