@@ -21,7 +21,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("service", &["contract", "egress", "engine", "policy", "store", "types", "vault"]),
     ("agent", &["service", "skill", "types"]),
     ("mcp", &["service", "skill", "types"]),
-    ("server", &["contract", "engine", "mcp", "service", "skill", "types"]),
+    ("server", &["agent", "contract", "engine", "mcp", "service", "skill", "types"]),
 ];
 
 fn root() -> PathBuf {

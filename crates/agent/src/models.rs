@@ -2,6 +2,7 @@
 //! them by name. No address comes from a caller, and no key ever leaves for anything but the
 //! provider that it belongs to.
 
+mod calls;
 mod endpoint;
 mod failure;
 mod hearing;
@@ -9,6 +10,7 @@ mod provider;
 mod record;
 mod request;
 mod script;
+mod wiretap;
 
 pub use provider::Patience;
 pub use script::{Script, ScriptError, ScriptedCall, ScriptedModel, Turn};
@@ -60,6 +62,8 @@ pub enum ModelsError {
     EndpointName(String),
     #[error("the address of {name} must begin with http:// or https://, without a user: {reason}")]
     Address { name: String, reason: String },
+    #[error("{0} is not a key: it has a quote, a backslash, a space, or a sign that is not ASCII")]
+    Key(String),
     #[error("the default model: {}", .0.message)]
     Default(Box<Fault>),
     #[error(transparent)]
@@ -187,3 +191,6 @@ fn unavailable(message: impl Into<String>) -> Fault {
     // Trying again changes nothing until somebody has set something.
     Fault { retryable: false, ..Fault::new(Code::ModelUnavailable, message) }
 }
+
+#[cfg(test)]
+mod tests;

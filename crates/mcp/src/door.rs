@@ -70,7 +70,7 @@ impl Door {
     /// A run that may become a task is on record before it starts: its id is told while it runs.
     fn manner(&self, asker: &Asker, context: &Context) -> Manner {
         let announced = self.task_after(context).is_some();
-        Manner { claim: None, announced, place: asker.place.clone() }
+        Manner { announced, place: asker.place.clone(), ..Manner::default() }
     }
 
     async fn python(

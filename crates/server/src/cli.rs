@@ -21,6 +21,7 @@ mod images;
 mod key;
 mod listing;
 mod mcp;
+mod models;
 mod named;
 mod network;
 mod once;

@@ -25,6 +25,7 @@ pub(crate) use listener::serve;
 pub(crate) use openapi::document;
 pub(crate) use resource::Resource;
 
+use agent::Agents;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, FromRequestParts};
 use axum::http::StatusCode;
@@ -44,6 +45,7 @@ use types::{Code, Fault};
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) service: Arc<Service>,
+    pub(crate) agents: Arc<Agents>,
     pub(crate) names: Arc<Names>,
     pub(crate) limits: Limits,
     pub(crate) metrics: PrometheusHandle,
@@ -54,13 +56,14 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn new(
         service: Arc<Service>,
+        agents: Arc<Agents>,
         names: Names,
         bounds: Bounds,
         metrics: PrometheusHandle,
         resource: Option<Resource>,
     ) -> Arc<Self> {
         let (names, limits) = (Arc::new(names), Limits::new(bounds));
-        Arc::new(Self { service, names, limits, metrics, resource })
+        Arc::new(Self { service, agents, names, limits, metrics, resource })
     }
 }
 

@@ -120,7 +120,7 @@ pub(super) fn places(
             return Err(ModelsError::EndpointName(name.clone()));
         }
         let variable = format!("{}_API_KEY", name.to_uppercase().replace('-', "_"));
-        let key = set(variables, &variable).map(|key| Key(key.to_owned()));
+        let key = key(variables, &variable)?;
         let base = base(name, address.as_str(), None)?;
         let endpoint = Endpoint { provider: name.clone(), wire: Wire::Chat, base, key };
         places.insert(name.clone(), Place::Ready(endpoint));
@@ -130,7 +130,8 @@ pub(super) fn places(
 
 impl Vendor {
     fn place(&self, variables: &Variables) -> Result<Place, ModelsError> {
-        let Some(key) = self.keys.iter().find_map(|name| set(variables, name)) else {
+        let named = self.keys.iter().find(|name| set(variables, name).is_some());
+        let Some(key) = named.map(|name| key(variables, name)).transpose()?.flatten() else {
             return Ok(Place::Needs(self.keys[0]));
         };
         let address = set(variables, self.address).unwrap_or(self.home);
@@ -138,7 +139,7 @@ impl Vendor {
             provider: self.name.to_owned(),
             wire: self.wire,
             base: base(self.address, address, self.version)?,
-            key: Some(Key(key.to_owned())),
+            key: Some(key),
         }))
     }
 }
@@ -158,7 +159,7 @@ fn ollama(variables: &Variables, default: Option<&str>) -> Result<Place, ModelsE
         provider: OLLAMA.to_owned(),
         wire: Wire::Chat,
         base: base("ollama", &address, Some("v1"))?,
-        key: set(variables, "OLLAMA_API_KEY").map(|key| Key(key.to_owned())),
+        key: key(variables, "OLLAMA_API_KEY")?,
     }))
 }
 
@@ -190,6 +191,19 @@ fn base(name: &str, address: &str, version: Option<&str>) -> Result<Url, ModelsE
     }
     url.set_path(&format!("{path}/"));
     Ok(url)
+}
+
+/// Of signs that stand as they are in headers, JSON and YAML, so that it is found in what is said.
+fn key(variables: &Variables, name: &str) -> Result<Option<Key>, ModelsError> {
+    let Some(key) = set(variables, name) else {
+        return Ok(None);
+    };
+    let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"'\\".contains(&byte);
+    if key.bytes().all(plain) {
+        Ok(Some(Key(key.to_owned())))
+    } else {
+        Err(ModelsError::Key(name.to_owned()))
+    }
 }
 
 fn set<'a>(variables: &'a Variables, name: &str) -> Option<&'a str> {

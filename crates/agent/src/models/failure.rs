@@ -159,3 +159,53 @@ fn said(endpoint: &Endpoint, text: &str) -> String {
     }
     words
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use reqwest::header::HeaderValue;
+    use serde_json::json;
+
+    fn asked(name: &'static str, value: &str) -> Again {
+        let value = HeaderValue::from_str(value).unwrap();
+        wait(&HeaderMap::from_iter([(name.parse().unwrap(), value)]))
+    }
+
+    #[test]
+    fn the_time_that_a_provider_asks_for_is_read_in_every_form() {
+        assert_eq!(asked("retry-after", "3"), Again::After(Duration::from_secs(3)));
+        assert_eq!(asked("retry-after-ms", "250"), Again::After(Duration::from_millis(250)));
+        assert_eq!(asked("retry-after", "later"), Again::Soon);
+        assert_eq!(asked("retry-after", "-1"), Again::Soon);
+        assert_eq!(asked("retry-after", "1e400"), Again::Soon);
+        let date = (Utc::now() + Duration::from_secs(60)).to_rfc2822();
+        let Again::After(until) = asked("retry-after", &date) else { panic!("{date}") };
+        assert!((58..=60).contains(&until.as_secs()), "{until:?}");
+        assert_eq!(
+            asked("retry-after", "Sun, 06 Nov 1994 08:49:37 GMT"),
+            Again::After(Duration::ZERO)
+        );
+    }
+
+    #[test]
+    fn the_words_of_an_error_are_found_wherever_they_stand() {
+        for body in [
+            json!({"error": {"message": "no"}}),
+            json!({"type": "error", "error": {"message": "no"}}),
+            json!([{"error": {"message": "no"}}]),
+            json!({"error": "no"}),
+            json!({"message": "no"}),
+            json!({"detail": "no"}),
+            json!("no"),
+        ] {
+            assert_eq!(message(&body), "no", "{body}");
+        }
+        assert_eq!(message(&json!({"code": 3})), r#"{"code":3}"#);
+    }
+
+    #[test]
+    fn an_account_without_money_is_not_asked_again() {
+        assert!(spent(&json!({"error": {"message": "pay", "code": "insufficient_quota"}})));
+        assert!(!spent(&json!({"error": {"message": "slow down", "code": "rate_limit_exceeded"}})));
+    }
+}

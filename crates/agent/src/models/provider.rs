@@ -3,8 +3,9 @@
 
 use super::endpoint::{Endpoint, Wire};
 use super::failure::{Again, Failure};
-use super::hearing::{Hearing, Wiretap};
+use super::hearing::Hearing;
 use super::request;
+use super::wiretap::Wiretap;
 use crate::model::{Answer, Ask, Listener, Model, ModelError};
 use futures_util::future::BoxFuture;
 use genai::adapter::AdapterKind;
@@ -184,5 +185,32 @@ impl Model for Provider {
         said: Listener<'a>,
     ) -> BoxFuture<'a, Result<Answer, ModelError>> {
         Box::pin(self.persist(ask, said))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_are_spread_and_end() {
+        let patience = Patience::default();
+        let pause = |tries| patience.pause_after(tries, Again::Soon).unwrap();
+        for _ in 0..100 {
+            assert!((250..=500).contains(&pause(1).as_millis()));
+            assert!((1_000..=2_000).contains(&pause(3).as_millis()));
+        }
+        assert!((0..20).any(|_| pause(1) != pause(1)));
+        assert_eq!(patience.pause_after(patience.tries, Again::Soon), None);
+        assert_eq!(patience.pause_after(1, Again::Never), None);
+    }
+
+    #[test]
+    fn a_provider_is_left_alone_for_as_long_as_it_asks_within_reason() {
+        let patience = Patience::default();
+        let asked = |seconds| patience.pause_after(1, Again::After(Duration::from_secs(seconds)));
+        assert_eq!(asked(7), Some(Duration::from_secs(7)));
+        assert_eq!(asked(31), None);
+        assert!(asked(0).unwrap() >= Duration::from_millis(250));
     }
 }

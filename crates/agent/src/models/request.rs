@@ -27,7 +27,7 @@ pub(super) fn request(ask: &Ask) -> ChatRequest {
 pub(super) fn options(ask: &Ask, wire: Wire) -> ChatOptions {
     let mut options = ChatOptions::default()
         .with_capture_usage(true)
-        // Chat completions are put together here; see `Calls`.
+        // Those of chat completions are put together in `Calls`.
         .with_capture_tool_calls(wire != Wire::Chat)
         // The one that every provider either understands or is not told about.
         .with_cache_control(CacheControl::Ephemeral5m);
@@ -35,12 +35,18 @@ pub(super) fn options(ask: &Ask, wire: Wire) -> ChatOptions {
     if !ask.tools.is_empty() {
         options.tool_choice = tool_choice(&ask.choice);
     }
-    // Otherwise genai takes `-max` or `-high` off the end of a name, where it may belong. A budget
-    // is a word that neither of these two has, so that nothing is sent of it.
-    if matches!(wire, Wire::Chat | Wire::Responses) {
-        options.reasoning_effort = Some(ReasoningEffort::Budget(0));
-    }
+    options.reasoning_effort = Some(unsaid_effort(wire));
     options
+}
+
+/// Without one, genai takes `-max` or `-high` off the end of a name, where it may belong. Of these
+/// nothing is sent, except that Anthropic's models which would think by themselves do not: their
+/// thoughts would have to be sent back with each call, and are not kept.
+fn unsaid_effort(wire: Wire) -> ReasoningEffort {
+    match wire {
+        Wire::Chat | Wire::Responses => ReasoningEffort::Budget(0),
+        Wire::Anthropic | Wire::Gemini => ReasoningEffort::Zero,
+    }
 }
 
 fn tool_choice(choice: &Choice) -> Option<ToolChoice> {

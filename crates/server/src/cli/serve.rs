@@ -10,6 +10,7 @@ pub(super) use config::TASK_SECONDS;
 
 use super::{Failure, progress, setup};
 use crate::http::{self, App, Names};
+use agent::{Agents, Models};
 use config::{Options, Resolved};
 use mcp::{Door, Manners};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -62,7 +63,16 @@ async fn serve(resolved: Resolved) -> Result<ExitCode, Failure> {
     service.prepare(progress::show()).await?;
     let names = Names::new(address, &resolved.public_hosts);
     let metrics = logs::metrics()?;
-    let app = App::new(Arc::clone(&service), names, resolved.bounds, metrics, resource);
+    let models = Models::new(resolved.models).map_err(|error| Failure::usage(error.to_string()))?;
+    let agents = Agents::new(Arc::clone(&service), models, resolved.skills);
+    let app = App::new(
+        Arc::clone(&service),
+        Arc::clone(&agents),
+        names,
+        resolved.bounds,
+        metrics,
+        resource,
+    );
     greet(&format!("http://{address}"));
     let manners =
         Manners { task_after: resolved.task_after, address: Some(format!("http://{address}")) };

@@ -6,7 +6,7 @@
 //! out as an escape. Where nobody is watching, every byte goes through as it is.
 
 use std::io::{self, IsTerminal, Write};
-use types::{Code, Event, Execution, Rich, Stream, Warning};
+use types::{Code, Event, Execution, Rich, Round, Stream, Warning};
 
 const ESCAPE: char = '\x1b';
 /// More than any real sequence of colours has.
@@ -37,13 +37,39 @@ impl Screen {
                     self.stdout.show(&format!("{text}\n"));
                 }
             }
+            Event::Plan { steps } => {
+                self.note("Plan");
+                for (number, step) in (1..).zip(steps) {
+                    self.note(&format!("  {number}. {step}"));
+                }
+            }
+            Event::Round(round) => self.round(round),
+            Event::Tool(tool) => {
+                let ended = if tool.failed { "failed" } else { "answered" };
+                self.note(&format!("\n--- {} {ended} ---\n{}", tool.name, tool.result.trim_end()));
+            }
             // What the record has as well is told from the record, when it is over.
             Event::Status { .. }
             | Event::File(_)
             | Event::Approval { .. }
+            | Event::Said { .. }
             | Event::Error(_)
             | Event::End { .. } => {}
         }
+    }
+
+    /// Code that a model wrote, and what came of it.
+    fn round(&mut self, round: &Round) {
+        self.note(&format!("\n--- Round {}: {} ---", round.number, round.step));
+        for line in round.code.trim_end().lines() {
+            self.note(&format!("    {line}"));
+        }
+        for said in [&round.stdout, &round.stderr] {
+            if !said.trim().is_empty() {
+                self.note(said.trim_end());
+            }
+        }
+        round.error.iter().for_each(|error| self.note(&format!("failed: {error}")));
     }
 
     /// Shows what happens while a tool runs, of which standard output is for the value alone.

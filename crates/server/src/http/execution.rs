@@ -15,7 +15,7 @@ use types::{Execution, ExecutionId};
 
 pub(crate) fn manner(caller: &Known, claim: Claim, wanted: Wanted) -> Manner {
     let place = Some(caller.place() as Arc<dyn Any + Send + Sync>);
-    Manner { claim: claim.key(), announced: wanted != Wanted::Record, place }
+    Manner { claim: claim.key(), announced: wanted != Wanted::Record, place, parent: None }
 }
 
 pub(crate) async fn answer(attached: Attached, wanted: Wanted) -> Result<Response, Problem> {
@@ -37,12 +37,12 @@ pub(crate) async fn answer_call(asked: Asked, wanted: Wanted) -> Result<Response
     }
 }
 
-fn accepted(execution: &Execution) -> Response {
+pub(crate) fn accepted(execution: &Execution) -> Response {
     kept_at(execution.id, (StatusCode::ACCEPTED, Json(execution)).into_response())
 }
 
 /// An answer that is not the record says where the record will be.
-fn kept_at(id: ExecutionId, mut response: Response) -> Response {
+pub(crate) fn kept_at(id: ExecutionId, mut response: Response) -> Response {
     if let Ok(place) = HeaderValue::from_str(&format!("/v1/executions/{id}")) {
         response.headers_mut().insert(LOCATION, place);
     }

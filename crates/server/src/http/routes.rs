@@ -17,6 +17,7 @@ pub(crate) mod operation;
 mod packages;
 mod permissions;
 mod principals;
+mod runs;
 mod secrets;
 mod sessions;
 mod stores;
@@ -38,6 +39,7 @@ pub(crate) fn all() -> Routes {
         .merge(environments::routes())
         .merge(tools::routes())
         .merge(agents::routes())
+        .merge(runs::routes())
         .merge(network::routes())
         .merge(stores::routes())
         .merge(secrets::routes())

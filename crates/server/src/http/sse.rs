@@ -62,6 +62,10 @@ fn name(event: &Event) -> &'static str {
         Event::Result(_) => "result",
         Event::File(_) => "file",
         Event::Approval { .. } => "approval",
+        Event::Plan { .. } => "plan",
+        Event::Said { .. } => "said",
+        Event::Round(_) => "round",
+        Event::Tool(_) => "tool",
         Event::Error(_) => "error",
         Event::End { .. } => "end",
     }

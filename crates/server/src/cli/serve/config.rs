@@ -1,8 +1,9 @@
 //! What can be set, and what holds when it is not.
 
-use crate::cli::Failure;
 use crate::cli::setup::Place;
+use crate::cli::{Failure, models};
 use crate::http::Bounds;
+use agent::ModelSettings;
 use engine::PythonChoice;
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -142,6 +143,28 @@ pub(super) struct Options {
     )]
     resolve: Option<Vec<KnownHost>>,
 
+    /// The model that answers if nobody chooses another: PROVIDER/MODEL, or script:FILE [default: none]
+    #[arg(long, value_name = "MODEL", env = "BELLJAR_MODEL", hide_env_values = true)]
+    model: Option<String>,
+
+    /// NAME=URL of an OpenAI-compatible server, whose models are then NAME/MODEL; may be repeated
+    #[arg(
+        long,
+        value_name = "NAME=URL",
+        env = "BELLJAR_MODEL_ENDPOINT",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    model_endpoint: Option<Vec<String>>,
+
+    /// Keep the answers of models here, as scripts that can be played again [default: nowhere]
+    #[arg(long, value_name = "DIR", env = "BELLJAR_RECORD", hide_env_values = true)]
+    record: Option<PathBuf>,
+
+    /// Folders of skills that agents may name, besides those that ship [default: none]
+    #[arg(long, value_name = "DIR", env = "BELLJAR_SKILLS", hide_env_values = true)]
+    skills: Option<PathBuf>,
+
     /// Seconds that what runs may go on after a signal to stop [default: 20]
     #[arg(long, value_name = "S", env = "BELLJAR_DRAIN_SECONDS", hide_env_values = true)]
     drain_seconds: Option<u64>,
@@ -235,6 +258,8 @@ pub(super) struct Resolved {
     pub(super) task_after: Duration,
     pub(super) log: String,
     pub(super) otlp_endpoint: Option<String>,
+    pub(super) models: ModelSettings,
+    pub(super) skills: Option<PathBuf>,
     pub(super) service: service::Config,
     pub(super) engine: engine::Config,
 }
@@ -262,6 +287,12 @@ impl Options {
             task_after: seconds(options.task_seconds, TASK_SECONDS),
             log: options.log.unwrap_or_else(|| "info".to_owned()),
             otlp_endpoint: options.otlp_endpoint,
+            models: models::settings(
+                options.model,
+                options.model_endpoint.unwrap_or_default(),
+                options.record,
+            )?,
+            skills: options.skills,
             service: service::Config {
                 secrets_key: secrets_key()?,
                 environment: options.environment.unwrap_or(usual.environment.clone()),
@@ -325,6 +356,10 @@ impl Options {
             approval_seconds: self.approval_seconds.or(file.approval_seconds),
             fetch_from: self.fetch_from.or(file.fetch_from),
             resolve: self.resolve.or(file.resolve),
+            model: self.model.or(file.model),
+            model_endpoint: self.model_endpoint.or(file.model_endpoint),
+            record: self.record.or(file.record),
+            skills: self.skills.or(file.skills),
             drain_seconds: self.drain_seconds.or(file.drain_seconds),
             log: self.log.or(file.log),
             otlp_endpoint: self.otlp_endpoint.or(file.otlp_endpoint),

@@ -1,0 +1,98 @@
+//! What models of providers promise, over the real wire of each.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+extern crate belljar_agent as agent;
+
+#[path = "../../../../tests/harness/model.rs"]
+mod model;
+
+mod answers;
+mod recordings;
+mod secrets;
+mod troubles;
+
+use agent::{
+    Answer, Ask, Choice, Message, Model, ModelError, ModelSettings, Models, Offer, Patience,
+};
+use model::ModelServer;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const KEY: &str = "sk-test-0123456789";
+
+/// One model of each kind of provider.
+const EACH: [&str; 5] = [
+    "openai/gpt-4.1",
+    "openai-responses/gpt-4.1",
+    "anthropic/claude-sonnet-4-5",
+    "gemini/gemini-2.5-pro",
+    "ollama/llama3",
+];
+
+/// Quick to try again, and to give up.
+const PATIENCE: Patience = Patience {
+    first: Duration::from_secs(5),
+    between: Duration::from_secs(5),
+    whole: Duration::from_secs(20),
+    tries: 3,
+    pause: Duration::from_millis(5),
+    pause_max: Duration::from_secs(2),
+};
+
+fn settings(server: &ModelServer) -> ModelSettings {
+    let variables = [
+        ("OPENAI_API_KEY", KEY.to_owned()),
+        ("OPENAI_BASE_URL", server.url()),
+        ("ANTHROPIC_API_KEY", KEY.to_owned()),
+        ("ANTHROPIC_BASE_URL", server.host()),
+        ("GEMINI_API_KEY", KEY.to_owned()),
+        ("GEMINI_BASE_URL", server.host()),
+        ("OLLAMA_HOST", server.host()),
+    ];
+    ModelSettings {
+        variables: variables.map(|(name, value)| (name.to_owned(), value)).into(),
+        patience: PATIENCE,
+        ..ModelSettings::default()
+    }
+}
+
+fn choose(server: &ModelServer, name: &str) -> Arc<dyn Model> {
+    Models::new(settings(server)).unwrap().choose(Some(name)).unwrap()
+}
+
+fn impatient(server: &ModelServer, name: &str, patience: Patience) -> Arc<dyn Model> {
+    let settings = ModelSettings { patience, ..settings(server) };
+    Models::new(settings).unwrap().choose(Some(name)).unwrap()
+}
+
+fn question() -> Ask {
+    Ask {
+        system: "You calculate.".to_owned(),
+        messages: vec![Message::User { text: "What is six times seven?".to_owned() }],
+        tools: vec![Offer {
+            name: "run_python".to_owned(),
+            description: "Runs code.".to_owned(),
+            input_schema: json!({"type": "object", "properties": {"code": {"type": "string"}}}),
+        }],
+        choice: Choice::Auto,
+    }
+}
+
+async fn answer(model: &dyn Model) -> Result<Answer, ModelError> {
+    model.answer(&question(), &|_| {}).await
+}
+
+/// The answer, and the pieces in which it was told.
+async fn hear(model: &dyn Model) -> (Result<Answer, ModelError>, Vec<String>) {
+    let pieces = Mutex::new(Vec::new());
+    let listener = |piece: &str| pieces.lock().unwrap().push(piece.to_owned());
+    let answer = model.answer(&question(), &listener).await;
+    (answer, pieces.into_inner().unwrap())
+}
+
+fn variables(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
+}

@@ -1,0 +1,224 @@
+//! What goes wrong: providers that are busy, broken, silent, endless or cut off.
+
+use super::*;
+use futures_util::future::join_all;
+use std::time::Instant;
+
+#[tokio::test]
+async fn a_busy_provider_is_asked_again() {
+    for name in EACH {
+        for status in [429, 500, 503, 529] {
+            let server = ModelServer::start(&format!(
+                "[{{fail: {{status: {status}, message: not now}}}}, {{say: now}}]"
+            ));
+            let (answer, pieces) = hear(&*choose(&server, name)).await;
+            assert_eq!(answer.unwrap().text, "now", "{name} {status}");
+            assert_eq!(pieces, ["now"], "{name} {status}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_provider_that_asks_for_time_gets_it() {
+    let server = ModelServer::start("[{fail: {status: 429, retry_after: 1}}, {say: thanks}]");
+    let asked = Instant::now();
+    assert_eq!(answer(&*choose(&server, EACH[0])).await.unwrap().text, "thanks");
+    assert!(asked.elapsed() >= Duration::from_secs(1));
+}
+
+#[tokio::test]
+async fn a_provider_that_asks_for_too_much_time_is_not_waited_for() {
+    let server =
+        ModelServer::start("[{fail: {status: 429, message: come tomorrow, retry_after: 86400}}]");
+    let error = answer(&*choose(&server, EACH[0])).await.unwrap_err();
+    assert!(matches!(&error, ModelError::Busy { said, .. } if said == "come tomorrow"), "{error}");
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test]
+async fn a_broken_provider_is_given_up_after_a_few_tries() {
+    for name in EACH {
+        let fail = "{fail: {status: 500, message: out of order}}";
+        let server = ModelServer::start(&format!("[{fail}, {fail}, {fail}, {fail}]"));
+        let error = answer(&*choose(&server, name)).await.unwrap_err();
+        assert!(matches!(error, ModelError::Unreachable { .. }), "{name}: {error}");
+        assert!(error.to_string().contains("out of order"), "{name}: {error}");
+        assert_eq!(server.requests().len(), 3, "{name}");
+        assert!(error.fault().retryable);
+    }
+}
+
+#[tokio::test]
+async fn what_a_provider_refuses_is_not_asked_again() {
+    for name in EACH {
+        let long = "x".repeat(5_000);
+        let server = ModelServer::start(&format!(
+            "[{{fail: {{status: 404, message: no such model {long}}}}}]"
+        ));
+        let error = answer(&*choose(&server, name)).await.unwrap_err();
+        let ModelError::Refused { status: 404, said, .. } = &error else {
+            panic!("{name}: {error}")
+        };
+        assert!(said.starts_with("no such model"), "{name}: {said}");
+        assert!(said.len() < 600, "{name}: {said}");
+        assert_eq!(server.requests().len(), 1, "{name}");
+        assert!(!error.fault().retryable);
+    }
+}
+
+#[tokio::test]
+async fn a_provider_that_is_not_there_is_told_as_such() {
+    let server = ModelServer::start("[]");
+    let model = choose(&server, EACH[0]);
+    drop(server);
+    let error = answer(&*model).await.unwrap_err();
+    let ModelError::Unreachable { provider, reason } = &error else { panic!("{error}") };
+    assert_eq!(provider, "openai");
+    assert!(reason.contains("refused"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_provider_that_never_answers_is_left() {
+    for name in EACH {
+        let server = ModelServer::start("[{hang: true}]");
+        let patience = Patience { first: Duration::from_millis(100), ..PATIENCE };
+        let error = answer(&*impatient(&server, name, patience)).await.unwrap_err();
+        assert!(matches!(error, ModelError::Unreachable { .. }), "{name}: {error}");
+        assert_eq!(server.requests().len(), 1, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_provider_that_falls_silent_is_left_and_a_slow_one_is_not() {
+    let patience = Patience { between: Duration::from_millis(500), ..PATIENCE };
+    let each = EACH.map(async |name| {
+        let server = ModelServer::start("[{say: one two three four, pieces_ms: 20}]");
+        let slow = answer(&*impatient(&server, name, patience)).await.unwrap();
+        assert_eq!(slow.text, "one two three four", "{name}");
+
+        let server = ModelServer::start("[{say: one two three four, pieces_ms: 1000}]");
+        let silent = answer(&*impatient(&server, name, patience)).await.unwrap_err();
+        assert!(matches!(silent, ModelError::Unreachable { .. }), "{name}: {silent}");
+    });
+    join_all(each).await;
+}
+
+#[tokio::test]
+async fn a_sign_of_life_is_no_silence() {
+    let script = json!([{"flood": ": at work\n\n", "pieces_ms": 20}]).to_string();
+    let server = ModelServer::start(&script);
+    let patience = Patience {
+        first: Duration::from_millis(100),
+        between: Duration::from_millis(100),
+        whole: Duration::from_millis(600),
+        ..PATIENCE
+    };
+    let asked = Instant::now();
+    let error = answer(&*impatient(&server, EACH[0], patience)).await.unwrap_err();
+    assert!(matches!(error, ModelError::Unreadable { .. }), "{error}");
+    assert!(asked.elapsed() >= Duration::from_millis(600));
+}
+
+#[tokio::test]
+async fn a_provider_without_an_end_is_left() {
+    let word = r#"data: {"choices":[{"index":0,"delta":{"content":"aaaaaaaaaaaaaaaaaaaaaaaa"}}]}"#;
+    let noise =
+        r#"data: {"choices":[],"noise":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}"#;
+    for frame in [word, noise] {
+        let frames = format!("{frame}\n\n").repeat(1_000);
+        let script = serde_json::to_string(&json!([{"flood": frames}])).unwrap();
+        let server = ModelServer::start(&script);
+        let error = answer(&*choose(&server, EACH[0])).await.unwrap_err();
+        let ModelError::Unreadable { reason, .. } = &error else { panic!("{error}") };
+        assert!(reason.contains("larger"), "{reason}");
+        assert_eq!(server.requests().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_event_without_an_end_is_left_when_its_time_is_over() {
+    let script = json!([{"flood": "a".repeat(10_000), "pieces_ms": 1}]).to_string();
+    let server = ModelServer::start(&script);
+    let patience = Patience { first: Duration::from_millis(300), ..PATIENCE };
+    let error = answer(&*impatient(&server, EACH[0], patience)).await.unwrap_err();
+    assert!(matches!(error, ModelError::Unreachable { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_call_with_an_immense_number_takes_no_immense_memory() {
+    let event = json!({"choices": [{"index": 0, "finish_reason": "tool_calls", "delta": {"tool_calls":
+        [{"index": 4_000_000_000u32, "id": "a", "function": {"name": "look", "arguments": "{}"}}]}}]});
+    let raw = format!("data: {event}\n\ndata: [DONE]\n\n");
+    let server = ModelServer::start(&json!([{ "raw": raw }]).to_string());
+    let answer = answer(&*choose(&server, EACH[0])).await.unwrap();
+    assert_eq!((answer.calls.len(), answer.calls[0].name.as_str()), (1, "look"));
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_off_is_no_answer() {
+    for name in EACH {
+        let server = ModelServer::start("[{say: one two three four, cut: true}, {say: again}]");
+        let (answer, pieces) = hear(&*choose(&server, name)).await;
+        let error = answer.unwrap_err();
+        assert!(matches!(error, ModelError::Unreadable { .. }), "{name}: {error}");
+        // Somebody has heard something already, which a second try would repeat.
+        assert!(!pieces.is_empty(), "{name}");
+        assert_eq!(server.requests().len(), 1, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_cut_off_before_a_word_is_asked_for_again() {
+    for name in EACH {
+        let server = ModelServer::start(
+            "[{calls: [{name: look}, {name: look}], cut: true}, {calls: [{name: look, id: x}]}]",
+        );
+        let answer = answer(&*choose(&server, name)).await.unwrap();
+        assert_eq!(answer.calls.len(), 1, "{name}");
+        assert_eq!(server.requests().len(), 2, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_says_nothing_readable_is_no_answer() {
+    for name in EACH {
+        for raw in ["data: {\"half\n\n", "<html>a page</html>", ""] {
+            let turn = json!({ "raw": raw });
+            let server = ModelServer::start(&json!([turn, turn, turn]).to_string());
+            let error = answer(&*choose(&server, name)).await.unwrap_err();
+            assert!(matches!(error, ModelError::Unreadable { .. }), "{name} {raw:?}: {error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_error_in_the_middle_is_told_as_the_provider_tells_it() {
+    let overloaded =
+        json!({"type": "error", "error": {"type": "overloaded_error", "message": "full"}});
+    let raw = format!("event: error\ndata: {overloaded}\n\n");
+    let turn = json!({ "raw": raw });
+    let server = ModelServer::start(&json!([turn, turn, turn]).to_string());
+    let error = answer(&*choose(&server, "anthropic/claude-sonnet-4-5")).await.unwrap_err();
+    assert!(matches!(&error, ModelError::Busy { said, .. } if said == "full"), "{error}");
+    assert_eq!(server.requests().len(), 3);
+}
+
+#[tokio::test]
+async fn giving_an_answer_up_closes_the_connection() {
+    for turn in ["{hang: true}", "{say: one two three, pieces_ms: 200}"] {
+        let each = EACH.map(async |name| {
+            let server = ModelServer::start(&format!("[{turn}]"));
+            let model = choose(&server, name);
+            let asked = tokio::time::timeout(Duration::from_millis(300), answer(&*model)).await;
+            assert!(asked.is_err(), "{name}");
+            for _ in 0..200 {
+                if server.left() == 1 {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            panic!("{name} still waits for {turn}");
+        });
+        join_all(each).await;
+    }
+}

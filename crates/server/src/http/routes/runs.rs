@@ -1,0 +1,161 @@
+//! Runs of language models: code from plain words, and agents that answer.
+
+use super::Routes;
+use crate::http::body::{Json, Path};
+use crate::http::execution::{accepted, kept_at, manner};
+use crate::http::idempotency::Claim;
+use crate::http::problem::Problem;
+use crate::http::sse::{self, Wanted};
+use crate::http::{App, Known};
+use agent::{ChatRequest, ChatResult, CodeRequest, CodeResult, Trace, code_result, not_a_run};
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
+use types::{AgentId, Execution, ExecutionId};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(execute_code))
+        .routes(routes!(code))
+        .routes(routes!(run_agent))
+        .routes(routes!(agent_run))
+        .routes(routes!(trace))
+}
+
+/// Have a request carried out with code that a model writes
+///
+/// The model plans first, then writes code for one step at a time, which runs in a live session, and
+/// sees what came of it. `sandbox_id` goes on in the same session, with its variables and with what
+/// was said before. A run that has failed is answered as well: `status`, `complete` and `error` tell.
+#[utoipa::path(
+    post,
+    path = "/code_execution",
+    operation_id = "codeExecution",
+    tag = "runs",
+    params(
+        ("Prefer" = Option<String>, Header, description = "`respond-async` to be answered at once"),
+        ("Idempotency-Key" = Option<String>, Header, description = "the same key runs once"),
+    ),
+    request_body = CodeRequest,
+    responses(
+        (status = 200, description = "What came of it, or its events with `Accept: text/event-stream`", body = CodeResult),
+        (status = 202, description = "It runs; `Location` is where its record is", body = Execution),
+    )
+)]
+async fn execute_code(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    wanted: Wanted,
+    claim: Claim,
+    Json(request): Json<CodeRequest>,
+) -> Result<Response, Problem> {
+    let manner = manner(&caller, claim, wanted);
+    let attached = app.agents.code_execution(&caller, request, manner).await?;
+    Ok(match wanted {
+        Wanted::Record => axum::Json(result(attached.finished().await?)?).into_response(),
+        Wanted::Stream => kept_at(attached.id(), sse::stream(attached.events())),
+        Wanted::Later => accepted(&attached.let_go()),
+    })
+}
+
+fn result(execution: Execution) -> Result<CodeResult, Problem> {
+    let id = execution.id;
+    Ok(code_result(execution).ok_or_else(|| not_a_run(id))?)
+}
+
+/// What came of a run of code, or how far it has come
+#[utoipa::path(
+    get,
+    path = "/code_execution/{id}",
+    operation_id = "getCodeExecution",
+    tag = "runs",
+    params(("id" = ExecutionId, Path)),
+    responses((status = 200, description = "What came of it", body = CodeResult))
+)]
+async fn code(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path(id): Path<ExecutionId>,
+) -> Result<axum::Json<CodeResult>, Problem> {
+    Ok(axum::Json(result(app.service.execution(&caller, id).await?)?))
+}
+
+/// Have an agent answer a message
+///
+/// A tool that has to be confirmed is not run: `actions` says which, and the next request, with the
+/// `cursor` of this answer, replies to each with ALLOW or DENY.
+#[utoipa::path(
+    post,
+    path = "/agents/{agent_id}/run",
+    operation_id = "runAiAgent",
+    tag = "runs",
+    params(
+        ("agent_id" = AgentId, Path),
+        ("Prefer" = Option<String>, Header, description = "`respond-async` to be answered at once"),
+        ("Idempotency-Key" = Option<String>, Header, description = "the same key runs once"),
+    ),
+    request_body = ChatRequest,
+    responses(
+        (status = 200, description = "The answer, or its events with `Accept: text/event-stream`", body = ChatResult),
+        (status = 202, description = "It runs; `Location` is where its record is", body = Execution),
+    )
+)]
+async fn run_agent(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path(id): Path<AgentId>,
+    wanted: Wanted,
+    claim: Claim,
+    Json(request): Json<ChatRequest>,
+) -> Result<Response, Problem> {
+    let manner = manner(&caller, claim, wanted);
+    let attached = app.agents.run_agent(&caller, id, request, manner).await?;
+    Ok(match wanted {
+        Wanted::Record => {
+            let ended = attached.finished().await?;
+            axum::Json(app.agents.chat_result(&caller, ended).await?).into_response()
+        }
+        Wanted::Stream => kept_at(attached.id(), sse::stream(attached.events())),
+        Wanted::Later => accepted(&attached.let_go()),
+    })
+}
+
+/// The answer of an agent, or how far it has come
+#[utoipa::path(
+    get,
+    path = "/agents/{agent_id}/runs/{id}",
+    operation_id = "getAiAgentRun",
+    tag = "runs",
+    params(("agent_id" = AgentId, Path), ("id" = ExecutionId, Path)),
+    responses((status = 200, description = "The answer", body = ChatResult))
+)]
+async fn agent_run(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path((agent, id)): Path<(AgentId, ExecutionId)>,
+) -> Result<axum::Json<ChatResult>, Problem> {
+    let execution = app.service.execution(&caller, id).await?;
+    if execution.agent != Some(agent) {
+        return Err(not_a_run(id).into());
+    }
+    Ok(axum::Json(app.agents.chat_result(&caller, execution).await?))
+}
+
+/// What a run has done, step by step
+#[utoipa::path(
+    get,
+    path = "/executions/{id}/trace",
+    operation_id = "getTrace",
+    tag = "runs",
+    params(("id" = ExecutionId, Path)),
+    responses((status = 200, description = "Every question to the model, all code, and what came of it", body = Trace))
+)]
+async fn trace(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path(id): Path<ExecutionId>,
+) -> Result<axum::Json<Trace>, Problem> {
+    Ok(axum::Json(app.agents.trace(&caller, id).await?))
+}
