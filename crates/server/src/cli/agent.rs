@@ -1,5 +1,7 @@
 //! `belljar agent`: agents of a server, and the tools that they have.
 
+mod show;
+
 use super::Failure;
 use super::listing::Column;
 use super::named::Noun;
@@ -7,6 +9,7 @@ use super::remote::{ListArgs, Remote, RemoteArgs};
 use super::request::read_bounded;
 use crate::client::Call;
 use serde_json::json;
+use show::Show;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -39,11 +42,8 @@ enum Verb {
         #[command(flatten)]
         list: ListArgs,
     },
-    /// Show an agent, its tools, and what its specification leads to
-    Show {
-        #[arg(value_name = "AGENT")]
-        agent: String,
-    },
+    /// Show an agent, its tools, and what its specification leads to; or what a run has done
+    Show(Show),
     /// Delete an agent; its tools stay
     Rm {
         #[arg(value_name = "AGENT")]
@@ -101,9 +101,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
         Verb::Ls { search, list } => {
             remote.list(Call::get(Noun::Agent.path()).query("search", search), list, COLUMNS).await
         }
-        Verb::Show { agent } => {
-            remote.show(Call::get(remote.client.path(Noun::Agent, &agent).await?)).await
-        }
+        Verb::Show(args) => show::show(remote, args).await,
         Verb::Rm { agent } => {
             let call = Call::delete(remote.client.path(Noun::Agent, &agent).await?);
             remote.done(call, &format!("{agent} is gone")).await
