@@ -91,7 +91,10 @@ print(f'{sum(float(amount) for amount in amounts if amount):.2f} in total')
     let lines: Vec<&str> = clean.lines().collect();
     assert_eq!(lines[0], "id,name,email,country,joined,spent");
     assert_eq!(lines[3], "3,Chloe,chloe@example.com,Spain,2025-07-05,250.1");
-    assert!(clean.contains("\n10,Jon,,France,2025-11-22,375.4\n"), "no address is made up: {clean}");
+    assert!(
+        clean.contains("\n10,Jon,,France,2025-11-22,375.4\n"),
+        "no address is made up: {clean}"
+    );
     assert_eq!(lines.len(), 13);
 }
 
@@ -112,7 +115,8 @@ fn the_media_probe_says_what_is_in_the_files() {
     let played = play("media-probe");
     let audio = std::fs::read(example("media-probe/tone.wav")).unwrap();
     let rate = u32::from_le_bytes(audio[24..28].try_into().unwrap());
-    let seconds = f64::from(u32::from_le_bytes(audio[40..44].try_into().unwrap())) / f64::from(rate);
+    let seconds =
+        f64::from(u32::from_le_bytes(audio[40..44].try_into().unwrap())) / f64::from(rate);
     played.assert_says(&format!("{seconds} seconds, {} channel, {rate} Hz", audio[22]));
     let picture = std::fs::read(example("media-probe/cover.png")).unwrap();
     let side = |at: usize| u32::from_be_bytes(picture[at..at + 4].try_into().unwrap());
@@ -138,7 +142,10 @@ print(f'{max(data[place].max() - data[place].min() for place in data):.1f} degre
 fn a_demo_leaves_a_page_and_a_notebook_with_its_chart_in_them() {
     let played = play("sales-analyst");
     let page = String::from_utf8(played.file("report.html")).unwrap();
-    assert_eq!(page.matches("<img alt=\"revenue_by_month.png\" src=\"data:image/png;base64,").count(), 1);
+    assert_eq!(
+        page.matches("<img alt=\"revenue_by_month.png\" src=\"data:image/png;base64,").count(),
+        1
+    );
     assert!(page.contains("KeyError") && page.contains("162,179"), "{page}");
     // The request and the answer, a heading and code for each of 5 rounds, and two that say more.
     assert_eq!(valid_cells(&played.out.path().join("run.ipynb")), 2 + 2 * 5 + 2);

@@ -42,7 +42,8 @@ async fn ran() -> Ran {
     let script = folder.path().join("script.yaml");
     std::fs::write(&script, SCRIPT).unwrap();
     let world = World::with(&["--model", &format!("script:{}", script.display())]).await;
-    let result = world.owner.post("/v1/code_execution", json!({"request": "Show & tell <i>"})).await;
+    let result =
+        world.owner.post("/v1/code_execution", json!({"request": "Show & tell <i>"})).await;
     assert_eq!(result["status"], "succeeded", "{result:#}");
     let run = result["execution_id"].as_str().unwrap().to_owned();
     Ran { world, run, _script: folder }
@@ -101,7 +102,14 @@ async fn the_notebook_of_a_run_is_one_for_jupyter_and_fetches_nothing() {
 async fn a_run_is_shown_on_a_terminal_in_every_form() {
     let ran = ran().await;
     let text = stdout(&ran.show(&[]).await);
-    for told in ["Show & tell <i>", "1. Show <b>everything</b>", "Round 2: Fail", "> 6 * 7", "    42", "It is 42."] {
+    for told in [
+        "Show & tell <i>",
+        "1. Show <b>everything</b>",
+        "Round 2: Fail",
+        "> 6 * 7",
+        "    42",
+        "It is 42.",
+    ] {
         assert!(text.contains(told), "{told}: {text}");
     }
     assert!(!text.contains(['\x1b', '\u{202e}']), "{text}");

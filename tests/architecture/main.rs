@@ -20,7 +20,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("engine", &["contract", "environment", "jail", "sandbox", "types"]),
     ("service", &["contract", "egress", "engine", "policy", "store", "types", "vault"]),
     ("agent", &["service", "skill", "types"]),
-    ("mcp", &["service", "skill", "types"]),
+    ("mcp", &["agent", "service", "skill", "types"]),
     ("server", &["agent", "contract", "engine", "mcp", "service", "skill", "types"]),
 ];
 

@@ -36,6 +36,10 @@ impl Agents {
         Arc::new(Self { service, models, skills, busy: Mutex::default() })
     }
 
+    pub fn service(&self) -> &Arc<Service> {
+        &self.service
+    }
+
     /// Whether there is a model that could be asked.
     pub fn has_models(&self) -> bool {
         self.models.any()

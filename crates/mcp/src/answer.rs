@@ -145,12 +145,15 @@ pub(crate) enum Shown {
     Answer { visuals: bool },
     /// As a tool of the workspace does.
     Value,
+    /// As `code_execution` does.
+    Code,
 }
 
 impl Shown {
     /// As the call would have been answered.
     pub(crate) fn of(record: &Execution) -> Self {
         match record.tool {
+            _ if record.entry == agent::CODE_EXECUTION => Self::Code,
             Some(_) => Self::Value,
             None => Self::Answer { visuals: false },
         }
@@ -164,6 +167,7 @@ impl Shown {
         match self {
             Self::Answer { visuals } => answered(record, visuals),
             Self::Value => crate::tools::returned(record),
+            Self::Code => crate::code::show(record),
         }
     }
 }

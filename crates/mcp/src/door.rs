@@ -4,7 +4,8 @@ use crate::answer::{Shown, refused};
 use crate::approval::{self, Called, Question};
 use crate::asker::Asker;
 use crate::run::{Came, see};
-use crate::{files, python, resources, results, sessions, skills, task, tools};
+use crate::{code, files, python, resources, results, sessions, skills, task, tools};
+use agent::Agents;
 use futures_util::StreamExt;
 use rmcp::model::*;
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
@@ -36,6 +37,7 @@ pub struct Manners {
 #[derive(Debug)]
 pub struct Door {
     service: Arc<Service>,
+    agents: Arc<Agents>,
     /// The only one who can be asking, where there is only one.
     always: Option<Asker>,
     manners: Manners,
@@ -46,15 +48,16 @@ pub struct Door {
 /// For another client.
 impl Clone for Door {
     fn clone(&self) -> Self {
-        Self::new(Arc::clone(&self.service), self.always.clone(), self.manners.clone())
+        Self::new(Arc::clone(&self.agents), self.always.clone(), self.manners.clone())
     }
 }
 
 type Context = RequestContext<RoleServer>;
 
 impl Door {
-    pub fn new(service: Arc<Service>, always: Option<Asker>, manners: Manners) -> Self {
-        Self { service, always, manners, announcing: AtomicBool::new(false) }
+    pub fn new(agents: Arc<Agents>, always: Option<Asker>, manners: Manners) -> Self {
+        let (service, announcing) = (Arc::clone(agents.service()), AtomicBool::new(false));
+        Self { service, agents, always, manners, announcing }
     }
 
     fn asker(&self, context: &Context) -> Result<Asker, ErrorData> {
@@ -83,6 +86,18 @@ impl Door {
         let manner = self.manner(asker, context);
         let asked = self.service.execute(&asker.caller, session, request, manner).await?;
         self.see(asker, asked, Shown::Answer { visuals }, context).await
+    }
+
+    async fn code(
+        &self,
+        asker: &Asker,
+        given: Option<JsonObject>,
+        context: &Context,
+    ) -> Result<CallToolResponse, Refused> {
+        let request = code::read(given)?;
+        let manner = self.manner(asker, context);
+        let attached = self.agents.code_execution(&asker.caller, request, manner).await?;
+        Ok(self.finish(asker, attached, Shown::Code, context).await)
     }
 
     async fn tool_of_the_workspace(
@@ -210,6 +225,9 @@ impl Door {
     async fn listed(&self, asker: &Asker) -> Result<Vec<Tool>, Refused> {
         let mut listed = vec![python::tool(), sessions::tool(), results::tool()];
         listed.extend(files::tools());
+        if self.agents.has_models() {
+            listed.push(code::tool());
+        }
         let ours: Vec<_> = listed.iter().map(|tool| tool.name.clone()).collect();
         let theirs = self.service.callable_tools(&asker.caller).await?.into_iter();
         listed.extend(
@@ -284,6 +302,9 @@ impl ServerHandler for Door {
             files::LIST => files::list(service, caller, given).await.map(Into::into),
             files::READ => files::read(service, caller, given).await.map(Into::into),
             files::WRITE => files::write(service, caller, given).await.map(Into::into),
+            name if self.agents.has_models() && code::is_named(name) => {
+                self.code(&asker, given, &context).await
+            }
             _ => self.call_theirs(&asker, &request, &context).await?,
         };
         Ok(answer.unwrap_or_else(|problem| refused(&problem).into()))

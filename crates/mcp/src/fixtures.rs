@@ -16,6 +16,7 @@ mod tasks;
 
 use crate::asker::Asker;
 use crate::door::{Door, Manners};
+use agent::Agents;
 use input::{Given, Turn};
 use rmcp::model::*;
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
@@ -44,14 +45,11 @@ pub struct Fixtures {
 
 impl Fixtures {
     /// Adds the tools to the workspace of the only one who can ask.
-    pub async fn new(
-        service: Arc<Service>,
-        asker: Asker,
-        manners: Manners,
-    ) -> Result<Self, Refused> {
+    pub async fn new(agents: Arc<Agents>, asker: Asker, manners: Manners) -> Result<Self, Refused> {
+        let service = Arc::clone(agents.service());
         python::add(&service, &asker.caller).await?;
         let hasty = Manners { task_after: Duration::ZERO, ..manners.clone() };
-        let door = |manners| Door::new(Arc::clone(&service), Some(asker.clone()), manners);
+        let door = |manners| Door::new(Arc::clone(&agents), Some(asker.clone()), manners);
         let (door, hasty) = (door(manners), door(hasty));
         Ok(Self { service, asker, door, hasty, tasks: TaskManager::new() })
     }

@@ -8,6 +8,7 @@ mod answer;
 mod approval;
 mod arguments;
 mod asker;
+mod code;
 mod door;
 mod files;
 mod fixtures;

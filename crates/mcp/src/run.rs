@@ -88,6 +88,11 @@ async fn tell(
 fn hear(heard: &mut String, event: Event) {
     match event {
         Event::Output(piece) => heard.push_str(&piece.text),
+        Event::Plan { steps } => heard.push_str(&format!("plan: {}\n", steps.join("; "))),
+        Event::Round(round) => {
+            let ended = round.error.as_deref().unwrap_or("successful");
+            heard.push_str(&format!("round {}: {}: {ended}\n", round.number, round.step));
+        }
         // What ends ends its last line.
         Event::End { .. } if !heard.is_empty() && !heard.ends_with('\n') => heard.push('\n'),
         _ => {}

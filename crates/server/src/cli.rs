@@ -11,6 +11,7 @@ mod api;
 mod approvals;
 mod audit;
 mod bench;
+mod demo;
 mod doctor;
 mod env;
 mod exec;
@@ -25,6 +26,7 @@ mod models;
 mod named;
 mod network;
 mod once;
+mod own;
 mod package;
 mod permission;
 mod principal;
@@ -107,6 +109,8 @@ enum Verb {
     Audit(audit::Args),
     /// Say which walls this machine has, prove each, and tell how to get what is missing
     Doctor(doctor::Args),
+    /// Watch an agent at work, without a key: it plans, writes code, corrects itself and draws
+    Demo(demo::Args),
     /// Measure what the walls cost
     Bench(bench::Args),
 }
@@ -136,6 +140,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Api(args) => api::main(args),
         Verb::Audit(args) => audit::main(args),
         Verb::Doctor(args) => doctor::main(args),
+        Verb::Demo(args) => demo::main(args),
         Verb::Bench(args) => bench::main(args),
     });
     match done {

@@ -1,5 +1,6 @@
 //! `belljar agent`: agents of a server, and the tools that they have.
 
+pub(super) mod run;
 mod show;
 
 use super::Failure;
@@ -44,6 +45,8 @@ enum Verb {
     },
     /// Show an agent, its tools, and what its specification leads to; or what a run has done
     Show(Show),
+    /// Have a request carried out with code that a model writes, or by an agent of a server
+    Run(Box<run::Args>),
     /// Delete an agent; its tools stay
     Rm {
         #[arg(value_name = "AGENT")]
@@ -96,6 +99,9 @@ pub(super) fn action(text: &str) -> Result<ApprovalAction, String> {
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
+    if let Verb::Run(run) = args.verb {
+        return run::main(*run, &args.remote);
+    }
     args.remote.run(async |remote| match args.verb {
         Verb::Add(add) => remote.made(new(&add)?, "specification").await,
         Verb::Ls { search, list } => {
@@ -114,6 +120,8 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
             let call = Call::delete(path(remote, &binding).await?);
             remote.done(call, &format!("{} has {} no more", binding.agent, binding.tool)).await
         }
+        // It can do without a server, and has begun above.
+        Verb::Run(_) => Ok(()),
         Verb::Approval { binding, action } => set(remote, &binding, action).await,
     })
 }

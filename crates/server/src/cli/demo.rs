@@ -3,7 +3,7 @@
 
 mod examples;
 
-use super::agent::run;
+use super::agent::run::{Task, Wish, exit};
 use super::named::Noun;
 use super::own::{DRAIN, Own};
 use super::setup::{self, EngineArgs};
@@ -69,20 +69,20 @@ async fn play(args: &Args, given: &Path, out: PathBuf) -> Result<ExitCode, Failu
     if !args.json {
         eprintln!("belljar: {}, asked: {}", example.name, example.message);
     }
-    let wanted = run::Args {
+    let wish = Wish {
         agent: Some(example.name.to_owned()),
         request: example.message.to_owned(),
         files: example.data.iter().map(|(name, _)| given.join(name)).collect(),
         out: Some(out.clone()),
-        ..run::Args::new(args.engine.clone())
+        ..Wish::default()
     };
-    let result = run::Task { client: &client, args: &wanted, json: args.json }.run().await?;
+    let result = Task { client: &client, wish: &wish, json: args.json }.run().await?;
     keep_forms(&client, &result, &out).await?;
     own.service.stop(DRAIN).await;
     if !args.json {
         eprintln!("belljar: everything is in {}; begin with {}", out.display(), FORMS[0].1);
     }
-    Ok(run::exit(&result))
+    Ok(exit(&result))
 }
 
 async fn keep_forms(client: &Client, result: &Value, out: &Path) -> Result<(), Failure> {

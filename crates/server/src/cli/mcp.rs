@@ -27,7 +27,7 @@ pub(super) struct Args {
     server: ServerArgs,
 
     #[command(flatten)]
-    own: Own,
+    own: OwnArgs,
 
     /// Serve the official conformance suite, without keys, on this loopback address instead
     #[arg(long, value_name = "ADDRESS:PORT", hide = true)]
@@ -36,7 +36,7 @@ pub(super) struct Args {
 
 /// For an engine of one's own; a server has all of it by itself.
 #[derive(Debug, clap::Args)]
-struct Own {
+struct OwnArgs {
     /// Seconds after which a call becomes a task, for clients that take tasks
     #[arg(long, value_name = "S", default_value_t = serve::TASK_SECONDS)]
     task_seconds: u64,
@@ -45,6 +45,10 @@ struct Own {
     /// deny [default: allow]; a server has one of its own (`belljar permission`)
     #[arg(long, value_name = "PERMISSION", value_parser = permission::permission)]
     permission: Option<Permission>,
+
+    /// The model that code_execution asks: PROVIDER/MODEL, or script:FILE [default: none]
+    #[arg(long, value_name = "MODEL", env = "BELLJAR_MODEL", hide_env_values = true)]
+    model: Option<String>,
 
     /// host:port of a server inside the network that `files` may be fetched from; may be repeated. A
     /// server has exceptions of its own

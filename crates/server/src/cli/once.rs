@@ -2,7 +2,7 @@
 
 mod remote;
 
-pub(super) use remote::{begin_at, run_at};
+pub(super) use remote::{begin_at, follow, run_at};
 
 use super::images::{self, Image};
 use super::setup::{self, EngineArgs};

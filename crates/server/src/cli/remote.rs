@@ -92,6 +92,10 @@ impl RemoteArgs {
         self.server.is_named()
     }
 
+    pub(super) fn connect(&self) -> Result<Client, Failure> {
+        self.server.connect()
+    }
+
     /// Does something with the server, and shows what came of it.
     pub(super) fn run(
         &self,

@@ -76,7 +76,7 @@ async fn serve(resolved: Resolved) -> Result<ExitCode, Failure> {
     greet(&format!("http://{address}"));
     let manners =
         Manners { task_after: resolved.task_after, address: Some(format!("http://{address}")) };
-    let router = http::router(app, Door::new(Arc::clone(&service), None, manners));
+    let router = http::router(app, Door::new(agents, None, manners));
     http::serve(listener, router, told_to_stop(), resolved.drain, descriptors()).await;
     service.stop(resolved.drain).await;
     Ok(ExitCode::SUCCESS)

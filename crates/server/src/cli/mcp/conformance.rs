@@ -2,7 +2,7 @@
 //! whoever reaches the port is let in: nobody beyond this machine may, and there is nothing behind
 //! it but what was made for the suite.
 
-use super::embedded::{DRAIN, Embedded};
+use crate::cli::own::{DRAIN, Own};
 use crate::cli::setup::EngineArgs;
 use crate::cli::{Failure, progress, serve};
 use crate::http::{self, Names};
@@ -20,11 +20,12 @@ pub(super) async fn run(args: &EngineArgs, address: SocketAddr) -> Result<(), Fa
     let failed = |error: std::io::Error| Failure::belljar(format!("{address}: {error}"));
     let listener = serve::listen(address).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
-    let Embedded { service, asker, .. } = &Embedded::start(args, Vec::new()).await?;
+    let models = agent::ModelSettings::default();
+    let Own { service, agents, asker, .. } = &Own::start(args, Vec::new(), models).await?;
     // The suite would count the time for it.
     service.prepare(progress::show()).await?;
     let manners = Manners { task_after: Duration::from_secs(serve::TASK_SECONDS), address: None };
-    let fixtures = Fixtures::new(Arc::clone(service), asker.clone(), manners).await;
+    let fixtures = Fixtures::new(Arc::clone(agents), asker.clone(), manners).await;
     let router =
         http::conformance(Names::new(address, &[]), fixtures.map_err(|refused| *refused.fault)?);
     // Nobody may be reading, which is no reason not to serve.

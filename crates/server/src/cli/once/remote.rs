@@ -60,7 +60,7 @@ pub(in crate::cli) fn begin_at(
 }
 
 /// Shows each event, and gives the record that is kept at the end.
-async fn follow(
+pub(in crate::cli) async fn follow(
     client: &Client,
     mut call: Call,
     shown: &mut Shown<'_>,

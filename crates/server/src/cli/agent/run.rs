@@ -1,0 +1,210 @@
+//! `belljar agent run`: a request in plain words, carried out by a model, here or on a server.
+
+use crate::cli::named::Noun;
+use crate::cli::once::{OutcomeArgs, Shown, Stdout, follow, print_record, write_out};
+use crate::cli::own::{DRAIN, Own};
+use crate::cli::remote::{RemoteArgs, print_json};
+use crate::cli::setup::{self, EngineArgs};
+use crate::cli::{EXIT_REFUSED, Failure, models, progress, terminal};
+use crate::client::{Body, Call, Client, ClientError};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const DOCUMENTS: &str = "/v1/documents";
+const CODE_EXECUTION: &str = "/v1/code_execution";
+
+/// What is wanted, of whom, and where it goes.
+#[derive(Debug, Default, clap::Args)]
+pub(in crate::cli) struct Wish {
+    /// An agent of a server, by name or id [default: code_execution alone]
+    #[arg(value_name = "AGENT")]
+    pub(in crate::cli) agent: Option<String>,
+
+    /// What is wanted, in plain words
+    #[arg(short, long, value_name = "TEXT")]
+    pub(in crate::cli) request: String,
+
+    /// A file that it needs, seen by code in /home/uploaded_files; may be repeated
+    #[arg(long = "file", value_name = "PATH")]
+    pub(in crate::cli) files: Vec<PathBuf>,
+
+    /// What to keep in mind, such as "use a dark theme"
+    #[arg(long, value_name = "TEXT", conflicts_with = "agent")]
+    context: Option<String>,
+
+    /// Go on in this session of a server
+    #[arg(long, value_name = "ID", conflicts_with = "agent")]
+    sandbox: Option<String>,
+
+    /// Rounds that it may take [default: two for each step of the plan, and at least 6]
+    #[arg(long, value_name = "N", conflicts_with = "agent")]
+    max_rounds: Option<u32>,
+
+    /// Go on from this answer of the agent
+    #[arg(long, value_name = "CURSOR", requires = "agent")]
+    cursor: Option<String>,
+
+    /// Write the files and the charts that the code makes into this directory
+    #[arg(long, value_name = "DIR")]
+    pub(in crate::cli) out: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    wish: Wish,
+
+    /// The model that is asked without a server: PROVIDER/MODEL, or script:FILE
+    #[arg(long, value_name = "MODEL", env = "BELLJAR_MODEL", hide_env_values = true)]
+    model: Option<String>,
+
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+/// What is asked for, once it is known who is asked.
+pub(in crate::cli) struct Task<'a> {
+    pub(in crate::cli) client: &'a Client,
+    pub(in crate::cli) wish: &'a Wish,
+    pub(in crate::cli) json: bool,
+}
+
+pub(super) fn main(args: Args, remote: &RemoteArgs) -> Result<ExitCode, Failure> {
+    let runtime = setup::runtime()?;
+    if remote.is_named() {
+        let client = remote.connect()?;
+        let task = Task { client: &client, wish: &args.wish, json: remote.json };
+        return runtime.block_on(task.run()).map(|result| exit(&result));
+    }
+    if args.wish.agent.is_some() || args.wish.sandbox.is_some() {
+        let message = "agents and sessions are a server's; name one with --server or BELLJAR_URL";
+        return Err(Failure::usage(message));
+    }
+    runtime.block_on(async {
+        let models = models::settings(args.model.clone(), Vec::new(), None)?;
+        let own = Own::start(&args.engine, Vec::new(), models).await?;
+        own.service.prepare(progress::show()).await?;
+        let client = own.client().await?;
+        let ran = Task { client: &client, wish: &args.wish, json: remote.json }.run().await;
+        own.service.stop(DRAIN).await;
+        ran.map(|result| exit(&result))
+    })
+}
+
+impl Task<'_> {
+    /// Gives what came of it, which is shown already.
+    pub(in crate::cli) async fn run(&self) -> Result<Value, Failure> {
+        let outcome = OutcomeArgs { out: self.wish.out.clone(), json: self.json };
+        let mut shown = Shown::new(&outcome, Stdout::Output)?;
+        let documents = self.upload().await?;
+        let (call, result) = self.call(documents).await?;
+        let record = follow(self.client, call, &mut shown).await?;
+        let result = self.client.json(Call::get(format!("{result}/{}", record.id))).await?;
+        if let Some(out) = &self.wish.out {
+            bring(self.client, &result, out).await?;
+        }
+        if self.json {
+            print_json(&result)?;
+        } else {
+            self.conclude(&mut shown, &result)?;
+        }
+        Ok(result)
+    }
+
+    async fn upload(&self) -> Result<Vec<Value>, Failure> {
+        if self.wish.files.is_empty() {
+            return Ok(Vec::new());
+        }
+        let body = Body::Files(self.wish.files.clone());
+        let uploaded = self.client.json(Call { body, ..Call::post(DOCUMENTS) }).await?;
+        let items = uploaded["items"].as_array().cloned().unwrap_or_default();
+        Ok(items.into_iter().map(|document| document["id"].clone()).collect())
+    }
+
+    /// The request, and where its result will be.
+    async fn call(&self, documents: Vec<Value>) -> Result<(Call, String), Failure> {
+        let wish = self.wish;
+        let Some(agent) = &wish.agent else {
+            let body = json!({
+                "request": wish.request,
+                "document_ids": documents,
+                "context": wish.context,
+                "sandbox_id": wish.sandbox,
+                "max_rounds": wish.max_rounds,
+            });
+            return Ok((Call::post(CODE_EXECUTION).json(&body), CODE_EXECUTION.to_owned()));
+        };
+        let path = self.client.path(Noun::Agent, agent).await?;
+        let body = json!({
+            "message": wish.request,
+            "document_ids": documents,
+            "cursor": wish.cursor,
+        });
+        Ok((Call::post(format!("{path}/run")).json(&body), format!("{path}/runs")))
+    }
+
+    /// The answer on standard output, and everything about it beside it.
+    fn conclude(&self, shown: &mut Shown<'_>, result: &Value) -> Result<(), Failure> {
+        let answer = result["answer"].as_str().unwrap_or_default();
+        shown.screen.note("");
+        if !answer.is_empty() {
+            print_record(&terminal::for_stdout(answer.trim_end()))?;
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        if let Some(message) = result["error"]["message"].as_str() {
+            shown.screen.note(&format!("belljar: {}: {message}", text(&result["error"]["code"])));
+        }
+        for file in made(result) {
+            let place = match &self.wish.out {
+                Some(out) => format!("in {}", out.display()),
+                None => "kept with --out DIR".to_owned(),
+            };
+            shown.screen.note(&format!("belljar: {} ({place})", file.name));
+        }
+        for action in result["actions"].as_array().into_iter().flatten() {
+            let (id, tool) =
+                (text(&action["actionId"]), text(&action["toolConfirmation"]["toolName"]));
+            shown.screen.note(&format!(
+                "belljar: {tool} waits for a person: `belljar approvals show {id}`; then go on with \
+                 --cursor {}",
+                text(&result["cursor"])
+            ));
+        }
+        let (run, session) = (text(&result["execution_id"]), text(&result["sandbox_id"]));
+        shown.screen.note(&format!("belljar: run {run}, session {session}"));
+        Ok(())
+    }
+}
+
+/// Whether it was carried out.
+pub(in crate::cli) fn exit(result: &Value) -> ExitCode {
+    let well = result["status"] == "succeeded";
+    if well { ExitCode::SUCCESS } else { ExitCode::from(EXIT_REFUSED) }
+}
+
+/// A file of a result: how it is called here, and where its bytes are.
+struct MadeFile {
+    name: String,
+    url: String,
+}
+
+fn made(result: &Value) -> Vec<MadeFile> {
+    let list = |key: &str, name: &'static str| {
+        let files = result[key].as_array().cloned().unwrap_or_default();
+        files.into_iter().filter_map(move |file| {
+            let url = file["url"].as_str().filter(|url| url.starts_with('/'))?.to_owned();
+            Some(MadeFile { name: file[name].as_str()?.to_owned(), url })
+        })
+    };
+    list("artifacts", "asset_filename").chain(list("generated_files", "name")).collect()
+}
+
+async fn bring(client: &Client, result: &Value, out: &Path) -> Result<(), Failure> {
+    for MadeFile { name, url } in made(result) {
+        let answer = client.send(Call::get(url)).await?;
+        let broken = |error: reqwest::Error| ClientError::Interrupted { reason: error.to_string() };
+        write_out(out, &name, &answer.bytes().await.map_err(broken)?)?;
+    }
+    Ok(())
+}
