@@ -10,7 +10,7 @@ const VALIDATE: &str = "import nbformat, sys; \
     print(book.nbformat, book.nbformat_minor, len(book.cells))";
 
 /// Reads it, and says how many cells it has.
-pub fn valid_cells(path: &Path) -> usize {
+pub(crate) fn valid_cells(path: &Path) -> usize {
     let output = Command::new(python()).args(["-W", "error", "-c", VALIDATE]).arg(path).output();
     let output = output.unwrap();
     assert!(output.status.success(), "{}", said(&output));
@@ -32,8 +32,9 @@ fn python() -> &'static PathBuf {
         }
         let found = engine::discover(&engine::Machine::from_env()).found;
         let made = found.iter().any(|found| {
-            let made = Command::new(&found.executable).args(["-m", "venv", "--clear"]).arg(&home);
-            made.output().is_ok_and(|made| made.status.success())
+            let mut made = Command::new(&found.executable);
+            let made = made.args(["-m", "venv", "--clear"]).arg(&home).output();
+            made.is_ok_and(|made| made.status.success())
         });
         assert!(made, "no Python here can make a virtual environment (on Debian: python3-venv)");
         let python = home.join("bin/python");

@@ -31,19 +31,19 @@ pub(in crate::cli) struct Wish {
 
     /// What to keep in mind, such as "use a dark theme"
     #[arg(long, value_name = "TEXT", conflicts_with = "agent")]
-    context: Option<String>,
+    pub(in crate::cli) context: Option<String>,
 
     /// Go on in this session of a server
     #[arg(long, value_name = "ID", conflicts_with = "agent")]
-    sandbox: Option<String>,
+    pub(in crate::cli) sandbox: Option<String>,
 
     /// Rounds that it may take [default: two for each step of the plan, and at least 6]
     #[arg(long, value_name = "N", conflicts_with = "agent")]
-    max_rounds: Option<u32>,
+    pub(in crate::cli) max_rounds: Option<u32>,
 
     /// Go on from this answer of the agent
     #[arg(long, value_name = "CURSOR", requires = "agent")]
-    cursor: Option<String>,
+    pub(in crate::cli) cursor: Option<String>,
 
     /// Write the files and the charts that the code makes into this directory
     #[arg(long, value_name = "DIR")]
