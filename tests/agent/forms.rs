@@ -76,7 +76,7 @@ async fn the_page_of_a_run_has_its_charts_and_can_do_nothing() {
     let policy = headers[CONTENT_SECURITY_POLICY].to_str().unwrap();
     assert!(policy.starts_with("sandbox; default-src 'none';"), "{policy}");
     assert_eq!(page.matches(" src=\"data:image/png;base64,").count(), 2, "shown, and saved");
-    assert!(!page.contains("<script") && !page.contains("<b>") && !page.contains("src=https"));
+    assert!(!page.contains("<script") && !page.contains("<b>") && !page.contains("<img src=https"));
     assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt; \\u{1b}[2J \\u{202e}"), "{page}");
     for told in ["Show &amp; tell", "11 tokens in and 7 out", "ValueError", "It is 42."] {
         assert!(page.contains(told), "{told}: {page}");
@@ -126,7 +126,7 @@ async fn a_run_is_shown_on_a_terminal_in_every_form() {
 #[tokio::test]
 async fn nobody_else_reads_a_run_in_any_form() {
     let ran = ran().await;
-    let other = ran.world.principal("other", &["usage"]).await;
+    let other = ran.world.principal("other", &["USAGE"]).await;
     for format in ["json", "ipynb", "html", "text"] {
         let path = format!("/v1/executions/{}/trace?format={format}", ran.run);
         assert_eq!(other.refused("GET", &path, None).await.0, 404, "{format}");

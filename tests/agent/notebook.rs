@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 const VALIDATE: &str = "import nbformat, sys; \
     book = nbformat.read(sys.argv[1], as_version=nbformat.NO_CONVERT); \
-    nbformat.validate(book, strip_invalid_metadata=False); \
+    nbformat.validate(book); \
     print(book.nbformat, book.nbformat_minor, len(book.cells))";
 
 /// Reads it, and says how many cells it has.
