@@ -148,6 +148,9 @@ impl Agents {
             None => Vec::new(),
         };
         let mut warnings = work.warnings.clone();
+        if let [missing] = &work.code_execution.missing[..] {
+            warnings.push(format!("code_execution is not enabled: {missing}"));
+        }
         if lost {
             warnings.push(
                 "the session of this conversation is gone, and with it its variables and \

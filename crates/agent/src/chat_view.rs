@@ -136,7 +136,7 @@ fn reasoning(trace: &Trace) -> Vec<Value> {
             Some(call(&id, crate::CODE_EXECUTION, crate::CODE_EXECUTION, &input, result))
         }
         Did::Called { tool } => {
-            Some(call(&tool.id, &tool.name, "runPythonCode", &tool.arguments, &tool.result))
+            Some(call(&tool.id, &tool.name, &tool.kind, &tool.arguments, &tool.result))
         }
     };
     trace.steps.iter().filter_map(|one| step(&one.did)).collect()

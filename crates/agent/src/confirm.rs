@@ -168,7 +168,7 @@ impl Toolbox {
             let (call_id, name) = (call.id.clone(), call.name.clone());
             return ToolResult { call_id, name, text: String::new(), failed: true };
         }
-        match ended(walk, since, call, came) {
+        match ended(walk, since, call, kind, came) {
             Came::Back(result) => result,
             Came::Waits(pending) => {
                 let (call_id, name) = (pending.call.id, pending.call.name);

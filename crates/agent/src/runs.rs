@@ -135,7 +135,7 @@ impl<'a> Rest<'a> {
                 output_tokens: used.tokens.output,
             }),
             warnings: Vec::new(),
-            conversation: self.talk.to_bytes(),
+            conversation: Some(self.talk.to_bytes()),
             trace: self.walk.scribe.trace.to_bytes(),
         }
     }

@@ -19,6 +19,8 @@ use types::{AgentId, Event, Execution, LimitsRequest, ToolUse};
 pub(crate) const RUN_PYTHON: &str = "run_python";
 /// As an agent calls it.
 pub const CODE_EXECUTION: &str = "code_execution";
+/// What the tools of skills are.
+const SKILL: &str = "skill";
 /// Another name of it.
 pub const CODE_INTERPRETER: &str = "code_interpreter";
 
@@ -193,7 +195,7 @@ impl Toolbox {
             Ok(text) => (text, false),
             Err(text) => (text, true),
         };
-        Ok(tell(walk, since, &call, None, text, failed))
+        Ok(tell(walk, since, &call, SKILL, None, text, failed))
     }
 
     fn nobody(&self, name: &str) -> String {
@@ -216,14 +218,14 @@ impl Toolbox {
             (None, Some(request)) => {
                 let context = text("context");
                 let told = self.carry_out(walk, &request, context.as_deref()).await?;
-                Ok(tell(walk, since, &call, None, told, false))
+                Ok(tell(walk, since, &call, CODE_EXECUTION, None, told, false))
             }
             _ => {
                 let wrong = match self.agent {
                     Some(_) => "Give exactly one of `code` and `request`, as text.",
                     None => "`code` is missing: give the code of this step, as text.",
                 };
-                Ok(tell(walk, since, &call, None, wrong.to_owned(), true))
+                Ok(tell(walk, since, &call, CODE_EXECUTION, None, wrong.to_owned(), true))
             }
         }
     }
@@ -239,7 +241,7 @@ impl Toolbox {
         let since = Instant::now();
         let Some(interpreter) = &mut self.interpreter else {
             let wrong = "No code can be run here.".to_owned();
-            return tell(walk, since, &call, None, wrong, true);
+            return tell(walk, since, &call, CODE_EXECUTION, None, wrong, true);
         };
         match interpreter.run(walk, code, step, files).await {
             Ran::Round { told, failed } => Came::Back(result(&call, told, failed)),
@@ -305,7 +307,7 @@ fn note(
     outcome: Result<Outcome, Refused>,
 ) -> Came {
     match outcome {
-        Ok(Outcome::Ended(execution)) => ended(walk, since, call, Ok(*execution)),
+        Ok(Outcome::Ended(execution)) => ended(walk, since, call, &tool.kind, Ok(*execution)),
         Ok(Outcome::Waits(execution)) => match execution.approval_id {
             Some(approval_id) => {
                 walk.run.tell(Event::Approval { approval_id });
@@ -317,9 +319,9 @@ fn note(
                     description: tool.description.clone(),
                 })
             }
-            None => ended(walk, since, call, Ok(*execution)),
+            None => ended(walk, since, call, &tool.kind, Ok(*execution)),
         },
-        Err(refused) => ended(walk, since, call, Err(refused)),
+        Err(refused) => ended(walk, since, call, &tool.kind, Err(refused)),
     }
 }
 
@@ -328,16 +330,17 @@ pub(crate) fn ended(
     walk: &mut Walk<'_>,
     since: Instant,
     call: &ToolCall,
+    kind: &str,
     ended: Result<Execution, Refused>,
 ) -> Came {
     match ended {
         Ok(execution) => {
             let told = Observed::of(&execution).of_tool();
-            tell(walk, since, call, Some(&execution), told, failed(execution.status))
+            tell(walk, since, call, kind, Some(&execution), told, failed(execution.status))
         }
         Err(refused) => {
             let told = Observed::refused(&refused.fault).of_tool();
-            tell(walk, since, call, None, told, true)
+            tell(walk, since, call, kind, None, told, true)
         }
     }
 }
@@ -346,6 +349,7 @@ fn tell(
     walk: &mut Walk<'_>,
     since: Instant,
     call: &ToolCall,
+    kind: &str,
     execution: Option<&Execution>,
     text: String,
     failed: bool,
@@ -353,6 +357,7 @@ fn tell(
     let tool = ToolUse {
         id: call.id.clone(),
         name: call.name.clone(),
+        kind: kind.to_owned(),
         arguments: call.arguments.clone(),
         execution_id: execution.map(|execution| execution.id),
         result: text.clone(),

@@ -78,7 +78,9 @@ impl Service {
             .store
             .write(move |tx| {
                 tx.interrupt_all_requests()?;
-                Ok((tx.interrupt_all_executions(now)?, tx.lose_all_sessions(now)?))
+                let executions = tx.interrupt_all_executions(now)?;
+                tx.give_back_cursors()?;
+                Ok((executions, tx.lose_all_sessions(now)?))
             })
             .await?;
         if !executions.is_empty() || sessions > 0 {

@@ -55,7 +55,8 @@ pub struct RunEnd {
     pub files_out: Vec<FileOut>,
     pub model: Option<ModelUse>,
     pub warnings: Vec<Warning>,
-    pub conversation: Vec<u8>,
+    /// What the next run goes on from; without it, from where this one did.
+    pub conversation: Option<Vec<u8>>,
     pub trace: Vec<u8>,
 }
 
@@ -215,7 +216,10 @@ impl Run {
         let (conversation, trace) = (end.conversation, end.trace);
         let written = move |tx: &Tx<'_>| {
             tx.finish_execution(workspace, &finished)?;
-            tx.finish_run(workspace, id, &conversation, &trace)?;
+            match &conversation {
+                Some(conversation) => tx.finish_run(workspace, id, conversation, &trace)?,
+                None => tx.give_back_cursor(workspace, id)?,
+            }
             tx.audit(&entry).map(drop)
         };
         self.service.store.write(written).await?;

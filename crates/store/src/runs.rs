@@ -50,6 +50,23 @@ impl Tx<'_> {
         Ok(changed == 1)
     }
 
+    /// One that has left nothing to go on from gives back where it went on from.
+    pub fn give_back_cursor(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+    ) -> Result<(), StoreError> {
+        let sql = "UPDATE runs SET next = NULL WHERE workspace = ?1 AND next = ?2";
+        self.change(sql, (workspace.uuid(), id.uuid())).map(drop)
+    }
+
+    /// The same at the start of a server for all that died with the last one.
+    pub fn give_back_cursors(&self) -> Result<(), StoreError> {
+        let sql = "UPDATE runs SET next = NULL WHERE next IN \
+                   (SELECT id FROM runs WHERE conversation IS NULL)";
+        self.change(sql, []).map(drop)
+    }
+
     pub fn finish_run(
         &self,
         workspace: WorkspaceId,

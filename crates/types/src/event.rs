@@ -151,6 +151,7 @@ mod tests {
         ToolUse {
             id: "call_1".into(),
             name: "convert".into(),
+            kind: "runPythonCode".into(),
             arguments: json!({"value": 1}),
             execution_id: None,
             result: "1".into(),

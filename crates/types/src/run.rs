@@ -31,6 +31,8 @@ pub struct ToolUse {
     /// As the model calls this one call.
     pub id: String,
     pub name: String,
+    /// `runPythonCode`, `code_runner`, `callFunction`, `skill` or `code_execution`.
+    pub kind: String,
     pub arguments: Value,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub execution_id: Option<ExecutionId>,

@@ -10,6 +10,7 @@ mod floor;
 mod measure;
 mod network;
 mod report;
+mod runs;
 mod server;
 mod tools;
 
@@ -44,6 +45,10 @@ pub(super) struct Args {
     /// Measure the way out instead: requests, downloads and many connections through the proxy
     #[arg(long, conflicts_with_all = ["server", "environments"])]
     network: bool,
+
+    /// Measure runs of a model instead: four rounds of code against the same executions alone
+    #[arg(long, conflicts_with_all = ["server", "environments", "network"])]
+    agent: bool,
 
     /// Seconds that many clients work at once
     #[arg(long, value_name = "S", default_value = "60", requires = "server")]
@@ -85,6 +90,10 @@ async fn measure(args: Args) -> Result<Vec<Figure>, Failure> {
     if args.network {
         let (outside, data) = (fresh.outside(&environment).await?, args.engine.service()?.data);
         return network::measure(&outside, &environment, &data, args.samples, &mut tell).await;
+    }
+    if args.agent {
+        let data = args.engine.service()?.data;
+        return runs::measure(&environment, &data, args.samples, &mut tell).await;
     }
     let pooled = Engine::start(pooled);
     pooled.prepare(&environment, progress::show()).await?;

@@ -105,7 +105,7 @@ impl Served {
         }
     }
 
-    async fn close(&self, session: &str) -> Result<(), Failure> {
+    pub(super) async fn close(&self, session: &str) -> Result<(), Failure> {
         let url = format!("{}/v1/sessions/{session}", self.address);
         let answer = self.client.delete(url).send().await.map_err(|error| failed(&error))?;
         answer.error_for_status().map(drop).map_err(|error| failed(&error))
