@@ -19,7 +19,7 @@ impl Played {
     }
 
     fn file(&self, name: &str) -> Vec<u8> {
-        std::fs::read(self.out.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+        std::fs::read(self.out.path().join(name)).unwrap()
     }
 
     fn rounds(&self) -> Vec<&str> {
@@ -54,6 +54,7 @@ fn computed(file: &str, code: &str) -> Vec<String> {
     stdout(&ran).lines().map(str::to_owned).collect()
 }
 
+// proves S-014
 #[test]
 fn the_sales_analyst_answers_with_the_numbers_of_the_data_and_draws_them() {
     let played = play("sales-analyst");
@@ -72,6 +73,8 @@ for kind in ('region', 'product'):
     assert!(played.file("plot_0.png").starts_with(PNG));
     let table = String::from_utf8(played.file("revenue_by_region.csv")).unwrap();
     assert_eq!(table.lines().next(), Some("region,Chair,Desk,Lamp,Shelf"));
+    let first = played.result["rounds"][0]["code"].as_str().unwrap();
+    assert!(first.contains("pd.read_csv(\"sales.csv\""), "the code can be looked at: {first}");
     let rounds = ["succeeded", "failed", "succeeded", "succeeded", "succeeded"];
     assert_eq!(played.rounds(), rounds, "one fails, and is mended");
 }

@@ -84,6 +84,7 @@ pub(super) fn story() -> Story {
     let tool = ToolUse {
         id: "2".into(),
         name: format!("convert {HOSTILE}"),
+        kind: HOSTILE.into(),
         arguments: json!({"unit": HOSTILE}),
         execution_id: Some(id(5)),
         result: HOSTILE.into(),
