@@ -38,7 +38,8 @@ _NAMES_MAX = 65_536
 
 _NOT_ALLOWED = "network access is not allowed: "
 _NOT_OPENED = (
-    "{} is not opened by any integration of this session; list one that has it under external_access_integrations"
+    "{} is not opened by any integration of this session; list one that has it under integrations, or in the "
+    "specification of an agent under external_access_integrations"
 )
 _NO_DATAGRAMS = "only TCP connections leave a sandbox, no datagrams (UDP) to {}"
 # As the outlet puts it.
@@ -92,6 +93,7 @@ def install() -> None:
     socket.socket.connect, socket.socket.connect_ex = connect, connect_ex
     socket.socket.sendto, socket.socket.sendmsg = sendto, sendmsg
     BaseSelectorEventLoop.sock_connect = sock_connect
+    after_import("urllib.request", _without_proxy_of_plain_http)
     after_import("aiohttp.resolver", _without_own_resolver)
     after_import("websockets.exceptions", _with_status_and_reason)
     after_import("botocore.exceptions", _with_reason)
@@ -347,6 +349,19 @@ def _stand_in(name: str) -> str:
         _numbers.pop(_names.get(number, ""), None)
         _names[number], _numbers[name] = name, number
     return socket.inet_ntoa((_FIRST_STAND_IN + number).to_bytes(4, "big"))
+
+
+def _without_proxy_of_plain_http(request: ModuleType) -> None:
+    """Clients ask here what the variables say. For plain http they would take the outlet's refusal for the answer of the
+    host; a connection that they open themselves is asked for first, and fails with an exception."""
+    of_variables = request.getproxies_environment
+
+    def getproxies_environment() -> dict[str, str]:
+        own = "http://{}:{}".format(*outlet)
+        found = of_variables()
+        return {kind: proxy for kind, proxy in found.items() if proxy != own or kind not in ("http", "all")}
+
+    request.getproxies = request.getproxies_environment = getproxies_environment
 
 
 def _without_own_resolver(resolver: ModuleType) -> None:

@@ -10,7 +10,10 @@ from contextlib import suppress
 from tests.harness import KernelTest
 
 KNOWN = "known.example:4321"
-DENIED = "is not opened by any integration of this session; list one that has it under external_access_integrations"
+DENIED = (
+    "is not opened by any integration of this session; list one that has it under integrations, or in the specification "
+    "of an agent under external_access_integrations"
+)
 
 
 class _Greeter(socketserver.BaseRequestHandler):
@@ -165,6 +168,21 @@ class Allowed(NetworkTest):
             [here.recv(9).decode(), here.recv(9).decode()]
         """), ["to me", "to me"])
         self.assertEqual(self.proxy.asked, [])
+
+    def test_plain_http_is_asked_for_as_everything_is(self):
+        self.assertEqual(self.value_of("""
+            import os, urllib.request
+            own, other = f"http://127.0.0.1:{network.outlet[1]}", "http://other.example:8080"
+            os.environ.update(HTTP_PROXY=own, https_proxy=own, ALL_PROXY=own, NO_PROXY="localhost")
+            ours = urllib.request.getproxies()
+            os.environ["http_proxy"] = other
+            [sorted(ours), urllib.request.getproxies_environment()["http"]]
+        """), [["https", "no"], "http://other.example:8080"])
+        self.run_cell("os.environ['http_proxy'] = own")
+        kind, message, denied = self.failure_of("urllib.request.urlopen('http://other.example/')")
+        self.assertEqual((kind, denied), ("urllib.error.URLError", "network"))
+        self.assertIn(f"other.example:80 {DENIED}", message)
+        self.assertEqual(self.proxy.asked, ["other.example:80"])
 
     def test_each_failure_is_the_error_that_python_has_for_it(self):
         table = {

@@ -9,13 +9,18 @@ mod harness;
 mod doctor;
 mod env;
 mod function;
+mod internet;
 mod missing_walls;
+mod network;
 mod remote;
 mod secret;
 mod session;
 mod skill;
 mod terminal;
 mod tool;
+
+#[path = "../server/site.rs"]
+mod site;
 
 #[path = "../server/world.rs"]
 mod world;

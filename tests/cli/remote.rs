@@ -17,20 +17,20 @@ fn command(api: &Api, args: &[&str]) -> Command {
 }
 
 /// Beside the test's own server, which is in another process.
-async fn belljar(api: &Api, args: &[&str]) -> Output {
+pub(crate) async fn belljar(api: &Api, args: &[&str]) -> Output {
     let mut command = command(api, args);
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
 /// The JSON that is answered by what has to succeed.
-async fn answer(api: &Api, args: &[&str]) -> Value {
+pub(crate) async fn answer(api: &Api, args: &[&str]) -> Value {
     let output = belljar(api, args).await;
     assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
     serde_json::from_str(&stdout(&output)).unwrap_or(Value::Null)
 }
 
 /// What is said by what has to fail with this exit code.
-async fn failure(api: &Api, exit: i32, args: &[&str]) -> String {
+pub(crate) async fn failure(api: &Api, exit: i32, args: &[&str]) -> String {
     let output = belljar(api, args).await;
     assert_eq!(output.status.code(), Some(exit), "{args:?}: {}", stderr(&output));
     assert_eq!(stdout(&output), "", "{args:?}");

@@ -42,10 +42,22 @@ fn shown(api: &Api, name: &str) -> Value {
 async fn a_secret_is_set_listed_shown_replaced_and_removed() {
     let world = World::start().await;
     let api = &world.owner;
-    assert!(set(api, &["TOKEN"], CANARY).contains("TOKEN is kept, and used as the variable TOKEN"));
-    assert_eq!(shown(api, "TOKEN")["version"], 1);
-    set(api, &["TOKEN"], "another-value\n");
+    let said = set(api, &["TOKEN"], CANARY);
+    assert!(said.contains("TOKEN is kept, and used as the variable TOKEN"), "{said}");
+    assert!(
+        said.contains("`belljar network integration new INTEGRATION --secret TOKEN`"),
+        "{said}"
+    );
+    let allowing =
+        serde_json::json!({"name": "all", "allowed_network_rules": [], "allowed_secrets": "all"});
+    api.post("/v1/integrations", allowing).await;
+    assert!(!set(api, &["TOKEN"], CANARY).contains("integration"));
+    let got = with_input(api, &["get", "TOKEN"], "");
+    assert_eq!(got.status.code(), Some(2));
+    assert!(stderr(&got).contains("`belljar secret show TOKEN`"), "{}", stderr(&got));
     assert_eq!(shown(api, "TOKEN")["version"], 2);
+    set(api, &["TOKEN"], "another-value\n");
+    assert_eq!(shown(api, "TOKEN")["version"], 3);
     let client = [
         "cdf",
         "--client",

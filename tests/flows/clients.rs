@@ -159,7 +159,8 @@ print(json.dumps({f'{name} to {host}': quickest(client, host)
         let host = client.rsplit(' ').next().unwrap();
         let expected = format!(
             "network access is not allowed: {host}:80 is not opened by any integration of this \
-             session; list one that has it under external_access_integrations"
+             session; list one that has it under integrations, or in the specification of an agent \
+             under external_access_integrations"
         );
         assert!(said.contains(&expected), "{client}: {said}");
         assert!(seconds < 0.1, "{client}: {seconds} s");

@@ -418,3 +418,32 @@ async fn a_client_of_the_platform_needs_no_arguments_and_acts_as_whoever_calls()
         assert!(!request.has(PLACEHOLDER));
     }
 }
+
+// proves C-132, C-133
+#[tokio::test(flavor = "multi_thread")]
+async fn code_reaches_the_platform_and_is_told_that_every_other_host_is_closed_in_one_run() {
+    let setting = Setting::new().await;
+    let ann = Person::new(&setting.world, "ann").await;
+    let integrations = setting.world.owner.get("/v1/integrations").await;
+    for integration in integrations["items"].as_array().unwrap() {
+        if ["machine", "platform"].iter().any(|name| integration["name"] == *name) {
+            let object = on("integration", integration);
+            grant(&setting.world.owner, &ann.id, "USAGE", &object).await;
+        }
+    }
+    grant(&setting.world.owner, &ann.id, "USAGE", &workspace(&setting.world.owner).await).await;
+    setting.client_secret(&ann, "cognite", "cdf-token-of-ann", "cognite.test").await;
+    let session = session(&ann, "atlas", json!(["machine"])).await;
+    let run = setting.run(&ann, &session, "only_the_platform.py").await;
+    let (found, refused) = (&run["value"][0], &run["value"][1]);
+    assert_eq!(found, "pump-of-ann", "{run:#}");
+    let refused = refused.as_object().unwrap();
+    assert_eq!(refused.len(), 3, "{run:#}");
+    for (host, said) in refused {
+        let expected = format!("{host} is not opened by any integration of this session");
+        assert!(said.as_str().unwrap().contains(&expected), "{host}: {said}");
+    }
+    for host in ["site.test", "other.test"] {
+        assert!(setting.reached(host).is_empty(), "{host}");
+    }
+}

@@ -112,6 +112,36 @@ async fn an_explanation_names_what_code_could_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_explanation_names_each_host_once_and_what_is_gone() {
+    let world = World::start().await;
+    let owner = &world.owner;
+    let token = id(&secret(owner, CANARY, "workspace").await);
+    let header = json!({"header": {"host": "api.openai.com", "name": "X-Organisation"}});
+    for (name, inject) in [("openai", json!({"client": "openai"})), ("organisation", header)] {
+        owner.post("/v1/secrets", json!({"name": name, "value": CANARY, "inject": inject})).await;
+    }
+    for name in ["one", "two"] {
+        let rule = json!({"name": name, "value_list": ["github.com", format!("{name}.test")]});
+        owner.post("/v1/network-rules", rule).await;
+    }
+    let both =
+        json!({"name": "i", "allowed_network_rules": ["one", "two"], "allowed_secrets": ["TOKEN"]});
+    owner.post("/v1/integrations", both).await;
+    let specification = "tools:\n  - tool_spec: {type: code_execution, name: code_execution}\n\
+        tool_resources:\n  code_execution:\n    external_access_integrations: [i]\n";
+    let agent = json!({"name": "a", "specification": specification});
+    let agent = format!("/v1/explain?agent={}", id(&owner.post("/v1/agents", agent).await));
+    let told = owner.get(&agent).await;
+    let hosts = json!(["github.com", "one.test", "two.test", "https://api.openai.com:443"]);
+    assert_eq!(told["network"], hosts, "{told}");
+    assert_eq!((&told["secrets"], &told["notes"]), (&json!(["TOKEN"]), &json!([])));
+    owner.delete(&format!("/v1/secrets/{token}")).await;
+    let told = owner.get(&agent).await;
+    let gone = "the integration i allows the secret TOKEN, which is not there";
+    assert_eq!((&told["secrets"], &told["notes"]), (&json!([]), &json!([gone])));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_integration_allows_secrets_that_are_there() {
     let world = World::start().await;
     let new = json!({"name": "i", "allowed_network_rules": [], "allowed_secrets": ["NOBODY"]});

@@ -38,6 +38,7 @@ mod rights;
 mod routes_deny;
 mod secrets;
 mod sessions;
+mod site;
 mod slow;
 mod stores;
 mod streams;

@@ -2,61 +2,12 @@
 //! is talked to are real servers on loopback, which rules have to name.
 
 use crate::people::{Person, grant, id, ungrant, workspace};
+use crate::site::{RESOLVED, Site, read};
 use crate::world::{Api, World};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-
-/// Names that the server resolves to this machine, as an operator's own names would be.
-const RESOLVED: [&str; 4] =
-    ["--resolve", "site.test=127.0.0.1", "--resolve", "other.test=127.0.0.1"];
-
-/// A web server that answers everything with `here`, and counts.
-struct Site {
-    port: u16,
-    asked: Arc<AtomicUsize>,
-}
-
-impl Site {
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let asked = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&asked);
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = stream.unwrap();
-                count.fetch_add(1, Ordering::Relaxed);
-                let _ = stream.read(&mut [0; 4096]);
-                let head = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\n";
-                let _ = stream.write_all(format!("{head}here").as_bytes());
-            }
-        });
-        Self { port, asked }
-    }
-
-    fn asked(&self) -> usize {
-        self.asked.load(Ordering::Relaxed)
-    }
-
-    fn read(&self, host: &str) -> String {
-        read(host, self.port)
-    }
-
-    /// As values of a rule: the name, and the address that it has, which is not a public one.
-    fn values(&self) -> Value {
-        json!([format!("site.test:{}", self.port), format!("127.0.0.1:{}", self.port)])
-    }
-}
-
-fn read(host: &str, port: u16) -> String {
-    format!(
-        "import urllib.request\nurllib.request.urlopen('http://{host}:{port}/').read().decode()"
-    )
-}
 
 async fn world() -> World {
     World::with(&RESOLVED).await
@@ -120,6 +71,28 @@ async fn code_reaches_nobody_unless_an_integration_says_so_and_is_told_at_once()
     let own = "import socket\na = socket.create_server(('127.0.0.1', 0))\n\
                socket.create_connection(a.getsockname()) is not None";
     assert_eq!(world.owner.execute(own).await["value"], true, "its own loopback is its own");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plain_http_to_a_closed_host_is_an_exception_and_programs_have_the_variable() {
+    let (world, site) = (world().await, Site::start());
+    opened(&world.owner, &site).await;
+    let session = session(&world.owner, json!(["to_site"])).await;
+    assert_eq!(world.owner.run(&session, &site.read("site.test")).await["value"], "here");
+    let execution = world.owner.run(&session, &site.read("other.test")).await;
+    assert_eq!(execution["error"]["code"], "network.denied", "{execution}");
+    let said = execution["error"]["message"].as_str().unwrap();
+    assert!(said.contains("PermissionError") || said.contains("Errno 13"), "{said}");
+    let child = format!(
+        "import subprocess, sys\nsubprocess.run([sys.executable, '-c', {:?}], capture_output=True, text=True).stdout",
+        format!(
+            "import os, urllib.request\nprint(os.environ['HTTP_PROXY'])\n\
+             print(urllib.request.urlopen('http://site.test:{}').read().decode())",
+            site.port
+        )
+    );
+    let execution = world.owner.run(&session, &child).await;
+    assert_eq!(execution["value"], "http://127.0.0.1:3128\nhere\n", "{execution}");
 }
 
 // proves S-069
@@ -219,6 +192,55 @@ async fn what_is_changed_is_felt_by_the_next_connection_of_a_session_that_runs()
     assert!(api.run(&one, &site.read("site.test")).await["error"].is_object(), "a private address");
     let both = self::session(api, json!(["by_name", "by_address"])).await;
     assert_eq!(api.run(&both, &site.read("site.test")).await["value"], "here");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn code_is_told_where_an_integration_would_be_listed() {
+    let (world, site) = (world().await, Site::start());
+    let api = &world.owner;
+    opened(api, &site).await;
+    let agent = json!({"name": "bot", "specification": specification("[to_site]")});
+    let agent = id(&api.post("/v1/agents", agent).await);
+    let of_agent = api.post("/v1/sessions", json!({"agent_id": agent})).await;
+    let of_agent = of_agent["sandbox_id"].as_str().unwrap().to_owned();
+    let of_request = session(api, json!(["to_site"])).await;
+    for (session, place) in [
+        (of_agent, "list one that has it under external_access_integrations"),
+        (of_request, "list one that has it under integrations"),
+    ] {
+        assert_eq!(api.run(&session, &site.read("site.test")).await["value"], "here");
+        let connect = "import socket\nsocket.create_connection(('other.test', 443))";
+        let execution = api.run(&session, connect).await;
+        let reason = execution["network"][0]["reason"].as_str().unwrap();
+        assert!(reason.ends_with(place), "{execution}");
+        assert!(execution["error"]["message"].as_str().unwrap().ends_with(reason), "{execution}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_integration_that_is_switched_off_is_named_as_such_to_code_and_in_an_explanation() {
+    let (world, site) = (world().await, Site::start());
+    let api = &world.owner;
+    let to_site = format!("/v1/integrations/{}", opened(api, &site).await.1);
+    let session = session(api, json!(["to_site"])).await;
+    let agent = json!({"name": "bot", "specification": specification("[to_site]")});
+    let agent = format!("/v1/explain?agent={}", id(&api.post("/v1/agents", agent).await));
+    let off = "the integration to_site is switched off";
+    let said = async |host: &str| api.run(&session, &site.read(host)).await["error"].to_string();
+    let told = async || api.get(&agent).await;
+    assert_eq!(told().await["notes"], json!([]));
+    assert_eq!(told().await["network"], site.values());
+
+    api.call("PATCH", &to_site, Some(json!({"enabled": false}))).await;
+    let execution = api.run(&session, &site.read("site.test")).await;
+    assert!(execution["error"].to_string().contains(off), "{execution}");
+    assert!(execution["network"][0]["reason"].as_str().unwrap().ends_with(off), "{execution}");
+    assert!(!said("other.test").await.contains(off), "that one was never open by it");
+    assert_eq!(told().await["notes"], json!([off]));
+    assert_eq!(told().await["network"], json!([]));
+
+    api.call("PATCH", &to_site, Some(json!({"enabled": true}))).await;
+    assert_eq!(said("site.test").await, "null");
 }
 
 // proves S-060
@@ -370,6 +392,64 @@ async fn a_tool_that_may_use_the_network_has_the_internet_and_another_has_nothin
         let attempt = &called["network"][0];
         assert_eq!((&attempt["host"], &attempt["allowed"]), (&json!("public.test"), &json!(allow)));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_leaves_by_the_integrations_that_it_names_if_its_owner_may() {
+    let (world, site) = (world().await, Site::start());
+    let api = &world.owner;
+    let ann = Person::new(&world, "ann").await;
+    for privilege in ["USAGE", "MODIFY"] {
+        grant(api, &ann.id, privilege, &workspace(api).await).await;
+    }
+    let to_site = opened(api, &site).await.1;
+    let code = format!(
+        "import urllib.request\n\ndef run(input):\n    \
+         return urllib.request.urlopen('http://site.test:{}/').read().decode()\n",
+        site.port
+    );
+    let tool = |name: &str, integrations: Value| {
+        json!({"name": name, "tool_type": "code_runner", "environment": "bare",
+               "configuration": {"code": code, "integrations": integrations}})
+    };
+    for (who, integrations, said) in [
+        (api, json!(["nobody"]), "there is no integration \"nobody\""),
+        (api, json!("to_site"), "must be a list of at most"),
+        (&ann.api, json!(["to_site"]), "is not granted to \"ann\", who writes it"),
+    ] {
+        let (status, problem) = who.call("POST", "/v1/tools", Some(tool("t", integrations))).await;
+        assert_eq!(status, 422, "{problem}");
+        let error = &problem["errors"][0];
+        assert!(error["message"].as_str().unwrap().contains(said), "{problem}");
+        assert!(
+            error["path"].as_str().unwrap().ends_with("configuration/integrations"),
+            "{problem}"
+        );
+    }
+    let object = json!({"kind": "integration", "id": to_site});
+    let granted = grant(api, &ann.id, "USAGE", &object).await;
+    let reader = id(&ann.api.post("/v1/tools", tool("reader", json!(["to_site"]))).await);
+    let call = format!("/v1/tools/{reader}/call");
+    let calls = async |who: &Api| who.post(&call, json!({"arguments": {}})).await;
+    let called = calls(&ann.api).await;
+    assert_eq!(called["value"], "here", "{called}");
+    assert_eq!(called["network"][0]["integration"], "to_site", "{called}");
+    assert_eq!(calls(api).await["value"], "here");
+    let without = id(&api.post("/v1/tools", tool("without", json!([]))).await);
+    let without = format!("/v1/tools/{without}/call");
+    denied(&api.post(&without, json!({"arguments": {}})).await, "site.test");
+    let (status, problem) = api.call("DELETE", &format!("/v1/integrations/{to_site}"), None).await;
+    assert_eq!(status, 409);
+    assert!(problem["detail"].as_str().unwrap().contains("tool \"reader\""), "{problem}");
+
+    let explained = format!("/v1/explain?tool={reader}");
+    assert_eq!(api.get(&explained).await["allowed"], true);
+    assert_eq!(api.get(&explained).await["network"], site.values());
+    ungrant(api, &granted).await;
+    let (status, problem) = api.call("POST", &call, Some(json!({"arguments": {}}))).await;
+    assert_eq!((status, &problem["code"]), (403, &json!("grant.missing")), "{problem}");
+    let told = api.get(&explained).await;
+    assert_eq!((&told["allowed"], &told["missing"][0]), (&json!(false), &problem["detail"]));
 }
 
 /// Sends whoever asks it elsewhere.

@@ -50,11 +50,17 @@ async fn a_secret_is_kept_shown_without_its_value_changed_and_deleted() {
     let made = secret(owner, "TOKEN", CANARY).await;
     assert_eq!(made["inject"], json!({"env": "TOKEN"}));
     assert_eq!((&made["exposed"], &made["scope"]), (&json!(true), &json!("workspace")));
-    assert_eq!((&made["version"], &made["warnings"]), (&json!(1), &Value::Null));
+    assert_eq!(
+        (&made["version"], &made["warnings"][0]["code"]),
+        (&json!(1), &json!("secret.not_allowed"))
+    );
+    let allowing = json!({"name": "i", "allowed_network_rules": [], "allowed_secrets": ["TOKEN"]});
+    owner.post("/v1/integrations", allowing).await;
     let (status, replaced) = owner
         .call("PUT", &format!("{}/value", at(&made)), Some(json!({"value": "another-value"})))
         .await;
     assert_eq!((status, &replaced["version"]), (200, &json!(2)));
+    assert_eq!(replaced["warnings"], Value::Null);
     let commented = change(owner, &at(&made), json!({"comment": "of the shop"})).await;
     assert_eq!((&commented["comment"], &commented["version"]), (&json!("of the shop"), &json!(2)));
     let short = json!({"name": "PIN", "value": "1234"});

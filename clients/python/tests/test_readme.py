@@ -26,6 +26,13 @@ def test_every_example_does_what_it_says(
     names: dict[str, Any] = {}
     claims = [run(block, names) for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL)]
     names["bj"].tools.delete("repeat")
+    for noun, made in (
+        ("integrations", "to_github"),
+        ("network_rules", "github"),
+        ("secrets", "openai"),
+    ):
+        kept = getattr(names["bj"], noun)
+        kept.delete(next(it.id for it in kept.list() if it.name == made))
     assert sum(claims) == README.count("# =>")
 
 

@@ -8,25 +8,19 @@ use crate::python::{Function, Module};
 use crate::schema::Object;
 use crate::source::{SOURCE_BYTES_MAX, Source};
 use crate::tool::{Entry, NO_RUN, RUN, Test, Tool, Variables, file_of, find_test, refused};
-use crate::tool_json::{BINARIES, JsonReader, binaries, finish};
+use crate::tool_json::{BINARIES, INTEGRATIONS, JsonReader, binaries, finish, integrations};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
-use types::Code;
+use types::{ClientKind, Code};
 
 /// As the seed has it when nothing is said.
 const TIMEOUT_SECONDS: u64 = 30;
 /// They say where the sandbox is and as whom it acts, which is not for a tool to change.
-const RESERVED_VARIABLES: [&str; 9] = [
-    "OPENAI_API_KEY",
-    "ANTHROPIC_API_KEY",
-    "GEMINI_API_KEY",
-    "PATH",
-    "LANG",
-    "LC_ALL",
-    "HOME",
-    "TMPDIR",
-    "BELLJAR_SESSION",
-];
+const RESERVED_VARIABLES: [&str; 6] =
+    ["PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "BELLJAR_SESSION"];
+/// Their keys are the deployment's.
+const MODEL_PROVIDERS: [ClientKind; 3] =
+    [ClientKind::Openai, ClientKind::Anthropic, ClientKind::Gemini];
 
 /// Seed 003: `{"name","description","tool_type":"code_runner","configuration":{…}}`.
 pub(crate) fn code_runner(tool: &Map<String, Value>) -> Checked<Tool> {
@@ -66,6 +60,7 @@ pub(crate) fn code_runner(tool: &Map<String, Value>) -> Checked<Tool> {
             test,
             timeout_seconds: Some(settings.timeout_seconds),
             allow_network: settings.allow_network,
+            integrations: settings.integrations,
             variables: settings.variables,
             requires_binaries: settings.requires_binaries,
             input_bytes_max: ARGUMENTS_BYTES_MAX,
@@ -118,6 +113,7 @@ struct Settings {
     output: Option<Object>,
     timeout_seconds: u64,
     allow_network: bool,
+    integrations: Vec<String>,
     variables: Variables,
     requires_binaries: Vec<String>,
 }
@@ -136,6 +132,7 @@ impl Settings {
             "timeout_seconds",
             "allow_network",
             BINARIES,
+            INTEGRATIONS,
         ]);
         match reader.text("type").as_deref() {
             Some("CodeRunner") | None => {}
@@ -162,7 +159,7 @@ impl Settings {
         };
         let source = source_of(&mut reader, name);
         let variables = variables(&mut reader);
-        let requires_binaries = binaries(&mut reader);
+        let (requires_binaries, integrations) = (binaries(&mut reader), integrations(&mut reader));
         let mut schema = |key: &str| {
             let list = configuration.get(key).filter(|value| !value.is_null())?;
             let path = format!("{path}.{key}");
@@ -172,7 +169,16 @@ impl Settings {
         };
         let (input, output) = (schema("input_schema"), schema("output_schema"));
         problems.append(&mut reader.problems);
-        Self { source, input, output, timeout_seconds, allow_network, variables, requires_binaries }
+        Self {
+            source,
+            input,
+            output,
+            timeout_seconds,
+            allow_network,
+            integrations,
+            variables,
+            requires_binaries,
+        }
     }
 }
 
@@ -233,6 +239,7 @@ fn variables(reader: &mut JsonReader<'_>) -> Variables {
 /// Whether a sandbox has it for itself, so that nobody else gives it a value.
 pub fn is_reserved_variable(name: &str) -> bool {
     RESERVED_VARIABLES.contains(&name)
+        || MODEL_PROVIDERS.iter().any(|provider| provider.key_variable() == name)
 }
 
 pub fn is_variable_name(name: &str) -> bool {

@@ -29,6 +29,8 @@ pub struct Tool {
     pub test: Test,
     pub timeout_seconds: Option<u64>,
     pub allow_network: bool,
+    /// The names of integrations that its code leaves by.
+    pub integrations: Vec<String>,
     pub variables: Variables,
     /// Programs that its code starts, by their file names.
     pub requires_binaries: Vec<String>,
@@ -83,6 +85,7 @@ impl Tool {
             test,
             timeout_seconds: None,
             allow_network: false,
+            integrations: Vec::new(),
             variables: Variables::default(),
             requires_binaries: Vec::new(),
             input_bytes_max: ARGUMENTS_BYTES_MAX,

@@ -13,6 +13,9 @@ const NAME_CHARS_MAX: usize = 64;
 pub(crate) const BINARIES: &str = "requires_binaries";
 /// Each is looked for before every call.
 const BINARIES_MAX: usize = 32;
+pub(crate) const INTEGRATIONS: &str = "integrations";
+/// Each is looked at before every call.
+const INTEGRATIONS_MAX: usize = 16;
 const DESCRIPTION_CHARS: std::ops::RangeInclusive<usize> = 10..=1024;
 
 /// Seed 003's `code_runner`, or seed 000's `runPythonCode`.
@@ -117,6 +120,23 @@ pub(crate) fn binaries(reader: &mut JsonReader<'_>) -> Vec<String> {
     names
 }
 
+/// The names of integrations that the code leaves its sandbox by.
+pub(crate) fn integrations(reader: &mut JsonReader<'_>) -> Vec<String> {
+    let names: Option<Vec<String>> = match reader.given(INTEGRATIONS) {
+        None => Some(Vec::new()),
+        Some(Value::Array(names)) => {
+            names.iter().map(|name| name.as_str().map(str::to_owned)).collect()
+        }
+        Some(_) => None,
+    };
+    names.filter(|names| names.len() <= INTEGRATIONS_MAX).unwrap_or_else(|| {
+        let message =
+            format!("'{INTEGRATIONS}' must be a list of at most {INTEGRATIONS_MAX} names");
+        reader.wrong(INTEGRATIONS, message);
+        Vec::new()
+    })
+}
+
 /// Seed 000: `{"type":"runPythonCode","name","description","configuration":{"pythonCode"}}`.
 fn run_python_code(tool: &Map<String, Value>, annotations: Annotations) -> Checked<Tool> {
     let mut reader = JsonReader { object: tool, path: "$", problems: Vec::new() };
@@ -129,8 +149,8 @@ fn run_python_code(tool: &Map<String, Value>, annotations: Annotations) -> Check
         path: "$.configuration",
         problems: std::mem::take(&mut reader.problems),
     };
-    inner.known(&["pythonCode", BINARIES]);
-    let requires_binaries = binaries(&mut inner);
+    inner.known(&["pythonCode", BINARIES, INTEGRATIONS]);
+    let (requires_binaries, integrations) = (binaries(&mut inner), integrations(&mut inner));
     let Some(code) = inner.object.get("pythonCode").and_then(Value::as_str) else {
         inner.wrong("pythonCode", "'pythonCode' must be the source of the tool");
         return refused(inner.problems);
@@ -144,7 +164,7 @@ fn run_python_code(tool: &Map<String, Value>, annotations: Annotations) -> Check
         checked.warnings,
         checked.outcome,
         "$.configuration.pythonCode",
-        |tool| Tool { description: Some(description), requires_binaries, ..tool },
+        |tool| Tool { description: Some(description), requires_binaries, integrations, ..tool },
     )
 }
 

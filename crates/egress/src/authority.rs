@@ -14,8 +14,30 @@ use zeroize::Zeroizing;
 #[derive(Debug, Default)]
 pub struct Way {
     pub openings: Vec<Opening>,
+    /// What its integrations that are switched off would open. It opens nothing, and code is told why.
+    pub switched_off: Vec<Opening>,
+    pub named_in: NamedIn,
     /// Each is for exactly its destination.
     pub credentials: Vec<Credential>,
+}
+
+/// Where the integrations of a sandbox are listed, as its code is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum NamedIn {
+    /// What has asked for the sandbox, or was called: a request, a tool, a function.
+    #[default]
+    Request,
+    /// The specification of an agent.
+    Specification,
+}
+
+impl fmt::Display for NamedIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Request => "integrations",
+            Self::Specification => "external_access_integrations",
+        })
+    }
 }
 
 /// A secret that is put into requests to one host, and never into the sandbox. Several of the same

@@ -13,7 +13,7 @@ mod proxy;
 mod resolve;
 mod roots;
 
-pub use authority::{Asked, Attempt, Authority, Credential, Scheme, SecretText, Way};
+pub use authority::{Asked, Attempt, Authority, Credential, NamedIn, Scheme, SecretText, Way};
 pub use ca::{Ca, CaError, Unfit};
 pub use error::FetchError;
 pub use fetch::{FetchConfig, Fetched, Fetcher};

@@ -28,6 +28,8 @@ pub enum HostPortRefused {
     Space(String),
     #[error("`{0}` has a scheme; write only the host and the port, as example.com:443")]
     Scheme(String),
+    #[error("`{0}` is a range of addresses; write each address by itself, as 10.0.0.5:8000")]
+    Range(String),
     #[error("`{0}` has a path or a query; a rule is for a whole host, as example.com:443")]
     Path(String),
     #[error("`{0}` has a user name; write only the host and the port, as example.com:443")]
@@ -175,7 +177,7 @@ impl FromStr for HostPort {
 
 /// Names what people write who think of a URL.
 fn refuse_what_is_more(value: &str) -> Result<(), HostPortRefused> {
-    use HostPortRefused::{Empty, Path, Scheme, Space, TooLong, Userinfo};
+    use HostPortRefused::{Empty, Path, Range, Scheme, Space, TooLong, Userinfo};
     let text = || value.to_owned();
     match value {
         "" => Err(Empty),
@@ -183,9 +185,17 @@ fn refuse_what_is_more(value: &str) -> Result<(), HostPortRefused> {
         _ if value.contains(|it: char| it.is_whitespace() || it.is_control()) => Err(Space(text())),
         _ if value.contains("://") => Err(Scheme(text())),
         _ if value.contains('@') => Err(Userinfo(text())),
+        _ if is_range(value) => Err(Range(text())),
         _ if value.contains(['/', '\\', '?', '#']) => Err(Path(text())),
         _ => Ok(()),
     }
+}
+
+/// As `10.0.0.0/8`.
+fn is_range(value: &str) -> bool {
+    value.split_once('/').is_some_and(|(address, bits)| {
+        address.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() && bits.parse::<u8>().is_ok()
+    })
 }
 
 /// The host, without brackets, and what is written as the port.

@@ -291,6 +291,14 @@ fn a_bad_value_is_refused_by_name() {
             "`github.com/belljar` has a path or a query; a rule is for a whole host, as example.com:443",
         ),
         (
+            "10.0.0.0/8",
+            "`10.0.0.0/8` is a range of addresses; write each address by itself, as 10.0.0.5:8000",
+        ),
+        (
+            "[fd00::]/8",
+            "`[fd00::]/8` is a range of addresses; write each address by itself, as 10.0.0.5:8000",
+        ),
+        (
             "me:secret@github.com",
             "`me:secret@github.com` has a user name; write only the host and the port, as example.com:443",
         ),

@@ -162,7 +162,7 @@ impl Callee {
     /// The integrations that its code needs to leave by.
     pub(crate) fn integrations(&self, arguments: &Value) -> Vec<String> {
         match self {
-            Self::Tool { checked, .. } => network::asked(Vec::new(), checked.allow_network),
+            Self::Tool { checked, .. } => network::of_tool(checked),
             Self::Python { .. } => Script::of(arguments).map_or(Vec::new(), |it| it.integrations),
             Self::Function { deployed, .. } => deployed.deployment.integrations.clone(),
         }

@@ -192,6 +192,7 @@ impl Service {
             let message = "a tool that calls a function has no test()";
             return Err(Fault::new(Code::CodeNoEntry, message).into());
         };
+        self.check_owner_leaves(caller.workspace, &tool, checked)?;
         let checked = self.with_variables(caller.workspace, &tool, checked).await?;
         let test = Entry::Call(Box::new(checked.test()?));
         let command = Command {
@@ -206,7 +207,7 @@ impl Service {
             return Err(invalid("/sandbox_id", message));
         }
         let author = if has_values { Author::OtherWithValues } else { Author::Other };
-        let needs = (network::asked(Vec::new(), checked.allow_network), author);
+        let needs = (network::of_tool(&checked), author);
         let (workspace, who) = (caller.workspace, &caller.principal);
         let (command, trail) = self.give_way(command, workspace, who, who.id, needs).await?;
         let admitted = self.engine.admit(command).await?;
@@ -273,6 +274,7 @@ impl Service {
     ) -> Result<Callee, Refused> {
         match contract {
             Contract::Python(checked) => {
+                self.check_owner_leaves(workspace, &tool, checked)?;
                 let checked = self.with_variables(workspace, &tool, checked).await?;
                 Ok(Callee::Tool { tool: Box::new(tool), checked })
             }
@@ -283,6 +285,22 @@ impl Service {
                 Ok(Callee::Function { deployed, by })
             }
         }
+    }
+
+    /// Whoever the code of a tool runs as has to be able to leave by its integrations, and so has its
+    /// owner: others would carry out for them what they may not send themselves.
+    pub(crate) fn check_owner_leaves(
+        &self,
+        workspace: WorkspaceId,
+        tool: &Tool,
+        checked: &contract::Tool,
+    ) -> Result<(), Refused> {
+        let needed = network::of_tool(checked);
+        if needed.is_empty() {
+            return Ok(());
+        }
+        let owner = self.known(workspace, tool.owner)?;
+        self.check_integrations(workspace, (&owner, "who owns the tool"), &needed)
     }
 
     fn binding(

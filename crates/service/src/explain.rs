@@ -11,9 +11,10 @@ use crate::secrets::{self, Author, Borrower};
 use crate::service::Service;
 use crate::variables;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use types::{
-    Agent, AgentId, ApprovalAction, Binding, Integration, Limits, LimitsRequest, Object, Principal,
-    PrincipalId, Privilege, Secret, SecretScope, Tool, ToolId, WorkspaceId,
+    Agent, AgentId, ApprovalAction, Binding, Code, Integration, Limits, LimitsRequest, Object,
+    Principal, PrincipalId, Privilege, Secret, SecretScope, Tool, ToolId, WorkspaceId,
 };
 use utoipa::{IntoParams, ToSchema};
 
@@ -47,11 +48,14 @@ pub struct Explanation {
     pub environment: String,
     /// Of a call that asks for no others.
     pub limits: Limits,
-    /// Hosts that the code could reach.
+    /// Hosts that the code could reach: values of network rules, and the URLs of services that
+    /// secrets are for.
     pub network: Vec<String>,
     /// Names of secrets that the code could read, and of the tool's own variables. Credentials that it
     /// could use and not read are not among them.
     pub secrets: Vec<String>,
+    /// What may surprise, such as an integration that is switched off.
+    pub notes: Vec<String>,
     /// Files that the code could read.
     pub files: String,
     /// What would happen, in order.
@@ -96,11 +100,14 @@ impl Service {
         findings.missing.extend(question.no_code_execution().await);
         let limits = self.engine.limits(&LimitsRequest::default())?;
         let named = self.ways_out(&question).await?;
-        let integrations = self.held_integrations(question.workspace, &question.run_as, &named)?;
+        findings.missing.extend(self.closed_ways(&question, &named)?);
+        let (workspace, run_as) = (question.workspace, &question.run_as);
+        let (integrations, off) = self.granted_integrations(workspace, run_as, &named)?;
+        let notes = self.surprises(workspace, &integrations, &off)?;
         let network = self.reached(&question, &integrations)?;
         let secrets = self.readable(caller, &question, &integrations)?;
         let answer = question.answer(findings, self.environment(None), limits);
-        Ok(Explanation { network, secrets, ..answer })
+        Ok(Explanation { network, secrets, notes, ..answer })
     }
 
     fn question(&self, caller: &Caller, query: &ExplainQuery) -> Result<Question, Refused> {
@@ -158,7 +165,7 @@ impl Service {
             (Some(tool), _) => {
                 let (_, contract) = self.checked_tool(question.workspace, tool.id).await?;
                 let Contract::Python(checked) = contract else { return Ok(Vec::new()) };
-                network::asked(Vec::new(), checked.allow_network)
+                network::of_tool(&checked)
             }
             (None, Some(agent)) => {
                 let read = agents::read(&agent.specification).await;
@@ -166,6 +173,25 @@ impl Service {
             }
             (None, None) => Vec::new(),
         })
+    }
+
+    /// Why a call would be refused that has to leave by these.
+    fn closed_ways(&self, question: &Question, named: &[String]) -> Result<Vec<String>, Refused> {
+        let owner = question.tool.as_ref().map(|tool| self.known(question.workspace, tool.owner));
+        let owner = owner.transpose()?;
+        let mut needed = vec![(&question.run_as, "as whom this code runs")];
+        needed.extend(owner.as_ref().map(|owner| (owner, "who owns the tool")));
+        let mut closed = Vec::new();
+        for who in needed {
+            match self.check_integrations(question.workspace, who, named) {
+                Ok(()) => {}
+                Err(Refused { fault, .. }) if fault.code != Code::StoreUnavailable => {
+                    closed.push(fault.message);
+                }
+                Err(refused) => return Err(refused),
+            }
+        }
+        Ok(closed)
     }
 
     /// The hosts that the code could reach at this moment.
@@ -176,9 +202,39 @@ impl Service {
     ) -> Result<Vec<String>, Refused> {
         let openings = self.openings(question.workspace, integrations)?;
         let values = openings.iter().flat_map(|opening| &opening.values).map(ToString::to_string);
-        let lent = self.lendable(question.borrower(integrations))?;
-        let targets = lent.iter().filter_map(|secret| secrets::target(&secret.inject));
-        Ok(values.chain(targets.map(|it| format!("{}:{}", it.host, it.port))).collect())
+        let mut reached: Vec<String> = values.collect();
+        let borrower = question.borrower(integrations);
+        for secret in self.lendable(borrower)? {
+            let target = secrets::target(&secret.inject);
+            if let Some(target) = target
+                && self.opens(borrower, &secret)?
+            {
+                reached.push(target.origin());
+            }
+        }
+        let mut told = HashSet::new();
+        reached.retain(|place| told.insert(place.clone()));
+        Ok(reached)
+    }
+
+    /// Why code could have less than was meant for it.
+    fn surprises(
+        &self,
+        workspace: WorkspaceId,
+        integrations: &[Integration],
+        off: &[Integration],
+    ) -> Result<Vec<String>, Refused> {
+        let off = off.iter().map(|it| format!("the integration {} is switched off", it.name));
+        let mut notes: Vec<String> = off.collect();
+        for integration in integrations {
+            let kept =
+                self.store.read(|rows| network::kept(rows, workspace, integration.clone()))?;
+            let name = &integration.name;
+            notes.extend(kept.missing_secrets.iter().map(|secret| {
+                format!("the integration {name} allows the secret {secret}, which is not there")
+            }));
+        }
+        Ok(notes)
     }
 
     /// The secrets whose values the code has at this moment. What is somebody's own is for them to know.
@@ -291,6 +347,7 @@ impl Question {
             limits,
             network: Vec::new(),
             secrets: Vec::new(),
+            notes: Vec::new(),
             files: FILES.to_owned(),
             steps,
         }

@@ -74,7 +74,9 @@ pub use grants::{GrantQuery, GrantRequest, ObjectKind};
 pub use inputs::FileInput;
 pub use keys::{IssuedKey, KeyQuery, KeyRequest};
 pub use live::Numbered;
-pub use network::{IntegrationChange, IntegrationRequest, NetworkQuery, NetworkRuleRequest};
+pub use network::{
+    IntegrationChange, IntegrationRequest, KeptIntegration, NetworkQuery, NetworkRuleRequest,
+};
 pub use objects::ObjectQuery;
 pub use page::Listed;
 pub use permissions::{PermissionChange, ToolPermission};

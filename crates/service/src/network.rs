@@ -9,9 +9,9 @@ mod log;
 mod rules;
 mod trail;
 
-pub(crate) use integrations::{INTERNET, built_in};
-pub use integrations::{IntegrationChange, IntegrationRequest};
-pub(crate) use leave::{Grounds, Leave, asked};
+pub(crate) use integrations::{INTERNET, built_in, kept};
+pub use integrations::{IntegrationChange, IntegrationRequest, KeptIntegration};
+pub(crate) use leave::{Grounds, Leave, asked, of_tool};
 pub(crate) use lendings::{Lending, Lendings};
 pub use log::NetworkQuery;
 pub use rules::NetworkRuleRequest;

@@ -54,7 +54,7 @@ impl From<StoreError> for Refused {
     fn from(error: StoreError) -> Self {
         let fault = match &error {
             StoreError::NameTaken { kind, name } => {
-                Fault::new(Code::NameTaken, format!("there is a {kind} called {name:?} already"))
+                Fault::new(Code::NameTaken, format!("the name {name:?} is taken by another {kind}"))
                     .hint("choose another name, or change the one that is there")
             }
             StoreError::OverQuota { most } => {
@@ -92,11 +92,11 @@ pub(crate) fn not_found(what: &str, id: impl std::fmt::Display) -> Refused {
 }
 
 pub(crate) fn missing(privilege: Privilege, object: Object) -> Refused {
-    let what = match object {
-        Object::Workspace(_) => "the workspace".to_owned(),
-        object => object.to_string(),
+    let (what, on) = match object {
+        Object::Workspace(_) => ("the workspace".to_owned(), "workspace".to_owned()),
+        object => (object.to_string(), format!("{}:{}", object.kind(), object.uuid())),
     };
     Fault::new(Code::GrantMissing, format!("{privilege} on {what} is not granted to this key"))
-        .hint(format!("ask an owner of {what} for a grant: belljar grant add"))
+        .hint(format!("ask an owner of it to run `belljar grant add NAME {privilege} {on}`"))
         .into()
 }

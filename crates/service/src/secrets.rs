@@ -123,7 +123,7 @@ impl Service {
             tx.insert_secret(workspace, &secret)?;
             tx.insert_grant(workspace, &grant)?;
             tx.audit(&entry)?;
-            Ok(Ok(kept(secret, Some(&value))))
+            kept(tx, workspace, secret, Some(&value)).map(Ok)
         });
         written.await?
     }
@@ -200,7 +200,7 @@ impl Service {
                 return Ok(Err(refused));
             }
             write_change(tx, workspace, &after, &entry)?;
-            Ok(Ok(kept(after, value.as_ref())))
+            kept(tx, workspace, after, value.as_ref()).map(Ok)
         });
         written.await?
     }
@@ -308,15 +308,31 @@ fn label(workspace: WorkspaceId, secret: &Secret) -> Label {
     }
 }
 
-fn kept(secret: Secret, value: Option<&Plain>) -> KeptSecret {
-    let short = value.is_some_and(|value| value.reveal().len() < REDACTED_BYTES_MIN);
-    let warning = (secret.exposed && short).then(|| Warning {
-        code: "secret.not_redacted".to_owned(),
-        message: format!(
+fn kept(
+    tx: &Tx<'_>,
+    workspace: WorkspaceId,
+    secret: Secret,
+    value: Option<&Plain>,
+) -> Result<KeptSecret, StoreError> {
+    let mut warnings = Vec::new();
+    let mut warn = |code: &str, message: String| {
+        warnings.push(Warning { code: code.to_owned(), message });
+    };
+    if secret.exposed && value.is_some_and(|it| it.reveal().len() < REDACTED_BYTES_MIN) {
+        let message = format!(
             "a value of less than {REDACTED_BYTES_MIN} bytes is not taken out of what code prints"
-        ),
-    });
-    KeptSecret { secret, warnings: Vec::from_iter(warning) }
+        );
+        warn("secret.not_redacted", message);
+    }
+    if secret.exposed && !tx.is_allowed_secret(workspace, &secret.name)? {
+        let message = format!(
+            "code has this variable if it leaves by an integration whose `allowed_secrets` has {:?}, \
+             and there is none yet",
+            secret.name
+        );
+        warn("secret.not_allowed", message);
+    }
+    Ok(KeptSecret { secret, warnings })
 }
 
 fn too_many() -> Refused {

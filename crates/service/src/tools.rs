@@ -107,18 +107,28 @@ impl Service {
         });
         let mut checked = checked.await?;
         if let Ok(contract) = &checked.outcome
-            && let Err(wrong) = self.check_called(caller, contract)
+            && let Err(wrong) = self.check_needed(caller, contract)
         {
             checked = Checked { outcome: Err(vec![wrong]), ..checked };
         }
         Ok(checked.into())
     }
 
-    /// A tool that calls a function is made for one that is there.
-    fn check_called(&self, caller: &Caller, contract: &Contract) -> Result<(), Detail> {
-        let Contract::Function(tool) = contract else { return Ok(()) };
-        self.check_function(caller, &tool.external_id).map_err(|fault| Detail {
-            path: Some("/configuration/externalId".to_owned()),
+    /// A tool is made for a function, and leaves by integrations, that are there and that whoever
+    /// writes it may use.
+    fn check_needed(&self, caller: &Caller, contract: &Contract) -> Result<(), Detail> {
+        let (checked, path) = match contract {
+            Contract::Function(tool) => {
+                (self.check_function(caller, &tool.external_id), "/configuration/externalId")
+            }
+            Contract::Python(tool) => {
+                let who = (&caller.principal, "who writes it");
+                let checked = self.check_integrations(caller.workspace, who, &tool.integrations);
+                (checked.map_err(|refused| *refused.fault), "/configuration/integrations")
+            }
+        };
+        checked.map_err(|fault| Detail {
+            path: Some(path.to_owned()),
             message: fault.message,
             code: Some(fault.code),
             hint: fault.hint,
@@ -291,7 +301,7 @@ impl Service {
         let most = self.config.tool_bytes_max;
         let read = move || Ok::<_, Refused>((request.check(most).contract()?, request));
         let (contract, request) = aside(read).await??;
-        self.check_called(caller, &contract).map_err(|wrong| invalid_tool(vec![wrong]))?;
+        self.check_needed(caller, &contract).map_err(|wrong| invalid_tool(vec![wrong]))?;
         Ok(request.tool(&contract, environment, identity))
     }
 }

@@ -24,7 +24,7 @@ pub enum StoreError {
     )]
     Newer { path: PathBuf, found: usize, known: usize },
 
-    #[error("there is a {kind} named `{name}` already; choose another name")]
+    #[error("the name `{name}` is taken by another {kind}; choose another name")]
     NameTaken { kind: &'static str, name: String },
 
     #[error("the workspace keeps at most {most} bytes of files; delete some that are not needed")]

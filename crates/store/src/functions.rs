@@ -1,8 +1,11 @@
 //! Functions: what is known of each, and the files of what serves.
 
 use crate::column::{body, from_body};
+use crate::named::Kind;
 use crate::{Listed, ObjectFilter, Page, Reader, StoreError, Tx};
 use types::{Execution, Function, FunctionId, PrincipalId, WorkspaceId};
+
+const FUNCTIONS: Kind = Kind { table: "functions", granted: "function", word: "function" };
 
 impl Tx<'_> {
     /// `source` are the files of what serves, if something does already.
@@ -59,8 +62,7 @@ impl Tx<'_> {
         workspace: WorkspaceId,
         id: FunctionId,
     ) -> Result<bool, StoreError> {
-        let key = (workspace.uuid(), id.uuid());
-        Ok(self.change("DELETE FROM functions WHERE workspace = ?1 AND id = ?2", key)? == 1)
+        self.delete_named(FUNCTIONS, workspace, id.uuid())
     }
 }
 
@@ -76,9 +78,7 @@ impl Reader<'_> {
         workspace: WorkspaceId,
         id: FunctionId,
     ) -> Result<Option<Function>, StoreError> {
-        let sql = "SELECT body FROM functions WHERE workspace = ?1 AND id = ?2";
-        let key = (workspace.uuid(), id.uuid());
-        self.one(sql, key, |row| from_body("function", row, "body"))
+        self.with_id(FUNCTIONS, workspace, id.uuid())
     }
 
     pub fn function_by_name(
@@ -86,8 +86,7 @@ impl Reader<'_> {
         workspace: WorkspaceId,
         name: &str,
     ) -> Result<Option<Function>, StoreError> {
-        let sql = "SELECT body FROM functions WHERE workspace = ?1 AND name = ?2";
-        self.one(sql, (workspace.uuid(), name), |row| from_body("function", row, "body"))
+        self.with_name(FUNCTIONS, workspace, name)
     }
 
     /// A function and the files of what serves, of the same moment; absent if nothing serves.
@@ -104,8 +103,7 @@ impl Reader<'_> {
     }
 
     pub fn count_functions(&self, workspace: WorkspaceId) -> Result<u64, StoreError> {
-        let sql = "SELECT count(*) FROM functions WHERE workspace = ?1";
-        Ok(self.one(sql, [workspace.uuid()], |row| Ok(row.get(0)?))?.unwrap_or(0))
+        self.count_of(FUNCTIONS, workspace)
     }
 
     /// Whether a function of any workspace runs in this environment, or soon will.
@@ -129,18 +127,7 @@ impl Reader<'_> {
         filter: &ObjectFilter,
         page: Page,
     ) -> Result<Listed<Function>, StoreError> {
-        self.list(
-            page,
-            "SELECT id, body FROM functions WHERE workspace = ?3 AND id < ?1 \
-             AND (?4 IS NULL OR instr(lower(name), lower(?4)) > 0) \
-             AND (?5 IS NULL OR EXISTS (SELECT 1 FROM grants \
-                  WHERE grants.workspace = functions.workspace AND object_kind = 'function' \
-                  AND object_id = functions.id AND privilege <> 'INSTALL' \
-                  AND principal IN (SELECT unhex(value) FROM json_each(?5)))) \
-             ORDER BY id DESC LIMIT ?2",
-            &[&workspace.uuid(), &filter.search, &filter.viewers()],
-            |row| from_body("function", row, "body"),
-        )
+        self.list_of(FUNCTIONS, workspace, filter, page)
     }
 
     /// Summaries of its calls, those of one principal if one is named.

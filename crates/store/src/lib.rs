@@ -16,6 +16,7 @@ mod functions;
 mod grants;
 mod idempotency;
 mod keys;
+mod named;
 mod network;
 mod packages;
 mod page;

@@ -1,6 +1,7 @@
 //! Network rules, the integrations that name them, and the history of what code tried to reach.
 
 use crate::column::{body, from_body, moment};
+use crate::named::{Kind, Tag};
 use crate::{Listed, ObjectFilter, Page, Reader, StoreError, Tx};
 use types::{
     ExecutionId, Integration, IntegrationId, NetworkEntry, NetworkRule, NetworkRuleId, PrincipalId,
@@ -18,44 +19,42 @@ pub struct NetworkFilter {
     pub allowed: Option<bool>,
 }
 
+const RULES: Kind = Kind { table: "network_rules", granted: "network_rule", word: "network rule" };
+const INTEGRATIONS: Kind =
+    Kind { table: "integrations", granted: "integration", word: "integration" };
+
+fn tag_of_rule(rule: &NetworkRule) -> Tag<'_> {
+    Tag { id: rule.id.uuid(), name: &rule.name, owner: rule.owner }
+}
+
+fn tag_of(integration: &Integration) -> Tag<'_> {
+    Tag { id: integration.id.uuid(), name: &integration.name, owner: integration.owner }
+}
+
 impl Tx<'_> {
     pub fn insert_network_rule(
         &self,
         workspace: WorkspaceId,
         rule: &NetworkRule,
     ) -> Result<(), StoreError> {
-        let row = (
-            workspace.uuid(),
-            rule.id.uuid(),
-            &rule.name,
-            rule.owner.uuid(),
-            body("network rule", rule)?,
-        );
-        let sql = "INSERT INTO network_rules (workspace, id, name, owner, body) \
-                   VALUES (?1, ?2, ?3, ?4, ?5)";
-        self.change(sql, row)
-            .map_err(|error| error.or_name_taken("network rule", &rule.name))
-            .map(drop)
+        self.insert_named(RULES, workspace, tag_of_rule(rule), rule)
     }
 
+    /// False if there is none. Its name stays.
     pub fn update_network_rule(
         &self,
         workspace: WorkspaceId,
         rule: &NetworkRule,
-    ) -> Result<(), StoreError> {
-        let row =
-            (workspace.uuid(), rule.id.uuid(), rule.owner.uuid(), body("network rule", rule)?);
-        let sql = "UPDATE network_rules SET owner = ?3, body = ?4 WHERE workspace = ?1 AND id = ?2";
-        self.change(sql, row).map(drop)
+    ) -> Result<bool, StoreError> {
+        self.update_named(RULES, workspace, tag_of_rule(rule), rule)
     }
 
     pub fn delete_network_rule(
         &self,
         workspace: WorkspaceId,
         id: NetworkRuleId,
-    ) -> Result<(), StoreError> {
-        let key = (workspace.uuid(), id.uuid());
-        self.change("DELETE FROM network_rules WHERE workspace = ?1 AND id = ?2", key).map(drop)
+    ) -> Result<bool, StoreError> {
+        self.delete_named(RULES, workspace, id.uuid())
     }
 
     pub fn insert_integration(
@@ -63,42 +62,24 @@ impl Tx<'_> {
         workspace: WorkspaceId,
         integration: &Integration,
     ) -> Result<(), StoreError> {
-        let row = (
-            workspace.uuid(),
-            integration.id.uuid(),
-            &integration.name,
-            integration.owner.uuid(),
-            body("integration", integration)?,
-        );
-        let sql = "INSERT INTO integrations (workspace, id, name, owner, body) \
-                   VALUES (?1, ?2, ?3, ?4, ?5)";
-        self.change(sql, row)
-            .map_err(|error| error.or_name_taken("integration", &integration.name))
-            .map(drop)
+        self.insert_named(INTEGRATIONS, workspace, tag_of(integration), integration)
     }
 
+    /// False if there is none. Its name stays.
     pub fn update_integration(
         &self,
         workspace: WorkspaceId,
         integration: &Integration,
-    ) -> Result<(), StoreError> {
-        let row = (
-            workspace.uuid(),
-            integration.id.uuid(),
-            integration.owner.uuid(),
-            body("integration", integration)?,
-        );
-        let sql = "UPDATE integrations SET owner = ?3, body = ?4 WHERE workspace = ?1 AND id = ?2";
-        self.change(sql, row).map(drop)
+    ) -> Result<bool, StoreError> {
+        self.update_named(INTEGRATIONS, workspace, tag_of(integration), integration)
     }
 
     pub fn delete_integration(
         &self,
         workspace: WorkspaceId,
         id: IntegrationId,
-    ) -> Result<(), StoreError> {
-        let key = (workspace.uuid(), id.uuid());
-        self.change("DELETE FROM integrations WHERE workspace = ?1 AND id = ?2", key).map(drop)
+    ) -> Result<bool, StoreError> {
+        self.delete_named(INTEGRATIONS, workspace, id.uuid())
     }
 
     pub fn log_network(
@@ -130,9 +111,7 @@ impl Reader<'_> {
         workspace: WorkspaceId,
         id: NetworkRuleId,
     ) -> Result<Option<NetworkRule>, StoreError> {
-        let sql = "SELECT body FROM network_rules WHERE workspace = ?1 AND id = ?2";
-        let key = (workspace.uuid(), id.uuid());
-        self.one(sql, key, |row| from_body("network rule", row, "body"))
+        self.with_id(RULES, workspace, id.uuid())
     }
 
     pub fn network_rule_by_name(
@@ -140,13 +119,11 @@ impl Reader<'_> {
         workspace: WorkspaceId,
         name: &str,
     ) -> Result<Option<NetworkRule>, StoreError> {
-        let sql = "SELECT body FROM network_rules WHERE workspace = ?1 AND name = ?2";
-        self.one(sql, (workspace.uuid(), name), |row| from_body("network rule", row, "body"))
+        self.with_name(RULES, workspace, name)
     }
 
     pub fn count_network_rules(&self, workspace: WorkspaceId) -> Result<u64, StoreError> {
-        let sql = "SELECT count(*) FROM network_rules WHERE workspace = ?1";
-        Ok(self.one(sql, [workspace.uuid()], |row| Ok(row.get(0)?))?.unwrap_or_default())
+        self.count_of(RULES, workspace)
     }
 
     /// A search is in their names.
@@ -156,19 +133,7 @@ impl Reader<'_> {
         filter: &ObjectFilter,
         page: Page,
     ) -> Result<Listed<NetworkRule>, StoreError> {
-        self.list(
-            page,
-            "SELECT id, body FROM network_rules WHERE workspace = ?3 AND id < ?1 \
-             AND (?4 IS NULL OR instr(lower(name), lower(?4)) > 0) \
-             AND (?5 IS NULL OR EXISTS (SELECT 1 FROM grants \
-                  WHERE grants.workspace = network_rules.workspace \
-                  AND object_kind = 'network_rule' AND object_id = network_rules.id \
-                  AND privilege <> 'INSTALL' \
-                  AND principal IN (SELECT unhex(value) FROM json_each(?5)))) \
-             ORDER BY id DESC LIMIT ?2",
-            &[&workspace.uuid(), &filter.search, &filter.viewers()],
-            |row| from_body("network rule", row, "body"),
-        )
+        self.list_of(RULES, workspace, filter, page)
     }
 
     pub fn integration(
@@ -176,9 +141,7 @@ impl Reader<'_> {
         workspace: WorkspaceId,
         id: IntegrationId,
     ) -> Result<Option<Integration>, StoreError> {
-        let sql = "SELECT body FROM integrations WHERE workspace = ?1 AND id = ?2";
-        let key = (workspace.uuid(), id.uuid());
-        self.one(sql, key, |row| from_body("integration", row, "body"))
+        self.with_id(INTEGRATIONS, workspace, id.uuid())
     }
 
     pub fn integration_by_name(
@@ -186,13 +149,11 @@ impl Reader<'_> {
         workspace: WorkspaceId,
         name: &str,
     ) -> Result<Option<Integration>, StoreError> {
-        let sql = "SELECT body FROM integrations WHERE workspace = ?1 AND name = ?2";
-        self.one(sql, (workspace.uuid(), name), |row| from_body("integration", row, "body"))
+        self.with_name(INTEGRATIONS, workspace, name)
     }
 
     pub fn count_integrations(&self, workspace: WorkspaceId) -> Result<u64, StoreError> {
-        let sql = "SELECT count(*) FROM integrations WHERE workspace = ?1";
-        Ok(self.one(sql, [workspace.uuid()], |row| Ok(row.get(0)?))?.unwrap_or_default())
+        self.count_of(INTEGRATIONS, workspace)
     }
 
     pub fn integration_names(&self, workspace: WorkspaceId) -> Result<Vec<String>, StoreError> {
@@ -212,6 +173,20 @@ impl Reader<'_> {
         self.many(sql, (workspace.uuid(), rule), |row| Ok(row.get(0)?))
     }
 
+    /// Whether code that leaves by any of them may use a secret of this name.
+    pub fn is_allowed_secret(
+        &self,
+        workspace: WorkspaceId,
+        secret: &str,
+    ) -> Result<bool, StoreError> {
+        // `all` is a text, and names are in a list.
+        let sql = "SELECT EXISTS (SELECT 1 FROM integrations, \
+                   json_each(body, '$.allowed_secrets') AS allowed WHERE workspace = ?1 AND \
+                   CASE WHEN allowed.key IS NULL THEN value = 'all' ELSE value = ?2 END)";
+        let key = (workspace.uuid(), secret);
+        Ok(self.one(sql, key, |row| Ok(row.get(0)?))?.unwrap_or_default())
+    }
+
     /// A search is in their names.
     pub fn integrations(
         &self,
@@ -219,19 +194,7 @@ impl Reader<'_> {
         filter: &ObjectFilter,
         page: Page,
     ) -> Result<Listed<Integration>, StoreError> {
-        self.list(
-            page,
-            "SELECT id, body FROM integrations WHERE workspace = ?3 AND id < ?1 \
-             AND (?4 IS NULL OR instr(lower(name), lower(?4)) > 0) \
-             AND (?5 IS NULL OR EXISTS (SELECT 1 FROM grants \
-                  WHERE grants.workspace = integrations.workspace \
-                  AND object_kind = 'integration' AND object_id = integrations.id \
-                  AND privilege <> 'INSTALL' \
-                  AND principal IN (SELECT unhex(value) FROM json_each(?5)))) \
-             ORDER BY id DESC LIMIT ?2",
-            &[&workspace.uuid(), &filter.search, &filter.viewers()],
-            |row| from_body("integration", row, "body"),
-        )
+        self.list_of(INTEGRATIONS, workspace, filter, page)
     }
 
     /// Newest first.

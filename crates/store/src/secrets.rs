@@ -1,8 +1,11 @@
 //! Secrets: what is known about them.
 
 use crate::column::{body, from_body};
+use crate::named::{Kind, Tag};
 use crate::{Listed, ObjectFilter, Page, Reader, StoreError, Tx};
 use types::{PrincipalId, Secret, SecretId, SecretScope, WorkspaceId};
+
+const SECRETS: Kind = Kind { table: "secrets", granted: "secret", word: "secret" };
 
 impl Tx<'_> {
     pub fn insert_secret(&self, workspace: WorkspaceId, secret: &Secret) -> Result<(), StoreError> {
@@ -28,18 +31,14 @@ impl Tx<'_> {
         workspace: WorkspaceId,
         secret: &Secret,
     ) -> Result<bool, StoreError> {
-        let changed = self.change(
-            "UPDATE secrets SET owner = ?3, body = ?4 WHERE workspace = ?1 AND id = ?2",
-            (workspace.uuid(), secret.id.uuid(), secret.owner.uuid(), body("secret", secret)?),
-        )?;
-        Ok(changed == 1)
+        let tag = Tag { id: secret.id.uuid(), name: &secret.name, owner: secret.owner };
+        self.update_named(SECRETS, workspace, tag, secret)
     }
 
     /// With its value.
     pub fn delete_secret(&self, workspace: WorkspaceId, id: SecretId) -> Result<bool, StoreError> {
         self.delete_sealed(workspace, id.uuid())?;
-        let key = (workspace.uuid(), id.uuid());
-        Ok(self.change("DELETE FROM secrets WHERE workspace = ?1 AND id = ?2", key)? == 1)
+        self.delete_named(SECRETS, workspace, id.uuid())
     }
 }
 
@@ -49,15 +48,24 @@ impl Reader<'_> {
         workspace: WorkspaceId,
         id: SecretId,
     ) -> Result<Option<Secret>, StoreError> {
-        let sql = "SELECT body FROM secrets WHERE workspace = ?1 AND id = ?2";
-        let key = (workspace.uuid(), id.uuid());
-        self.one(sql, key, |row| from_body("secret", row, "body"))
+        self.with_id(SECRETS, workspace, id.uuid())
     }
 
     /// How many a workspace has, of whomever.
     pub fn secret_count(&self, workspace: WorkspaceId) -> Result<u64, StoreError> {
-        let sql = "SELECT count(*) FROM secrets WHERE workspace = ?1";
-        Ok(self.one(sql, [workspace.uuid()], |row| Ok(row.get(0)?))?.unwrap_or_default())
+        self.count_of(SECRETS, workspace)
+    }
+
+    /// Those of the names that no secret of the workspace has.
+    pub fn names_without_secret(
+        &self,
+        workspace: WorkspaceId,
+        names: &[String],
+    ) -> Result<Vec<String>, StoreError> {
+        let sql = "SELECT value FROM json_each(?2) WHERE value NOT IN \
+                   (SELECT name FROM secrets WHERE workspace = ?1 AND whose = x'')";
+        let key = (workspace.uuid(), body("names of secrets", &names)?);
+        self.many(sql, key, |row| Ok(row.get(0)?))
     }
 
     /// Those that nobody but one uses, in the order in which they were made.
@@ -93,18 +101,7 @@ impl Reader<'_> {
         filter: &ObjectFilter,
         page: Page,
     ) -> Result<Listed<Secret>, StoreError> {
-        self.list(
-            page,
-            "SELECT id, body FROM secrets WHERE workspace = ?3 AND id < ?1 \
-             AND (?4 IS NULL OR instr(lower(name), lower(?4)) > 0) \
-             AND (?5 IS NULL OR EXISTS (SELECT 1 FROM grants \
-                  WHERE grants.workspace = secrets.workspace AND object_kind = 'secret' \
-                  AND object_id = secrets.id AND privilege <> 'INSTALL' \
-                  AND principal IN (SELECT unhex(value) FROM json_each(?5)))) \
-             ORDER BY id DESC LIMIT ?2",
-            &[&workspace.uuid(), &filter.search, &filter.viewers()],
-            |row| from_body("secret", row, "body"),
-        )
+        self.list_of(SECRETS, workspace, filter, page)
     }
 }
 

@@ -1,8 +1,11 @@
 //! Directories that outlive sessions: their names, owners and quotas. Their bytes are elsewhere.
 
-use crate::column::{body, from_body};
+use crate::column::body;
+use crate::named::Kind;
 use crate::{Listed, ObjectFilter, Page, Reader, StoreError, Tx};
 use types::{Store, StoreId, WorkspaceId};
+
+const STORES: Kind = Kind { table: "stores", granted: "store", word: "store" };
 
 impl Tx<'_> {
     pub fn insert_store(&self, workspace: WorkspaceId, store: &Store) -> Result<(), StoreError> {
@@ -42,16 +45,13 @@ impl Tx<'_> {
     }
 
     pub fn delete_store(&self, workspace: WorkspaceId, id: StoreId) -> Result<bool, StoreError> {
-        let key = (workspace.uuid(), id.uuid());
-        Ok(self.change("DELETE FROM stores WHERE workspace = ?1 AND id = ?2", key)? == 1)
+        self.delete_named(STORES, workspace, id.uuid())
     }
 }
 
 impl Reader<'_> {
     pub fn store(&self, workspace: WorkspaceId, id: StoreId) -> Result<Option<Store>, StoreError> {
-        let sql = "SELECT body FROM stores WHERE workspace = ?1 AND id = ?2";
-        let key = (workspace.uuid(), id.uuid());
-        self.one(sql, key, |row| from_body("store", row, "body"))
+        self.with_id(STORES, workspace, id.uuid())
     }
 
     pub fn store_by_name(
@@ -59,8 +59,7 @@ impl Reader<'_> {
         workspace: WorkspaceId,
         name: &str,
     ) -> Result<Option<Store>, StoreError> {
-        let sql = "SELECT body FROM stores WHERE workspace = ?1 AND name = ?2";
-        self.one(sql, (workspace.uuid(), name), |row| from_body("store", row, "body"))
+        self.with_name(STORES, workspace, name)
     }
 
     /// How many stores a workspace has, and their quotas together.
@@ -82,17 +81,6 @@ impl Reader<'_> {
         filter: &ObjectFilter,
         page: Page,
     ) -> Result<Listed<Store>, StoreError> {
-        self.list(
-            page,
-            "SELECT id, body FROM stores WHERE workspace = ?3 AND id < ?1 \
-             AND (?4 IS NULL OR instr(lower(name), lower(?4)) > 0) \
-             AND (?5 IS NULL OR EXISTS (SELECT 1 FROM grants \
-                  WHERE grants.workspace = stores.workspace AND object_kind = 'store' \
-                  AND object_id = stores.id AND privilege <> 'INSTALL' \
-                  AND principal IN (SELECT unhex(value) FROM json_each(?5)))) \
-             ORDER BY id DESC LIMIT ?2",
-            &[&workspace.uuid(), &filter.search, &filter.viewers()],
-            |row| from_body("store", row, "body"),
-        )
+        self.list_of(STORES, workspace, filter, page)
     }
 }

@@ -98,6 +98,18 @@ impl Reader<'_> {
         self.one(sql, (workspace.uuid(), name), with_source)
     }
 
+    /// The names of those that leave by an integration.
+    pub fn tools_with_integration(
+        &self,
+        workspace: WorkspaceId,
+        integration: &str,
+    ) -> Result<Vec<String>, StoreError> {
+        let sql = "SELECT name FROM tools WHERE workspace = ?1 AND EXISTS \
+                   (SELECT 1 FROM json_each(body, '$.configuration.integrations') \
+                    WHERE value = ?2) ORDER BY name";
+        self.many(sql, (workspace.uuid(), integration), |row| Ok(row.get(0)?))
+    }
+
     pub fn tools(
         &self,
         workspace: WorkspaceId,

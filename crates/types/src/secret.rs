@@ -42,6 +42,26 @@ impl ClientKind {
         }
     }
 
+    /// The variable in which its client looks for a credential.
+    pub fn key_variable(self) -> &'static str {
+        match self {
+            Self::Openai => "OPENAI_API_KEY",
+            Self::Anthropic => "ANTHROPIC_API_KEY",
+            Self::Gemini => "GEMINI_API_KEY",
+            Self::Cognite => "COGNITE_TOKEN",
+        }
+    }
+
+    /// The variable in which its client looks for the place of the service.
+    pub fn base_url_variable(self) -> &'static str {
+        match self {
+            Self::Openai => "OPENAI_BASE_URL",
+            Self::Anthropic => "ANTHROPIC_BASE_URL",
+            Self::Gemini => "GOOGLE_GEMINI_BASE_URL",
+            Self::Cognite => "COGNITE_BASE_URL",
+        }
+    }
+
     /// The header that the service reads a credential from.
     pub fn header(self) -> &'static str {
         match self {

@@ -33,7 +33,12 @@ ApprovalScope = Literal["once", "session", "always"]
 RunAs = Literal["owner", "caller"]
 PrincipalKind = Literal["user", "role", "service"]
 Privilege = Literal["USAGE", "MODIFY", "OWNERSHIP", "INSTALL"]
-ObjectKind = Literal["workspace", "tool", "agent"]
+ObjectKind = Literal[
+    "workspace", "tool", "agent", "store", "secret", "function", "network_rule", "integration"
+]
+SecretScope = Literal["workspace", "caller"]
+# Or the names of secrets.
+AllowedSecrets = Literal["all", "none"] | list[str]
 
 
 class LimitsRequest(TypedDict, total=False):
@@ -59,6 +64,25 @@ class FileInput(TypedDict, total=False):
     url: str
     text: str
     base64: str
+
+
+class HeaderInject(TypedDict, total=False):
+    """A header of https requests to one host; `env` is where code finds a placeholder."""
+
+    host: str
+    name: str
+    prefix: str
+    env: str
+
+
+class Inject(TypedDict, total=False):
+    """How code uses a secret: one of `env`, `client` and `header`."""
+
+    env: str
+    client: Literal["openai", "anthropic", "gemini", "cognite"]
+    base_url: str
+    project: str
+    header: HeaderInject
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +215,19 @@ class RunWarning:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NetworkAttempt:
+    """Whom code has tried to reach, at `t` milliseconds after the start."""
+
+    host: str
+    port: int
+    allowed: bool
+    t: int = 0
+    integration: str | None = None
+    """By what it was allowed; `secret:` and a name if it was by a secret."""
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Execution:
     """One run of code, and everything that came of it."""
 
@@ -222,6 +259,7 @@ class Execution:
     exit_code: int | None = None
     files_out: list[File] = field(default_factory=list)
     warnings: list[RunWarning] = field(default_factory=list)
+    network: list[NetworkAttempt] = field(default_factory=list)
     started_at: datetime | None = None
     ended_at: datetime | None = None
 
@@ -271,6 +309,8 @@ class SessionInfo:
     updated_at: datetime
     name: str | None = None
     key: str | None = None
+    agent: str | None = None
+    integrations: list[str] = field(default_factory=list)
     expires_at: datetime | None = None
 
 
@@ -461,6 +501,67 @@ class Grant:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NetworkRule:
+    id: str
+    name: str
+    owner: str
+    value_list: list[str]
+    created_at: datetime
+    updated_at: datetime
+    mode: Literal["EGRESS"] = "EGRESS"
+    type: Literal["HOST_PORT"] = "HOST_PORT"
+    comment: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Integration:
+    id: str
+    name: str
+    owner: str
+    allowed_network_rules: list[str]
+    enabled: bool
+    created_at: datetime
+    updated_at: datetime
+    allowed_secrets: AllowedSecrets = "none"
+    missing_secrets: list[str] = field(default_factory=list)
+    """Names in `allowed_secrets` that no secret has any more."""
+    comment: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Secret:
+    """All that is known of a secret but its value."""
+
+    id: str
+    name: str
+    owner: str
+    scope: SecretScope
+    inject: Inject
+    exposed: bool
+    """Whether code can read the value."""
+    version: int
+    created_at: datetime
+    updated_at: datetime
+    comment: str | None = None
+    warnings: list[RunWarning] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkEntry:
+    """An attempt of code to reach somebody, as the workspace keeps it."""
+
+    at: datetime
+    principal: str
+    sandbox_id: str
+    host: str
+    port: int
+    allowed: bool
+    execution_id: str | None = None
+    integration: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class AuditEntry:
     sequence: int
     at: datetime
@@ -487,4 +588,5 @@ class Explanation:
     missing: list[str] = field(default_factory=list)
     network: list[str] = field(default_factory=list)
     secrets: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     steps: list[str] = field(default_factory=list)

@@ -350,7 +350,8 @@ fn a_run_python_code_tool_has_the_published_form() {
             "configuration",
             json!({"pythonCode": code, "timeout": 1}),
             "$.configuration.timeout",
-            "there is no 'timeout' here; known are pythonCode, requires_binaries",
+            "there is no 'timeout' here; known are pythonCode, requires_binaries, \
+             integrations",
         ),
         (
             "more",
@@ -467,6 +468,27 @@ fn imports_inside_of_functions_do_not_change_the_types_of_handle() {
          def handle(at: datetime.datetime):\n    from datetime import datetime\n    return at",
     );
     assert_eq!(tool.descriptor()["properties"]["at"]["format"], "date-time");
+}
+
+#[test]
+fn integrations_that_a_tool_leaves_by_are_a_list_of_names() {
+    let run = |value: Value| {
+        let configuration = json!({"code": "def run(input): ...", "integrations": value});
+        json!({"name": "n", "tool_type": "code_runner", "configuration": configuration})
+    };
+    let handle = |value: Value| {
+        let configuration = json!({"pythonCode": "def handle(): ...", "integrations": value});
+        json!({"type": "runPythonCode", "name": "n", "description": "Does nothing at all.",
+               "configuration": configuration})
+    };
+    let read = |tool: Value| Tool::from_json(&tool.to_string(), Annotations::Strict).outcome;
+    assert_eq!(read(run(json!(["github"]))).unwrap().integrations, ["github"]);
+    assert_eq!(read(handle(json!(["github"]))).unwrap().integrations, ["github"]);
+    assert_eq!(read(run(json!(null))).unwrap().integrations, [""; 0]);
+    for wrong in [json!("github"), json!([1]), json!(vec!["i"; 17])] {
+        let problems = read(run(wrong)).unwrap_err();
+        assert_eq!(problems[0].path.as_deref(), Some("$.configuration.integrations"));
+    }
 }
 
 #[test]

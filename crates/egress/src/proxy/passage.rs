@@ -36,6 +36,16 @@ fn credentials<'a>(
     way.credentials.iter().filter(move |it| it.to == *to && it.scheme == scheme)
 }
 
+fn not_opened(way: &Way, to: &Destination) -> Refusal {
+    let to = to.clone();
+    match opened_by(&way.switched_off, &to) {
+        Some(Opening { integration, .. }) => {
+            Refusal::SwitchedOff { to, integration: integration.clone() }
+        }
+        None => Refusal::NotOpened { to, named_in: way.named_in },
+    }
+}
+
 impl Passage {
     pub(super) fn new(way: Arc<Way>, to: &Destination, scheme: Scheme) -> Result<Self, Refusal> {
         let opener = credentials(&way, to, scheme).find(|it| it.opens);
@@ -45,7 +55,7 @@ impl Passage {
             (None, None) if credentials(&way, to, Scheme::Https).any(|it| it.opens) => {
                 return Err(Refusal::OnlyHttps(to.clone()));
             }
-            (None, None) => return Err(Refusal::NotOpened(to.clone())),
+            (None, None) => return Err(not_opened(&way, to)),
         };
         Ok(Self { way, to: to.clone(), scheme, by })
     }

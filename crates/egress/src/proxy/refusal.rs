@@ -4,6 +4,7 @@
 //! answer to CONNECT. It is ASCII and bounded, because hosts are, and never has a secret in it.
 
 use super::meter::Bound;
+use crate::authority::NamedIn;
 use crate::ca::CaError;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
@@ -53,10 +54,11 @@ pub(super) enum Refusal {
     Undecided { why: String },
 
     #[error(
-        "{0} is not opened by any integration of this session; list one that has it under \
-         external_access_integrations"
+        "{to} is not opened by any integration of this session; list one that has it under {named_in}"
     )]
-    NotOpened(Destination),
+    NotOpened { to: Destination, named_in: NamedIn },
+    #[error("{to} is not opened: the integration {integration} is switched off")]
+    SwitchedOff { to: Destination, integration: String },
     #[error("{0} is opened by a secret, for https and nothing else")]
     OnlyHttps(Destination),
     #[error(
@@ -138,7 +140,8 @@ impl Refusal {
             Self::Busy(_) | Self::AllBusy(_) | Self::Undecided { .. } => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
-            Self::NotOpened(_)
+            Self::NotOpened { .. }
+            | Self::SwitchedOff { .. }
             | Self::OnlyHttps(_)
             | Self::NotNamed { .. }
             | Self::NeverOpened { .. }

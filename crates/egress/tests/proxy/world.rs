@@ -70,7 +70,7 @@ impl Authority for Rules {
 pub(crate) fn way(values: &[&str]) -> Way {
     let values = values.iter().map(|value| value.parse().unwrap()).collect();
     let openings = vec![Opening { integration: "some".to_owned(), values }];
-    Way { openings, credentials: Vec::new() }
+    Way { openings, ..Way::default() }
 }
 
 pub(crate) fn credential(host: &str, port: u16) -> Credential {

@@ -1,11 +1,12 @@
 //! `belljar exec`: one execution in a fresh sandbox, here or on a server.
 
 use super::Failure;
+use super::named::Noun;
 use super::once::{self, OutcomeArgs, Stdout};
 use super::remote::ServerArgs;
 use super::request::RequestArgs;
 use super::setup::EngineArgs;
-use crate::client::Call;
+use crate::client::{Call, Client};
 use engine::{Code, Command, Entry};
 use serde_json::{Value, json};
 use std::fs;
@@ -30,6 +31,14 @@ pub(super) struct Args {
     #[command(flatten)]
     outcome: OutcomeArgs,
 
+    /// An integration of the server that the code may leave by; can be given several times
+    #[arg(long = "integration", value_name = "NAME", conflicts_with = "session")]
+    integrations: Vec<String>,
+
+    /// Run the code in this session of the server, with all that it has
+    #[arg(long, value_name = "KEY | ID")]
+    session: Option<String>,
+
     /// Code, the path of a script that ends in .py, or - for standard input
     #[arg(value_name = "CODE | SCRIPT.py | -")]
     code: String,
@@ -42,11 +51,32 @@ pub(super) struct Args {
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
     let entry = entry(&args)?;
     if args.server.is_named() {
-        let call = Call::post("/v1/execute").json(&body(&args, &entry)?);
-        return once::run_at(&args.server, async |_| Ok(call), &args.outcome, Stdout::Output);
+        let body = body(&args, &entry)?;
+        let call = async |client: &Client| {
+            let path = match &args.session {
+                Some(session) => client.path(Noun::Session, session).await? + "/execute",
+                None => "/v1/execute".to_owned(),
+            };
+            Ok(Call::post(path).json(&body))
+        };
+        return once::run_at(&args.server, call, &args.outcome, Stdout::Output);
+    }
+    for (option, is_given) in
+        [("--integration", !args.integrations.is_empty()), ("--session", args.session.is_some())]
+    {
+        if is_given {
+            return Err(only_at_a_server(option));
+        }
     }
     let command = command(&args, entry)?;
     once::run(command, &args.engine, &args.outcome, Stdout::Output)
+}
+
+fn only_at_a_server(option: &str) -> Failure {
+    Failure::usage(format!(
+        "{option} is about a server, and this code would run here, where it has no network and \
+         nothing stays: name a server with --server, or in BELLJAR_URL"
+    ))
 }
 
 /// The same request to a server.
@@ -59,13 +89,15 @@ fn body(args: &Args, entry: &Entry) -> Result<Value, Failure> {
             return Err(Failure::usage("only cells and scripts are for `belljar exec`"));
         }
     };
+    let environment = args.session.is_none().then_some(&args.engine.environment);
     Ok(json!({
         "code": code,
         "entry": kind,
         "argv": argv,
         "files": args.request.inputs()?,
         "limits": args.request.limits()?,
-        "environment": args.engine.environment,
+        "environment": environment,
+        "integrations": args.integrations,
     }))
 }
 

@@ -51,6 +51,12 @@ enum Verb {
         #[arg(value_name = "NAME | ID")]
         secret: String,
     },
+    /// There is none: a value is never shown
+    #[command(hide = true)]
+    Get {
+        #[arg(value_name = "NAME | ID")]
+        secret: String,
+    },
     /// Delete a secret
     Rm {
         #[arg(value_name = "NAME | ID")]
@@ -151,6 +157,10 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
         Verb::Set(secret) => set(remote, *secret).await,
         Verb::Ls(list) => show_all(remote, list).await,
         Verb::Show { secret } => remote.show(Call::get(at(remote, &secret).await?)).await,
+        Verb::Get { secret } => Err(Failure::usage(format!(
+            "a value is written and never read again; `belljar secret show {secret}` shows \
+             everything else"
+        ))),
         Verb::Rm { secret } => {
             let call = Call::delete(at(remote, &secret).await?);
             remote.done(call, &format!("{secret} is gone")).await
@@ -213,6 +223,10 @@ fn tell(remote: &Remote, mut kept: Value) -> Result<(), Failure> {
     for warning in kept["warnings"].as_array_mut().into_iter().flatten() {
         let message = warning["message"].as_str().unwrap_or_default();
         eprintln!("belljar: {}", terminal::for_stderr(message));
+        if warning["code"] == "secret.not_allowed" {
+            let hint = format!("belljar network integration new INTEGRATION --secret {name}");
+            eprintln!("belljar: try `{}`", terminal::for_stderr(&hint));
+        }
     }
     Ok(())
 }

@@ -55,6 +55,10 @@ struct Prompt {
 
     #[command(flatten)]
     request: RequestArgs,
+
+    /// There is none for a prompt, which is told when somebody tries
+    #[arg(long = "integration", hide = true, value_name = "NAME")]
+    integrations: Vec<String>,
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
@@ -65,6 +69,13 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
 }
 
 fn prompt(args: &Prompt) -> Result<ExitCode, Failure> {
+    if !args.integrations.is_empty() {
+        return Err(Failure::usage(
+            "a prompt runs here and has no network, and integrations are of a server: open a \
+             session there with `belljar session new --integration NAME`, and run code in it with \
+             `belljar exec --session ID`",
+        ));
+    }
     let (files, limits) = (args.request.files()?, args.request.limits()?);
     let config = Config { expiry: NEVER, ..args.engine.single()? };
     let history = config.data.join("history");

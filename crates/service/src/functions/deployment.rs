@@ -84,7 +84,7 @@ impl Service {
         }
         let package = aside(move || Package::read(request)).await??;
         let (workspace, integrations) = (caller.workspace, &package.settings.integrations);
-        self.check_integrations(workspace, &caller.principal, integrations)?;
+        self.check_integrations(workspace, (&caller.principal, "who deploys it"), integrations)?;
         let deployment = self.deployment(&package)?;
         let (service, caller) = (Arc::clone(self), caller.clone());
         to_the_end(

@@ -31,19 +31,15 @@ fn of_secret(secret: &Usable) -> Vec<(String, String)> {
 /// As the client of each service looks for them.
 fn of_client(client: &ClientInject, placeholder: String) -> Vec<(String, String)> {
     let base_url = client.base_url().trim_end_matches('/').to_owned();
-    let (key, base) = match client.client {
-        ClientKind::Openai => ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
-        ClientKind::Anthropic => ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
-        ClientKind::Gemini => ("GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL"),
-        ClientKind::Cognite => ("COGNITE_TOKEN", "COGNITE_BASE_URL"),
-    };
-    let mut variables = vec![(key, placeholder)];
+    let kind = client.client;
+    let mut variables = vec![(kind.key_variable(), placeholder)];
     if client.base_url.is_some() {
         // Its base URL has the version of the API in it; that of the others has not.
-        let versioned = client.client == ClientKind::Openai && has_no_path(&base_url);
-        variables.push((base, if versioned { base_url + "/v1" } else { base_url }));
+        let versioned = kind == ClientKind::Openai && has_no_path(&base_url);
+        let base_url = if versioned { base_url + "/v1" } else { base_url };
+        variables.push((kind.base_url_variable(), base_url));
     }
-    if client.client == ClientKind::Cognite {
+    if kind == ClientKind::Cognite {
         variables.push(("COGNITE_PROJECT", client.project.clone().unwrap_or_default()));
         variables.push(("COGNITE_FUSION_NOTEBOOK", "1".to_owned()));
     }

@@ -13,7 +13,7 @@ use crate::refused::{Refused, invalid, missing, not_found};
 use crate::service::Service;
 use chrono::{DateTime, Utc};
 use policy::{HostPort, Opening};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use store::{ObjectFilter, Reader, StoreError, Tx};
 use types::{
     AllowedSecrets, Code, Fault, Integration, IntegrationId, Object, Principal, PrincipalId,
@@ -52,6 +52,16 @@ pub struct IntegrationChange {
     pub comment: Option<String>,
 }
 
+/// An integration, and what its owner should know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct KeptIntegration {
+    #[serde(flatten)]
+    pub integration: Integration,
+    /// Names in `allowed_secrets` that no secret of the workspace has any more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing_secrets: Vec<String>,
+}
+
 /// The integration of a workspace that nobody has made.
 pub(crate) fn built_in(owner: PrincipalId, now: DateTime<Utc>) -> Integration {
     Integration {
@@ -72,7 +82,7 @@ impl Service {
         &self,
         caller: &Caller,
         request: IntegrationRequest,
-    ) -> Result<Integration, Refused> {
+    ) -> Result<KeptIntegration, Refused> {
         self.require_maker(caller)?;
         names::check("/name", &request.name)?;
         let comment = names::comment(request.comment)?;
@@ -105,7 +115,7 @@ impl Service {
             tx.insert_integration(workspace, &integration)?;
             tx.insert_grant(workspace, &grant)?;
             tx.audit(&entry)?;
-            Ok(Ok(integration))
+            kept(tx, workspace, integration).map(Ok)
         });
         written.await?
     }
@@ -115,16 +125,25 @@ impl Service {
         &self,
         caller: &Caller,
         query: ObjectQuery,
-    ) -> Result<Listed<Integration>, Refused> {
+    ) -> Result<Listed<KeptIntegration>, Refused> {
         let page = page(query.limit, query.cursor.as_deref())?;
         let filter = ObjectFilter { search: query.search, seen_by: self.viewers(caller)? };
         let workspace = caller.workspace;
-        let listed = self.store.read_long(move |rows| rows.integrations(workspace, &filter, page));
+        let listed = self.store.read_long(move |rows| {
+            let store::Listed { items, next } = rows.integrations(workspace, &filter, page)?;
+            let items = items.into_iter().map(|integration| kept(rows, workspace, integration));
+            Ok(store::Listed { items: items.collect::<Result<_, _>>()?, next })
+        });
         Ok(listed.await?.into())
     }
 
-    pub fn integration(&self, caller: &Caller, id: IntegrationId) -> Result<Integration, Refused> {
-        self.usable_integration(caller, id, Privilege::Usage)
+    pub fn integration(
+        &self,
+        caller: &Caller,
+        id: IntegrationId,
+    ) -> Result<KeptIntegration, Refused> {
+        let integration = self.usable_integration(caller, id, Privilege::Usage)?;
+        Ok(self.store.read(|rows| kept(rows, caller.workspace, integration))?)
     }
 
     /// Felt by the next connection of every session that leaves by it.
@@ -133,7 +152,7 @@ impl Service {
         caller: &Caller,
         id: IntegrationId,
         change: IntegrationChange,
-    ) -> Result<Integration, Refused> {
+    ) -> Result<KeptIntegration, Refused> {
         let before = self.usable_integration(caller, id, Privilege::Modify)?;
         let comment = names::comment(change.comment)?;
         if let Some(rules) = &change.allowed_network_rules {
@@ -169,7 +188,7 @@ impl Service {
             }
             tx.update_integration(workspace, &integration)?;
             tx.audit(&entry)?;
-            Ok(Ok(integration))
+            kept(tx, workspace, integration).map(Ok)
         });
         written.await?
     }
@@ -203,24 +222,28 @@ impl Service {
         Ok(deleted.await?)
     }
 
-    /// Whether all of these can be left by with the rights of somebody; the first that cannot is told.
+    /// Whether all of these can be left by with the rights of somebody, and why it is theirs that
+    /// count; the first that cannot is told.
     pub(crate) fn check_integrations(
         &self,
         workspace: WorkspaceId,
-        run_as: &Principal,
+        (who, why): (&Principal, &str),
         names: &[String],
     ) -> Result<(), Refused> {
         for name in names {
             let found = self.store.read(|rows| rows.integration_by_name(workspace, name))?;
             let integration = found.ok_or_else(|| unknown(name))?;
             let object = Object::Integration(integration.id);
-            if self.permit(workspace, run_as, Privilege::Usage, object)?.is_none() {
+            if self.permit(workspace, who, Privilege::Usage, object)?.is_none() {
                 let mut refused = missing(Privilege::Usage, object);
                 refused.fault.message = format!(
-                    "USAGE on the integration {name:?} is not granted to {:?}, as whom this code \
-                     runs",
-                    run_as.name
+                    "USAGE on the integration {name:?} is not granted to {:?}, {why}",
+                    who.name
                 );
+                refused.fault.hint = Some(format!(
+                    "ask an owner of it to run `belljar grant add {} USAGE integration:{name}`",
+                    who.name
+                ));
                 return Err(refused);
             }
         }
@@ -234,16 +257,26 @@ impl Service {
         run_as: &Principal,
         names: &[String],
     ) -> Result<Vec<Integration>, Refused> {
-        let mut held = Vec::new();
+        Ok(self.granted_integrations(workspace, run_as, names)?.0)
+    }
+
+    /// Those that hold, and those that would if they were not switched off.
+    pub(crate) fn granted_integrations(
+        &self,
+        workspace: WorkspaceId,
+        run_as: &Principal,
+        names: &[String],
+    ) -> Result<(Vec<Integration>, Vec<Integration>), Refused> {
+        let mut granted = Vec::new();
         for name in names {
             let found = self.store.read(|rows| rows.integration_by_name(workspace, name))?;
-            let Some(integration) = found.filter(|it| it.enabled) else { continue };
+            let Some(integration) = found else { continue };
             let object = Object::Integration(integration.id);
             if self.permit(workspace, run_as, Privilege::Usage, object)?.is_some() {
-                held.push(integration);
+                granted.push(integration);
             }
         }
-        Ok(held)
+        Ok(granted.into_iter().partition(|integration| integration.enabled))
     }
 
     /// What these integrations open.
@@ -298,12 +331,13 @@ impl Service {
         }
     }
 
-    /// The agents and functions that leave by an integration, in words.
+    /// The agents, functions and tools that leave by an integration, in words.
     async fn users_of(&self, workspace: WorkspaceId, name: &str) -> Result<Vec<String>, Refused> {
         let (agents, functions) = self.store.read(|rows| {
             Ok((rows.agents_that_mention(workspace, name)?, rows.all_functions(workspace)?))
         })?;
-        let mut users = Vec::new();
+        let tools = self.store.read(|rows| rows.tools_with_integration(workspace, name))?;
+        let mut users: Vec<_> = tools.iter().map(|tool| format!("tool {tool:?}")).collect();
         for agent in agents {
             let read = agents::read(&agent.specification).await;
             if read.is_ok_and(|read| read.section.integrations.iter().any(|it| it == name)) {
@@ -340,6 +374,18 @@ pub(crate) fn unknown(name: &str) -> Refused {
     Fault::new(Code::ObjectNotFound, format!("there is no integration {name:?}"))
         .hint("make it with `belljar network integration new`, or take it out")
         .into()
+}
+
+pub(crate) fn kept(
+    rows: &Reader<'_>,
+    workspace: WorkspaceId,
+    integration: Integration,
+) -> Result<KeptIntegration, StoreError> {
+    let missing_secrets = match &integration.allowed_secrets {
+        AllowedSecrets::Named(names) => rows.names_without_secret(workspace, names)?,
+        AllowedSecrets::All | AllowedSecrets::None => Vec::new(),
+    };
+    Ok(KeptIntegration { integration, missing_secrets })
 }
 
 /// A rule that went between the check and the change.

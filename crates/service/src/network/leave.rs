@@ -7,7 +7,7 @@ use super::trail::Trail;
 use crate::refused::Refused;
 use crate::secrets::{Author, Borrower};
 use crate::service::Service;
-use egress::{Asked, Attempt, Authority, Way};
+use egress::{Asked, Attempt, Authority, NamedIn, Way};
 use engine::{Command, Outlet, Redactor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -36,6 +36,13 @@ impl Grounds {
         }
     }
 
+    fn named_in(&self) -> NamedIn {
+        match self {
+            Self::Named { .. } => NamedIn::Request,
+            Self::Agent(_) => NamedIn::Specification,
+        }
+    }
+
     fn author(&self) -> Author {
         match self {
             Self::Named { author, .. } => *author,
@@ -50,6 +57,10 @@ pub(crate) fn asked(mut integrations: Vec<String>, allow_network: bool) -> Vec<S
         integrations.push(INTERNET.to_owned());
     }
     integrations
+}
+
+pub(crate) fn of_tool(tool: &contract::Tool) -> Vec<String> {
+    asked(tool.integrations.clone(), tool.allow_network)
 }
 
 /// What a sandbox is given of the world outside.
@@ -87,7 +98,7 @@ impl Service {
         grounds: Grounds,
     ) -> Result<Leave, Refused> {
         let (names, run_as) = self.named(workspace, caller, &grounds).await?;
-        self.check_integrations(workspace, &run_as, &names)?;
+        self.check_integrations(workspace, (&run_as, "as whom this code runs"), &names)?;
         let integrations = &self.held_integrations(workspace, &run_as, &names)?;
         let (caller, author) = (caller.id, grounds.author());
         let borrower = Borrower { workspace, run_as: &run_as, caller, author, integrations };
@@ -208,12 +219,14 @@ impl Service {
         let caller = self.known(gate.workspace, gate.caller)?;
         let (names, run_as) = self.named(gate.workspace, &caller, &gate.grounds).await?;
         let workspace = gate.workspace;
-        let integrations = &self.held_integrations(workspace, &run_as, &names)?;
+        let (integrations, off) = &self.granted_integrations(workspace, &run_as, &names)?;
         let openings = self.openings(workspace, integrations)?;
+        let switched_off = self.openings(workspace, off)?;
         let (caller, author) = (gate.caller, gate.grounds.author());
         let borrower = Borrower { workspace, run_as: &run_as, caller, author, integrations };
         let secrets = self.lent_secrets(borrower, |secret| !secret.exposed).await?;
-        Ok(Way { openings, credentials: credentials::credentials(secrets) })
+        let named_in = gate.grounds.named_in();
+        Ok(Way { openings, switched_off, named_in, credentials: credentials::credentials(secrets) })
     }
 }
 

@@ -82,6 +82,19 @@ pub(crate) struct Target {
     pub(crate) prefix: String,
 }
 
+impl Target {
+    /// As people write it.
+    pub(crate) fn origin(&self) -> String {
+        let Self { https, host, port, .. } = self;
+        let scheme = if *https { "https" } else { "http" };
+        match host.contains(':') {
+            true => format!("{scheme}://[{host}]:{port}"),
+            false => format!("{scheme}://{host}:{port}"),
+        }
+    }
+}
+
+/// Values are sealed for this text.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { https, host, port, header, prefix } = self;
@@ -131,7 +144,7 @@ fn check_variable(path: &str, name: &str) -> Result<(), Refused> {
         };
         return Err(invalid(path, message));
     }
-    let client = ClientKind::ALL.into_iter().find(|client| name == variable_of(*client));
+    let client = ClientKind::ALL.into_iter().find(|client| name == client.key_variable());
     if let Some(client) = client {
         let message = format!(
             "{name} is what the {} client reads: with `inject: {{\"client\": \"{}\"}}` it works, \
@@ -151,16 +164,6 @@ fn check_variable(path: &str, name: &str) -> Result<(), Refused> {
         return Err(invalid(path, message));
     }
     Ok(())
-}
-
-/// Where the client of a service looks for its credential.
-fn variable_of(client: ClientKind) -> &'static str {
-    match client {
-        ClientKind::Openai => "OPENAI_API_KEY",
-        ClientKind::Anthropic => "ANTHROPIC_API_KEY",
-        ClientKind::Gemini => "GEMINI_API_KEY",
-        ClientKind::Cognite => "COGNITE_TOKEN",
-    }
 }
 
 fn client_inject(

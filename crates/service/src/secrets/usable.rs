@@ -108,7 +108,7 @@ impl Service {
 
     /// Whether a secret opens its host by itself. One's own does for those who could do it by a rule as
     /// well, and for others where an integration that they may use has opened it already.
-    fn opens(&self, borrower: Borrower<'_>, secret: &Secret) -> Result<bool, Refused> {
+    pub(crate) fn opens(&self, borrower: Borrower<'_>, secret: &Secret) -> Result<bool, Refused> {
         if secret.scope == SecretScope::Workspace {
             return Ok(true);
         }

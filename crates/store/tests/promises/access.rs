@@ -163,7 +163,7 @@ async fn a_name_is_free_in_another_workspace_and_taken_in_its_own() {
     world.write(move |tx| tx.insert_principal(other, &principal("alice"))).await;
     let again = world.store.write(move |tx| tx.insert_principal(home, &principal("alice"))).await;
     let text = again.unwrap_err().to_string();
-    assert_eq!(text, "there is a principal named `alice` already; choose another name");
+    assert_eq!(text, "the name `alice` is taken by another principal; choose another name");
 }
 
 #[tokio::test]

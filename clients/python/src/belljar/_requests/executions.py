@@ -42,10 +42,12 @@ def execute(
     argv: Sequence[str] | None = None,
     files: Iterable[brought.Input] | None = None,
     limits: LimitsRequest | None = None,
+    integrations: Sequence[str] | None = None,
 ) -> Plan[Execution]:
     asked = body(
         code=code,
         environment=environment,
+        integrations=integrations,
         entry=entry,
         argv=argv,
         files=brought.inputs(files),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from urllib.parse import quote
@@ -33,9 +33,13 @@ def open(
     limits: LimitsRequest | None = None,
     idle_seconds: int | None = None,
     files: Iterable[brought.Input] | None = None,
+    integrations: Sequence[str] | None = None,
+    agent_id: str | None = None,
 ) -> Plan[SessionInfo]:
     asked = body(
         environment=environment,
+        integrations=integrations,
+        agent_id=agent_id,
         key=key,
         name=name,
         limits=limits,

@@ -7,11 +7,12 @@ from os import PathLike
 from pathlib import Path
 from types import TracebackType
 
-from .._models import AuditEntry, Execution, Explanation, File, LimitsRequest
-from .._requests import executions, files, identity, sessions
+from .._models import AuditEntry, Execution, Explanation, File, LimitsRequest, NetworkEntry
+from .._requests import executions, files, identity, network, sessions
 from .._requests.executions import Entry
 from .._requests.files import Input
 from .identity import Grants, Keys, Preferences, Principals, Workspaces
+from .network import Integrations, NetworkRules, Secrets
 from .session import Session
 from .stream import Stream
 from .tools import Agents, Approvals, Tools
@@ -38,6 +39,9 @@ class Belljar:
         self.keys = Keys(self._transport)
         self.grants = Grants(self._transport)
         self.preferences = Preferences(self._transport)
+        self.network_rules = NetworkRules(self._transport)
+        self.integrations = Integrations(self._transport)
+        self.secrets = Secrets(self._transport)
 
     def __enter__(self) -> Belljar:
         return self
@@ -62,10 +66,17 @@ class Belljar:
         argv: Sequence[str] | None = None,
         files: Iterable[Input] | None = None,
         limits: LimitsRequest | None = None,
+        integrations: Sequence[str] | None = None,
     ) -> Execution:
         """Run code in a fresh sandbox. Code that fails is an answer too: look at `ok`."""
         plan = executions.execute(
-            code, environment=environment, entry=entry, argv=argv, files=files, limits=limits
+            code,
+            environment=environment,
+            entry=entry,
+            argv=argv,
+            files=files,
+            limits=limits,
+            integrations=integrations,
         )
         return self._transport.send(plan)
 
@@ -78,10 +89,17 @@ class Belljar:
         argv: Sequence[str] | None = None,
         files: Iterable[Input] | None = None,
         limits: LimitsRequest | None = None,
+        integrations: Sequence[str] | None = None,
     ) -> Stream:
         """Run code in a fresh sandbox and watch it: iterate over the events."""
         plan = executions.execute(
-            code, environment=environment, entry=entry, argv=argv, files=files, limits=limits
+            code,
+            environment=environment,
+            entry=entry,
+            argv=argv,
+            files=files,
+            limits=limits,
+            integrations=integrations,
         )
         return Stream(self._transport, plan)
 
@@ -94,6 +112,8 @@ class Belljar:
         limits: LimitsRequest | None = None,
         idle_seconds: int | None = None,
         files: Iterable[Input] | None = None,
+        integrations: Sequence[str] | None = None,
+        agent_id: str | None = None,
         keep: bool = False,
     ) -> Session:
         """Open a session, or the one that has this `key` already."""
@@ -104,6 +124,8 @@ class Belljar:
             limits=limits,
             idle_seconds=idle_seconds,
             files=files,
+            integrations=integrations,
+            agent_id=agent_id,
         )
         return Session(self._transport, plan, keep=keep)
 
@@ -119,6 +141,18 @@ class Belljar:
     ) -> Iterator[AuditEntry]:
         """Who did what, newest first."""
         return self._transport.pages(identity.audit(action, principal))
+
+    def network_log(
+        self,
+        *,
+        execution_id: str | None = None,
+        sandbox_id: str | None = None,
+        host: str | None = None,
+        allowed: bool | None = None,
+    ) -> Iterator[NetworkEntry]:
+        """Whom code has tried to reach, newest first."""
+        plan = network.log(execution_id, sandbox_id, host, allowed)
+        return self._transport.pages(plan)
 
     def explain(
         self,

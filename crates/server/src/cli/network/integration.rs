@@ -13,6 +13,7 @@ const COLUMNS: &[Column] = &[
     ("name", "/name"),
     ("rules", "/allowed_network_rules"),
     ("secrets", "/allowed_secrets"),
+    ("secrets that are gone", "/missing_secrets"),
     ("enabled", "/enabled"),
     ("comment", "/comment"),
 ];
@@ -52,33 +53,41 @@ pub(super) enum Verb {
 #[derive(Debug, clap::Args)]
 pub(super) struct Content {
     /// Of a network rule; can be given several times
-    #[arg(long = "rule", value_name = "NAME")]
+    #[arg(long = "rule", value_name = "NAME", conflicts_with = "no_rules")]
     rules: Vec<String>,
 
+    /// It has no rules
+    #[arg(long)]
+    no_rules: bool,
+
     /// A secret that code may use by it; can be given several times
-    #[arg(long = "secret", value_name = "NAME", conflicts_with = "all_secrets")]
+    #[arg(long = "secret", value_name = "NAME", conflicts_with_all = ["all_secrets", "no_secrets"])]
     secrets: Vec<String>,
 
     /// Code may use every secret of the workspace by it
-    #[arg(long)]
+    #[arg(long, conflicts_with = "no_secrets")]
     all_secrets: bool,
+
+    /// Code may use no secret by it but those that need no integration
+    #[arg(long)]
+    no_secrets: bool,
 
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
 }
 
 impl Content {
-    /// What was not given is null.
+    /// What was not given is not in it.
     fn body(self) -> Value {
-        let secrets = match (self.all_secrets, self.secrets.is_empty()) {
-            (true, _) => json!("all"),
-            (false, true) => Value::Null,
-            (false, false) => json!(self.secrets),
+        let secrets = match (self.all_secrets, self.no_secrets) {
+            (true, _) => Some(json!("all")),
+            (_, true) => Some(json!("none")),
+            _ => (!self.secrets.is_empty()).then(|| json!(self.secrets)),
         };
-        let rules = if self.rules.is_empty() { Value::Null } else { json!(self.rules) };
+        let rules = (self.no_rules || !self.rules.is_empty()).then(|| json!(self.rules));
         let mut body = json!({"comment": self.comment});
         for (key, value) in [("allowed_network_rules", rules), ("allowed_secrets", secrets)] {
-            if !value.is_null() {
+            if let Some(value) = value {
                 body[key] = value;
             }
         }

@@ -88,10 +88,13 @@ fn here(args: &Args) -> Result<ExitCode, Failure> {
         Ok(call) => call,
         Err(fault) => return refused(fault, args.outcome.json),
     };
-    if tool.allow_network {
-        let warning =
-            "allow_network is set, and a tool that runs here, without a server, has no network";
-        eprintln!("belljar: warning: {warning}");
+    for (key, asks) in
+        [("allow_network", tool.allow_network), ("integrations", !tool.integrations.is_empty())]
+    {
+        if asks {
+            let why = "a tool that runs here, without a server, has no network";
+            eprintln!("belljar: warning: {key} is set, and {why}");
+        }
     }
     let command = command(args, call)?;
     once::run(command, &args.engine, &args.outcome, Stdout::Value)
