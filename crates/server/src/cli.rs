@@ -64,7 +64,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Serve sessions, tools, files and approvals over REST
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     /// Be an MCP server on standard input and output, for any agent
     Mcp(mcp::Args),
     /// Run code in a fresh sandbox
@@ -117,7 +117,7 @@ enum Verb {
 
 pub(crate) fn main() -> ExitCode {
     let done = arguments().and_then(|Cli { verb }| match verb {
-        Verb::Serve(args) => serve::main(args),
+        Verb::Serve(args) => serve::main(*args),
         Verb::Mcp(args) => mcp::main(args),
         Verb::Exec(args) => exec::main(args),
         Verb::Session(args) => session::main(args),

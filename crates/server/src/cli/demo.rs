@@ -22,7 +22,7 @@ const SCRIPT: &str = "script.yaml";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Which example
+    /// sales-analyst, csv-cleaner, unit-converter, media-probe or chart-maker
     #[arg(value_name = "NAME", default_value = EXAMPLES[0].name, value_parser = example)]
     example: &'static Example,
 
@@ -59,13 +59,23 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
 }
 
 async fn play(args: &Args, given: &Path, out: PathBuf) -> Result<ExitCode, Failure> {
-    let example = args.example;
     let script = format!("script:{}", given.join(SCRIPT).display());
     let models = ModelSettings { default: Some(script), ..ModelSettings::default() };
     let own = Own::start(&args.engine, Vec::new(), models).await?;
     own.service.prepare(progress::show()).await?;
     let client = own.client().await?;
-    example.set_up(&client).await?;
+    let played = ask(args, &client, given, &out).await;
+    own.service.stop(DRAIN).await;
+    let result = played?;
+    if !args.json {
+        eprintln!("belljar: everything is in {}; begin with {}", out.display(), FORMS[0].1);
+    }
+    Ok(exit(&result))
+}
+
+async fn ask(args: &Args, client: &Client, given: &Path, out: &Path) -> Result<Value, Failure> {
+    let example = args.example;
+    example.set_up(client).await?;
     if !args.json {
         eprintln!("belljar: {}, asked: {}", example.name, example.message);
     }
@@ -73,16 +83,12 @@ async fn play(args: &Args, given: &Path, out: PathBuf) -> Result<ExitCode, Failu
         agent: Some(example.name.to_owned()),
         request: example.message.to_owned(),
         files: example.data.iter().map(|(name, _)| given.join(name)).collect(),
-        out: Some(out.clone()),
+        out: Some(out.to_owned()),
         ..Wish::default()
     };
-    let result = Task { client: &client, wish: &wish, json: args.json }.run().await?;
-    keep_forms(&client, &result, &out).await?;
-    own.service.stop(DRAIN).await;
-    if !args.json {
-        eprintln!("belljar: everything is in {}; begin with {}", out.display(), FORMS[0].1);
-    }
-    Ok(exit(&result))
+    let result = Task { client, wish: &wish, json: args.json }.run().await?;
+    keep_forms(client, &result, out).await?;
+    Ok(result)
 }
 
 async fn keep_forms(client: &Client, result: &Value, out: &Path) -> Result<(), Failure> {
@@ -109,9 +115,8 @@ impl Example {
         client.json(Call::post(Noun::Agent.path()).json(&agent)).await?;
         let agent = client.path(Noun::Agent, self.name).await?;
         for tool in self.tools {
-            let mut tool: Value = serde_json::from_str(tool).unwrap_or_default();
-            tool["approval_action"] = json!("allow");
-            let tool = client.json(Call::post(Noun::Tool.path()).json(&tool)).await?;
+            let call = Call::post(Noun::Tool.path()).bytes("application/json", (*tool).into());
+            let tool = client.json(call).await?;
             let id = tool["id"].as_str().unwrap_or_default();
             client.json(Call::post(format!("{agent}/tools/{id}"))).await?;
         }

@@ -49,27 +49,30 @@ impl Format {
 
 pub(super) async fn show(remote: &Remote, args: Show) -> Result<(), Failure> {
     let Show { what, format, output } = args;
-    let usual = if remote.json { Format::Json } else { Format::Text };
-    let id: Option<ExecutionId> = what.parse().ok();
     let is_run = format.is_some() || output.is_some();
-    if let Some(id) = id {
-        match told(remote, id, format.unwrap_or(usual)).await {
-            Ok(text) => return put(&text, format.unwrap_or(usual), output.as_deref()),
-            // It may be the id of an agent.
-            Err(ClientError::Refused(refusal)) if refusal.status == NOT_FOUND && !is_run => {}
-            Err(error) => return Err(error.into()),
+    match what.parse::<ExecutionId>() {
+        Ok(id) if is_run || !is_agent(remote, id).await? => {
+            let usual = if remote.json { Format::Json } else { Format::Text };
+            let format = format.unwrap_or(usual);
+            let call = Call::get(format!("/v1/executions/{id}/trace"));
+            let told = remote.client.text(call.query("format", Some(format.name()))).await?;
+            put(&told, format, output.as_deref())
         }
-    } else if is_run {
-        return Err(Failure::usage(
-            "--format and --output are for a run, which is named by its id",
-        ));
+        Err(_) if is_run => {
+            let message = "--format and --output are for a run, which is named by its id";
+            Err(Failure::usage(message))
+        }
+        _ => remote.show(Call::get(remote.client.path(Noun::Agent, &what).await?)).await,
     }
-    remote.show(Call::get(remote.client.path(Noun::Agent, &what).await?)).await
 }
 
-async fn told(remote: &Remote, id: ExecutionId, format: Format) -> Result<String, ClientError> {
-    let call = Call::get(format!("/v1/executions/{id}/trace"));
-    remote.client.text(call.query("format", Some(format.name()))).await
+/// Ids do not say what they are of.
+async fn is_agent(remote: &Remote, id: ExecutionId) -> Result<bool, ClientError> {
+    match remote.client.send(Call::get(format!("{}/{id}", Noun::Agent.path()))).await {
+        Ok(_) => Ok(true),
+        Err(ClientError::Refused(refusal)) if refusal.status == NOT_FOUND => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn put(text: &str, format: Format, output: Option<&Path>) -> Result<(), Failure> {
