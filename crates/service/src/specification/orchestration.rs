@@ -152,3 +152,55 @@ fn tool_choice(root: &Map<String, Value>) -> Result<ToolChoice, Refused> {
         _ => Err(wrong()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::read;
+    use super::*;
+
+    fn orchestration(text: &str) -> Orchestration {
+        read(text).unwrap().orchestration
+    }
+
+    #[test]
+    fn what_the_model_is_told_and_may_use_is_read_as_people_write_it() {
+        let read = orchestration(
+            "model: openai/gpt-5-mini\ninstructions: {response: Be kind., orchestration: Compute.}\n\
+             skills: [dataviz, {name: code-interpreter}]\ntool_choice: {type: tool, name: [convert]}\n\
+             budget: {rounds: 3, tokens: 1000, seconds: 60}",
+        );
+        assert_eq!(read.model.as_deref(), Some("openai/gpt-5-mini"));
+        assert_eq!(read.instructions, "Be kind.\n\nCompute.");
+        assert_eq!(read.skills, ["dataviz", "code-interpreter"]);
+        assert_eq!(read.tool_choice, ToolChoice::Tools(vec!["convert".to_owned()]));
+        assert_eq!((read.rounds, read.tokens, read.seconds), (Some(3), Some(1000), Some(60)));
+        let other = orchestration(
+            "models: {orchestration: anthropic/claude}\norchestration: {budget: {seconds: 30}}",
+        );
+        assert_eq!(other.model.as_deref(), Some("anthropic/claude"));
+        assert_eq!((other.rounds, other.seconds), (None, Some(30)));
+        assert_eq!(orchestration("tools: []"), Orchestration::default());
+    }
+
+    #[test]
+    fn what_cannot_be_held_is_refused_at_its_place() {
+        for (text, path) in [
+            ("model: 7", "/specification/model"),
+            ("instructions: [a]", "/specification/instructions"),
+            ("instructions: {system: 1}", "/specification/instructions/system"),
+            ("skills: dataviz", "/specification/skills"),
+            ("skills: [1]", "/specification/skills/0"),
+            ("tool_choice: never", "/specification/tool_choice"),
+            ("tool_choice: {type: tool}", "/specification/tool_choice"),
+            ("budget: 5", "/specification/budget"),
+            ("budget: {rounds: 0}", "/specification/budget/rounds"),
+            (
+                "orchestration: {budget: {tokens: many}}",
+                "/specification/orchestration/budget/tokens",
+            ),
+        ] {
+            let refused = read(text).unwrap_err();
+            assert_eq!(refused.details[0].path.as_deref(), Some(path), "{text}");
+        }
+    }
+}

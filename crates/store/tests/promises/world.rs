@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use types::{
     Execution, ExecutionId, Grant, GrantId, Limits, Object, Principal, PrincipalId, PrincipalKind,
-    Privilege, SandboxId, Session, SessionStatus, Status, Truncated, Usage, Workspace, WorkspaceId,
+    Privilege, SandboxId, Session, SessionStatus, Status, Workspace, WorkspaceId,
 };
 use uuid::Uuid;
 
