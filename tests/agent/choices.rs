@@ -33,7 +33,7 @@ async fn everybody_chooses_for_themselves_and_from_the_next_call_on() {
     ] {
         prefer(&ann, json!({"code_model": name})).await;
         let (status, problem) = ask(&ann).await;
-        assert_eq!((status, &problem["code"]), (503, &json!("model.unavailable")), "{problem}");
+        assert_eq!((status, &problem["code"]), (424, &json!("model.unavailable")), "{problem}");
         assert!(problem["detail"].as_str().unwrap().contains(said), "{problem}");
         assert!(
             problem["hint"].as_str().unwrap().contains("provider") || name == "openai/../x",
@@ -42,7 +42,7 @@ async fn everybody_chooses_for_themselves_and_from_the_next_call_on() {
     }
     prefer(&ann, json!({"code_model": "gemini/gemini-pro"})).await;
     let (status, problem) = ask(&ann).await;
-    assert_eq!((status, &problem["code"]), (503, &json!("model.unavailable")));
+    assert_eq!((status, &problem["code"]), (424, &json!("model.unavailable")));
     assert!(problem["hint"].as_str().unwrap().contains("GEMINI_API_KEY"), "{problem}");
     assert_eq!(scene.asked().len(), 6, "nobody was asked");
     assert_eq!(ann.get("/v1/sessions").await["items"].as_array().unwrap().len(), 2);
@@ -87,7 +87,7 @@ async fn a_server_without_a_model_says_what_to_set_and_makes_nothing() {
     let run = format!("{agent}/run");
     for (path, body) in [(CODE, json!({"request": "Hi"})), (&*run, json!({"message": "Hi"}))] {
         let (status, problem) = world.owner.call("POST", path, Some(body)).await;
-        assert_eq!((status, &problem["code"]), (503, &json!("model.unavailable")), "{problem}");
+        assert_eq!((status, &problem["code"]), (424, &json!("model.unavailable")), "{problem}");
         let hint = problem["hint"].as_str().unwrap();
         assert!(
             hint.contains("BELLJAR_MODEL") && hint.contains("preferences.code_model"),

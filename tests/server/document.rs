@@ -116,7 +116,7 @@ impl Document {
         for parameter in &operation.parameters {
             match parameter.place.as_str() {
                 "path" => {
-                    let value = self.path_value(parameter, fill);
+                    let value = self.path_value(&operation.id, parameter, fill);
                     path = path.replace(&format!("{{{}}}", parameter.name), &value);
                 }
                 "query" if id_name(&parameter.schema).is_some() => {
@@ -165,8 +165,12 @@ impl Document {
         .to_owned()
     }
 
-    fn path_value(&self, parameter: &Parameter, fill: &Fill<'_>) -> String {
+    fn path_value(&self, operation: &str, parameter: &Parameter, fill: &Fill<'_>) -> String {
         match id_name(&parameter.schema) {
+            // Not every execution is what this operation is about.
+            Some("ExecutionId") if fill.own.contains_key(operation) => {
+                fill.id(operation, Slot::Path)
+            }
             Some(name) => fill.id(name, Slot::Path),
             None => {
                 let known = fill.own.get(parameter.name.as_str());

@@ -3,7 +3,7 @@
 use crate::document::{Document, Fill, Operation, Request};
 use crate::people::NOTHING;
 use crate::raw::{self, Answer, authority};
-use crate::routes_deny::{furnish, nothing, seen};
+use crate::routes_deny::{MODEL, furnish, nothing, seen};
 use crate::world::World;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -215,7 +215,7 @@ async fn send(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t57_bodies_that_cannot_be_are_refused_and_change_nothing() {
-    let world = World::start().await;
+    let world = World::with(&MODEL).await;
     let document = Document::of(&world).await;
     let things = furnish(&world, &world.owner).await;
     let before = seen(&document, &world.owner, &things).await;
@@ -243,7 +243,7 @@ async fn t57_bodies_that_cannot_be_are_refused_and_change_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t57_every_field_is_refused_by_its_name_when_it_is_of_another_kind() {
-    let world = World::start().await;
+    let world = World::with(&MODEL).await;
     let document = Document::of(&world).await;
     let things = furnish(&world, &world.owner).await;
     let before = seen(&document, &world.owner, &things).await;

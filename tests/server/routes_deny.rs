@@ -160,7 +160,11 @@ async fn t51_whoever_was_granted_nothing_is_refused_but_at_their_own_things() {
     assert_eq!(open, named);
 }
 
-/// One of everything that has an id.
+/// A model that has nothing to say, for everything that `furnish` makes.
+pub(crate) const MODEL: [&str; 2] =
+    ["--model", concat!("script:", env!("CARGO_MANIFEST_DIR"), "/../../tests/server/hello.yaml")];
+
+/// One of everything that has an id; runs of a model by the operations that they are for.
 pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
     let me = owner.get("/v1/principals/me").await;
     let here = json!({"kind": "workspace", "id": me["workspace"]});
@@ -194,7 +198,12 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
     let integration = json!({"name": "out", "allowed_network_rules": ["web"]});
     let integration = id(&owner.post("/v1/integrations", integration).await);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let answer = owner.post(&format!("/v1/agents/{agent}/run"), json!({"message": "hello"})).await;
+    let coded = owner.post("/v1/code_execution", json!({"request": "nothing"})).await;
     BTreeMap::from([
+        ("getAiAgentRun", text(&answer["execution_id"])),
+        ("getTrace", text(&answer["execution_id"])),
+        ("getCodeExecution", text(&coded["execution_id"])),
         ("WorkspaceId", text(&me["workspace"])),
         ("PrincipalId", somebody),
         ("KeyId", id(&key)),
@@ -289,7 +298,7 @@ fn told(body: &[u8]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t53_an_id_of_another_workspace_is_not_there() {
-    let world = World::start().await;
+    let world = World::with(&MODEL).await;
     let made = world.owner.post("/v1/workspaces", json!({"name": "elsewhere"})).await;
     let theirs = world.api(made["key"]["secret"].as_str().unwrap());
     let document = Document::of(&world).await;

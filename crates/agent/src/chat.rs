@@ -120,12 +120,13 @@ impl Agents {
     ) -> Result<Attached, Refused> {
         let (text, confirmations) = request.read()?;
         let work = self.service.agent_work(caller, id).await?;
+        self.check_documents(caller, &request.document_ids)?;
+        let before = self.before(caller, id, request.cursor.as_deref())?;
         let model = self.model(caller, work.orchestration.model.as_deref())?;
         let runs_code = work.code_execution.enabled;
         let names = &work.orchestration.skills;
         let skills = Skills::find(names, self.skills.as_deref(), runs_code)?;
         check_choice(&work, &skills)?;
-        let before = self.before(caller, id, request.cursor.as_deref())?;
         let talk = before.as_ref().map(talk_of).transpose()?;
         let talk = talk.unwrap_or_default().recent();
         let replies = decide(&self.service, caller, &talk, &confirmations).await?;
@@ -135,9 +136,6 @@ impl Agents {
         if !runs_code && !request.document_ids.is_empty() {
             let message = "are for code, and this agent may not run any";
             return Err(Refused::invalid("/document_ids", message));
-        }
-        for document in &request.document_ids {
-            self.service.document(caller, *document)?;
         }
         let (session, lost) = match runs_code {
             true => self.chat_session(caller, id, &request, before.as_ref()).await?,

@@ -141,10 +141,13 @@ impl Agents {
         manner: Manner,
     ) -> Result<Attached, Refused> {
         request.check()?;
-        let model = self.model(caller, None)?;
-        for id in &request.document_ids {
-            self.service.document(caller, *id)?;
+        // What they may not have is not told apart by whether there is a model.
+        match request.sandbox_id {
+            Some(id) => drop(self.service.usable_session(caller, id)?),
+            None => drop(self.service.require_usage(caller)?),
         }
+        self.check_documents(caller, &request.document_ids)?;
+        let model = self.model(caller, None)?;
         let session = self.session(caller, request.sandbox_id).await?;
         let occupied = self.occupy(session.sandbox_id)?;
         let id = session.sandbox_id;
@@ -172,6 +175,10 @@ impl Agents {
             work.see_through(&agents, run, &*model).await;
         });
         Ok(attached)
+    }
+
+    pub(crate) fn check_documents(&self, caller: &Caller, ids: &[FileId]) -> Result<(), Refused> {
+        ids.iter().try_for_each(|id| self.service.document(caller, *id).map(drop))
     }
 
     async fn session(&self, caller: &Caller, id: Option<SandboxId>) -> Result<Session, Refused> {

@@ -219,7 +219,7 @@ impl Service {
     }
 
     /// To run code and keep files.
-    pub(crate) fn require_usage(&self, caller: &Caller) -> Result<Permit, Refused> {
+    pub fn require_usage(&self, caller: &Caller) -> Result<Permit, Refused> {
         self.require(caller, Privilege::Usage, Object::Workspace(caller.workspace))
     }
 }

@@ -117,10 +117,11 @@ fn status(code: &Code) -> StatusCode {
             StatusCode::PAYLOAD_TOO_LARGE
         }
         Code::RateExceeded | Code::CapacityExhausted => StatusCode::TOO_MANY_REQUESTS,
-        Code::SandboxUnreachable
-        | Code::StoreUnavailable
-        | Code::AuthUnavailable
-        | Code::ModelUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        Code::SandboxUnreachable | Code::StoreUnavailable | Code::AuthUnavailable => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        // This server is well; somebody has to set something, or somebody else's is down.
+        Code::ModelUnavailable => StatusCode::FAILED_DEPENDENCY,
         Code::SandboxCrashed | Code::ExecutionInterrupted => StatusCode::INTERNAL_SERVER_ERROR,
         Code::ArgsInvalid | Code::ArgsMissing | Code::ArgsUnknown | Code::FileUnsupported => {
             StatusCode::BAD_REQUEST
