@@ -26,6 +26,7 @@ mod hostile_packages;
 mod identity;
 mod installs;
 mod issuer;
+mod kept;
 mod logs;
 mod network;
 mod oauth;

@@ -38,4 +38,4 @@ pub use models::{
 };
 pub use runs::Agents;
 pub use toolbox::{CODE_EXECUTION, CODE_INTERPRETER};
-pub use trace::{Did, Purpose, Step, Trace};
+pub use trace::{Did, Purpose, Step, Story, Trace};

@@ -1,6 +1,16 @@
 //! What a run has done, step by step, for people: every question to the model and its answer, all
 //! code with what came of it, and how long each took.
 
+mod inert;
+mod notebook;
+mod plain;
+mod report;
+#[cfg(test)]
+mod sample;
+mod story;
+
+pub use story::Story;
+
 use crate::model::{Answer, Message, Tokens, ToolCall};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;

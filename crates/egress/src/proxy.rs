@@ -76,23 +76,24 @@ struct Shared {
     room: Arc<Semaphore>,
     /// For questions of all sandboxes.
     lookups: Arc<Semaphore>,
-    tls_any: Arc<ClientConfig>,
     tls_http1: Arc<ClientConfig>,
+    tls_http2: Arc<ClientConfig>,
 }
 
 impl Proxy {
     pub fn new(config: ProxyConfig) -> Result<Self, rustls::Error> {
         let ProxyConfig { ca, roots, resolver, limits } = config;
-        let http1 = ClientConfig::builder_with_provider(provider())
+        let mut http1 = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots.store())
             .with_no_client_auth();
-        let mut any = http1.clone();
-        any.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
-        let (tls_any, tls_http1) = (Arc::new(any), Arc::new(http1));
+        let mut http2 = http1.clone();
+        http1.alpn_protocols = vec![HTTP1.to_vec()];
+        http2.alpn_protocols = vec![HTTP2.to_vec()];
+        let (tls_http1, tls_http2) = (Arc::new(http1), Arc::new(http2));
         let room = Arc::new(Semaphore::new(limits.connections_of_all));
         let lookups = Arc::new(Semaphore::new(limits.lookups_of_all));
-        Ok(Self(Arc::new(Shared { ca, resolver, limits, room, lookups, tls_any, tls_http1 })))
+        Ok(Self(Arc::new(Shared { ca, resolver, limits, room, lookups, tls_http1, tls_http2 })))
     }
 
     /// Serves who connects to the listener of one sandbox. When this is dropped, all of their

@@ -18,7 +18,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, MutexGuard, Once};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
@@ -447,11 +447,15 @@ impl Drop for Crib<'_> {
     }
 }
 
-/// A sandbox takes twelve descriptors, and the soft limit of a login shell is a thousand.
+/// A sandbox takes twelve descriptors, and the soft limit of a login shell is a thousand. Once: what
+/// an operator sets later holds.
 fn allow_many_descriptors() {
-    let held = getrlimit(Resource::Nofile);
-    // Without it fewer sandboxes fit, and the one too many is told so.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: held.maximum, ..held });
+    static ALLOWED: Once = Once::new();
+    ALLOWED.call_once(|| {
+        let held = getrlimit(Resource::Nofile);
+        // Without it fewer sandboxes fit, and the one too many is told so.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: held.maximum, ..held });
+    });
 }
 
 /// Every generator that the zygote is known to have loaded, and that siblings would share.

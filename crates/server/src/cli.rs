@@ -11,6 +11,7 @@ mod api;
 mod approvals;
 mod audit;
 mod bench;
+mod demo;
 mod doctor;
 mod env;
 mod exec;
@@ -63,7 +64,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Serve sessions, tools, files and approvals over REST
-    Serve(serve::Args),
+    Serve(Box<serve::Args>),
     /// Be an MCP server on standard input and output, for any agent
     Mcp(mcp::Args),
     /// Run code in a fresh sandbox
@@ -108,13 +109,15 @@ enum Verb {
     Audit(audit::Args),
     /// Say which walls this machine has, prove each, and tell how to get what is missing
     Doctor(doctor::Args),
+    /// Watch an agent at work, without a key: it plans, writes code, corrects itself and draws
+    Demo(demo::Args),
     /// Measure what the walls cost
     Bench(bench::Args),
 }
 
 pub(crate) fn main() -> ExitCode {
     let done = arguments().and_then(|Cli { verb }| match verb {
-        Verb::Serve(args) => serve::main(args),
+        Verb::Serve(args) => serve::main(*args),
         Verb::Mcp(args) => mcp::main(args),
         Verb::Exec(args) => exec::main(args),
         Verb::Session(args) => session::main(args),
@@ -137,6 +140,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Api(args) => api::main(args),
         Verb::Audit(args) => audit::main(args),
         Verb::Doctor(args) => doctor::main(args),
+        Verb::Demo(args) => demo::main(args),
         Verb::Bench(args) => bench::main(args),
     });
     match done {

@@ -193,6 +193,15 @@ impl Client {
         serde_json::from_slice(&bytes).map_err(strange)
     }
 
+    /// An answer that is text.
+    pub(crate) async fn text(&self, call: Call) -> Result<String, ClientError> {
+        let answer = self.send(call).await?;
+        let status = answer.status();
+        let bytes = answer.bytes().await.map_err(|error| broken(&error))?;
+        let strange = |_| ClientError::Strange { server: self.server.clone(), status };
+        String::from_utf8(bytes.into()).map_err(strange)
+    }
+
     /// The newest things of a list, over as many pages as they take, and whether there are more.
     pub(crate) async fn list(
         &self,

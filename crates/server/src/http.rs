@@ -17,6 +17,7 @@ mod problem;
 mod resource;
 mod routes;
 mod sse;
+mod told;
 mod written;
 
 pub(crate) use guard::Names;

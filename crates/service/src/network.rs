@@ -2,6 +2,7 @@
 //! requests name integrations, and the rights of whoever the code runs as say whether they hold.
 
 mod credentials;
+mod history;
 mod integrations;
 mod leave;
 mod lendings;
@@ -9,13 +10,14 @@ mod log;
 mod rules;
 mod trail;
 
+pub(crate) use history::{History, keep};
 pub(crate) use integrations::{INTERNET, built_in, kept};
 pub use integrations::{IntegrationChange, IntegrationRequest, KeptIntegration};
 pub(crate) use leave::{Grounds, Leave, asked, of_tool};
 pub(crate) use lendings::{Lending, Lendings};
 pub use log::NetworkQuery;
 pub use rules::NetworkRuleRequest;
-pub(crate) use trail::{Line, Trail, keep};
+pub(crate) use trail::Trail;
 
 use crate::config::Config;
 use egress::{Ca, Limits, Proxy, ProxyConfig, Resolver, Roots};

@@ -3,7 +3,7 @@
 use crate::caller::Caller;
 use crate::config::Config;
 use crate::executions::Running;
-use crate::network::{self, Lendings};
+use crate::network::{self, History, Lendings};
 use crate::refused::Refused;
 use crate::secret::Secret;
 use crate::tokens::Tokens;
@@ -19,7 +19,7 @@ use store::{AuditLine, Store, StoreError};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::sync::RwLock;
 use tokio::sync::broadcast;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::unbounded_channel;
 use types::{Approval, ExecutionId, Object, PrincipalId, Privilege, WorkspaceId};
 use vault::{Vault, VaultError};
 
@@ -47,7 +47,7 @@ pub struct Service {
     pub(crate) function_environments: AsyncMutex<()>,
     running: Mutex<HashMap<ExecutionId, Arc<Running>>>,
     pub(crate) proxy: Proxy,
-    pub(crate) network_log: UnboundedSender<network::Line>,
+    pub(crate) history: Arc<History>,
     pub(crate) lendings: Lendings,
     pub(crate) approval_news: broadcast::Sender<(WorkspaceId, Approval)>,
     pub(crate) tool_news: broadcast::Sender<WorkspaceId>,
@@ -93,7 +93,6 @@ impl Service {
         let vault = Vault::open_with(config.secrets_key.clone(), &config.data, &in_use)?;
         let fetcher = fetcher(&config)?;
         let (told, ended) = unbounded_channel();
-        let (network_log, attempts) = unbounded_channel();
         let (proxy, certificates) = network::proxy(&config)?;
         let stores = StoreBase::open(config.data.join(STORES)).map_err(StartError::Stores)?;
         let house = House::open(&engine.data).map_err(StartError::House)?;
@@ -120,10 +119,10 @@ impl Service {
             function_environments: AsyncMutex::default(),
             running: Mutex::default(),
             proxy,
-            network_log,
+            history: Arc::default(),
             lendings: Lendings::default(),
         });
-        tokio::spawn(network::keep(Arc::downgrade(&service), attempts));
+        tokio::spawn(network::keep(Arc::downgrade(&service), Arc::clone(&service.history)));
         service.sweep_stores().await.map_err(|refused| StartError::Sweep(*refused.fault))?;
         service.mark_interrupted().await?;
         service.mark_interrupted_deployments().await?;
@@ -142,6 +141,9 @@ impl Service {
         // Their last writes come after their sandboxes have ended.
         for running in self.begun() {
             running.live.over().await;
+        }
+        if let Err(error) = self.write_history().await {
+            tracing::error!(%error, "the last attempts to reach hosts could not be written down");
         }
     }
 

@@ -278,7 +278,8 @@ fn embedded(entries: &[Entry<'_>], warnings: &mut Vec<String>) -> Result<Vec<Emb
     let (mut tools, mut wrong) = (Vec::new(), Vec::new());
     for entry in entries {
         let Tool::Embedded(tool) = entry.tool else { continue };
-        let checked = contract::Tool::from_json(&tool.to_string(), Annotations::Strict);
+        let published = Embedded::published(tool).to_string();
+        let checked = contract::Tool::from_json(&published, Annotations::Strict);
         let odd = details(checked.warnings, &entry.path).into_iter();
         warnings.extend(odd.map(|odd| sentence(entry.name, &odd)));
         match checked.outcome {
@@ -307,7 +308,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::time::{Duration, Instant};
-    use types::Code;
+    use types::{ApprovalAction, Code};
 
     /// As the seed shows it, indented as it shows it.
     const PUBLISHED: &str = "tools:\n  - tool_spec:\n    type: code_execution\n    \
@@ -452,6 +453,25 @@ mod tests {
         let place = "/specification/tools/0/configuration/pythonCode";
         assert_eq!(detail.path.as_deref(), Some(place));
         assert_eq!((detail.line, detail.code.clone()), (Some(1), Some(Code::CodeAnnotation)));
+    }
+
+    #[test]
+    fn an_embedded_tool_says_whether_a_person_is_asked_and_where_it_runs() {
+        let tool = |more: &str| {
+            format!(
+                "tools:\n  - type: runPythonCode\n    name: one\n    description: Always one.\n{more}    \
+                 configuration:\n      pythonCode: |\n        def handle():\n          return 1\n"
+            )
+        };
+        let usual = &read(&tool("")).unwrap().embedded[0];
+        assert_eq!((usual.approval_action, &usual.environment), (ApprovalAction::Review, &None));
+        let said = "    approval_action: allow\n    environment: bare\n";
+        let said = &read(&tool(said)).unwrap().embedded[0];
+        assert_eq!(said.approval_action, ApprovalAction::Allow);
+        assert_eq!(said.environment.as_deref(), Some("bare"));
+        for wrong in ["    approval_action: maybe\n", "    environment: 7\n", "    colour: red\n"] {
+            assert!(read(&tool(wrong)).is_err(), "{wrong}");
+        }
     }
 
     #[test]

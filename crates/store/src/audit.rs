@@ -91,7 +91,7 @@ impl Tx<'_> {
         let head = self.audit_head()?;
         let sequence = head.sequence + 1;
         let hash = hash(sequence, line, &head.hash);
-        self.change(
+        self.note(
             "INSERT INTO audit (sequence, at, workspace, principal, key, action, object, detail, \
              previous_hash, hash) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
             (
@@ -107,7 +107,7 @@ impl Tx<'_> {
                 hash,
             ),
         )?;
-        self.change("UPDATE audit_head SET sequence = ?1, hash = ?2", (sequence, hash))?;
+        self.note("UPDATE audit_head SET sequence = ?1, hash = ?2", (sequence, hash))?;
         Ok(sequence)
     }
 }

@@ -61,7 +61,7 @@ impl Tx<'_> {
         execution: &Execution,
         plan: Option<&[u8]>,
     ) -> Result<(), StoreError> {
-        self.change(
+        self.note(
             "INSERT INTO executions \
              (workspace, id, principal, sandbox_id, tool, status, created_at, summary, plan, \
              function) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
@@ -87,7 +87,7 @@ impl Tx<'_> {
         workspace: WorkspaceId,
         finished: &Finished,
     ) -> Result<(), StoreError> {
-        self.change(
+        self.note(
             "INSERT INTO executions \
              (workspace, id, principal, sandbox_id, tool, status, created_at, summary, events, \
              function) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
@@ -113,7 +113,7 @@ impl Tx<'_> {
         workspace: WorkspaceId,
         execution: &Execution,
     ) -> Result<bool, StoreError> {
-        let changed = self.change(
+        let changed = self.note(
             "UPDATE executions SET sandbox_id = ?3, status = ?4, summary = ?5 \
              WHERE workspace = ?1 AND id = ?2 \
              AND status IN ('waiting_approval', 'queued', 'running')",
@@ -147,7 +147,7 @@ impl Tx<'_> {
         workspace: WorkspaceId,
         finished: &Finished,
     ) -> Result<bool, StoreError> {
-        let changed = self.change(
+        let changed = self.note(
             "UPDATE executions \
              SET sandbox_id = ?3, status = ?4, summary = ?5, plan = NULL, events = ?6 \
              WHERE workspace = ?1 AND id = ?2 \

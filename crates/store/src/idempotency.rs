@@ -46,7 +46,7 @@ impl Tx<'_> {
         fingerprint: &[u8; 32],
         now: DateTime<Utc>,
     ) -> Result<Claim, StoreError> {
-        let claimed = self.change(
+        let claimed = self.note(
             "INSERT INTO idempotency (workspace, principal, key, fingerprint, state, created_at) \
              VALUES (?1, ?2, ?3, ?4, 'pending', ?5) \
              ON CONFLICT (workspace, principal, key) DO NOTHING",
@@ -65,7 +65,7 @@ impl Tx<'_> {
 
     /// From now on a restart leaves it to the execution to say what became of it.
     pub fn link_request(&self, key: &RequestKey, execution: ExecutionId) -> Result<(), StoreError> {
-        self.change(
+        self.note(
             "UPDATE idempotency SET execution_id = ?4 \
              WHERE workspace = ?1 AND principal = ?2 AND key = ?3 AND state = 'pending'",
             (key.workspace.uuid(), key.principal.uuid(), &key.key, execution.uuid()),
@@ -74,7 +74,7 @@ impl Tx<'_> {
     }
 
     pub fn complete_request(&self, key: &RequestKey, reply: &Reply) -> Result<(), StoreError> {
-        self.change(
+        self.note(
             "UPDATE idempotency SET state = 'done', status = ?4, content_type = ?5, body = ?6 \
              WHERE workspace = ?1 AND principal = ?2 AND key = ?3 AND state = 'pending'",
             (
@@ -91,7 +91,7 @@ impl Tx<'_> {
 
     /// For a request that was refused before it did anything: it may come again.
     pub fn release_request(&self, key: &RequestKey) -> Result<(), StoreError> {
-        self.change(
+        self.note(
             "DELETE FROM idempotency \
              WHERE workspace = ?1 AND principal = ?2 AND key = ?3 AND state = 'pending'",
             (key.workspace.uuid(), key.principal.uuid(), &key.key),
@@ -101,7 +101,7 @@ impl Tx<'_> {
 
     /// At the start of a server, in all workspaces: nobody does them any more.
     pub fn interrupt_all_requests(&self) -> Result<usize, StoreError> {
-        self.change(
+        self.note(
             "UPDATE idempotency SET state = 'interrupted' \
              WHERE state = 'pending' AND execution_id IS NULL",
             [],

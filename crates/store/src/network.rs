@@ -101,7 +101,7 @@ impl Tx<'_> {
             entry.allowed,
             body("network entry", entry)?,
         );
-        self.change(sql, row).map(drop)
+        self.note(sql, row).map(drop)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::blobs::Blobs;
 use crate::reader::{Reader, Readers};
 use crate::writer::{Durability, Tx, Writer};
-use crate::{StoreError, schema};
+use crate::{Revision, StoreError, schema};
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -55,6 +55,11 @@ impl Store {
     /// Whether the last that was written could be.
     pub fn is_well(&self) -> bool {
         self.writer.is_well()
+    }
+
+    /// To be asked before the first row of a decision is read.
+    pub fn revision(&self) -> Revision {
+        self.writer.revision()
     }
 
     /// For a few rows by their keys. It runs on the calling thread, also an async one: such a

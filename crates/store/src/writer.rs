@@ -2,11 +2,14 @@
 //!
 //! Whoever waits when the thread is free is written in one transaction, so that many share one
 //! fsync. Each job has a savepoint: one that fails undoes itself and nobody else. After an error
-//! of the disk nothing is written any more.
+//! of the disk nothing is written any more. A commit that may have changed what is decided by makes
+//! a new [`Revision`] before anybody is told of it.
 
 use crate::reader::Reader;
+use crate::revision::{Revision, Revisions};
 use crate::{StoreError, schema};
 use rusqlite::{Connection, Params};
+use std::cell::Cell;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -29,16 +32,26 @@ const CHECKPOINT_PAGES: i32 = 1000;
 pub struct Tx<'c> {
     connection: &'c Connection,
     reader: Reader<'c>,
+    /// Rows by which nothing is decided.
+    noted: Cell<u64>,
 }
 
 impl<'c> Tx<'c> {
     fn new(connection: &'c Connection) -> Self {
-        Self { connection, reader: Reader::new(connection) }
+        Self { connection, reader: Reader::new(connection), noted: Cell::new(0) }
     }
 
     /// How many rows were changed.
     pub(crate) fn change(&self, sql: &str, params: impl Params) -> Result<usize, StoreError> {
         Ok(self.connection.prepare_cached(sql)?.execute(params)?)
+    }
+
+    /// The same for rows that tell what was done, and have no part in what may be done. What a
+    /// trigger or a foreign key changes besides them is not taken for such.
+    pub(crate) fn note(&self, sql: &str, params: impl Params) -> Result<usize, StoreError> {
+        let changed = self.change(sql, params)?;
+        self.noted.update(|noted| noted.saturating_add(changed as u64));
+        Ok(changed)
     }
 }
 
@@ -86,6 +99,7 @@ impl Job {
 pub(crate) struct Writer {
     jobs: Option<mpsc::Sender<Job>>,
     well: Arc<AtomicBool>,
+    revisions: Arc<Revisions>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -94,11 +108,16 @@ impl Writer {
         let (jobs, waiting) = mpsc::channel(QUEUE);
         let writing = Writing::new(connection)?;
         let well = Arc::clone(&writing.well);
+        let revisions = Arc::clone(&writing.revisions);
         let thread = std::thread::Builder::new()
             .name("store".into())
             .spawn(move || writing.serve(waiting))
             .map_err(StoreError::io(database))?;
-        Ok(Self { jobs: Some(jobs), well, thread: Some(thread) })
+        Ok(Self { jobs: Some(jobs), well, revisions, thread: Some(thread) })
+    }
+
+    pub(crate) fn revision(&self) -> Revision {
+        self.revisions.now()
     }
 
     pub(crate) fn is_well(&self) -> bool {
@@ -144,6 +163,7 @@ struct Writing {
     durability: Durability,
     pages_in_log: Arc<AtomicI32>,
     well: Arc<AtomicBool>,
+    revisions: Arc<Revisions>,
     stopped: Option<StoreError>,
 }
 
@@ -156,7 +176,8 @@ impl Writing {
             Ok(())
         }))?;
         let well = Arc::new(AtomicBool::new(true));
-        Ok(Self { connection, durability: Durability::Full, pages_in_log, well, stopped: None })
+        let (durability, revisions) = (Durability::Full, Arc::default());
+        Ok(Self { connection, durability, pages_in_log, well, revisions, stopped: None })
     }
 
     fn serve(mut self, mut jobs: mpsc::Receiver<Job>) {
@@ -171,7 +192,14 @@ impl Writing {
         let durability = batch.iter().map(|job| job.durability).max().unwrap_or(Durability::Full);
         let mut jobs = batch.drain(..);
         let mut answers = Vec::with_capacity(jobs.len());
+        let before = self.connection.total_changes();
         let outcome = self.transact(durability, &mut jobs, &mut answers);
+        let changed = self.connection.total_changes() - before;
+        // After the commit: whoever sees the new revision sees what is new about it.
+        if !matches!(outcome, Ok(noted) if noted == changed) {
+            self.revisions.begin_next();
+        }
+        let outcome = outcome.map(drop);
         if let Err(error) = &outcome {
             self.undo(error);
             jobs.for_each(|job| job.refuse(error.clone()));
@@ -180,13 +208,14 @@ impl Writing {
         answers.into_iter().for_each(|answer| answer(outcome.clone()));
     }
 
-    /// Fails for everybody, or for nobody but those who failed by themselves.
+    /// Fails for everybody, or for nobody but those who failed by themselves. Tells how many rows
+    /// were only noted.
     fn transact(
         &mut self,
         durability: Durability,
         jobs: &mut impl Iterator<Item = Job>,
         answers: &mut Vec<Answer>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<u64, StoreError> {
         if let Some(error) = &self.stopped {
             return Err(error.clone());
         }
@@ -209,7 +238,9 @@ impl Writing {
             }
             self.execute("RELEASE job")?;
         }
-        self.execute("COMMIT")
+        let noted = tx.noted.get();
+        self.execute("COMMIT")?;
+        Ok(noted)
     }
 
     /// A later commit that is synced takes along those before it, which are in the same file.

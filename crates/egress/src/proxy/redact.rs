@@ -9,8 +9,8 @@ use super::spelling::spellings;
 use crate::authority::SecretText;
 use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::nfa::contiguous::NFA;
-use aho_corasick::{Anchored, MatchKind};
-use bytes::Bytes;
+use aho_corasick::{Anchored, MatchKind, packed};
+use bytes::{Bytes, BytesMut};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use std::collections::{BTreeSet, VecDeque};
@@ -28,16 +28,22 @@ const COVER: u8 = b'*';
 /// People do not notice it, and what is sent at once arrives sooner.
 const SILENCE: Duration = Duration::from_millis(50);
 
-/// So many bytes are compared with one at once.
-const BLOCK_BYTES: usize = 64;
+/// So many bytes are looked at one by one before many at once, which takes a while to begin with: in
+/// most texts one that may begin a spelling is near.
+const NEAR_BYTES: usize = 32;
+/// So many bytes can be looked for at once.
+const AT_ONCE_MAX: usize = 16;
 
 /// What is looked for: the values of some secrets, in all of their spellings.
 pub(super) struct Spellings {
     values: Vec<Zeroizing<String>>,
     search: NFA,
     start: StateID,
-    /// By which bytes they begin. Most of most answers needs no more than this.
-    firsts: Vec<u8>,
+    /// Whether any of them begins with a byte.
+    is_first: [bool; 256],
+    /// Finds the next of these bytes. Most of most answers needs no more than this, and it takes as
+    /// long whichever they are. Absent on machines that cannot.
+    firsts: Option<Vec<packed::Searcher>>,
 }
 
 impl Spellings {
@@ -52,9 +58,11 @@ impl Spellings {
         builder.match_kind(MatchKind::Standard).ascii_case_insensitive(true);
         let search = builder.build(&all).ok()?;
         let start = search.start_state(Anchored::No).ok()?;
-        let is_first = |byte: &u8| search.next_state(Anchored::No, start, *byte) != start;
-        let firsts = (0..=u8::MAX).filter(is_first).collect();
-        Some(Self { values, search, start, firsts })
+        let begins = |byte: u8| search.next_state(Anchored::No, start, byte) != start;
+        let firsts: Vec<u8> = (0..=u8::MAX).filter(|byte| begins(*byte)).collect();
+        let is_first = std::array::from_fn(|byte| firsts.contains(&(byte as u8)));
+        let firsts = firsts.chunks(AT_ONCE_MAX).map(searcher).collect();
+        Some(Self { values, search, start, is_first, firsts })
     }
 
     /// Whether they are of these values and of no others.
@@ -69,11 +77,18 @@ impl Spellings {
 
     /// How many of these bytes leave the search where it starts.
     fn idle(&self, bytes: &[u8]) -> usize {
-        let (blocks, _) = bytes.as_chunks::<BLOCK_BYTES>();
-        let is_idle = |block: &&[u8; BLOCK_BYTES]| !self.firsts.iter().any(|it| has(block, *it));
-        let idle = blocks.iter().take_while(is_idle).count() * BLOCK_BYTES;
-        let begun = bytes[idle..].iter().position(|byte| self.firsts.contains(byte));
-        begun.map_or(bytes.len(), |more| idle + more)
+        let one_by_one = |bytes: &[u8]| bytes.iter().position(|it| self.is_first[usize::from(*it)]);
+        let (near, far) = bytes.split_at(bytes.len().min(NEAR_BYTES));
+        if let Some(begun) = one_by_one(near) {
+            return begun;
+        }
+        let Some(firsts) = &self.firsts else {
+            return near.len() + one_by_one(far).unwrap_or(far.len());
+        };
+        let next = |idle: usize, first: &packed::Searcher| {
+            first.find(&far[..idle]).map_or(idle, |found| found.start())
+        };
+        near.len() + firsts.iter().fold(far.len(), next)
     }
 
     /// How long the longest spelling is that ends where the search is.
@@ -87,9 +102,8 @@ impl Spellings {
     }
 }
 
-/// Without a way out in the middle, which would have each byte compared by itself.
-fn has(block: &[u8; BLOCK_BYTES], byte: u8) -> bool {
-    block.iter().fold(false, |found, it| found | (*it == byte))
+fn searcher(bytes: &[u8]) -> Option<packed::Searcher> {
+    packed::Config::new().builder().extend(bytes.iter().map(|byte| [*byte])).build()
 }
 
 /// Finds what is looked for, also where it is cut in two by the way it arrives.
@@ -129,14 +143,21 @@ impl Redactor {
     /// A text that is complete, where something of it had to be covered.
     fn whole(&self, text: &[u8]) -> Option<Bytes> {
         let mut redactor = Self::new(self.spellings.clone());
-        redactor.take(text);
-        (!redactor.covered.is_empty()).then(|| redactor.rest())
+        redactor.find(text);
+        (!redactor.covered.is_empty()).then(|| redactor.seen(Bytes::copy_from_slice(text)))
     }
 
-    /// What may go on, now that this has arrived.
-    fn pass(&mut self, part: &[u8]) -> Bytes {
-        self.take(part);
-        self.let_out(self.held.len().saturating_sub(self.spellings.held_bytes()))
+    /// What may go on, now that this has arrived. What is neither held nor covered is not copied.
+    fn pass(&mut self, mut part: Bytes) -> [Bytes; 2] {
+        self.find(&part);
+        let held_max = self.spellings.held_bytes();
+        let count = (self.held.len() + part.len()).saturating_sub(held_max);
+        let of_part = count.saturating_sub(self.held.len());
+        let first = self.let_out(count - of_part);
+        let rest = part.split_off(of_part);
+        let second = self.seen(part);
+        self.held.extend(&rest);
+        [first, second]
     }
 
     /// All that is held, when nothing is waited for any more.
@@ -144,9 +165,9 @@ impl Redactor {
         self.let_out(self.held.len())
     }
 
-    fn take(&mut self, part: &[u8]) {
+    /// Looks at what comes after all that is held.
+    fn find(&mut self, part: &[u8]) {
         let begins = self.gone + self.held.len();
-        self.held.extend(part);
         let mut at = 0;
         while at < part.len() {
             if self.state == self.spellings.start {
@@ -170,21 +191,27 @@ impl Redactor {
         self.covered.push_back(range);
     }
 
+    /// The first bytes that are held.
     fn let_out(&mut self, count: usize) -> Bytes {
-        // Whole slices at once: an answer may be long.
-        let (front, back) = self.held.as_slices();
-        let front = &front[..count.min(front.len())];
-        let mut bytes = [front, &back[..count - front.len()]].concat();
-        self.held.drain(..count);
-        let (first, end) = (self.gone, self.gone + count);
+        let bytes: Vec<u8> = self.held.drain(..count).collect();
+        self.seen(bytes.into())
+    }
+
+    /// The bytes that go on next, as they may be seen.
+    fn seen(&mut self, bytes: Bytes) -> Bytes {
+        let (first, end) = (self.gone, self.gone + bytes.len());
+        self.gone = end;
+        if self.covered.front().is_none_or(|range| range.start >= end) {
+            return bytes;
+        }
+        let mut bytes = BytesMut::from(bytes);
         for range in self.covered.iter().take_while(|range| range.start < end) {
             let from = range.start.max(first) - first;
             let to = range.end.min(end) - first;
             bytes[from..to].fill(COVER);
         }
-        self.gone = end;
         while self.covered.pop_front_if(|range| range.end <= end).is_some() {}
-        bytes.into()
+        bytes.freeze()
     }
 }
 
@@ -195,35 +222,62 @@ type Step = Option<Result<Frame<Bytes>, Box<dyn Error + Send + Sync>>>;
 pub(super) struct Redacted<B> {
     body: B,
     redactor: Redactor,
-    /// Ends when the host has been silent; begins anew with all that it says.
-    silence: Pin<Box<Sleep>>,
-    /// What comes after what was held.
+    /// When the host said something for the last time.
+    heard: Instant,
+    /// Not set anew for all that it says, but looked at again when it rings.
+    alarm: Pin<Box<Sleep>>,
+    /// What goes on next, in order.
+    due: VecDeque<Bytes>,
+    /// What comes after that and after all that is held.
     after: Option<Step>,
 }
 
 impl<B> Redacted<B> {
     pub(super) fn new(body: B, redactor: Redactor) -> Self {
-        Self { body, redactor, silence: Box::pin(sleep(SILENCE)), after: None }
+        let (heard, alarm) = (Instant::now(), Box::pin(sleep(SILENCE)));
+        Self { body, redactor, heard, alarm, due: VecDeque::new(), after: None }
     }
 
-    /// What the body comes to, without what is looked for. Nothing if all of it is held.
-    fn step(&mut self, step: Step) -> Option<Step> {
+    /// Takes up what the body comes to.
+    fn step(&mut self, step: Step) {
         let after = match step {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => {
-                    self.silence.as_mut().reset(Instant::now() + SILENCE);
-                    let data = self.redactor.pass(&data);
-                    return (!data.is_empty()).then(|| Some(Ok(Frame::data(data))));
+                    self.heard = Instant::now();
+                    self.due.extend(self.redactor.pass(data));
+                    return;
                 }
                 Err(frame) => Some(Ok(self.trailers(frame))),
             },
             end => end,
         };
-        if self.redactor.held.is_empty() {
-            return Some(after);
-        }
+        self.due.push_back(self.redactor.rest());
         self.after = Some(after);
-        Some(Some(Ok(Frame::data(self.redactor.rest()))))
+    }
+
+    /// What is due, without what is empty.
+    fn next(&mut self) -> Option<Step> {
+        while let Some(data) = self.due.pop_front() {
+            if !data.is_empty() {
+                return Some(Some(Ok(Frame::data(data))));
+            }
+        }
+        self.after.take()
+    }
+
+    fn size_held(&self) -> usize {
+        self.redactor.held.len() + self.due.iter().map(Bytes::len).sum::<usize>()
+    }
+
+    fn is_silent(&mut self, context: &mut Context<'_>) -> bool {
+        while self.alarm.as_mut().poll(context).is_ready() {
+            let due = self.heard + SILENCE;
+            if due <= Instant::now() {
+                return true;
+            }
+            self.alarm.as_mut().reset(due);
+        }
+        false
     }
 
     fn trailers(&self, frame: Frame<Bytes>) -> Frame<Bytes> {
@@ -247,27 +301,25 @@ where
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Step> {
         let this = self.get_mut();
-        if let Some(step) = this.after.take() {
-            return Poll::Ready(step);
-        }
-        while let Poll::Ready(step) = Pin::new(&mut this.body).poll_frame(context) {
-            let step = step.map(|frame| frame.map_err(Into::into));
-            if let Some(step) = this.step(step) {
-                return Poll::Ready(step);
+        loop {
+            if let Some(next) = this.next() {
+                return Poll::Ready(next);
             }
+            let Poll::Ready(step) = Pin::new(&mut this.body).poll_frame(context) else { break };
+            this.step(step.map(|frame| frame.map_err(Into::into)));
         }
-        if !this.redactor.held.is_empty() && this.silence.as_mut().poll(context).is_ready() {
+        if !this.redactor.held.is_empty() && this.is_silent(context) {
             return Poll::Ready(Some(Ok(Frame::data(this.redactor.rest()))));
         }
         Poll::Pending
     }
 
     fn is_end_stream(&self) -> bool {
-        self.redactor.held.is_empty() && self.after.is_none() && self.body.is_end_stream()
+        self.size_held() == 0 && self.after.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let held = self.redactor.held.len() as u64;
+        let held = self.size_held() as u64;
         let inner = self.body.size_hint();
         let mut hint = SizeHint::new();
         hint.set_lower(inner.lower().saturating_add(held));
@@ -311,8 +363,9 @@ mod tests {
     /// The pieces in which an answer goes on.
     fn pieces(values: &[&str], parts: &[&[u8]]) -> Vec<String> {
         let mut redactor = redactor(values);
-        let mut out: Vec<Bytes> = parts.iter().map(|part| redactor.pass(part)).collect();
-        out.push(redactor.rest());
+        let mut pass = |part: &&[u8]| redactor.pass(Bytes::copy_from_slice(part)).concat();
+        let mut out: Vec<Vec<u8>> = parts.iter().map(&mut pass).collect();
+        out.push(redactor.rest().into());
         out.iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect()
     }
 
@@ -341,6 +394,20 @@ mod tests {
     }
 
     #[test]
+    fn a_value_is_found_far_from_anything_that_looks_like_it() {
+        let values: Vec<String> = ('a'..='z').map(|sign| format!("{sign}-secret-value")).collect();
+        let values: Vec<&str> = values.iter().map(String::as_str).collect();
+        for far in [NEAR_BYTES - 1, NEAR_BYTES, 1000, 100_000] {
+            let nothing = "\0".repeat(far);
+            for value in [values[0], values[25]] {
+                let covered = "*".repeat(value.len());
+                let told = passed(&values, &format!("{nothing}{value}{nothing}"));
+                assert!(told == format!("{nothing}{covered}{nothing}"), "{value} after {far}");
+            }
+        }
+    }
+
+    #[test]
     fn a_long_value_and_an_answer_in_single_bytes_cost_no_more_than_their_lengths() {
         for value in ["a".repeat(8192), "ab".repeat(4096)] {
             let text = value.repeat(64);
@@ -348,7 +415,7 @@ mod tests {
             let began = std::time::Instant::now();
             let mut told = Vec::new();
             for byte in text.as_bytes() {
-                told.extend(redactor.pass(&[*byte]));
+                told.extend(redactor.pass(Bytes::copy_from_slice(&[*byte])).concat());
             }
             told.extend(redactor.rest());
             assert!(told.iter().all(|byte| *byte == COVER) && told.len() == text.len());

@@ -15,7 +15,7 @@ use hyper::ext::ReasonPhrase;
 use policy::{Destination, DestinationRefused, NotPublic};
 use std::error::Error;
 use std::io;
-use tokio_rustls::rustls::{self, CertificateError};
+use tokio_rustls::rustls::{self, AlertDescription, CertificateError};
 
 /// What is answered to a client: our own words, or a host's as they arrive.
 pub(super) type Body = UnsyncBoxBody<Bytes, Box<dyn Error + Send + Sync>>;
@@ -121,6 +121,14 @@ impl Refusal {
             }
             _ => Self::Tls { to, source },
         }
+    }
+
+    /// Whether the host has said that it does not speak what it was asked to speak over TLS.
+    pub(super) fn is_of_protocol(&self) -> bool {
+        let Self::Tls { source, .. } = self else { return false };
+        let inner = source.get_ref().and_then(|inner| inner.downcast_ref());
+        let alert = AlertDescription::NoApplicationProtocol;
+        inner.is_some_and(|error: &rustls::Error| *error == rustls::Error::AlertReceived(alert))
     }
 
     pub(super) fn answer(to: &Destination, source: hyper::Error) -> Self {

@@ -4,7 +4,7 @@
 use super::meter::{Ending, Metered};
 use super::passage::Passage;
 use super::refusal::Refusal;
-use super::{HTTP2, Sandbox, TLS_READ_BYTES, buffers};
+use super::{Sandbox, TLS_READ_BYTES, buffers};
 use crate::authority::Scheme;
 use http::header::{HOST, HeaderValue};
 use http::uri::{self, PathAndQuery, Uri};
@@ -37,6 +37,8 @@ const ADDRESSES_MAX: usize = 8;
 /// What may be spoken to a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Speech {
+    /// HTTP/1.1, as the clients speak it: HTTP/2 would cost more and give nothing to a connection
+    /// that has one client. It is for hosts that take nothing else.
     Any,
     /// A WebSocket begins with HTTP/1.1.
     Http1,
@@ -104,20 +106,29 @@ impl Upstream {
         passage: &Passage,
         speech: Speech,
     ) -> Result<Self, Refusal> {
+        let to = passage.to();
         let (address, stream) = dial(sandbox, passage).await?;
-        let ending = stream.ending();
-        let mut driver = JoinSet::new();
+        let (ending, mut driver) = (stream.ending(), JoinSet::new());
         let sender = match passage.scheme() {
-            Scheme::Http => hello_http1(passage.to(), stream, &mut driver).await?,
-            Scheme::Https => {
-                let stream = greet(sandbox, passage.to(), stream, speech).await?;
-                match stream.get_ref().1.alpn_protocol() {
-                    Some(HTTP2) => hello_http2(passage.to(), stream, &mut driver).await?,
-                    _ => hello_http1(passage.to(), stream, &mut driver).await?,
+            Scheme::Http => hello_http1(to, stream, &mut driver).await?,
+            Scheme::Https => match greet(sandbox, to, stream, &sandbox.proxy.tls_http1).await {
+                Ok(stream) => hello_http1(to, stream, &mut driver).await?,
+                Err(refusal) if speech == Speech::Any && refusal.is_of_protocol() => {
+                    return Self::connect_http2(sandbox, passage).await;
                 }
-            }
+                Err(refusal) => return Err(refusal),
+            },
         };
+        let (to, scheme) = (to.clone(), passage.scheme());
+        Ok(Self { to, scheme, address, sender, ending, _driver: driver })
+    }
+
+    async fn connect_http2(sandbox: &Sandbox, passage: &Passage) -> Result<Self, Refusal> {
         let (to, scheme) = (passage.to().clone(), passage.scheme());
+        let (address, stream) = dial(sandbox, passage).await?;
+        let (ending, mut driver) = (stream.ending(), JoinSet::new());
+        let stream = greet(sandbox, &to, stream, &sandbox.proxy.tls_http2).await?;
+        let sender = hello_http2(&to, stream, &mut driver).await?;
         Ok(Self { to, scheme, address, sender, ending, _driver: driver })
     }
 
@@ -198,7 +209,7 @@ async fn greet(
     sandbox: &Sandbox,
     to: &Destination,
     stream: Metered<TcpStream>,
-    speech: Speech,
+    config: &Arc<ClientConfig>,
 ) -> Result<TlsStream<BufReader<Metered<TcpStream>>>, Refusal> {
     let name = match to.host() {
         Host::Domain(name) => ServerName::try_from(name.clone()).map_err(io::Error::other),
@@ -206,10 +217,6 @@ async fn greet(
         Host::Ipv6(address) => Ok(ServerName::from(std::net::IpAddr::from(*address))),
     };
     let name = name.map_err(|source| Refusal::Tls { to: to.clone(), source })?;
-    let config: &Arc<ClientConfig> = match speech {
-        Speech::Any => &sandbox.proxy.tls_any,
-        Speech::Http1 => &sandbox.proxy.tls_http1,
-    };
     let stream = BufReader::with_capacity(TLS_READ_BYTES, stream);
     let greeting = TlsConnector::from(config.clone()).connect(name, stream);
     match timeout(sandbox.proxy.limits.connect, greeting).await {

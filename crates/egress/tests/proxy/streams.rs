@@ -20,9 +20,10 @@ const TUNNEL_HELD_MAX: u64 = 8 << 20;
 /// Long enough for buffers to fill.
 const SETTLED: Duration = Duration::from_millis(500);
 
-/// One host that speaks TLS and has a credential, in this version of HTTP, and one that does not.
+/// A host that speaks TLS and has a credential, one that has none, and one that does not speak TLS.
 struct Hosts {
     api: Host,
+    good: Host,
     plain: Host,
     vouching: Vouching,
     world: World,
@@ -30,16 +31,21 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// The host that speaks TLS would rather speak this.
+    /// The host with a credential speaks this version of HTTP and no other.
     async fn new(alpn: &str) -> Self {
+        Self::speaking(&[alpn]).await
+    }
+
+    /// The host with a credential would rather speak what comes first.
+    async fn speaking(alpn: &[&str]) -> Self {
         let vouching = Vouching::new();
-        let names = ["api.test", "good.test"];
-        let api = Host::tls(vouching.config(&names, &[alpn, "http/1.1"], |_| {})).await;
+        let api = Host::tls(vouching.config(&["api.test"], alpn, |_| {})).await;
+        let good = Host::tls(vouching.config(&["good.test"], &["http/1.1"], |_| {})).await;
         let plain = Host::plain().await;
         let world = World::new(&vouching.pem(), all_names(), limits());
         let credentials = vec![credential("api.test", api.port())];
         let rules = Rules::new(Way { credentials, ..way(&["good.test:0", "127.0.0.2:0"]) });
-        Self { api, plain, vouching, world, rules }
+        Self { api, good, plain, vouching, world, rules }
     }
 
     fn sandbox(&self) -> Sandbox {
@@ -50,7 +56,7 @@ impl Hosts {
     fn ways(&self) -> [(String, &Host); 3] {
         [
             (format!("https://api.test:{}", self.api.port()), &self.api),
-            (format!("https://good.test:{}", self.api.port()), &self.api),
+            (format!("https://good.test:{}", self.good.port()), &self.good),
             (format!("http://good.test:{}", self.plain.port()), &self.plain),
         ]
     }
@@ -132,9 +138,16 @@ async fn a_tunnel_that_is_not_read_any_more_takes_little_of_the_machine() {
 }
 
 #[tokio::test]
-async fn the_version_of_http_is_the_hosts_choice() {
-    for (alpn, version) in [("h2", http::Version::HTTP_2), ("http/1.1", http::Version::HTTP_11)] {
-        let hosts = Hosts::new(alpn).await;
+async fn a_host_is_asked_in_http_1_1_as_the_client_asks_and_in_http_2_if_it_takes_nothing_else() {
+    let (http1, http2) = (http::Version::HTTP_11, http::Version::HTTP_2);
+    for (alpn, version, connections) in [
+        (vec!["http/1.1"], http1, 1),
+        (vec!["h2", "http/1.1"], http1, 1),
+        (vec![], http1, 1),
+        // It has to say first that it does not take the other.
+        (vec!["h2"], http2, 2),
+    ] {
+        let hosts = Hosts::speaking(&alpn).await;
         let sandbox = hosts.sandbox();
         let client = sandbox.client("");
         let url = format!("https://api.test:{}/a/b?c=d", hosts.api.port());
@@ -144,9 +157,10 @@ async fn the_version_of_http_is_the_hosts_choice() {
             assert_eq!(response.text().await.unwrap(), "hello");
         }
         let seen = hosts.api.requests().pop().unwrap();
-        assert_eq!(seen.version, version);
+        assert_eq!(seen.version, version, "{alpn:?}");
         assert!(seen.line.ends_with("/a/b?c=d"), "{}", seen.line);
-        assert_eq!(hosts.api.connections.load(Ordering::Relaxed), 1, "it is kept");
+        let made = hosts.api.connections.load(Ordering::Relaxed);
+        assert_eq!(made, connections, "{alpn:?}: it is kept");
     }
 }
 
@@ -206,7 +220,7 @@ async fn a_web_socket_goes_through_by_a_whole_url() {
 async fn a_web_socket_goes_through_an_intercepted_tunnel_with_its_credential() {
     for alpn in ["http/1.1", "h2"] {
         // A host that prefers HTTP/2 is asked in the version that has WebSockets.
-        let hosts = Hosts::new(alpn).await;
+        let hosts = Hosts::speaking(&[alpn, "http/1.1"]).await;
         let sandbox = hosts.sandbox();
         let to = format!("api.test:{}", hosts.api.port());
         let stream = sandbox.tunnel(&to).await.unwrap();

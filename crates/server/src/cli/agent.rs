@@ -1,6 +1,7 @@
 //! `belljar agent`: agents of a server, and the tools that they have.
 
-mod run;
+pub(super) mod run;
+mod show;
 
 use super::Failure;
 use super::listing::Column;
@@ -9,6 +10,7 @@ use super::remote::{ListArgs, Remote, RemoteArgs};
 use super::request::read_bounded;
 use crate::client::Call;
 use serde_json::json;
+use show::Show;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -41,11 +43,8 @@ enum Verb {
         #[command(flatten)]
         list: ListArgs,
     },
-    /// Show an agent, its tools, and what its specification leads to
-    Show {
-        #[arg(value_name = "AGENT")]
-        agent: String,
-    },
+    /// Show an agent, its tools, and what its specification leads to; or what a run has done
+    Show(Show),
     /// Have a request carried out with code that a model writes, or by an agent of a server
     Run(Box<run::Args>),
     /// Delete an agent; its tools stay
@@ -108,9 +107,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
         Verb::Ls { search, list } => {
             remote.list(Call::get(Noun::Agent.path()).query("search", search), list, COLUMNS).await
         }
-        Verb::Show { agent } => {
-            remote.show(Call::get(remote.client.path(Noun::Agent, &agent).await?)).await
-        }
+        Verb::Show(args) => show::show(remote, args).await,
         Verb::Rm { agent } => {
             let call = Call::delete(remote.client.path(Noun::Agent, &agent).await?);
             remote.done(call, &format!("{agent} is gone")).await

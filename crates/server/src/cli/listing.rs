@@ -113,7 +113,7 @@ fn field(name: &str, value: &Value, margin: &str, lines: &mut Vec<String>) {
 
 /// Text that says what it says and does nothing: people decide by what they read here, so that not
 /// even a colour, which can be that of the background, is obeyed.
-fn inert(text: &str) -> String {
+pub(super) fn inert(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

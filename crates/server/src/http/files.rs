@@ -126,7 +126,7 @@ fn content_type(name: &str) -> HeaderValue {
         .unwrap_or_else(|_| HeaderValue::from_static("application/octet-stream"))
 }
 
-fn disposition(name: &str) -> HeaderValue {
+pub(crate) fn disposition(name: &str) -> HeaderValue {
     let name = Path::new(name).file_name().and_then(|name| name.to_str()).unwrap_or("file");
     let plain: String = name
         .chars()

@@ -1,5 +1,6 @@
 //! The way out of one sandbox. On which grounds it has one is fixed when the sandbox is made; what
-//! they open is asked anew for each connection, so that a change is felt by the next one.
+//! they open is asked anew for each request, so that a change is felt by the next one. What was
+//! found is kept for as long as nothing by which it was decided has changed, and not for longer.
 
 use super::credentials;
 use super::integrations::INTERNET;
@@ -10,7 +11,8 @@ use crate::service::Service;
 use egress::{Asked, Attempt, Authority, NamedIn, Way};
 use engine::{Command, Outlet, Redactor};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use store::Revision;
 use types::{
     AgentId, Code, Fault, Principal, PrincipalId, SandboxId, Secret, SecretId, Session, WorkspaceId,
 };
@@ -86,6 +88,27 @@ struct Gate {
     caller: PrincipalId,
     grounds: Grounds,
     trail: Arc<Trail>,
+    /// What was found last, and what the records were then.
+    found: Mutex<Option<(Revision, Arc<Way>)>>,
+}
+
+impl Gate {
+    fn found(&self, revision: Revision) -> Option<Arc<Way>> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.as_ref().filter(|(then, _)| *then == revision).map(|(_, way)| Arc::clone(way))
+    }
+
+    async fn find(&self, service: &Service) -> Result<Arc<Way>, Refused> {
+        // Before anything is read, so that what is changed meanwhile is of another revision.
+        let revision = service.store.revision();
+        if let Some(way) = self.found(revision) {
+            return Ok(way);
+        }
+        let way = Arc::new(service.way_now(self).await?);
+        let found = Some((revision, Arc::clone(&way)));
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        Ok(way)
+    }
 }
 
 impl Service {
@@ -112,14 +135,15 @@ impl Service {
         if names.is_empty() && secrets.iter().all(|secret| secret.target().is_none()) {
             return Ok(leave);
         }
-        let (log, redactor) = (self.network_log.clone(), leave.redactor.clone());
-        let trail = Arc::new(Trail::new(workspace, caller, log, redactor));
+        let (history, redactor) = (Arc::clone(&self.history), leave.redactor.clone());
+        let trail = Arc::new(Trail::new(workspace, caller, history, redactor));
         let gate = Gate {
             service: Arc::downgrade(self),
             workspace,
             caller,
             grounds,
             trail: Arc::clone(&trail),
+            found: Mutex::default(),
         };
         leave.outlet = Some(self.outlet(Arc::new(gate)));
         leave.trail = Some(trail);
@@ -234,8 +258,7 @@ impl Authority for Gate {
     fn way(&self) -> Asked<'_> {
         Box::pin(async {
             let service = self.service.upgrade().ok_or("the server is stopping")?;
-            let way = service.way_now(self).await;
-            way.map(Arc::new).map_err(|refused| refused.fault.message)
+            self.find(&service).await.map_err(|refused| refused.fault.message)
         })
     }
 

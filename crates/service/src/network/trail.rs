@@ -1,35 +1,28 @@
 //! What the code of one sandbox has tried to reach: on the record of the execution that ran at the
 //! moment, and in the history of the workspace.
 
+use super::history::History;
 use crate::executions::Whose;
 use crate::service::Service;
 use chrono::TimeDelta;
 use egress::Attempt;
 use engine::Redactor;
 use std::mem::take;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
-use tokio::time::{Instant, sleep};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::time::Instant;
 use types::{
     Execution, ExecutionId, NetworkAttempt, NetworkEntry, PrincipalId, SandboxId, WorkspaceId,
 };
 
 /// Of one execution, on its record and in the history: code that tries without end would fill the disk.
 const ATTEMPTS_MAX: usize = 1_000;
-/// Between two tries to write down what the disk had no room for.
-const AGAIN: Duration = Duration::from_secs(5);
 const MORE: &str = "further attempts of this execution are not written down";
-/// In one transaction.
-const BATCH: usize = 1_000;
-
-pub(crate) type Line = (WorkspaceId, NetworkEntry);
 
 #[derive(Debug)]
 pub(crate) struct Trail {
     workspace: WorkspaceId,
     principal: PrincipalId,
-    log: UnboundedSender<Line>,
+    history: Arc<History>,
     /// A name that code makes up can have anything in it.
     redactor: Redactor,
     state: Mutex<State>,
@@ -50,11 +43,11 @@ impl Trail {
     pub(super) fn new(
         workspace: WorkspaceId,
         principal: PrincipalId,
-        log: UnboundedSender<Line>,
+        history: Arc<History>,
         redactor: Redactor,
     ) -> Self {
         let state = State { redactor: redactor.clone(), ..State::default() };
-        Self { workspace, principal, log, redactor, state: Mutex::new(state) }
+        Self { workspace, principal, history, redactor, state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -124,8 +117,7 @@ impl Trail {
             allowed: attempt.allowed,
             reason: attempt.reason,
         };
-        // It fails when the server is ending.
-        let _ = self.log.send((self.workspace, entry));
+        self.history.add((self.workspace, entry));
     }
 }
 
@@ -146,31 +138,7 @@ impl Service {
                 allowed: attempt.allowed,
                 reason: attempt.reason.clone(),
             };
-            // It fails when the server is ending.
-            let _ = self.network_log.send((whose.workspace, entry));
-        }
-    }
-}
-
-/// Writes the history down, many lines at once. What the disk had no room for is tried again, as long as
-/// the server lives.
-pub(crate) async fn keep(service: Weak<Service>, mut lines: UnboundedReceiver<Line>) {
-    let mut batch = Vec::new();
-    while lines.recv_many(&mut batch, BATCH).await > 0 {
-        let batch = Arc::new(take(&mut batch));
-        loop {
-            let Some(service) = service.upgrade() else { return };
-            let lines = Arc::clone(&batch);
-            let written = service.store.write_soon(move |tx| {
-                lines.iter().try_for_each(|(workspace, entry)| tx.log_network(*workspace, entry))
-            });
-            match written.await {
-                Ok(()) => break,
-                Err(error) => {
-                    tracing::error!(%error, "attempts to reach hosts could not be written down");
-                    sleep(AGAIN).await;
-                }
-            }
+            self.history.add((whose.workspace, entry));
         }
     }
 }

@@ -6,6 +6,8 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use types::ApprovalAction;
 
+/// Ours, beside what everybody writes of such a tool.
+const OURS: [&str; 2] = ["approval_action", "environment"];
 /// What of it is kept beside its contract.
 const DEFINITION: [&str; 2] = ["type", "configuration"];
 
@@ -21,6 +23,13 @@ pub(crate) struct Embedded {
 }
 
 impl Embedded {
+    /// What a contract is made of.
+    pub(super) fn published(entry: &Value) -> Value {
+        let fields = entry.as_object().into_iter().flatten();
+        let others = fields.filter(|(key, _)| !OURS.contains(&key.as_str()));
+        others.map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
     pub(super) fn read(
         path: &str,
         contract: contract::Tool,

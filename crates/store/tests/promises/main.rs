@@ -12,6 +12,7 @@ mod objects;
 mod power;
 mod records;
 mod requests;
+mod revisions;
 mod secrets;
 mod world;
 mod writing;

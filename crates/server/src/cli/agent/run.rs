@@ -14,39 +14,46 @@ use std::process::ExitCode;
 const DOCUMENTS: &str = "/v1/documents";
 const CODE_EXECUTION: &str = "/v1/code_execution";
 
-#[derive(Debug, clap::Args)]
-pub(super) struct Args {
+/// What is wanted, of whom, and where it goes.
+#[derive(Debug, Default, clap::Args)]
+pub(in crate::cli) struct Wish {
     /// An agent of a server, by name or id [default: code_execution alone]
     #[arg(value_name = "AGENT")]
-    agent: Option<String>,
+    pub(in crate::cli) agent: Option<String>,
 
     /// What is wanted, in plain words
     #[arg(short, long, value_name = "TEXT")]
-    request: String,
+    pub(in crate::cli) request: String,
 
     /// A file that it needs, seen by code in /home/uploaded_files; may be repeated
     #[arg(long = "file", value_name = "PATH")]
-    files: Vec<PathBuf>,
+    pub(in crate::cli) files: Vec<PathBuf>,
 
     /// What to keep in mind, such as "use a dark theme"
     #[arg(long, value_name = "TEXT", conflicts_with = "agent")]
-    context: Option<String>,
+    pub(in crate::cli) context: Option<String>,
 
     /// Go on in this session of a server
     #[arg(long, value_name = "ID", conflicts_with = "agent")]
-    sandbox: Option<String>,
+    pub(in crate::cli) sandbox: Option<String>,
 
     /// Rounds that it may take [default: two for each step of the plan, and at least 6]
     #[arg(long, value_name = "N", conflicts_with = "agent")]
-    max_rounds: Option<u32>,
+    pub(in crate::cli) max_rounds: Option<u32>,
 
     /// Go on from this answer of the agent
     #[arg(long, value_name = "CURSOR", requires = "agent")]
-    cursor: Option<String>,
+    pub(in crate::cli) cursor: Option<String>,
 
     /// Write the files and the charts that the code makes into this directory
     #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    pub(in crate::cli) out: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    wish: Wish,
 
     /// The model that is asked without a server: PROVIDER/MODEL, or script:FILE
     #[arg(long, value_name = "MODEL", env = "BELLJAR_MODEL", hide_env_values = true)]
@@ -57,19 +64,20 @@ pub(super) struct Args {
 }
 
 /// What is asked for, once it is known who is asked.
-struct Task<'a> {
-    client: &'a Client,
-    args: &'a Args,
-    json: bool,
+pub(in crate::cli) struct Task<'a> {
+    pub(in crate::cli) client: &'a Client,
+    pub(in crate::cli) wish: &'a Wish,
+    pub(in crate::cli) json: bool,
 }
 
 pub(super) fn main(args: Args, remote: &RemoteArgs) -> Result<ExitCode, Failure> {
     let runtime = setup::runtime()?;
     if remote.is_named() {
         let client = remote.connect()?;
-        return runtime.block_on(Task { client: &client, args: &args, json: remote.json }.run());
+        let task = Task { client: &client, wish: &args.wish, json: remote.json };
+        return runtime.block_on(task.run()).map(|result| exit(&result));
     }
-    if args.agent.is_some() || args.sandbox.is_some() {
+    if args.wish.agent.is_some() || args.wish.sandbox.is_some() {
         let message = "agents and sessions are a server's; name one with --server or BELLJAR_URL";
         return Err(Failure::usage(message));
     }
@@ -78,21 +86,22 @@ pub(super) fn main(args: Args, remote: &RemoteArgs) -> Result<ExitCode, Failure>
         let own = Own::start(&args.engine, Vec::new(), models).await?;
         own.service.prepare(progress::show()).await?;
         let client = own.client().await?;
-        let ran = Task { client: &client, args: &args, json: remote.json }.run().await;
+        let ran = Task { client: &client, wish: &args.wish, json: remote.json }.run().await;
         own.service.stop(DRAIN).await;
-        ran
+        ran.map(|result| exit(&result))
     })
 }
 
 impl Task<'_> {
-    async fn run(&self) -> Result<ExitCode, Failure> {
-        let outcome = OutcomeArgs { out: self.args.out.clone(), json: self.json };
+    /// Gives what came of it, which is shown already.
+    pub(in crate::cli) async fn run(&self) -> Result<Value, Failure> {
+        let outcome = OutcomeArgs { out: self.wish.out.clone(), json: self.json };
         let mut shown = Shown::new(&outcome, Stdout::Output)?;
         let documents = self.upload().await?;
         let (call, result) = self.call(documents).await?;
         let record = follow(self.client, call, &mut shown).await?;
         let result = self.client.json(Call::get(format!("{result}/{}", record.id))).await?;
-        if let Some(out) = &self.args.out {
+        if let Some(out) = &self.wish.out {
             bring(self.client, &result, out).await?;
         }
         if self.json {
@@ -100,15 +109,14 @@ impl Task<'_> {
         } else {
             self.conclude(&mut shown, &result)?;
         }
-        let well = result["status"] == "succeeded";
-        Ok(if well { ExitCode::SUCCESS } else { ExitCode::from(EXIT_REFUSED) })
+        Ok(result)
     }
 
     async fn upload(&self) -> Result<Vec<Value>, Failure> {
-        if self.args.files.is_empty() {
+        if self.wish.files.is_empty() {
             return Ok(Vec::new());
         }
-        let body = Body::Files(self.args.files.clone());
+        let body = Body::Files(self.wish.files.clone());
         let uploaded = self.client.json(Call { body, ..Call::post(DOCUMENTS) }).await?;
         let items = uploaded["items"].as_array().cloned().unwrap_or_default();
         Ok(items.into_iter().map(|document| document["id"].clone()).collect())
@@ -116,22 +124,22 @@ impl Task<'_> {
 
     /// The request, and where its result will be.
     async fn call(&self, documents: Vec<Value>) -> Result<(Call, String), Failure> {
-        let args = self.args;
-        let Some(agent) = &args.agent else {
+        let wish = self.wish;
+        let Some(agent) = &wish.agent else {
             let body = json!({
-                "request": args.request,
+                "request": wish.request,
                 "document_ids": documents,
-                "context": args.context,
-                "sandbox_id": args.sandbox,
-                "max_rounds": args.max_rounds,
+                "context": wish.context,
+                "sandbox_id": wish.sandbox,
+                "max_rounds": wish.max_rounds,
             });
             return Ok((Call::post(CODE_EXECUTION).json(&body), CODE_EXECUTION.to_owned()));
         };
         let path = self.client.path(Noun::Agent, agent).await?;
         let body = json!({
-            "message": args.request,
+            "message": wish.request,
             "document_ids": documents,
-            "cursor": args.cursor,
+            "cursor": wish.cursor,
         });
         Ok((Call::post(format!("{path}/run")).json(&body), format!("{path}/runs")))
     }
@@ -148,7 +156,7 @@ impl Task<'_> {
             shown.screen.note(&format!("belljar: {}: {message}", text(&result["error"]["code"])));
         }
         for file in made(result) {
-            let place = match &self.args.out {
+            let place = match &self.wish.out {
                 Some(out) => format!("in {}", out.display()),
                 None => "kept with --out DIR".to_owned(),
             };
@@ -167,6 +175,12 @@ impl Task<'_> {
         shown.screen.note(&format!("belljar: run {run}, session {session}"));
         Ok(())
     }
+}
+
+/// Whether it was carried out.
+pub(in crate::cli) fn exit(result: &Value) -> ExitCode {
+    let well = result["status"] == "succeeded";
+    if well { ExitCode::SUCCESS } else { ExitCode::from(EXIT_REFUSED) }
 }
 
 /// A file of a result: how it is called here, and where its bytes are.

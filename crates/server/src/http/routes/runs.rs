@@ -1,11 +1,12 @@
 //! Runs of language models: code from plain words, and agents that answer.
 
 use super::Routes;
-use crate::http::body::{Json, Path};
+use crate::http::body::{Json, Path, Query};
 use crate::http::execution::{accepted, kept_at, manner};
 use crate::http::idempotency::Claim;
 use crate::http::problem::Problem;
 use crate::http::sse::{self, Wanted};
+use crate::http::told::{TraceFormat, TraceQuery, told};
 use crate::http::{App, Known};
 use agent::{ChatRequest, ChatResult, CodeRequest, CodeResult, Trace, code_result, not_a_run};
 use axum::extract::State;
@@ -144,18 +145,35 @@ async fn agent_run(
 }
 
 /// What a run has done, step by step
+///
+/// As JSON; as a Jupyter notebook, which opens anywhere; as a page that needs nothing but itself, with
+/// the charts in it; or as text for a terminal.
 #[utoipa::path(
     get,
     path = "/executions/{id}/trace",
     operation_id = "getTrace",
     tag = "runs",
-    params(("id" = ExecutionId, Path)),
-    responses((status = 200, description = "Every question to the model, all code, and what came of it", body = Trace))
+    params(("id" = ExecutionId, Path), TraceQuery),
+    responses(
+        (status = 200, description = "Every question to the model, all code, and what came of it", content(
+            (Trace = "application/json"),
+            (Object = "application/x-ipynb+json"),
+            (String = "text/html"),
+            (String = "text/plain"),
+        )),
+    )
 )]
 async fn trace(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<ExecutionId>,
-) -> Result<axum::Json<Trace>, Problem> {
-    Ok(axum::Json(app.agents.trace(&caller, id).await?))
+    Query(query): Query<TraceQuery>,
+) -> Result<Response, Problem> {
+    let story = match query.format {
+        TraceFormat::Json => {
+            return Ok(axum::Json(app.agents.trace(&caller, id).await?).into_response());
+        }
+        _ => app.agents.story(&caller, id).await?,
+    };
+    Ok(told(&story, query.format))
 }

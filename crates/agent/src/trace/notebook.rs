@@ -1,0 +1,277 @@
+//! A run as a Jupyter notebook (nbformat 4.5), to be read, run again and gone on with anywhere.
+//!
+//! What others wrote is text in it, and never Markdown: an image in an answer would be fetched.
+
+use super::inert::{duration, inert};
+use super::story::{Picture, Shown, Story};
+use super::{Did, Step};
+use serde_json::{Map, Value, json};
+use types::{Round, Stream, ToolUse};
+
+impl Story {
+    pub fn notebook(&self) -> Value {
+        let mut cells = vec![opening(self)];
+        for (number, step) in (1..).zip(&self.trace.steps) {
+            cells.extend(cells_of(self, number, step));
+        }
+        cells.push(ending(self));
+        let run = &self.execution;
+        json!({
+            "nbformat": 4,
+            "nbformat_minor": 5,
+            "metadata": {
+                "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"},
+                "language_info": {"name": "python", "file_extension": ".py", "mimetype": "text/x-python"},
+                "belljar": {
+                    "run": run.id,
+                    "status": run.status,
+                    "model": run.model,
+                    "created_at": run.created_at,
+                    "ended_at": run.ended_at,
+                },
+            },
+            "cells": cells,
+        })
+    }
+}
+
+fn opening(story: &Story) -> Value {
+    let mut text = format!("# Request\n\n{}\n", literal(&story.trace.request));
+    if !story.execution.plan.is_empty() {
+        text.push_str("\n## Plan\n\n");
+        for (number, step) in (1..).zip(&story.execution.plan) {
+            text.push_str(&format!("{number}. {}\n", one_line(step)));
+        }
+    }
+    words("request", &text)
+}
+
+fn ending(story: &Story) -> Value {
+    let run = &story.execution;
+    let mut text = format!("# Answer\n\n{}\n", literal(story.answer()));
+    if let Some(error) = &run.error {
+        text.push_str(&format!("\n## Error\n\n{}\n", fenced(&error.message)));
+    }
+    if !run.files_out.is_empty() {
+        text.push_str("\n## Files\n\n");
+        for file in &run.files_out {
+            text.push_str(&format!("- {}, {} bytes\n", one_line(&file.name), file.size));
+        }
+    }
+    text.push_str(&format!("\n{}\n", one_line(&story.summary())));
+    words("answer", &text)
+}
+
+fn cells_of(story: &Story, number: usize, step: &Step) -> Vec<Value> {
+    match &step.did {
+        Did::Asked { said, calls, .. } if !said.trim().is_empty() && !calls.is_empty() => {
+            vec![words(&format!("said-{number}"), &literal(said))]
+        }
+        Did::Asked { .. } => Vec::new(),
+        Did::Ran { round, .. } => vec![
+            words(&format!("round-{number}"), &heading(round, step.ms)),
+            code(story, &format!("code-{number}"), round),
+        ],
+        Did::Called { tool } => vec![call(story, &format!("tool-{number}"), tool, step.ms)],
+    }
+}
+
+fn code(story: &Story, id: &str, round: &Round) -> Value {
+    let outputs = story.shown(round).into_iter();
+    let outputs = outputs.map(|shown| output(shown, round.number)).collect::<Vec<_>>();
+    json!({
+        "cell_type": "code",
+        "id": id,
+        "metadata": {"belljar": {"execution": round.execution_id, "status": round.status}},
+        "execution_count": round.number,
+        "source": round.code,
+        "outputs": outputs,
+    })
+}
+
+/// What it has drawn is attached to the cell, as notebooks keep pictures of words.
+fn call(story: &Story, id: &str, tool: &ToolUse, ms: u64) -> Value {
+    let failed = if tool.failed { ", failed" } else { "" };
+    let mut text = format!("## Tool {}\n\n", one_line(&tool.name));
+    let arguments = serde_json::to_string_pretty(&tool.arguments).unwrap_or_default();
+    text.push_str(&format!("{}\n\n{}\n", fenced(&arguments), fenced(&tool.result)));
+    text.push_str(&format!("\n*{}{failed}*\n", duration(ms)));
+    let mut attachments = Map::new();
+    for (number, picture) in story.pictures(tool.execution_id).into_iter().enumerate() {
+        let name = format!("picture-{number}");
+        text.push_str(&format!("\n![{name}](attachment:{name})\n"));
+        let Picture { mime, base64, .. } = picture;
+        attachments.insert(name, json!({mime: base64}));
+    }
+    let mut cell = words(id, &text);
+    if !attachments.is_empty() {
+        cell["attachments"] = Value::Object(attachments);
+    }
+    cell
+}
+
+fn heading(round: &Round, ms: u64) -> String {
+    let step =
+        if round.step.is_empty() { String::new() } else { format!(": {}", one_line(&round.step)) };
+    format!("## Round {}{step}\n\n*{}, {}*\n", round.number, round.status.name(), duration(ms))
+}
+
+fn words(id: &str, text: &str) -> Value {
+    json!({"cell_type": "markdown", "id": id, "metadata": {}, "source": text})
+}
+
+fn output(shown: Shown<'_>, count: u32) -> Value {
+    let stream =
+        |name: &str, text: &str| json!({"output_type": "stream", "name": name, "text": text});
+    match shown {
+        Shown::Printed { stream: Stream::Stdout, text } => stream("stdout", &text),
+        Shown::Printed { stream: Stream::Stderr, text } => stream("stderr", &text),
+        Shown::Cut(bytes) => {
+            stream("stderr", &format!("[{bytes} bytes of output were not kept]\n"))
+        }
+        Shown::Value { main, text, picture } => {
+            let text = text.map(str::to_owned);
+            let text = text.or_else(|| picture.as_ref().and_then(|picture| picture.name.clone()));
+            let mut data = Map::new();
+            data.extend(text.map(|text| ("text/plain".to_owned(), Value::from(text))));
+            data.extend(picture.map(|it| (it.mime.to_owned(), Value::from(it.base64))));
+            match main {
+                true => json!({"output_type": "execute_result", "execution_count": count,
+                               "data": data, "metadata": {}}),
+                false => json!({"output_type": "display_data", "data": data, "metadata": {}}),
+            }
+        }
+        Shown::Failed { name, message, traceback } => {
+            let told = format!("{name}: {message}");
+            let lines: Vec<&str> = traceback.unwrap_or(&told).lines().collect();
+            json!({"output_type": "error", "ename": name, "evalue": message, "traceback": lines})
+        }
+    }
+}
+
+/// Words of others in Markdown, each as it stands.
+fn literal(text: &str) -> String {
+    let text = inert(text.trim());
+    let lines = text.lines().map(|line| {
+        let words = line.trim_start();
+        let mut plain = "&nbsp;".repeat(line.len() - words.len());
+        for character in words.chars() {
+            plain.extend(character.is_ascii_punctuation().then_some('\\'));
+            plain.push(character);
+        }
+        plain
+    });
+    lines.collect::<Vec<_>>().join("  \n")
+}
+
+fn one_line(text: &str) -> String {
+    literal(&text.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+/// A block of code that ends where it ends, whatever is in it.
+fn fenced(text: &str) -> String {
+    let runs = text.split(|character| character != '`').map(str::len);
+    let fence = "`".repeat(runs.max().unwrap_or_default().max(2) + 1);
+    format!("{fence}text\n{}\n{fence}", inert(text.trim_end()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::{HOSTILE, PNG, story};
+    use super::*;
+    use std::collections::HashSet;
+
+    fn cells(kind: &str) -> Vec<Value> {
+        let notebook = story().notebook();
+        let cells = notebook["cells"].as_array().unwrap();
+        cells.iter().filter(|cell| cell["cell_type"] == kind).cloned().collect()
+    }
+
+    #[test]
+    fn every_cell_has_a_name_of_its_own_that_a_notebook_allows() {
+        let notebook = story().notebook();
+        let mut seen = HashSet::new();
+        for cell in notebook["cells"].as_array().unwrap() {
+            let id = cell["id"].as_str().unwrap();
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
+            assert!((1..=64).contains(&id.len()) && id.chars().all(plain), "{id}");
+            assert!(seen.insert(id), "{id} twice");
+            assert!(cell["metadata"].is_object() && cell["source"].is_string(), "{cell}");
+        }
+        assert_eq!((&notebook["nbformat"], &notebook["nbformat_minor"]), (&json!(4), &json!(5)));
+    }
+
+    #[test]
+    fn code_stands_as_it_was_written_with_what_came_of_it() {
+        let code = cells("code");
+        assert_eq!(code.len(), 3);
+        assert_eq!(code[0]["source"], format!("print(1)  # {HOSTILE}\n"));
+        let kinds: Vec<&str> = code[0]["outputs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|output| output["output_type"].as_str().unwrap())
+            .collect();
+        let shows = ["display_data"; 3];
+        assert_eq!(kinds[..2], ["stream", "stream"]);
+        assert_eq!(kinds[2..5], shows);
+        assert_eq!(kinds[5], "execute_result");
+        assert_eq!(code[0]["outputs"][2]["data"]["image/png"], PNG);
+        let error = &code[1]["outputs"][0];
+        assert_eq!(error["output_type"], "error");
+        assert_eq!((&error["ename"], &error["evalue"]), (&json!("KeyError"), &json!(HOSTILE)));
+        assert_eq!(error["traceback"][1], "  line 1");
+    }
+
+    #[test]
+    fn nothing_in_it_is_fetched_or_run_by_whoever_opens_it() {
+        for cell in cells("code") {
+            for output in cell["outputs"].as_array().unwrap() {
+                let data = output["data"].as_object().into_iter().flatten();
+                for (mime, _) in data {
+                    assert!(mime == "text/plain" || mime == "image/png", "{mime}");
+                }
+            }
+        }
+        for cell in cells("markdown") {
+            let source = cell["source"].as_str().unwrap();
+            let outside = outside_fences(source).replace("\\<", "").replace("\\[", "");
+            assert!(!outside.contains('<') && !outside.contains("[x"), "{outside}");
+        }
+        assert_eq!(literal("![x](y)"), "\\!\\[x\\]\\(y\\)");
+        assert_eq!(literal("a\n    <b>"), "a  \n&nbsp;&nbsp;&nbsp;&nbsp;\\<b\\>");
+    }
+
+    /// What a reader of Markdown would look into.
+    fn outside_fences(source: &str) -> String {
+        let mut fence: Option<&str> = None;
+        let mut outside = String::new();
+        for line in source.lines() {
+            match fence {
+                Some(open) if line == open => fence = None,
+                Some(_) => {}
+                None => match line.strip_suffix("text") {
+                    Some(open) if open.len() > 2 && open.chars().all(|c| c == '`') => {
+                        fence = Some(open);
+                    }
+                    _ => outside.push_str(&format!("{line}\n")),
+                },
+            }
+        }
+        assert_eq!(fence, None, "a block is never closed: {source}");
+        outside
+    }
+
+    #[test]
+    fn a_block_ends_where_it_ends_whatever_is_in_it() {
+        assert_eq!(fenced("a"), "```text\na\n```");
+        assert_eq!(fenced("````\n# no\n````"), "`````text\n````\n# no\n````\n`````");
+    }
+
+    #[test]
+    fn a_chart_of_a_tool_is_in_it() {
+        let tool = cells("markdown").into_iter().find(|cell| cell["id"] == "tool-6").unwrap();
+        assert_eq!(tool["attachments"]["picture-0"]["image/png"], PNG);
+        assert!(tool["source"].as_str().unwrap().contains("](attachment:picture-0)"));
+    }
+}
