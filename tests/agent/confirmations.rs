@@ -1,6 +1,6 @@
 //! A tool inside of an agent asks before it runs: the question, and what an answer does.
 
-use crate::scene::{Scene, call, calls, chat, say, say_to, text};
+use crate::scene::{Scene, call, calls, chat, offered, say, say_to, text};
 use crate::world::Api;
 use serde_json::{Value, json};
 
@@ -255,17 +255,16 @@ async fn code_asks_as_well_where_the_workspace_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_specification_cannot_switch_the_question_off() {
-    let scene = Scene::play(json!([book("a table")])).await;
-    let mut silent = booking();
-    silent["tools"][0]["approval_action"] = json!("allow");
-    let made = json!({"name": "silent", "specification": silent});
-    let refused = scene.owner().refused("POST", "/v1/agents", Some(made)).await;
-    assert_eq!(refused, (422, "tool.invalid".into()));
-    let agent = scene.agent(booking()).await;
-    let asked = say_to(scene.owner(), &agent, "Book a table.").await;
-    assert_eq!(asked["actions"].as_array().unwrap().len(), 1, "{asked}");
-    assert_eq!(ran(scene.owner()).await, 0);
+async fn a_tool_whose_specification_says_so_runs_without_a_question_or_not_at_all() {
+    let scene = Scene::play(json!([book("a table"), say("It is booked.")])).await;
+    let mut said = booking();
+    said["tools"][0]["approval_action"] = json!("allow");
+    said["tools"][1]["approval_action"] = json!("deny");
+    let agent = scene.agent(said).await;
+    let done = say_to(scene.owner(), &agent, "Book a table.").await;
+    assert_eq!((&done["answer"], &done["actions"]), (&json!("It is booked."), &json!([])));
+    assert_eq!(offered(&scene.asked()[0]), ["book"], "one that is denied is not offered");
+    assert_eq!(ran(scene.owner()).await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
