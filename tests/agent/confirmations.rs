@@ -256,11 +256,11 @@ async fn code_asks_as_well_where_the_workspace_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_whose_specification_says_so_runs_without_a_question_or_not_at_all() {
-    let scene = Scene::play(json!([book("a table"), say("It is booked."), say("I cannot.")])).await;
-    let mut allowed = booking();
-    allowed["tools"][0]["approval_action"] = json!("allow");
-    allowed["tools"][1]["approval_action"] = json!("deny");
-    let agent = scene.agent(allowed).await;
+    let scene = Scene::play(json!([book("a table"), say("It is booked.")])).await;
+    let mut said = booking();
+    said["tools"][0]["approval_action"] = json!("allow");
+    said["tools"][1]["approval_action"] = json!("deny");
+    let agent = scene.agent(said).await;
     let done = say_to(scene.owner(), &agent, "Book a table.").await;
     assert_eq!((&done["answer"], &done["actions"]), (&json!("It is booked."), &json!([])));
     assert_eq!(offered(&scene.asked()[0]), ["book"], "one that is denied is not offered");

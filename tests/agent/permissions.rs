@@ -121,8 +121,11 @@ async fn where_code_is_not_allowed_at_all_no_model_gets_it_to_run() {
     .await;
     let ann = scene.world.principal("ann", &["USAGE"]).await;
     set(scene.owner(), "deny").await;
-    let (status, done) = ann.call("POST", CODE, Some(json!({"request": "Count."}))).await;
-    assert!(status == 403 || done["complete"] == false, "{status} {done}");
+    let done = ann.post(CODE, json!({"request": "Count."})).await;
+    assert_eq!((&done["status"], &done["complete"]), (&json!("failed"), &json!(false)), "{done}");
+    assert_eq!(done["error"]["code"], "budget.exhausted");
+    let errors = done["rounds"].as_array().unwrap().iter().map(|round| text(&round["error"]));
+    assert!(errors.clone().all(|error| error.starts_with("approval.denied")), "{done}");
     let ran = scene.owner().get("/v1/executions?status=succeeded").await;
     assert_eq!(ran["items"], json!([]));
 }

@@ -101,7 +101,7 @@ async fn somebody_else_cannot_answer_in_the_place_of_whoever_was_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn fifty_replies_at_once_are_one_run() {
+async fn twenty_replies_at_once_are_one_run() {
     let scene = Scene::play(json!([book("a table"), say("It is booked.")])).await;
     let agent = scene.agent(booking()).await;
     let asked = say_to(scene.owner(), &agent, "Book a table.").await;
