@@ -69,8 +69,8 @@ for kind in ('region', 'product'):
     print(f'the best {kind} with {best.iloc[0]:,.0f}')
 ";
     computed("sales-analyst/sales.csv", code).iter().for_each(|line| played.assert_says(line));
-    assert_eq!(played.result["artifacts"][0]["name"], "revenue_by_month.png");
-    assert!(played.file("plot_0.png").starts_with(PNG));
+    assert_eq!(played.result["artifacts"][0]["asset_filename"], "plot_0.png");
+    assert!(played.file("revenue_by_month.png").starts_with(PNG));
     let table = String::from_utf8(played.file("revenue_by_region.csv")).unwrap();
     assert_eq!(table.lines().next(), Some("region,Chair,Desk,Lamp,Shelf"));
     let first = played.result["rounds"][0]["code"].as_str().unwrap();
@@ -162,7 +162,7 @@ fn a_newcomer_sees_plan_rounds_and_files_and_where_they_are() {
     let (said, told) = (stdout(&played), stderr(&played));
     assert!(played.status.success(), "{told}");
     let all = format!("{said}{told}");
-    for seen in ["Load sales.csv", "by_region", "162,179", "plot_0.png", "report.html", place] {
+    for seen in ["Load sales.csv", "by_region", "162,179", "month.png", "report.html", place] {
         assert!(all.contains(seen), "{seen}: {all}");
     }
 }

@@ -143,8 +143,8 @@ impl Agents {
         request.check()?;
         // What they may not have is not told apart by whether there is a model.
         match request.sandbox_id {
-            Some(id) => drop(self.service.usable_session(caller, id)?),
-            None => drop(self.service.require_usage(caller)?),
+            Some(id) => self.service.usable_session(caller, id).map(drop)?,
+            None => self.service.require_usage(caller).map(drop)?,
         }
         self.check_documents(caller, &request.document_ids)?;
         let model = self.model(caller, None)?;

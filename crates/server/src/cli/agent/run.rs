@@ -190,14 +190,17 @@ struct MadeFile {
 }
 
 fn made(result: &Value) -> Vec<MadeFile> {
-    let list = |key: &str, name: &'static str| {
-        let files = result[key].as_array().cloned().unwrap_or_default();
-        files.into_iter().filter_map(move |file| {
-            let url = file["url"].as_str().filter(|url| url.starts_with('/'))?.to_owned();
-            Some(MadeFile { name: file[name].as_str()?.to_owned(), url })
-        })
-    };
-    list("artifacts", "asset_filename").chain(list("generated_files", "name")).collect()
+    let mut made: Vec<MadeFile> = Vec::new();
+    let list = |key: &str| result[key].as_array().into_iter().flatten();
+    for file in list("generated_files").chain(list("artifacts")) {
+        let text = |key: &str| file[key].as_str().map(str::to_owned);
+        let Some(url) = text("url").filter(|url| url.starts_with('/')) else { continue };
+        let given = text("name").filter(|name| made.iter().all(|known| known.name != *name));
+        // Two rounds may each have shown a `plot_0.png`.
+        let name = given.or_else(|| text("asset_filename"));
+        made.extend(name.map(|name| MadeFile { name, url }));
+    }
+    made
 }
 
 async fn bring(client: &Client, result: &Value, out: &Path) -> Result<(), Failure> {
