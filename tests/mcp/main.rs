@@ -10,6 +10,7 @@ mod world;
 mod approvals;
 mod bridge;
 mod clients;
+mod code_execution;
 mod configuration;
 mod conformance;
 mod door;
