@@ -1,6 +1,7 @@
 //! Code that a model writes for a client, where a person is asked about code first.
 
 use crate::approvals::{can_ask, ran};
+use crate::model::ModelServer;
 use crate::wire::{Stdio, called, hello, modern};
 use crate::world::World;
 use serde_json::{Value, json};
@@ -8,19 +9,22 @@ use std::fs::write;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A model that counts in two rounds.
-fn model() -> (TempDir, String) {
+/// What a model says that counts in two rounds.
+fn turns() -> Value {
     let call =
         |name: &str, arguments: Value| json!({"calls": [{"name": name, "arguments": arguments}]});
-    let turns = json!([
+    json!([
         call("plan", json!({"steps": ["Count", "Double"]})),
         call("run_python", json!({"code": "x = 21"})),
         call("run_python", json!({"code": "print(x * 2)"})),
         {"say": "It is over."},
-    ]);
+    ])
+}
+
+fn model() -> (TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("script.yaml");
-    write(&path, turns.to_string()).unwrap();
+    write(&path, turns().to_string()).unwrap();
     let name = format!("script:{}", path.display());
     (folder, name)
 }
@@ -126,6 +130,16 @@ fn a_task_that_would_have_to_ask_is_ended_where_nobody_else_can_answer() {
         std::thread::sleep(Duration::from_millis(20));
     }
     panic!("it waits for nobody");
+}
+
+#[test]
+fn a_model_of_ones_own_is_asked_where_it_is_and_what_it_said_is_kept() {
+    let (model, kept) = (ModelServer::start(&turns().to_string()), tempfile::tempdir().unwrap());
+    let (endpoint, record) = (format!("lab={}", model.url()), kept.path().to_str().unwrap());
+    let options = ["--model", "lab/counter", "--model-endpoint", &endpoint, "--record", record];
+    let done = Stdio::start(&options).call("code_execution", json!({"request": "Count."}));
+    assert_eq!(done["structuredContent"]["answer"], "It is over.", "{done}");
+    assert_eq!(std::fs::read_dir(record).unwrap().count(), 1, "one run is one recording");
 }
 
 #[tokio::test(flavor = "multi_thread")]

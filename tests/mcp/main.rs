@@ -4,6 +4,8 @@
 
 #[path = "../harness/mod.rs"]
 mod harness;
+#[path = "../harness/model.rs"]
+mod model;
 #[path = "../server/world.rs"]
 mod world;
 

@@ -1,11 +1,12 @@
 //! `belljar agent run`: a request in plain words, carried out by a model, here or on a server.
 
+use crate::cli::models::ModelArgs;
 use crate::cli::named::Noun;
 use crate::cli::once::{OutcomeArgs, Shown, Stdout, follow, print_record, write_out};
 use crate::cli::own::{DRAIN, Own};
 use crate::cli::remote::{RemoteArgs, print_json};
 use crate::cli::setup::{self, EngineArgs};
-use crate::cli::{EXIT_REFUSED, Failure, models, progress, terminal};
+use crate::cli::{EXIT_REFUSED, Failure, progress, terminal};
 use crate::client::{Body, Call, Client, ClientError};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -55,9 +56,8 @@ pub(super) struct Args {
     #[command(flatten)]
     wish: Wish,
 
-    /// The model that is asked without a server: PROVIDER/MODEL, or script:FILE
-    #[arg(long, value_name = "MODEL", env = "BELLJAR_MODEL", hide_env_values = true)]
-    model: Option<String>,
+    #[command(flatten)]
+    models: ModelArgs,
 
     #[command(flatten)]
     engine: EngineArgs,
@@ -82,8 +82,7 @@ pub(super) fn main(args: Args, remote: &RemoteArgs) -> Result<ExitCode, Failure>
         return Err(Failure::usage(message));
     }
     runtime.block_on(async {
-        let models = models::settings(args.model.clone(), Vec::new(), None)?;
-        let own = Own::start(&args.engine, Vec::new(), models).await?;
+        let own = Own::start(&args.engine, Vec::new(), args.models.settings()?).await?;
         own.service.prepare(progress::show()).await?;
         let client = own.client().await?;
         let ran = Task { client: &client, wish: &args.wish, json: remote.json }.run().await;
