@@ -22,9 +22,9 @@ pub(in crate::cli) struct Wish {
     #[arg(value_name = "AGENT")]
     pub(in crate::cli) agent: Option<String>,
 
-    /// What is wanted, in plain words
-    #[arg(short, long, value_name = "TEXT")]
-    pub(in crate::cli) request: String,
+    /// What is wanted, in plain words; --cursor alone goes on once somebody has answered
+    #[arg(short, long, value_name = "TEXT", required_unless_present = "cursor")]
+    pub(in crate::cli) request: Option<String>,
 
     /// A file that it needs, seen by code in /home/uploaded_files; may be repeated
     #[arg(long = "file", value_name = "PATH")]
@@ -161,18 +161,29 @@ impl Task<'_> {
             };
             shown.screen.note(&format!("belljar: {} ({place})", file.name));
         }
-        for action in result["actions"].as_array().into_iter().flatten() {
-            let (id, tool) =
-                (text(&action["actionId"]), text(&action["toolConfirmation"]["toolName"]));
-            shown.screen.note(&format!(
-                "belljar: {tool} waits for a person: `belljar approvals show {id}`; then go on with \
-                 --cursor {}",
-                text(&result["cursor"])
-            ));
-        }
+        self.ask(shown, result);
         let (run, session) = (text(&result["execution_id"]), text(&result["sandbox_id"]));
         shown.screen.note(&format!("belljar: run {run}, session {session}"));
         Ok(())
+    }
+
+    /// Who has to answer before it goes on, and how it does then.
+    fn ask(&self, shown: &mut Shown<'_>, result: &Value) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let actions = result["actions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        for action in actions {
+            let tool = text(&action["toolConfirmation"]["toolName"]);
+            shown.screen.note(&format!(
+                "belljar: {tool} waits for somebody else, who can answer with `belljar approvals allow {}`",
+                text(&action["actionId"])
+            ));
+        }
+        if let (Some(agent), false) = (&self.wish.agent, actions.is_empty()) {
+            let cursor = text(&result["cursor"]);
+            shown.screen.note(&format!(
+                "belljar: then go on with `belljar agent run {agent} --cursor {cursor}`"
+            ));
+        }
     }
 }
 
