@@ -195,6 +195,22 @@ async fn a_script_inside_of_an_agent_is_checked_and_comes_back_unchanged() {
     assert_eq!((replaced.0, &replaced.1["code"]), (409, &json!("name.taken")));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_a_model_would_take_for_another_is_not_attached() {
+    let world = World::start().await;
+    let bot = agent(&world.owner, "bot", "instructions: help\n").await;
+    for name in ["code_execution", "code_interpreter", "load_skill", "run_skill_script"] {
+        let tool = tool(&world.owner, name).await;
+        let refused = world.owner.refused("POST", &binding(&bot, &tool), None).await;
+        assert_eq!(refused, (409, "name.taken".into()), "{name}");
+    }
+    let probe = tool(&world.owner, "probe").await;
+    world.owner.post(&binding(&bot, &probe), json!({})).await;
+    let at = format!("/v1/tools/{}", probe["id"].as_str().unwrap());
+    let refused = world.owner.refused("PATCH", &at, Some(json!({"name": "load_skill"}))).await;
+    assert_eq!(refused, (409, "name.taken".into()), "it is attached");
+}
+
 // proves W-049, W-050, W-058
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tool_is_attached_once_and_keeps_what_was_decided_about_it() {

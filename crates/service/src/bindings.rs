@@ -7,6 +7,7 @@ use crate::agents::{read, taken};
 use crate::caller::Caller;
 use crate::refused::{Refused, not_found};
 use crate::service::Service;
+use crate::specification::is_reserved;
 use serde::Deserialize;
 use store::{AuditLine, StoreError, Tx};
 use types::{
@@ -31,9 +32,7 @@ impl Service {
         let to = self.agent_to_change(caller, agent)?;
         let name = self.tool(caller, tool)?.name;
         self.require(caller, Privilege::Usage, Object::Tool(tool))?;
-        if embeds(&to, &name).await {
-            return Err(taken(&name, &to.name));
-        }
+        check_name(&to, &name).await?;
         let entry = caller.did("agent.attach", Object::Agent(agent), format!("tool {tool} {name}"));
         let workspace = caller.workspace;
         let attached = self.store.write(move |tx| attach(tx, workspace, agent, tool, &entry));
@@ -98,17 +97,22 @@ impl Service {
             agents.collect::<Result<Vec<_>, _>>()
         })?;
         for agent in agents.into_iter().flatten() {
-            if embeds(&agent, name).await {
-                return Err(taken(name, &agent.name));
-            }
+            check_name(&agent, name).await?;
         }
         Ok(())
     }
 }
 
-/// Whether a tool of this name stands in its specification.
-async fn embeds(agent: &Agent, name: &str) -> bool {
-    read(&agent.specification).await.is_ok_and(|specification| specification.has_tool(name))
+/// Neither in its specification nor among what every agent is offered is a tool of this name.
+async fn check_name(agent: &Agent, name: &str) -> Result<(), Refused> {
+    if is_reserved(name) {
+        let message = format!("{name:?} is the name of a tool that models have anyway");
+        return Err(Fault::new(Code::NameTaken, message).hint("give the tool another name").into());
+    }
+    match read(&agent.specification).await {
+        Ok(specification) if specification.has_tool(name) => Err(taken(name, &agent.name)),
+        _ => Ok(()),
+    }
 }
 
 /// None if one of the two has gone.

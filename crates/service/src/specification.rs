@@ -35,6 +35,10 @@ const VALUES_MAX: usize = 100_000;
 /// Characters of all values, likewise.
 const TEXT_BYTES_MAX: usize = 10 * BYTES_MAX;
 
+/// What a model is offered besides the tools of its agent. A tool of such a name would not be the one
+/// that is called.
+const RESERVED: [&str; 4] = [CODE_EXECUTION, "code_interpreter", "load_skill", "run_skill_script"];
+
 const NO_ENTRY: &str =
     "tools needs an entry with tool_spec: {type: code_execution, name: code_execution}";
 const NO_SECTION: &str = "tool_resources needs a section code_execution; an empty one will do";
@@ -106,6 +110,11 @@ impl Specification {
         });
         self.warnings.iter().cloned().chain(unknown).collect()
     }
+}
+
+/// Whether no tool of an agent that is run can have this name.
+pub(crate) fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(&name)
 }
 
 pub(crate) fn read(text: &str) -> Result<Specification, Refused> {
@@ -266,6 +275,10 @@ impl<'a> Entry<'a> {
 fn names(entries: &[Entry<'_>]) -> Result<BTreeSet<String>, Refused> {
     let mut names = BTreeSet::new();
     for entry in entries {
+        if matches!(entry.tool, Tool::Embedded(_)) && is_reserved(entry.name) {
+            let message = format!("{:?} is the name of a tool that models have anyway", entry.name);
+            return Err(invalid(&format!("{}/name", entry.path), message));
+        }
         if !names.insert(entry.name.to_owned()) {
             let message = format!("another tool of the agent is named {:?} already", entry.name);
             return Err(invalid(&entry.path, message));
@@ -425,6 +438,22 @@ mod tests {
         ] {
             assert_eq!(refusal(text).0, path, "{text}");
         }
+    }
+
+    #[test]
+    fn a_tool_that_would_be_taken_for_another_is_refused_by_its_name() {
+        let tool = |name: &str| {
+            format!(
+                "tools:\n  - type: runPythonCode\n    name: {name}\n    description: Always one.\n    \
+                 configuration:\n      pythonCode: |\n        def handle():\n          return 1\n"
+            )
+        };
+        for name in RESERVED {
+            let (path, message) = refusal(&tool(name));
+            assert_eq!(path, "/specification/tools/0/name");
+            assert!(message.contains(name), "{message}");
+        }
+        assert!(read(&tool("load")).unwrap().has_tool("load"));
     }
 
     #[test]
