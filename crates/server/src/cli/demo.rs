@@ -22,8 +22,7 @@ const SCRIPT: &str = "script.yaml";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// sales-analyst, csv-cleaner, unit-converter, media-probe or chart-maker
-    #[arg(value_name = "NAME", default_value = EXAMPLES[0].name, value_parser = example)]
+    #[arg(value_name = "NAME", help = names(), default_value = EXAMPLES[0].name, value_parser = example)]
     example: &'static Example,
 
     /// Write the results into this directory [default: a new one among the temporary files]
@@ -36,6 +35,11 @@ pub(super) struct Args {
 
     #[command(flatten)]
     engine: EngineArgs,
+}
+
+fn names() -> String {
+    let names: Vec<&str> = EXAMPLES.iter().map(|one| one.name).collect();
+    names.join(", ")
 }
 
 fn example(name: &str) -> Result<&'static Example, String> {
