@@ -28,4 +28,5 @@ mod rules;
 mod scene;
 mod sessions;
 mod skills;
+mod stopped;
 mod tools;
