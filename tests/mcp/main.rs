@@ -4,12 +4,15 @@
 
 #[path = "../harness/mod.rs"]
 mod harness;
+#[path = "../harness/model.rs"]
+mod model;
 #[path = "../server/world.rs"]
 mod world;
 
 mod approvals;
 mod bridge;
 mod clients;
+mod code_execution;
 mod configuration;
 mod conformance;
 mod door;

@@ -17,7 +17,7 @@ use rmcp::{ErrorData, RoleServer};
 use service::{Decision, Refused, Service};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use types::{Approval, ApprovalScope, Code, Execution, Fault};
+use types::{Approval, ApprovalScope, Code, Execution, ExecutionId, Fault};
 
 /// Under which the answer comes back.
 const KEY: &str = "approval";
@@ -71,6 +71,17 @@ pub(crate) struct Question<'a> {
 }
 
 impl Question<'_> {
+    /// Whether this client can put it to its user, and this is one to answer it.
+    pub(crate) fn is_asked(
+        service: &Service,
+        asker: &Asker,
+        context: &RequestContext<RoleServer>,
+        approval: &Approval,
+    ) -> Result<bool, Refused> {
+        let can_ask = context.client_capabilities().is_some_and(|can| can.elicitation.is_some());
+        Ok(can_ask && service.may_answer_oneself(&asker.caller, approval)?)
+    }
+
     pub(crate) async fn ask(
         &self,
         execution: &Execution,
@@ -78,15 +89,14 @@ impl Question<'_> {
     ) -> Result<CallToolResponse, Refused> {
         let id = execution.approval_id.ok_or_else(|| Refused::from(left()))?;
         let approval = self.service.approval(&self.asker.caller, id)?;
-        let can_ask =
-            self.context.client_capabilities().is_some_and(|can| can.elicitation.is_some());
-        if !can_ask || !self.service.may_answer_oneself(&self.asker.caller, &approval)? {
+        if !Self::is_asked(self.service, self.asker, self.context, &approval)? {
             let Some(address) = address else {
                 // There is nobody else who could answer.
                 self.leave(&approval).await?;
                 return Ok(refused(&cannot_ask().into()).into());
             };
-            return Ok(refused(&elsewhere(&approval, address).into()).into());
+            let fault = elsewhere(&approval, approval.execution_id, address);
+            return Ok(refused(&fault.into()).into());
         }
         let ticket = self.service.ticket(&approval);
         let answer = ask(self.context, &approval, ticket).await;
@@ -121,7 +131,7 @@ impl Question<'_> {
     }
 }
 
-async fn ask(
+pub(crate) async fn ask(
     context: &RequestContext<RoleServer>,
     approval: &Approval,
     ticket: String,
@@ -161,7 +171,7 @@ fn decided(answer: &ElicitResult) -> Answered {
     }
 }
 
-fn is_modern(context: &RequestContext<RoleServer>) -> bool {
+pub(crate) fn is_modern(context: &RequestContext<RoleServer>) -> bool {
     let version = context.protocol_version();
     version.is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str())
 }
@@ -200,8 +210,9 @@ fn left() -> Fault {
 }
 
 /// For a client that cannot ask, where somebody else can be asked.
-fn elsewhere(approval: &Approval, address: &str) -> Fault {
-    let (id, execution) = (approval.id, approval.execution_id);
+/// `execution` is what was called, and will have the result.
+pub(crate) fn elsewhere(approval: &Approval, execution: ExecutionId, address: &str) -> Fault {
+    let id = approval.id;
     let message = format!(
         "{:?} waits for a person who may allow it: {address}/v1/approvals/{id}",
         approval.tool_name
@@ -214,7 +225,7 @@ fn elsewhere(approval: &Approval, address: &str) -> Fault {
 }
 
 /// For a client that cannot ask, and has Belljar to itself.
-fn cannot_ask() -> Fault {
+pub(crate) fn cannot_ask() -> Fault {
     let message = "nothing was run: the user has to be asked first, and this client cannot ask";
     Fault::new(Code::ApprovalDenied, message).hint(
         "tell the user that it takes a client with elicitation, or `belljar mcp` without --permission",

@@ -3,6 +3,7 @@
 use crate::answer::{Shown, refused};
 use crate::approval::{self, Called, Question};
 use crate::asker::Asker;
+use crate::questions::{self, Questions};
 use crate::run::{Came, see};
 use crate::{code, files, python, resources, results, sessions, skills, task, tools};
 use agent::Agents;
@@ -97,7 +98,15 @@ impl Door {
         let request = code::read(given)?;
         let manner = self.manner(asker, context);
         let attached = self.agents.code_execution(&asker.caller, request, manner).await?;
-        Ok(self.finish(asker, attached, Shown::Code, context).await)
+        let (service, address) = (&self.service, self.manners.address.as_deref());
+        let questions = Questions { service, asker, context, address, run: attached.id() };
+        let (asks, later) = (questions.put(attached.follow()), attached.follow());
+        let came = see(attached, context, self.task_after(context), asks).await;
+        if let (Came::Task(run), None) = (&came, address) {
+            let (service, caller) = (Arc::clone(service), Arc::clone(&asker.caller));
+            tokio::spawn(questions::end_if_it_asks(service, caller, run.id, later));
+        }
+        Ok(self.show(asker, came, Shown::Code).await)
     }
 
     async fn tool_of_the_workspace(
@@ -142,7 +151,13 @@ impl Door {
         shown: Shown,
         context: &Context,
     ) -> CallToolResponse {
-        match see(attached, context, self.task_after(context)).await {
+        let never_asks = std::future::pending();
+        let came = see(attached, context, self.task_after(context), never_asks).await;
+        self.show(asker, came, shown).await
+    }
+
+    async fn show(&self, asker: &Asker, came: Came, shown: Shown) -> CallToolResponse {
+        match came {
             Came::Ended(Ok(record)) => {
                 let mut result = shown.show(&record);
                 if shown.has_visuals() {
@@ -153,7 +168,7 @@ impl Door {
                 }
                 result.into()
             }
-            Came::Ended(Err(problem)) => refused(&problem).into(),
+            Came::Ended(Err(problem)) | Came::Stuck(problem) => refused(&problem).into(),
             Came::Task(record) => task::begun(&record).into(),
             // Nobody hears it.
             Came::Cancelled(id) => {

@@ -14,6 +14,7 @@ mod files;
 mod fixtures;
 mod http;
 mod python;
+mod questions;
 mod resources;
 mod results;
 mod run;

@@ -1,6 +1,7 @@
 //! A run while somebody waits for it: its output is told as progress, and whoever goes away ends
 //! it.
 
+use crate::questions::Stuck;
 use futures_util::{FutureExt, StreamExt};
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::RequestContext;
@@ -20,41 +21,60 @@ pub(crate) enum Came {
     Task(Execution),
     /// Nobody waits any more.
     Cancelled(ExecutionId),
+    /// A person has to be asked, and not through this client.
+    Stuck(Refused),
 }
 
-/// Waits for the end. `task_after` is for clients that can ask again later.
+/// What a wait has ended with.
+enum Until {
+    Over,
+    Patience,
+    Gone,
+    Stuck(Stuck),
+}
+
+/// Waits for the end, or until it is `stuck`. `task_after` is for clients that can ask again later.
 pub(crate) async fn see(
     attached: Attached,
     context: &RequestContext<RoleServer>,
     task_after: Option<Duration>,
+    stuck: impl Future<Output = Stuck>,
 ) -> Came {
     let id = attached.id();
     let telling = context
         .meta
         .get_progress_token()
         .map(|token| tokio::spawn(tell(attached.follow(), context.peer.clone(), token)));
-    let came = tokio::select! {
+    let until = tokio::select! {
         biased;
-        () = context.ct.cancelled() => Came::Cancelled(id),
-        came = wait(attached, task_after) => came,
+        () = context.ct.cancelled() => Until::Gone,
+        () = attached.over() => Until::Over,
+        () = passed(task_after) => Until::Patience,
+        stuck = stuck => Until::Stuck(stuck),
     };
     if let Some(telling) = telling {
-        match &came {
+        match &until {
             // What was printed is told before the answer is.
-            Came::Ended(_) => drop(telling.await),
-            Came::Task(_) | Came::Cancelled(_) => telling.abort(),
+            Until::Over => drop(telling.await),
+            Until::Patience | Until::Gone | Until::Stuck(_) => telling.abort(),
         }
     }
-    came
+    match until {
+        Until::Over => Came::Ended(attached.finished().await),
+        Until::Patience => Came::Task(attached.let_go()),
+        Until::Gone => Came::Cancelled(id),
+        Until::Stuck(Stuck::Elsewhere(fault)) => {
+            attached.let_go();
+            Came::Stuck(fault.into())
+        }
+        Until::Stuck(Stuck::Over(refused)) => Came::Stuck(*refused),
+    }
 }
 
-async fn wait(attached: Attached, task_after: Option<Duration>) -> Came {
-    let Some(patience) = task_after else {
-        return Came::Ended(attached.finished().await);
-    };
-    match tokio::time::timeout(patience, attached.over()).await {
-        Ok(()) => Came::Ended(attached.finished().await),
-        Err(_) => Came::Task(attached.let_go()),
+async fn passed(patience: Option<Duration>) {
+    match patience {
+        Some(patience) => tokio::time::sleep(patience).await,
+        None => std::future::pending().await,
     }
 }
 

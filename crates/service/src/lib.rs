@@ -89,7 +89,10 @@ pub use service::{Service, StartError, Started};
 pub use sessions::{
     Opened, SessionChange, SessionFile, SessionFiles, SessionQuery, SessionRequest,
 };
-pub use specification::{CodeExecution, Orchestration, SpecificationText, ToolChoice, agent_name};
+pub use specification::{
+    CodeExecution, Orchestration, ROUNDS_MAX, SECONDS_MAX, SpecificationText, ToolChoice,
+    agent_name,
+};
 pub use staging::{Staged, Staging};
 pub use store::{AuditError, Reply, verify_audit};
 pub use stores::{StoreChange, StoreFile, StoreRequest, StoreView};

@@ -9,7 +9,7 @@ mod orchestration;
 mod section;
 
 pub(crate) use embedded::Embedded;
-pub use orchestration::{Orchestration, ToolChoice};
+pub use orchestration::{Orchestration, ROUNDS_MAX, SECONDS_MAX, ToolChoice};
 pub(crate) use section::{Section, integration_path};
 
 use crate::definition::{RUN_PYTHON_CODE, details, invalid_tool};
@@ -117,6 +117,7 @@ pub(crate) fn read(text: &str) -> Result<Specification, Refused> {
     let embedded = embedded(&entries, &mut warnings)?;
     warnings.extend(entries.iter().filter_map(Entry::warning));
     let section = Section::read(resources, &mut warnings)?;
+    let orchestration = Orchestration::read(&root, &mut warnings)?;
     let has_entry = entries.iter().any(|entry| entry.tool == Tool::CodeExecution);
     let missing: Vec<String> = [(has_entry, NO_ENTRY), (section.is_some(), NO_SECTION)]
         .into_iter()
@@ -128,7 +129,7 @@ pub(crate) fn read(text: &str) -> Result<Specification, Refused> {
         format: format(text),
         code_execution: CodeExecution { enabled: missing.is_empty(), missing },
         section: section.unwrap_or_default(),
-        orchestration: Orchestration::read(&root)?,
+        orchestration,
         embedded,
         names,
         resources: resources.into_iter().flat_map(Map::keys).cloned().collect(),

@@ -81,7 +81,7 @@ async fn ask(args: &Args, client: &Client, given: &Path, out: &Path) -> Result<V
     }
     let wish = Wish {
         agent: Some(example.name.to_owned()),
-        request: example.message.to_owned(),
+        request: Some(example.message.to_owned()),
         files: example.data.iter().map(|(name, _)| given.join(name)).collect(),
         out: Some(out.to_owned()),
         ..Wish::default()

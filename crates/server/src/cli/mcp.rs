@@ -6,6 +6,7 @@ mod conformance;
 mod embedded;
 mod reader;
 
+use super::models::ModelArgs;
 use super::remote::ServerArgs;
 use super::setup::{self, EngineArgs};
 use super::{Failure, permission, serve};
@@ -46,9 +47,8 @@ struct OwnArgs {
     #[arg(long, value_name = "PERMISSION", value_parser = permission::permission)]
     permission: Option<Permission>,
 
-    /// The model that code_execution asks: PROVIDER/MODEL, or script:FILE [default: none]
-    #[arg(long, value_name = "MODEL", env = "BELLJAR_MODEL", hide_env_values = true)]
-    model: Option<String>,
+    #[command(flatten)]
+    models: ModelArgs,
 
     /// host:port of a server inside the network that `files` may be fetched from; may be repeated. A
     /// server has exceptions of its own

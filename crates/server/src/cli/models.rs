@@ -5,6 +5,34 @@ use agent::ModelSettings;
 use std::path::PathBuf;
 use url::Url;
 
+/// For those that have an engine of their own; a server has the same in its configuration.
+#[derive(Debug, clap::Args)]
+pub(super) struct ModelArgs {
+    /// The model that is asked without a server: PROVIDER/MODEL, or script:FILE [default: none]
+    #[arg(long, value_name = "MODEL", env = "BELLJAR_MODEL", hide_env_values = true)]
+    model: Option<String>,
+
+    /// NAME=URL of an OpenAI-compatible server, whose models are then NAME/MODEL; may be repeated
+    #[arg(
+        long,
+        value_name = "NAME=URL",
+        env = "BELLJAR_MODEL_ENDPOINT",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    model_endpoint: Vec<String>,
+
+    /// Keep the answers of models here, as scripts that can be played again [default: nowhere]
+    #[arg(long, value_name = "DIR", env = "BELLJAR_RECORD", hide_env_values = true)]
+    record: Option<PathBuf>,
+}
+
+impl ModelArgs {
+    pub(super) fn settings(self) -> Result<ModelSettings, Failure> {
+        settings(self.model, self.model_endpoint, self.record)
+    }
+}
+
 /// Keys come from the environment alone: an argument is seen by everybody on the machine.
 pub(super) fn settings(
     default: Option<String>,

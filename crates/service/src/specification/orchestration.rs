@@ -5,6 +5,13 @@ use crate::refused::{Refused, invalid};
 use serde_json::{Map, Value};
 
 const SKILLS_MAX: usize = 50;
+/// What a run has at most, whatever its budget says. Each may call several tools.
+pub const ROUNDS_MAX: u32 = 100;
+/// Nobody waits longer for an answer.
+pub const SECONDS_MAX: u64 = 60 * 60;
+/// What a budget is made of, and the most of each.
+const BUDGET: [(&str, Option<u64>); 3] =
+    [("rounds", Some(ROUNDS_MAX as u64)), ("tokens", None), ("seconds", Some(SECONDS_MAX))];
 
 /// Whether a model has to call a tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,8 +38,14 @@ pub struct Orchestration {
 }
 
 impl Orchestration {
-    pub(super) fn read(root: &Map<String, Value>) -> Result<Self, Refused> {
-        let number = |key: &str| budget(root)?.map_or(Ok(None), |budget| budget.number(key));
+    /// What it asks for and will not get is a warning.
+    pub(super) fn read(
+        root: &Map<String, Value>,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self, Refused> {
+        let budget = budget(root)?;
+        let number = |key: &str| budget.as_ref().map_or(Ok(None), |budget| budget.number(key));
+        warnings.extend(budget.iter().flat_map(Allowed::warnings));
         Ok(Self {
             model: model(root)?,
             instructions: instructions(root)?,
@@ -63,6 +76,18 @@ impl Allowed<'_> {
                 }
             },
         }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let odd = |(key, value): (&String, &Value)| match BUDGET.iter().find(|known| known.0 == key)
+        {
+            None => Some(format!("budget.{key} is not known here; rounds, tokens and seconds are")),
+            Some((_, Some(most))) if value.as_u64().is_some_and(|number| number > *most) => {
+                Some(format!("budget.{key} is {value}, and a run has at most {most}"))
+            }
+            Some(_) => None,
+        };
+        self.values.iter().filter_map(odd).collect()
     }
 }
 
@@ -183,6 +208,18 @@ mod tests {
         assert_eq!(other.model.as_deref(), Some("anthropic/claude"));
         assert_eq!((other.rounds, other.seconds), (None, Some(30)));
         assert_eq!(orchestration("tools: []"), Orchestration::default());
+    }
+
+    #[test]
+    fn a_budget_that_says_what_no_run_has_is_warned_of() {
+        let warnings =
+            |budget: &str| read(&format!("budget: {{{budget}}}")).unwrap().warnings(&[]).join("; ");
+        assert_eq!(warnings("rounds: 100, tokens: 1000000000, seconds: 3600"), "");
+        let expected = "budget.round is not known here; rounds, tokens and seconds are";
+        assert_eq!(warnings("round: 3"), expected);
+        let expected = "budget.rounds is 101, and a run has at most 100; \
+                        budget.seconds is 3601, and a run has at most 3600";
+        assert_eq!(warnings("rounds: 101, seconds: 3601"), expected);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! `belljar agent run`: a request in plain words, carried out by a model, here or on a server.
 
+use crate::cli::models::ModelArgs;
 use crate::cli::named::Noun;
 use crate::cli::once::{OutcomeArgs, Shown, Stdout, follow, print_record, write_out};
 use crate::cli::own::{DRAIN, Own};
 use crate::cli::remote::{RemoteArgs, print_json};
 use crate::cli::setup::{self, EngineArgs};
-use crate::cli::{EXIT_REFUSED, Failure, models, progress, terminal};
+use crate::cli::{EXIT_REFUSED, Failure, progress, terminal};
 use crate::client::{Body, Call, Client, ClientError};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -21,9 +22,9 @@ pub(in crate::cli) struct Wish {
     #[arg(value_name = "AGENT")]
     pub(in crate::cli) agent: Option<String>,
 
-    /// What is wanted, in plain words
-    #[arg(short, long, value_name = "TEXT")]
-    pub(in crate::cli) request: String,
+    /// What is wanted, in plain words; --cursor alone goes on once somebody has answered
+    #[arg(short, long, value_name = "TEXT", required_unless_present = "cursor")]
+    pub(in crate::cli) request: Option<String>,
 
     /// A file that it needs, seen by code in /home/uploaded_files; may be repeated
     #[arg(long = "file", value_name = "PATH")]
@@ -55,9 +56,8 @@ pub(super) struct Args {
     #[command(flatten)]
     wish: Wish,
 
-    /// The model that is asked without a server: PROVIDER/MODEL, or script:FILE
-    #[arg(long, value_name = "MODEL", env = "BELLJAR_MODEL", hide_env_values = true)]
-    model: Option<String>,
+    #[command(flatten)]
+    models: ModelArgs,
 
     #[command(flatten)]
     engine: EngineArgs,
@@ -82,8 +82,7 @@ pub(super) fn main(args: Args, remote: &RemoteArgs) -> Result<ExitCode, Failure>
         return Err(Failure::usage(message));
     }
     runtime.block_on(async {
-        let models = models::settings(args.model.clone(), Vec::new(), None)?;
-        let own = Own::start(&args.engine, Vec::new(), models).await?;
+        let own = Own::start(&args.engine, Vec::new(), args.models.settings()?).await?;
         own.service.prepare(progress::show()).await?;
         let client = own.client().await?;
         let ran = Task { client: &client, wish: &args.wish, json: remote.json }.run().await;
@@ -162,18 +161,29 @@ impl Task<'_> {
             };
             shown.screen.note(&format!("belljar: {} ({place})", file.name));
         }
-        for action in result["actions"].as_array().into_iter().flatten() {
-            let (id, tool) =
-                (text(&action["actionId"]), text(&action["toolConfirmation"]["toolName"]));
-            shown.screen.note(&format!(
-                "belljar: {tool} waits for a person: `belljar approvals show {id}`; then go on with \
-                 --cursor {}",
-                text(&result["cursor"])
-            ));
-        }
+        self.ask(shown, result);
         let (run, session) = (text(&result["execution_id"]), text(&result["sandbox_id"]));
         shown.screen.note(&format!("belljar: run {run}, session {session}"));
         Ok(())
+    }
+
+    /// Who has to answer before it goes on, and how it does then.
+    fn ask(&self, shown: &mut Shown<'_>, result: &Value) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let actions = result["actions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        for action in actions {
+            let tool = text(&action["toolConfirmation"]["toolName"]);
+            shown.screen.note(&format!(
+                "belljar: {tool} waits for somebody else, who can answer with `belljar approvals allow {}`",
+                text(&action["actionId"])
+            ));
+        }
+        if let (Some(agent), false) = (&self.wish.agent, actions.is_empty()) {
+            let cursor = text(&result["cursor"]);
+            shown.screen.note(&format!(
+                "belljar: then go on with `belljar agent run {agent} --cursor {cursor}`"
+            ));
+        }
     }
 }
 

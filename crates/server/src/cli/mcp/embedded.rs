@@ -3,15 +3,14 @@
 use super::{OwnArgs, PATIENCE, reader};
 use crate::cli::own::{DRAIN, Own};
 use crate::cli::setup::EngineArgs;
-use crate::cli::{Failure, models, progress, serve};
+use crate::cli::{Failure, progress, serve};
 use mcp::{Door, Manners};
 use service::PermissionChange;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) async fn run(args: &EngineArgs, own: OwnArgs) -> Result<(), Failure> {
-    let embedded =
-        Own::start(args, own.fetch_from, models::settings(own.model, Vec::new(), None)?).await?;
+    let embedded = Own::start(args, own.fetch_from, own.models.settings()?).await?;
     let service = &embedded.service;
     let change = PermissionChange { permission: own.permission.unwrap_or_default() };
     let set = service.set_code_permission(&embedded.asker.caller, change).await;
