@@ -118,7 +118,7 @@ def test_a_tool_of_an_agent_runs_when_it_is_allowed_and_not_when_it_is_denied(
 def test_without_a_model_it_is_said_what_is_missing(bj: Belljar) -> None:
     with pytest.raises(BelljarError) as raised:
         bj.code_execution("Add these up")
-    assert raised.value.code == "model.unavailable"
+    assert (raised.value.code, raised.value.status) == ("model.unavailable", 424)
     with pytest.raises(BelljarError, match="no agent called 'nobody'"):
         bj.agents.run("nobody", "Hello")
 
