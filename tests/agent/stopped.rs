@@ -17,7 +17,7 @@ fn helper() -> Value {
     note["name"] = json!("note");
     note["approval_action"] = json!("allow");
     tools.push(note);
-    let slow = json!({"type": "runPythonCode", "name": "slow", "description": "Is slow.",
+    let slow = json!({"type": "runPythonCode", "name": "slow", "description": "Takes a whole minute.",
         "configuration": {"pythonCode": SLOW}});
     tools.push(slow);
     agent
@@ -79,7 +79,10 @@ async fn what_was_allowed_is_stopped_with_the_run_that_waits_for_it() {
     assert_eq!((&ended["status"], &tool["status"]), (&json!("cancelled"), &json!("cancelled")));
     let done = chat(scene.owner(), &agent, json!({"cursor": ended["id"]})).await;
     assert_eq!(done["answer"], "It was stopped.", "{done}");
-    assert!(scene.told(1).contains("execution.cancelled"), "{}", scene.told(1));
+    assert!(scene.told(1).contains("KeyboardInterrupt"), "{}", scene.told(1));
+    let all = scene.owner().get("/v1/executions").await;
+    let calls = all["items"].as_array().unwrap().iter().filter(|it| it["entry"] == "handle");
+    assert_eq!(calls.count(), 1, "nothing runs twice");
 }
 
 #[tokio::test(flavor = "multi_thread")]
