@@ -29,4 +29,5 @@ mod rules;
 mod scene;
 mod sessions;
 mod skills;
+mod stopped;
 mod tools;

@@ -104,7 +104,7 @@ async fn every_line_of_configuration_in_the_guide_starts_a_server() {
     let world = World::start().await;
     let key = &world.owner.key;
     let (lines, objects) = (blocks("sh"), blocks("json"));
-    assert_eq!((lines.len(), objects.len()), (2, 5));
+    assert_eq!((lines.len(), objects.len()), (2, 6));
     let configured = lines
         .iter()
         .map(|line| from_line(line))

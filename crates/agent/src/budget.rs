@@ -1,6 +1,6 @@
 //! What a run may use, and what it has used of it.
 
-use crate::model::Tokens;
+use crate::model::{Answer, Tokens};
 use std::time::Duration;
 use types::{Code, Fault};
 
@@ -14,6 +14,8 @@ const AGENT_ROUNDS: u32 = 20;
 pub(crate) const ROUNDS_MAX: u32 = 100;
 /// Some hundred pages read and written.
 const TOKENS: u64 = 1_000_000;
+/// More than any text has.
+const BYTES_PER_TOKEN_MAX: u64 = 8;
 /// A person waits for it.
 const TIME: Duration = Duration::from_secs(10 * 60);
 pub(crate) const TIME_MAX: Duration = Duration::from_secs(60 * 60);
@@ -82,9 +84,14 @@ pub(crate) struct Used {
 }
 
 impl Used {
-    pub(crate) fn asked(&mut self, tokens: Tokens) {
+    /// What a provider says of itself is believed upwards only: all that was said is kept.
+    pub(crate) fn asked(&mut self, answer: &Answer) {
+        let calls = answer.calls.iter().map(|call| call.arguments.to_string().len());
+        let bytes = answer.text.len() + calls.sum::<usize>();
+        let least = u64::try_from(bytes).unwrap_or(u64::MAX) / BYTES_PER_TOKEN_MAX;
+        let Tokens { input, output } = answer.tokens;
         self.requests += 1;
-        self.tokens += tokens;
+        self.tokens += Tokens { input, output: output.max(least) };
     }
 
     /// Before a model is asked again.

@@ -4,7 +4,6 @@
 use crate::budget::Budget;
 use crate::confirm::{Confirmation, Given, Reply, decide};
 use crate::interpreter::Interpreter;
-use crate::model::Message;
 use crate::prompts;
 use crate::runs::{Agents, Occupied, Outcome, Rest, unfinished, within};
 use crate::skills::Skills;
@@ -95,8 +94,19 @@ impl ChatRequest {
     }
 }
 
+/// Where the code of a conversation runs.
+#[derive(Default)]
+struct Place {
+    session: Option<Session>,
+    /// Whether it had another one, which is gone.
+    lost: bool,
+    /// Whether it is worth nothing unless something runs in it.
+    passing: bool,
+}
+
 /// A run that has passed every check and can begin.
 struct Chat {
+    passing: bool,
     work: AgentWork,
     skills: Skills,
     session: Option<Session>,
@@ -137,9 +147,9 @@ impl Agents {
             let message = "are for code, and this agent may not run any";
             return Err(Refused::invalid("/document_ids", message));
         }
-        let (session, lost) = match runs_code {
+        let Place { session, lost, passing } = match runs_code {
             true => self.chat_session(caller, id, &request, before.as_ref()).await?,
-            false => (None, false),
+            false => Place::default(),
         };
         let occupied = session.as_ref().map(|it| self.occupy(it.sandbox_id)).transpose()?;
         let names = match &session {
@@ -171,6 +181,7 @@ impl Agents {
         let (run, attached) = self.service.begin_run(caller, new, manner).await?;
         let agent_external_id = request.agent_external_id;
         let chat = Chat {
+            passing,
             work,
             skills,
             session,
@@ -207,13 +218,13 @@ impl Agents {
         agent: AgentId,
         request: &ChatRequest,
         before: Option<&Before>,
-    ) -> Result<(Option<Session>, bool), Refused> {
+    ) -> Result<Place, Refused> {
         let earlier = before.and_then(|before| before.sandbox_id);
         if let Some(id) = earlier
             && let Ok(session) = self.service.session(caller, id)
             && matches!(session.status, SessionStatus::Ready | SessionStatus::Busy)
         {
-            return Ok((Some(session), false));
+            return Ok(Place { session: Some(session), lost: false, passing: false });
         }
         let asked = SessionRequest {
             agent_id: Some(agent),
@@ -222,8 +233,9 @@ impl Agents {
         };
         let opened = self.service.open_session(caller, asked).await?;
         let (Opened::New(session) | Opened::Found(session)) = opened;
-        let lost = earlier.is_some();
-        Ok((Some(session), lost))
+        // Nobody could find it again by anything but what has run in it.
+        let passing = request.key.is_none() && request.document_ids.is_empty();
+        Ok(Place { session: Some(session), lost: earlier.is_some(), passing })
     }
 }
 
@@ -235,10 +247,11 @@ fn talk_of(before: &Before) -> Result<Talk, Refused> {
 impl Chat {
     async fn see_through(self, agents: &Arc<Agents>, run: Run, model: &dyn crate::Model) {
         let Self { work, skills, session, occupied, names, talk, text, replies, .. } = self;
-        let Self { agent_external_id, warnings, .. } = self;
+        let Self { agent_external_id, warnings, passing, .. } = self;
+        let id = session.as_ref().map(|session| session.sandbox_id);
         let system = system(&work, &skills);
         let budget = budget(&work);
-        let interpreter = session.map(|session| Interpreter::new(session, false));
+        let interpreter = session.map(|session| Interpreter::new(session, names.clone(), false));
         let mut tools = Toolbox::of_agent(&work, interpreter, skills);
         let about = (AGENT, text.as_deref().unwrap_or_default());
         let mut rest = Rest::new(&agents.service, &run, model, budget, talk, about);
@@ -246,6 +259,9 @@ impl Chat {
         let (time, walk, talk) = (rest.walk.budget.time, &mut rest.walk, &mut rest.talk);
         let work = answer(walk, talk, &mut tools, &system, message.as_deref(), replies);
         let done = within(&run, time, work).await;
+        if done.is_err() {
+            rest.withdraw().await;
+        }
         let outcome = match done {
             Ok(Left::Said(answer)) => {
                 Outcome { status: Status::Succeeded, error: None, value: answer }
@@ -258,11 +274,16 @@ impl Chat {
                 Outcome { status, error: Some(fault), value: answer }
             }
         };
-        let actions = rest.talk.pending.iter().map(crate::confirm::action).collect();
+        let actions = rest.open().map(crate::confirm::action).collect();
         let spoken = Spoken { answer: outcome.value, actions, agent_external_id };
-        let mut end = rest.end(tools.interpreter.as_ref(), outcome.error, &spoken);
+        let mut end = rest.end(tools.interpreter.as_mut(), outcome.error, &spoken);
         let warning = |message| Warning { code: "agent.incomplete".to_owned(), message };
         end.warnings = warnings.into_iter().map(warning).collect();
+        end.leaves_session = passing && end.rounds.is_empty() && spoken.actions.is_empty();
+        if let Some(id) = id.filter(|_| end.leaves_session) {
+            // It ends by itself as well, when nobody has used it for a while.
+            let _ = agents.service.close_session(run.caller(), id).await;
+        }
         if let Err(refused) = run.end(outcome.status, end, occupied).await {
             tracing::error!(error = %refused.fault, "the end of a run could not be kept");
         }
@@ -279,10 +300,7 @@ async fn answer(
     replies: Vec<Reply>,
 ) -> Result<Left, Stopped> {
     if !talk.pending.is_empty() {
-        let settled = tools.settle(walk, std::mem::take(&mut talk.pending), replies).await;
-        let mut results = std::mem::take(&mut talk.answered);
-        results.extend(settled);
-        talk.messages.push(Message::Tools { results });
+        tools.settle(walk, talk, replies).await;
     }
     message.into_iter().for_each(|message| talk.say(message));
     let left = walk.converse(system, talk, tools).await?;

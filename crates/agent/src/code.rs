@@ -52,11 +52,7 @@ pub(crate) async fn carry_out(
     let steps = numbered.collect::<Vec<_>>().join("\n");
     talk.say(prompts::fill(prompts::START, "plan", &steps));
     tools.interpreter.iter_mut().for_each(|interpreter| interpreter.follow(plan.clone()));
-    let said = match walk.converse(prompts::CODE.trim_end(), talk, tools).await? {
-        Left::Said(said) => said,
-        // The interpreter is patient: it has waited for the answer itself.
-        Left::Asking => String::new(),
-    };
+    let said = said(walk, tools, talk).await?;
     let fault =
         tools.interpreter.as_ref().and_then(|interpreter| interpreter.last_fault().cloned());
     Ok(match fault {
@@ -69,6 +65,28 @@ pub(crate) async fn carry_out(
         }
         fault => Carried { answer: said, fault },
     })
+}
+
+/// What the model says at the end. Numbers that it has not had computed are given back to it.
+async fn said(
+    walk: &mut Walk<'_>,
+    tools: &mut Toolbox,
+    talk: &mut Talk,
+) -> Result<String, Stopped> {
+    let rounds = |tools: &Toolbox| tools.interpreter.as_ref().map_or(0, |it| it.rounds.len());
+    let before = rounds(tools);
+    loop {
+        let said = match walk.converse(prompts::CODE.trim_end(), talk, tools).await? {
+            Left::Said(said) => said,
+            // The interpreter is patient: it has waited for the answer itself.
+            Left::Asking => return Err(Stopped::Cancelled),
+        };
+        if rounds(tools) > before || is_grounded(&said, &talk.messages) {
+            return Ok(said);
+        }
+        walk.used.came(true);
+        talk.say(prompts::COMPUTE.trim_end());
+    }
 }
 
 fn asked(task: Task<'_>) -> String {

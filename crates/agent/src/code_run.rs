@@ -120,10 +120,6 @@ impl CodeRequest {
                 return Err(Refused::invalid(path, message));
             }
         }
-        if self.document_ids.len() > DOCUMENTS_MAX {
-            let message = format!("has at most {DOCUMENTS_MAX} documents");
-            return Err(Refused::invalid("/document_ids", message));
-        }
         if self.max_rounds.is_some_and(|rounds| !(1..=ROUNDS_MAX).contains(&rounds)) {
             let message = format!("must be from 1 to {ROUNDS_MAX}");
             return Err(Refused::invalid("/max_rounds", message));
@@ -156,8 +152,6 @@ impl Agents {
             Some(id) => self.service.last_run_in(caller, id)?,
             None => None,
         };
-        // What an agent has said in its session is about other tools.
-        let before = before.filter(|before| before.agent.is_none());
         let talk = before.and_then(|before| Talk::from_bytes(&before.conversation));
         let new = NewRun {
             entry: CODE_EXECUTION,
@@ -178,6 +172,10 @@ impl Agents {
     }
 
     pub(crate) fn check_documents(&self, caller: &Caller, ids: &[FileId]) -> Result<(), Refused> {
+        if ids.len() > DOCUMENTS_MAX {
+            let message = format!("has at most {DOCUMENTS_MAX} documents");
+            return Err(Refused::invalid("/document_ids", message));
+        }
         ids.iter().try_for_each(|id| self.service.document(caller, *id).map(drop))
     }
 
@@ -206,7 +204,7 @@ impl CodeRun {
     async fn see_through(self, agents: &Arc<Agents>, run: Run, model: &dyn crate::Model) {
         let Self { request, session, occupied, names, talk } = self;
         let id = session.sandbox_id;
-        let mut tools = Toolbox::of_code(Interpreter::new(session, true));
+        let mut tools = Toolbox::of_code(Interpreter::new(session, names.clone(), true));
         let budget = Budget::code(request.max_rounds);
         let about = (CODE_EXECUTION, request.request.as_str());
         let mut rest = Rest::new(&agents.service, &run, model, budget, talk, about);
@@ -242,7 +240,13 @@ impl CodeRun {
                 .collect(),
             expires_at: agents.service.session(run.caller(), id).ok().and_then(|it| it.expires_at),
         };
-        let end = rest.end(tools.interpreter.as_ref(), outcome.error, &said);
+        let mut end = rest.end(tools.interpreter.as_mut(), outcome.error, &said);
+        let failed = outcome.status != Status::Succeeded;
+        end.leaves_session = failed && request.sandbox_id.is_none() && end.rounds.is_empty();
+        if end.leaves_session {
+            // It ends by itself as well, when nobody has used it for a while.
+            let _ = agents.service.close_session(run.caller(), id).await;
+        }
         if let Err(refused) = run.end(outcome.status, end, occupied).await {
             tracing::error!(error = %refused.fault, "the end of a run could not be kept");
         }
@@ -259,11 +263,15 @@ pub fn code_result(execution: Execution) -> Option<CodeResult> {
         .as_ref()
         .and_then(|value| Said::deserialize(value).ok())
         .unwrap_or_default();
+    let max_rounds = match execution.ended_at {
+        Some(_) => said.max_rounds,
+        None => rounds_of(&execution),
+    };
     let (media, data): (Vec<FileOut>, Vec<FileOut>) =
         execution.files_out.into_iter().partition(|file| file.kind == FileKind::Media);
     let logs = execution
         .sandbox_id
-        .map(|id| logs(id, said.resumed, &execution.plan, &execution.rounds, said.max_rounds));
+        .map(|id| logs(id, said.resumed, &execution.plan, &execution.rounds, max_rounds));
     Some(CodeResult {
         sandbox_id: execution.sandbox_id,
         execution_id: execution.id,
@@ -275,13 +283,20 @@ pub fn code_result(execution: Execution) -> Option<CodeResult> {
         artifacts: artifacts(media),
         plan: execution.plan,
         total_rounds: execution.rounds.len(),
-        max_rounds: said.max_rounds,
+        max_rounds,
         rounds: execution.rounds,
         uploaded_files: said.uploaded,
         error: execution.error,
         model: execution.model,
         expires_at: said.expires_at,
     })
+}
+
+/// Of one that is under way.
+fn rounds_of(execution: &Execution) -> u32 {
+    let asked = execution.arguments.as_ref().and_then(|asked| asked["max_rounds"].as_u64());
+    let asked = asked.and_then(|rounds| u32::try_from(rounds).ok());
+    asked.unwrap_or_else(|| Budget::for_steps(execution.plan.len()))
 }
 
 pub(crate) fn artifacts(media: Vec<FileOut>) -> Vec<Artifact> {

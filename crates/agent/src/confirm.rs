@@ -1,9 +1,9 @@
 //! Confirmations: what somebody is asked before a tool runs, and what their reply is good for.
 
-use crate::interpreter::Ran;
+use crate::interpreter::{Question, until_end};
 use crate::model::{ToolCall, ToolResult};
 use crate::talk::{Pending, Talk};
-use crate::toolbox::{CODE_EXECUTION, Came, Toolbox, ended};
+use crate::toolbox::{CODE_EXECUTION, Toolbox, ended, result};
 use crate::walk::Walk;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use service::{Caller, Decision, Refused, Service};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
-use types::{ApprovalId, ApprovalState, Code, Event, Execution, ExecutionId, Fault};
+use types::{ApprovalId, ApprovalState, Code, Execution, ExecutionId, Fault};
 use utoipa::ToSchema;
 
 /// The reply to one question.
@@ -128,32 +128,47 @@ pub(crate) fn action(pending: &Pending) -> Value {
 }
 
 impl Toolbox {
-    /// Gives the replies, and waits for what was allowed, here or elsewhere.
+    /// Gives the replies, and waits for what was allowed, here or elsewhere. The questions stay in
+    /// the conversation until all of them are settled: a run that is stopped before can be gone on
+    /// from.
     pub(crate) async fn settle(
         &mut self,
         walk: &mut Walk<'_>,
-        pending: Vec<Pending>,
+        talk: &mut Talk,
         replies: Vec<Reply>,
-    ) -> Vec<ToolResult> {
+    ) {
+        self.has_called = true;
+        talk.settling = true;
         let mut refusals = Vec::new();
         for Reply { approval_id, decision } in replies {
-            if let Err(refused) =
-                walk.service.confirm(walk.run.caller(), approval_id, decision).await
-            {
+            if let Err(refused) = walk.service.confirm(&walk.caller, approval_id, decision).await {
                 refusals.push((approval_id, refused));
             }
         }
-        let mut results = Vec::with_capacity(pending.len());
-        for Pending { call, approval_id, execution_id, kind, .. } in pending {
+        // Whatever of them runs is stopped with this run, also while another one is waited for.
+        let (service, caller) = (walk.service, walk.caller.clone());
+        let guard = |pending: &Pending| Question::new(service, &caller, pending.execution_id);
+        let mut guards: Vec<Question> = talk.pending.iter().map(guard).collect();
+        let mut settled = Vec::with_capacity(talk.pending.len());
+        let pending = talk.pending.iter().zip(&mut guards);
+        for (Pending { call, approval_id, execution_id, kind, .. }, guard) in pending {
             let since = Instant::now();
-            let refused = refusals.iter().find(|(id, _)| *id == approval_id);
+            let refused = refusals.iter().find(|(id, _)| id == approval_id);
             let came = match refused {
-                Some((_, refused)) => Err(refused.clone()),
-                None => over(walk.service, walk.run.caller(), execution_id).await,
+                // It is not what was asked about any more, so that nobody can allow it later.
+                Some((_, refused)) => {
+                    let _ = service.cancel(&caller, *execution_id).await;
+                    Err(refused.clone())
+                }
+                None => over(service, &caller, *execution_id).await,
             };
-            results.push(self.settled(walk, since, &call, &kind, came));
+            guard.open = false;
+            settled.push(self.settled(walk, since, call, kind, came));
         }
-        results
+        talk.settling = false;
+        talk.pending.clear();
+        talk.answered.extend(settled);
+        talk.tell_results();
     }
 
     fn settled(
@@ -164,25 +179,16 @@ impl Toolbox {
         kind: &str,
         came: Result<Execution, Refused>,
     ) -> ToolResult {
-        if kind == CODE_EXECUTION
-            && let Some(interpreter) = &mut self.interpreter
-        {
-            // That of a skill's script stands in no argument.
-            let written = || call.arguments["code"].as_str().unwrap_or_default().to_owned();
-            let code = came.as_ref().map_or_else(|_| written(), |execution| execution.code.clone());
-            if let Ran::Round { told, failed } = interpreter.note(walk, since, code, came) {
-                let (call_id, name) = (call.id.clone(), call.name.clone());
-                return ToolResult { call_id, name, text: told, failed };
+        match &mut self.interpreter {
+            Some(interpreter) if kind == CODE_EXECUTION => {
+                // That of a skill's script stands in no argument.
+                let written = || call.arguments["code"].as_str().unwrap_or_default().to_owned();
+                let code =
+                    came.as_ref().map_or_else(|_| written(), |execution| execution.code.clone());
+                let told = interpreter.note(walk, since, code, came);
+                result(call, told.text, told.failed)
             }
-            let (call_id, name) = (call.id.clone(), call.name.clone());
-            return ToolResult { call_id, name, text: String::new(), failed: true };
-        }
-        match ended(walk, since, call, kind, came) {
-            Came::Back(result) => result,
-            Came::Waits(pending) => {
-                let (call_id, name) = (pending.call.id, pending.call.name);
-                ToolResult { call_id, name, text: String::new(), failed: true }
-            }
+            _ => ended(walk, since, call, kind, came),
         }
     }
 }
@@ -193,11 +199,19 @@ async fn over(
     caller: &Caller,
     id: ExecutionId,
 ) -> Result<Execution, Refused> {
-    let mut events = std::pin::pin!(service.events(caller, id, 0).await?);
-    while let Some((_, event)) = events.next().await {
-        if matches!(event, Event::End { .. }) {
-            break;
-        }
-    }
+    let mut events = service.events(caller, id, 0).await?.boxed();
+    until_end(&mut events).await;
     service.execution(caller, id).await
+}
+
+/// Returns when what somebody has allowed does not run any more. What nobody has answered stays.
+pub(crate) async fn stop(service: &Arc<Service>, caller: &Caller, id: ExecutionId) {
+    let Ok(execution) = service.execution(caller, id).await else { return };
+    let open = execution.approval_id.and_then(|id| service.approval(caller, id).ok());
+    if open.is_some_and(|approval| approval.state == ApprovalState::Pending) {
+        return;
+    }
+    // It may be over by itself.
+    let _ = service.cancel(caller, id).await;
+    let _ = over(service, caller, id).await;
 }

@@ -21,7 +21,7 @@ pub(crate) fn is_grounded(answer: &str, messages: &[Message]) -> bool {
 
 /// Digits, with the points and commas between them; `1,234.50` is `1234.50`.
 fn numbers(text: &str) -> impl Iterator<Item = String> {
-    let runs = text.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == ','));
+    let runs = text.split(|c: char| !(c.is_numeric() || c == '.' || c == ','));
     let plain = runs.map(|run| run.trim_matches(['.', ',']).replace(',', ""));
     plain.filter(|run| !run.is_empty())
 }

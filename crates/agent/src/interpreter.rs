@@ -3,19 +3,21 @@
 use crate::observe::{Observed, failed};
 use crate::trace::Did;
 use crate::walk::Walk;
-use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt};
 use service::{Asked, Caller, EntryKind, ExecuteRequest, FileInput, Numbered, Refused, Service};
 use std::sync::Arc;
 use std::time::Instant;
 use types::{
-    ApprovalId, Event, Execution, ExecutionId, Fault, FileKind, FileOut, LimitsRequest, Round,
-    Session, Status,
+    ApprovalId, Code, Event, Execution, ExecutionId, Fault, FileKind, FileOut, LimitsRequest,
+    Round, Session, Status,
 };
 
 #[derive(Debug)]
 pub(crate) struct Interpreter {
     pub(crate) session: Session,
+    /// That were brought for it.
+    pub(crate) files: Vec<String>,
     /// What the code is to do, step by step; none if nobody has planned.
     pub(crate) plan: Vec<String>,
     pub(crate) rounds: Vec<Round>,
@@ -26,19 +28,24 @@ pub(crate) struct Interpreter {
     step: usize,
     /// What the last round ended with, if it failed.
     fault: Option<Fault>,
+    /// Code that has begun, and when.
+    running: Option<(String, Instant)>,
 }
 
 /// What came of some code.
 pub(crate) enum Ran {
-    Round {
-        told: String,
-        failed: bool,
-    },
+    Round(Told),
     /// A person is asked about it first.
     Waits {
         approval_id: ApprovalId,
         execution_id: ExecutionId,
     },
+}
+
+/// What a model is told of a round.
+pub(crate) struct Told {
+    pub(crate) text: String,
+    pub(crate) failed: bool,
 }
 
 /// Files that all rounds together have made.
@@ -67,9 +74,9 @@ impl Made {
 }
 
 impl Interpreter {
-    pub(crate) fn new(session: Session, patient: bool) -> Self {
+    pub(crate) fn new(session: Session, files: Vec<String>, patient: bool) -> Self {
         let (plan, rounds, made) = (Vec::new(), Vec::new(), Made::default());
-        Self { session, plan, rounds, made, patient, step: 0, fault: None }
+        Self { session, files, plan, rounds, made, patient, step: 0, fault: None, running: None }
     }
 
     /// The steps of another request in the same session.
@@ -103,12 +110,14 @@ impl Interpreter {
             integrations: Vec::new(),
             allow_network: false,
         };
-        let (caller, session) = (walk.run.caller(), self.session.sandbox_id);
+        self.running = Some((code.clone(), since));
+        let (caller, session) = (&walk.caller, self.session.sandbox_id);
         let asked = walk.service.execute(caller, Some(session), request, walk.run.manner()).await;
         let ended = match asked {
             Ok(Asked::Begun(attached)) => attached.finished().await,
             Ok(Asked::Waiting(execution, events)) => match execution.approval_id {
                 Some(approval_id) if !self.patient => {
+                    self.running = None;
                     walk.run.tell(Event::Approval { approval_id });
                     return Ran::Waits { approval_id, execution_id: execution.id };
                 }
@@ -116,7 +125,7 @@ impl Interpreter {
             },
             Err(refused) => Err(refused),
         };
-        self.note(walk, since, code, ended)
+        Ran::Round(self.note(walk, since, code, ended))
     }
 
     /// Writes down what came of it, and tells it.
@@ -126,7 +135,8 @@ impl Interpreter {
         since: Instant,
         code: String,
         ended: Result<Execution, Refused>,
-    ) -> Ran {
+    ) -> Told {
+        self.running = None;
         let (observed, status, execution_id, files) = match &ended {
             Ok(execution) => {
                 let files = execution.files_out.clone();
@@ -158,7 +168,20 @@ impl Interpreter {
         walk.scribe.did(since, Did::Ran { round: round.clone(), files });
         self.rounds.push(round);
         walk.used.came(failed);
-        Ran::Round { told: observed.of_code(), failed }
+        Told { text: observed.of_code(), failed }
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Writes down code that was stopped with the run: what it has done is not known.
+    pub(crate) fn stop(&mut self, walk: &mut Walk<'_>) {
+        let Some((code, since)) = self.running.take() else { return };
+        let fault = Fault::new(Code::Cancelled, "it was stopped in the middle, with the run");
+        let rounds = self.rounds.len();
+        self.note(walk, since, code, Err(fault.into()));
+        self.rounds.iter_mut().skip(rounds).for_each(|round| round.status = Status::Cancelled);
     }
 }
 
@@ -172,26 +195,32 @@ async fn see_answer(
     if let Some(approval_id) = execution.approval_id {
         walk.run.tell(Event::Approval { approval_id });
     }
-    let mut question = Question::new(walk.service, walk.run.caller(), execution.id);
-    while let Some((_, event)) = events.next().await {
-        if matches!(event, Event::End { .. }) {
-            break;
-        }
-    }
+    let mut question = Question::new(walk.service, &walk.caller, execution.id);
+    until_end(&mut events).await;
     question.open = false;
-    walk.service.execution(walk.run.caller(), execution.id).await
+    walk.service.execution(&walk.caller, execution.id).await
 }
 
-/// A question that is withdrawn when nobody waits for its answer any more.
-struct Question {
+/// Hears them to the last.
+pub(crate) async fn until_end(events: &mut (impl Stream<Item = Numbered> + Unpin)) {
+    while let Some((_, event)) = events.next().await {
+        if matches!(event, Event::End { .. }) {
+            return;
+        }
+    }
+}
+
+/// An execution that somebody was asked about: it is withdrawn, or stopped, when nobody waits for it
+/// any more.
+pub(crate) struct Question {
     service: Arc<Service>,
     caller: Caller,
     id: ExecutionId,
-    open: bool,
+    pub(crate) open: bool,
 }
 
 impl Question {
-    fn new(service: &Arc<Service>, caller: &Caller, id: ExecutionId) -> Self {
+    pub(crate) fn new(service: &Arc<Service>, caller: &Caller, id: ExecutionId) -> Self {
         Self { service: Arc::clone(service), caller: caller.clone(), id, open: true }
     }
 }

@@ -7,6 +7,9 @@ const STREAM_BYTES_MAX: usize = 16 * 1024;
 /// Of a value, an error or a traceback.
 const TEXT_BYTES_MAX: usize = 8 * 1024;
 
+const FILES_MAX: usize = 50;
+const NAME_BYTES_MAX: usize = 200;
+
 /// The parts of an execution that are shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Observed {
@@ -44,13 +47,13 @@ impl Observed {
                 .and_then(|fault| fault.traceback.as_ref())
                 .map(|traceback| short(traceback, TEXT_BYTES_MAX)),
             hint: error.and_then(|fault| fault.hint.clone()),
-            files: execution.files_out.iter().map(|file| file.name.clone()).collect(),
+            files: names(execution),
             value: execution.value.as_ref().map(|value| short(&value.to_string(), TEXT_BYTES_MAX)),
         }
     }
 
     pub(crate) fn refused(fault: &Fault) -> Self {
-        let (error, hint) = (Some(named(fault)), fault.hint.clone());
+        let (error, hint) = (Some(short(&named(fault), TEXT_BYTES_MAX)), fault.hint.clone());
         Self { error, hint, ..Self::default() }
     }
 
@@ -82,6 +85,16 @@ impl Observed {
             _ => self.of_code(),
         }
     }
+}
+
+/// Of the files that it made; a name is as long as code wants it to be.
+fn names(execution: &Execution) -> Vec<String> {
+    let files = execution.files_out.iter();
+    let mut names: Vec<String> =
+        files.take(FILES_MAX).map(|file| short(&file.name, NAME_BYTES_MAX)).collect();
+    let more = execution.files_out.len().saturating_sub(FILES_MAX);
+    names.extend((more > 0).then(|| format!("and {more} more")));
+    names
 }
 
 fn named(fault: &Fault) -> String {

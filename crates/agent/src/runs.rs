@@ -2,20 +2,22 @@
 //! it goes on by itself to an end that is kept, whatever becomes of whoever asked.
 
 use crate::budget::{Budget, Spent, TIME_MAX};
+use crate::confirm::stop;
 use crate::interpreter::Interpreter;
 use crate::model::Model;
 use crate::models::Models;
 use crate::prompts;
-use crate::talk::Talk;
+use crate::talk::{Pending, Talk};
+use crate::toolbox::tell;
 use crate::trace::{Scribe, Trace};
-use crate::walk::{Stopped, Walk, close};
+use crate::walk::{STOPPED, Stopped, Walk, close};
 use serde::Serialize;
 use service::{Caller, Refused, Run, RunEnd, Service};
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-use types::{Code, Fault, ModelUse, SandboxId, Status};
+use std::time::{Duration, Instant};
+use types::{ApprovalState, Code, Fault, ModelUse, SandboxId, Status};
 
 /// What a principal likes to be answered by.
 const PREFERENCE: &str = "code_model";
@@ -110,17 +112,52 @@ impl<'a> Rest<'a> {
             steps: Vec::new(),
         });
         let used = crate::budget::Used::default();
-        Self { walk: Walk { service, run, model, budget, used, scribe }, talk }
+        let caller = run.caller().clone();
+        Self { walk: Walk { service, run, caller, model, budget, used, scribe }, talk }
+    }
+
+    /// Nobody is asked any more what a run wanted to do that has ended otherwise. What is settled in
+    /// it was asked before: what was allowed is stopped, and the rest stays.
+    pub(crate) async fn withdraw(&mut self) {
+        if self.talk.settling {
+            for pending in &self.talk.pending {
+                stop(self.walk.service, &self.walk.caller, pending.execution_id).await;
+            }
+            return;
+        }
+        self.walk.run.withdraw().await;
+        for pending in std::mem::take(&mut self.talk.pending) {
+            self.talk.begun.retain(|id| *id != pending.call.id);
+        }
+    }
+
+    /// What somebody has still to answer.
+    pub(crate) fn open(&self) -> impl Iterator<Item = &Pending> {
+        let (service, caller) = (self.walk.service, &self.walk.caller);
+        self.talk.pending.iter().filter(move |pending| {
+            let approval = service.approval(caller, pending.approval_id);
+            approval.is_ok_and(|approval| approval.state == ApprovalState::Pending)
+        })
     }
 
     /// What is written down of it.
     pub(crate) fn end(
         mut self,
-        interpreter: Option<&Interpreter>,
+        mut interpreter: Option<&mut Interpreter>,
         error: Option<Fault>,
         value: &impl Serialize,
     ) -> RunEnd {
-        close(&mut self.talk);
+        for call in close(&mut self.talk) {
+            // Code says more of itself.
+            if interpreter.as_mut().is_none_or(|interpreter| !interpreter.is_running()) {
+                let text = STOPPED.to_owned();
+                tell(&mut self.walk, Instant::now(), &call, "", None, text, true);
+            }
+        }
+        if let Some(interpreter) = &mut interpreter {
+            interpreter.stop(&mut self.walk);
+        }
+        let interpreter = interpreter.as_deref();
         let used = self.walk.used;
         RunEnd {
             error,
@@ -137,6 +174,7 @@ impl<'a> Rest<'a> {
             warnings: Vec::new(),
             conversation: Some(self.talk.to_bytes()),
             trace: self.walk.scribe.trace.to_bytes(),
+            leaves_session: false,
         }
     }
 }
@@ -162,7 +200,9 @@ pub(crate) fn unfinished(stopped: &Stopped) -> (Status, Fault, String) {
     let status = match stopped {
         Stopped::Cancelled => Status::Cancelled,
         Stopped::Spent(Spent::Time(_)) => Status::TimedOut,
-        Stopped::Spent(_) | Stopped::Model(_) | Stopped::Refusal => Status::Failed,
+        Stopped::Spent(_) | Stopped::Model(_) | Stopped::Refusal | Stopped::Unknown => {
+            Status::Failed
+        }
     };
     let fault = stopped.fault();
     let answer = prompts::fill(prompts::INCOMPLETE, "reason", &fault.message);

@@ -1,6 +1,7 @@
 //! A conversation with a model: what was said so far, and what it waits for.
 
-use crate::model::{Message, ToolCall};
+use crate::model::{Message, ToolCall, ToolResult};
+use crate::toolbox::Came;
 use serde::{Deserialize, Serialize};
 use types::{ApprovalId, ExecutionId};
 
@@ -15,7 +16,13 @@ pub(crate) struct Talk {
     pub(crate) pending: Vec<Pending>,
     /// What came of the other calls of that message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) answered: Vec<crate::model::ToolResult>,
+    pub(crate) answered: Vec<ToolResult>,
+    /// Calls of that message that were begun, by their ids.
+    #[serde(skip)]
+    pub(crate) begun: Vec<String>,
+    /// Whether those that wait are of an earlier run, and this one has their replies.
+    #[serde(skip)]
+    pub(crate) settling: bool,
 }
 
 /// A call that somebody is asked about.
@@ -41,6 +48,29 @@ impl Talk {
 
     pub(crate) fn say(&mut self, text: impl Into<String>) {
         self.messages.push(Message::User { text: text.into() });
+    }
+
+    pub(crate) fn came(&mut self, came: Came) {
+        match came {
+            Came::Back(result) => self.answered.push(result),
+            Came::Waits(pending) => self.pending.push(pending),
+        }
+        // As they were called, whichever came first.
+        if let Some(Message::Model { calls, .. }) = self.messages.last() {
+            let place = |id: &str| calls.iter().position(|call| call.id == id);
+            self.answered.sort_by_key(|result| place(&result.call_id));
+            self.pending.sort_by_key(|pending| place(&pending.call.id));
+        }
+    }
+
+    /// Tells the model what came of its last calls, in their order.
+    pub(crate) fn tell_results(&mut self) {
+        let mut results = std::mem::take(&mut self.answered);
+        self.begun.clear();
+        if let Some(Message::Model { calls, .. }) = self.messages.last() {
+            results.sort_by_key(|result| calls.iter().position(|call| call.id == result.call_id));
+        }
+        self.messages.push(Message::Tools { results });
     }
 
     /// The newest part of it that is not too long, from a request on; the last one in any case, for

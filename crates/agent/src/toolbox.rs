@@ -9,9 +9,14 @@ use crate::skills::{self, Skills};
 use crate::talk::{Pending, Talk};
 use crate::trace::Did;
 use crate::walk::{Stopped, Walk};
-use futures_util::future::join_all;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use serde_json::json;
-use service::{AgentWork, Asked, CallRequest, FileInput, OfferedTool, Refused, ToolChoice};
+use service::{
+    AgentWork, Asked, CallRequest, Caller, FileInput, OfferedTool, Refused, Run, Service,
+    ToolChoice,
+};
+use std::sync::Arc;
 use std::time::Instant;
 use types::{AgentId, Code, Event, Execution, Fault, LimitsRequest, ToolUse};
 
@@ -33,7 +38,7 @@ pub(crate) struct Toolbox {
     pub(crate) skills: Skills,
     pub(crate) steering: ToolChoice,
     /// Whether the model has called anything.
-    has_called: bool,
+    pub(crate) has_called: bool,
 }
 
 /// What came of a call.
@@ -130,46 +135,51 @@ impl Toolbox {
         self.skills.offers().iter().any(|offer| offer.name == name)
     }
 
-    /// In the order of the calls. Those that share nothing run side by side.
+    /// Those that share nothing run side by side. What comes of each is in the conversation as soon
+    /// as it is known: the run may be stopped before the others are over.
     pub(crate) async fn call_all(
         &mut self,
         walk: &mut Walk<'_>,
+        talk: &mut Talk,
         calls: Vec<ToolCall>,
-    ) -> Result<Vec<Came>, Stopped> {
+    ) -> Result<(), Stopped> {
         // None of them is begun if not all of them may be.
         for _ in &calls {
             walk.used.round(&walk.budget)?;
         }
         self.has_called = true;
-        let apart = self.call_apart(walk, &calls).await;
-        let mut came = Vec::with_capacity(calls.len());
-        for (call, done) in calls.into_iter().zip(apart) {
-            came.push(match done {
-                Some(done) => done,
-                None => self.call_here(walk, call).await?,
-            });
+        let apart = |call: &ToolCall| match self.doer(&call.name) {
+            Doer::Tool(tool) => !self.sees_session(tool),
+            _ => false,
+        };
+        let (apart, here): (Vec<ToolCall>, Vec<ToolCall>) = calls.into_iter().partition(apart);
+        self.call_apart(walk, talk, &apart).await;
+        for call in here {
+            talk.begun.push(call.id.clone());
+            let came = self.call_here(walk, call).await?;
+            talk.came(came);
         }
-        Ok(came)
+        Ok(())
     }
 
     /// Calls in sandboxes of their own, all at once.
-    async fn call_apart(&self, walk: &mut Walk<'_>, calls: &[ToolCall]) -> Vec<Option<Came>> {
-        let begun = calls.iter().map(|call| match self.doer(&call.name) {
-            Doer::Tool(tool) if !self.sees_session(tool) => Some((tool, call)),
-            _ => None,
-        });
+    async fn call_apart(&self, walk: &mut Walk<'_>, talk: &mut Talk, calls: &[ToolCall]) {
         let since = Instant::now();
-        let seen: &Walk<'_> = walk;
-        let ended = join_all(begun.map(|begun| async move {
-            let (tool, call) = begun?;
-            Some((tool, call, self.call_tool(seen, tool, call).await))
-        }))
-        .await;
-        let noted = ended.into_iter().map(|ended| {
-            let (tool, call, outcome) = ended?;
-            Some(note(walk, since, tool, call, outcome))
-        });
-        noted.collect()
+        let (service, run, caller) = (walk.service, walk.run, &walk.caller.clone());
+        let mut under_way: FuturesUnordered<_> = calls
+            .iter()
+            .filter_map(|call| match self.doer(&call.name) {
+                Doer::Tool(tool) => Some((tool, call)),
+                _ => None,
+            })
+            .map(async |(tool, call)| {
+                (tool, call, self.call_tool(service, (run, caller), tool, call).await)
+            })
+            .collect();
+        talk.begun.extend(calls.iter().map(|call| call.id.clone()));
+        while let Some((tool, call, outcome)) = under_way.next().await {
+            talk.came(note(walk, since, tool, call, outcome));
+        }
     }
 
     fn sees_session(&self, tool: &OfferedTool) -> bool {
@@ -186,7 +196,8 @@ impl Toolbox {
             },
             Doer::Load => self.skills.load(&call.arguments),
             Doer::Tool(tool) => {
-                let outcome = self.call_tool(walk, tool, &call).await;
+                let outcome =
+                    self.call_tool(walk.service, (walk.run, &walk.caller), tool, &call).await;
                 let tool = tool.clone();
                 return Ok(note(walk, since, &tool, &call, outcome));
             }
@@ -196,7 +207,7 @@ impl Toolbox {
             Ok(text) => (text, false),
             Err(text) => (text, true),
         };
-        Ok(tell(walk, since, &call, SKILL, None, text, failed))
+        Ok(Came::Back(tell(walk, since, &call, SKILL, None, text, failed)))
     }
 
     fn nobody(&self, name: &str) -> String {
@@ -219,14 +230,15 @@ impl Toolbox {
             (None, Some(request)) => {
                 let context = text("context");
                 let told = self.carry_out(walk, &request, context.as_deref()).await?;
-                Ok(tell(walk, since, &call, CODE_EXECUTION, None, told, false))
+                Ok(Came::Back(tell(walk, since, &call, CODE_EXECUTION, None, told, false)))
             }
             _ => {
                 let wrong = match self.agent {
                     Some(_) => "Give exactly one of `code` and `request`, as text.",
                     None => "`code` is missing: give the code of this step, as text.",
                 };
-                Ok(tell(walk, since, &call, CODE_EXECUTION, None, wrong.to_owned(), true))
+                let wrong = wrong.to_owned();
+                Ok(Came::Back(tell(walk, since, &call, CODE_EXECUTION, None, wrong, true)))
             }
         }
     }
@@ -242,10 +254,10 @@ impl Toolbox {
         let since = Instant::now();
         let Some(interpreter) = &mut self.interpreter else {
             let wrong = "No code can be run here.".to_owned();
-            return tell(walk, since, &call, CODE_EXECUTION, None, wrong, true);
+            return Came::Back(tell(walk, since, &call, CODE_EXECUTION, None, wrong, true));
         };
         match interpreter.run(walk, code, step, files).await {
-            Ran::Round { told, failed } => Came::Back(result(&call, told, failed)),
+            Ran::Round(told) => Came::Back(result(&call, told.text, told.failed)),
             Ran::Waits { approval_id, execution_id } => {
                 let (kind, description) = (CODE_EXECUTION.to_owned(), String::new());
                 Came::Waits(Pending { call, approval_id, execution_id, kind, description })
@@ -262,14 +274,16 @@ impl Toolbox {
     ) -> Result<String, Stopped> {
         let Some(mut lent) = Lent::of(self) else { return Ok(String::new()) };
         let (mut talk, rounds) = (Talk::default(), Some(walk.budget.rounds));
-        let task = code::Task { request, context, files: &[], rounds };
+        let files = lent.files.clone();
+        let task = code::Task { request, context, files: &files, rounds };
         let carried = Box::pin(code::carry_out(walk, &mut lent.tools, &mut talk, task)).await;
         carried.map(|carried| carried.answer)
     }
 
     async fn call_tool(
         &self,
-        walk: &Walk<'_>,
+        service: &Arc<Service>,
+        (run, caller): (&Run, &Caller),
         tool: &OfferedTool,
         call: &ToolCall,
     ) -> Result<Outcome, Refused> {
@@ -281,8 +295,7 @@ impl Toolbox {
             files: Vec::new(),
             limits: LimitsRequest::default(),
         };
-        let asked =
-            walk.service.call_tool(walk.run.caller(), tool.id, request, walk.run.manner()).await?;
+        let asked = service.call_tool(caller, tool.id, request, run.manner()).await?;
         match asked {
             Asked::Begun(attached) => attached.finished().await.map(Box::new).map(Outcome::Ended),
             Asked::Waiting(execution, _) => Ok(Outcome::Waits(execution)),
@@ -295,20 +308,27 @@ impl Toolbox {
 struct Lent<'a> {
     owner: &'a mut Toolbox,
     tools: Toolbox,
+    /// That were brought for the agent.
+    files: Vec<String>,
 }
 
 impl<'a> Lent<'a> {
     fn of(owner: &'a mut Toolbox) -> Option<Self> {
         let mut interpreter = owner.interpreter.take()?;
         interpreter.patient = true;
-        Some(Self { owner, tools: Toolbox::of_code(interpreter) })
+        let files = interpreter.files.clone();
+        Some(Self { owner, tools: Toolbox::of_code(interpreter), files })
     }
 }
 
 impl Drop for Lent<'_> {
     fn drop(&mut self) {
         self.owner.interpreter = self.tools.interpreter.take();
-        self.owner.interpreter.iter_mut().for_each(|interpreter| interpreter.patient = false);
+        if let Some(interpreter) = &mut self.owner.interpreter {
+            interpreter.patient = false;
+            // What comes next belongs to no step of this plan.
+            interpreter.follow(Vec::new());
+        }
     }
 }
 
@@ -326,7 +346,9 @@ fn note(
     outcome: Result<Outcome, Refused>,
 ) -> Came {
     match outcome {
-        Ok(Outcome::Ended(execution)) => ended(walk, since, call, &tool.kind, Ok(*execution)),
+        Ok(Outcome::Ended(execution)) => {
+            Came::Back(ended(walk, since, call, &tool.kind, Ok(*execution)))
+        }
         Ok(Outcome::Waits(execution)) => match execution.approval_id {
             Some(approval_id) => {
                 walk.run.tell(Event::Approval { approval_id });
@@ -338,9 +360,9 @@ fn note(
                     description: tool.description.clone(),
                 })
             }
-            None => ended(walk, since, call, &tool.kind, Ok(*execution)),
+            None => Came::Back(ended(walk, since, call, &tool.kind, Ok(*execution))),
         },
-        Err(refused) => ended(walk, since, call, &tool.kind, Err(refused)),
+        Err(refused) => Came::Back(ended(walk, since, call, &tool.kind, Err(refused))),
     }
 }
 
@@ -351,7 +373,7 @@ pub(crate) fn ended(
     call: &ToolCall,
     kind: &str,
     ended: Result<Execution, Refused>,
-) -> Came {
+) -> ToolResult {
     match ended {
         Ok(execution) => {
             let told = Observed::of(&execution).of_tool();
@@ -364,7 +386,7 @@ pub(crate) fn ended(
     }
 }
 
-fn tell(
+pub(crate) fn tell(
     walk: &mut Walk<'_>,
     since: Instant,
     call: &ToolCall,
@@ -372,7 +394,7 @@ fn tell(
     execution: Option<&Execution>,
     text: String,
     failed: bool,
-) -> Came {
+) -> ToolResult {
     let tool = ToolUse {
         id: call.id.clone(),
         name: call.name.clone(),
@@ -385,10 +407,10 @@ fn tell(
     walk.run.tell(Event::Tool(tool.clone()));
     walk.scribe.did(since, Did::Called { tool });
     walk.used.came(failed);
-    Came::Back(result(call, text, failed))
+    result(call, text, failed)
 }
 
-fn result(call: &ToolCall, text: String, failed: bool) -> ToolResult {
+pub(crate) fn result(call: &ToolCall, text: String, failed: bool) -> ToolResult {
     ToolResult { call_id: call.id.clone(), name: call.name.clone(), text, failed }
 }
 

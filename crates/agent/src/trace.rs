@@ -11,7 +11,7 @@ mod story;
 
 pub use story::Story;
 
-use crate::model::{Answer, Message, Tokens, ToolCall};
+use crate::model::{Answer, Message, ModelError, Stop, Tokens, ToolCall};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 use types::{ExecutionId, FileOut, Round, ToolUse};
@@ -97,6 +97,20 @@ impl Scribe {
         let (said, calls) = (answer.text.clone(), answer.calls.clone());
         let (system, messages, tokens) = (system.to_owned(), new.to_vec(), answer.tokens);
         self.did(since, Did::Asked { purpose, system, messages, said, calls, tokens });
+    }
+
+    /// A question that nobody has answered.
+    pub(crate) fn unanswered(
+        &mut self,
+        since: Instant,
+        purpose: Purpose,
+        system: &str,
+        new: &[Message],
+        error: &ModelError,
+    ) {
+        let text = format!("(no answer: {error})");
+        let (calls, tokens, stop) = (Vec::new(), Tokens::default(), Stop::Done);
+        self.asked(since, purpose, system, new, &Answer { text, calls, tokens, stop });
     }
 
     pub(crate) fn did(&mut self, since: Instant, did: Did) {

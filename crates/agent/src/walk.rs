@@ -2,12 +2,14 @@
 //! answers in words, somebody has to be asked, or the budget is spent.
 
 use crate::budget::{Budget, Spent, Used};
-use crate::model::{Answer, Ask, Choice, Message, Model, ModelError, Offer, Stop, ToolResult};
+use crate::model::{
+    Answer, Ask, Choice, Message, Model, ModelError, Offer, Stop, ToolCall, ToolResult,
+};
 use crate::prompts;
 use crate::talk::Talk;
-use crate::toolbox::{Came, Toolbox};
+use crate::toolbox::Toolbox;
 use crate::trace::{Purpose, Scribe};
-use service::{Run, Service};
+use service::{Caller, Run, Service};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use types::{Code, Event, Fault};
@@ -15,11 +17,15 @@ use types::{Code, Event, Fault};
 /// Pieces of words are told to whoever listens when there are so many characters of them.
 const TOLD_BYTES: usize = 80;
 const NOT_RUN: &str = "This was not run: the run has ended.";
+pub(crate) const STOPPED: &str =
+    "This was begun and stopped in the middle: what it has done is not known.";
 
 /// A run, and what it has used and written so far.
 pub(crate) struct Walk<'a> {
     pub(crate) service: &'a Arc<Service>,
     pub(crate) run: &'a Run,
+    /// Whoever asked, as they are now.
+    pub(crate) caller: Caller,
     pub(crate) model: &'a dyn Model,
     pub(crate) budget: Budget,
     pub(crate) used: Used,
@@ -41,6 +47,8 @@ pub(crate) enum Stopped {
     /// The model does not want to.
     Refusal,
     Spent(Spent),
+    /// Whoever asked has no good key any more.
+    Unknown,
     Cancelled,
 }
 
@@ -59,6 +67,9 @@ impl Stopped {
                     .hint("say it in another way, or choose another model")
             }
             Self::Spent(spent) => spent.fault(),
+            Self::Unknown => {
+                Fault::new(Code::AuthMissing, "the key that this run was asked for with is gone")
+            }
             Self::Cancelled => Fault::new(Code::Cancelled, "the run was cancelled"),
         }
     }
@@ -75,15 +86,23 @@ impl Walk<'_> {
         choice: Choice,
     ) -> Result<Answer, Stopped> {
         self.used.check(&self.budget)?;
+        // They may have lost their key, or rights, since the last time.
+        self.caller = self.service.still(&self.caller).ok_or(Stopped::Unknown)?;
         let since = Instant::now();
         let (system, messages) = (system.to_owned(), talk.messages.clone());
         let ask = Ask { system, messages, tools, choice };
         let words = Words { run: self.run, held: Mutex::default() };
         let answer = self.model.answer(&ask, &|piece| words.hear(piece)).await;
         words.tell();
-        let answer = answer.map_err(Stopped::Model)?;
-        self.used.asked(answer.tokens);
         let new = ask.messages.get(told_before(&ask.messages)..).unwrap_or_default();
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.scribe.unanswered(since, purpose, &ask.system, new, &error);
+                return Err(Stopped::Model(error));
+            }
+        };
+        self.used.asked(&answer);
         self.scribe.asked(since, purpose, &ask.system, new, &answer);
         match answer.stop {
             Stop::Refusal => Err(Stopped::Refusal),
@@ -100,7 +119,13 @@ impl Walk<'_> {
         loop {
             let choice = tools.choice();
             let answer = self.ask(Purpose::Work, system, talk, tools.offers(), choice).await?;
-            let Answer { text, calls, .. } = answer;
+            let Answer { text, calls, stop, .. } = answer;
+            if stop == Stop::Length {
+                // Half a call is no call, and half an answer none.
+                self.used.came(true);
+                talk.say(prompts::CUT.trim_end());
+                continue;
+            }
             if text.trim().is_empty() && calls.is_empty() {
                 self.used.came(true);
                 talk.say(prompts::EMPTY.trim_end());
@@ -111,17 +136,11 @@ impl Walk<'_> {
             if calls.is_empty() {
                 return Ok(Left::Said(text));
             }
-            for came in tools.call_all(self, calls).await? {
-                match came {
-                    Came::Back(result) => talk.answered.push(result),
-                    Came::Waits(pending) => talk.pending.push(pending),
-                }
-            }
+            tools.call_all(self, talk, calls).await?;
             if !talk.pending.is_empty() {
                 return Ok(Left::Asking);
             }
-            let results = std::mem::take(&mut talk.answered);
-            talk.messages.push(Message::Tools { results });
+            talk.tell_results();
         }
     }
 }
@@ -133,20 +152,29 @@ fn told_before(messages: &[Message]) -> usize {
 }
 
 /// A conversation that stopped in the middle of its calls could not be gone on from: every call has
-/// to have a result.
-pub(crate) fn close(talk: &mut Talk) {
-    let Some(Message::Model { calls, .. }) = talk.messages.last() else { return };
+/// to have a result. What was begun and has none is given back.
+pub(crate) fn close(talk: &mut Talk) -> Vec<ToolCall> {
+    let Some(Message::Model { calls, .. }) = talk.messages.last() else { return Vec::new() };
     if calls.is_empty() || !talk.pending.is_empty() {
-        return;
+        return Vec::new();
     }
-    let mut results = std::mem::take(&mut talk.answered);
+    let mut stopped = Vec::new();
     for call in calls {
-        if !results.iter().any(|result| result.call_id == call.id) {
-            let (call_id, name) = (call.id.clone(), call.name.clone());
-            results.push(ToolResult { call_id, name, text: NOT_RUN.to_owned(), failed: true });
+        if talk.answered.iter().any(|result| result.call_id == call.id) {
+            continue;
         }
+        let begun = talk.begun.contains(&call.id);
+        let text = if begun { STOPPED } else { NOT_RUN };
+        talk.answered.push(ToolResult {
+            call_id: call.id.clone(),
+            name: call.name.clone(),
+            text: text.to_owned(),
+            failed: true,
+        });
+        stopped.extend(begun.then(|| call.clone()));
     }
-    talk.messages.push(Message::Tools { results });
+    talk.tell_results();
+    stopped
 }
 
 /// What a model says, for whoever listens: not letter by letter.

@@ -196,6 +196,12 @@ impl Fetcher {
 /// A client that can connect to this route and to nothing else.
 fn client_for(route: &Route) -> reqwest::Result<Client> {
     Client::builder()
+        // Bytes are kept as they came. Another crate of the program may have asked for the features
+        // that would unpack them.
+        .no_gzip()
+        .no_brotli()
+        .no_zstd()
+        .no_deflate()
         .dns_resolver(Pinned(route.addresses().into()))
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()

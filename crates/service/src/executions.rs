@@ -129,7 +129,7 @@ impl Service {
         let found = self.store.read_long(move |rows| rows.execution(workspace, id)).await?;
         let execution = found.ok_or_else(|| not_found("execution", id))?;
         match execution.principal {
-            Some(principal) if self.may_see(caller, principal)? => Ok(execution),
+            Some(principal) if self.may_see(caller, principal)? => Ok(self.so_far(execution)),
             _ => Err(not_found("execution", id)),
         }
     }

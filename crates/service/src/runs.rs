@@ -13,12 +13,16 @@ use crate::service::Service;
 use chrono::Utc;
 use serde_json::Value;
 use std::sync::Arc;
+use std::time::Duration;
 use store::{RequestKey, Tx};
 use types::{
     AgentId, Code, Event, Execution, ExecutionId, Fault, FileOut, Limits, ModelUse, Round,
     SandboxId, Session, Status, Warning,
 };
 use uuid::Uuid;
+
+/// Between two tries to write down what the store does not take.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// What a run begins with.
 #[derive(Debug)]
@@ -58,6 +62,8 @@ pub struct RunEnd {
     /// What the next run goes on from; without it, from where this one did.
     pub conversation: Option<Vec<u8>>,
     pub trace: Vec<u8>,
+    /// Whether the session that it began with is none of the conversation's, since nothing ran in it.
+    pub leaves_session: bool,
 }
 
 /// A run under way. It ends when it is told to, and as interrupted when this is dropped before.
@@ -132,23 +138,45 @@ impl Service {
         if run.next.is_some() {
             return Err(used());
         }
-        let unfinished = || invalid("/cursor", "is of a run that has not ended");
+        let unfinished = || match self.running().contains_key(&id) {
+            true => invalid("/cursor", "is of a run that has not ended"),
+            false => invalid(
+                "/cursor",
+                "is of a run that was interrupted; go on from the cursor that it went on from",
+            ),
+        };
         let conversation = run.conversation.ok_or_else(unfinished)?;
         Ok(Before { id: run.id, agent: run.agent, sandbox_id: run.sandbox_id, conversation })
     }
 
-    /// The last run of the caller's own in a session, if there was any.
+    /// The last run of code of the caller's own in a session, if there was any.
     pub fn last_run_in(
         &self,
         caller: &Caller,
         sandbox: SandboxId,
     ) -> Result<Option<Before>, Refused> {
-        let found = self.store.read(|rows| rows.last_run_in(caller.workspace, sandbox))?;
-        let own = found.filter(|run| run.principal == caller.id());
-        Ok(own.and_then(|run| {
+        let (workspace, who) = (caller.workspace, caller.id());
+        let found = self.store.read(|rows| rows.last_run_in(workspace, sandbox, who))?;
+        Ok(found.and_then(|run| {
             let conversation = run.conversation?;
             Some(Before { id: run.id, agent: run.agent, sandbox_id: run.sandbox_id, conversation })
         }))
+    }
+
+    /// The record of a run under way, with what it has told so far.
+    pub(crate) fn so_far(&self, record: Execution) -> Execution {
+        let running = self.running().get(&record.id).cloned();
+        let Some(running) = running.filter(|_| record.ended_at.is_none()) else { return record };
+        let mut record = record;
+        for event in running.live.so_far() {
+            match &*event {
+                Event::Plan { steps } => record.plan.clone_from(steps),
+                Event::Round(round) => record.rounds.push(round.clone()),
+                Event::File(file) => record.files_out.push(file.clone()),
+                _ => {}
+            }
+        }
+        record
     }
 
     /// What a run has written about itself, for whoever may see it.
@@ -186,7 +214,8 @@ impl Run {
     pub async fn at_rest(&self) {
         let begun: Vec<Arc<Running>> = {
             let running = self.service.running();
-            running.values().filter(|running| running.is_of(self.id())).cloned().collect()
+            let begun = |it: &&Arc<Running>| it.is_of(self.id()) && it.has_begun();
+            running.values().filter(begun).cloned().collect()
         };
         for running in begun {
             running.live.over().await;
@@ -205,7 +234,34 @@ impl Run {
         let kept = self.keep(status, end).await;
         drop(held);
         self.service.conclude(self.started.id, &self.running, kept.clone());
+        if let Err(refused) = &kept {
+            tokio::spawn(self.lose((*refused.fault).clone()));
+        }
         kept
+    }
+
+    /// What came of it is lost, but not that it is over: that is tried until it is written.
+    async fn lose(self, fault: Fault) {
+        loop {
+            let end = RunEnd { error: Some(fault.clone()), ..RunEnd::default() };
+            if self.keep(Status::Failed, end).await.is_ok() {
+                return;
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+
+    /// Nobody is asked any more what it wanted to do.
+    pub async fn withdraw(&self) {
+        let open: Vec<ExecutionId> = {
+            let running = self.service.running();
+            let open = running.iter().filter(|(_, it)| it.is_of(self.id()) && !it.has_begun());
+            open.map(|(id, _)| *id).collect()
+        };
+        for id in open {
+            // Somebody may have answered in this very moment.
+            let _ = self.service.cancel(&self.caller, id).await;
+        }
     }
 
     async fn keep(&self, status: Status, end: RunEnd) -> Result<Execution, Refused> {
@@ -222,6 +278,10 @@ impl Run {
             ended_at: Some(now),
             ..self.started.clone()
         };
+        if end.leaves_session {
+            execution.sandbox_id = None;
+        }
+        let sandbox_id = execution.sandbox_id;
         let wall = now - self.started.created_at;
         execution.usage.wall_ms = u64::try_from(wall.num_milliseconds()).unwrap_or_default();
         execution.error.iter().for_each(|fault| self.tell(Event::Error(fault.clone())));
@@ -235,7 +295,9 @@ impl Run {
         let written = move |tx: &Tx<'_>| {
             tx.finish_execution(workspace, &finished)?;
             match &conversation {
-                Some(conversation) => tx.finish_run(workspace, id, conversation, &trace)?,
+                Some(conversation) => {
+                    tx.finish_run(workspace, id, sandbox_id, conversation, &trace)?;
+                }
                 None => tx.give_back_cursor(workspace, id)?,
             }
             tx.audit(&entry).map(drop)
@@ -250,12 +312,11 @@ impl Drop for Run {
         if self.ended {
             return;
         }
-        let (service, running) = (Arc::clone(&self.service), Arc::clone(&self.running));
         let again = Self {
-            service: Arc::clone(&service),
+            service: Arc::clone(&self.service),
             caller: self.caller.clone(),
             whose: self.whose.clone(),
-            running,
+            running: Arc::clone(&self.running),
             started: self.started.clone(),
             ended: true,
         };
@@ -263,8 +324,8 @@ impl Drop for Run {
             let message = "the run ended in the middle; what it began is not begun again";
             let error = Some(Fault::new(Code::ExecutionInterrupted, message));
             let end = RunEnd { error, ..RunEnd::default() };
-            let kept = again.keep(Status::Failed, end).await;
-            service.conclude(again.started.id, &again.running, kept);
+            // Nobody waits for it; the end is told all the same.
+            let _ = again.end(Status::Failed, end, ()).await;
         });
     }
 }

@@ -71,12 +71,14 @@ impl Tx<'_> {
         &self,
         workspace: WorkspaceId,
         id: ExecutionId,
+        sandbox_id: Option<SandboxId>,
         conversation: &[u8],
         trace: &[u8],
     ) -> Result<(), StoreError> {
         self.change(
-            "UPDATE runs SET conversation = ?3, trace = ?4 WHERE workspace = ?1 AND id = ?2",
-            (workspace.uuid(), id.uuid(), conversation, trace),
+            "UPDATE runs SET sandbox_id = ?3, conversation = ?4, trace = ?5 \
+             WHERE workspace = ?1 AND id = ?2",
+            (workspace.uuid(), id.uuid(), sandbox_id.map(SandboxId::uuid), conversation, trace),
         )?;
         Ok(())
     }
@@ -98,15 +100,17 @@ impl Reader<'_> {
         Ok(trace.flatten())
     }
 
-    /// The newest that has ended in a session.
+    /// Somebody's newest in a session that has ended, and is no agent's.
     pub fn last_run_in(
         &self,
         workspace: WorkspaceId,
         sandbox: SandboxId,
+        principal: PrincipalId,
     ) -> Result<Option<Run>, StoreError> {
         let sql = "SELECT * FROM runs WHERE workspace = ?1 AND sandbox_id = ?2 \
-                   AND conversation IS NOT NULL ORDER BY id DESC LIMIT 1";
-        self.one(sql, (workspace.uuid(), sandbox.uuid()), run)
+                   AND principal = ?3 AND agent IS NULL AND conversation IS NOT NULL \
+                   ORDER BY id DESC LIMIT 1";
+        self.one(sql, (workspace.uuid(), sandbox.uuid(), principal.uuid()), run)
     }
 }
 

@@ -31,6 +31,9 @@ ApprovalAction = Literal["allow", "deny", "review"]
 ApprovalState = Literal["pending", "allowed", "used", "denied", "expired"]
 ApprovalScope = Literal["once", "session", "always"]
 RunAs = Literal["owner", "caller"]
+# The reply to an action of an agent, in the words of the API.
+Confirmation = Literal["ALLOW", "DENY"]
+TraceFormat = Literal["json", "ipynb", "html", "text"]
 PrincipalKind = Literal["user", "role", "service"]
 Privilege = Literal["USAGE", "MODIFY", "OWNERSHIP", "INSTALL"]
 ObjectKind = Literal[
@@ -228,6 +231,31 @@ class NetworkAttempt:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Round:
+    """Code that a model wrote, and what came of it."""
+
+    number: int
+    step: str
+    """The step of the plan that it is about."""
+    code: str
+    status: Status
+    stdout: str
+    stderr: str
+    execution_id: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelUse:
+    """The model that was asked, as `provider/model`, and what it used."""
+
+    name: str
+    requests: int
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Execution:
     """One run of code, and everything that came of it."""
 
@@ -258,6 +286,10 @@ class Execution:
     error: Fault | None = None
     exit_code: int | None = None
     files_out: list[File] = field(default_factory=list)
+    plan: list[str] = field(default_factory=list)
+    """Of a run of a model, as `rounds` and `model`."""
+    rounds: list[Round] = field(default_factory=list)
+    model: ModelUse | None = None
     warnings: list[RunWarning] = field(default_factory=list)
     network: list[NetworkAttempt] = field(default_factory=list)
     started_at: datetime | None = None
@@ -293,6 +325,84 @@ class Execution:
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         return _display.of_execution(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """A picture that the code of a model made; `read` and `download` have its bytes."""
+
+    asset_filename: str
+    """`plot_0.png`, `plot_1.png`, as they were made."""
+    name: str
+    """As the code called it."""
+    mime: str
+    url: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uploaded:
+    """Where a document is: under this name in `/home/uploaded_files/`."""
+
+    document_id: str
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """What a run of a model has done, step by step."""
+
+    run: str
+    kind: Literal["agent", "code_execution"]
+    request: str
+    model: str
+    steps: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeResult:
+    """What came of a request in plain words."""
+
+    execution_id: str
+    status: Status
+    answer: str
+    complete: bool
+    """Whether it was carried out; if not, `error` says why."""
+    plan: list[str]
+    rounds: list[Round]
+    total_rounds: int
+    max_rounds: int
+    logs: str
+    artifacts: list[Artifact]
+    generated_files: list[File]
+    uploaded_files: list[Uploaded]
+    sandbox_id: str | None = None
+    """To be said again to go on in the same session."""
+    error: Fault | None = None
+    model: ModelUse | None = None
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatResult:
+    """What an agent has answered."""
+
+    execution_id: str
+    status: Status
+    answer: str
+    """Empty if somebody has to be asked first."""
+    cursor: str
+    """To be said again to go on from this answer, once."""
+    actions: list[dict[str, Any]]
+    """What waits for a reply; each has an `actionId`."""
+    rounds: list[Round]
+    artifacts: list[Artifact]
+    generated_files: list[File]
+    warnings: list[RunWarning]
+    agent_id: str | None = None
+    sandbox_id: str | None = None
+    error: Fault | None = None
+    model: ModelUse | None = None
+    trace: Trace | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,6 +54,7 @@ impl Service {
         let (service, caller) = (Arc::clone(self), caller.clone());
         to_the_end(async move {
             let running = service.hear(record.id, approval.id);
+            running.belongs_to(record.parent);
             let written =
                 service.write_question(&caller, &record, &approval, plan, seal, manner.claim);
             if let Err(refused) = written.await {

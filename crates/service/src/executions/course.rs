@@ -53,10 +53,16 @@ impl Running {
 
     /// From here on it is seen through.
     pub(crate) fn begin(&self, parent: Option<ExecutionId>) {
-        if let Some(parent) = parent {
-            let _ = self.parent.set(parent);
-        }
+        self.belongs_to(parent);
         self.begun.store(true, Ordering::Relaxed);
+    }
+
+    /// The run that it is part of, once it is known.
+    pub(crate) fn belongs_to(&self, run: Option<ExecutionId>) {
+        // What was asked about first is told the same twice.
+        if let Some(run) = run {
+            let _ = self.parent.set(run);
+        }
     }
 
     pub(crate) fn is_of(&self, run: ExecutionId) -> bool {

@@ -7,10 +7,20 @@ from os import PathLike
 from pathlib import Path
 from types import TracebackType
 
-from .._models import AuditEntry, Execution, Explanation, File, LimitsRequest, NetworkEntry
-from .._requests import executions, files, identity, network, sessions
+from .._models import (
+    Artifact,
+    AuditEntry,
+    CodeResult,
+    Execution,
+    Explanation,
+    File,
+    LimitsRequest,
+    NetworkEntry,
+)
+from .._requests import executions, files, identity, network, runs, sessions
 from .._requests.executions import Entry
 from .._requests.files import Input
+from .._requests.runs import Given
 from .identity import AsyncGrants, AsyncKeys, AsyncPreferences, AsyncPrincipals, AsyncWorkspaces
 from .network import AsyncIntegrations, AsyncNetworkRules, AsyncSecrets
 from .session import AsyncSession
@@ -129,11 +139,28 @@ class AsyncBelljar:
         )
         return AsyncSession(self._transport, plan, keep=keep)
 
-    async def read(self, file: File) -> bytes:
+    async def code_execution(
+        self,
+        request: str,
+        *,
+        documents: Iterable[Given] | None = None,
+        context: str | None = None,
+        sandbox_id: str | None = None,
+        max_rounds: int | None = None,
+    ) -> CodeResult:
+        """Have a request in plain words carried out with code that a model writes."""
+        steps = runs.code_execution(request, documents, context, sandbox_id, max_rounds)
+        return await self._transport.walk(steps)
+
+    async def code_execution_result(self, execution_id: str) -> CodeResult:
+        """What came of it, or how far it has come."""
+        return await self._transport.send(runs.code_execution_result(execution_id))
+
+    async def read(self, file: File | Artifact) -> bytes:
         """The bytes of a file that an execution has left."""
         return await self._transport.send(files.asset(file))
 
-    async def download(self, file: File, to: str | PathLike[str]) -> Path:
+    async def download(self, file: File | Artifact, to: str | PathLike[str]) -> Path:
         return await self._transport.save(files.asset(file), to)
 
     def audit(

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Literal, overload
 
 from .._events import Follow
-from .._models import Document, Event, Execution, SessionInfo, SessionStatus, Status
-from .._requests import executions, files, sessions
+from .._models import (
+    Document,
+    Event,
+    Execution,
+    SessionInfo,
+    SessionStatus,
+    Status,
+    Trace,
+    TraceFormat,
+)
+from .._requests import executions, files, runs, sessions
 from .session import AsyncSession
 from .transport import AsyncTransport
 
@@ -44,6 +54,18 @@ class AsyncExecutions:
     async def cancel(self, execution_id: str) -> bool:
         """Tells whether there was something to stop."""
         return await self._transport.send(executions.cancel(execution_id))
+
+    @overload
+    async def trace(self, execution_id: str, *, format: Literal["json"] = "json") -> Trace: ...
+
+    @overload
+    async def trace(
+        self, execution_id: str, *, format: Literal["ipynb", "html", "text"]
+    ) -> str: ...
+
+    async def trace(self, execution_id: str, *, format: TraceFormat = "json") -> Trace | str:
+        """Of a run of a model: all that was asked, said and run. All but `json` is text to keep."""
+        return await self._transport.send(runs.trace(execution_id, format))
 
 
 class AsyncSessions:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import BelljarError
-from .._models import Document, File, FileInput, Page
+from .._models import Artifact, Document, File, FileInput, Page
 from .._plan import Plan, content, delete, get, listed, one, page, post, segment
 
 Input = str | PathLike[str] | Document | FileInput
@@ -30,7 +30,7 @@ def _input(file: Input) -> Mapping[str, Any]:
     return {"name": path.name, "base64": base64.b64encode(path.read_bytes()).decode()}
 
 
-def asset(file: File) -> Plan[bytes]:
+def asset(file: File | Artifact) -> Plan[bytes]:
     # Only a path: the key must never follow a URL to another host.
     if file.url is None or not file.url.startswith("/v1/"):
         raise BelljarError("file.not_found", f"the bytes of {file.name} are not kept")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from .._errors import ApprovalPending, BelljarError
+from .._errors import ApprovalPending
 from .._models import ApprovalAction, Execution, LimitsRequest, Page, Tool, Validation
 from .._plan import Plan, Steps, body, delete, get, listed, one, post, post_run, segment, send
 from .._tool_source import ToolSource, definition
 from . import files as brought
 from .executions import LONGEST_WALL_MS, run_seconds
+from .names import id_of
 
 T = TypeVar("T")
 
@@ -92,30 +92,8 @@ def value(execution: Execution) -> Any:
 
 def found(name_or_id: str, plan: Callable[[str], Plan[T]]) -> Steps[T]:
     """The plan for a tool that is known by its id or by its name."""
-    answered: T = yield plan((yield from _id_of(name_or_id)))
+    answered: T = yield plan((yield from id_of("tool", name_or_id, tools())))
     return answered
-
-
-def _id_of(name_or_id: str) -> Steps[str]:
-    if _is_id(name_or_id):
-        return name_or_id
-    plan = tools()
-    while True:
-        listed: Page[Tool] = yield plan
-        for tool in listed.items:
-            if tool.name == name_or_id:
-                return tool.id
-        if listed.next_cursor is None:
-            message = f"there is no tool called {name_or_id!r}"
-            raise BelljarError("object.not_found", message, hint="tools.list shows what there is")
-        plan = plan.after(listed.next_cursor)
-
-
-def _is_id(text: str) -> bool:
-    try:
-        return str(uuid.UUID(text)) == text.lower()
-    except ValueError:
-        return False
 
 
 def _path(tool_id: str) -> str:

@@ -7,10 +7,20 @@ from os import PathLike
 from pathlib import Path
 from types import TracebackType
 
-from .._models import AuditEntry, Execution, Explanation, File, LimitsRequest, NetworkEntry
-from .._requests import executions, files, identity, network, sessions
+from .._models import (
+    Artifact,
+    AuditEntry,
+    CodeResult,
+    Execution,
+    Explanation,
+    File,
+    LimitsRequest,
+    NetworkEntry,
+)
+from .._requests import executions, files, identity, network, runs, sessions
 from .._requests.executions import Entry
 from .._requests.files import Input
+from .._requests.runs import Given
 from .identity import Grants, Keys, Preferences, Principals, Workspaces
 from .network import Integrations, NetworkRules, Secrets
 from .session import Session
@@ -129,11 +139,28 @@ class Belljar:
         )
         return Session(self._transport, plan, keep=keep)
 
-    def read(self, file: File) -> bytes:
+    def code_execution(
+        self,
+        request: str,
+        *,
+        documents: Iterable[Given] | None = None,
+        context: str | None = None,
+        sandbox_id: str | None = None,
+        max_rounds: int | None = None,
+    ) -> CodeResult:
+        """Have a request in plain words carried out with code that a model writes."""
+        steps = runs.code_execution(request, documents, context, sandbox_id, max_rounds)
+        return self._transport.walk(steps)
+
+    def code_execution_result(self, execution_id: str) -> CodeResult:
+        """What came of it, or how far it has come."""
+        return self._transport.send(runs.code_execution_result(execution_id))
+
+    def read(self, file: File | Artifact) -> bytes:
         """The bytes of a file that an execution has left."""
         return self._transport.send(files.asset(file))
 
-    def download(self, file: File, to: str | PathLike[str]) -> Path:
+    def download(self, file: File | Artifact, to: str | PathLike[str]) -> Path:
         return self._transport.save(files.asset(file), to)
 
     def audit(

@@ -12,15 +12,18 @@ from .._models import (
     ApprovalScope,
     ApprovalState,
     Binding,
+    ChatResult,
+    Confirmation,
     Execution,
     LimitsRequest,
     RunAs,
     Tool,
     Validation,
 )
-from .._requests import agents, approvals, tools
+from .._requests import agents, approvals, runs, tools
 from .._requests.agents import Specification
 from .._requests.files import Input
+from .._requests.runs import Given
 from .._tool_source import ToolSource, definition
 from .transport import Transport
 
@@ -169,6 +172,24 @@ class Agents:
     def set_approval(self, agent_id: str, tool_id: str, action: ApprovalAction) -> Binding:
         """Whether calls of the tool by the agent run, are refused, or wait for a person."""
         return self._transport.send(agents.set_approval(agent_id, tool_id, action))
+
+    def run(
+        self,
+        agent: str,
+        message: str | None = None,
+        *,
+        cursor: str | None = None,
+        key: str | None = None,
+        documents: Iterable[Given] | None = None,
+        confirmations: Mapping[str, Confirmation] | None = None,
+    ) -> ChatResult:
+        """Have an agent answer; `confirmations` replies to its actions, each by its `actionId`."""
+        steps = runs.agent_run(agent, message, cursor, key, documents, confirmations)
+        return self._transport.walk(steps)
+
+    def result(self, agent: str, execution_id: str) -> ChatResult:
+        """What the agent has answered, or how far it has come."""
+        return self._transport.walk(runs.agent_result(agent, execution_id))
 
 
 class Approvals:

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Literal, overload
 
 from .._events import Follow
-from .._models import Document, Event, Execution, SessionInfo, SessionStatus, Status
-from .._requests import executions, files, sessions
+from .._models import (
+    Document,
+    Event,
+    Execution,
+    SessionInfo,
+    SessionStatus,
+    Status,
+    Trace,
+    TraceFormat,
+)
+from .._requests import executions, files, runs, sessions
 from .session import Session
 from .transport import Transport
 
@@ -44,6 +54,16 @@ class Executions:
     def cancel(self, execution_id: str) -> bool:
         """Tells whether there was something to stop."""
         return self._transport.send(executions.cancel(execution_id))
+
+    @overload
+    def trace(self, execution_id: str, *, format: Literal["json"] = "json") -> Trace: ...
+
+    @overload
+    def trace(self, execution_id: str, *, format: Literal["ipynb", "html", "text"]) -> str: ...
+
+    def trace(self, execution_id: str, *, format: TraceFormat = "json") -> Trace | str:
+        """Of a run of a model: all that was asked, said and run. All but `json` is text to keep."""
+        return self._transport.send(runs.trace(execution_id, format))
 
 
 class Sessions:
