@@ -301,6 +301,25 @@ async fn the_same_request_with_the_same_key_is_carried_out_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whoever_hangs_up_and_asks_again_by_the_same_key_is_answered_in_the_same_form() {
+    let slow = json!({"say": "Nothing to count.", "pieces_ms": 300});
+    let scene = Scene::play(json!([plan(&["a"]), slow])).await;
+    let send = || {
+        let request = scene.owner().request(reqwest::Method::POST, CODE);
+        let request =
+            request.header("content-type", "application/json").header("idempotency-key", "k");
+        request.body(r#"{"request": "Count."}"#).send()
+    };
+    let first = tokio::spawn(send());
+    scene.asked_times(2).await;
+    first.abort();
+    let again: Value =
+        serde_json::from_slice(&send().await.unwrap().bytes().await.unwrap()).unwrap();
+    assert_eq!(again["answer"], "Nothing to count.", "{again}");
+    assert_eq!(scene.asked().len(), 2, "it was carried out once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_step_that_the_model_names_is_the_one_of_the_round() {
     let turn = |step: Value, code: &str| call("run_python", json!({"step": step, "code": code}));
     let scene = Scene::play(json!([

@@ -21,7 +21,7 @@ use types::{AgentId, ExecutionId, FileId, Session, SessionStatus, Status, Warnin
 use utoipa::ToSchema;
 
 /// As its record calls it.
-pub(crate) const AGENT: &str = "agent";
+pub const AGENT: &str = "agent";
 const MESSAGE_BYTES_MAX: usize = 100_000;
 
 /// A message to an agent: as `message`, or as `messages` of users and of those who were asked.

@@ -24,7 +24,7 @@ mod toolbox;
 mod trace;
 mod walk;
 
-pub use chat::{ChatRequest, Said};
+pub use chat::{AGENT, ChatRequest, Said};
 pub use chat_view::{ChatResult, Envelope};
 pub use code_run::{Artifact, CodeRequest, CodeResult, Uploaded, code_result, not_a_run};
 pub use confirm::{Confirmation, ConfirmationKind, ConfirmationStatus};

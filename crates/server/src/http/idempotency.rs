@@ -101,8 +101,8 @@ async fn remember(
         Claimed::New => {}
         Claimed::Done(answer) => return Ok(replay(answer)),
         Claimed::Execution(id) => {
-            let answered = app.service.settled(caller, id).await?;
-            return Ok(replayed(axum::Json(answered).into_response()));
+            let settled = app.service.settled(caller, id).await?;
+            return Ok(replayed(super::routes::as_answered(app, caller, settled).await?));
         }
     }
     parts.extensions.insert(Claim(Some(key.clone())));

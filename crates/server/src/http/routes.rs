@@ -30,6 +30,8 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Info, InfoBuilder, OpenApi, OpenApiBuilder, SecurityRequirement};
 use utoipa_axum::router::OpenApiRouter;
 
+pub(crate) use runs::as_answered;
+
 pub(crate) type Routes = OpenApiRouter<Arc<App>>;
 
 pub(crate) fn all() -> Routes {

@@ -61,6 +61,21 @@ async fn execute_code(
     })
 }
 
+/// A record in the form in which the request that began it is answered.
+pub(crate) async fn as_answered(
+    app: &App,
+    caller: &Known,
+    execution: Execution,
+) -> Result<Response, Problem> {
+    if execution.ended_at.is_some() && execution.entry == agent::AGENT {
+        return Ok(axum::Json(app.agents.chat_result(caller, execution).await?).into_response());
+    }
+    Ok(match code_result(execution.clone()) {
+        Some(result) if execution.ended_at.is_some() => axum::Json(result).into_response(),
+        _ => axum::Json(execution).into_response(),
+    })
+}
+
 fn result(execution: Execution) -> Result<CodeResult, Problem> {
     let id = execution.id;
     Ok(code_result(execution).ok_or_else(|| not_a_run(id))?)
