@@ -80,8 +80,12 @@ async fn a_server_that_is_stopped_in_the_middle_of_a_run_says_what_became_of_it(
     scene.world.stop().await;
     scene.world.again().await;
     let record = scene.owner().get(&place).await;
-    assert!(["failed", "cancelled"].contains(&record["status"].as_str().unwrap()), "{record}");
-    assert!(!text(&record["error"]["message"]).is_empty());
+    assert_eq!(
+        (&record["status"], &record["error"]["code"]),
+        (&json!("cancelled"), &json!("execution.cancelled")),
+        "{record}"
+    );
+    assert_eq!(scene.asked().len(), 2, "no model is asked what to do about it");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -147,13 +147,18 @@ async fn what_was_decided_elsewhere_needs_no_reply_and_takes_none() {
     assert_eq!(ran(scene.owner()).await, 1);
 }
 
+// Here nobody has answered in time, or at all. That a reply counts once, and not by halves, is shown by
+// twenty_replies_at_once_are_one_run and a_reply_that_is_wrong_in_any_way_is_refused_and_nothing_runs;
+// that a restart allows nothing, by crashes.rs.
 // proves C-146
 #[tokio::test(flavor = "multi_thread")]
-async fn a_question_that_has_grown_old_is_told_as_not_answered() {
+async fn a_question_that_has_grown_old_is_told_as_not_answered_and_no_retry_runs_it() {
     let turns = json!([book("a table"), say("Nobody has answered.")]);
     let scene = Scene::with(turns, &["--approval-seconds", "1"]).await;
     let agent = scene.agent(booking()).await;
     let asked = say_to(scene.owner(), &agent, "Book a table.").await;
+    let (status, problem) = refused(&scene, &agent, json!({"cursor": asked["cursor"]})).await;
+    assert_eq!((status, &problem["code"]), (409, &json!("approval.required")), "{problem}");
     tokio::time::sleep(std::time::Duration::from_millis(1_200)).await;
     let done = chat(scene.owner(), &agent, reply(&asked, "ALLOW")).await;
     assert_eq!(done["answer"], "Nobody has answered.", "{done}");
@@ -162,5 +167,7 @@ async fn a_question_that_has_grown_old_is_told_as_not_answered() {
         "{}",
         scene.told(1)
     );
-    assert_eq!(ran(scene.owner()).await, 0);
+    let (status, problem) = refused(&scene, &agent, reply(&asked, "ALLOW")).await;
+    assert_eq!((status, &problem["errors"][0]["path"]), (400, &json!("/cursor")), "{problem}");
+    assert_eq!((ran(scene.owner()).await, scene.asked().len()), (0, 2));
 }

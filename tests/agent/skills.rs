@@ -50,7 +50,15 @@ async fn monthly_totals_are_computed_and_drawn_by_the_script_of_a_skill() {
     let (status, _, page) = crate::scene::download(scene.owner(), &page.unwrap()["url"]).await;
     let page = String::from_utf8(page).unwrap();
     assert_eq!(status, 200);
-    assert!(page.contains("Sales by month") && page.contains("17"), "{page}");
+    let data = page.split(r#"id="data">"#).nth(1).unwrap().split("</script>").next().unwrap();
+    let series = json!([{"name": "total", "values": [17, 5]}]);
+    let expected = json!({"labels": ["Jan", "Feb"], "series": series});
+    assert_eq!(serde_json::from_str::<Value>(data).unwrap(), expected);
+    for drawn in
+        ["<h1>Sales by month</h1>", "<canvas id=\"chart\"", "const type = \"bar\";", "new Chart("]
+    {
+        assert!(page.contains(drawn), "{drawn}: {page}");
+    }
     assert!(
         !names.iter().any(|name| text(name).contains("skills/")),
         "its own files are not what it made: {names:?}"

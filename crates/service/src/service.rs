@@ -135,9 +135,19 @@ impl Service {
 
     /// Lets what runs end, but not longer than `drain`, and takes nothing new.
     pub async fn stop(&self, drain: Duration) {
-        self.engine.shutdown(drain).await;
+        let stop_runs = || self.begun().iter().for_each(|running| running.stop());
+        let mut shutdown = std::pin::pin!(self.engine.shutdown(drain));
+        tokio::select! {
+            biased;
+            // Before their code is ended: a model would be asked what to do about it.
+            () = tokio::time::sleep(drain) => {
+                stop_runs();
+                shutdown.await;
+            }
+            () = &mut shutdown => {}
+        }
         // Without an engine, a model has nothing left to do.
-        self.begun().iter().for_each(|running| running.stop());
+        stop_runs();
         // Their last writes come after their sandboxes have ended.
         for running in self.begun() {
             running.live.over().await;
