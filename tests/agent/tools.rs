@@ -101,12 +101,13 @@ async fn calls_that_share_nothing_run_at_the_same_time_and_answer_in_order() {
     attach(scene.owner(), &agent, handle("slow", SLOW)).await;
     let done = say_to(scene.owner(), &agent, "Go.").await;
     assert_eq!(done["answer"], "Both are done.", "{done}");
-    let results: Vec<Value> = done["trace"]["steps"]
+    // The trace has them as they came; the model is told them as it called them.
+    let results: Vec<Value> = scene.asked()[1]["messages"]
         .as_array()
         .unwrap()
         .iter()
-        .filter(|step| step["step"] == "called")
-        .map(|step| serde_json::from_str(step["tool"]["result"].as_str().unwrap()).unwrap())
+        .filter(|message| message["role"] == "tool")
+        .map(|message| serde_json::from_str(message["content"].as_str().unwrap()).unwrap())
         .collect();
     let (one, two) = (&results[0], &results[1]);
     assert_eq!((&one["name"], &two["name"]), (&json!("a"), &json!("b")));
