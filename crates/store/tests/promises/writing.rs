@@ -135,7 +135,8 @@ async fn records_of_an_older_belljar_are_taken_up_and_kept() {
         DROP TABLE integrations;
         DROP TABLE network_log;
         DROP TABLE secrets;
-        DROP TABLE sealed;";
+        DROP TABLE sealed;
+        DROP TABLE runs;";
     connection.execute_batch(undone).unwrap();
     connection.pragma_update(None, "user_version", 1).unwrap();
     let store = Store::open(world.data.path()).unwrap();
