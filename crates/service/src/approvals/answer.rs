@@ -108,9 +108,7 @@ impl Service {
         if !self.may_answer_oneself(caller, &approval)? {
             return Err(not_oneself());
         }
-        let reason = Some("asked by the client".to_owned());
-        let request = DecisionRequest { decision, scope: None, reason };
-        self.carry_decision(caller, approval, seal, request).await
+        self.carry_own(caller, approval, seal, decision, "asked by the client").await
     }
 
     /// The answer of whoever has an agent run, to what its run has asked them. Its specification
@@ -125,8 +123,23 @@ impl Service {
         let caller = &self.still(caller).ok_or_else(not_oneself)?;
         let (approval, seal) = self.seen_approval(caller, id)?;
         self.check_confirms(caller, &approval).await?;
-        let reason = Some("confirmed by the caller".to_owned());
-        let request = DecisionRequest { decision, scope: None, reason };
+        let reason = match decision {
+            Decision::Allow => "confirmed by the caller",
+            Decision::Deny => "the caller does not want it",
+        };
+        self.carry_own(caller, approval, seal, decision, reason).await
+    }
+
+    /// Good for what the question says, and for nothing else.
+    async fn carry_own(
+        self: &Arc<Self>,
+        caller: &Caller,
+        approval: Approval,
+        seal: Seal,
+        decision: Decision,
+        reason: &str,
+    ) -> Result<Approval, Refused> {
+        let request = DecisionRequest { decision, scope: None, reason: Some(reason.to_owned()) };
         self.carry_decision(caller, approval, seal, request).await
     }
 
