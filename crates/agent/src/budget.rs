@@ -1,6 +1,7 @@
 //! What a run may use, and what it has used of it.
 
 use crate::model::{Answer, Tokens};
+use service::ROUNDS_MAX;
 use std::time::Duration;
 use types::{Code, Fault};
 
@@ -10,15 +11,12 @@ const CODE_ROUNDS: u32 = 6;
 const ROUNDS_PER_STEP: u32 = 2;
 /// Rounds of an agent: each may call several tools.
 const AGENT_ROUNDS: u32 = 20;
-/// What nobody who asks can go beyond.
-pub(crate) const ROUNDS_MAX: u32 = 100;
 /// Some hundred pages read and written.
 const TOKENS: u64 = 1_000_000;
 /// More than any text has.
 const BYTES_PER_TOKEN_MAX: u64 = 8;
 /// A person waits for it.
 const TIME: Duration = Duration::from_secs(10 * 60);
-pub(crate) const TIME_MAX: Duration = Duration::from_secs(60 * 60);
 /// Once, and twice to mend it.
 const FAILURES: u32 = 3;
 

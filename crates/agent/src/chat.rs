@@ -333,7 +333,7 @@ fn system(work: &AgentWork, skills: &Skills) -> String {
 fn budget(work: &AgentWork) -> Budget {
     let (usual, asked) = (Budget::agent(), &work.orchestration);
     Budget {
-        rounds: asked.rounds.unwrap_or(usual.rounds).min(crate::budget::ROUNDS_MAX),
+        rounds: asked.rounds.unwrap_or(usual.rounds).min(service::ROUNDS_MAX),
         tokens: asked.tokens.unwrap_or(usual.tokens),
         time: asked.seconds.map_or(usual.time, Duration::from_secs),
         ..usual

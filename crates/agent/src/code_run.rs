@@ -1,6 +1,6 @@
 //! `code_execution` as a run of its own: what is asked, and what is answered.
 
-use crate::budget::{Budget, ROUNDS_MAX};
+use crate::budget::Budget;
 use crate::code::{Task, carry_out};
 use crate::interpreter::Interpreter;
 use crate::logs::logs;
@@ -10,7 +10,7 @@ use crate::toolbox::{CODE_EXECUTION, Toolbox};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use service::{Attached, Caller, Manner, NewRun, Opened, Refused, Run, SessionRequest};
+use service::{Attached, Caller, Manner, NewRun, Opened, ROUNDS_MAX, Refused, Run, SessionRequest};
 use std::sync::Arc;
 use types::{
     Code, Execution, ExecutionId, Fault, FileId, FileKind, FileOut, ModelUse, Round, SandboxId,

@@ -1,7 +1,7 @@
 //! Runs as a door begins them: everything is checked first, then the run is written down, and then
 //! it goes on by itself to an end that is kept, whatever becomes of whoever asked.
 
-use crate::budget::{Budget, Spent, TIME_MAX};
+use crate::budget::{Budget, Spent};
 use crate::confirm::stop;
 use crate::interpreter::Interpreter;
 use crate::model::Model;
@@ -12,7 +12,7 @@ use crate::toolbox::tell;
 use crate::trace::{Scribe, Trace};
 use crate::walk::{STOPPED, Stopped, Walk, close};
 use serde::Serialize;
-use service::{Caller, Refused, Run, RunEnd, Service};
+use service::{Caller, Refused, Run, RunEnd, SECONDS_MAX, Service};
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -103,7 +103,8 @@ impl<'a> Rest<'a> {
         talk: Talk,
         (kind, request): (&str, &str),
     ) -> Self {
-        let budget = Budget { time: budget.time.min(TIME_MAX), ..budget };
+        let time = budget.time.min(Duration::from_secs(SECONDS_MAX));
+        let budget = Budget { time, ..budget };
         let scribe = Scribe::new(Trace {
             run: run.id(),
             kind: kind.to_owned(),
