@@ -81,8 +81,6 @@ pub enum Choice {
     Required,
     /// This one.
     Tool(String),
-    /// None; it answers in words.
-    Words,
 }
 
 #[derive(Debug, Clone, PartialEq)]

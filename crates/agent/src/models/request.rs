@@ -54,7 +54,6 @@ fn tool_choice(choice: &Choice) -> Option<ToolChoice> {
         Choice::Auto => None,
         Choice::Required => Some(ToolChoice::Required),
         Choice::Tool(name) => Some(ToolChoice::tool(name)),
-        Choice::Words => Some(ToolChoice::None),
     }
 }
 

@@ -101,8 +101,7 @@ async fn whether_a_tool_is_called_can_be_decided_before() {
     let chat = "openai/gpt-4.1";
     assert_eq!(sent(chat, Choice::Auto, true).await["tool_choice"], Value::Null);
     assert_eq!(sent(chat, Choice::Required, true).await["tool_choice"], "required");
-    assert_eq!(sent(chat, Choice::Words, true).await["tool_choice"], "none");
-    assert_eq!(sent(chat, Choice::Words, false).await["tool_choice"], Value::Null);
+    assert_eq!(sent(chat, Choice::Required, false).await["tool_choice"], Value::Null);
     let named = sent(chat, one.clone(), true).await;
     assert_eq!(named["tool_choice"]["function"]["name"], "run_python");
     let named = sent("anthropic/claude-sonnet-4-5", one.clone(), true).await;
