@@ -221,11 +221,7 @@ async fn alone_nothing_outlives_the_reply() {
 
 /// A process that has ended, and waits for its parent to take note, holds nothing any more.
 fn alive(pid: u32) -> Vec<u32> {
-    let ended = |pid: &u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(')').is_none_or(|(_, rest)| rest.starts_with(" Z"))
-    };
-    descendants_of(pid).into_iter().filter(|pid| !ended(pid)).collect()
+    descendants_of(pid).into_iter().filter(|pid| !harness::has_ended(*pid)).collect()
 }
 
 fn names(pids: &[u32]) -> String {

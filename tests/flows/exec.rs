@@ -277,8 +277,8 @@ fn a_command_killed_with_9_leaves_no_process_and_no_cgroup() {
     assert!(below.len() >= 5, "launcher, warden, zygote, init, Python and sleep: {below:?}");
     child.kill().unwrap();
     child.wait().unwrap();
-    let gone = |pid: &u32| !std::path::Path::new(&format!("/proc/{pid}")).exists();
-    assert!(soon(Duration::from_secs(2), || below.iter().all(gone)), "{below:?}");
+    let ended = || below.iter().all(|pid| harness::has_ended(*pid));
+    assert!(soon(Duration::from_secs(2), ended), "{below:?}");
     assert!(soon(Duration::from_secs(2), || cgroups_of(pid).is_empty()), "{:?}", cgroups_of(pid));
 }
 

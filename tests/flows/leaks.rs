@@ -25,13 +25,9 @@ impl Held {
     fn now() -> Self {
         let own = std::process::id();
         let below = descendants_of(own);
-        let zombie = |pid: &&u32| {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" Z"))
-        };
         let network = |pid: &u32| std::fs::read_link(format!("/proc/{pid}/ns/net")).ok();
         Self {
-            zombies: below.iter().filter(zombie).count(),
+            zombies: below.iter().filter(|pid| harness::is_zombie(**pid)).count(),
             network_namespaces: below.iter().filter_map(network).collect::<BTreeSet<_>>().len(),
             processes: below.len(),
             descriptors: count("/proc/self/fd"),

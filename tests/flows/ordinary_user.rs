@@ -162,7 +162,7 @@ fn killing_the_command_ends_its_sandbox_without_root() {
     let below = harness::descendants_of(pid);
     child.kill().unwrap();
     child.wait().unwrap();
-    let gone = |pid: &u32| !Path::new(&format!("/proc/{pid}")).exists();
-    assert!(harness::soon(Duration::from_secs(2), || below.iter().all(gone)), "{below:?}");
+    let ended = || below.iter().all(|pid| harness::has_ended(*pid));
+    assert!(harness::soon(Duration::from_secs(2), ended), "{below:?}");
     assert_eq!(cgroups_of(pid), [""; 0].map(std::path::PathBuf::from));
 }

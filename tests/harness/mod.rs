@@ -9,7 +9,7 @@ use contract::{Annotations, Source, Tool};
 use engine::{Code, Command, Config, Engine, Entry, Finished, NewSession, Warmth};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{self, Output};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ pub fn binary() -> PathBuf {
 
 /// Copies the binary, by a program that has ended when this returns: a descriptor of our own on
 /// the copy could be in a child that another test is just forking, and it could not be started.
-pub fn copy_binary_to(path: &std::path::Path) {
+pub fn copy_binary_to(path: &Path) {
     assert!(process::Command::new("cp").arg(binary()).arg(path).status().unwrap().success());
 }
 
@@ -211,10 +211,26 @@ pub fn start_of(pid: u32) -> Option<u64> {
     stat_of(pid, 19)
 }
 
+/// Whether a process runs no more. When its parent takes note of it is the parent's affair: an
+/// orphan's is the machine's own init, and some of them look every two seconds only.
+pub fn has_ended(pid: u32) -> bool {
+    !Path::new(&format!("/proc/{pid}")).exists() || is_zombie(pid)
+}
+
+/// Whether it has ended, and its parent has not taken note.
+pub fn is_zombie(pid: u32) -> bool {
+    state_of(pid).is_some_and(|fields| fields.starts_with(" Z"))
+}
+
 /// A number of `/proc/PID/stat`, counted from the state on.
 fn stat_of(pid: u32, field: usize) -> Option<u64> {
+    state_of(pid)?.split_whitespace().nth(field)?.parse().ok()
+}
+
+/// What follows the name, which may have anything in it.
+fn state_of(pid: u32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(field)?.parse().ok()
+    Some(stat.rsplit_once(')')?.1.to_owned())
 }
 
 /// Waits until it holds, and says whether it came to that in time.

@@ -179,7 +179,7 @@ async fn uv_is_told_nothing_of_the_server_and_dies_with_it() {
     let told = String::from_utf8_lossy(&told);
     assert!(told.contains("UV_DEFAULT_INDEX=") && !told.contains("do-not-tell"), "{told}");
     world.kill();
-    let gone = || !Path::new(&format!("/proc/{uv}/cmdline")).exists();
-    assert!(harness::soon(Duration::from_secs(5), gone), "uv outlives the server");
+    let ended = || harness::has_ended(uv);
+    assert!(harness::soon(Duration::from_secs(5), ended), "uv outlives the server");
     assert!(hangs.await.is_err(), "nobody answers any more");
 }

@@ -1,5 +1,6 @@
 //! More than there is room for: everybody is answered, nothing is lost, nothing runs twice.
 
+use crate::harness;
 use crate::world::{Api, World};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -83,32 +84,12 @@ async fn t64_ten_times_too_much_is_answered_and_nothing_is_lost_or_run_twice() {
 
 /// Processes below this one that run the zygote.
 pub(crate) fn zygotes(server: u32) -> Vec<u32> {
-    let found = descendants(server).into_iter().filter(|pid| {
+    let found = harness::descendants_of(server).into_iter().filter(|pid| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         String::from_utf8_lossy(&line).contains("zygote.py")
     });
     // What was forked from it has the same line; it has the lowest number of them.
     found.min().into_iter().collect()
-}
-
-pub(crate) fn descendants(root: u32) -> Vec<u32> {
-    let parents: Vec<(u32, u32)> = fs::read_dir("/proc")
-        .unwrap()
-        .filter_map(|entry| {
-            let pid: u32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            let parent = stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()?;
-            Some((pid, parent))
-        })
-        .collect();
-    let mut known = vec![root];
-    let mut next = 0;
-    while next < known.len() {
-        let parent = known[next];
-        known.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
-        next += 1;
-    }
-    known.split_off(1)
 }
 
 #[tokio::test(flavor = "multi_thread")]

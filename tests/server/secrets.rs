@@ -1,6 +1,7 @@
 //! Keys are where they belong: not in the processes that fork sandboxes, and not in the records.
 
-use crate::overload::{descendants, zygotes};
+use crate::harness;
+use crate::overload::zygotes;
 use crate::world::World;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -48,7 +49,7 @@ async fn t14_no_key_is_in_a_zygote_or_in_the_records() {
     let secret = world.owner.key.splitn(3, '_').nth(2).unwrap().as_bytes();
     let secrets = [seal.as_slice(), secret];
 
-    let below = descendants(world.pid());
+    let below = harness::descendants_of(world.pid());
     assert!(!below.is_empty());
     for pid in below {
         for file in ["environ", "cmdline"] {
