@@ -1,140 +1,31 @@
 //! One live sandbox: an interpreter behind its walls, and one execution in it at a time.
 
-use crate::books::{Overrun, Run, millis};
+mod exchange;
+
+use crate::books::{Run, millis};
 use crate::capture::Source;
 use crate::channel::{Channel, ProtocolError, Received};
 use crate::files::{self, Files, Listing};
-use crate::frames::{Answer, Arguments, FromKernel, ToKernel};
-use crate::installs::{self, AskedTwice, Install, Installed, Installs, NotInstalled};
+use crate::frames::{Answer, FromKernel, ToKernel};
+use crate::installs::{Install, Installs};
 use crate::nursery::{self, BirthError, Jail, Nursery, allowance};
-use crate::stopper::{Stopper, Wish};
+use crate::stopper::Stopper;
 use crate::undertaker::{self, Remains};
 use crate::watch::{self, Reading};
+use crate::work::Work;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
-use serde_json::{Map, Value};
-use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+use tokio::time::timeout;
 use types::{Event, Limits, NetworkAttempt, Stream, Usage};
 
 /// How long the wait status may trail behind the end of the process itself.
 const STATUS_PATIENCE: Duration = Duration::from_secs(2);
-
-/// A kernel ignores interrupts between requests, so that none hits what it was not meant for. One
-/// that comes before it can have taken the request up is held back for so long.
-const TAKING_UP: Duration = Duration::from_millis(50);
-
-/// An answer that a kernel has asked for is small, and it waits for it.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
-
-/// What a sandbox can be asked to do.
-#[derive(Debug, Clone, Copy)]
-pub enum Work<'a> {
-    Cell(Cell<'a>),
-    Call(Call<'a>),
-}
-
-/// A function of a source to be called.
-#[derive(Debug, Clone, Copy)]
-pub struct Call<'a> {
-    pub code: &'a str,
-    /// Stands in tracebacks for a file name.
-    pub name: &'a str,
-    pub function: &'a str,
-    pub arguments: Arguments<'a>,
-    /// By parameter, what its argument becomes before it is passed.
-    pub conversions: &'a Map<String, Value>,
-    /// Environment variables for this call alone.
-    pub variables: &'a BTreeMap<String, String>,
-    /// Whether a failed `assert` is told with the values in it.
-    pub explain_asserts: bool,
-    /// Whether modules in the working directory are its own, and not what a caller has put there.
-    pub own_modules: bool,
-}
-
-/// Code to be run.
-#[derive(Debug, Clone, Copy)]
-pub struct Cell<'a> {
-    pub code: &'a str,
-    /// Stands in tracebacks for a file name.
-    pub name: &'a str,
-    /// Whether the value of a last expression is a result.
-    pub show_last: bool,
-    /// A name that is the result instead, if the code binds it.
-    pub answer: Option<&'a str>,
-    /// Makes it a script: `sys.argv`.
-    pub argv: Option<&'a [String]>,
-    /// Where a script is started, if not in the working directory.
-    pub directory: Option<&'a str>,
-    /// Environment variables, until other ones are told.
-    pub variables: &'a BTreeMap<String, String>,
-    /// Environment variables that are gone after it.
-    pub passing: &'a BTreeMap<String, String>,
-    /// The last code in this interpreter: threads are waited for and exit handlers run, as at the
-    /// end of any program, and then it ends.
-    pub last: bool,
-}
-
-impl<'a> Work<'a> {
-    fn request(&self, limits: &Limits) -> ToKernel<'a> {
-        let (result_limit, value_limit) = (limits.result_bytes, limits.result_bytes);
-        match *self {
-            Self::Cell(Cell {
-                code,
-                name,
-                show_last,
-                answer,
-                argv,
-                directory,
-                variables,
-                passing,
-                ..
-            }) => ToKernel::Run {
-                code,
-                name,
-                show_last,
-                answer,
-                argv,
-                directory,
-                variables,
-                passing,
-                result_limit,
-                value_limit,
-            },
-            Self::Call(Call {
-                code,
-                name,
-                function,
-                arguments,
-                conversions,
-                variables,
-                explain_asserts,
-                own_modules,
-            }) => ToKernel::Call {
-                code,
-                name,
-                function,
-                arguments,
-                conversions,
-                variables,
-                explain_asserts,
-                own_modules,
-                result_limit,
-                value_limit,
-            },
-        }
-    }
-
-    fn is_last(&self) -> bool {
-        matches!(self, Self::Cell(Cell { last: true, .. }))
-    }
-}
 
 /// Why an execution is over.
 #[derive(Debug)]
@@ -320,123 +211,6 @@ impl Sandbox {
             }
         }
         Ending { installed: installs.installed, ..self.conclude(cause, run).await }
-    }
-
-    /// Sends one request and serves the sandbox until it is answered, or overdue.
-    async fn exchange(
-        &mut self,
-        request: &ToKernel<'_>,
-        run: &mut Run<'_>,
-        installs: &mut Installs<'_>,
-    ) -> Cause {
-        // An answer that nobody has asked for yet must not pass for the one to this request.
-        if let Err(error) = self.channel.discard_results() {
-            return Cause::Broke(error);
-        }
-        let sent = tokio::select! {
-            biased;
-            sent = self.channel.send(request) => sent,
-            // A kernel that does not read must hold up neither us nor who wants to stop it.
-            () = sleep_until(run.deadline.into()) => return Cause::TimeLimit,
-            _ = run.wishes.wait_for(|wish| *wish != Wish::GoOn) => return Cause::Stopped,
-        };
-        if sent.is_err() {
-            return Cause::Absent;
-        }
-        let heard_from = Instant::now() + TAKING_UP;
-        let mut interrupt_at = None;
-        let mut tick = interval(watch::TICK);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        tick.reset();
-        loop {
-            let [stdout, stderr] = &mut self.streams;
-            tokio::select! {
-                biased;
-                // First of all: a sandbox that never stops talking must not outtalk the clock, nor us.
-                () = sleep_until(run.deadline.into()), if !installs.is_under_way() => {
-                    if !run.overdue() {
-                        self.interrupt();
-                        run.ask_to_end(Overrun::Time);
-                    } else if !run.wait_if_starved(self.reading(run.limits).cpu) {
-                        return run.verdict();
-                    }
-                }
-                wish = run.next_wish() => {
-                    if wish == Wish::Die {
-                        return Cause::Stopped;
-                    }
-                    interrupt_at = Some(heard_from.max(Instant::now()));
-                }
-                () = sleep_until(interrupt_at.unwrap_or(heard_from)), if interrupt_at.is_some() => {
-                    interrupt_at = None;
-                    if let Err(error) = self.abandon(installs).await {
-                        return Cause::Broke(error);
-                    }
-                    run.stop(self.reading(run.limits).cpu);
-                    self.interrupt();
-                }
-                _ = tick.tick() => match run.judge(&self.reading(run.limits), self.has_group()) {
-                    None => {}
-                    Some(Overrun::Memory) => return Cause::MemoryLimit,
-                    Some(overrun) => {
-                        if let Err(error) = self.abandon(installs).await {
-                            return Cause::Broke(error);
-                        }
-                        self.interrupt();
-                        run.ask_to_end(overrun);
-                    }
-                },
-                () = stdout.ready() => run.drain(stdout),
-                () = stderr.ready() => run.drain(stderr),
-                received = self.channel.receive() => match received {
-                    Ok(Received::Frame(FromKernel::Done(done))) => return run.finished(done),
-                    Ok(Received::Frame(FromKernel::Result { data, main, dropped })) => {
-                        // What was printed before it is in the pipes, whichever was heard of first.
-                        run.drain(stdout);
-                        run.drain(stderr);
-                        run.result(data, main, dropped);
-                    }
-                    Ok(Received::Frame(FromKernel::Refused { place })) => run.refused(&place),
-                    Ok(Received::Frame(FromKernel::Install { requirements })) => {
-                        let begun = match installs.begin(requirements) {
-                            Ok(None) => Ok(()),
-                            Ok(Some(refused)) => self.tell(&Err(refused)).await,
-                            Err(AskedTwice) => Err(ProtocolError::OutOfOrder),
-                        };
-                        if let Err(error) = begun {
-                            return Cause::Broke(error);
-                        }
-                    }
-                    Ok(Received::Frame(_)) => return Cause::Broke(ProtocolError::OutOfOrder),
-                    Ok(Received::Closed) => return run.died(),
-                    Err(error) => return Cause::Broke(error),
-                },
-                (took, answer) = installs.answered() => {
-                    run.excuse(took);
-                    if let Err(error) = self.tell(&answer).await {
-                        return Cause::Broke(error);
-                    }
-                }
-                _ = self.process.readable() => return run.died(),
-            }
-        }
-    }
-
-    /// Answers a kernel that waits for packages.
-    async fn tell(&self, answer: &Result<Installed, NotInstalled>) -> Result<(), ProtocolError> {
-        match timeout(ANSWER_PATIENCE, self.channel.send(&installs::reply(answer))).await {
-            // One that has gone meanwhile is found to be gone.
-            Ok(_) => Ok(()),
-            Err(_) => Err(ProtocolError::Deaf),
-        }
-    }
-
-    /// Lets a kernel that waits for packages hear the interrupt that is meant for it.
-    async fn abandon(&self, installs: &mut Installs<'_>) -> Result<(), ProtocolError> {
-        match installs.abandon() {
-            Some(refused) => self.tell(&Err(refused)).await,
-            None => Ok(()),
-        }
     }
 
     async fn conclude(&mut self, cause: Cause, mut run: Run<'_>) -> Ending {
