@@ -1,7 +1,7 @@
 //! `execute_python`, as the seed describes it.
 
 use crate::harness;
-use crate::wire::Stdio;
+use crate::wire::{Stdio, called};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -109,7 +109,7 @@ async fn a_file_by_url_is_there_before_the_run_and_opened_by_its_name() {
                 total = sum(float(r[\"montant\"]) for r in rows)\nprint({\"lignes\": len(rows), \"total\": total})";
     let files = json!([format!("http://{address}/a/ventes.csv?token=1")]);
     let arguments = json!({"code": code, "files": files});
-    let result = crate::wire::called(&world.owner, "execute_python", arguments).await;
+    let result = called(&world.owner, "execute_python", arguments).await;
     assert_eq!(told(&result)["result"], "{'lignes': 2, 'total': 15.0}");
 }
 
@@ -225,4 +225,35 @@ fn long_output_says_what_is_left_out_and_a_crash_is_the_codes_own() {
     let said = ended["logs"].to_string();
     assert!(said.contains("warning: the interpreter has ended"), "{ended}");
     assert_eq!(keep(&mut client, "1")["result"], 1);
+}
+
+/// An agent's session, opened by a client of the protocol.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_of_an_agent_has_its_stores_and_one_of_nobodys_is_refused() {
+    let world = crate::world::World::start().await;
+    world.owner.post("/v1/stores", json!({"name": "notes", "quota_bytes": 1_000_000})).await;
+    let specification = "tools:\n  - tool_spec: {type: code_execution, name: code_execution}\n\
+                         tool_resources:\n  code_execution:\n    environment: bare\n    \
+                         stores: [{name: notes, access: write}]\n";
+    let agent = json!({"name": "keeper", "specification": specification});
+    let agent = world.owner.post("/v1/agents", agent).await["id"].clone();
+    let stranger = world.principal("ann", &["USAGE"]).await;
+    let open = json!({"agent_id": agent});
+    let session = called(&world.owner, "create_session", open.clone()).await;
+    let session = session["structuredContent"]["session"].clone();
+    let write = json!({"code": "open('/mnt/notes/x', 'w').write('kept')", "session": session});
+    assert_eq!(told(&called(&world.owner, "execute_python", write).await)["result"], 4);
+
+    let plain = called(&world.owner, "create_session", json!({})).await;
+    let plain = plain["structuredContent"]["session"].clone();
+    let look = json!({"code": "import os\nos.listdir('/mnt')", "session": plain});
+    assert_eq!(told(&called(&world.owner, "execute_python", look).await)["result"], json!([]));
+    for (who, open) in [
+        (&stranger, open),
+        (&world.owner, json!({"agent_id": "keeper"})),
+        (&world.owner, json!({"agent_id": "00000000-0000-7000-8000-000000000000"})),
+    ] {
+        let refused = called(who, "create_session", open).await;
+        assert_eq!(refused["isError"], true, "{refused}");
+    }
 }

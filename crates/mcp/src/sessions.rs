@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use service::{Caller, Opened, Refused, Service, SessionRequest};
 use std::sync::Arc;
+use types::AgentId;
 
 pub(crate) const CREATE: &str = "create_session";
 
@@ -14,6 +15,8 @@ pub(crate) const CREATE: &str = "create_session";
 struct Arguments {
     #[serde(default)]
     key: Option<String>,
+    #[serde(default)]
+    agent_id: Option<AgentId>,
 }
 
 pub(crate) async fn create(
@@ -21,8 +24,8 @@ pub(crate) async fn create(
     caller: &Caller,
     given: Option<JsonObject>,
 ) -> Result<CallToolResult, Refused> {
-    let Arguments { key } = arguments::read(given, &input_schema())?;
-    let request = SessionRequest { key, ..SessionRequest::default() };
+    let Arguments { key, agent_id } = arguments::read(given, &input_schema())?;
+    let request = SessionRequest { key, agent_id, ..SessionRequest::default() };
     let (Opened::New(session) | Opened::Found(session)) =
         service.open_session(caller, request).await?;
     Ok(structured(json!({
@@ -46,6 +49,10 @@ fn input_schema() -> JsonObject {
             "key": {
                 "type": "string",
                 "description": "A name for the conversation: while its session lives, the same key gives the same session.",
+            },
+            "agent_id": {
+                "type": "string",
+                "description": "The id of an agent: its code may use the stores, packages and hosts of its specification.",
             },
         },
         "additionalProperties": false,
