@@ -142,3 +142,38 @@ async fn a_skill_of_the_operator_is_found_in_its_folder_and_nowhere_else() {
         assert_eq!(refused, (404, "object.not_found".into()), "{name}");
     }
 }
+
+// proves P-004, P-006
+#[tokio::test(flavor = "multi_thread")]
+async fn the_tool_and_its_skill_are_added_and_removed_one_without_the_other() {
+    let skill = "skills: [code-interpreter]\n";
+    let prints = json!([agent_code("print(6 * 7)"), say("It is 42.")]);
+    let scene = Scene::play(json!([
+        prints[0],
+        prints[1],
+        prints[0],
+        prints[1],
+        say("I have no tool for that.")
+    ]))
+    .await;
+    let named = "- code-interpreter:";
+    let alone = scene.agent(RUNS_CODE).await;
+    let done = say_to(scene.owner(), &alone, "Compute it.").await;
+    assert_eq!(done["answer"], "It is 42.", "{done}");
+    assert!(!scene.told(0).contains(named), "{}", scene.told(0));
+    assert_eq!(offered(&scene.asked()[0]), ["code_execution"]);
+
+    let both = crate::scene::agent(scene.owner(), "both", format!("{RUNS_CODE}{skill}")).await;
+    let done = say_to(scene.owner(), &both, "Compute it.").await;
+    assert_eq!(done["answer"], "It is 42.", "{done}");
+    assert!(scene.told(2).contains(named), "{}", scene.told(2));
+    assert_eq!(offered(&scene.asked()[2])[..2], ["code_execution", "load_skill"]);
+
+    let told =
+        crate::scene::agent(scene.owner(), "told", format!("instructions: You answer.\n{skill}"))
+            .await;
+    let done = say_to(scene.owner(), &told, "Compute it.").await;
+    assert_eq!(done["answer"], "I have no tool for that.", "{done}");
+    assert!(scene.told(4).contains(named), "{}", scene.told(4));
+    assert_eq!(offered(&scene.asked()[4]), ["load_skill"]);
+}

@@ -162,3 +162,29 @@ async fn a_tool_that_is_switched_off_or_not_to_be_used_is_not_offered() {
     assert_eq!(offered(&asked[0]), ["double"]);
     assert_eq!(offered(&asked[1]), [""; 0]);
 }
+
+// proves C-028, C-160
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_reads_what_a_tool_is_for_and_passes_what_one_found_on_to_the_next() {
+    let find = "def handle() -> dict:\n    \"\"\"Finds readings.\"\"\"\n    return {'unit': 'F', 'readings': [32, 212]}\n";
+    let convert = "def handle(readings: list[float], unit: str) -> list[float]:\n    \"\"\"Converts.\n\n    Args:\n        readings: what was read\n        unit: of the readings\n    \"\"\"\n    return [(r - 32) * 5 / 9 if unit == 'F' else r for r in readings]\n";
+    let scene = Scene::play(json!([
+        call("find", json!({})),
+        call("convert", json!({"readings": [32, 212], "unit": "F"})),
+        say("They are 0 and 100 degrees Celsius."),
+    ]))
+    .await;
+    let agent = scene.agent(RUNS_CODE).await;
+    let guidance = "Use it after find, never for numbers that a person typed.";
+    let mut tool = handle("convert", convert);
+    tool["description"] = json!(guidance);
+    attach(scene.owner(), &agent, handle("find", find)).await;
+    attach(scene.owner(), &agent, tool).await;
+    let done = say_to(scene.owner(), &agent, "What was read, in Celsius?").await;
+    let offers = scene.asked()[0]["tools"].as_array().unwrap().clone();
+    let offer = offers.iter().find(|offer| offer["function"]["name"] == "convert").unwrap();
+    assert_eq!(offer["function"]["description"], guidance);
+    assert!(scene.told(1).contains(r#""readings":[32,212]"#), "{}", scene.told(1));
+    assert!(scene.told(2).contains("[0.0,100.0]"), "{}", scene.told(2));
+    assert_eq!(done["answer"], "They are 0 and 100 degrees Celsius.");
+}

@@ -691,3 +691,35 @@ async fn t46_schema_checked_outside() {
         lying_engine(from, &format!(r#""exit_code":null,"value":{deep}}}' + b"%.0b""#));
     assert_eq!(error_code(&ran(&lying, &tool, json!({})).await), "sandbox.crashed");
 }
+
+// proves C-159
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_value_is_delivered_whole_with_its_size_and_a_word_of_advice() {
+    let engine = Engine::start(config());
+    let code = "def handle(n: int) -> list[int]:\n    \"\"\"Counts.\n\n    Args:\n        n: how far\n    \"\"\"\n    return list(range(n))\n";
+    let large = called(&engine, code, json!({"n": 50_000})).await;
+    let value = large.value.as_ref().unwrap();
+    assert_eq!(value.as_array().unwrap().len(), 50_000);
+    let [warning] = &large.warnings[..] else { panic!("{:?}", large.warnings) };
+    assert_eq!(warning.code, "value.large");
+    let bytes = format!("{} bytes", value.to_string().len());
+    assert!(warning.message.contains(&bytes), "{}", warning.message);
+    assert!(warning.message.contains("return the values that are needed"), "{}", warning.message);
+    assert!(called(&engine, code, json!({"n": 10})).await.warnings.is_empty());
+}
+
+// proves C-158
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_needs_other_packages_or_the_network_is_pointed_to_a_function() {
+    let engine = Engine::start(config());
+    for (body, code) in [
+        ("import sklearn", "python.ModuleNotFoundError"),
+        ("import urllib.request; urllib.request.urlopen('http://example.org/')", "network.denied"),
+    ] {
+        let code_of =
+            format!("def handle() -> int:\n    \"\"\"Tries.\"\"\"\n    {body}\n    return 1\n");
+        let failed = called(&engine, &code_of, json!({})).await;
+        assert_eq!(error_code(&failed), code, "{failed:?}");
+        assert!(hint(&failed).contains("Call Function"), "{}", hint(&failed));
+    }
+}

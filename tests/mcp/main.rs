@@ -16,6 +16,7 @@ mod code_execution;
 mod configuration;
 mod conformance;
 mod door;
+mod given_files;
 mod inspector;
 mod lost_key;
 mod npm;

@@ -2,6 +2,7 @@
 //! people and by tools.
 
 use crate::people::{FORBIDDEN, NOT_THERE, Person, id, items};
+use crate::site::{RESOLVED, Site};
 use crate::world::{Api, World};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -398,4 +399,33 @@ async fn a_deployment_that_a_crash_has_cut_off_says_so_and_is_made_again() {
     );
     let function = deploy(&world.owner, "f", &files).await;
     assert_eq!(call(&world.owner, &function, json!({})).await.0["six"], "1.16.0");
+}
+
+// proves C-151
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_reaches_the_hosts_that_its_deployment_names_and_no_others() {
+    let (world, site) = (World::with(&RESOLVED).await, Site::start());
+    let owner = &world.owner;
+    owner.post("/v1/network-rules", json!({"name": "site", "value_list": site.values()})).await;
+    let integration = json!({"name": "to_site", "allowed_network_rules": ["site"]});
+    owner.post("/v1/integrations", integration).await;
+    let code = format!(
+        "import urllib.request\ndef handle(data):\n    \
+         address = 'http://%s:{}/' % data['host']\n    \
+         return urllib.request.urlopen(address).read().decode()\n",
+        site.port
+    );
+    let open = [("handler.py", code.as_str()), ("function.toml", "integrations = [\"to_site\"]\n")];
+    let open = deploy(owner, "open", &open).await;
+    let (response, done) = call(owner, &open, json!({"host": "site.test"})).await;
+    assert_eq!((&response, &done["status"]), (&json!("here"), &json!("Completed")), "{done}");
+    for (function, host) in [
+        (open.as_str(), "other.test"),
+        (&deploy(owner, "closed", &[("handler.py", code.as_str())]).await, "site.test"),
+    ] {
+        let (_, refused) = call(owner, function, json!({"host": host})).await;
+        assert_eq!(refused["status"], "Failed", "{refused}");
+        assert!(refused["error"].to_string().contains(host), "{refused}");
+    }
+    assert_eq!(site.asked(), 1);
 }

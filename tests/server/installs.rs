@@ -444,3 +444,36 @@ async fn a_kernel_that_asks_out_of_turn_too_much_or_for_odd_things_costs_only_it
     }
     assert_eq!(rooms(&house), 0);
 }
+
+// proves S-049, S-051
+#[tokio::test(flavor = "multi_thread")]
+async fn repositories_are_a_list_of_known_names_and_whoever_opens_one_is_warned() {
+    let world = World::start().await;
+    let specification = |repositories: Value| {
+        let entry = json!([{"tool_spec": {"type": "code_execution", "name": "code_execution"}}]);
+        let section = json!({"environment": "bare", "artifact_repositories": repositories});
+        json!({"tools": entry, "tool_resources": {"code_execution": section}})
+    };
+    for (repositories, path) in [
+        (json!(PYPI), ""),
+        (json!({"pypi": true}), ""),
+        (json!(["conda"]), "/0"),
+        (json!([PYPI, "SNOWFLAKE.SNOWPARK.OTHER"]), "/1"),
+        (json!(["\"pypi\""]), "/0"),
+    ] {
+        let wrong = json!({"name": "wrong", "specification": specification(repositories.clone())});
+        let (status, problem) = world.owner.call("POST", "/v1/agents", Some(wrong)).await;
+        let place = "/specification/tool_resources/code_execution/artifact_repositories";
+        assert_eq!(status, 400, "{repositories}: {problem}");
+        assert_eq!(problem["errors"][0]["path"], format!("{place}{path}"), "{problem}");
+    }
+    for (index, name) in
+        [PYPI, "snowflake.snowpark.pypi_shared_repository", "PyPI", "\"PYPI\""].iter().enumerate()
+    {
+        let agent = agent_in(&world.owner, &format!("a{index}"), "bare", json!([name])).await;
+        let warnings = agent["warnings"].to_string();
+        assert!(warnings.contains("can install any package that is published there"), "{agent}");
+    }
+    let closed = agent_in(&world.owner, "closed", "bare", json!([])).await;
+    assert_eq!(closed["warnings"], json!([]), "{closed}");
+}

@@ -219,12 +219,8 @@ fn hint(fault: &Fault, error: &PythonError, environment: &str, entry: &Entry) ->
         (Code::ProcessDenied, _) => {
             "do it in Python itself, or in a function with an environment of its own (Call Function)"
         }
-        (Code::ImportDenied, _) => {
-            "use the standard library instead, or tell the user that the library is not available"
-        }
-        (Code::NetworkDenied, _) => {
-            "pass data in as files, or have an integration opened for the session that has this host"
-        }
+        (Code::ImportDenied, _) => return Some(no_import(entry)),
+        (Code::NetworkDenied, _) => return Some(no_network(entry)),
         (Code::CodeSyntax, _) => "nothing was run; correct the line and send the whole code again",
         (Code::MemoryExceeded, _) => return Some(less_memory(entry)),
         (Code::DiskExceeded, _) => {
@@ -341,6 +337,26 @@ fn memory(limits: &Limits, entry: &Entry) -> Fault {
 
 fn is_deployed(entry: &Entry) -> bool {
     matches!(entry, Entry::Call(call) if call.is_deployed())
+}
+
+fn is_small_tool(entry: &Entry) -> bool {
+    entry.tool().is_some() && !is_deployed(entry)
+}
+
+fn no_import(entry: &Entry) -> String {
+    let instead =
+        "use the standard library instead, or tell the user that the library is not available";
+    if is_small_tool(entry) { format!("{instead}, or {AS_FUNCTION}") } else { instead.to_owned() }
+}
+
+fn no_network(entry: &Entry) -> String {
+    let instead =
+        "pass data in as files, or have an integration opened for the session that has this host";
+    if is_small_tool(entry) {
+        format!("{instead}, or {AS_FUNCTION} with integrations of its own")
+    } else {
+        instead.to_owned()
+    }
 }
 
 fn less_memory(entry: &Entry) -> String {

@@ -11,6 +11,10 @@ use types::{Code, Execution, Limits, SandboxId, Transcript, Truncated, Warning};
 
 /// That a session has other packages than its environment; no error, and so none of their codes.
 const INSTALLED: &str = "package.installed";
+/// That a value is more than somebody would want a model to read; no error either.
+const LARGE: &str = "value.large";
+/// Some 25,000 tokens.
+const LARGE_VALUE_BYTES: usize = 100_000;
 
 /// A command that was let in, and where it will run.
 #[derive(Debug)]
@@ -125,12 +129,27 @@ fn notices(ending: &Ending, entry: &Entry) -> Vec<Warning> {
         let message = format!("installed {}", packages.collect::<Vec<_>>().join(", "));
         notices.push(Warning { code: INSTALLED.to_owned(), message });
     }
+    if let (Entry::Call(_), Cause::Done(Answer::Value(value))) = (entry, &ending.cause) {
+        notices.extend(large(value));
+    }
     if let (Entry::Call(call), Cause::Done(Answer::NotJson(error))) = (entry, &ending.cause)
         && call.is_test()
     {
         notices.push(value_warning(error));
     }
     notices
+}
+
+/// It is delivered as it is. Whoever has it read by a model pays for each byte.
+fn large(value: &Value) -> Option<Warning> {
+    let bytes = serde_json::to_string(value).ok()?.len();
+    (bytes > LARGE_VALUE_BYTES).then(|| Warning {
+        code: LARGE.to_owned(),
+        message: format!(
+            "the value has {bytes} bytes, and a model that is given it reads them all: return the \
+             values that are needed"
+        ),
+    })
 }
 
 /// Records that the memory of a session is gone, where the caller will see it.

@@ -1,0 +1,141 @@
+//! Files that `execute_python` is given by their addresses, and data that is given in the code.
+
+use crate::approvals::ran;
+use crate::wire::{asked, called};
+use crate::world::World;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+/// A web server with a table, a workbook, a file that is larger than can be, and one that never comes.
+fn file_server(workbook: Vec<u8>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for mut connection in listener.incoming().flatten() {
+            let workbook = workbook.clone();
+            std::thread::spawn(move || {
+                let mut request = [0; 4096];
+                let length = connection.read(&mut request).unwrap_or_default();
+                let request = String::from_utf8_lossy(&request[..length]).into_owned();
+                let path = request.split(' ').nth(1).unwrap_or_default();
+                let (status, length, body) = match path {
+                    "/table.csv" => ("200 OK", 7, b"x,y\n1,2".to_vec()),
+                    "/book.xlsx" => ("200 OK", workbook.len(), workbook),
+                    "/huge.csv" => ("200 OK", 1 << 40, Vec::new()),
+                    "/silent.csv" => {
+                        std::thread::sleep(std::time::Duration::from_secs(60));
+                        return;
+                    }
+                    _ => ("404 Not Found", 0, Vec::new()),
+                };
+                let head = format!(
+                    "HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+                );
+                let _ = connection.write_all(head.as_bytes());
+                let _ = connection.write_all(&body);
+            });
+        }
+    });
+    address
+}
+
+fn told(result: &Value) -> &Value {
+    &result["structuredContent"]
+}
+
+// proves P-009, P-011
+#[tokio::test(flavor = "multi_thread")]
+async fn code_is_needed_and_is_a_whole_script_and_files_are_addresses_that_may_be_left_out() {
+    let world = World::start().await;
+    let tools = asked(&world.owner, "tools/list", json!({})).await;
+    let tools = tools["result"]["tools"].as_array().unwrap();
+    let schema =
+        &tools.iter().find(|tool| tool["name"] == "execute_python").unwrap()["inputSchema"];
+    assert_eq!(schema["required"], json!(["code"]));
+    assert_eq!(schema["properties"]["code"]["type"], "string");
+    let files = &schema["properties"]["files"];
+    assert_eq!((&files["type"], &files["items"]["type"]), (&json!("array"), &json!("string")));
+    let script = "#!/usr/bin/env python3\n\"\"\"Adds.\"\"\"\nimport sys\n\ndef main():\n    print(sum(map(int, '1 2'.split())))\n\n\
+                  if __name__ == '__main__':\n    main()\n    sys.exit(0)\n";
+    let done = called(&world.owner, "execute_python", json!({"code": script})).await;
+    assert_eq!((&done["isError"], &told(&done)["result"]), (&json!(false), &json!("3")), "{done}");
+    let without = called(&world.owner, "execute_python", json!({"files": []})).await;
+    assert_eq!(told(&without)["error"]["code"], "args.missing", "{without}");
+}
+
+// proves P-025, P-026
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_fetched_for_the_sandbox_and_nothing_runs_without_them() {
+    let address = file_server(Vec::new());
+    let world = World::with(&["--fetch-from", &address]).await;
+    let url = |name: &str| format!("http://{address}/{name}");
+    let code = format!(
+        "import urllib.request\ntry:\n    urllib.request.urlopen('{}')\n    reached = True\n\
+         except OSError:\n    reached = False\n[open('table.csv').read(), reached]",
+        url("table.csv")
+    );
+    let given = json!({"code": code, "files": [url("table.csv")]});
+    let done = called(&world.owner, "execute_python", given).await;
+    assert_eq!(told(&done)["result"], json!(["x,y\n1,2", false]), "{done}");
+    assert_eq!(ran(&world).await, 1);
+    for name in ["missing.csv", "huge.csv", "silent.csv"] {
+        let given = json!({"code": "print(1)", "files": [url("table.csv"), url(name)]});
+        let refused = called(&world.owner, "execute_python", given).await;
+        assert_eq!(refused["isError"], true, "{refused}");
+        let message = told(&refused)["error"]["message"].as_str().unwrap();
+        assert!(message.contains(&url(name)), "{message}");
+    }
+    assert_eq!(ran(&world).await, 1, "no script has run without its files");
+}
+
+const WORKBOOK: &str = "import base64, io, pandas\nbook = io.BytesIO()\n\
+                        pandas.DataFrame({'amount': [10.5, 4.5]}).to_excel(book, index=False)\n\
+                        base64.b64encode(book.getvalue()).decode()";
+
+// proves P-030, P-032
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workbook_is_read_where_there_is_a_reader_and_its_content_stays_in_the_sandbox() {
+    let world = World::with(&["--environment", "default"]).await;
+    let made = called(&world.owner, "execute_python", json!({"code": WORKBOOK})).await;
+    let made = told(&made)["result"].as_str().unwrap().to_owned();
+    let address = file_server(STANDARD.decode(made).unwrap());
+    let files = json!([format!("http://{address}/book.xlsx")]);
+    let total = "import pandas\nfloat(pandas.read_excel('book.xlsx')['amount'].sum())";
+    let with = World::with(&["--environment", "default", "--fetch-from", &address]).await;
+    let done = called(&with.owner, "execute_python", json!({"code": total, "files": files})).await;
+    assert_eq!(told(&done)["result"], 15.0, "{done}");
+    assert!(!done.to_string().contains("10.5"), "only what the code gives back is told: {done}");
+
+    let without = World::under(
+        &["env", "PYTHON_PACKAGES_WHITELIST_IMPORT=pandas"],
+        &["--environment", "default", "--fetch-from", &address],
+    )
+    .await;
+    let code = "import openpyxl";
+    let refused =
+        called(&without.owner, "execute_python", json!({"code": code, "files": files})).await;
+    let error = &told(&refused)["error"];
+    let message = "openpyxl not allowed by PYTHON_PACKAGES_WHITELIST_IMPORT";
+    assert_eq!(error["message"], message, "{refused}");
+    let tools = asked(&with.owner, "tools/list", json!({})).await["result"].to_string();
+    assert!(tools.contains("never paste their content into the code"), "{tools}");
+}
+
+// proves P-068
+#[tokio::test(flavor = "multi_thread")]
+async fn large_data_is_aggregated_in_the_code_and_too_large_is_said_with_the_size() {
+    let world = World::start().await;
+    let rows = (0..100_000).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+    let code = format!("rows = [{rows}]\nsum(rows)");
+    let done = called(&world.owner, "execute_python", json!({"code": code})).await;
+    assert_eq!(told(&done)["result"], 4_999_950_000_u64, "{}", told(&done)["error"]);
+    let code = format!("data = '{}'\nlen(data)", "x".repeat(4 << 20));
+    let refused = called(&world.owner, "execute_python", json!({"code": code})).await;
+    let message = told(&refused)["error"]["message"].as_str().unwrap();
+    assert!(message.contains("at most 4194304 can be run"), "{message}");
+    let tools = asked(&world.owner, "tools/list", json!({})).await["result"].to_string();
+    assert!(tools.contains("up to 4 MiB"), "{tools}");
+}
