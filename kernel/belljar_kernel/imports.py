@@ -41,7 +41,8 @@ def install(listed: Sequence[str]) -> None:
         name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
     ) -> Any:
         if level == 0:
-            check(name, globals)
+            # Called as a function it is not told who imports: pandas looks for what it needs so.
+            check(name, _frame(1).f_globals if globals is None else globals)
         return _import(name, globals, locals, fromlist, level)
 
     def guarded_import_module(name: str, package: str | None = None) -> Any:
@@ -49,7 +50,7 @@ def install(listed: Sequence[str]) -> None:
             check(name, _frame(1).f_globals)
         return _import_module(name, package)
 
-    builtins.__import__ = guarded_import
+    builtins.__import__ = importlib.__import__ = guarded_import
     importlib.import_module = guarded_import_module
 
 

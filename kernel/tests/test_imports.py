@@ -11,7 +11,7 @@ class Imports(ZygoteTest):
     def setUp(self):
         site = tempfile.mkdtemp(prefix="site-")
         self.addCleanup(shutil.rmtree, site)
-        for name, source in {"listed": "import needed", "needed": "x = 1", "other": "x = 2"}.items():
+        for name, source in {"listed": "import needed\n__import__('found')", "needed": "x = 1", "found": "x = 3", "other": "x = 2"}.items():
             os.makedirs(os.path.join(site, name), exist_ok=True)
             with open(os.path.join(site, name, "__init__.py"), "w") as file:
                 file.write(source + "\n")
@@ -34,6 +34,7 @@ class Imports(ZygoteTest):
             "import other", "from other import x", "import other.deep", "__import__('other')", "exec('import other')",
             "import importlib; importlib.import_module('other')", "exec('import other', {})",
             "def f():\n    import other\nf()", "eval('__import__(\"other\")')",
+            "import importlib; importlib.__import__('other')",
         ]:
             self.assert_refused(code)
 

@@ -174,6 +174,34 @@ fn only_what_the_operator_lists_can_be_imported() {
     assert_eq!(told(&run(&mut other, "import pandas\nlen(pandas.DataFrame([1]))"))["result"], 1);
 }
 
+// proves P-040, P-044
+#[test]
+fn a_listed_package_brings_what_it_needs_and_no_trick_imports_another_or_opens_a_wall() {
+    let listed = ("PYTHON_PACKAGES_WHITELIST_IMPORT", "pandas");
+    let mut client = Stdio::with(&["--env", "default"], &[listed]);
+    let sum = "import pandas\nint(pandas.DataFrame({'a': [1, 2]})['a'].sum())";
+    assert_eq!(told(&run(&mut client, sum))["result"], 3);
+    for trick in [
+        "__import__('scipy')",
+        "importlib.import_module('scipy')",
+        "importlib.__import__('scipy')",
+        "exec('import scipy', {})",
+        "eval(\"__import__('scipy')\")",
+        "sys.modules['scipy']",
+        "[c for c in object.__subclasses__() if c.__name__ == 'BuiltinImporter'][0].load_module('scipy')",
+    ] {
+        let result = run(&mut client, &format!("import importlib, sys\n{trick}"));
+        assert_eq!(result["isError"], true, "{trick}: {result}");
+    }
+    // Whoever takes the guide itself away has a module, and the same walls.
+    let around = "import importlib, os, socket, subprocess\n\
+                  importlib._bootstrap._gcd_import('scipy')\nopened = []\n\
+                  for attempt in [lambda: open('/etc/shadow'), lambda: os.listdir('/root'),\n                \
+                  lambda: socket.create_connection(('1.1.1.1', 53), 3), lambda: os.mkdir('/etc/x')]:\n    \
+                  try: attempt(); opened.append(1)\n    except OSError: pass\nopened";
+    assert_eq!(told(&run(&mut client, around))["result"], json!([]));
+}
+
 // proves P-047, P-048, P-055
 #[test]
 fn what_stops_a_run_has_a_code_of_its_own_and_the_server_lives_on() {
