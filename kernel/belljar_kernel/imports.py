@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from importlib.machinery import PathFinder
 from typing import Any
 
 SETTING = "PYTHON_PACKAGES_WHITELIST_IMPORT"
@@ -25,6 +26,7 @@ Denied.__module__ = "builtins"
 
 _import = builtins.__import__
 _import_module = importlib.import_module
+_find_spec = PathFinder.find_spec
 _frame = sys._getframe
 
 
@@ -57,9 +59,19 @@ def install(listed: Sequence[str]) -> None:
 def _is_users(importer: Mapping[str, Any] | None) -> bool:
     """Whether it is a cell, a tool, or a module that the user has written; a package was found by the import system."""
     spec = None if importer is None else importer.get("__spec__")
-    origin = getattr(spec, "origin", None)
-    return spec is None or isinstance(origin, str) and origin.startswith(os.getcwd() + os.sep)
+    return spec is None or _is_here(spec)
 
 
 def _is_local(name: str) -> bool:
-    return os.path.exists(f"{name}.py") or os.path.isdir(name)
+    """Whether an import would give what the user has written, and not a package that has the name of their folder."""
+    if name in sys.modules:
+        spec = getattr(sys.modules[name], "__spec__", None)
+        return spec is None or _is_here(spec)
+    spec = _find_spec(name)
+    return spec is not None and _is_here(spec)
+
+
+def _is_here(spec: Any) -> bool:
+    places = [spec.origin] if isinstance(spec.origin, str) else list(spec.submodule_search_locations or ())
+    here = os.getcwd() + os.sep
+    return bool(places) and all(isinstance(place, str) and place.startswith(here) for place in places)

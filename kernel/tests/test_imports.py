@@ -11,7 +11,8 @@ class Imports(ZygoteTest):
     def setUp(self):
         site = tempfile.mkdtemp(prefix="site-")
         self.addCleanup(shutil.rmtree, site)
-        for name, source in {"listed": "import needed\n__import__('found')", "needed": "x = 1", "found": "x = 3", "other": "x = 2"}.items():
+        packages = {"listed": "import needed\n__import__('found')", "needed": "x = 1", "found": "x = 3", "other": "x = 2"}
+        for name, source in packages.items():
             os.makedirs(os.path.join(site, name), exist_ok=True)
             with open(os.path.join(site, name, "__init__.py"), "w") as file:
                 file.write(source + "\n")
@@ -50,6 +51,12 @@ class Imports(ZygoteTest):
         self.assertIsNone(self.kernel.run("open('mine.py', 'w').write('import math')\nimport mine").error)
         self.assertIsNone(self.kernel.run("open('sly.py', 'w').write('import other')").error)
         self.assert_refused("import sly")
+
+    def test_a_folder_or_file_of_the_same_name_does_not_open_a_package(self):
+        self.assert_refused("import os; os.mkdir('other')\nimport other")
+        self.assert_refused("sly = lambda: __import__('other')\nsly()")
+        self.assertIsNone(self.kernel.run("os.mkdir('folder'); open('folder/part.py', 'w').close()\nimport folder.part").error)
+        self.assertIsNone(self.kernel.run("import sys, types\nsys.modules['made'] = types.ModuleType('made')\nimport made").error)
 
     def test_a_refusal_can_be_expected(self):
         code = "try: import other\nexcept ImportError as e: found = [type(e).__name__, e.name]\nfound"
