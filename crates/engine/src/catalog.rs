@@ -55,7 +55,7 @@ fn of_recipe(
         description: definition.description.clone(),
         origin: match recipe.origin {
             Origin::Shipped => EnvironmentOrigin::Shipped,
-            Origin::Own | Origin::Script => EnvironmentOrigin::Own,
+            Origin::Own | Origin::Needed => EnvironmentOrigin::Own,
         },
         python: definition.python.to_string(),
         definition: Some(recipe.toml.clone()),
@@ -213,7 +213,13 @@ impl Engine {
         let builder = Arc::clone(&environments);
         let prepared = aside(move || builder.prepare(&order, &mut progress));
         let Prepared { recipe, built } = prepared.await?;
-        let ready = start(&self.config, &recipe.definition, built).await.map_err(not_started)?;
+        let ready = match start(&self.config, &recipe.definition, built).await {
+            Ok(ready) => ready,
+            Err(fault) => {
+                aside(move || environments.abandon(&recipe)).await?;
+                return Err(not_started(fault));
+            }
+        };
         let name = recipe.definition.name.to_string();
         let kept = recipe.clone();
         let stamp = aside(move || environments.keep(&kept)).await?;

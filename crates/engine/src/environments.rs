@@ -249,9 +249,13 @@ pub(crate) async fn aside<T: Send + 'static>(
 pub(crate) fn fault(error: &BuildError) -> Fault {
     let code = match error {
         BuildError::Unknown { .. } => Code::ObjectNotFound,
-        BuildError::Lock { .. } | BuildError::Definition(_) | BuildError::Shipped { .. } => {
-            Code::ArgsInvalid
-        }
+        BuildError::Lock { .. }
+        | BuildError::Definition(_)
+        | BuildError::Shipped { .. }
+        | BuildError::NoPython { .. }
+        | BuildError::OldPython { .. }
+        | BuildError::OtherPython { .. }
+        | BuildError::UnusablePython { .. } => Code::ArgsInvalid,
         _ => Code::SandboxUnreachable,
     };
     Fault::new(code, error.to_string())
@@ -271,12 +275,14 @@ fn preload(environment: &Environment) -> Vec<String> {
 
 /// What both the operator and the environment allow, by the first part of a module's name.
 pub(crate) fn imports(operator: Option<&[String]>, environment: &Imports) -> Option<Vec<String>> {
+    let top = |module: &str| module.trim().split('.').next().unwrap_or_default().to_owned();
+    let operator: Option<Vec<String>> =
+        operator.map(|listed| listed.iter().map(|module| top(module)).collect());
     let listed = match environment {
-        Imports::Any => return operator.map(<[String]>::to_vec),
+        Imports::Any => return operator,
         Imports::Only(modules) => modules.iter().map(|module| module.as_str()),
     };
-    let top = |module: &str| module.split('.').next().unwrap_or_default().to_owned();
-    let both = |module: &String| operator.is_none_or(|operator| operator.contains(module));
+    let both = |module: &String| operator.as_ref().is_none_or(|listed| listed.contains(module));
     Some(listed.map(top).filter(both).collect())
 }
 
@@ -341,5 +347,8 @@ mod tests {
         assert_eq!(imports(None, &only(&["six", "idna.core"])).unwrap(), ["six", "idna"]);
         assert_eq!(imports(Some(&operator), &only(&["six", "idna"])).unwrap(), ["six"]);
         assert_eq!(imports(Some(&[]), &only(&["six"])).unwrap(), [""; 0]);
+        let written = ["numpy", " pandas", "matplotlib.pyplot"].map(str::to_owned);
+        let read = imports(Some(&written), &Imports::Any).unwrap();
+        assert_eq!(read, ["numpy", "pandas", "matplotlib"], "as people write them");
     }
 }

@@ -46,8 +46,8 @@ pub use walls::{Host, become_warden_if_asked};
 pub use environment::{
     BuildError, Definition, Discovery, Draft, Environments, Header, House, Machine, Mount, Name,
     Order, Package, PackageName, Prepared, Processes, Progress, Python, PythonChoice,
-    PythonVersion, Requirement, SOURCE_BYTES_MAX, Skipped, SourceKind, Unmet, UvSource, discover,
-    kind_of,
+    PythonVersion, Recipe, Requirement, SOURCE_BYTES_MAX, Skipped, SourceKind, Unmet, UvSource,
+    discover, kind_of,
 };
 pub use jail::Wall;
 /// The answers in a [`Host`].

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::bytecode;
-use crate::definition::{Definition, built_in_text};
+use crate::definition::{Definition, DefinitionError, built_in_text};
 use crate::discovery::Python;
 use crate::environment::{Environment, Package};
 use crate::error::BuildError;
@@ -123,6 +123,10 @@ fn install(
 fn explain(plan: &Plan<'_>, failure: Failure) -> BuildError {
     let name = plan.definition.name.clone();
     match failure {
+        Failure::Refused { detail, .. } if detail.contains("Hash mismatch") => {
+            let source = plan.definition.lock.forged(&detail);
+            DefinitionError::Lock { name, source }.into()
+        }
         Failure::Refused { status, detail } => BuildError::Install { name, status, detail },
         Failure::IndexUnreachable { cause } => BuildError::IndexUnreachable {
             name,

@@ -13,12 +13,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use jail::Bounds;
 use sha2::{Digest, Sha256};
 
 use crate::builder::Plan;
 use crate::error::BuildError;
 use crate::program;
 use crate::view::{INSIDE_ENVIRONMENT, View};
+
+/// Of one file; the longest that packages have are some megabytes.
+const BYTECODE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 const COMPILE: &str = include_str!("python/compile.py");
 
@@ -110,7 +114,10 @@ fn run(plan: &Plan<'_>, directory: &Path, missing: &[Source]) -> Result<(), Buil
     fs::write(&names, list.join(&0)).map_err(BuildError::files("writing", &names))?;
     let mut command = program::isolated_python(&plan.python.executable);
     command.args(["-c", COMPILE]).arg(&names).arg(directory).arg(INSIDE_ENVIRONMENT);
-    let ended = program::follow(&mut command, |_| {})
+    let bounds = Bounds { writable: vec![directory.into()], file_bytes: BYTECODE_BYTES_MAX };
+    let ended = bounds
+        .put_around(&mut command)
+        .and_then(|()| program::follow(&mut command, |_| {}))
         .map_err(|source| BuildError::Run { program: plan.python.executable.clone(), source })?;
     fs::remove_file(&names).map_err(BuildError::files("removing", &names))?;
     if ended.status.success() {

@@ -43,6 +43,9 @@ pub(crate) fn python(
             return if fits { Ok(python) } else { Err(other(path.clone(), &python)) };
         }
     };
+    if asked.is_too_old() {
+        return Err(BuildError::OldPython { asked });
+    }
     let found = discovery::discover(machine);
     let mut fitting = found.found.iter().filter(|python| asked.contains(python.version));
     if let Some(python) = fitting.clone().find(|python| wanted.contains(python.version)) {

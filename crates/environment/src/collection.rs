@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::definition::Name;
 use crate::environment::{Environment, record_of};
@@ -21,8 +22,12 @@ use crate::pruning::prune;
 /// One that was replaced: another release of Belljar in the same place may still build on it.
 const REPLACED_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// One that ships, or that a script has asked for, and that can be made again at any time.
+/// One that ships, or that was made for a need, and that can be made again at any time.
 const MADE_AGAIN_KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// How long a process may still write for a builder that was killed, and how often that is looked at.
+const LAST_WRITES: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// What the present definition of a name still needs.
 struct Needed {
@@ -35,7 +40,7 @@ impl Needed {
     fn kept(&self, directory: &Path) -> Option<Duration> {
         match (self.directories.contains(directory), self.origin) {
             (false, _) => Some(REPLACED_KEPT),
-            (true, Some(Origin::Shipped | Origin::Script)) => Some(MADE_AGAIN_KEPT),
+            (true, Some(Origin::Shipped | Origin::Needed)) => Some(MADE_AGAIN_KEPT),
             (true, _) => None,
         }
     }
@@ -68,6 +73,17 @@ impl Environments {
         self.remove_dangling(name)
     }
 
+    /// Removes one build of a name, unless that stands for it or somebody uses it.
+    pub(crate) fn remove_unneeded(&self, name: &Name, directory: &Path) -> io::Result<()> {
+        if self.needed(name)?.directories.contains(directory) {
+            return Ok(());
+        }
+        if let Some(_alone) = Alone::with(directory)? {
+            remove(directory)?;
+        }
+        self.remove_dangling(name)
+    }
+
     fn collect_named(
         &self,
         name: &Name,
@@ -85,7 +101,7 @@ impl Environments {
                 gone.extend(directory.file_name().map(|it| it.to_string_lossy().into_owned()));
             }
         }
-        if needed.origin == Some(Origin::Script) && self.builds(name)?.is_empty() {
+        if needed.origin == Some(Origin::Needed) && self.builds(name)?.is_empty() {
             self.forget(name)?;
         }
         self.remove_dangling(name)
@@ -131,7 +147,7 @@ impl Environments {
     /// Removes what processes that were killed left behind. The name is held, so nobody is
     /// building there.
     pub(crate) fn remove_leftovers(&self, name: &Name) -> io::Result<()> {
-        self.entries(&building_prefix(name))?.iter().try_for_each(fs::remove_dir_all)
+        self.entries(&building_prefix(name))?.iter().try_for_each(|left| remove_whole(left))
     }
 
     /// All that begins so.
@@ -144,6 +160,22 @@ impl Environments {
             }
         }
         Ok(found)
+    }
+}
+
+/// The compiler of a builder that was killed notices it after the file that it has in hand.
+fn remove_whole(directory: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + LAST_WRITES;
+    loop {
+        match fs::remove_dir_all(directory) {
+            Err(error)
+                if error.kind() == io::ErrorKind::DirectoryNotEmpty
+                    && Instant::now() < deadline =>
+            {
+                thread::sleep(AGAIN);
+            }
+            removed => return removed,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! The record stands beside the directory and not in it, because it names places of the host, which
 //! are nobody's business inside.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::definition::{ModuleName, Name};
 use crate::discovery::Python;
+use crate::requirement::PackageName;
 use crate::view::{INSIDE_ENVIRONMENT, View};
 
 /// A Python and its packages, ready to be mounted. Immutable: a change of anything that it was
@@ -64,6 +65,21 @@ impl Environment {
         self.directory.join(View::of(&self.python).site_packages())
     }
 
+    /// By which names these packages are imported, as they say themselves: `docx` of `python-docx`.
+    pub fn modules_of(&self, packages: &[PackageName]) -> io::Result<BTreeSet<String>> {
+        let mut modules = BTreeSet::new();
+        for entry in fs::read_dir(self.site_packages())? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let distribution = name.strip_suffix(".dist-info").and_then(|it| it.split('-').next());
+            if distribution.and_then(PackageName::new).is_some_and(|it| packages.contains(&it)) {
+                let record = fs::read_to_string(path.join("RECORD"))?;
+                modules.extend(record.lines().filter_map(top_level).map(str::to_owned));
+            }
+        }
+        Ok(modules)
+    }
+
     /// Reads the record of a built environment. `None` when the directory is not one, or was built
     /// by a Belljar that recorded something else.
     pub(crate) fn load(directory: &Path) -> Option<Self> {
@@ -81,7 +97,36 @@ impl Environment {
     }
 }
 
+/// What a line of the record of a package has to import: `docx` of `docx/api.py,sha256=…,1042`.
+fn top_level(line: &str) -> Option<&str> {
+    let path = line.split(',').next()?.trim_start_matches('"');
+    let name = match path.split_once('/') {
+        Some((directory, _)) => directory,
+        None => path.strip_suffix(".py").or_else(|| path.strip_suffix(".so"))?,
+    };
+    let name = name.split('.').next()?;
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    (!name.is_empty() && !path.contains(".dist-info/") && name.chars().all(is_name)).then_some(name)
+}
+
 /// `default-3f2a….json` for `default-3f2a…/`.
 pub(crate) fn record_of(directory: &Path) -> PathBuf {
     directory.with_extension("json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_is_imported_by_the_names_that_its_record_has() {
+        assert_eq!(top_level("docx/api.py,sha256=ab,10"), Some("docx"));
+        assert_eq!(top_level("six.py,sha256=ab,10"), Some("six"));
+        assert_eq!(top_level("_yaml.cpython-313-x86_64-linux-gnu.so,,"), Some("_yaml"));
+        for line in
+            ["../../bin/tool,,", "six-1.17.0.dist-info/METADATA,,", "a-b/c.py,,", "x.pth,,", ""]
+        {
+            assert_eq!(top_level(line), None, "{line}");
+        }
+    }
 }

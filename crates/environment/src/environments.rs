@@ -139,14 +139,30 @@ impl Environments {
         let _hold = self.hold(name, progress)?;
         let python = choice::python(&self.machine, name, draft.definition.python, python)?;
         let building = self.start_building(name)?;
-        let locking = Locking {
-            draft,
-            python: &python,
-            machine: &self.machine,
-            tools: self.tools(),
-            cache: self.cache(),
-        };
-        locking.run(&building.directory, progress)
+        self.locking(draft, &python).run(&building.directory, progress)
+    }
+
+    /// That a lock which somebody brings is whole, unless it was built before.
+    fn verify(
+        &self,
+        draft: &Draft,
+        definition: &Definition,
+        python: Option<&PythonChoice>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), BuildError> {
+        if self.recall(&self.link(definition, python)).is_some() {
+            return Ok(());
+        }
+        let name = draft.name();
+        let _hold = self.hold(name, progress)?;
+        let python = choice::python(&self.machine, name, definition.accepts(), python)?;
+        let building = self.start_building(name)?;
+        self.locking(draft, &python).verify(&definition.lock, &building.directory, progress)
+    }
+
+    fn locking<'a>(&'a self, draft: &'a Draft, python: &'a Python) -> Locking<'a> {
+        let (tools, cache) = (self.tools(), self.cache());
+        Locking { draft, python, machine: &self.machine, tools, cache }
     }
 
     /// Locks and builds what was ordered. Its name stands for what it stood for before, until what is
@@ -161,11 +177,14 @@ impl Environments {
         if self.library.ships(name) {
             return Err(BuildError::Shipped { name: name.clone() });
         }
-        let lock = match order.lock.as_ref().or(draft.lock.as_ref()) {
-            Some(lock) => lock.clone(),
-            None => self.lock(draft, python.as_ref(), progress)?,
+        let definition = match order.lock.as_ref().or(draft.lock.as_ref()) {
+            Some(lock) => {
+                let definition = draft.locked(lock)?;
+                self.verify(draft, &definition, python.as_ref(), progress)?;
+                definition
+            }
+            None => draft.locked(&self.lock(draft, python.as_ref(), progress)?)?,
         };
-        let definition = draft.locked(&lock)?;
         let built = self.ensure(&definition, python.as_ref(), progress)?;
         let (python, toml) = (python.clone(), draft.toml.clone());
         let origin = Origin::of(&definition.name);
@@ -176,6 +195,16 @@ impl Environments {
     /// From here on the name stands for this one, until the definition has another stamp.
     pub fn keep(&self, recipe: &Recipe) -> Result<Stamp, BuildError> {
         self.library.keep(recipe)
+    }
+
+    /// Removes what was prepared and will not be kept, unless its name stands for it already.
+    pub fn abandon(&self, recipe: &Recipe) -> Result<(), BuildError> {
+        let name = &recipe.definition.name;
+        let _hold = self.hold(name, &mut |_| ())?;
+        let link = self.link(&recipe.definition, recipe.python.as_ref());
+        let removed = fs::read_link(&link)
+            .and_then(|built| self.remove_unneeded(name, &self.directory().join(built)));
+        removed.map_err(BuildError::files("removing environments from", self.directory()))
     }
 
     /// Forgets the definition of that name, unless it ships, and removes what was built of it, unless

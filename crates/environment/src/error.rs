@@ -9,7 +9,7 @@ use crate::discovery::SkipReason;
 use crate::machine::IndexUrl;
 use crate::requirement::Requirement;
 use crate::source::Line;
-use crate::version::{PythonVersion, VersionRange};
+use crate::version::{OLDEST_MINOR, PythonVersion, VersionRange};
 
 /// What always works, by the options of those who run code and of those who serve it.
 const BARE: &str = "use environment `bare` (`--env bare`, or `serve --environment bare`)";
@@ -23,6 +23,11 @@ pub enum BuildError {
          `uv python install \"{wanted}\"`, or name one with `--python PATH`"
     )]
     NoPython { name: Name, wanted: VersionRange, passed_over: usize },
+
+    #[error(
+        "CPython {asked} is older than 3.{OLDEST_MINOR}, the oldest that can be used; name another"
+    )]
+    OldPython { asked: VersionRange },
 
     #[error("the Python at {} cannot be used: {reason}; name another", .path.display())]
     UnusablePython { path: PathBuf, reason: SkipReason },

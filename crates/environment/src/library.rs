@@ -18,6 +18,7 @@ use sha2::{Digest, Sha256};
 use crate::choice::PythonChoice;
 use crate::definition::{Definition, Name, built_in_names, built_in_text};
 use crate::error::BuildError;
+use crate::requirement::Requirement;
 use crate::script::Header;
 
 #[derive(Debug)]
@@ -41,28 +42,41 @@ pub enum Origin {
     Shipped,
     /// From whoever runs this.
     Own,
-    /// Made for a script, of what it says it needs, and made again if it is needed again.
-    Script,
+    /// Made of what a script or an operator says is needed, and made again if it is needed again.
+    Needed,
 }
 
 /// Of environments that were made for a script.
 const SCRIPT_PREFIX: &str = "script-";
-/// Enough that no two scripts that need different things meet.
-const SCRIPT_DIGEST_BYTES: usize = 12;
+/// Of environments that have the packages of another one and more.
+const WIDER_PREFIX: &str = "wider-";
+/// Enough that no two that need different things meet.
+const NEED_DIGEST_BYTES: usize = 12;
 
 impl Origin {
     pub(crate) fn of(name: &Name) -> Self {
-        if name.as_str().starts_with(SCRIPT_PREFIX) { Self::Script } else { Self::Own }
+        let made = |prefix: &&str| name.as_str().starts_with(prefix);
+        if [SCRIPT_PREFIX, WIDER_PREFIX].iter().any(made) { Self::Needed } else { Self::Own }
     }
 }
 
 impl Name {
     /// The environment that a script with this header needs.
     pub fn of_script(header: &Header) -> Self {
-        let digest = Sha256::digest(format!("{header:?}"));
+        Self::of_need(SCRIPT_PREFIX, &format!("{header:?}"))
+    }
+
+    /// The environment that has the packages of this one, and these.
+    pub fn wider(base: &Recipe, packages: &[Requirement]) -> Self {
+        let Recipe { python, toml, .. } = base;
+        Self::of_need(WIDER_PREFIX, &format!("{python:?} {toml} {} {packages:?}", base.lock()))
+    }
+
+    fn of_need(prefix: &str, need: &str) -> Self {
+        let digest = Sha256::digest(need);
         let digest: String =
-            digest[..SCRIPT_DIGEST_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
-        Self::made(format!("{SCRIPT_PREFIX}{digest}"))
+            digest[..NEED_DIGEST_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
+        Self::made(format!("{prefix}{digest}"))
     }
 }
 

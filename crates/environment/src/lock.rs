@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::environment::Package;
 use crate::lines::{self, Unclear};
 use crate::requirement::{Marker, PackageName, Requirement};
+use crate::source::mentions;
 use crate::version::VersionRange;
 
 /// How a lock begins that was made for one minor version of Python: the packages that others need
@@ -60,6 +61,15 @@ pub enum LockError {
     NoHash { line: usize, name: String },
     #[error("`{name}` is not in the lock; make the lock again")]
     Missing { name: PackageName },
+    #[error("line {line} of the lock has {name}, which nothing here needs; make the lock again")]
+    Unneeded { line: usize, name: PackageName },
+    #[error(
+        "line {line} of the lock has other hashes than the files of {name} {version}; make the lock \
+         again"
+    )]
+    OtherHash { line: usize, name: PackageName, version: String },
+    #[error("what the lock has does not go together ({places}): {detail}; make the lock again")]
+    Apart { places: String, detail: String },
     #[error(
         "line {line} of the lock has {name} {version}, and `{wanted}` is asked for; make the lock \
          again"
@@ -109,6 +119,14 @@ impl Lock {
         self.pins.keys()
     }
 
+    /// A package at the version that it has here, if that is the same for every Python.
+    pub(crate) fn pin_of(&self, package: &Requirement) -> Option<Requirement> {
+        match self.pins.get(&package.name)?.as_slice() {
+            [pin] => Some(package.at(&pin.version)),
+            _ => None,
+        }
+    }
+
     /// The exact packages; of a lock for several Pythons, those for any of them.
     pub(crate) fn packages(&self) -> Vec<Package> {
         let package = |(name, pin): (&PackageName, &Pin)| Package {
@@ -127,6 +145,53 @@ impl Lock {
     ) -> Result<Self, LockError> {
         let left = self.pins.iter().filter(|(name, _)| !is_left_out(name));
         Self::parse(&written(left))
+    }
+
+    /// What it says of versions, without hashes.
+    pub(crate) fn versions(&self) -> String {
+        let pins = self.pins.iter().flat_map(|(name, pins)| pins.iter().map(move |it| (name, it)));
+        let bare = |pin: &Pin| Pin { hashes: Vec::new(), ..pin.clone() };
+        pins.map(|(name, pin)| format!("{name}{}\n", bare(pin))).collect()
+    }
+
+    /// Fails when it lacks something of another lock for one Python, or has more than that.
+    pub(crate) fn agree_with(&self, chosen: &Self) -> Result<(), LockError> {
+        for (name, pins) in &chosen.pins {
+            let own =
+                self.pins.get(name).ok_or_else(|| LockError::Missing { name: name.clone() })?;
+            let known: Vec<&String> = pins.iter().flat_map(|pin| &pin.hashes).collect();
+            let is_known = |pin: &&Pin| pin.hashes.iter().any(|hash| known.contains(&hash));
+            if let (None, Some(pin)) = (own.iter().find(is_known), own.first()) {
+                return Err(pin.other_hash(name));
+            }
+        }
+        // A marker may say that it is for another Python.
+        let unneeded = |(name, pins): (&PackageName, &Vec<Pin>)| {
+            let pin = pins.iter().find(|pin| pin.marker.is_none())?;
+            let name = name.clone();
+            Some(LockError::Unneeded { line: pin.line, name })
+        };
+        let more = self.pins.iter().filter(|(name, _)| !chosen.pins.contains_key(*name));
+        more.into_iter().find_map(unneeded).map_or(Ok(()), Err)
+    }
+
+    /// That a file is not the one of the package that a text is about.
+    pub(crate) fn forged(&self, detail: &str) -> LockError {
+        let about =
+            |name: &PackageName, pin: &Pin| detail.contains(&format!("{name}=={}", pin.version));
+        let pins = self.pins.iter().flat_map(|(name, pins)| pins.iter().map(move |it| (name, it)));
+        let found = pins.into_iter().find(|(name, pin)| about(name, pin));
+        found.map_or_else(|| self.refused(detail), |(name, pin)| pin.other_hash(name))
+    }
+
+    /// Why its versions are not taken, with the lines that a text is about.
+    pub(crate) fn refused(&self, detail: &str) -> LockError {
+        let about = self.pins.iter().filter(|(name, _)| mentions(detail, name.as_str()));
+        let places = about.flat_map(|(name, pins)| {
+            pins.iter().map(move |pin| format!("line {} (`{name}=={}`)", pin.line, pin.version))
+        });
+        let places = places.collect::<Vec<_>>().join(", ");
+        LockError::Apart { places, detail: detail.to_owned() }
     }
 
     /// Fails when no pin is what is wanted.
@@ -174,6 +239,13 @@ impl fmt::Display for Pin {
             write!(formatter, " ; {marker}")?;
         }
         self.hashes.iter().try_for_each(|hash| write!(formatter, " {HASH}{hash}"))
+    }
+}
+
+impl Pin {
+    fn other_hash(&self, name: &PackageName) -> LockError {
+        let (name, version) = (name.clone(), self.version.to_string());
+        LockError::OtherHash { line: self.line, name, version }
     }
 }
 

@@ -7,9 +7,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::definition::DefinitionError;
 use crate::discovery::Python;
 use crate::error::{BuildError, Trouble};
-use crate::lock;
+use crate::lock::{self, Lock, LockError};
 use crate::machine::Machine;
 use crate::progress::Progress;
 use crate::source::Draft;
@@ -34,42 +35,76 @@ impl Locking<'_> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<String, BuildError> {
         let heading = lock::heading(VersionRange::only(self.python.version));
-        let packages = &self.draft.definition.packages;
-        if packages.is_empty() {
+        if self.draft.definition.packages.is_empty() {
             return Ok(heading);
         }
-        let uv = Uv::obtain(self.machine, &self.tools, &self.python.executable, progress)?;
         progress(Progress::Locking { python: self.python.version });
+        let pins = self
+            .resolve(directory, None, progress)?
+            .map_err(|detail| self.refused(trouble(&detail), essence(&detail)))?;
+        Ok(heading + &pins)
+    }
+
+    /// That a lock which somebody brings has all that its packages need, and nothing else: what would
+    /// be chosen among the versions that it names.
+    pub(crate) fn verify(
+        &self,
+        lock: &Lock,
+        directory: &Path,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), BuildError> {
+        let wrong = |source: LockError| {
+            BuildError::from(DefinitionError::Lock { name: self.draft.name().clone(), source })
+        };
+        if self.draft.definition.packages.is_empty() {
+            return lock.agree_with(&Lock::default()).map_err(wrong);
+        }
+        progress(Progress::CheckingLock);
+        let pins = directory.join("pins");
+        fs::write(&pins, lock.versions()).map_err(BuildError::files("writing", &pins))?;
+        let chosen = self.resolve(directory, Some(&pins), progress)?;
+        let chosen = chosen.map_err(|detail| wrong(lock.refused(&essence(&detail))))?;
+        Lock::parse(&chosen).and_then(|chosen| lock.agree_with(&chosen)).map_err(wrong)
+    }
+
+    /// What uv chooses, or why it cannot, in its words.
+    fn resolve(
+        &self,
+        directory: &Path,
+        constraints: Option<&Path>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Result<String, String>, BuildError> {
+        let uv = Uv::obtain(self.machine, &self.tools, &self.python.executable, progress)?;
         let requirements = directory.join("packages.in");
-        let list: String = packages.iter().map(|package| format!("{package}\n")).collect();
+        let packages = self.draft.definition.packages.iter();
+        let list: String = packages.map(|package| format!("{package}\n")).collect();
         fs::write(&requirements, list).map_err(BuildError::files("writing", &requirements))?;
         let lock = directory.join("packages.lock");
         let resolution = Resolution {
             requirements: &requirements,
-            constraints: None,
+            constraints,
             python: &self.python.executable,
             lock: &lock,
             directory,
             cache: &self.cache,
         };
-        let resolved = uv.resolve(&resolution, self.machine)?;
-        let warnings = resolved.map_err(|failure| self.explain(failure))?;
+        let warnings = match uv.resolve(&resolution, self.machine)? {
+            Ok(warnings) => warnings,
+            Err(Failure::Refused { detail, .. }) => return Ok(Err(detail)),
+            Err(Failure::IndexUnreachable { cause }) => return Err(self.unreachable(cause)),
+        };
         if let Some(yanked) = warnings.into_iter().find(|it| it.contains(" is yanked")) {
             return Err(self.refused(Trouble::Yanked, yanked));
         }
-        let pins = fs::read_to_string(&lock).map_err(BuildError::files("reading", &lock))?;
-        Ok(heading + &pins)
+        fs::read_to_string(&lock).map(Ok).map_err(BuildError::files("reading", &lock))
     }
 
-    fn explain(&self, failure: Failure) -> BuildError {
-        match failure {
-            Failure::Refused { detail, .. } => self.refused(trouble(&detail), essence(&detail)),
-            Failure::IndexUnreachable { cause } => BuildError::IndexUnreachable {
-                name: self.draft.name().clone(),
-                missing: self.draft.definition.packages.clone(),
-                index: self.machine.index.clone(),
-                cause,
-            },
+    fn unreachable(&self, cause: String) -> BuildError {
+        BuildError::IndexUnreachable {
+            name: self.draft.name().clone(),
+            missing: self.draft.definition.packages.clone(),
+            index: self.machine.index.clone(),
+            cause,
         }
     }
 
@@ -97,7 +132,11 @@ pub(crate) fn trouble(detail: &str) -> Trouble {
         Trouble::NoWheel
     } else if says(&["yanked"]) {
         Trouble::Yanked
-    } else if says(&["there is no version of", "only the following versions"]) {
+    } else if says(&[
+        "there is no version of",
+        "only the following versions",
+        "is available and you require",
+    ]) {
         Trouble::NoVersion
     } else {
         Trouble::Conflict

@@ -22,6 +22,8 @@ pub enum Progress {
     Locking {
         python: PythonVersion,
     },
+    /// A lock that somebody brings is held against what its packages need.
+    CheckingLock,
     Resolving,
     Installing {
         packages: usize,
@@ -55,6 +57,7 @@ impl fmt::Display for Progress {
             Self::Locking { python } => {
                 write!(formatter, "choosing the exact versions of the packages for Python {python}")
             }
+            Self::CheckingLock => formatter.write_str("checking that the lock is whole"),
             Self::Resolving => formatter.write_str("checking the locked packages"),
             Self::Installing { packages } => write!(formatter, "installing {packages} packages"),
             Self::Downloading { package, size } => {

@@ -3,7 +3,7 @@
 //! What may stand here is what can be looked up in an index (PEP 508 without addresses). A URL or a
 //! path is never taken, because what it leads to is nobody's promise and may be inside the network.
 
-use pep440_rs::{VersionSpecifiers, VersionSpecifiersParseError};
+use pep440_rs::{Version, VersionSpecifier, VersionSpecifiers, VersionSpecifiersParseError};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -256,6 +256,13 @@ impl Requirement {
     /// As people wrote it, to tell them of it.
     pub(crate) fn written(&self) -> &str {
         &self.written
+    }
+
+    /// The same package, in this version and no other.
+    pub(crate) fn at(&self, version: &Version) -> Self {
+        let exactly = VersionSpecifier::equals_version(version.clone());
+        let pinned = Self { versions: exactly.into(), ..self.clone() };
+        Self { written: pinned.to_string(), ..pinned }
     }
 }
 

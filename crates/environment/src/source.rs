@@ -6,9 +6,9 @@
 //! be asked for here: options, other files and addresses are refused.
 
 use crate::definition::{Definition, DefinitionError, Name};
-use crate::library::Origin;
+use crate::library::{Origin, Recipe};
 use crate::lines::{self, Unclear};
-use crate::requirement::{Requirement, RequirementError};
+use crate::requirement::{PackageName, Requirement, RequirementError};
 use crate::script::{Header, HeaderError};
 use crate::version::VersionRange;
 use std::fmt;
@@ -49,7 +49,9 @@ pub enum SourceError {
     Definition(#[from] DefinitionError),
     #[error("only a definition says its own name; name the environment")]
     NoName,
-    #[error("`{0}` is a name for what scripts need; choose another")]
+    #[error(
+        "`{0}` is a name for what is made by itself, for scripts and operators; choose another"
+    )]
     Reserved(Name),
     #[error("the definition is of `{said}`, and `{asked}` was asked for; use one name")]
     OtherName { said: Name, asked: Name },
@@ -79,7 +81,7 @@ impl Draft {
             return Err(SourceError::TooLong(text.len()));
         }
         let reserved =
-            |name: &Name| kind != SourceKind::Script && Origin::of(name) == Origin::Script;
+            |name: &Name| kind != SourceKind::Script && Origin::of(name) == Origin::Needed;
         if let Some(name) = name.filter(|name| reserved(name)) {
             return Err(SourceError::Reserved(name.clone()));
         }
@@ -102,6 +104,22 @@ impl Draft {
         Ok(Self { definition, toml, lock, written: text.to_owned() })
     }
 
+    /// Everything that an environment has, at the versions that it has, and these packages.
+    pub fn wider(base: &Recipe, packages: &[Requirement]) -> Result<Self, SourceError> {
+        let named = |name: &PackageName| packages.iter().any(|package| package.name == *name);
+        let kept = base.definition.packages.iter().filter(|package| !named(&package.name));
+        let pinned = |package: &Requirement| base.definition.lock.pin_of(package);
+        let kept = kept.map(|package| pinned(package).unwrap_or_else(|| package.clone()));
+        let definition = Definition {
+            name: Name::wider(base, packages),
+            packages: kept.chain(packages.iter().cloned()).collect(),
+            lock: Default::default(),
+            ..base.definition.clone()
+        };
+        let toml = toml::to_string_pretty(&definition)?;
+        Ok(Self { definition, written: toml.clone(), toml, lock: None })
+    }
+
     pub fn name(&self) -> &Name {
         &self.definition.name
     }
@@ -120,7 +138,8 @@ impl Draft {
     fn line_of(&self, requirement: &Requirement) -> Option<Line> {
         let text = requirement.written().to_owned();
         let mut lines = self.written.lines().zip(1..);
-        let (_, number) = lines.find(|(line, _)| line.contains(&text))?;
+        let said = |line: &str| line.split('#').next().unwrap_or_default().contains(&text);
+        let (_, number) = lines.find(|(line, _)| said(line))?;
         Some(Line { number, text })
     }
 }
@@ -181,7 +200,7 @@ fn plain(name: &Name, python: VersionRange, packages: Vec<Requirement>) -> Defin
 }
 
 /// Whether a package is named in a text, and not another one whose name has this one in it.
-fn mentions(text: &str, name: &str) -> bool {
+pub(crate) fn mentions(text: &str, name: &str) -> bool {
     let of_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     text.match_indices(name).any(|(at, _)| {
         !text[..at].ends_with(|c: char| of_name(c) || c == '.')

@@ -152,6 +152,10 @@ impl Uv {
     ) -> Result<Self, BuildError> {
         let program = match UvSource::find(machine, tools) {
             UvSource::OnPath(program) | UvSource::Fetched(program) => program,
+            UvSource::Index { .. } if machine.offline => {
+                let (index, detail) = (machine.index.clone(), "--offline asks none".to_owned());
+                return Err(BuildError::UvUnavailable { index, detail });
+            }
             UvSource::Index { version } => {
                 let program = pinned_program(tools);
                 progress(Progress::FetchingUv { version });

@@ -74,6 +74,11 @@ impl VersionRange {
         self.from <= minor && self.below.is_none_or(|below| minor < below)
     }
 
+    /// Whether it leaves none that can be used at all.
+    pub(crate) fn is_too_old(&self) -> bool {
+        self.below.is_some_and(|below| below <= Minor(3, OLDEST_MINOR))
+    }
+
     /// Whether everything in `other` is also in this one.
     pub(crate) fn covers(&self, other: &Self) -> bool {
         self.from <= other.from

@@ -5,18 +5,13 @@ them: nobody can change them in there, and nobody could write better bytecode. W
 packages ship files that are meant not to, and what is needed and broken shows when it is imported.
 """
 
-import concurrent.futures
-import multiprocessing
 import os
 import py_compile
 import sys
-
-# Enough that starting a task costs nothing beside it, and few enough that no core is left alone at the end.
-CHUNK = 64
+import traceback
 
 
-def compile_one(names):
-    source, inside = names
+def compile_one(source, inside):
     try:
         py_compile.compile(
             source,
@@ -29,15 +24,33 @@ def compile_one(names):
         pass
 
 
+def begin(share, parent):
+    """Starts a process that compiles a share, and does not outlive its parent by more than a file."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    try:
+        for source, inside in share:
+            if os.getppid() != parent:
+                break
+            compile_one(source, inside)
+        else:
+            status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
 def main(names, root, inside):
     with open(names, encoding="utf-8", errors="surrogateescape") as file:
         sources = file.read().split("\0")
     named = [(source, inside + source.removeprefix(root)) for source in sources if source]
-    # The other ways to start a process would have to find this program in a file.
-    context = multiprocessing.get_context("fork")
-    with concurrent.futures.ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
-        for _ in pool.map(compile_one, named, chunksize=CHUNK):
-            pass
+    cores = os.cpu_count() or 1
+    children = [begin(named[first::cores], os.getpid()) for first in range(cores)]
+    statuses = [os.waitpid(child, 0)[1] for child in children]
+    sys.exit(1 if any(statuses) else 0)
 
 
 main(*sys.argv[1:])

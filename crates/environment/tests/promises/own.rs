@@ -153,12 +153,84 @@ fn a_lock_that_was_edited_is_refused() {
     assert!(version.to_string().contains("line 2 of the lock has six 1.15.0"), "{version}");
     let hashes = lock.replace("--hash=sha256:", "--hash=sha256:0000");
     let forged = add(&environments, &with(hashes)).unwrap_err();
-    assert!(matches!(forged, BuildError::Install { .. }), "{forged}");
+    let told = "line 2 of the lock has other hashes than the files of six 1.16.0";
+    assert!(forged.to_string().contains(told), "{forged}");
     let index = add(&environments, &with(format!("{lock}--index-url https://example.org\n")));
     assert!(index.unwrap_err().to_string().contains("is an option"));
     assert_eq!(world.names(), [""; 0]);
 
     assert_eq!(add(&environments, &with(lock)).unwrap(), ["six 1.16.0"]);
+}
+
+#[test]
+fn a_lock_that_is_not_whole_or_has_more_than_is_needed_is_refused() {
+    let world = World::new();
+    let environments = world.environments();
+    let wanted = "python-dateutil==2.9.0.post0";
+    let lock = environments.lock(&order(wanted).draft, None, &mut |_| ()).unwrap();
+    let refused = |wanted: &str, lock: &str| {
+        let order = Order { lock: Some(lock.to_owned()), ..order(wanted) };
+        let refused = add(&environments, &order).unwrap_err().to_string();
+        assert_eq!(world.names(), [""; 0], "nothing is left of {lock:?}");
+        refused
+    };
+    let without_six = lock.split_once("\nsix==").unwrap().0;
+    assert!(refused(wanted, without_six).contains("`six` is not in the lock"));
+    let more = format!("{lock}idna==3.10 --hash=sha256:00\n");
+    let line = more.lines().count();
+    let told = refused(wanted, &more);
+    assert!(told.contains(&format!("line {line} of the lock has idna, which nothing")), "{told}");
+    // As many do it by hand: a file that is its own lock.
+    let told = add(&environments, &order(without_six)).unwrap_err().to_string();
+    assert!(told.contains("`six` is not in the lock"), "{told}");
+
+    let hash = "--hash=sha256:00";
+    let apart = format!(
+        "requests==2.32.3 {hash}\nidna==2.0 {hash}\ncertifi==2024.8.30 {hash}\n\
+                         urllib3==2.2.3 {hash}\ncharset-normalizer==3.3.2 {hash}\n"
+    );
+    let told = refused("requests", &apart);
+    assert!(told.contains("line 2 (`idna==2.0`)"), "{told}");
+    let told = refused("attrs", &format!("attrs==21.1.0 {hash}\n"));
+    assert!(told.contains("taken this version back"), "{told}");
+
+    let whole = Order { lock: Some(lock), ..order(wanted) };
+    assert_eq!(add(&environments, &whole).unwrap().len(), 2);
+}
+
+#[test]
+fn what_a_comment_says_is_not_what_is_asked_for() {
+    let world = World::new();
+    let refused =
+        refusal(&world, "# no-such-package-of-belljar is nice\nno-such-package-of-belljar\n");
+    assert_eq!(trouble(&refused), (Trouble::Unknown, vec![2]));
+    let refused = refusal(&world, "six\nidna>=99999\n");
+    assert_eq!(trouble(&refused), (Trouble::NoVersion, vec![2]));
+}
+
+#[test]
+fn a_python_that_is_too_old_for_any_sandbox_is_not_recommended() {
+    let choice = Some("3.10".parse().unwrap());
+    let order = Order { python: choice, ..order("six") };
+    let refused = add(&World::new().environments(), &order).unwrap_err().to_string();
+    assert!(
+        refused.contains("3.10 is older than 3.11") && !refused.contains("uv python"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn what_was_prepared_and_does_not_start_leaves_nothing_and_not_what_the_name_stands_for() {
+    let world = World::new();
+    let environments = world.environments();
+    let first = environments.prepare(&order("six==1.16.0"), &mut |_| ()).unwrap();
+    drop(first.built);
+    environments.abandon(&first.recipe).unwrap();
+    assert_eq!(world.names(), [""; 0]);
+    add(&environments, &order("six==1.16.0")).unwrap();
+    let (kept, again) = (world.names(), environments.prepare(&order("six==1.16.0"), &mut |_| ()));
+    environments.abandon(&again.unwrap().recipe).unwrap();
+    assert_eq!(world.names(), kept);
 }
 
 #[test]

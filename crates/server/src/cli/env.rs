@@ -5,6 +5,8 @@ mod here;
 mod shown;
 mod there;
 
+pub(super) use here::failed;
+
 use super::Failure;
 use super::remote::RemoteArgs;
 use super::setup::Place;

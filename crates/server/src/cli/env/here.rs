@@ -4,7 +4,9 @@ use super::file::{self, Written};
 use super::{Build, Lock, Named, Packages, shown};
 use crate::cli::setup::{self, Place};
 use crate::cli::{Failure, progress, terminal};
-use engine::{BuildError, Config, Engine, Environments, Machine, Order, Prepared, Warmth, catalog};
+use engine::{
+    BuildError, Config, Engine, Environments, Machine, Order, Prepared, Recipe, Warmth, catalog,
+};
 use serde_json::Value;
 use std::fs;
 use std::process::ExitCode;
@@ -58,10 +60,16 @@ pub(super) fn build(args: &Build, json: bool) -> Result<ExitCode, Failure> {
     let environments = open(&args.place, &args.packages)?;
     let order = Order { draft, lock, python: args.place.python().cloned() };
     let prepared = environments.prepare(&order, &mut progress::show()).map_err(failed)?;
-    prove(&args.place, &prepared)?;
-    environments.keep(&prepared.recipe).map_err(failed)?;
+    let Prepared { recipe, built } = prepared;
+    let proven = prove(&args.place, &recipe);
+    drop(built);
+    if let Err(failure) = proven {
+        environments.abandon(&recipe).map_err(failed)?;
+        return Err(failure);
+    }
+    environments.keep(&recipe).map_err(failed)?;
     environments.collect(SystemTime::now()).map_err(failed)?;
-    let name = prepared.recipe.definition.name.as_str();
+    let name = recipe.definition.name.as_str();
     let built = catalog::show(&environments, args.place.python(), name)?;
     if json {
         shown::record(&value(&built)?, true)?;
@@ -75,21 +83,24 @@ pub(super) fn build(args: &Build, json: bool) -> Result<ExitCode, Failure> {
 
 /// What is imported in advance is imported once now, within the walls: a server would find out only
 /// when it needs the environment.
-fn prove(place: &Place, prepared: &Prepared) -> Result<(), Failure> {
-    let definition = &prepared.recipe.definition;
-    if definition.preload.is_empty() {
+fn prove(place: &Place, recipe: &Recipe) -> Result<(), Failure> {
+    if recipe.definition.preload.is_empty() {
         return Ok(());
     }
     let config = Config { warmth: Warmth::Preloaded, ..place.single()? };
     setup::runtime()?.block_on(async {
         let engine = Engine::start(config);
-        let proven = engine.prove(&prepared.recipe).await;
+        let proven = engine.prove(recipe).await;
         engine.shutdown(Duration::ZERO).await;
         Ok(proven?)
     })
 }
 
 fn open(place: &Place, packages: &Packages) -> Result<Environments, Failure> {
+    if let Some(wheels) = packages.wheels.as_ref().filter(|wheels| !wheels.is_dir()) {
+        let message = format!("--wheels {}: there is no such directory", wheels.display());
+        return Err(Failure::usage(message));
+    }
     let machine = Machine {
         wheels: packages.wheels.clone(),
         offline: packages.offline,
@@ -103,7 +114,7 @@ fn value(environment: &Environment) -> Result<Value, Failure> {
 }
 
 /// What was asked for is wrong, or the machine lacks something.
-fn failed(error: BuildError) -> Failure {
+pub(in crate::cli) fn failed(error: BuildError) -> Failure {
     match error {
         BuildError::Unknown { .. } => Failure::refused(error.to_string()),
         BuildError::Lock { .. } | BuildError::Definition(_) | BuildError::Shipped { .. } => {
