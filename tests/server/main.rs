@@ -30,6 +30,7 @@ mod kept;
 mod logs;
 mod network;
 mod oauth;
+mod operator;
 mod overload;
 mod people;
 mod permissions;

@@ -5,6 +5,7 @@
 
 mod config;
 mod logs;
+mod packages;
 
 pub(super) use config::TASK_SECONDS;
 
@@ -34,7 +35,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
-    let resolved = args.options.resolve()?;
+    let resolved = packages::widen(args.options.resolve()?)?;
     let runtime = setup::runtime()?;
     let _telemetry = logs::begin(&resolved)?;
     raise_descriptors();
@@ -174,8 +175,11 @@ mod tests {
         for option in Serve::command().get_arguments().filter(|it| it.get_id() != "config") {
             let key = option.get_long().unwrap();
             let variable = match key {
-                // Operators know this one from elsewhere, and errors name it.
+                // Operators know these from elsewhere, and errors name the first.
                 "imports" => "PYTHON_PACKAGES_WHITELIST_IMPORT".to_owned(),
+                "packages" => "PYTHON_PACKAGES_AUTO_INSTALL".to_owned(),
+                "run-milliseconds" => "PYTHON_FUNCTIONS_RUN_TIMEOUT".to_owned(),
+                "pool" => "KERNEL_POOL_SIZE".to_owned(),
                 key => format!("BELLJAR_{}", key.replace('-', "_").to_uppercase()),
             };
             assert_eq!(option.get_env().unwrap().to_str(), Some(&*variable));

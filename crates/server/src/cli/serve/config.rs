@@ -1,5 +1,6 @@
 //! What can be set, and what holds when it is not.
 
+use super::packages::Packages;
 use crate::cli::setup::Place;
 use crate::cli::{Failure, models};
 use crate::http::Bounds;
@@ -11,6 +12,7 @@ use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
+use types::{Limits, OperatorCaps};
 
 /// A client that waits for so long may as well ask again.
 pub(in crate::cli) const TASK_SECONDS: u64 = 60;
@@ -74,6 +76,23 @@ pub(super) struct Options {
         hide_env_values = true
     )]
     imports: Option<Vec<String>>,
+
+    /// Packages that the usual environment gets besides its own, as `tabulate dateparser>=1`; they may be imported [default: none]
+    #[arg(
+        long,
+        value_name = "PACKAGES",
+        env = "PYTHON_PACKAGES_AUTO_INSTALL",
+        hide_env_values = true
+    )]
+    packages: Option<Packages>,
+
+    /// Milliseconds that any code may run at most [default: 3600000, and 30000 if it asks for nothing]
+    #[arg(long, value_name = "MS", env = "PYTHON_FUNCTIONS_RUN_TIMEOUT", hide_env_values = true, value_parser = at_least_one::<NonZeroU64>)]
+    run_milliseconds: Option<NonZeroU64>,
+
+    /// Sandboxes that wait ready in each environment in use [default: 2]
+    #[arg(long, value_name = "N", env = "KERNEL_POOL_SIZE", hide_env_values = true)]
+    pool: Option<u16>,
 
     /// Seconds after which a call over MCP becomes a task, for clients that take tasks [default: 60]
     #[arg(long, value_name = "S", env = "BELLJAR_TASK_SECONDS", hide_env_values = true)]
@@ -260,6 +279,8 @@ pub(super) struct Resolved {
     pub(super) otlp_endpoint: Option<String>,
     pub(super) models: ModelSettings,
     pub(super) skills: Option<PathBuf>,
+    /// To be in the usual environment, and not yet there.
+    pub(super) packages: Option<Packages>,
     pub(super) service: service::Config,
     pub(super) engine: engine::Config,
 }
@@ -293,6 +314,7 @@ impl Options {
                 options.record,
             )?,
             skills: options.skills,
+            packages: options.packages,
             service: service::Config {
                 secrets_key: secrets_key()?,
                 environment: options.environment.unwrap_or(usual.environment.clone()),
@@ -317,6 +339,8 @@ impl Options {
             },
             engine: engine::Config {
                 imports: options.imports,
+                caps: options.run_milliseconds.map_or(Ok(engine.caps), run_time)?,
+                pool_ready: options.pool.map_or(engine.pool_ready, usize::from),
                 sandboxes_max: options.sandboxes.map_or(engine.sandboxes_max, NonZeroU32::get),
                 queue_max: options.queue.unwrap_or(engine.queue_max),
                 queue_wait: seconds(options.queue_seconds, engine.queue_wait.as_secs()),
@@ -342,6 +366,9 @@ impl Options {
             oauth_audience: self.oauth_audience.or(file.oauth_audience),
             environment: self.environment.or(file.environment),
             imports: self.imports.or(file.imports),
+            packages: self.packages.or(file.packages),
+            run_milliseconds: self.run_milliseconds.or(file.run_milliseconds),
+            pool: self.pool.or(file.pool),
             task_seconds: self.task_seconds.or(file.task_seconds),
             sandboxes: self.sandboxes.or(file.sandboxes),
             queue: self.queue.or(file.queue),
@@ -409,6 +436,17 @@ impl OAuth {
 
 fn mib(given: Option<u64>, usual: u64) -> u64 {
     given.map_or(usual, |mib| mib.saturating_mul(MIB))
+}
+
+fn run_time(asked: NonZeroU64) -> Result<OperatorCaps, Failure> {
+    let OperatorCaps(most) = OperatorCaps::default();
+    if asked.get() > most.wall_ms {
+        return Err(Failure::usage(format!(
+            "--run-milliseconds {asked} is too long; give at most {}",
+            most.wall_ms
+        )));
+    }
+    Ok(OperatorCaps(Limits { wall_ms: asked.get(), ..most }))
 }
 
 fn retention(days: u64) -> Result<Duration, Failure> {
