@@ -18,6 +18,8 @@ def convert(value: Any, plan: Plan, namespace: dict[str, Any]) -> Any:
         return _from_iso(value)
     if plan == "node_id":
         return _node_id(value)
+    if plan == "cognite_client":
+        return _cognite_client()
     if "list" in plan:
         return [convert(item, plan["list"], namespace) for item in value]
     if "values" in plan:
@@ -37,6 +39,11 @@ def _node_id(value: dict[str, str]) -> Any:
     # Only a tool that names the type has the SDK, and importing it takes long.
     from cognite.client.data_classes.data_modeling import NodeId
     return NodeId(space=value["space"], external_id=value["externalId"])
+
+
+def _cognite_client() -> Any:
+    from cognite.client import CogniteClient
+    return CogniteClient()
 
 
 def _class_named(name: str, namespace: dict[str, Any]) -> Any:

@@ -32,6 +32,10 @@ struct Setting {
 
 impl Setting {
     async fn new() -> Self {
+        Self::with(&[]).await
+    }
+
+    async fn with(more: &[&str]) -> Self {
         build_environment();
         let (files, journal, vouching) =
             (tempfile::tempdir().unwrap(), Journal::default(), Vouching::new());
@@ -41,7 +45,8 @@ impl Setting {
         let trusting = format!("SSL_CERT_FILE={}", roots.display());
         let names = hosts.iter().flat_map(|host| ["--resolve".to_owned(), resolved(host)]);
         let names: Vec<String> = names.collect();
-        let options: Vec<&str> = names.iter().map(String::as_str).collect();
+        let options: Vec<&str> =
+            names.iter().map(String::as_str).chain(more.iter().copied()).collect();
         let world = World::under(&["env", &trusting], &options).await;
         let setting = Self { world, hosts, journal, _files: files };
         setting.open_up().await;
@@ -417,6 +422,32 @@ async fn a_client_of_the_platform_needs_no_arguments_and_acts_as_whoever_calls()
     for request in setting.reached("cognite.test") {
         assert!(!request.has(PLACEHOLDER));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_that_asks_for_a_client_is_given_one_that_acts_as_whoever_calls() {
+    let setting = Setting::with(&["--environment", "atlas"]).await;
+    let owner = &setting.world.owner;
+    setting.client_secret(owner, "cognite", "cdf-token-of-ann", "cognite.test").await;
+    let handler = "from cognite.client.data_classes.data_modeling.cdm.v1 import CogniteAsset\n\n\
+                   def handle(client, data):\n    \
+                   found = client.data_modeling.instances.list(sources=[CogniteAsset.get_source()])\n    \
+                   return [data['ask'], found[0].external_id]\n";
+    let files = json!([
+        {"name": "handler.py", "text": handler},
+        {"name": "function.toml", "text": "name = \"assets\"\nintegrations = [\"machine\"]\n"},
+    ]);
+    let function = owner.post("/v1/functions", json!({"name": "assets", "files": files})).await;
+    let path = format!("/v1/functions/{}", id(&function));
+    let call = owner.post(&format!("{path}/call"), json!({"data": {"ask": "which"}})).await;
+    let call_path = format!("{path}/calls/{}", id(&call));
+    while owner.get(&call_path).await["status"] == "Running" {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let response = owner.call("GET", &format!("{call_path}/response"), None).await.1;
+    assert_eq!(response["response"], json!(["which", "pump-of-ann"]), "{response}");
+    let reached = setting.reached("cognite.test");
+    assert_eq!(reached[0].header("authorization"), "Bearer cdf-token-of-ann");
 }
 
 // proves C-132, C-133

@@ -429,3 +429,51 @@ async fn a_function_reaches_the_hosts_that_its_deployment_names_and_no_others() 
     }
     assert_eq!(site.asked(), 1);
 }
+
+const WITH_SIX: [(&str, &str); 2] = [
+    ("handler.py", "import six\n\ndef handle(data):\n    return six.__version__\n"),
+    ("requirements.txt", "six==1.16.0\n"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_workspace_says_of_packages_holds_for_functions_too() {
+    let world = World::with_own_environments().await;
+    let owner = &world.owner;
+    let policy = async |policy: Value| {
+        let (status, told) = owner.call("PUT", "/v1/packages/policy", Some(policy)).await;
+        assert_eq!(status, 200, "{told}");
+    };
+    let refused =
+        async || owner.refused("POST", "/v1/functions", Some(folder("f", &WITH_SIX))).await.1;
+    policy(json!({"deny": ["six"]})).await;
+    assert_eq!(refused().await, "package.denied");
+    policy(json!({"allow": ["idna"]})).await;
+    assert_eq!(refused().await, "package.denied");
+    policy(json!({"pins": {"six": "1.17.0"}})).await;
+    assert_eq!(refused().await, "package.denied");
+    let made = owner.get("/v1/environments").await.to_string();
+    assert!(!made.contains("\"fn-"), "nothing is left of them: {made}");
+
+    policy(json!({"allow": ["six"], "pins": {"six": "1.16.0"}})).await;
+    let function = deploy(owner, "f", &WITH_SIX).await;
+    assert_eq!(call(owner, &function, json!({})).await.0, "1.16.0");
+    policy(json!({"deny": ["six"]})).await;
+    let again = [WITH_SIX[1], ("handler.py", "def handle(data):\n    return 2\n")];
+    let (_, code) = owner.refused("POST", "/v1/functions", Some(folder("f", &again))).await;
+    assert_eq!(code, "package.denied", "also where its environment is there already");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_function_with_packages_that_nobody_may_import_is_not_deployed() {
+    let listed = |modules: &str| format!("PYTHON_PACKAGES_WHITELIST_IMPORT={modules}");
+    let world = World::under(&["env", &listed("numpy, pandas")], &[]).await;
+    let body = folder("f", &WITH_SIX);
+    let (status, told) = world.owner.call("POST", "/v1/functions", Some(body)).await;
+    assert_eq!((status, &told["code"]), (403, &json!("import.denied")), "{told}");
+    let words = "six could not be imported, not allowed by PYTHON_PACKAGES_WHITELIST_IMPORT";
+    assert!(told["detail"].as_str().unwrap().contains(words), "{told}");
+
+    let world = World::under(&["env", &listed("numpy, six")], &[]).await;
+    let function = deploy(&world.owner, "f", &WITH_SIX).await;
+    assert_eq!(call(&world.owner, &function, json!({})).await.0, "1.16.0");
+}

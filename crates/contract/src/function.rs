@@ -18,6 +18,8 @@ const DATA: &str = "data";
 const SECRETS: &str = "secrets";
 const CALL_INFO: &str = "function_call_info";
 const CLIENT: &str = "client";
+/// How the kernel calls a client of the platform that acts as whoever calls.
+const CLIENT_PLAN: &str = "cognite_client";
 
 /// A function whose `handle` can be called.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,7 +58,9 @@ impl Function {
     /// `name` is what its caller knows it by, and `call_info` says which call it is.
     pub fn call(&self, name: &str, data: Value, call_info: Value) -> Result<Call, Fault> {
         check_size(&data, self.input_bytes_max)?;
-        let given = [(DATA, data), (SECRETS, json!({})), (CALL_INFO, call_info)];
+        // What `client` is cannot be said in JSON: the kernel makes it of nothing.
+        let given =
+            [(DATA, data), (SECRETS, json!({})), (CALL_INFO, call_info), (CLIENT, json!({}))];
         let asked = given.into_iter().filter(|(name, _)| self.asked.iter().any(|it| it == name));
         let keywords: Map<String, Value> =
             asked.map(|(name, value)| (name.to_owned(), value)).collect();
@@ -68,7 +72,7 @@ impl Function {
             wall_ms: None,
             function: HANDLE,
             arguments: Arguments::Keywords(keywords),
-            conversions: Map::new(),
+            conversions: Map::from_iter([(CLIENT.to_owned(), json!(CLIENT_PLAN))]),
             output: None,
             deployed: true,
         })
@@ -76,7 +80,7 @@ impl Function {
 }
 
 fn is_known(name: &str) -> bool {
-    [DATA, SECRETS, CALL_INFO].contains(&name)
+    [DATA, SECRETS, CALL_INFO, CLIENT].contains(&name)
 }
 
 /// What `handle` asks for and nobody has.
@@ -85,12 +89,8 @@ fn unknown(parameter: &Parameter) -> Option<Finding> {
     if is_known(name) || parameter.default.is_some() {
         return None;
     }
-    let (message, hint) = if name == CLIENT {
-        let message = "handle() asks for `client`, and there are no connections to a platform yet";
-        (message.to_owned(), "leave it out, and pass what the function needs in `data`".to_owned())
-    } else {
-        let message = format!("handle() asks for `{name}`, which no function is given");
-        (message, format!("it may ask for {DATA}, {SECRETS} and {CALL_INFO}, by these names"))
-    };
+    let message = format!("handle() asks for `{name}`, which no function is given");
+    let hint =
+        format!("it may ask for {DATA}, {CLIENT}, {SECRETS} and {CALL_INFO}, by these names");
     Some(Finding::new(Code::CodeType, message).at(parameter.span).hint(hint))
 }

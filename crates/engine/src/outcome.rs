@@ -219,7 +219,9 @@ fn hint(fault: &Fault, error: &PythonError, environment: &str, entry: &Entry) ->
         (Code::ProcessDenied, _) => {
             "do it in Python itself, or in a function with an environment of its own (Call Function)"
         }
-        (Code::ImportDenied, _) => return Some(no_import(entry)),
+        (Code::ImportDenied, _) => {
+            "use the standard library instead, or tell the user that the library is not available"
+        }
         (Code::NetworkDenied, _) => return Some(no_network(entry)),
         (Code::CodeSyntax, _) => "nothing was run; correct the line and send the whole code again",
         (Code::MemoryExceeded, _) => return Some(less_memory(entry)),
@@ -341,12 +343,6 @@ fn is_deployed(entry: &Entry) -> bool {
 
 fn is_small_tool(entry: &Entry) -> bool {
     entry.tool().is_some() && !is_deployed(entry)
-}
-
-fn no_import(entry: &Entry) -> String {
-    let instead =
-        "use the standard library instead, or tell the user that the library is not available";
-    if is_small_tool(entry) { format!("{instead}, or {AS_FUNCTION}") } else { instead.to_owned() }
 }
 
 fn no_network(entry: &Entry) -> String {

@@ -5,7 +5,9 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::environments::{fault, imports};
 use contract::{Import, Problem, Tool, is_standard};
-use environment::{Definition, Environment, Environments, Processes, PythonChoice, Recipe};
+use environment::{
+    Definition, Environment, Environments, PackageName, Processes, PythonChoice, Recipe,
+};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -158,6 +160,23 @@ impl Engine {
         let environments = self.shelf.environments(&self.config)?;
         let Config { python, imports, .. } = &self.config;
         Contents::of(&environments, python.as_ref(), imports.as_deref(), environment)
+    }
+
+    /// The packages that an environment was asked to have and that nobody could import there, since
+    /// none of their modules is on the list of those that may be.
+    pub fn unlisted(&self, environment: &str) -> Result<Vec<PackageName>, Fault> {
+        let environments = self.shelf.environments(&self.config)?;
+        let recipe = environments.find(environment).map_err(|error| fault(&error))?;
+        let Config { python, imports: operator, .. } = &self.config;
+        let allowed = imports(operator.as_deref(), &recipe.definition.imports);
+        let built = environments.built(&recipe, python.as_ref());
+        let (Some(allowed), Some((built, _))) = (allowed, built) else { return Ok(Vec::new()) };
+        let is_unlisted = |name: &PackageName| {
+            let modules = built.modules_of(std::slice::from_ref(name)).unwrap_or_default();
+            !modules.is_empty() && !modules.iter().any(|module| allowed.contains(module))
+        };
+        let names = recipe.definition.packages.into_iter().map(|package| package.name);
+        Ok(names.filter(is_unlisted).collect())
     }
 }
 

@@ -9,15 +9,15 @@ use crate::caller::Caller;
 use crate::refused::{Refused, invalid, not_found};
 use crate::service::Service;
 use chrono::{DateTime, Utc};
-use engine::Order;
+use engine::{Order, PackageName};
 use std::sync::Arc;
 use std::time::Duration;
 use store::{AuditLine, StoreError, Tx};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use types::{
-    Code, Deployment, Fault, Function, FunctionId, FunctionStatus, Grant, LimitsRequest, Object,
-    Privilege, WorkspaceId,
+    Code, Deployment, Fault, Function, FunctionId, FunctionStatus, Grant, InstalledPackage,
+    LimitsRequest, Object, PackagePolicy, Privilege, WorkspaceId,
 };
 use uuid::Uuid;
 
@@ -139,7 +139,11 @@ impl Service {
         // From here on nobody removes the environment that this one will use.
         let turn = self.function_environments.lock().await;
         let is_missing = self.engine.check_environment(&deployment.environment).is_err();
+        let has_packages = package.order.is_some();
         let order = package.order.filter(|_| is_missing);
+        if has_packages && order.is_none() {
+            self.check_packages(workspace, &deployment.environment).await?;
+        }
         let (function, serves) = match &order {
             Some(_) => (deploying(function, &deployment, now), None),
             None => (ready(function, deployment.clone(), now), Some(source.clone())),
@@ -191,7 +195,10 @@ impl Service {
     async fn finish_deployment(self: Arc<Self>, next: Next) -> Result<Function, Fault> {
         let Next { workspace, id, begun_at, deployment, source, order, entry } = next;
         let environment = deployment.environment.clone();
-        let made = self.engine.add_environment(order, |_| {}).await.map(drop);
+        let made = match self.engine.add_environment(order, |_| {}).await {
+            Ok(_) => self.check_packages(workspace, &environment).await,
+            Err(fault) => Err(fault),
+        };
         let failure = made.clone().err();
         let written = loop {
             let (deployment, source, made) = (deployment.clone(), source.clone(), made.clone());
@@ -226,6 +233,24 @@ impl Service {
                 self.release_environment(&environment).await;
                 Err(fault)
             }
+        }
+    }
+
+    /// That the workspace and the operator allow what an environment of a function has. Which packages
+    /// come along is known only when they are chosen.
+    async fn check_packages(&self, workspace: WorkspaceId, name: &str) -> Result<(), Fault> {
+        let (engine, name) = (Arc::clone(&self.engine), name.to_owned());
+        let looked = aside(move || {
+            let packages = engine.environment(&name)?.packages;
+            Ok::<_, Fault>((packages, engine.unlisted(&name)?))
+        });
+        let (packages, unlisted) = looked.await.map_err(|refused| *refused.fault)??;
+        let policy = self.store.read(|rows| rows.package_policy(workspace));
+        let policy = policy.map_err(|error| *Refused::from(error).fault)?;
+        allowed(&policy, &packages)?;
+        match unlisted.as_slice() {
+            [] => Ok(()),
+            [first, ..] => Err(not_listed(first)),
         }
     }
 
@@ -336,6 +361,33 @@ pub(super) fn limits(memory_bytes: u64, timeout_seconds: u64) -> LimitsRequest {
         wall_ms: Some(timeout_seconds.saturating_mul(1000)),
         ..LimitsRequest::default()
     }
+}
+
+fn allowed(policy: &PackagePolicy, packages: &[InstalledPackage]) -> Result<(), Fault> {
+    let denied = |message: String| {
+        let hint = "use another package; whoever has MODIFY on the workspace sets the lists \
+                    (belljar package policy)";
+        Fault::new(Code::PackageDenied, format!("requirements.txt: {message}")).hint(hint)
+    };
+    let named: Vec<(String, &str)> = packages
+        .iter()
+        .filter_map(|it| Some((PackageName::new(&it.name)?.to_string(), &*it.version)))
+        .collect();
+    policy::may_install(policy, named.iter().map(|(name, _)| name.as_str()))
+        .map_err(|refused| denied(refused.to_string()))?;
+    let other = named.iter().find_map(|(name, version)| {
+        let pinned = policy.pins.get(name).filter(|pinned| pinned != version)?;
+        Some(format!("{name} {version} is chosen, and this workspace pins {name} to {pinned}"))
+    });
+    other.map_or(Ok(()), |message| Err(denied(message)))
+}
+
+fn not_listed(package: &PackageName) -> Fault {
+    let message = format!(
+        "requirements.txt: {package} could not be imported, not allowed by \
+         PYTHON_PACKAGES_WHITELIST_IMPORT"
+    );
+    Fault::new(Code::ImportDenied, message).hint("do without it, or ask the operator to list it")
 }
 
 fn too_many() -> Refused {
