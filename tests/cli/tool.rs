@@ -354,8 +354,8 @@ fn check_says_what_the_tool_will_miss_in_an_environment() {
         assert!(output.status.success(), "a warning is no error: {}", stderr(&output));
         stderr(&output)
     };
-    assert_eq!(check(&[]), "", "nothing is known of no environment");
     let told = check(&["--env", "default"]);
+    assert_eq!(check(&[]), told, "the usual one, if no other is named");
     let expected = "\
 warning[python.ModuleNotFoundError]: import cognite: the environment default has no cognite; atlas has
  --> far.py:9:5
@@ -390,4 +390,10 @@ warning[python.ModuleNotFoundError]: import cognite: the environment default has
     );
     let atlas = stderr(&tool(here.path(), &["check", "--env", "atlas", "probe.json"]));
     assert!(atlas.contains("sh, no-such-program"), "it starts no programs: {atlas}");
+    for verb in ["call", "test"] {
+        let output = tool(here.path(), &[verb, "--env", "bare", "probe.json"]);
+        assert!(!output.status.success(), "{verb}");
+        let said = stderr(&output) + &stdout(&output);
+        assert!(said.contains("needs no-such-program"), "{verb}: {said}");
+    }
 }

@@ -2,10 +2,12 @@
 //! engine, and a runtime for it.
 
 use super::Failure;
-use engine::{Config, PythonChoice, Wall};
+use engine::preflight::{self, Contents};
+use engine::{Config, Environments, PythonChoice, Wall};
 use std::env;
 use std::path::PathBuf;
 use tokio::runtime::Runtime;
+use types::Fault;
 
 /// Of code that asks for no other.
 pub(super) const USUAL_ENVIRONMENT: &str = "default";
@@ -65,6 +67,16 @@ impl EngineArgs {
         Ok(self.apply(self.place.service()?))
     }
 
+    /// Why a tool that starts these programs cannot be called, if it cannot.
+    pub(super) fn missing_programs(&self, programs: &[String]) -> Result<Option<Fault>, Failure> {
+        if programs.is_empty() {
+            return Ok(None);
+        }
+        let contents = self.place.contents(&self.environment, self.imports.as_deref())?;
+        let missing = contents.missing_programs(programs);
+        Ok((!missing.is_empty()).then(|| preflight::no_programs(&self.environment, &missing)))
+    }
+
     fn apply(&self, config: Config) -> Config {
         let (without, imports) = (self.allow_missing_wall.clone(), self.imports.clone());
         Config { without, imports, ..config }
@@ -89,6 +101,18 @@ impl Place {
 
     pub(super) fn python(&self) -> Option<&PythonChoice> {
         self.python.as_ref()
+    }
+
+    /// What an environment has, as far as that is known without starting it.
+    pub(super) fn contents(
+        &self,
+        environment: &str,
+        imports: Option<&[String]>,
+    ) -> Result<Contents, Failure> {
+        let environments = Environments::open(&self.data()?)
+            .map_err(|error| Failure::belljar(error.to_string()))?;
+        Contents::of(&environments, self.python(), imports, environment)
+            .map_err(|fault| Failure::usage(fault.message))
     }
 
     pub(super) fn data(&self) -> Result<PathBuf, Failure> {

@@ -88,6 +88,9 @@ fn here(args: &Args) -> Result<ExitCode, Failure> {
         Ok(call) => call,
         Err(fault) => return refused(fault, args.outcome.json),
     };
+    if let Some(fault) = args.engine.missing_programs(&tool.requires_binaries)? {
+        return refused(fault, args.outcome.json);
+    }
     for (key, asks) in
         [("allow_network", tool.allow_network), ("integrations", !tool.integrations.is_empty())]
     {

@@ -3,10 +3,9 @@
 use super::file::ToolFile;
 use super::{EXIT_WRONG, Strictness, diagnostic};
 use crate::cli::once::print_record;
-use crate::cli::setup::Place;
+use crate::cli::setup::{Place, USUAL_ENVIRONMENT};
 use crate::cli::{Failure, terminal};
 use contract::{Tool, schema_fields};
-use engine::Environments;
 use engine::preflight::Contents;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -17,9 +16,9 @@ pub(super) struct Args {
     #[command(flatten)]
     strictness: Strictness,
 
-    /// Also say what the tool will miss in this environment: imports, and programs
-    #[arg(long = "env", value_name = "NAME")]
-    environment: Option<String>,
+    /// The environment that the tool will run in: what it will miss there, imports and programs, is said
+    #[arg(long = "env", value_name = "NAME", default_value = USUAL_ENVIRONMENT)]
+    environment: String,
 
     #[command(flatten)]
     place: Place,
@@ -45,19 +44,21 @@ pub(super) struct Args {
 
 pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
     let mut file = ToolFile::read(&args.file, args.strictness.annotations())?;
-    if let (Some(environment), Ok(tool)) = (&args.environment, &file.checked.outcome) {
-        let missing = contents(args, environment)?.missing(tool);
+    if let Some(tool) = file.checked.outcome.as_ref().ok().filter(|tool| needs_anything(tool)) {
+        let missing = contents(args)?.missing(tool);
         file.checked.warnings.extend(missing);
     }
     tell(&file, args.json)?;
     Ok(ExitCode::from(if file.checked.outcome.is_err() { EXIT_WRONG } else { 0 }))
 }
 
-fn contents(args: &Args, environment: &str) -> Result<Contents, Failure> {
-    let environments = Environments::open(&args.place.data()?)
-        .map_err(|error| Failure::belljar(error.to_string()))?;
-    Contents::of(&environments, args.place.python(), args.imports.as_deref(), environment)
-        .map_err(|fault| Failure::usage(fault.message))
+/// A tool that imports nothing is at home everywhere.
+fn needs_anything(tool: &Tool) -> bool {
+    !tool.source.imports().is_empty() || !tool.requires_binaries.is_empty()
+}
+
+fn contents(args: &Args) -> Result<Contents, Failure> {
+    args.place.contents(&args.environment, args.imports.as_deref())
 }
 
 /// The contract on standard output, or what is wrong on standard error; for a machine, both as one

@@ -152,7 +152,10 @@ fn command(args: &Args, path: &Path, files: &[FileIn]) -> Result<Command, Box<Re
         Ok(tool) => tool,
         Err(problems) => return Err(Box::new(Report::of_problems(&file, problems))),
     };
-    let call = tool.test().map_err(|fault| Box::new(Report::of_fault(path, fault)))?;
+    let refused = |fault: Fault| Box::new(Report::of_fault(path, fault));
+    let missing = args.engine.missing_programs(&tool.requires_binaries).map_err(unusable)?;
+    missing.map_or(Ok(()), |fault| Err(refused(fault)))?;
+    let call = tool.test().map_err(refused)?;
     Ok(Command {
         files: files.to_vec(),
         limits: args.request.limits().map_err(unusable)?,
