@@ -56,9 +56,11 @@ impl Whose {
         }
     }
 
-    /// Nobody has a name for this run before its end, and nothing is used up by it.
+    /// Nobody has a name for this run before its end, nothing is used up by it, and it changes nothing
+    /// outside of its sandbox.
     pub(super) fn is_told_at_the_end(&self) -> bool {
-        !self.manner.announced && self.manner.claim.is_none() && self.approval.is_none()
+        let Manner { announced, claim, .. } = &self.manner;
+        !announced && claim.is_none() && self.approval.is_none() && self.trail.is_none()
     }
 
     pub(crate) fn ran(&self, execution: &Execution) -> AuditLine {
@@ -84,5 +86,33 @@ impl Whose {
             created_at: self.asked_at.unwrap_or(execution.created_at),
             ..execution
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::Redactor;
+    use uuid::Uuid;
+
+    #[test]
+    fn a_run_that_can_leave_its_sandbox_has_a_row_before_it_begins() {
+        let (workspace, principal) = (WorkspaceId::new(Uuid::nil()), PrincipalId::new(Uuid::nil()));
+        let inside = Whose {
+            workspace,
+            principal,
+            key: None,
+            run_as: principal,
+            agent: None,
+            function: None,
+            approval: None,
+            asked_at: None,
+            trail: None,
+            manner: Manner::default(),
+        };
+        assert!(inside.is_told_at_the_end());
+        let trail = Trail::new(workspace, principal, Arc::default(), Redactor::default());
+        let outside = Whose { trail: Some(Arc::new(trail)), ..inside };
+        assert!(!outside.is_told_at_the_end());
     }
 }

@@ -40,7 +40,7 @@ struct State {
 }
 
 impl Trail {
-    pub(super) fn new(
+    pub(crate) fn new(
         workspace: WorkspaceId,
         principal: PrincipalId,
         history: Arc<History>,
