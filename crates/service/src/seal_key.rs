@@ -22,14 +22,18 @@ pub(crate) fn load(data: &Path) -> Result<SealKey, (PathBuf, io::Error)> {
 }
 
 fn read(path: &Path) -> io::Result<SealKey> {
-    let mut file = File::open(path)?;
+    let file = File::open(path)?;
     if file.metadata()?.mode() & 0o077 != 0 {
         let message = "others can read it; chmod 600 makes it yours alone";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
     }
-    let mut bytes = [0; SealKey::BYTES];
-    file.read_exact(&mut bytes)?;
-    Ok(SealKey::new(bytes))
+    let mut bytes = Vec::with_capacity(SealKey::BYTES + 1);
+    file.take(SealKey::BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    let found = bytes.len();
+    bytes.try_into().map(SealKey::new).map_err(|_| {
+        let message = format!("it has {found} bytes, and a key has {}", SealKey::BYTES);
+        io::Error::new(io::ErrorKind::InvalidData, message)
+    })
 }
 
 /// Complete or not there: a key that was half written would be read as one.
@@ -37,8 +41,12 @@ fn make(path: &Path) -> io::Result<SealKey> {
     let mut bytes = [0; SealKey::BYTES];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     let new = path.with_extension("new");
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    // What a stop in the middle has left may be somebody else's to read.
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     file.write_all(&bytes)?;
     file.sync_all()?;
     fs::rename(&new, path)?;
