@@ -154,12 +154,12 @@ async fn what_was_decided_elsewhere_needs_no_reply_and_takes_none() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_that_has_grown_old_is_told_as_not_answered_and_no_retry_runs_it() {
     let turns = json!([book("a table"), say("Nobody has answered.")]);
-    let scene = Scene::with(turns, &["--approval-seconds", "1"]).await;
+    let scene = Scene::with(turns, &["--approval-seconds", "5"]).await;
     let agent = scene.agent(booking()).await;
     let asked = say_to(scene.owner(), &agent, "Book a table.").await;
     let (status, problem) = refused(&scene, &agent, json!({"cursor": asked["cursor"]})).await;
     assert_eq!((status, &problem["code"]), (409, &json!("approval.required")), "{problem}");
-    tokio::time::sleep(std::time::Duration::from_millis(1_200)).await;
+    tokio::time::sleep(std::time::Duration::from_millis(5_200)).await;
     let done = chat(scene.owner(), &agent, reply(&asked, "ALLOW")).await;
     assert_eq!(done["answer"], "Nobody has answered.", "{done}");
     assert!(
