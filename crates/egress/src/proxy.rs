@@ -7,6 +7,7 @@
 
 mod attempt;
 mod buffers;
+mod frames;
 mod hello;
 mod limits;
 mod line;

@@ -109,6 +109,7 @@ fn searcher(bytes: &[u8]) -> Option<packed::Searcher> {
 }
 
 /// Finds what is looked for, also where it is cut in two by the way it arrives.
+#[derive(Clone)]
 pub(super) struct Redactor {
     spellings: Arc<Spellings>,
     state: StateID,
@@ -143,14 +144,14 @@ impl Redactor {
     }
 
     /// A text that is complete, where something of it had to be covered.
-    fn whole(&self, text: &[u8]) -> Option<Bytes> {
+    pub(super) fn whole(&self, text: &[u8]) -> Option<Bytes> {
         let mut redactor = Self::new(self.spellings.clone());
         redactor.find(text);
         (!redactor.covered.is_empty()).then(|| redactor.seen(Bytes::copy_from_slice(text)))
     }
 
     /// What may go on, now that this has arrived. What is neither held nor covered is not copied.
-    fn pass(&mut self, mut part: Bytes) -> [Bytes; 2] {
+    pub(super) fn pass(&mut self, mut part: Bytes) -> [Bytes; 2] {
         self.find(&part);
         let held_max = self.spellings.held_bytes();
         let last = part.len().saturating_sub(held_max);
@@ -168,7 +169,7 @@ impl Redactor {
     }
 
     /// All that is held, when nothing comes after it.
-    fn rest(&mut self) -> Bytes {
+    pub(super) fn rest(&mut self) -> Bytes {
         self.let_out(self.held.len())
     }
 
@@ -342,10 +343,7 @@ mod tests {
         type Data = Bytes;
         type Error = &'static str;
 
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            context: &mut Context<'_>,
-        ) -> Poll<Option<Part>> {
+        fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Part>> {
             self.0.poll_recv(context)
         }
     }

@@ -3,6 +3,7 @@
 //! The text goes into the reason phrase too, since most clients show that and not the body of an
 //! answer to CONNECT. It is ASCII and bounded, because hosts are, and never has a secret in it.
 
+use super::frames::NoFrame;
 use super::meter::Bound;
 use crate::authority::NamedIn;
 use crate::ca::CaError;
@@ -101,6 +102,10 @@ pub(super) enum Refusal {
          got cannot be looked for"
     )]
     Encoded(Destination),
+    #[error(
+        "{to} said over a WebSocket what {why}, in which the secret that it got cannot be looked for"
+    )]
+    NoFrame { to: Destination, why: NoFrame },
     #[error("{to} gave no answer: {bound}")]
     Silent { to: Destination, bound: Bound },
     /// Nobody is there to be told.
@@ -165,6 +170,7 @@ impl Refusal {
             | Self::Answer { .. }
             | Self::Switched(_)
             | Self::Encoded(_)
+            | Self::NoFrame { .. }
             | Self::Unfinished(_)
             | Self::StandIn(_) => StatusCode::BAD_GATEWAY,
             Self::LookupsBusy(_) | Self::ConnectTime(_) | Self::Silent { .. } => {

@@ -1,13 +1,16 @@
 //! What is long or has no end goes through as it comes, in either direction.
 
 use crate::host::{Host, Vouching};
-use crate::world::{Rules, Sandbox, World, all_names, credential, greeting, head, limits, way};
+use crate::world::{
+    Rules, SECRET, Sandbox, World, all_names, credential, greeting, head, limits, way,
+};
 use belljar_egress::Way;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 const LARGE: u64 = 64 << 20;
@@ -188,16 +191,42 @@ async fn a_host_that_closed_a_kept_connection_is_asked_over_another() {
 const ASK: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
-/// Says something and hears it back, twice, over what has become a WebSocket.
+/// What is heard back, over what has become a WebSocket, when this is said.
+async fn echo<S: AsyncReadExt + AsyncWriteExt + Unpin>(stream: &mut S, said: &[u8]) -> Vec<u8> {
+    let (mut input, mut output) = tokio::io::split(stream);
+    let mut heard = vec![0; said.len()];
+    let (wrote, read) = tokio::join!(output.write_all(said), input.read_exact(&mut heard));
+    wrote.unwrap();
+    read.unwrap();
+    heard
+}
+
+/// A message of a host, of less than 64 KiB.
+fn message(text: &[u8]) -> Vec<u8> {
+    [&[0x81, 126], &u16::try_from(text.len()).unwrap().to_be_bytes()[..], text].concat()
+}
+
+/// Whether what is said is heard back as it was.
 async fn echoes<S: AsyncReadExt + AsyncWriteExt + Unpin>(stream: &mut S) {
-    for said in [&b"\x81\x05hello"[..], &[7; 200_000]] {
-        let (mut input, mut output) = tokio::io::split(&mut *stream);
-        let mut heard = vec![0; said.len()];
-        let (wrote, read) = tokio::join!(output.write_all(said), input.read_exact(&mut heard));
-        wrote.unwrap();
-        read.unwrap();
-        assert!(heard == said);
+    for said in [&b"\x81\x05hello"[..], &message(&[7; 60_000]).repeat(4)] {
+        assert!(echo(stream, said).await == said);
     }
+}
+
+/// A WebSocket to the host with a credential.
+async fn keyed_socket(hosts: &Hosts, sandbox: &Sandbox, ask: &str) -> TlsStream<TcpStream> {
+    let to = format!("api.test:{}", hosts.api.port());
+    let stream = sandbox.tunnel(&to).await.unwrap();
+    let name = ServerName::try_from("api.test").unwrap();
+    let mut stream = greeting(&hosts.world.ca).connect(name, stream).await.unwrap();
+    let request = format!("GET /socket HTTP/1.1\r\nHost: {to}\r\n{ask}");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&head));
+    stream
 }
 
 #[tokio::test]
@@ -222,19 +251,34 @@ async fn a_web_socket_goes_through_an_intercepted_tunnel_with_its_credential() {
         // A host that prefers HTTP/2 is asked in the version that has WebSockets.
         let hosts = Hosts::speaking(&[alpn, "http/1.1"]).await;
         let sandbox = hosts.sandbox();
-        let to = format!("api.test:{}", hosts.api.port());
-        let stream = sandbox.tunnel(&to).await.unwrap();
-        let name = ServerName::try_from("api.test").unwrap();
-        let mut stream = greeting(&hosts.world.ca).connect(name, stream).await.unwrap();
-        let request = format!("GET /socket HTTP/1.1\r\nHost: {to}\r\n{ASK}");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            head.push(stream.read_u8().await.unwrap());
-        }
-        assert!(head.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&head));
+        let mut stream = keyed_socket(&hosts, &sandbox, ASK).await;
         echoes(&mut stream).await;
         let seen = hosts.api.requests().pop().unwrap();
         assert!(seen.header("authorization").unwrap().starts_with("Bearer sk-live"));
     }
+}
+
+#[tokio::test]
+async fn t42_a_web_socket_does_not_say_the_credential_back() {
+    let hosts = Hosts::new("http/1.1").await;
+    let sandbox = hosts.sandbox();
+    let compressed = format!("Sec-WebSocket-Extensions: permessage-deflate\r\n{ASK}");
+    let mut stream = keyed_socket(&hosts, &sandbox, &compressed).await;
+    let seen = hosts.api.requests().pop().unwrap();
+    assert_eq!(seen.header("sec-websocket-extensions"), None, "what is packed is not looked into");
+    let covered = "*".repeat(SECRET.len());
+    let heard = echo(&mut stream, &message(format!("is {SECRET}!").as_bytes())).await;
+    assert_eq!(heard, message(format!("is {covered}!").as_bytes()));
+    // In two frames.
+    let (one, two) = SECRET.as_bytes().split_at(7);
+    let cut = |one: &[u8], two: &[u8]| {
+        [&[0x01, one.len() as u8], one, &[0x80, two.len() as u8], two].concat()
+    };
+    let heard = echo(&mut stream, &cut(one, two)).await;
+    assert_eq!(heard, cut(&vec![b'*'; one.len()], &vec![b'*'; two.len()]));
+    // A host that does not speak in frames is not heard any more.
+    stream.write_all(b"\xff\xff").await.unwrap();
+    assert_eq!(stream.read(&mut [0; 16]).await.unwrap_or_default(), 0);
+    let reason = hosts.rules.last().reason.unwrap();
+    assert!(reason.contains("over a WebSocket"), "{reason}");
 }
