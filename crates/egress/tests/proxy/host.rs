@@ -17,9 +17,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
+use tokio_rustls::rustls::server::Acceptor;
+use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 
 /// Where hosts are, so that 127.0.0.1 and 127.0.0.3 are for those that nobody may reach.
 pub(crate) const PLACE: &str = "127.0.0.2:0";
@@ -57,15 +58,41 @@ impl Host {
         Self::start(Some(config), PLACE).await
     }
 
+    /// One that speaks HTTP/2 alone and, as hosts on OpenSSL do, says nothing in its greeting to who
+    /// does not offer that.
+    pub(crate) async fn quiet_http2(config: ServerConfig) -> Self {
+        let listener = TcpListener::bind(PLACE).await.unwrap();
+        let host = Self::at(listener.local_addr().unwrap());
+        let mut quiet = config.clone();
+        quiet.alpn_protocols.clear();
+        let (config, quiet) = (Arc::new(config), Arc::new(quiet));
+        let serving = host.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                serving.connections.fetch_add(1, Ordering::Relaxed);
+                let (host, config, quiet) = (serving.clone(), config.clone(), quiet.clone());
+                tokio::spawn(async move {
+                    let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await.unwrap();
+                    let offered = hello.client_hello().alpn();
+                    let knows = offered.is_some_and(|mut it| it.any(|one| one == b"h2"));
+                    let greeted = hello.into_stream(if knows { config } else { quiet }).await;
+                    if let Ok(stream) = greeted {
+                        host.serve(stream, true).await;
+                    }
+                });
+            }
+        });
+        host
+    }
+
+    fn at(address: SocketAddr) -> Self {
+        let (seen, connections, given) = Default::default();
+        Self { address, seen, connections, given }
+    }
+
     pub(crate) async fn start(tls: Option<ServerConfig>, place: &str) -> Self {
         let listener = TcpListener::bind(place).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let host = Self {
-            address,
-            seen: Arc::default(),
-            connections: Arc::default(),
-            given: Arc::default(),
-        };
+        let host = Self::at(listener.local_addr().unwrap());
         let tls = tls.map(|config| TlsAcceptor::from(Arc::new(config)));
         let serving = host.clone();
         tokio::spawn(async move {

@@ -43,6 +43,11 @@ impl Hosts {
     async fn speaking(alpn: &[&str]) -> Self {
         let vouching = Vouching::new();
         let api = Host::tls(vouching.config(&["api.test"], alpn, |_| {})).await;
+        Self::with(vouching, api).await
+    }
+
+    /// This one has a credential.
+    async fn with(vouching: Vouching, api: Host) -> Self {
         let good = Host::tls(vouching.config(&["good.test"], &["http/1.1"], |_| {})).await;
         let plain = Host::plain().await;
         let world = World::new(&vouching.pem(), all_names(), limits());
@@ -146,11 +151,21 @@ async fn a_host_is_asked_in_http_1_1_as_the_client_asks_and_in_http_2_if_it_take
     for (alpn, version, connections) in [
         (vec!["http/1.1"], http1, 1),
         (vec!["h2", "http/1.1"], http1, 1),
-        (vec![], http1, 1),
+        // It chooses neither, and is asked which of them it takes.
+        (vec![], http1, 2),
         // It has to say first that it does not take the other.
         (vec!["h2"], http2, 2),
+        // Or it does not say it.
+        (vec!["quiet"], http2, 2),
     ] {
-        let hosts = Hosts::speaking(&alpn).await;
+        let hosts = match alpn[..] {
+            ["quiet"] => {
+                let vouching = Vouching::new();
+                let api = Host::quiet_http2(vouching.config(&["api.test"], &["h2"], |_| {})).await;
+                Hosts::with(vouching, api).await
+            }
+            _ => Hosts::speaking(&alpn).await,
+        };
         let sandbox = hosts.sandbox();
         let client = sandbox.client("");
         let url = format!("https://api.test:{}/a/b?c=d", hosts.api.port());
@@ -164,6 +179,18 @@ async fn a_host_is_asked_in_http_1_1_as_the_client_asks_and_in_http_2_if_it_take
         assert!(seen.line.ends_with("/a/b?c=d"), "{}", seen.line);
         let made = hosts.api.connections.load(Ordering::Relaxed);
         assert_eq!(made, connections, "{alpn:?}: it is kept");
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_does_not_say_what_it_speaks_is_asked_once() {
+    let hosts = Hosts::speaking(&[]).await;
+    let sandbox = hosts.sandbox();
+    let url = format!("https://api.test:{}/", hosts.api.port());
+    for connections in [2, 3, 4] {
+        let response = sandbox.client("").get(&url).send().await.unwrap();
+        assert_eq!(response.text().await.unwrap(), "hello");
+        assert_eq!(hosts.api.connections.load(Ordering::Relaxed), connections);
     }
 }
 
