@@ -12,7 +12,7 @@ use super::message;
 use super::meter::{Ending, Metered};
 use super::passage::{Passage, intercepted};
 use super::redact::{Redacted, Redactor};
-use super::refusal::{Body, Refusal, said};
+use super::refusal::{Body, Malformed, Refusal, said};
 use super::upstream::{Speech, Unanswered, Upstream, dial};
 use super::{Sandbox, TLS_READ_BYTES};
 use crate::authority::Scheme;
@@ -137,8 +137,20 @@ impl Line {
             .max_header_size(HEADER_BYTES_MAX)
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
-        connection.await.ok()?;
+        if let Err(error) = connection.await {
+            self.broke_off(&error);
+            return None;
+        }
         self.next.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// A head that cannot be read has been answered, and nobody else has seen it. Outside of a tunnel it
+    /// names nobody who could be written down.
+    fn broke_off(&self, error: &hyper::Error) {
+        let Some((to, _)) = self.inside.as_ref().filter(|_| error.is_parse()) else { return };
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let attempt = opened.unwrap_or_else(|| UnderWay::new(self.sandbox.clone(), to.clone()));
+        attempt.end(Some(&Malformed::Head.into()));
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {

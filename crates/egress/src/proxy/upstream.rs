@@ -203,6 +203,7 @@ impl Upstream {
     fn unanswered(&self, source: hyper::Error, unsent: Option<Request<Incoming>>) -> Unanswered {
         let refusal = match self.ending.get() {
             Some(bound) => Refusal::bound(&self.to, *bound),
+            None if source.is_user() => Refusal::Body(self.to.clone()),
             None => Refusal::answer(&self.to, source),
         };
         Unanswered { refusal, unsent: unsent.map(Box::new) }
