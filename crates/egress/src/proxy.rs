@@ -8,6 +8,7 @@
 mod attempt;
 mod buffers;
 mod frames;
+mod grams;
 mod hello;
 mod limits;
 mod line;

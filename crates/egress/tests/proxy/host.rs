@@ -165,7 +165,7 @@ impl Host {
             "/echo" => echo(&seen),
             "/redirect" => redirect(query),
             "/encoded" => encoded(query, &seen),
-            "/zeros" => self.zeros(query.parse().unwrap()),
+            "/long" => self.long(query.parse().unwrap()),
             "/body" => said(StatusCode::OK, seen.body),
             "/socket" => {
                 let upgrade = upgrade.unwrap();
@@ -181,8 +181,8 @@ impl Host {
         }
     }
 
-    fn zeros(&self, length: u64) -> Response<Said> {
-        let body = Zeros { left: length, given: self.given.clone() };
+    fn long(&self, length: u64) -> Response<Said> {
+        let body = Long { left: length, given: self.given.clone() };
         Response::builder()
             .header("content-length", length)
             .body(body.map_err(|never| match never {}).boxed_unsync())
@@ -228,12 +228,24 @@ fn redirect(location: &str) -> Response<Said> {
     Response::builder().status(302).header("location", location).body(empty()).unwrap()
 }
 
-struct Zeros {
+/// Letters and digits in an order that does not come again.
+const fn long_text() -> [u8; 64 * 1024] {
+    let signs = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut text, mut at, mut number) = ([0; 64 * 1024], 0, 1_u32);
+    while at < text.len() {
+        number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        text[at] = signs[(number >> 26) as usize];
+        at += 1;
+    }
+    text
+}
+
+struct Long {
     left: u64,
     given: Arc<AtomicU64>,
 }
 
-impl Body for Zeros {
+impl Body for Long {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -241,7 +253,8 @@ impl Body for Zeros {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        static PART: [u8; 64 * 1024] = [0; 64 * 1024];
+        // As answers are: with all of the signs that a value may begin with.
+        static PART: [u8; 64 * 1024] = long_text();
         let size = self.left.min(PART.len() as u64);
         if size == 0 {
             return Poll::Ready(None);

@@ -78,7 +78,7 @@ async fn a_long_answer_is_not_taken_from_the_host_before_the_client_wants_it() {
         let client = sandbox.client(&hosts.vouching.pem());
         for (url, host) in hosts.ways() {
             host.given.store(0, Ordering::Relaxed);
-            let asked = client.get(format!("{url}/zeros?{HUGE}")).send().await;
+            let asked = client.get(format!("{url}/long?{HUGE}")).send().await;
             let mut response = asked.unwrap();
             tokio::time::sleep(SETTLED).await;
             let given = host.given.load(Ordering::Relaxed);
@@ -133,7 +133,7 @@ async fn a_tunnel_that_is_not_read_any_more_takes_little_of_the_machine() {
     let to = format!("good.test:{}", hosts.plain.port());
     let mut stream = sandbox.tunnel(&to).await.unwrap();
     rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 64 * 1024).unwrap();
-    let request = format!("GET /zeros?{HUGE} HTTP/1.1\r\nHost: {to}\r\n\r\n");
+    let request = format!("GET /long?{HUGE} HTTP/1.1\r\nHost: {to}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     // Read as fast as can be for a while, so that the system makes its buffers larger.
     let (mut part, mut received) = (vec![0; 1 << 20], 0);
