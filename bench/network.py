@@ -39,7 +39,7 @@ def kept(url, count):
 def download(url, size):
     piece, left = bytearray(PIECE_BYTES), size
     began = perf_counter()
-    with urllib.request.urlopen(f"{url}/zeros/{size}") as answer:
+    with urllib.request.urlopen(f"{url}/text/{size}") as answer:
         while read := answer.readinto(piece):
             left -= read
     assert left == 0

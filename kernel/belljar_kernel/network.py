@@ -378,5 +378,16 @@ def _with_status_and_reason(exceptions: ModuleType) -> None:
 
 
 def _with_reason(exceptions: ModuleType) -> None:
-    """boto3 would tell who has refused, and not what."""
-    exceptions.ProxyConnectionError.fmt += ": {error}"
+    """boto3 would tell who has refused, or what was not reached, and not why. It has the reason, where there is one."""
+    for refused in (exceptions.ProxyConnectionError, exceptions.EndpointConnectionError):
+        _tell_reason(refused)
+
+
+def _tell_reason(refused: Any) -> None:
+    tell = refused.__str__
+
+    def __str__(self: Any) -> str:
+        reason = self.kwargs.get("error")
+        return tell(self) if reason is None else f"{tell(self)}: {reason}"
+
+    refused.__str__ = __str__

@@ -6,6 +6,8 @@ import socket
 import socketserver
 import threading
 from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.harness import KernelTest
 
@@ -14,6 +16,19 @@ DENIED = (
     "is not opened by any integration of this session; list one that has it under integrations, or in the specification "
     "of an agent under external_access_integrations"
 )
+
+_ERRORS_OF_BOTO3 = """
+class Error(Exception):
+    def __init__(self, **kwargs):
+        super().__init__("no connection")
+        self.kwargs = kwargs
+
+class EndpointConnectionError(Error):
+    pass
+
+class ProxyConnectionError(Error):
+    pass
+"""
 
 
 class _Greeter(socketserver.BaseRequestHandler):
@@ -183,6 +198,24 @@ class Allowed(NetworkTest):
         self.assertEqual((kind, denied), ("urllib.error.URLError", "network"))
         self.assertIn(f"other.example:80 {DENIED}", message)
         self.assertEqual(self.proxy.asked, ["other.example:80"])
+
+    def test_an_error_that_keeps_its_reason_to_itself_tells_it(self):
+        place = Path(self.enterContext(TemporaryDirectory()))
+        (place / "botocore").mkdir()
+        (place / "botocore" / "__init__.py").touch()
+        (place / "botocore" / "exceptions.py").write_text(_ERRORS_OF_BOTO3)
+        self.run_cell(f"sys.path.insert(0, {str(place)!r})\nfrom botocore import exceptions")
+        for kind in ("EndpointConnectionError", "ProxyConnectionError"):
+            _, message, denied = self.failure_of(f"""
+                try:
+                    socket.create_connection(("other.example", 80))
+                except OSError as error:
+                    reason = error
+                raise exceptions.{kind}(error=reason)
+            """)
+            self.assertIn(f"no connection: [Errno 13] network access is not allowed: other.example:80 {DENIED}", message)
+            self.assertEqual(denied, "network")
+            self.assertEqual(self.value_of(f"str(exceptions.{kind}(endpoint_url='x'))"), "no connection")
 
     def test_each_failure_is_the_error_that_python_has_for_it(self):
         table = {

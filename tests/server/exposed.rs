@@ -263,7 +263,12 @@ async fn a_secret_of_ones_own_opens_no_host_to_those_who_may_make_no_rules() {
         [("ann", &["USAGE"][..], false), ("bob", &["USAGE", "MODIFY"][..], true)]
     {
         let who = world.principal(name, privileges).await;
-        who.post("/v1/secrets", new.clone()).await;
+        let kept = who.post("/v1/secrets", new.clone()).await;
+        let warned = if allowed { Value::Null } else { json!("secret.host_closed") };
+        assert_eq!(kept["warnings"][0]["code"], warned, "{name}: {kept}");
+        let path = format!("/v1/secrets/{}", id(&kept));
+        let (_, changed) = who.call("PATCH", &path, Some(json!({"comment": "c"}))).await;
+        assert_eq!(changed["warnings"][0]["code"], warned, "{name}: {changed}");
         let execution = who.execute(code).await;
         let attempt = &execution["network"][0];
         assert_eq!(attempt["allowed"], allowed, "{name}: {execution}");

@@ -66,6 +66,20 @@ async fn a_secret_is_kept_shown_without_its_value_changed_and_deleted() {
     let short = json!({"name": "PIN", "value": "1234"});
     let short = owner.post("/v1/secrets", short).await;
     assert_eq!(short["warnings"][0]["code"], "secret.not_redacted");
+    for inject in [
+        json!({"header": {"host": "api.example.com", "name": "X-Api-Key"}}),
+        json!({"client": "openai"}),
+    ] {
+        let short = json!({"name": "short", "value": "pin-123", "inject": inject});
+        let short = owner.post("/v1/secrets", short).await;
+        assert_eq!(short["warnings"][0]["code"], "secret.not_redacted");
+        let said = short["warnings"][0]["message"].as_str().unwrap();
+        assert!(said.contains("what its host answers"), "{said}");
+        let longer = Some(json!({"value": "pin-1234"}));
+        let (_, longer) = owner.call("PUT", &format!("{}/value", at(&short)), longer).await;
+        assert_eq!(longer["warnings"], Value::Null);
+        owner.delete(&at(&short)).await;
+    }
     let shown = format!("{} {}", owner.get("/v1/secrets").await, owner.get(&at(&made)).await);
     assert!(shown.contains("TOKEN") && !shown.contains("another-value") && !shown.contains(CANARY));
     let taken = json!({"name": "TOKEN", "value": "x"});

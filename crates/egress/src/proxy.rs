@@ -7,6 +7,8 @@
 
 mod attempt;
 mod buffers;
+mod frames;
+mod grams;
 mod hello;
 mod limits;
 mod line;
@@ -30,7 +32,7 @@ use passage::Passage;
 use policy::Destination;
 use redact::{Redactor, Spellings};
 use refusal::Refusal;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -155,6 +157,8 @@ struct Sandbox {
     lookups: Arc<Semaphore>,
     /// What is taken out of the answers of a host. It takes longer to make than a request takes.
     spellings: Mutex<HashMap<Destination, Arc<Spellings>>>,
+    /// Hosts that take HTTP/1.1 and do not say so in their greeting.
+    plain: Mutex<HashSet<Destination>>,
 }
 
 impl Sandbox {
@@ -162,7 +166,8 @@ impl Sandbox {
         let meter = Arc::new(Meter::new(proxy.limits.clone()));
         let room = Arc::new(Semaphore::new(proxy.limits.connections));
         let lookups = Arc::new(Semaphore::new(proxy.limits.lookups));
-        Self { proxy, authority, meter, room, lookups, spellings: Mutex::default() }
+        let (spellings, plain) = (Mutex::default(), Mutex::default());
+        Self { proxy, authority, meter, room, lookups, spellings, plain }
     }
 
     /// Room for one more connection.
@@ -183,6 +188,16 @@ impl Sandbox {
     /// The rules of now.
     async fn way(&self) -> Result<Arc<Way>, Refusal> {
         self.authority.way().await.map_err(|why| Refusal::Undecided { why })
+    }
+
+    /// Whether HTTP/2 has been offered to this host, which did not choose it.
+    fn is_plain(&self, to: &Destination) -> bool {
+        self.plain.lock().unwrap_or_else(PoisonError::into_inner).contains(to)
+    }
+
+    /// There are no more of them than hosts with a credential, which alone are greeted by the proxy.
+    fn note_plain(&self, to: &Destination) {
+        self.plain.lock().unwrap_or_else(PoisonError::into_inner).insert(to.clone());
     }
 
     /// What takes the credentials of a passage out of an answer, where there are any.

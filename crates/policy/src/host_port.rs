@@ -110,12 +110,14 @@ impl HostPort {
         host && self.covers_port(to.port())
     }
 
-    /// Whether it opens more than a host of the public internet: all of them, or an address inside.
+    /// Whether it opens more than the hosts of somebody: all of the public internet, all that have been
+    /// given a name below one label, such as `*.com`, or an address inside.
     pub fn is_wide(&self) -> bool {
-        match self.hosts {
+        match &self.hosts {
             Hosts::All => true,
-            Hosts::Address(address) => public(address).is_err(),
-            Hosts::Name(_) | Hosts::Wildcard { .. } => false,
+            Hosts::Address(address) => public(*address).is_err(),
+            Hosts::Wildcard { after, .. } => after.matches('.').count() < 2,
+            Hosts::Name(_) => false,
         }
     }
 

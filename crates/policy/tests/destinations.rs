@@ -416,3 +416,24 @@ fn several_integrations_are_a_union_and_the_one_that_opened_is_named() {
     assert_eq!(by("c.example", 80), Some("internet"));
     assert_eq!(by("a.example", 22), None);
 }
+
+#[test]
+fn a_value_that_opens_more_than_the_hosts_of_somebody_is_wide() {
+    let wide = [
+        "0.0.0.0",
+        "0.0.0.0:80",
+        "*.com",
+        "*.com:0",
+        "api-*.org:443",
+        "*.Com.",
+        "10.0.0.5",
+        "[fd00::5]:1",
+    ];
+    let narrow =
+        ["example.com:0", "*.example.com:0", "snowflake-*.google.com", "com", "93.184.216.34:0"];
+    for (values, expected) in [(&wide[..], true), (&narrow[..], false)] {
+        for value in values {
+            assert_eq!(value.parse::<HostPort>().unwrap().is_wide(), expected, "{value}");
+        }
+    }
+}

@@ -207,7 +207,7 @@ impl Service {
         for secret in self.lendable(borrower)? {
             let target = secrets::target(&secret.inject);
             if let Some(target) = target
-                && self.opens(borrower, &secret)?
+                && self.opens(borrower.workspace, borrower.caller, &secret)?
             {
                 reached.push(target.origin());
             }

@@ -125,7 +125,7 @@ impl Service {
             tx.audit(&entry)?;
             kept(tx, workspace, secret, Some(&value)).map(Ok)
         });
-        written.await?
+        self.told_of_its_host(caller, written.await??)
     }
 
     /// Newest first.
@@ -202,7 +202,7 @@ impl Service {
             write_change(tx, workspace, &after, &entry)?;
             kept(tx, workspace, after, value.as_ref()).map(Ok)
         });
-        written.await?
+        self.told_of_its_host(caller, written.await??)
     }
 
     pub async fn delete_secret(&self, caller: &Caller, id: SecretId) -> Result<(), Refused> {
@@ -237,6 +237,22 @@ impl Service {
         }
         let all = Object::Workspace(caller.workspace);
         self.require(caller, Privilege::Ownership, all).map(drop)
+    }
+
+    /// Warns whoever has a credential of their own for a host that it does not open to them.
+    fn told_of_its_host(&self, caller: &Caller, kept: KeptSecret) -> Result<KeptSecret, Refused> {
+        let KeptSecret { secret, mut warnings } = kept;
+        if let Some(target) = inject::target(&secret.inject)
+            && !self.opens(caller.workspace, caller.id(), &secret)?
+        {
+            let message = format!(
+                "code does not reach {} by this: a secret of one's own opens its host for those who have \
+                 MODIFY on the workspace, and for others an integration that they may use has to",
+                target.origin()
+            );
+            warnings.push(Warning { code: "secret.host_closed".to_owned(), message });
+        }
+        Ok(KeptSecret { secret, warnings })
     }
 
     /// Held until what is sealed with it is kept: no new key comes in between.
@@ -318,9 +334,13 @@ fn kept(
     let mut warn = |code: &str, message: String| {
         warnings.push(Warning { code: code.to_owned(), message });
     };
-    if secret.exposed && value.is_some_and(|it| it.reveal().len() < REDACTED_BYTES_MIN) {
+    if value.is_some_and(|it| it.reveal().len() < REDACTED_BYTES_MIN) {
+        let where_from = match secret.exposed {
+            true => "what code prints",
+            false => "what its host answers: code may read it there",
+        };
         let message = format!(
-            "a value of less than {REDACTED_BYTES_MIN} bytes is not taken out of what code prints"
+            "a value of less than {REDACTED_BYTES_MIN} bytes is not taken out of {where_from}"
         );
         warn("secret.not_redacted", message);
     }

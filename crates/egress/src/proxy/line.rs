@@ -6,16 +6,17 @@
 //! that nothing of it can outlive the sandbox.
 
 use super::attempt::{UnderWay, cut_off, turned_away};
+use super::frames::Covered;
 use super::hello::{self, Screened};
 use super::message;
 use super::meter::{Ending, Metered};
 use super::passage::{Passage, intercepted};
 use super::redact::{Redacted, Redactor};
-use super::refusal::{Body, Refusal, said};
+use super::refusal::{Body, Malformed, Refusal, said};
 use super::upstream::{Speech, Unanswered, Upstream, dial};
 use super::{Sandbox, TLS_READ_BYTES};
 use crate::authority::Scheme;
-use http::header::{ACCEPT_ENCODING, HeaderValue};
+use http::header::{ACCEPT_ENCODING, HeaderValue, SEC_WEBSOCKET_EXTENSIONS};
 use http::{Method, Request, Response, StatusCode, Version};
 use http_body_util::BodyExt;
 use hyper::body::{Body as _, Incoming};
@@ -54,7 +55,16 @@ pub(super) struct Line {
 enum Next {
     Tunnel { client: OnUpgrade, passage: Passage, host: Metered<TcpStream> },
     Inside { client: OnUpgrade, attempt: UnderWay, tls: Option<Arc<ServerConfig>> },
-    WebSocket { client: OnUpgrade, passage: Passage, host: Upgraded, ending: Ending },
+    WebSocket(WebSocket),
+}
+
+struct WebSocket {
+    client: OnUpgrade,
+    passage: Passage,
+    host: Upgraded,
+    /// For a host that has a credential.
+    redactor: Option<Redactor>,
+    ending: Ending,
 }
 
 /// What a CONNECT has opened.
@@ -95,9 +105,7 @@ impl Line {
             Some(Next::Tunnel { client, passage, host }) => {
                 tunnel(&sandbox, client, &passage, host).await;
             }
-            Some(Next::WebSocket { client, passage, host, ending }) => {
-                web_socket(&sandbox, client, &passage, host, &ending).await;
-            }
+            Some(Next::WebSocket(socket)) => socket.run(&sandbox).await,
             Some(Next::Inside { .. }) | None => {}
         }
     }
@@ -129,8 +137,20 @@ impl Line {
             .max_header_size(HEADER_BYTES_MAX)
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
-        connection.await.ok()?;
+        if let Err(error) = connection.await {
+            self.broke_off(&error);
+            return None;
+        }
         self.next.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// A head that cannot be read has been answered, and nobody else has seen it. Outside of a tunnel it
+    /// names nobody who could be written down.
+    fn broke_off(&self, error: &hyper::Error) {
+        let Some((to, _)) = self.inside.as_ref().filter(|_| error.is_parse()) else { return };
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let attempt = opened.unwrap_or_else(|| UnderWay::new(self.sandbox.clone(), to.clone()));
+        attempt.end(Some(&Malformed::Head.into()));
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
@@ -233,17 +253,24 @@ impl Line {
         }
         if redactor.is_some() {
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            // One of them compresses what frames carry.
+            headers.remove(SEC_WEBSOCKET_EXTENSIONS);
         }
         passage.give_credentials(headers)?;
         let speech = if client.is_some() { Speech::Http1 } else { Speech::Any };
         let (mut response, ending) = self.exchange(passage, request, speech).await?;
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         match client {
+            Some(_) if switched && redactor.is_some() && is_extended(&response) => {
+                Err(Refusal::Encoded(passage.to().clone()))
+            }
             Some(client) if switched => {
                 let host = hyper::upgrade::on(&mut response).await;
                 let host = host.map_err(|error| Refusal::answer(passage.to(), error))?;
                 let passage = passage.clone();
-                self.turn_into(Next::WebSocket { client, passage, host, ending });
+                let socket =
+                    WebSocket { client, passage, host, redactor: redactor.clone(), ending };
+                self.turn_into(Next::WebSocket(socket));
                 let mut response = told(response, redactor);
                 message::ask_websocket(response.headers_mut());
                 Ok(response)
@@ -283,6 +310,11 @@ impl Line {
 fn is_unreadable(response: &Response<Incoming>) -> bool {
     let has_none = matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     message::is_encoded(response.headers()) && !has_none && !response.body().is_end_stream()
+}
+
+/// Whether frames may carry something else than the bytes that they mean.
+fn is_extended(response: &Response<Incoming>) -> bool {
+    response.headers().contains_key(SEC_WEBSOCKET_EXTENSIONS)
 }
 
 /// The answer of a host, as the client may have it.
@@ -340,8 +372,7 @@ async fn tunnel(
 ) {
     let Ok(client) = client.await else { return };
     let mut client = Screened::new(TokioIo::new(client), passage.to().clone());
-    // How it ended is told to both by its end.
-    let _ = copy_bidirectional_with_sizes(&mut client, &mut host, RELAY_BYTES, RELAY_BYTES).await;
+    relay(&mut client, &mut host).await;
     let refusal = match host.ending().get() {
         _ if client.was_refused() => Refusal::OtherName(passage.to().clone()),
         Some(bound) => Refusal::bound(passage.to(), *bound),
@@ -350,18 +381,37 @@ async fn tunnel(
     cut_off(sandbox, passage, &refusal);
 }
 
-async fn web_socket(
-    sandbox: &Sandbox,
-    client: OnUpgrade,
-    passage: &Passage,
-    host: Upgraded,
-    ending: &Ending,
-) {
-    let Ok(client) = client.await else { return };
-    let (mut client, mut host) = (TokioIo::new(client), TokioIo::new(host));
-    // How it ended is told to both by its end.
-    let _ = copy_bidirectional_with_sizes(&mut client, &mut host, RELAY_BYTES, RELAY_BYTES).await;
-    if let Some(bound) = ending.get() {
-        cut_off(sandbox, passage, &Refusal::bound(passage.to(), *bound));
+impl WebSocket {
+    async fn run(self, sandbox: &Sandbox) {
+        let Self { client, passage, host, redactor, ending } = self;
+        let Ok(client) = client.await else { return };
+        let (mut client, mut host) = (TokioIo::new(client), TokioIo::new(host));
+        let refused = match redactor {
+            Some(redactor) => {
+                let mut host = Covered::new(host, redactor);
+                relay(&mut client, &mut host).await;
+                host.refused()
+            }
+            None => {
+                relay(&mut client, &mut host).await;
+                None
+            }
+        };
+        let to = passage.to();
+        let refusal = match (refused, ending.get()) {
+            (Some(why), _) => Refusal::NoFrame { to: to.clone(), why },
+            (None, Some(bound)) => Refusal::bound(to, *bound),
+            (None, None) => return,
+        };
+        cut_off(sandbox, &passage, &refusal);
     }
+}
+
+/// Carries bytes both ways. How it ended is told to both by its end.
+async fn relay<A, B>(client: &mut A, host: &mut B)
+where
+    A: AsyncRead + AsyncWrite + Unpin + ?Sized,
+    B: AsyncRead + AsyncWrite + Unpin + ?Sized,
+{
+    let _ = copy_bidirectional_with_sizes(client, host, RELAY_BYTES, RELAY_BYTES).await;
 }

@@ -2,14 +2,16 @@
 //!
 //! A host that says back what it was sent must not hand a secret to the sandbox. Each value is
 //! covered in place, by as many bytes, so that lengths stay true. What is let out and when depends
-//! on lengths and on time, and only a value that is there as a whole makes a difference: otherwise
-//! who has a host say back guesses would find the value sign by sign.
+//! on lengths and on bytes that no value has, and only a value that is there as a whole makes a
+//! difference: otherwise who has a host say back guesses would find the value sign by sign. Time lets
+//! nothing out: a host that pauses inside of a value has said its beginning, and says the rest later.
 
+use super::grams::Grams;
 use super::spelling::spellings;
 use crate::authority::SecretText;
 use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::nfa::contiguous::NFA;
-use aho_corasick::{Anchored, MatchKind, packed};
+use aho_corasick::{Anchored, MatchKind};
 use bytes::{Bytes, BytesMut};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
@@ -18,32 +20,17 @@ use std::error::Error;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
-use tokio::time::{Instant, Sleep, sleep};
+use std::task::{Context, Poll, ready};
 use zeroize::Zeroizing;
 
 const COVER: u8 = b'*';
-/// A host that says nothing for so long has said what it had to say, for now: its client gets it.
-/// People do not notice it, and what is sent at once arrives sooner.
-const SILENCE: Duration = Duration::from_millis(50);
-
-/// So many bytes are looked at one by one before many at once, which takes a while to begin with: in
-/// most texts one that may begin a spelling is near.
-const NEAR_BYTES: usize = 32;
-/// So many bytes can be looked for at once.
-const AT_ONCE_MAX: usize = 16;
 
 /// What is looked for: the values of some secrets, in all of their spellings.
 pub(super) struct Spellings {
     values: Vec<Zeroizing<String>>,
     search: NFA,
     start: StateID,
-    /// Whether any of them begins with a byte.
-    is_first: [bool; 256],
-    /// Finds the next of these bytes. Most of most answers needs no more than this, and it takes as
-    /// long whichever they are. Absent on machines that cannot.
-    firsts: Option<Vec<packed::Searcher>>,
+    grams: Grams,
 }
 
 impl Spellings {
@@ -58,11 +45,7 @@ impl Spellings {
         builder.match_kind(MatchKind::Standard).ascii_case_insensitive(true);
         let search = builder.build(&all).ok()?;
         let start = search.start_state(Anchored::No).ok()?;
-        let begins = |byte: u8| search.next_state(Anchored::No, start, byte) != start;
-        let firsts: Vec<u8> = (0..=u8::MAX).filter(|byte| begins(*byte)).collect();
-        let is_first = std::array::from_fn(|byte| firsts.contains(&(byte as u8)));
-        let firsts = firsts.chunks(AT_ONCE_MAX).map(searcher).collect();
-        Some(Self { values, search, start, is_first, firsts })
+        Some(Self { values, search, start, grams: Grams::new(&all) })
     }
 
     /// Whether they are of these values and of no others.
@@ -73,22 +56,6 @@ impl Spellings {
     /// So many bytes may be the beginning of a spelling that is not there as a whole yet.
     fn held_bytes(&self) -> usize {
         self.search.max_pattern_len().saturating_sub(1)
-    }
-
-    /// How many of these bytes leave the search where it starts.
-    fn idle(&self, bytes: &[u8]) -> usize {
-        let one_by_one = |bytes: &[u8]| bytes.iter().position(|it| self.is_first[usize::from(*it)]);
-        let (near, far) = bytes.split_at(bytes.len().min(NEAR_BYTES));
-        if let Some(begun) = one_by_one(near) {
-            return begun;
-        }
-        let Some(firsts) = &self.firsts else {
-            return near.len() + one_by_one(far).unwrap_or(far.len());
-        };
-        let next = |idle: usize, first: &packed::Searcher| {
-            first.find(&far[..idle]).map_or(idle, |found| found.start())
-        };
-        near.len() + firsts.iter().fold(far.len(), next)
     }
 
     /// How long the longest spelling is that ends where the search is.
@@ -102,11 +69,14 @@ impl Spellings {
     }
 }
 
-fn searcher(bytes: &[u8]) -> Option<packed::Searcher> {
-    packed::Config::new().builder().extend(bytes.iter().map(|byte| [*byte])).build()
+/// No header has these bytes, and so no spelling of a value that is sent in one: nothing that is looked
+/// for goes over the end of a line. Which they are has nothing to do with the values.
+fn is_apart(byte: u8) -> bool {
+    byte.is_ascii_control() && byte != b'\t'
 }
 
 /// Finds what is looked for, also where it is cut in two by the way it arrives.
+#[derive(Clone)]
 pub(super) struct Redactor {
     spellings: Arc<Spellings>,
     state: StateID,
@@ -141,17 +111,22 @@ impl Redactor {
     }
 
     /// A text that is complete, where something of it had to be covered.
-    fn whole(&self, text: &[u8]) -> Option<Bytes> {
+    pub(super) fn whole(&self, text: &[u8]) -> Option<Bytes> {
         let mut redactor = Self::new(self.spellings.clone());
         redactor.find(text);
         (!redactor.covered.is_empty()).then(|| redactor.seen(Bytes::copy_from_slice(text)))
     }
 
     /// What may go on, now that this has arrived. What is neither held nor covered is not copied.
-    fn pass(&mut self, mut part: Bytes) -> [Bytes; 2] {
+    pub(super) fn pass(&mut self, mut part: Bytes) -> [Bytes; 2] {
         self.find(&part);
         let held_max = self.spellings.held_bytes();
-        let count = (self.held.len() + part.len()).saturating_sub(held_max);
+        let last = part.len().saturating_sub(held_max);
+        let lines = part[last..].iter().rposition(|byte| is_apart(*byte));
+        let count = match lines {
+            Some(end) => self.held.len() + last + end + 1,
+            None => (self.held.len() + part.len()).saturating_sub(held_max),
+        };
         let of_part = count.saturating_sub(self.held.len());
         let first = self.let_out(count - of_part);
         let rest = part.split_off(of_part);
@@ -160,18 +135,20 @@ impl Redactor {
         [first, second]
     }
 
-    /// All that is held, when nothing is waited for any more.
-    fn rest(&mut self) -> Bytes {
+    /// All that is held, when nothing comes after it.
+    pub(super) fn rest(&mut self) -> Bytes {
         self.let_out(self.held.len())
     }
 
     /// Looks at what comes after all that is held.
     fn find(&mut self, part: &[u8]) {
         let begins = self.gone + self.held.len();
-        let mut at = 0;
+        let (mut at, mut until) = (0, 0);
         while at < part.len() {
-            if self.state == self.spellings.start {
-                at += self.spellings.idle(&part[at..]);
+            if self.state == self.spellings.start && at >= until {
+                let skip = self.spellings.grams.skip(&part[at..]);
+                until = at + skip.until;
+                at += skip.idle;
             }
             let Some(byte) = part.get(at) else { break };
             at += 1;
@@ -222,10 +199,6 @@ type Step = Option<Result<Frame<Bytes>, Box<dyn Error + Send + Sync>>>;
 pub(super) struct Redacted<B> {
     body: B,
     redactor: Redactor,
-    /// When the host said something for the last time.
-    heard: Instant,
-    /// Not set anew for all that it says, but looked at again when it rings.
-    alarm: Pin<Box<Sleep>>,
     /// What goes on next, in order.
     due: VecDeque<Bytes>,
     /// What comes after that and after all that is held.
@@ -234,8 +207,7 @@ pub(super) struct Redacted<B> {
 
 impl<B> Redacted<B> {
     pub(super) fn new(body: B, redactor: Redactor) -> Self {
-        let (heard, alarm) = (Instant::now(), Box::pin(sleep(SILENCE)));
-        Self { body, redactor, heard, alarm, due: VecDeque::new(), after: None }
+        Self { body, redactor, due: VecDeque::new(), after: None }
     }
 
     /// Takes up what the body comes to.
@@ -243,13 +215,17 @@ impl<B> Redacted<B> {
         let after = match step {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => {
-                    self.heard = Instant::now();
                     self.due.extend(self.redactor.pass(data));
                     return;
                 }
                 Err(frame) => Some(Ok(self.trailers(frame))),
             },
-            end => end,
+            // It broke off, perhaps inside of a value, and perhaps where code wanted it to: at a limit.
+            Some(Err(error)) => {
+                self.after = Some(Some(Err(error)));
+                return;
+            }
+            None => None,
         };
         self.due.push_back(self.redactor.rest());
         self.after = Some(after);
@@ -267,17 +243,6 @@ impl<B> Redacted<B> {
 
     fn size_held(&self) -> usize {
         self.redactor.held.len() + self.due.iter().map(Bytes::len).sum::<usize>()
-    }
-
-    fn is_silent(&mut self, context: &mut Context<'_>) -> bool {
-        while self.alarm.as_mut().poll(context).is_ready() {
-            let due = self.heard + SILENCE;
-            if due <= Instant::now() {
-                return true;
-            }
-            self.alarm.as_mut().reset(due);
-        }
-        false
     }
 
     fn trailers(&self, frame: Frame<Bytes>) -> Frame<Bytes> {
@@ -305,13 +270,9 @@ where
             if let Some(next) = this.next() {
                 return Poll::Ready(next);
             }
-            let Poll::Ready(step) = Pin::new(&mut this.body).poll_frame(context) else { break };
+            let step = ready!(Pin::new(&mut this.body).poll_frame(context));
             this.step(step.map(|frame| frame.map_err(Into::into)));
         }
-        if !this.redactor.held.is_empty() && this.is_silent(context) {
-            return Poll::Ready(Some(Ok(Frame::data(this.redactor.rest()))));
-        }
-        Poll::Pending
     }
 
     fn is_end_stream(&self) -> bool {
@@ -337,22 +298,33 @@ mod tests {
     use base64::engine::general_purpose::STANDARD_NO_PAD;
     use http_body_util::BodyExt;
     use proptest::prelude::*;
-    use std::convert::Infallible;
-    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+    use std::time::Duration;
+    use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+    use tokio::time::timeout;
+
+    /// A part of a body, or that it breaks off.
+    type Part = Result<Frame<Bytes>, &'static str>;
 
     /// What a host says, when the test has it say it.
-    struct Said(UnboundedReceiver<Frame<Bytes>>);
+    struct Said(UnboundedReceiver<Part>);
 
     impl Body for Said {
         type Data = Bytes;
-        type Error = Infallible;
+        type Error = &'static str;
 
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            context: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-            self.0.poll_recv(context).map(|said| said.map(Ok))
+        fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Part>> {
+            self.0.poll_recv(context)
         }
+    }
+
+    /// A host, and what is told of its answer to somebody who gave it this value.
+    fn told(value: &str) -> (UnboundedSender<Part>, Redacted<Said>) {
+        let (host, said) = unbounded_channel();
+        (host, Redacted::new(Said(said), redactor(&[value])))
+    }
+
+    fn data(text: &str) -> Part {
+        Ok(Frame::data(Bytes::copy_from_slice(text.as_bytes())))
     }
 
     fn redactor(values: &[&str]) -> Redactor {
@@ -383,10 +355,12 @@ mod tests {
             told.iter().map(String::len).collect()
         };
         for known in 0..VALUE.len() {
-            let right = format!("note {}", &VALUE[..known]);
-            let wrong = format!("note {}", "?".repeat(known));
-            for size in [1, 7, 100] {
-                assert_eq!(lengths(&right, size), lengths(&wrong, size), "{known} {size}");
+            for before in ["note ", "note\n"] {
+                let right = format!("{before}{}", &VALUE[..known]);
+                let wrong = format!("{before}{}", "?".repeat(known));
+                for size in [1, 7, 100] {
+                    assert_eq!(lengths(&right, size), lengths(&wrong, size), "{known} {size}");
+                }
             }
         }
         // Only the whole of it is another matter, and is as long.
@@ -394,15 +368,21 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_found_far_from_anything_that_looks_like_it() {
-        let values: Vec<String> = ('a'..='z').map(|sign| format!("{sign}-secret-value")).collect();
-        let values: Vec<&str> = values.iter().map(String::as_str).collect();
-        for far in [NEAR_BYTES - 1, NEAR_BYTES, 1000, 100_000] {
-            let nothing = "\0".repeat(far);
-            for value in [values[0], values[25]] {
-                let covered = "*".repeat(value.len());
-                let told = passed(&values, &format!("{nothing}{value}{nothing}"));
-                assert!(told == format!("{nothing}{covered}{nothing}"), "{value} after {far}");
+    fn a_value_is_found_wherever_it_begins_in_a_long_text() {
+        let long: Vec<String> = ('a'..='z').map(|sign| format!("{sign}-secret-value-1")).collect();
+        let short: Vec<String> = ('a'..='z').map(|sign| format!("{sign}-secret")).collect();
+        for values in [long, short] {
+            let values: Vec<&str> = values.iter().map(String::as_str).collect();
+            for far in (0..50).chain([1000, 100_000]) {
+                for filler in ["\0", "x", "-secre"] {
+                    let before = &filler.repeat(far)[..far];
+                    for value in [values[0], values[25]] {
+                        let covered = "*".repeat(value.len());
+                        let told = passed(&values, &format!("{before}{value}{before}"));
+                        let right = format!("{before}{covered}{before}");
+                        assert!(told == right, "{value} after {far} of {filler:?}");
+                    }
+                }
             }
         }
     }
@@ -475,40 +455,70 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_host_says_arrives_before_it_says_more_and_before_how_it_ends() {
-        let (host, said) = unbounded_channel::<Frame<Bytes>>();
-        let mut body = Redacted::new(Said(said), redactor(&["secret-value"]));
-        let data = |text: &'static str| Frame::data(Bytes::from_static(text.as_bytes()));
-        for event in ["data: 1\n\n", "data: secret-va\n\n"] {
+    async fn a_line_arrives_before_the_host_says_more() {
+        let (host, mut body) = told("secret-value");
+        for event in ["data: 1\n\n", "data: secret-va\n\n", "\n", "{\"a\": \"b\"}\r\n"] {
             host.send(data(event)).unwrap();
-            let began = Instant::now();
             let mut heard = Vec::new();
             while heard.len() < event.len() {
-                heard.extend(body.frame().await.unwrap().unwrap().into_data().unwrap());
+                let frame = timeout(Duration::from_secs(5), body.frame()).await.expect(event);
+                heard.extend(frame.unwrap().unwrap().into_data().unwrap());
             }
             assert_eq!(heard, event.as_bytes());
-            assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
         }
+    }
+
+    #[tokio::test]
+    async fn what_a_host_says_arrives_before_how_it_ends() {
+        let (host, body) = told("secret-value");
         host.send(data("secret-")).unwrap();
         host.send(data("value")).unwrap();
         let trailers = HeaderMap::from_iter([(
             HeaderName::from_static("x-sum"),
             HeaderValue::from_static("secret-value"),
         )]);
-        host.send(Frame::trailers(trailers)).unwrap();
+        host.send(Ok(Frame::trailers(trailers))).unwrap();
         drop(host);
         let whole = body.collect().await.unwrap();
         assert_eq!(whole.trailers().unwrap()["x-sum"], "************");
         assert_eq!(whole.to_bytes(), "************");
     }
 
+    #[tokio::test]
+    async fn t42_a_host_that_pauses_inside_of_a_value_tells_nothing_of_it() {
+        const VALUE: &str = "sk-0123456789abcdef";
+        for cut in [1, VALUE.len() / 2, VALUE.len() - 1] {
+            let (host, mut body) = told(VALUE);
+            host.send(data(&format!("your key:\n{}", &VALUE[..cut]))).unwrap();
+            let mut heard = Vec::new();
+            while let Ok(frame) = timeout(Duration::from_millis(200), body.frame()).await {
+                heard.extend(frame.unwrap().unwrap().into_data().unwrap());
+            }
+            assert_eq!(heard, b"your key:\n", "{cut}");
+            host.send(data(&VALUE[cut..])).unwrap();
+            drop(host);
+            assert_eq!(body.collect().await.unwrap().to_bytes(), "*".repeat(VALUE.len()));
+        }
+    }
+
+    #[tokio::test]
+    async fn t42_an_answer_that_breaks_off_inside_of_a_value_tells_nothing_of_it() {
+        let (host, mut body) = told("sk-0123456789abcdef");
+        host.send(data("your key:\nsk-0123456789abcde")).unwrap();
+        host.send(Err("a limit")).unwrap();
+        let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(first, "your key:\n");
+        assert!(body.frame().await.unwrap().is_err());
+    }
+
     proptest! {
         #[test]
         fn how_an_answer_is_cut_makes_no_difference(
-            text in "(aabaabab|ab|abaab|b|x){0,20}",
+            is_long: bool,
+            text in "(aabaabab|ab|abaab|b|x|\n){0,20}",
             cuts in proptest::collection::vec(0_usize..100, 0..8),
         ) {
-            let value = "aabaabab";
+            let value = if is_long { "aabaababaabaabab" } else { "aabaabab" };
             let mut whole = text.clone().into_bytes();
             for at in (0..text.len()).filter(|at| text[*at..].starts_with(value)) {
                 whole[at..at + value.len()].fill(COVER);

@@ -3,6 +3,7 @@
 //! The text goes into the reason phrase too, since most clients show that and not the body of an
 //! answer to CONNECT. It is ASCII and bounded, because hosts are, and never has a secret in it.
 
+use super::frames::NoFrame;
 use super::meter::Bound;
 use crate::authority::NamedIn;
 use crate::ca::CaError;
@@ -37,6 +38,8 @@ pub(super) enum Malformed {
     Hosts,
     #[error("Host is another than the one that was asked for")]
     OtherHost,
+    #[error("the head of the request cannot be read as HTTP/1.1")]
+    Head,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -101,8 +104,14 @@ pub(super) enum Refusal {
          got cannot be looked for"
     )]
     Encoded(Destination),
+    #[error(
+        "{to} said over a WebSocket what {why}, in which the secret that it got cannot be looked for"
+    )]
+    NoFrame { to: Destination, why: NoFrame },
     #[error("{to} gave no answer: {bound}")]
     Silent { to: Destination, bound: Bound },
+    #[error("the body of a request to {0} cannot be read to its end")]
+    Body(Destination),
     /// Nobody is there to be told.
     #[error("the client or its sandbox ended before {0} had answered a request")]
     Unfinished(Destination),
@@ -144,7 +153,7 @@ impl Refusal {
 
     fn status(&self) -> StatusCode {
         match self {
-            Self::Malformed(_) => StatusCode::BAD_REQUEST,
+            Self::Malformed(_) | Self::Body(_) => StatusCode::BAD_REQUEST,
             Self::Busy(_) | Self::AllBusy(_) | Self::Undecided { .. } => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -165,6 +174,7 @@ impl Refusal {
             | Self::Answer { .. }
             | Self::Switched(_)
             | Self::Encoded(_)
+            | Self::NoFrame { .. }
             | Self::Unfinished(_)
             | Self::StandIn(_) => StatusCode::BAD_GATEWAY,
             Self::LookupsBusy(_) | Self::ConnectTime(_) | Self::Silent { .. } => {
@@ -173,9 +183,11 @@ impl Refusal {
         }
     }
 
-    /// Whether the rules did not allow it. Otherwise they did, and it did not succeed.
+    /// Whether the rules did not allow it, or it asks for something that they cannot be asked about.
+    /// Otherwise they did, and it did not succeed.
     pub(super) fn is_denial(&self) -> bool {
-        matches!(self.status(), StatusCode::FORBIDDEN | StatusCode::SERVICE_UNAVAILABLE)
+        matches!(self, Self::Malformed(_))
+            || matches!(self.status(), StatusCode::FORBIDDEN | StatusCode::SERVICE_UNAVAILABLE)
     }
 
     /// For the log.

@@ -4,7 +4,7 @@
 use super::meter::{Ending, Metered};
 use super::passage::Passage;
 use super::refusal::Refusal;
-use super::{Sandbox, TLS_READ_BYTES, buffers};
+use super::{HTTP1, HTTP2, Sandbox, TLS_READ_BYTES, buffers};
 use crate::authority::Scheme;
 use http::header::{HOST, HeaderValue};
 use http::uri::{self, PathAndQuery, Uri};
@@ -106,30 +106,59 @@ impl Upstream {
         passage: &Passage,
         speech: Speech,
     ) -> Result<Self, Refusal> {
-        let to = passage.to();
-        let (address, stream) = dial(sandbox, passage).await?;
-        let (ending, mut driver) = (stream.ending(), JoinSet::new());
-        let sender = match passage.scheme() {
-            Scheme::Http => hello_http1(to, stream, &mut driver).await?,
-            Scheme::Https => match greet(sandbox, to, stream, &sandbox.proxy.tls_http1).await {
-                Ok(stream) => hello_http1(to, stream, &mut driver).await?,
-                Err(refusal) if speech == Speech::Any && refusal.is_of_protocol() => {
-                    return Self::connect_http2(sandbox, passage).await;
-                }
-                Err(refusal) => return Err(refusal),
-            },
-        };
-        let (to, scheme) = (to.clone(), passage.scheme());
-        Ok(Self { to, scheme, address, sender, ending, _driver: driver })
+        match passage.scheme() {
+            Scheme::Http => {
+                let (address, stream) = dial(sandbox, passage).await?;
+                let (ending, mut driver) = (stream.ending(), JoinSet::new());
+                let sender = hello_http1(passage.to(), stream, &mut driver).await?;
+                Ok(Self::new(passage, address, sender, ending, driver))
+            }
+            Scheme::Https => Self::connect_tls(sandbox, passage, speech).await,
+        }
     }
 
-    async fn connect_http2(sandbox: &Sandbox, passage: &Passage) -> Result<Self, Refusal> {
+    /// A host that does not take HTTP/1.1 says so in its greeting, or says nothing there. As hosts do
+    /// that take nothing else: which of them it is is asked once.
+    async fn connect_tls(
+        sandbox: &Sandbox,
+        passage: &Passage,
+        speech: Speech,
+    ) -> Result<Self, Refusal> {
+        let (http1, http2) = (&sandbox.proxy.tls_http1, &sandbox.proxy.tls_http2);
+        let to = passage.to();
+        let is_silent = match Greeted::new(sandbox, passage, http1).await {
+            Ok(host) if speech == Speech::Http1 || host.chose(HTTP1) || sandbox.is_plain(to) => {
+                return host.http1(passage).await;
+            }
+            // Some hosts have one connection at a time: this one is let go.
+            Ok(_) => true,
+            Err(refusal) if speech == Speech::Any && refusal.is_of_protocol() => false,
+            Err(refusal) => return Err(refusal),
+        };
+        match Greeted::new(sandbox, passage, http2).await {
+            Ok(host) if host.chose(HTTP2) => host.http2(passage).await,
+            Ok(host) if is_silent => {
+                sandbox.note_plain(to);
+                host.http1(passage).await
+            }
+            Err(_) if is_silent => {
+                sandbox.note_plain(to);
+                Greeted::new(sandbox, passage, http1).await?.http1(passage).await
+            }
+            Ok(host) => host.http2(passage).await,
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    fn new(
+        passage: &Passage,
+        address: SocketAddr,
+        sender: Sender,
+        ending: Ending,
+        driver: JoinSet<()>,
+    ) -> Self {
         let (to, scheme) = (passage.to().clone(), passage.scheme());
-        let (address, stream) = dial(sandbox, passage).await?;
-        let (ending, mut driver) = (stream.ending(), JoinSet::new());
-        let stream = greet(sandbox, &to, stream, &sandbox.proxy.tls_http2).await?;
-        let sender = hello_http2(&to, stream, &mut driver).await?;
-        Ok(Self { to, scheme, address, sender, ending, _driver: driver })
+        Self { to, scheme, address, sender, ending, _driver: driver }
     }
 
     /// Whether it is where a passage leads, by the rules of now.
@@ -174,6 +203,7 @@ impl Upstream {
     fn unanswered(&self, source: hyper::Error, unsent: Option<Request<Incoming>>) -> Unanswered {
         let refusal = match self.ending.get() {
             Some(bound) => Refusal::bound(&self.to, *bound),
+            None if source.is_user() => Refusal::Body(self.to.clone()),
             None => Refusal::answer(&self.to, source),
         };
         Unanswered { refusal, unsent: unsent.map(Box::new) }
@@ -201,6 +231,45 @@ impl Upstream {
                 *request.version_mut() = Version::HTTP_2;
             }
         }
+    }
+}
+
+/// A host that has shown its certificate.
+struct Greeted {
+    address: SocketAddr,
+    stream: TlsStream<BufReader<Metered<TcpStream>>>,
+    ending: Ending,
+}
+
+impl Greeted {
+    async fn new(
+        sandbox: &Sandbox,
+        passage: &Passage,
+        config: &Arc<ClientConfig>,
+    ) -> Result<Self, Refusal> {
+        let (address, stream) = dial(sandbox, passage).await?;
+        let ending = stream.ending();
+        let stream = greet(sandbox, passage.to(), stream, config).await?;
+        Ok(Self { address, stream, ending })
+    }
+
+    /// Whether it has chosen this of what it was offered.
+    fn chose(&self, protocol: &[u8]) -> bool {
+        self.stream.get_ref().1.alpn_protocol() == Some(protocol)
+    }
+
+    async fn http1(self, passage: &Passage) -> Result<Upstream, Refusal> {
+        let Self { address, stream, ending } = self;
+        let mut driver = JoinSet::new();
+        let sender = hello_http1(passage.to(), stream, &mut driver).await?;
+        Ok(Upstream::new(passage, address, sender, ending, driver))
+    }
+
+    async fn http2(self, passage: &Passage) -> Result<Upstream, Refusal> {
+        let Self { address, stream, ending } = self;
+        let mut driver = JoinSet::new();
+        let sender = hello_http2(passage.to(), stream, &mut driver).await?;
+        Ok(Upstream::new(passage, address, sender, ending, driver))
     }
 }
 

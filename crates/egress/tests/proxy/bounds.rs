@@ -162,7 +162,7 @@ async fn a_sandbox_that_has_sent_or_received_too_much_is_told_so() {
     .await;
     let url = format!("http://good.test:{}", host.port());
     let client = sandbox.client("");
-    let response = client.get(format!("{url}/zeros?1000000")).send().await.unwrap();
+    let response = client.get(format!("{url}/long?1000000")).send().await.unwrap();
     assert!(response.bytes().await.is_err());
     let refused = client.get(&url).send().await.unwrap();
     assert_eq!(refused.status(), 403);

@@ -17,9 +17,10 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
+use tokio_rustls::rustls::server::Acceptor;
+use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 
 /// Where hosts are, so that 127.0.0.1 and 127.0.0.3 are for those that nobody may reach.
 pub(crate) const PLACE: &str = "127.0.0.2:0";
@@ -57,15 +58,41 @@ impl Host {
         Self::start(Some(config), PLACE).await
     }
 
+    /// One that speaks HTTP/2 alone and, as hosts on OpenSSL do, says nothing in its greeting to who
+    /// does not offer that.
+    pub(crate) async fn quiet_http2(config: ServerConfig) -> Self {
+        let listener = TcpListener::bind(PLACE).await.unwrap();
+        let host = Self::at(listener.local_addr().unwrap());
+        let mut quiet = config.clone();
+        quiet.alpn_protocols.clear();
+        let (config, quiet) = (Arc::new(config), Arc::new(quiet));
+        let serving = host.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                serving.connections.fetch_add(1, Ordering::Relaxed);
+                let (host, config, quiet) = (serving.clone(), config.clone(), quiet.clone());
+                tokio::spawn(async move {
+                    let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await.unwrap();
+                    let offered = hello.client_hello().alpn();
+                    let knows = offered.is_some_and(|mut it| it.any(|one| one == b"h2"));
+                    let greeted = hello.into_stream(if knows { config } else { quiet }).await;
+                    if let Ok(stream) = greeted {
+                        host.serve(stream, true).await;
+                    }
+                });
+            }
+        });
+        host
+    }
+
+    fn at(address: SocketAddr) -> Self {
+        let (seen, connections, given) = Default::default();
+        Self { address, seen, connections, given }
+    }
+
     pub(crate) async fn start(tls: Option<ServerConfig>, place: &str) -> Self {
         let listener = TcpListener::bind(place).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let host = Self {
-            address,
-            seen: Arc::default(),
-            connections: Arc::default(),
-            given: Arc::default(),
-        };
+        let host = Self::at(listener.local_addr().unwrap());
         let tls = tls.map(|config| TlsAcceptor::from(Arc::new(config)));
         let serving = host.clone();
         tokio::spawn(async move {
@@ -138,7 +165,7 @@ impl Host {
             "/echo" => echo(&seen),
             "/redirect" => redirect(query),
             "/encoded" => encoded(query, &seen),
-            "/zeros" => self.zeros(query.parse().unwrap()),
+            "/long" => self.long(query.parse().unwrap()),
             "/body" => said(StatusCode::OK, seen.body),
             "/socket" => {
                 let upgrade = upgrade.unwrap();
@@ -154,8 +181,8 @@ impl Host {
         }
     }
 
-    fn zeros(&self, length: u64) -> Response<Said> {
-        let body = Zeros { left: length, given: self.given.clone() };
+    fn long(&self, length: u64) -> Response<Said> {
+        let body = Long { left: length, given: self.given.clone() };
         Response::builder()
             .header("content-length", length)
             .body(body.map_err(|never| match never {}).boxed_unsync())
@@ -201,12 +228,24 @@ fn redirect(location: &str) -> Response<Said> {
     Response::builder().status(302).header("location", location).body(empty()).unwrap()
 }
 
-struct Zeros {
+/// Letters and digits in an order that does not come again.
+const fn long_text() -> [u8; 64 * 1024] {
+    let signs = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut text, mut at, mut number) = ([0; 64 * 1024], 0, 1_u32);
+    while at < text.len() {
+        number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        text[at] = signs[(number >> 26) as usize];
+        at += 1;
+    }
+    text
+}
+
+struct Long {
     left: u64,
     given: Arc<AtomicU64>,
 }
 
-impl Body for Zeros {
+impl Body for Long {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -214,7 +253,8 @@ impl Body for Zeros {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        static PART: [u8; 64 * 1024] = [0; 64 * 1024];
+        // As answers are: with all of the signs that a value may begin with.
+        static PART: [u8; 64 * 1024] = long_text();
         let size = self.left.min(PART.len() as u64);
         if size == 0 {
             return Poll::Ready(None);

@@ -5,10 +5,11 @@ use crate::world::{Rules, World, all_names, credential, greeting, head, limits, 
 use belljar_egress::{Attempt, Way};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::rustls::pki_types::ServerName;
 
 const SHORT: Duration = Duration::from_millis(300);
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits until so many attempts are written down.
 async fn written(rules: &Rules, count: usize) -> Vec<Attempt> {
@@ -131,6 +132,59 @@ async fn a_request_that_is_not_understood_is_written_down_with_what_it_names() {
     let named: Vec<_> = attempts.iter().map(|it| (it.host.as_str(), it.port)).collect();
     assert_eq!(named, [("good.test", host.port()), ("other.test", 8), ("", 0)]);
     assert!(attempts.iter().all(|it| !it.allowed && it.reason.is_some()), "{attempts:?}");
+}
+
+/// What one says inside of an intercepted tunnel, and what is written down of it.
+async fn inside(said: &str) -> Vec<Attempt> {
+    let vouching = Vouching::new();
+    let host = Host::tls(vouching.config(&["api.test"], &["http/1.1"], |_| {})).await;
+    let world = World::new(&vouching.pem(), all_names(), limits());
+    let credentials = vec![credential("api.test", host.port())];
+    let rules = Rules::new(Way { credentials, ..way(&["127.0.0.2:0"]) });
+    let sandbox = world.sandbox(&rules);
+    let to = format!("api.test:{}", host.port());
+    let stream = sandbox.tunnel(&to).await.unwrap();
+    let name = ServerName::try_from("api.test").unwrap();
+    let mut stream = greeting(&world.ca).connect(name, stream).await.unwrap();
+    stream.write_all(said.replace("TO", &to).as_bytes()).await.unwrap();
+    let mut heard = Vec::new();
+    // A connection that is reset has ended too.
+    let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut heard)).await.expect("an end");
+    drop(stream);
+    tokio::time::sleep(SHORT).await;
+    written(&rules, 1).await
+}
+
+#[tokio::test]
+async fn what_is_refused_inside_of_an_intercepted_tunnel_is_written_down_as_refused() {
+    for (said, reason) in [
+        ("GET / HTTP/1.1\r\nHost: other.test\r\n\r\n", "Host is another"),
+        ("GET http://other.test/ HTTP/1.1\r\nHost: TO\r\n\r\n", "Host is another"),
+        ("CONNECT other.test:1 HTTP/1.1\r\nHost: other.test:1\r\n\r\n", "Host is another"),
+        ("GET / HTTP/1.1\r\nX : y\r\nHost: TO\r\n\r\n", "the head of the request cannot be read"),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "the head of the request cannot be read"),
+    ] {
+        let attempts = inside(said).await;
+        let [attempt] = &attempts[..] else { panic!("{said}: {attempts:?}") };
+        assert_eq!(attempt.host, "api.test", "{said}");
+        assert!(!attempt.allowed, "{said}: {attempt:?}");
+        assert!(attempt.reason.as_ref().unwrap().starts_with(reason), "{said}: {attempt:?}");
+    }
+    // The second of two as well.
+    let attempts = inside("GET / HTTP/1.1\r\nHost: TO\r\n\r\nnonsense\r\n\r\n").await;
+    let allowed: Vec<bool> = attempts.iter().map(|it| it.allowed).collect();
+    assert_eq!(allowed, [true, false], "{attempts:?}");
+}
+
+#[tokio::test]
+async fn a_body_that_cannot_be_read_is_written_down_as_such() {
+    let said =
+        "POST /body HTTP/1.1\r\nHost: TO\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\nZ\r\n";
+    let attempts = inside(said).await;
+    let [attempt] = &attempts[..] else { panic!("{attempts:?}") };
+    assert!(attempt.allowed);
+    let reason = attempt.reason.as_ref().unwrap();
+    assert!(reason.starts_with("the body of a request to api.test:"), "{reason}");
 }
 
 #[tokio::test]

@@ -48,7 +48,7 @@ fn worked() -> Duration {
 /// The time that it took, and the work.
 async fn large(client: reqwest::Client, url: &str) -> (Duration, Duration) {
     let (began, before) = (Instant::now(), worked());
-    let asked = client.get(format!("{url}zeros?{DOWNLOAD_BYTES}")).send().await;
+    let asked = client.get(format!("{url}long?{DOWNLOAD_BYTES}")).send().await;
     let mut response = asked.unwrap();
     let mut received = 0;
     while let Some(part) = response.chunk().await.unwrap() {
@@ -85,7 +85,7 @@ async fn python(proxy: &str, bundle: &std::path::Path, url: &str, host: &Host) -
     let (name, port) = rest.trim_end_matches('/').split_once(':').unwrap();
     let output = tokio::process::Command::new("python3")
         .args(["-c", PYTHON, proxy, bundle.to_str().unwrap(), scheme, name, port])
-        .args([host.address.ip().to_string(), format!("/zeros?{DOWNLOAD_BYTES}")])
+        .args([host.address.ip().to_string(), format!("/long?{DOWNLOAD_BYTES}")])
         .output()
         .await
         .unwrap();

@@ -1,13 +1,16 @@
 //! What is long or has no end goes through as it comes, in either direction.
 
 use crate::host::{Host, Vouching};
-use crate::world::{Rules, Sandbox, World, all_names, credential, greeting, head, limits, way};
+use crate::world::{
+    Rules, SECRET, Sandbox, World, all_names, credential, greeting, head, limits, way,
+};
 use belljar_egress::Way;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 const LARGE: u64 = 64 << 20;
@@ -40,6 +43,11 @@ impl Hosts {
     async fn speaking(alpn: &[&str]) -> Self {
         let vouching = Vouching::new();
         let api = Host::tls(vouching.config(&["api.test"], alpn, |_| {})).await;
+        Self::with(vouching, api).await
+    }
+
+    /// This one has a credential.
+    async fn with(vouching: Vouching, api: Host) -> Self {
         let good = Host::tls(vouching.config(&["good.test"], &["http/1.1"], |_| {})).await;
         let plain = Host::plain().await;
         let world = World::new(&vouching.pem(), all_names(), limits());
@@ -70,7 +78,7 @@ async fn a_long_answer_is_not_taken_from_the_host_before_the_client_wants_it() {
         let client = sandbox.client(&hosts.vouching.pem());
         for (url, host) in hosts.ways() {
             host.given.store(0, Ordering::Relaxed);
-            let asked = client.get(format!("{url}/zeros?{HUGE}")).send().await;
+            let asked = client.get(format!("{url}/long?{HUGE}")).send().await;
             let mut response = asked.unwrap();
             tokio::time::sleep(SETTLED).await;
             let given = host.given.load(Ordering::Relaxed);
@@ -125,7 +133,7 @@ async fn a_tunnel_that_is_not_read_any_more_takes_little_of_the_machine() {
     let to = format!("good.test:{}", hosts.plain.port());
     let mut stream = sandbox.tunnel(&to).await.unwrap();
     rustix::net::sockopt::set_socket_recv_buffer_size(&stream, 64 * 1024).unwrap();
-    let request = format!("GET /zeros?{HUGE} HTTP/1.1\r\nHost: {to}\r\n\r\n");
+    let request = format!("GET /long?{HUGE} HTTP/1.1\r\nHost: {to}\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     // Read as fast as can be for a while, so that the system makes its buffers larger.
     let (mut part, mut received) = (vec![0; 1 << 20], 0);
@@ -143,11 +151,21 @@ async fn a_host_is_asked_in_http_1_1_as_the_client_asks_and_in_http_2_if_it_take
     for (alpn, version, connections) in [
         (vec!["http/1.1"], http1, 1),
         (vec!["h2", "http/1.1"], http1, 1),
-        (vec![], http1, 1),
+        // It chooses neither, and is asked which of them it takes.
+        (vec![], http1, 2),
         // It has to say first that it does not take the other.
         (vec!["h2"], http2, 2),
+        // Or it does not say it.
+        (vec!["quiet"], http2, 2),
     ] {
-        let hosts = Hosts::speaking(&alpn).await;
+        let hosts = match alpn[..] {
+            ["quiet"] => {
+                let vouching = Vouching::new();
+                let api = Host::quiet_http2(vouching.config(&["api.test"], &["h2"], |_| {})).await;
+                Hosts::with(vouching, api).await
+            }
+            _ => Hosts::speaking(&alpn).await,
+        };
         let sandbox = hosts.sandbox();
         let client = sandbox.client("");
         let url = format!("https://api.test:{}/a/b?c=d", hosts.api.port());
@@ -161,6 +179,18 @@ async fn a_host_is_asked_in_http_1_1_as_the_client_asks_and_in_http_2_if_it_take
         assert!(seen.line.ends_with("/a/b?c=d"), "{}", seen.line);
         let made = hosts.api.connections.load(Ordering::Relaxed);
         assert_eq!(made, connections, "{alpn:?}: it is kept");
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_does_not_say_what_it_speaks_is_asked_once() {
+    let hosts = Hosts::speaking(&[]).await;
+    let sandbox = hosts.sandbox();
+    let url = format!("https://api.test:{}/", hosts.api.port());
+    for connections in [2, 3, 4] {
+        let response = sandbox.client("").get(&url).send().await.unwrap();
+        assert_eq!(response.text().await.unwrap(), "hello");
+        assert_eq!(hosts.api.connections.load(Ordering::Relaxed), connections);
     }
 }
 
@@ -188,16 +218,42 @@ async fn a_host_that_closed_a_kept_connection_is_asked_over_another() {
 const ASK: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                    Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
-/// Says something and hears it back, twice, over what has become a WebSocket.
+/// What is heard back, over what has become a WebSocket, when this is said.
+async fn echo<S: AsyncReadExt + AsyncWriteExt + Unpin>(stream: &mut S, said: &[u8]) -> Vec<u8> {
+    let (mut input, mut output) = tokio::io::split(stream);
+    let mut heard = vec![0; said.len()];
+    let (wrote, read) = tokio::join!(output.write_all(said), input.read_exact(&mut heard));
+    wrote.unwrap();
+    read.unwrap();
+    heard
+}
+
+/// A message of a host, of less than 64 KiB.
+fn message(text: &[u8]) -> Vec<u8> {
+    [&[0x81, 126], &u16::try_from(text.len()).unwrap().to_be_bytes()[..], text].concat()
+}
+
+/// Whether what is said is heard back as it was.
 async fn echoes<S: AsyncReadExt + AsyncWriteExt + Unpin>(stream: &mut S) {
-    for said in [&b"\x81\x05hello"[..], &[7; 200_000]] {
-        let (mut input, mut output) = tokio::io::split(&mut *stream);
-        let mut heard = vec![0; said.len()];
-        let (wrote, read) = tokio::join!(output.write_all(said), input.read_exact(&mut heard));
-        wrote.unwrap();
-        read.unwrap();
-        assert!(heard == said);
+    for said in [&b"\x81\x05hello"[..], &message(&[7; 60_000]).repeat(4)] {
+        assert!(echo(stream, said).await == said);
     }
+}
+
+/// A WebSocket to the host with a credential.
+async fn keyed_socket(hosts: &Hosts, sandbox: &Sandbox, ask: &str) -> TlsStream<TcpStream> {
+    let to = format!("api.test:{}", hosts.api.port());
+    let stream = sandbox.tunnel(&to).await.unwrap();
+    let name = ServerName::try_from("api.test").unwrap();
+    let mut stream = greeting(&hosts.world.ca).connect(name, stream).await.unwrap();
+    let request = format!("GET /socket HTTP/1.1\r\nHost: {to}\r\n{ask}");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&head));
+    stream
 }
 
 #[tokio::test]
@@ -222,19 +278,34 @@ async fn a_web_socket_goes_through_an_intercepted_tunnel_with_its_credential() {
         // A host that prefers HTTP/2 is asked in the version that has WebSockets.
         let hosts = Hosts::speaking(&[alpn, "http/1.1"]).await;
         let sandbox = hosts.sandbox();
-        let to = format!("api.test:{}", hosts.api.port());
-        let stream = sandbox.tunnel(&to).await.unwrap();
-        let name = ServerName::try_from("api.test").unwrap();
-        let mut stream = greeting(&hosts.world.ca).connect(name, stream).await.unwrap();
-        let request = format!("GET /socket HTTP/1.1\r\nHost: {to}\r\n{ASK}");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            head.push(stream.read_u8().await.unwrap());
-        }
-        assert!(head.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&head));
+        let mut stream = keyed_socket(&hosts, &sandbox, ASK).await;
         echoes(&mut stream).await;
         let seen = hosts.api.requests().pop().unwrap();
         assert!(seen.header("authorization").unwrap().starts_with("Bearer sk-live"));
     }
+}
+
+#[tokio::test]
+async fn t42_a_web_socket_does_not_say_the_credential_back() {
+    let hosts = Hosts::new("http/1.1").await;
+    let sandbox = hosts.sandbox();
+    let compressed = format!("Sec-WebSocket-Extensions: permessage-deflate\r\n{ASK}");
+    let mut stream = keyed_socket(&hosts, &sandbox, &compressed).await;
+    let seen = hosts.api.requests().pop().unwrap();
+    assert_eq!(seen.header("sec-websocket-extensions"), None, "what is packed is not looked into");
+    let covered = "*".repeat(SECRET.len());
+    let heard = echo(&mut stream, &message(format!("is {SECRET}!").as_bytes())).await;
+    assert_eq!(heard, message(format!("is {covered}!").as_bytes()));
+    // In two frames.
+    let (one, two) = SECRET.as_bytes().split_at(7);
+    let cut = |one: &[u8], two: &[u8]| {
+        [&[0x01, one.len() as u8], one, &[0x80, two.len() as u8], two].concat()
+    };
+    let heard = echo(&mut stream, &cut(one, two)).await;
+    assert_eq!(heard, cut(&vec![b'*'; one.len()], &vec![b'*'; two.len()]));
+    // A host that does not speak in frames is not heard any more.
+    stream.write_all(b"\xff\xff").await.unwrap();
+    assert_eq!(stream.read(&mut [0; 16]).await.unwrap_or_default(), 0);
+    let reason = hosts.rules.last().reason.unwrap();
+    assert!(reason.contains("over a WebSocket"), "{reason}");
 }

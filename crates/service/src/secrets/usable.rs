@@ -74,7 +74,7 @@ impl Service {
         for secret in self.lendable(borrower)?.into_iter().filter(|secret| is_wanted(secret)) {
             match self.opened(&vault, borrower.workspace, &secret)? {
                 Some(opened) => {
-                    let opens = self.opens(borrower, &secret)?;
+                    let opens = self.opens(borrower.workspace, borrower.caller, &secret)?;
                     usable.push(Usable { opens, ..opened });
                 }
                 None if secret.exposed => return Err(unreadable(&secret)),
@@ -108,11 +108,15 @@ impl Service {
 
     /// Whether a secret opens its host by itself. One's own does for those who could do it by a rule as
     /// well, and for others where an integration that they may use has opened it already.
-    pub(crate) fn opens(&self, borrower: Borrower<'_>, secret: &Secret) -> Result<bool, Refused> {
+    pub(crate) fn opens(
+        &self,
+        workspace: WorkspaceId,
+        caller: PrincipalId,
+        secret: &Secret,
+    ) -> Result<bool, Refused> {
         if secret.scope == SecretScope::Workspace {
             return Ok(true);
         }
-        let Borrower { workspace, caller, .. } = borrower;
         let caller = self.known(workspace, caller)?;
         let all = Object::Workspace(workspace);
         if self.permit(workspace, &caller, Privilege::Modify, all)?.is_some() {

@@ -41,7 +41,9 @@ const ROUNDS: usize = 5;
 const DOWNLOAD_BYTES: usize = 1 << 30;
 const DOWNLOADS: usize = 3;
 const AT_ONCE: usize = 200;
-static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
+static TEXT: [u8; 64 * 1024] = text();
+/// As long as keys are.
+const KEY: &str = "sk-bench-Zm9yIG5vYm9keSBhdCBhbGwgYW5kIG5vdGhpbmc";
 /// The slowest machine downloads for less than this.
 const WALL_MS: u64 = 300_000;
 
@@ -93,10 +95,7 @@ impl Both {
         for (path, body) in [
             ("network-rules", json!({"name": "bench", "value_list": values})),
             ("integrations", json!({"name": "bench", "allowed_network_rules": ["bench"]})),
-            (
-                "secrets",
-                json!({"name": "bench", "value": "of-nobody", "inject": {"header": header}}),
-            ),
+            ("secrets", json!({"name": "bench", "value": KEY, "inject": {"header": header}})),
         ] {
             let (status, answer) = served.post(&format!("/v1/{path}"), &body).await?;
             if !status.is_success() {
@@ -193,7 +192,7 @@ fn p50(seconds: &[f64]) -> Duration {
     percentile(&times, 50)
 }
 
-/// A host that says `hello`, or as many zeros as it is asked for, over HTTP/1.1 or HTTP/2.
+/// A host that says `hello`, or as much text as it is asked for, over HTTP/1.1 or HTTP/2.
 struct Host {
     port: u16,
     files: TempDir,
@@ -254,17 +253,30 @@ async fn serve(tls: TlsAcceptor, stream: TcpStream) {
     let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
+/// Letters and digits in an order that does not come again: the proxy looks for a key in it, and of most
+/// answers there is more to look at than of zeros.
+const fn text() -> [u8; 64 * 1024] {
+    let signs = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut text, mut at, mut number) = ([0; 64 * 1024], 0, 1_u32);
+    while at < text.len() {
+        number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        text[at] = signs[(number >> 26) as usize];
+        at += 1;
+    }
+    text
+}
+
 fn answer(path: &str) -> Response<UnsyncBoxBody<Bytes, Infallible>> {
-    let size = path.strip_prefix("/zeros/").and_then(|size| size.parse().ok());
+    let size = path.strip_prefix("/text/").and_then(|size| size.parse().ok());
     let Some(size) = size else {
         return Response::new(Full::from("hello").boxed_unsync());
     };
-    let zeros = stream::unfold(size, async |left: usize| {
-        let part = left.min(ZEROS.len());
-        let frame = Frame::data(Bytes::from_static(&ZEROS[..part]));
+    let text = stream::unfold(size, async |left: usize| {
+        let part = left.min(TEXT.len());
+        let frame = Frame::data(Bytes::from_static(&TEXT[..part]));
         (part > 0).then_some((Ok(frame), left - part))
     });
-    let mut response = Response::new(StreamBody::new(zeros).boxed_unsync());
+    let mut response = Response::new(StreamBody::new(text).boxed_unsync());
     response.headers_mut().insert(hyper::header::CONTENT_LENGTH, size.into());
     response
 }
