@@ -13,8 +13,8 @@ use serde_json::json;
 use service::{Attached, Caller, Manner, NewRun, Opened, ROUNDS_MAX, Refused, Run, SessionRequest};
 use std::sync::Arc;
 use types::{
-    Code, Execution, ExecutionId, Fault, FileId, FileKind, FileOut, ModelUse, Round, SandboxId,
-    Session, Status,
+    Code, Event, Execution, ExecutionId, Fault, FileId, FileKind, FileOut, ModelUse, Round,
+    SandboxId, Session, Status,
 };
 use utoipa::ToSchema;
 
@@ -228,6 +228,7 @@ impl CodeRun {
             }
         };
         let (answer, complete) = outcome.value;
+        run.tell(Event::Answer { text: answer.clone() });
         let ids = request.document_ids.iter().copied();
         let said = Said {
             answer,

@@ -1,6 +1,6 @@
 //! The live session of a run: code that a model wrote runs in it, round by round.
 
-use crate::observe::{Observed, failed};
+use crate::observe::{Observed, Told, failed, fault_of};
 use crate::trace::Did;
 use crate::walk::Walk;
 use futures_util::stream::BoxStream;
@@ -40,12 +40,6 @@ pub(crate) enum Ran {
         approval_id: ApprovalId,
         execution_id: ExecutionId,
     },
-}
-
-/// What a model is told of a round.
-pub(crate) struct Told {
-    pub(crate) text: String,
-    pub(crate) failed: bool,
 }
 
 /// Files that all rounds together have made.
@@ -156,9 +150,10 @@ impl Interpreter {
         };
         let failed = failed(status);
         self.fault = match ended {
-            Ok(execution) => execution.error,
+            Ok(execution) => fault_of(&execution),
             Err(refused) => Some(*refused.fault),
         };
+        walk.unproven = false;
         if !failed {
             self.step += 1;
         }
@@ -167,8 +162,10 @@ impl Interpreter {
         files.iter().for_each(|file| walk.run.tell(Event::File(file.clone())));
         walk.scribe.did(since, Did::Ran { round: round.clone(), files });
         self.rounds.push(round);
-        walk.used.came(failed);
-        Told { text: observed.of_code(), failed }
+        let (fault, computed) = (self.fault.clone(), !failed && observed.has_number());
+        let told = Told { text: observed.of_code(), failed, fault, computed };
+        walk.came(&told);
+        told
     }
 
     pub(crate) fn is_running(&self) -> bool {

@@ -6,6 +6,7 @@ use crate::confirm::stop;
 use crate::interpreter::Interpreter;
 use crate::model::Model;
 use crate::models::Models;
+use crate::observe::Told;
 use crate::prompts;
 use crate::talk::{Pending, Talk};
 use crate::toolbox::tell;
@@ -113,8 +114,12 @@ impl<'a> Rest<'a> {
             steps: Vec::new(),
         });
         let used = crate::budget::Used::default();
-        let caller = run.caller().clone();
-        Self { walk: Walk { service, run, caller, model, budget, used, scribe }, talk }
+        let (caller, mut talk) = (run.caller().clone(), talk);
+        // Whoever says something new is not answered by what failed before.
+        let doubt = talk.doubt.take().filter(|_| !talk.pending.is_empty());
+        let walk =
+            Walk { service, run, caller, model, budget, used, scribe, doubt, unproven: false };
+        Self { walk, talk }
     }
 
     /// Nobody is asked any more what a run wanted to do that has ended otherwise. What is settled in
@@ -151,15 +156,16 @@ impl<'a> Rest<'a> {
         for call in close(&mut self.talk) {
             // Code says more of itself.
             if interpreter.as_mut().is_none_or(|interpreter| !interpreter.is_running()) {
-                let text = STOPPED.to_owned();
-                tell(&mut self.walk, Instant::now(), &call, "", None, text, true);
+                let told = Told::wrong(Code::Cancelled, STOPPED.to_owned());
+                tell(&mut self.walk, Instant::now(), &call, "", None, told);
             }
         }
         if let Some(interpreter) = &mut interpreter {
             interpreter.stop(&mut self.walk);
         }
         let interpreter = interpreter.as_deref();
-        let used = self.walk.used;
+        self.talk.doubt = self.walk.doubt.take();
+        let used = &self.walk.used;
         RunEnd {
             error,
             value: serde_json::to_value(value).ok(),
