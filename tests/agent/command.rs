@@ -24,7 +24,7 @@ fn an_engine_of_ones_own_asks_a_server_of_ones_own_and_keeps_what_it_said() {
     assert_eq!(kept.len(), 1, "one run is one recording");
 }
 
-async fn typed(api: &Api, words: &[&str]) -> Output {
+pub(crate) async fn typed(api: &Api, words: &[&str]) -> Output {
     let mut command = harness::belljar(words);
     command.env("BELLJAR_URL", &api.address).env("BELLJAR_API_KEY", &api.key);
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()

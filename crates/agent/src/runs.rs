@@ -4,6 +4,7 @@
 use crate::budget::{Budget, Spent};
 use crate::confirm::stop;
 use crate::interpreter::Interpreter;
+use crate::made::Made;
 use crate::model::Model;
 use crate::models::Models;
 use crate::observe::Told;
@@ -117,8 +118,18 @@ impl<'a> Rest<'a> {
         let (caller, mut talk) = (run.caller().clone(), talk);
         // Whoever says something new is not answered by what failed before.
         let doubt = talk.doubt.take().filter(|_| !talk.pending.is_empty());
-        let walk =
-            Walk { service, run, caller, model, budget, used, scribe, doubt, unproven: false };
+        let walk = Walk {
+            service,
+            run,
+            caller,
+            model,
+            budget,
+            used,
+            scribe,
+            made: Made::default(),
+            doubt,
+            unproven: false,
+        };
         Self { walk, talk }
     }
 
@@ -171,7 +182,7 @@ impl<'a> Rest<'a> {
             value: serde_json::to_value(value).ok(),
             plan: interpreter.map(|it| it.plan.clone()).unwrap_or_default(),
             rounds: interpreter.map(|it| it.rounds.clone()).unwrap_or_default(),
-            files_out: interpreter.map(|it| it.made.files()).unwrap_or_default(),
+            files_out: self.walk.made.into_files(),
             model: Some(ModelUse {
                 name: self.walk.model.name().to_owned(),
                 requests: used.requests,

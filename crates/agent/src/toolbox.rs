@@ -397,7 +397,9 @@ pub(crate) fn ended(
                 fault: fault_of(&execution),
                 computed: observed.has_number(),
             };
-            tell(walk, since, call, kind, Some(execution.id), told)
+            let told = tell(walk, since, call, kind, Some(execution.id), told);
+            walk.made(&execution.files_out, execution.sandbox_id);
+            told
         }
         Err(refused) => {
             let text = Observed::refused(&refused.fault).of_tool();

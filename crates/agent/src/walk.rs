@@ -2,6 +2,7 @@
 //! answers in words, somebody has to be asked, or the budget is spent.
 
 use crate::budget::{Budget, Spent, Used};
+use crate::made::Made;
 use crate::model::{
     Answer, Ask, Choice, Message, Model, ModelError, Offer, Stop, ToolCall, ToolResult,
 };
@@ -13,7 +14,7 @@ use crate::trace::{Purpose, Scribe};
 use service::{Caller, Run, Service};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use types::{Code, Event, Fault};
+use types::{Code, Event, Fault, FileOut, SandboxId};
 
 /// Pieces of words are told to whoever listens when there are so many characters of them.
 const TOLD_BYTES: usize = 80;
@@ -31,6 +32,7 @@ pub(crate) struct Walk<'a> {
     pub(crate) budget: Budget,
     pub(crate) used: Used,
     pub(crate) scribe: Scribe,
+    pub(crate) made: Made,
     /// What failed, if nothing was computed since. Then no number is believed that the model was
     /// not told.
     pub(crate) doubt: Option<Fault>,
@@ -170,6 +172,12 @@ impl Walk<'_> {
             Some(fault) if !talk.is_ground_for(&said) => Err(fault.clone()),
             _ => Ok(said),
         }
+    }
+
+    /// Notes what a call has left.
+    pub(crate) fn made(&mut self, files: &[FileOut], sandbox: Option<SandboxId>) {
+        self.made.add(files, sandbox);
+        files.iter().for_each(|file| self.run.tell(Event::File(file.clone())));
     }
 
     /// Notes how a call has ended.

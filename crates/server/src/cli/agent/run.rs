@@ -205,12 +205,24 @@ fn made(result: &Value) -> Vec<MadeFile> {
     for file in list("generated_files").chain(list("artifacts")) {
         let text = |key: &str| file[key].as_str().map(str::to_owned);
         let Some(url) = text("url").filter(|url| url.starts_with('/')) else { continue };
-        let given = text("name").filter(|name| made.iter().all(|known| known.name != *name));
-        // Two rounds may each have shown a `plot_0.png`.
-        let name = given.or_else(|| text("asset_filename"));
+        let Some(given) = text("name") else { continue };
+        let is_free = |name: &String| made.iter().all(|known| known.name != *name);
+        // Two rounds may each have shown a `plot_0.png`, and two tools have written one name.
+        let names = [Some(given.clone()), text("asset_filename")].into_iter().flatten();
+        let numbered = (1..).map(|number| numbered(&given, number));
+        let name = names.chain(numbered).find(is_free);
         made.extend(name.map(|name| MadeFile { name, url }));
     }
     made
+}
+
+/// `a/b.csv` is `a/b-1.csv`.
+fn numbered(name: &str, number: u32) -> String {
+    let last = name.rfind('/').map_or(0, |slash| slash + 1);
+    match name[last..].rfind('.').filter(|dot| *dot > 0) {
+        Some(dot) => format!("{}-{number}{}", &name[..last + dot], &name[last + dot..]),
+        None => format!("{name}-{number}"),
+    }
 }
 
 async fn bring(client: &Client, result: &Value, out: &Path) -> Result<(), Failure> {
@@ -220,4 +232,22 @@ async fn bring(client: &Client, result: &Value, out: &Path) -> Result<(), Failur
         write_out(out, &name, &answer.bytes().await.map_err(broken)?)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_one_name_are_all_written() {
+        let file = |name: &str| json!({"name": name, "url": "/v1/assets/1/x"});
+        let shown = json!({"name": "a.png", "asset_filename": "plot_1.png", "url": "/v1/x"});
+        let result = json!({
+            "generated_files": [file("a/b.csv"), file("a/b.csv"), file("a/b.csv"), file("c"), file("c")],
+            "artifacts": [file("a.png"), shown],
+        });
+        let names: Vec<String> = made(&result).into_iter().map(|file| file.name).collect();
+        let all = ["a/b.csv", "a/b-1.csv", "a/b-2.csv", "c", "c-1", "a.png", "plot_1.png"];
+        assert_eq!(names, all);
+    }
 }
