@@ -6,7 +6,7 @@ use crate::code::no_result;
 use crate::confirm::{Confirmation, Given, Reply, decide};
 use crate::interpreter::Interpreter;
 use crate::prompts;
-use crate::runs::{Agents, Occupied, Outcome, Rest, unfinished, within};
+use crate::runs::{Agents, Occupied, Outcome, Remains, Rest, unfinished, within};
 use crate::skills::Skills;
 use crate::talk::Talk;
 use crate::toolbox::{Toolbox, check_choice};
@@ -275,7 +275,7 @@ impl Chat {
                 Outcome { status: Status::Failed, error: Some(fault), value }
             }
             Err(stopped) => {
-                let (status, fault, answer) = unfinished(&stopped);
+                let (status, fault, answer) = unfinished(&stopped, Remains::Conversation);
                 Outcome { status, error: Some(fault), value: answer }
             }
         };

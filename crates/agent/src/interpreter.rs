@@ -140,6 +140,10 @@ impl Interpreter {
         told
     }
 
+    pub(crate) fn has_run(&self) -> bool {
+        !self.rounds.is_empty() || self.is_running()
+    }
+
     pub(crate) fn is_running(&self) -> bool {
         self.running.is_some()
     }

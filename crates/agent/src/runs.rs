@@ -213,8 +213,39 @@ pub(crate) async fn within<T>(
     Err(stopped)
 }
 
+/// What there is to go on with after a run that is not finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Remains {
+    /// Of code that has run, in a session that is there.
+    Session,
+    /// Of code that has run, in a session that has ended meanwhile.
+    Logs,
+    /// A session in which this run has done nothing.
+    Untouched,
+    /// Nothing ran, so that the session which was made for it is closed again.
+    Nothing,
+    /// Of an agent.
+    Conversation,
+}
+
+impl Remains {
+    fn sentence(self) -> &'static str {
+        match self {
+            Self::Session => {
+                "What was done so far is in the logs, and the session is still there to go on with."
+            }
+            Self::Logs => "What was done so far is in the logs; its session has ended.",
+            Self::Untouched => "Nothing was run, and the session is as it was.",
+            Self::Nothing => "Nothing was run, and no session is kept: ask again in a new one.",
+            Self::Conversation => {
+                "What was done so far is in the trace, and the conversation goes on from its cursor."
+            }
+        }
+    }
+}
+
 /// The status of a run that was stopped, and what is said instead of an answer.
-pub(crate) fn unfinished(stopped: &Stopped) -> (Status, Fault, String) {
+pub(crate) fn unfinished(stopped: &Stopped, remains: Remains) -> (Status, Fault, String) {
     let status = match stopped {
         Stopped::Cancelled => Status::Cancelled,
         Stopped::Spent(Spent::Time(_)) => Status::TimedOut,
@@ -223,6 +254,7 @@ pub(crate) fn unfinished(stopped: &Stopped) -> (Status, Fault, String) {
         }
     };
     let fault = stopped.fault();
-    let answer = prompts::fill(prompts::INCOMPLETE, "reason", &fault.message);
-    (status, fault, answer)
+    let reason = fault.message.trim_end_matches('.');
+    let answer = prompts::fill(prompts::INCOMPLETE, "reason", reason);
+    (status, fault, format!("{answer} {}", remains.sentence()))
 }

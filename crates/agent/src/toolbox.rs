@@ -267,10 +267,16 @@ impl Toolbox {
         match interpreter.run(walk, code, step, files).await {
             Ran::Round(told) => Came::Back(result(&call, told)),
             Ran::Waits { approval_id, execution_id } => {
-                let (kind, description) = (CODE_EXECUTION.to_owned(), String::new());
+                let (kind, description) = (CODE_EXECUTION.to_owned(), self.about_code(&call.name));
                 Came::Waits(Pending { call, approval_id, execution_id, kind, description })
             }
         }
+    }
+
+    /// What a call that runs code is for: that of a skill's script, or of code in either name.
+    fn about_code(&self, name: &str) -> String {
+        let script = self.skills.offers().into_iter().find(|offer| offer.name == name);
+        script.unwrap_or_else(agent_code_offer).description
     }
 
     /// A plan and its rounds inside the run of an agent, in its session and within its budget.
