@@ -100,6 +100,43 @@ async fn a_tool_that_is_not_there_is_told_as_such_and_which_there_are() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_run_that_has_run_nothing_says_what_failed_and_what_is_left_of_it() {
+    let shell = call("shell", json!({}));
+    let refused = json!({"fail": {"status": 401, "message": "bad key"}});
+    let scene = Scene::play(json!([
+        plan(&["Look"]),
+        shell,
+        shell,
+        shell,
+        plan(&["Look"]),
+        refused,
+        plan(&["Keep"]),
+        code("kept = 42"),
+        say("Kept."),
+        plan(&["Look"]),
+        shell,
+        shell,
+        shell,
+    ]))
+    .await;
+    let nothing = |done: &Value, failed: &str| {
+        let (answer, logs) = (text(&done["answer"]), text(&done["logs"]));
+        assert!(answer.contains(failed) && answer.contains("no session is kept"), "{answer}");
+        assert!(!answer.contains("in the logs") && !answer.contains("still there"), "{answer}");
+        assert_eq!((&done["sandbox_id"], &done["expires_at"]), (&Value::Null, &Value::Null));
+        assert!(logs.starts_with("INFO: Started sandbox session: "), "{logs:?}");
+        assert!(logs.ends_with("INFO: Development plan: [\"Look\"]\n"), "{logs:?}");
+    };
+    nothing(&scene.request("Look.").await, "the last one: There is no tool \"shell\".");
+    nothing(&scene.request("Look.").await, "bad key");
+    let kept = scene.request("Keep.").await;
+    let again = scene.go_on(&kept, "Look.").await;
+    let answer = text(&again["answer"]);
+    assert!(answer.ends_with("Nothing was run, and the session is as it was."), "{answer}");
+    assert_eq!(again["sandbox_id"], kept["sandbox_id"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn arguments_that_make_no_sense_run_nothing() {
     let bad = Bad::play(&[
         call("run_python", json!("{\"code\": \"print(1")),

@@ -158,7 +158,8 @@ async fn a_limit_is_chosen_or_two_rounds_for_each_step() {
     assert_eq!((&short["total_rounds"], &short["max_rounds"]), (&json!(1), &json!(1)), "{short}");
     assert_eq!(short["error"]["code"], "budget.exhausted");
     let done = scene.request("Count to four.").await;
-    assert_eq!((&done["max_rounds"], &done["complete"]), (&json!(8), &json!(true)), "{done}");
+    assert_eq!((&done["max_rounds"], &done["status"]), (&json!(8), &json!("succeeded")), "{done}");
+    assert_eq!(done["complete"], false, "no step of the plan was carried out");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 use crate::confirmations::{book, booking};
 use crate::harness::{self, stderr, stdout};
 use crate::model::ModelServer;
-use crate::scene::{Scene, code, plan, say};
+use crate::scene::{Scene, calls, code, plan, say};
 use crate::world::Api;
 use serde_json::json;
 use std::process::Output;
@@ -24,15 +24,16 @@ fn an_engine_of_ones_own_asks_a_server_of_ones_own_and_keeps_what_it_said() {
     assert_eq!(kept.len(), 1, "one run is one recording");
 }
 
-async fn typed(api: &Api, words: &[&str]) -> Output {
+pub(crate) async fn typed(api: &Api, words: &[&str]) -> Output {
     let mut command = harness::belljar(words);
     command.env("BELLJAR_URL", &api.address).env("BELLJAR_API_KEY", &api.key);
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
 }
 
-/// The command that stands in this text and begins so.
-fn hinted<'a>(told: &'a str, beginning: &str) -> Vec<&'a str> {
-    let found = told.split('`').find(|piece| piece.starts_with(beginning));
+/// The command that stands in this text and begins so, with replies or without.
+fn hinted<'a>(told: &'a str, beginning: &str, replies: bool) -> Vec<&'a str> {
+    let fits = |piece: &&str| piece.starts_with(beginning) && piece.contains("--allow") == replies;
+    let found = told.split('`').find(fits);
     found.unwrap_or_else(|| panic!("{beginning:?} is not in {told:?}")).split(' ').skip(1).collect()
 }
 
@@ -44,10 +45,49 @@ async fn the_commands_that_a_question_is_told_with_answer_it_and_go_on() {
     let id = agent.rsplit('/').next().unwrap();
     let asked = typed(scene.owner(), &["agent", "run", id, "-r", "Book a table."]).await;
     let told = stderr(&asked);
-    let answered = typed(&boss, &hinted(&told, "belljar approvals allow")).await;
+    let answered = typed(&boss, &hinted(&told, "belljar approvals allow", false)).await;
     assert!(answered.status.success(), "{}", stderr(&answered));
-    let done = typed(scene.owner(), &hinted(&told, "belljar agent run")).await;
+    let done = typed(scene.owner(), &hinted(&told, "belljar agent run", false)).await;
     assert_eq!(stdout(&done), "The table is booked.\n", "{}", stderr(&done));
     let neither = typed(scene.owner(), &["agent", "run", id]).await;
     assert!(stderr(&neither).contains("--request"), "{}", stderr(&neither));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_alone_answers_the_questions_of_their_own_run() {
+    let both = calls(&[("book", json!({"what": "a table"})), ("order", json!({"what": "wine"}))]);
+    let turns = [both.clone(), say("Both are done."), both, say("One is done.")];
+    let scene = Scene::play(json!(turns)).await;
+    let agent = scene.agent(booking()).await;
+    let run = ["agent", "run", agent.rsplit('/').next().unwrap()];
+    let begin =
+        || async { stderr(&typed(scene.owner(), &[&run[..], &["-r", "Go."]].concat()).await) };
+    let told = begin().await;
+    assert!(told.contains(r#"it asks to run book {"what":"a table"}: "#), "{told}");
+    let done = typed(scene.owner(), &hinted(&told, "belljar agent run", true)).await;
+    assert_eq!(stdout(&done), "Both are done.\n", "{}", stderr(&done));
+    assert!(scene.told(1).contains("booked wine"), "{}", scene.told(1));
+
+    let told = begin().await;
+    let mut allowed = hinted(&told, "belljar agent run", true);
+    let first = allowed.iter().position(|word| *word == "--allow").unwrap();
+    allowed[first] = "--deny";
+    let done = typed(scene.owner(), &allowed).await;
+    assert_eq!(stdout(&done), "One is done.\n", "{}", stderr(&done));
+    let told = scene.told(3);
+    assert!(told.contains("booked wine") && !told.contains("booked a table"), "{told}");
+    let alone = typed(scene.owner(), &[&run[..], &["-r", "Go.", "--allow", "x"]].concat()).await;
+    assert!(stderr(&alone).contains("--cursor"), "{}", stderr(&alone));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_fails_is_told_with_what_to_set() {
+    let mut scene = Scene::play(json!([{"fail": {"status": 401, "message": "bad key"}}])).await;
+    let run = ["agent", "run", "-r", "Count."];
+    let told = stderr(&typed(scene.owner(), &run).await);
+    assert!(told.contains("bad key") && told.contains("OPENAI_API_KEY"), "{told}");
+    assert!(!told.contains("session"), "there is none: {told}");
+    scene.model = ModelServer::start("[]");
+    let told = stderr(&typed(scene.owner(), &run).await);
+    assert!(told.contains("cannot be reached") && told.contains("OPENAI_BASE_URL"), "{told}");
 }

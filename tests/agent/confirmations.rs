@@ -242,6 +242,7 @@ async fn code_asks_as_well_where_the_workspace_says_so() {
         "{asked}"
     );
     assert_eq!(action["toolArguments"]["code"], "kept = 42\nprint('ran')");
+    assert!(text(&action["toolDescription"]).starts_with("Run Python in the session"), "{action}");
     assert_eq!(asked["rounds"], json!([]));
     set("allow").await;
     let boss = scene.world.principal("boss", &["OWNERSHIP"]).await;
@@ -278,6 +279,7 @@ async fn a_script_of_a_skill_asks_too_and_is_shown_as_it_ran() {
     let asked = say_to(scene.owner(), &agent, "How?").await;
     let action = &asked["actions"][0]["toolConfirmation"];
     assert_eq!(action["toolName"], "run_skill_script", "{asked}");
+    assert!(text(&action["toolDescription"]).starts_with("Run a script of a skill"), "{action}");
     let place = format!("/v1/executions/{}/events", text(&asked["execution_id"]));
     let heard = scene.owner().request(reqwest::Method::GET, &place).send().await.unwrap();
     let heard = crate::world::events(heard).await;

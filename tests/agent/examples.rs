@@ -150,8 +150,9 @@ fn a_demo_leaves_a_page_and_a_notebook_with_its_chart_in_them() {
         1
     );
     assert!(page.contains("KeyError") && page.contains("162,179"), "{page}");
-    // The request and the answer, a heading and code for each of 5 rounds, and two that say more.
-    assert_eq!(valid_cells(&played.out.path().join("run.ipynb")), 2 + 2 * 5 + 2);
+    // The request and the answer, a heading and code for each of 5 rounds, what the model was asked
+    // 9 times, and the tool that it has called.
+    assert_eq!(valid_cells(&played.out.path().join("run.ipynb")), 2 + 2 * 5 + 9 + 1);
 }
 
 #[test]

@@ -93,7 +93,7 @@ async fn the_notebook_of_a_run_is_one_for_jupyter_and_fetches_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.ipynb");
     std::fs::write(&path, &notebook).unwrap();
-    assert_eq!(valid_cells(&path), 2 + 2 * 3);
+    assert_eq!(valid_cells(&path), 2 + 2 * 3 + 5, "three rounds, and five questions to the model");
     assert!(!notebook.contains("text/html") && !notebook.contains("](https"), "{notebook}");
     assert_eq!(notebook.matches("\"image/png\"").count(), 2, "{notebook}");
 }
@@ -105,6 +105,10 @@ async fn a_run_is_shown_on_a_terminal_in_every_form() {
     for told in [
         "Show & tell <i>",
         "1. Show <b>everything</b>",
+        "You plan how to answer a request with Python.",
+        "Request: Show & tell <i>",
+        "You carry out a plan with Python",
+        "Begin with the first step.",
         "Round 2: Fail",
         "> 6 * 7",
         "    42",

@@ -1,17 +1,11 @@
 //! Runs that are heard while they go on, left to themselves, or ended by whoever asked for them.
 
-use crate::scene::{CODE, Scene, begin, code, plan, say, text};
-use crate::world::{Api, events, parse_events};
+use crate::scene::{CODE, Scene, begin, code, plan, say, stream, text};
+use crate::world::{events, parse_events};
 use futures_util::StreamExt;
-use reqwest::{Method, Response};
+use reqwest::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
-
-async fn stream(api: &Api, path: &str, body: Value) -> Response {
-    let request = api.request(Method::POST, path).header("accept", "text/event-stream");
-    let request = request.header("content-type", "application/json").body(body.to_string());
-    request.send().await.unwrap()
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_is_heard_as_it_goes_on_and_the_same_is_told_later() {
@@ -26,12 +20,13 @@ async fn a_run_is_heard_as_it_goes_on_and_the_same_is_told_later() {
     let place = answer.headers()["location"].to_str().unwrap().to_owned();
     let heard = events(answer).await;
     let names: Vec<&str> = heard.iter().map(|(_, name, _)| name.as_str()).collect();
-    assert_eq!(names, ["plan", "round", "file", "round", "said", "end"], "{heard:?}");
+    assert_eq!(names, ["plan", "round", "file", "round", "said", "answer", "end"], "{heard:?}");
     assert_eq!(heard[0].2["steps"], json!(["Write", "Print"]));
     assert_eq!((&heard[1].2["number"], &heard[3].2["stdout"]), (&json!(1), &json!("printed\n")));
     assert_eq!(heard[2].2["name"], "made.csv");
     assert_eq!(heard[4].2["text"], "It is done.");
-    assert_eq!(heard[5].2["status"], "succeeded");
+    assert_eq!(heard[5].2["text"], "It is done.");
+    assert_eq!(heard[6].2["status"], "succeeded");
     let again = scene.owner().request(Method::GET, &format!("{place}/events"));
     let again = again.header("accept", "text/event-stream").send().await.unwrap();
     assert_eq!(events(again).await, heard);
@@ -48,9 +43,9 @@ async fn a_run_that_fails_says_so_to_whoever_listens() {
         Scene::play(json!([plan(&["a"]), {"fail": {"status": 401, "message": "bad key"}}])).await;
     let heard = events(stream(scene.owner(), CODE, json!({"request": "Do it."})).await).await;
     let names: Vec<&str> = heard.iter().map(|(_, name, _)| name.as_str()).collect();
-    assert_eq!(names, ["plan", "error", "end"], "{heard:?}");
-    assert_eq!(heard[1].2["code"], "model.unavailable");
-    assert_eq!(heard[2].2["status"], "failed");
+    assert_eq!(names, ["plan", "answer", "error", "end"], "{heard:?}");
+    assert_eq!(heard[2].2["code"], "model.unavailable");
+    assert_eq!(heard[3].2["status"], "failed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -161,7 +156,7 @@ async fn an_agent_is_heard_as_it_goes_on_too() {
     let run = format!("{agent}/run");
     let heard = events(stream(scene.owner(), &run, json!({"message": "6 * 7?"})).await).await;
     let names: Vec<&str> = heard.iter().map(|(_, name, _)| name.as_str()).collect();
-    assert_eq!(names, ["said", "round", "said", "end"], "{heard:?}");
+    assert_eq!(names, ["said", "round", "said", "answer", "end"], "{heard:?}");
     assert_eq!(heard[1].2["stdout"], "42\n");
     let record = begin(scene.owner(), &run, json!({"message": "Hi"})).await;
     let record = scene.settled(&record).await;

@@ -21,6 +21,7 @@ mod crashes;
 mod examples;
 mod files;
 mod forms;
+mod invented;
 mod leaving;
 mod notebook;
 mod permissions;

@@ -2,8 +2,8 @@
 
 use crate::model::{ModelServer, Request};
 use crate::world::{Api, World};
-use reqwest::Method;
 use reqwest::multipart::{Form, Part};
+use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -134,6 +134,13 @@ pub(crate) async fn begin(api: &Api, path: &str, body: Value) -> String {
     let answer = request.send().await.unwrap();
     assert_eq!(answer.status(), 202);
     answer.headers()["location"].to_str().unwrap().to_owned()
+}
+
+/// Hears it as it goes on.
+pub(crate) async fn stream(api: &Api, path: &str, body: Value) -> Response {
+    let request = api.request(Method::POST, path).header("accept", "text/event-stream");
+    let request = request.header("content-type", "application/json").body(body.to_string());
+    request.send().await.unwrap()
 }
 
 pub(crate) async fn upload(api: &Api, name: &str, content: &[u8]) -> Value {

@@ -177,3 +177,46 @@ async fn the_tool_and_its_skill_are_added_and_removed_one_without_the_other() {
     assert!(scene.told(4).contains(named), "{}", scene.told(4));
     assert_eq!(offered(&scene.asked()[4]), ["load_skill"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_a_skill_is_named_when_it_is_loaded_and_read_when_it_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let skill = folder.path().join("tax");
+    std::fs::create_dir_all(skill.join("references")).unwrap();
+    let instructions = "---\nname: tax\ndescription: How tax is found.\n---\n\nRead the tariffs.\n";
+    std::fs::write(skill.join("SKILL.md"), instructions).unwrap();
+    std::fs::write(skill.join("references/tariffs.md"), "Tea has 7 percent.\n").unwrap();
+    std::fs::write(skill.join("references/long.md"), "x".repeat(64 * 1024 + 1)).unwrap();
+    std::fs::write(skill.join("logo.bin"), b"\x00\xff").unwrap();
+    std::fs::write(folder.path().join("secret.txt"), "a secret").unwrap();
+    let load = |path: &str| call("load_skill", json!({"name": "tax", "path": path}));
+    let turns = json!([
+        call("load_skill", json!({"name": "tax"})),
+        load("references/tariffs.md"),
+        say("It is 7 percent."),
+        load("../secret.txt"),
+        load("references/long.md"),
+        say("I cannot."),
+        load("logo.bin"),
+        say("I cannot."),
+    ]);
+    let scene = Scene::with(turns, &["--skills", folder.path().to_str().unwrap()]).await;
+    let agent = scene.agent("skills: [tax]\n").await;
+    let done = say_to(scene.owner(), &agent, "How much has tea?").await;
+    assert_eq!(done["answer"], "It is 7 percent.", "{done}");
+    let files =
+        "Files for `path` of load_skill: logo.bin, references/long.md, references/tariffs.md";
+    assert!(scene.told(1).contains(files), "{}", scene.told(1));
+    assert!(!scene.told(1).contains("Tea has 7 percent."));
+    assert!(scene.told(2).contains("Tea has 7 percent."), "{}", scene.told(2));
+    say_to(scene.owner(), &agent, "Read on.").await;
+    say_to(scene.owner(), &agent, "Read on.").await;
+    for (request, refusal) in [
+        (4, "There is no file \"../secret.txt\" in it. Its files are: logo.bin"),
+        (5, "references/long.md has 65537 bytes, and at most 65536 can be read"),
+        (7, "logo.bin is not text"),
+    ] {
+        assert!(scene.told(request).contains(refusal), "{}", scene.told(request));
+    }
+    assert!(!scene.told(4).contains("a secret"));
+}

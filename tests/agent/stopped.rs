@@ -109,8 +109,8 @@ async fn an_answer_that_was_cut_off_is_none() {
     .await;
     let done = scene.request("What is it called?").await;
     assert_eq!(
-        (&done["answer"], &done["complete"]),
-        (&json!("It is called Belljar."), &json!(true))
+        (&done["answer"], &done["status"]),
+        (&json!("It is called Belljar."), &json!("succeeded"))
     );
     assert!(scene.told(2).contains("was cut off"), "{}", scene.told(2));
 }

@@ -1,6 +1,10 @@
 //! The tools that an agent has besides code: attached, embedded, and several at once.
 
-use crate::scene::{RUNS_CODE, Scene, agent_code, call, calls, offered, say, say_to, text};
+use crate::command::typed;
+use crate::harness::stderr;
+use crate::scene::{
+    RUNS_CODE, Scene, agent_code, call, calls, download, offered, say, say_to, text,
+};
 use crate::world::Api;
 use serde_json::{Value, json};
 
@@ -187,4 +191,34 @@ async fn a_model_reads_what_a_tool_is_for_and_passes_what_one_found_on_to_the_ne
     assert!(scene.told(1).contains(r#""readings":[32,212]"#), "{}", scene.told(1));
     assert!(scene.told(2).contains("[0.0,100.0]"), "{}", scene.told(2));
     assert_eq!(done["answer"], "They are 0 and 100 degrees Celsius.");
+}
+
+const DRAW: &str = "import base64\n\ndef handle(text: str) -> str:\n    \"\"\"Writes and draws.\n\n    Args:\n        text: what\n    \"\"\"\n    open('tool.csv', 'w').write(text)\n    open('tool.png', 'wb').write(base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8/5+hHgAHggJ/PchI7wAAAABJRU5ErkJggg=='))\n    return 'done'\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_tools_of_an_agent_make_is_what_its_run_has_made() {
+    let both = calls(&[("draw", json!({"text": "a"})), ("draw", json!({"text": "b"}))]);
+    let turns = [both.clone(), say("Drawn."), both, say("Drawn.")];
+    let scene = Scene::play(json!(turns)).await;
+    let agent = scene.agent("instructions: x\n").await;
+    attach(scene.owner(), &agent, handle("draw", DRAW)).await;
+    let done = say_to(scene.owner(), &agent, "Draw.").await;
+    let artifacts = done["artifacts"].as_array().unwrap();
+    assert_eq!((artifacts.len(), &artifacts[0]["name"]), (1, &json!("tool.png")), "{done}");
+    assert_eq!(download(scene.owner(), &artifacts[0]["url"]).await.1, "image/png");
+    let mut written = Vec::new();
+    for file in done["generated_files"].as_array().unwrap() {
+        assert_eq!(file["name"], "tool.csv");
+        written.push(download(scene.owner(), &file["url"]).await.2);
+    }
+    written.sort();
+    assert_eq!(written, [b"a", b"b"], "each has written its own: {done}");
+
+    let folder = tempfile::tempdir().unwrap();
+    let (id, out) = (agent.rsplit('/').next().unwrap(), folder.path().to_str().unwrap());
+    let ran = typed(scene.owner(), &["agent", "run", id, "-r", "Draw.", "--out", out]).await;
+    assert!(ran.status.success(), "{}", stderr(&ran));
+    for name in ["tool.csv", "tool-1.csv", "tool.png"] {
+        assert!(folder.path().join(name).is_file(), "{name}: {}", stderr(&ran));
+    }
 }

@@ -63,7 +63,11 @@ fn the_user_is_asked_about_each_round_in_the_middle_of_the_call() {
     let id = client.begin("tools/call", wish());
     assert!(reply(&mut client, "accept").contains("x = 21"));
     assert!(reply(&mut client, "accept").contains("print(x * 2)"));
-    let done = client.answer(id)["result"]["structuredContent"].clone();
+    let result = client.answer(id)["result"].clone();
+    let done = result["structuredContent"].clone();
+    let session = format!("sandbox_id: {}", done["sandbox_id"].as_str().unwrap());
+    assert_eq!(result["content"][0]["text"], done["answer"]);
+    assert_eq!(result["content"][1]["text"], session, "for models that see the text alone");
     assert_eq!(
         (&done["answer"], &done["rounds"][1]["stdout"]),
         (&json!("It is over."), &json!("42\n")),

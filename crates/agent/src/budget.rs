@@ -19,6 +19,8 @@ const BYTES_PER_TOKEN_MAX: u64 = 8;
 const TIME: Duration = Duration::from_secs(10 * 60);
 /// Once, and twice to mend it.
 const FAILURES: u32 = 3;
+/// Of what is said about a failure: a sentence or two.
+const FAILURE_CHARS_MAX: usize = 300;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Budget {
@@ -30,7 +32,7 @@ pub(crate) struct Budget {
 }
 
 /// What there is no more of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Spent {
     #[error("the limit of {0} rounds was reached")]
     Rounds(u32),
@@ -38,18 +40,18 @@ pub(crate) enum Spent {
     Tokens(u64),
     #[error("the limit of {} seconds was reached", .0.as_secs())]
     Time(Duration),
-    #[error("{0} tries in a row have failed")]
-    Failures(u32),
+    #[error("{times} tries in a row have failed; the last one: {last}")]
+    Failures { times: u32, last: String },
 }
 
 impl Spent {
-    pub(crate) fn fault(self) -> Fault {
+    pub(crate) fn fault(&self) -> Fault {
         let hint = match self {
             Self::Rounds(_) => "ask for less at once, or go on in the same session",
             Self::Tokens(_) => "ask for less at once, or raise the agent's budget",
             Self::Time(_) => "ask for less at once, or go on in the same session",
-            Self::Failures(_) => {
-                "look at what failed in the logs, and say more about what is wanted"
+            Self::Failures { .. } => {
+                "look at what failed in the trace, and say more about what is wanted"
             }
         };
         Fault::new(Code::BudgetExhausted, self.to_string()).hint(hint)
@@ -73,12 +75,14 @@ impl Budget {
 }
 
 /// What was used so far.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Used {
     pub(crate) rounds: u32,
     pub(crate) requests: u64,
     pub(crate) tokens: Tokens,
+    /// What failed since something worked last, and how the last of it did.
     failures: u32,
+    last: String,
 }
 
 impl Used {
@@ -98,7 +102,7 @@ impl Used {
             return Err(Spent::Tokens(budget.tokens));
         }
         if self.failures >= budget.failures {
-            return Err(Spent::Failures(self.failures));
+            return Err(Spent::Failures { times: self.failures, last: self.last.clone() });
         }
         Ok(())
     }
@@ -112,8 +116,15 @@ impl Used {
         Ok(self.rounds)
     }
 
-    pub(crate) fn came(&mut self, failed: bool) {
-        self.failures = if failed { self.failures + 1 } else { 0 };
+    /// `what` is said to people, so that it is no longer than they read.
+    pub(crate) fn failed(&mut self, what: &str) {
+        self.failures += 1;
+        let line = what.split_whitespace().collect::<Vec<_>>().join(" ");
+        self.last = line.chars().take(FAILURE_CHARS_MAX).collect();
+    }
+
+    pub(crate) fn worked(&mut self) {
+        self.failures = 0;
     }
 }
 
@@ -127,10 +138,11 @@ mod tests {
         let (budget, mut used) = (Budget::code(None), Used::default());
         for tried in 0..3 {
             assert_eq!(used.check(&budget), Ok(()), "{tried}");
-            used.came(true);
+            used.failed(&format!("try {tried}\nfailed"));
         }
-        assert_eq!(used.check(&budget), Err(Spent::Failures(3)));
-        used.came(false);
+        let last = "try 2 failed".to_owned();
+        assert_eq!(used.check(&budget), Err(Spent::Failures { times: 3, last }));
+        used.worked();
         assert_eq!(used.check(&budget), Ok(()), "what has worked is a new beginning");
     }
 

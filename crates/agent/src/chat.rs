@@ -2,10 +2,11 @@
 //! with what they are asked, and their reply goes on from there.
 
 use crate::budget::Budget;
+use crate::code::no_result;
 use crate::confirm::{Confirmation, Given, Reply, decide};
 use crate::interpreter::Interpreter;
 use crate::prompts;
-use crate::runs::{Agents, Occupied, Outcome, Rest, unfinished, within};
+use crate::runs::{Agents, Occupied, Outcome, Remains, Rest, unfinished, within};
 use crate::skills::Skills;
 use crate::talk::Talk;
 use crate::toolbox::{Toolbox, check_choice};
@@ -17,7 +18,7 @@ use service::{
 };
 use std::sync::Arc;
 use std::time::Duration;
-use types::{AgentId, ExecutionId, FileId, Session, SessionStatus, Status, Warning};
+use types::{AgentId, Event, ExecutionId, Fault, FileId, Session, SessionStatus, Status, Warning};
 use utoipa::ToSchema;
 
 /// As its record calls it.
@@ -263,17 +264,24 @@ impl Chat {
             rest.withdraw().await;
         }
         let outcome = match done {
-            Ok(Left::Said(answer)) => {
+            Ok(Spoke::Answer(answer)) => {
                 Outcome { status: Status::Succeeded, error: None, value: answer }
             }
-            Ok(Left::Asking) => {
+            Ok(Spoke::Question) => {
                 Outcome { status: Status::Succeeded, error: None, value: String::new() }
             }
+            Ok(Spoke::Withheld(fault)) => {
+                let value = no_result(&fault);
+                Outcome { status: Status::Failed, error: Some(fault), value }
+            }
             Err(stopped) => {
-                let (status, fault, answer) = unfinished(&stopped);
+                let (status, fault, answer) = unfinished(&stopped, Remains::Conversation);
                 Outcome { status, error: Some(fault), value: answer }
             }
         };
+        if !outcome.value.is_empty() {
+            run.tell(Event::Answer { text: outcome.value.clone() });
+        }
         let actions = rest.open().map(crate::confirm::action).collect();
         let spoken = Spoken { answer: outcome.value, actions, agent_external_id };
         let mut end = rest.end(tools.interpreter.as_mut(), outcome.error, &spoken);
@@ -290,6 +298,15 @@ impl Chat {
     }
 }
 
+/// How an agent has spoken.
+enum Spoke {
+    Answer(String),
+    /// Somebody has to be asked first.
+    Question,
+    /// It has numbers that nothing has computed, after this has failed.
+    Withheld(Fault),
+}
+
 /// What was asked before is settled first, then the model goes on.
 async fn answer(
     walk: &mut Walk<'_>,
@@ -298,17 +315,17 @@ async fn answer(
     system: &str,
     message: Option<&str>,
     replies: Vec<Reply>,
-) -> Result<Left, Stopped> {
+) -> Result<Spoke, Stopped> {
     if !talk.pending.is_empty() {
         tools.settle(walk, talk, replies).await;
     }
     message.into_iter().for_each(|message| talk.say(message));
-    let left = walk.converse(system, talk, tools).await?;
-    Ok(match (left, tools.interpreter.as_ref().and_then(|it| it.last_fault())) {
-        (Left::Said(said), Some(fault)) if !crate::ground::is_grounded(&said, &talk.messages) => {
-            Left::Said(prompts::fill(prompts::NO_RESULT, "error", &fault.message))
-        }
-        (left, _) => left,
+    Ok(match walk.converse(system, talk, tools).await? {
+        Left::Said(said) => match walk.judge(talk, said) {
+            Ok(answer) => Spoke::Answer(answer),
+            Err(fault) => Spoke::Withheld(fault),
+        },
+        Left::Asking => Spoke::Question,
     })
 }
 

@@ -2,8 +2,7 @@
 //! request is answered.
 
 use crate::budget::Budget;
-use crate::ground::is_grounded;
-use crate::model::{Answer, Choice, Offer};
+use crate::model::{Answer, Choice, Message, Offer};
 use crate::prompts;
 use crate::talk::Talk;
 use crate::toolbox::Toolbox;
@@ -32,8 +31,7 @@ pub(crate) struct Task<'a> {
 #[derive(Debug)]
 pub(crate) struct Carried {
     pub(crate) answer: String,
-    /// What the last code ended with, if it failed: then nothing is believed that it did not
-    /// compute.
+    /// What the last code ended with, if it failed, or why the answer is not the model's.
     pub(crate) fault: Option<Fault>,
 }
 
@@ -50,21 +48,24 @@ pub(crate) async fn carry_out(
     walk.budget.rounds = task.rounds.unwrap_or_else(|| Budget::for_steps(plan.len()));
     let numbered = (1..).zip(&plan).map(|(number, step)| format!("{number}. {step}"));
     let steps = numbered.collect::<Vec<_>>().join("\n");
-    talk.say(prompts::fill(prompts::START, "plan", &steps));
+    // The model has said it, so that it is no ground for a number.
+    let text = prompts::fill(prompts::PLANNED, "plan", &steps);
+    talk.messages.push(Message::Model { text, calls: Vec::new() });
+    talk.say(prompts::START.trim_end());
     tools.interpreter.iter_mut().for_each(|interpreter| interpreter.follow(plan.clone()));
     let said = said(walk, tools, talk).await?;
-    let fault =
-        tools.interpreter.as_ref().and_then(|interpreter| interpreter.last_fault().cloned());
-    Ok(match fault {
-        Some(fault) if !is_grounded(&said, &talk.messages) => {
-            let error = fault.message.clone();
-            Carried {
-                answer: prompts::fill(prompts::NO_RESULT, "error", &error),
-                fault: Some(fault),
-            }
+    Ok(match walk.judge(talk, said) {
+        Ok(answer) => {
+            let interpreter = tools.interpreter.as_ref();
+            Carried { answer, fault: interpreter.and_then(|it| it.last_fault().cloned()) }
         }
-        fault => Carried { answer: said, fault },
+        Err(fault) => Carried { answer: no_result(&fault), fault: Some(fault) },
     })
+}
+
+/// What is said instead of an answer that is not passed on.
+pub(crate) fn no_result(fault: &Fault) -> String {
+    prompts::fill(prompts::NO_RESULT, "error", &fault.message)
 }
 
 /// What the model says at the end. Numbers that it has not had computed are given back to it.
@@ -76,15 +77,17 @@ async fn said(
     let rounds = |tools: &Toolbox| tools.interpreter.as_ref().map_or(0, |it| it.rounds.len());
     let before = rounds(tools);
     loop {
+        walk.unproven = rounds(tools) == before;
         let said = match walk.converse(prompts::CODE.trim_end(), talk, tools).await? {
             Left::Said(said) => said,
             // The interpreter is patient: it has waited for the answer itself.
             Left::Asking => return Err(Stopped::Cancelled),
         };
-        if rounds(tools) > before || is_grounded(&said, &talk.messages) {
+        if rounds(tools) > before || talk.is_ground_for(&said) {
+            walk.unproven = false;
             return Ok(said);
         }
-        walk.used.came(true);
+        walk.used.failed("the model gave numbers that no code has computed");
         talk.say(prompts::COMPUTE.trim_end());
     }
 }

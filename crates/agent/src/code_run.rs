@@ -4,7 +4,7 @@ use crate::budget::Budget;
 use crate::code::{Task, carry_out};
 use crate::interpreter::Interpreter;
 use crate::logs::logs;
-use crate::runs::{Agents, Occupied, Outcome, Rest, unfinished, within};
+use crate::runs::{Agents, Occupied, Outcome, Remains, Rest, unfinished, within};
 use crate::talk::Talk;
 use crate::toolbox::{CODE_EXECUTION, Toolbox};
 use chrono::{DateTime, Utc};
@@ -13,8 +13,8 @@ use serde_json::json;
 use service::{Attached, Caller, Manner, NewRun, Opened, ROUNDS_MAX, Refused, Run, SessionRequest};
 use std::sync::Arc;
 use types::{
-    Code, Execution, ExecutionId, Fault, FileId, FileKind, FileOut, ModelUse, Round, SandboxId,
-    Session, Status,
+    Code, Event, Execution, ExecutionId, Fault, FileId, FileKind, FileOut, ModelUse, Round,
+    SandboxId, Session, Status,
 };
 use utoipa::ToSchema;
 
@@ -51,6 +51,9 @@ struct Said {
     max_rounds: u32,
     uploaded: Vec<Uploaded>,
     expires_at: Option<DateTime<Utc>>,
+    /// The session that was made for it, if it is closed again since nothing ran in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    closed: Option<SandboxId>,
 }
 
 /// Where a document is.
@@ -86,7 +89,8 @@ pub struct CodeResult {
     pub status: Status,
     /// In plain words.
     pub answer: String,
-    /// Whether the request was carried out. If not, `error` says why.
+    /// Whether the request was carried out with code. If not, `error` says why, or the model has
+    /// answered in words alone and carried out no step.
     pub complete: bool,
     /// Data files that the code made or changed.
     pub generated_files: Vec<FileOut>,
@@ -216,18 +220,30 @@ impl CodeRun {
         };
         let (time, walk, talk) = (rest.walk.budget.time, &mut rest.walk, &mut rest.talk);
         let done = within(&run, time, carry_out(walk, &mut tools, talk, task)).await;
+        let ran = tools.interpreter.as_ref().is_some_and(Interpreter::has_run);
         let outcome = match done {
             Ok(carried) => {
                 let failed = carried.fault.is_some();
                 let status = if failed { Status::Failed } else { Status::Succeeded };
-                Outcome { status, error: carried.fault, value: (carried.answer, !failed) }
+                Outcome { status, error: carried.fault, value: (carried.answer, ran && !failed) }
             }
             Err(stopped) => {
-                let (status, fault, answer) = unfinished(&stopped);
+                let usable = agents.service.usable_session(run.caller(), id).is_ok();
+                let remains = match (ran, usable) {
+                    (true, true) => Remains::Session,
+                    (true, false) => Remains::Logs,
+                    (false, true) if request.sandbox_id.is_some() => Remains::Untouched,
+                    (false, _) => Remains::Nothing,
+                };
+                let (status, fault, answer) = unfinished(&stopped, remains);
                 Outcome { status, error: Some(fault), value: (answer, false) }
             }
         };
         let (answer, complete) = outcome.value;
+        run.tell(Event::Answer { text: answer.clone() });
+        let failed = outcome.status != Status::Succeeded;
+        let leaves_session = failed && request.sandbox_id.is_none() && !ran;
+        let session = agents.service.session(run.caller(), id).ok().filter(|_| !leaves_session);
         let ids = request.document_ids.iter().copied();
         let said = Said {
             answer,
@@ -238,12 +254,12 @@ impl CodeRun {
                 .zip(names.clone())
                 .map(|(document_id, name)| Uploaded { document_id, name })
                 .collect(),
-            expires_at: agents.service.session(run.caller(), id).ok().and_then(|it| it.expires_at),
+            expires_at: session.and_then(|session| session.expires_at),
+            closed: leaves_session.then_some(id),
         };
         let mut end = rest.end(tools.interpreter.as_mut(), outcome.error, &said);
-        let failed = outcome.status != Status::Succeeded;
-        end.leaves_session = failed && request.sandbox_id.is_none() && end.rounds.is_empty();
-        if end.leaves_session {
+        end.leaves_session = leaves_session;
+        if leaves_session {
             // It ends by itself as well, when nobody has used it for a while.
             let _ = agents.service.close_session(run.caller(), id).await;
         }
@@ -271,6 +287,7 @@ pub fn code_result(execution: Execution) -> Option<CodeResult> {
         execution.files_out.into_iter().partition(|file| file.kind == FileKind::Media);
     let logs = execution
         .sandbox_id
+        .or(said.closed)
         .map(|id| logs(id, said.resumed, &execution.plan, &execution.rounds, max_rounds));
     Some(CodeResult {
         sandbox_id: execution.sandbox_id,

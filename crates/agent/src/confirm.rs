@@ -186,7 +186,7 @@ impl Toolbox {
                 let code =
                     came.as_ref().map_or_else(|_| written(), |execution| execution.code.clone());
                 let told = interpreter.note(walk, since, code, came);
-                result(call, told.text, told.failed)
+                result(call, told)
             }
             _ => ended(walk, since, call, kind, came),
         }

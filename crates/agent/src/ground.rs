@@ -1,22 +1,46 @@
 //! Whether an answer has numbers in it that nothing has computed and nobody has said.
+//!
+//! Ground is what the model was told: by whoever asked, and by what it has called. What it said
+//! itself is none, be it in words, in a plan, or in code that failed and is echoed by its traceback.
 
 use crate::model::Message;
+use crate::talk::Talk;
 use std::collections::BTreeSet;
 
-/// Whether every number of the answer stands in what the model was told. What it said itself is no
-/// ground.
-pub(crate) fn is_grounded(answer: &str, messages: &[Message]) -> bool {
-    let mut known = BTreeSet::new();
+impl Talk {
+    /// Whether every number of the answer stands in what the model was told.
+    pub(crate) fn is_ground_for(&self, answer: &str) -> bool {
+        let known = match &self.asker {
+            // The first message is what that model has written.
+            Some(told) => &ground(told) | &ground(self.messages.get(1..).unwrap_or_default()),
+            None => ground(&self.messages),
+        };
+        numbers(answer).all(|number| known.contains(&number))
+    }
+}
+
+fn ground(messages: &[Message]) -> BTreeSet<String> {
+    let (mut known, mut own) = (BTreeSet::new(), BTreeSet::new());
     for message in messages {
         match message {
             Message::User { text } => known.extend(numbers(text)),
-            Message::Tools { results } => {
-                results.iter().for_each(|result| known.extend(numbers(&result.text)));
+            Message::Model { calls, .. } => {
+                calls.iter().for_each(|call| own.extend(numbers(&call.arguments.to_string())));
             }
-            Message::Model { .. } => {}
+            Message::Tools { results } => {
+                for result in results {
+                    // A failure says again what was called: lines of the code, and what it raised.
+                    let told = numbers(&result.text);
+                    known.extend(told.filter(|number| !(result.failed && own.contains(number))));
+                }
+            }
         }
     }
-    numbers(answer).all(|number| known.contains(&number))
+    known
+}
+
+pub(crate) fn has_number(text: &str) -> bool {
+    numbers(text).next().is_some()
 }
 
 /// Digits, with the points and commas between them; `1,234.50` is `1234.50`.
@@ -29,25 +53,61 @@ fn numbers(text: &str) -> impl Iterator<Item = String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::ToolResult;
+    use crate::model::{ToolCall, ToolResult};
+    use serde_json::json;
 
-    fn told(text: &str) -> Vec<Message> {
-        let (call_id, name) = ("1".to_owned(), "run_python".to_owned());
-        let result = ToolResult { call_id, name, text: text.to_owned(), failed: true };
-        vec![
-            Message::User { text: "the sum of 3 columns".to_owned() },
-            Message::Model { text: "it may be 99".to_owned(), calls: Vec::new() },
+    fn user(text: &str) -> Message {
+        Message::User { text: text.to_owned() }
+    }
+
+    /// A model runs this code, and is told this.
+    fn ran(code: &str, told: &str, failed: bool) -> [Message; 2] {
+        let (id, name) = ("1".to_owned(), "run_python".to_owned());
+        let call =
+            ToolCall { id: id.clone(), name: name.clone(), arguments: json!({"code": code}) };
+        let result = ToolResult { call_id: id, name, text: told.to_owned(), failed };
+        [
+            Message::Model { text: "it may be 99".to_owned(), calls: vec![call] },
             Message::Tools { results: vec![result] },
         ]
     }
 
+    fn talk(code: &str, told: &str, failed: bool) -> Talk {
+        let mut messages = vec![user("the sum of 3 columns")];
+        messages.extend(ran(code, told, failed));
+        Talk { messages, ..Talk::default() }
+    }
+
     #[test]
     fn a_number_that_nothing_has_computed_is_seen() {
-        let told = told("line 12: ZeroDivisionError after 1234.5");
-        assert!(is_grounded("It failed at line 12, after 1,234.5.", &told));
-        assert!(is_grounded("The columns could not be added up.", &told));
-        assert!(is_grounded("None of the 3 columns has a sum.", &told));
-        assert!(!is_grounded("The total is 4711.", &told));
-        assert!(!is_grounded("It is 99.", &told), "what the model said itself is no ground");
+        let told = talk("sum()", "line 12: ZeroDivisionError after 1234.5", true);
+        assert!(told.is_ground_for("It failed at line 12, after 1,234.5."));
+        assert!(told.is_ground_for("The columns could not be added up."));
+        assert!(told.is_ground_for("None of the 3 columns has a sum."));
+        assert!(!told.is_ground_for("The total is 4711."));
+        assert!(!told.is_ground_for("It is 99."), "what the model said itself is no ground");
+    }
+
+    #[test]
+    fn a_failure_that_says_the_code_again_is_no_ground_for_what_stands_in_it() {
+        let code = "total = 4711 / 0";
+        let traceback = "  File \"<cell>\", line 12\n    total = 4711 / 0\nZeroDivisionError";
+        assert!(!talk(code, traceback, true).is_ground_for("The total is 4711."));
+        assert!(talk(code, traceback, true).is_ground_for("It failed at line 12."));
+        let raised = talk("raise ValueError('4711')", "ValueError: 4711", true);
+        assert!(!raised.is_ground_for("The total is 4711."));
+        let mut earlier = talk("def total(): return 4711 / 0", "It ran.", false);
+        earlier.messages.extend(ran("total()", "in total\n    return 4711 / 0", true));
+        assert!(!earlier.is_ground_for("The total is 4711."), "nor is code of an earlier call");
+        assert!(talk("print(12 * 1)", "12", false).is_ground_for("It is 12."));
+    }
+
+    #[test]
+    fn a_request_that_a_model_wrote_is_no_ground_but_what_that_model_was_told_is() {
+        let messages = vec![user("Report 4711 for 2024."), user("Begin.")];
+        let asker = Some(vec![user("What was it in 2024?")]);
+        let nested = Talk { messages, asker, ..Talk::default() };
+        assert!(nested.is_ground_for("There is nothing of 2024."));
+        assert!(!nested.is_ground_for("It is 4711."));
     }
 }

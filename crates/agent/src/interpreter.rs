@@ -1,6 +1,6 @@
 //! The live session of a run: code that a model wrote runs in it, round by round.
 
-use crate::observe::{Observed, failed};
+use crate::observe::{Observed, Told, failed, fault_of};
 use crate::trace::Did;
 use crate::walk::Walk;
 use futures_util::stream::BoxStream;
@@ -9,8 +9,7 @@ use service::{Asked, Caller, EntryKind, ExecuteRequest, FileInput, Numbered, Ref
 use std::sync::Arc;
 use std::time::Instant;
 use types::{
-    ApprovalId, Code, Event, Execution, ExecutionId, Fault, FileKind, FileOut, LimitsRequest,
-    Round, Session, Status,
+    ApprovalId, Code, Event, Execution, ExecutionId, Fault, LimitsRequest, Round, Session, Status,
 };
 
 #[derive(Debug)]
@@ -21,7 +20,6 @@ pub(crate) struct Interpreter {
     /// What the code is to do, step by step; none if nobody has planned.
     pub(crate) plan: Vec<String>,
     pub(crate) rounds: Vec<Round>,
-    pub(crate) made: Made,
     /// Whether the run waits while a person is asked. If not, it ends and is gone on from later.
     pub(crate) patient: bool,
     /// The step that comes next.
@@ -42,41 +40,10 @@ pub(crate) enum Ran {
     },
 }
 
-/// What a model is told of a round.
-pub(crate) struct Told {
-    pub(crate) text: String,
-    pub(crate) failed: bool,
-}
-
-/// Files that all rounds together have made.
-#[derive(Debug, Default)]
-pub(crate) struct Made {
-    files: Vec<FileOut>,
-}
-
-impl Made {
-    /// A data file that was changed again is one file, as it is now; pictures are as many as there
-    /// were.
-    pub(crate) fn add(&mut self, new: &[FileOut]) {
-        for file in new {
-            self.files.retain(|known| {
-                let same_name = known.name == file.name;
-                let same_bytes = known.sha256 == file.sha256;
-                !(same_name && (known.kind == FileKind::Data || same_bytes))
-            });
-            self.files.push(file.clone());
-        }
-    }
-
-    pub(crate) fn files(&self) -> Vec<FileOut> {
-        self.files.clone()
-    }
-}
-
 impl Interpreter {
     pub(crate) fn new(session: Session, files: Vec<String>, patient: bool) -> Self {
-        let (plan, rounds, made) = (Vec::new(), Vec::new(), Made::default());
-        Self { session, files, plan, rounds, made, patient, step: 0, fault: None, running: None }
+        let (plan, rounds) = (Vec::new(), Vec::new());
+        Self { session, files, plan, rounds, patient, step: 0, fault: None, running: None }
     }
 
     /// The steps of another request in the same session.
@@ -156,19 +123,25 @@ impl Interpreter {
         };
         let failed = failed(status);
         self.fault = match ended {
-            Ok(execution) => execution.error,
+            Ok(execution) => fault_of(&execution),
             Err(refused) => Some(*refused.fault),
         };
+        walk.unproven = false;
         if !failed {
             self.step += 1;
         }
-        self.made.add(&files);
         walk.run.tell(Event::Round(round.clone()));
-        files.iter().for_each(|file| walk.run.tell(Event::File(file.clone())));
+        walk.made(&files, Some(self.session.sandbox_id));
         walk.scribe.did(since, Did::Ran { round: round.clone(), files });
         self.rounds.push(round);
-        walk.used.came(failed);
-        Told { text: observed.of_code(), failed }
+        let (fault, computed) = (self.fault.clone(), !failed && observed.has_number());
+        let told = Told { text: observed.of_code(), failed, fault, computed };
+        walk.came(&told);
+        told
+    }
+
+    pub(crate) fn has_run(&self) -> bool {
+        !self.rounds.is_empty() || self.is_running()
     }
 
     pub(crate) fn is_running(&self) -> bool {
@@ -231,26 +204,5 @@ impl Drop for Question {
             let (service, caller, id) = (Arc::clone(&self.service), self.caller.clone(), self.id);
             tokio::spawn(async move { service.cancel(&caller, id).await });
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn file(name: &str, sha256: &str, kind: FileKind) -> FileOut {
-        let (mime, url) = (String::new(), None);
-        FileOut { name: name.into(), mime, size: 1, sha256: sha256.into(), kind, url }
-    }
-
-    #[test]
-    fn a_data_file_is_listed_once_as_it_is_now_and_every_picture_is() {
-        let mut made = Made::default();
-        made.add(&[file("a.csv", "1", FileKind::Data), file("plot_0.png", "2", FileKind::Media)]);
-        made.add(&[file("plot_0.png", "3", FileKind::Media), file("a.csv", "4", FileKind::Data)]);
-        let listed: Vec<(String, String)> =
-            made.files().into_iter().map(|file| (file.name, file.sha256)).collect();
-        let expected = [("plot_0.png", "2"), ("plot_0.png", "3"), ("a.csv", "4")];
-        assert_eq!(listed, expected.map(|(name, hash)| (name.to_owned(), hash.to_owned())));
     }
 }

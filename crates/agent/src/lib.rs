@@ -13,6 +13,7 @@ mod confirm;
 mod ground;
 mod interpreter;
 mod logs;
+mod made;
 mod model;
 mod models;
 mod observe;

@@ -1,6 +1,7 @@
 //! A language model as the loop knows it: what is asked, and what is answered. Everything that
 //! differs between vendors stays behind [`Model`].
 
+use crate::models::Settings;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -133,11 +134,20 @@ pub enum ModelError {
 impl ModelError {
     pub fn fault(&self) -> Fault {
         let hint = match self {
-            Self::Unreachable { .. } => "check that its address is right and that it is running",
-            Self::Busy { .. } => "wait a while, or choose another model",
-            Self::Refused { status: 401 | 403, .. } => "check the provider's API key",
-            Self::Refused { .. } => "check the name of the model, or choose another one",
-            Self::Unreadable { .. } => "try again, or choose another model",
+            Self::Unreachable { provider, .. } => format!(
+                "check that it is running, and its address where the server starts: {}",
+                Settings::of(provider).address
+            ),
+            Self::Busy { .. } => "wait a while, or choose another model".to_owned(),
+            Self::Refused { provider, status: 401 | 403, .. } => {
+                format!("check the key in {} where the server starts", Settings::of(provider).key)
+            }
+            Self::Refused { .. } => {
+                "check the name of the model, or choose another one: --model, BELLJAR_MODEL, or \
+                 preferences.code_model"
+                    .to_owned()
+            }
+            Self::Unreadable { .. } => "try again, or choose another model".to_owned(),
         };
         let passes = !matches!(self, Self::Refused { .. });
         Fault {

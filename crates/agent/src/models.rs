@@ -12,6 +12,7 @@ mod request;
 mod script;
 mod wiretap;
 
+pub(crate) use endpoint::Settings;
 pub use provider::Patience;
 pub use script::{Script, ScriptError, ScriptedCall, ScriptedModel, Turn};
 

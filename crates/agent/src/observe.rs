@@ -1,6 +1,7 @@
 //! What a model is told of an execution: enough to go on with, and never more than it can read.
 
-use types::{Execution, Fault, Status, Stream};
+use crate::ground::has_number;
+use types::{Code, Execution, Fault, Status, Stream};
 
 /// Of each stream. The beginning tells what it is, the end how it ended.
 const STREAM_BYTES_MAX: usize = 16 * 1024;
@@ -9,6 +10,47 @@ const TEXT_BYTES_MAX: usize = 8 * 1024;
 
 const FILES_MAX: usize = 50;
 const NAME_BYTES_MAX: usize = 200;
+
+/// What a model is told of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) text: String,
+    pub(crate) failed: bool,
+    /// What it failed with, if it should have computed something.
+    pub(crate) fault: Option<Fault>,
+    /// Whether it gave a number.
+    pub(crate) computed: bool,
+}
+
+impl Told {
+    /// Words that nothing had to be run for.
+    pub(crate) fn words(text: String) -> Self {
+        Self { text, failed: false, fault: None, computed: false }
+    }
+
+    /// Words that say why nothing was run.
+    pub(crate) fn wrong(code: Code, text: String) -> Self {
+        let fault = Some(Fault::new(code, text.clone()));
+        Self { text, failed: true, fault, computed: false }
+    }
+
+    /// How it failed, in one line.
+    pub(crate) fn failure(&self) -> String {
+        match &self.fault {
+            Some(Fault { exception: Some(exception), message, .. }) => {
+                format!("{exception}: {message}")
+            }
+            Some(fault) => fault.message.clone(),
+            None => self.text.clone(),
+        }
+    }
+}
+
+/// What it failed with. A record that does not say so has a status all the same.
+pub(crate) fn fault_of(execution: &Execution) -> Option<Fault> {
+    let unsaid = || Fault::new(Code::ExecutionInterrupted, execution.status.name());
+    failed(execution.status).then(|| execution.error.clone().unwrap_or_else(unsaid))
+}
 
 /// The parts of an execution that are shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,6 +97,12 @@ impl Observed {
     pub(crate) fn refused(fault: &Fault) -> Self {
         let (error, hint) = (Some(short(&named(fault), TEXT_BYTES_MAX)), fault.hint.clone());
         Self { error, hint, ..Self::default() }
+    }
+
+    /// Whether something came back that a number can be read from.
+    pub(crate) fn has_number(&self) -> bool {
+        let value = self.value.as_deref().unwrap_or_default();
+        self.error.is_none() && (has_number(&self.stdout) || has_number(value))
     }
 
     /// For code that the model wrote itself.

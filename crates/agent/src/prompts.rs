@@ -5,6 +5,7 @@ pub(crate) const REQUEST: &str = include_str!("../prompts/request.md");
 pub(crate) const CONTEXT: &str = include_str!("../prompts/context.md");
 pub(crate) const FILES: &str = include_str!("../prompts/files.md");
 pub(crate) const CODE: &str = include_str!("../prompts/code.md");
+pub(crate) const PLANNED: &str = include_str!("../prompts/planned.md");
 pub(crate) const START: &str = include_str!("../prompts/start.md");
 pub(crate) const EMPTY: &str = include_str!("../prompts/empty.md");
 pub(crate) const CUT: &str = include_str!("../prompts/cut.md");
@@ -41,7 +42,7 @@ mod tests {
             (REQUEST, "request"),
             (CONTEXT, "context"),
             (FILES, "files"),
-            (START, "plan"),
+            (PLANNED, "plan"),
             (SKILLS, "skills"),
             (INCOMPLETE, "reason"),
             (NO_RESULT, "error"),

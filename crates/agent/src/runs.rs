@@ -4,8 +4,10 @@
 use crate::budget::{Budget, Spent};
 use crate::confirm::stop;
 use crate::interpreter::Interpreter;
+use crate::made::Made;
 use crate::model::Model;
 use crate::models::Models;
+use crate::observe::Told;
 use crate::prompts;
 use crate::talk::{Pending, Talk};
 use crate::toolbox::tell;
@@ -113,8 +115,22 @@ impl<'a> Rest<'a> {
             steps: Vec::new(),
         });
         let used = crate::budget::Used::default();
-        let caller = run.caller().clone();
-        Self { walk: Walk { service, run, caller, model, budget, used, scribe }, talk }
+        let (caller, mut talk) = (run.caller().clone(), talk);
+        // Whoever says something new is not answered by what failed before.
+        let doubt = talk.doubt.take().filter(|_| !talk.pending.is_empty());
+        let walk = Walk {
+            service,
+            run,
+            caller,
+            model,
+            budget,
+            used,
+            scribe,
+            made: Made::default(),
+            doubt,
+            unproven: false,
+        };
+        Self { walk, talk }
     }
 
     /// Nobody is asked any more what a run wanted to do that has ended otherwise. What is settled in
@@ -151,21 +167,22 @@ impl<'a> Rest<'a> {
         for call in close(&mut self.talk) {
             // Code says more of itself.
             if interpreter.as_mut().is_none_or(|interpreter| !interpreter.is_running()) {
-                let text = STOPPED.to_owned();
-                tell(&mut self.walk, Instant::now(), &call, "", None, text, true);
+                let told = Told::wrong(Code::Cancelled, STOPPED.to_owned());
+                tell(&mut self.walk, Instant::now(), &call, "", None, told);
             }
         }
         if let Some(interpreter) = &mut interpreter {
             interpreter.stop(&mut self.walk);
         }
         let interpreter = interpreter.as_deref();
-        let used = self.walk.used;
+        self.talk.doubt = self.walk.doubt.take();
+        let used = &self.walk.used;
         RunEnd {
             error,
             value: serde_json::to_value(value).ok(),
             plan: interpreter.map(|it| it.plan.clone()).unwrap_or_default(),
             rounds: interpreter.map(|it| it.rounds.clone()).unwrap_or_default(),
-            files_out: interpreter.map(|it| it.made.files()).unwrap_or_default(),
+            files_out: self.walk.made.into_files(),
             model: Some(ModelUse {
                 name: self.walk.model.name().to_owned(),
                 requests: used.requests,
@@ -196,8 +213,39 @@ pub(crate) async fn within<T>(
     Err(stopped)
 }
 
+/// What there is to go on with after a run that is not finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Remains {
+    /// Of code that has run, in a session that is there.
+    Session,
+    /// Of code that has run, in a session that has ended meanwhile.
+    Logs,
+    /// A session in which this run has done nothing.
+    Untouched,
+    /// Nothing ran, so that the session which was made for it is closed again.
+    Nothing,
+    /// Of an agent.
+    Conversation,
+}
+
+impl Remains {
+    fn sentence(self) -> &'static str {
+        match self {
+            Self::Session => {
+                "What was done so far is in the logs, and the session is still there to go on with."
+            }
+            Self::Logs => "What was done so far is in the logs; its session has ended.",
+            Self::Untouched => "Nothing was run, and the session is as it was.",
+            Self::Nothing => "Nothing was run, and no session is kept: ask again in a new one.",
+            Self::Conversation => {
+                "What was done so far is in the trace, and the conversation goes on from its cursor."
+            }
+        }
+    }
+}
+
 /// The status of a run that was stopped, and what is said instead of an answer.
-pub(crate) fn unfinished(stopped: &Stopped) -> (Status, Fault, String) {
+pub(crate) fn unfinished(stopped: &Stopped, remains: Remains) -> (Status, Fault, String) {
     let status = match stopped {
         Stopped::Cancelled => Status::Cancelled,
         Stopped::Spent(Spent::Time(_)) => Status::TimedOut,
@@ -206,6 +254,7 @@ pub(crate) fn unfinished(stopped: &Stopped) -> (Status, Fault, String) {
         }
     };
     let fault = stopped.fault();
-    let answer = prompts::fill(prompts::INCOMPLETE, "reason", &fault.message);
-    (status, fault, answer)
+    let reason = fault.message.trim_end_matches('.');
+    let answer = prompts::fill(prompts::INCOMPLETE, "reason", reason);
+    (status, fault, format!("{answer} {}", remains.sentence()))
 }

@@ -1,5 +1,5 @@
 //! The skills of an agent, disclosed step by step: their names at first, one of them when it is
-//! loaded, its files when its scripts run.
+//! loaded, a file of it when it is asked for, all of them when its scripts run.
 
 use crate::model::Offer;
 use crate::prompts;
@@ -13,6 +13,12 @@ use types::{Code, Fault};
 
 pub(crate) const LOAD: &str = "load_skill";
 pub(crate) const SCRIPT: &str = "run_skill_script";
+/// The instructions have a file of their own, which is what is loaded.
+const INSTRUCTIONS: &str = "SKILL.md";
+/// Of one file, which a model reads as a whole: a long chapter.
+const FILE_BYTES_MAX: u64 = 64 * 1024;
+/// Of the files that are named to a model.
+const NAMED_MAX: usize = 100;
 /// Where the files of skills are in the working directory.
 const FOLDER: &str = "skills";
 
@@ -67,11 +73,19 @@ impl Skills {
         })
     }
 
-    /// The instructions of one, and which scripts it has.
+    /// The instructions of one, and which files and scripts it has; or one of its files.
     pub(crate) fn load(&self, arguments: &Value) -> Result<String, String> {
         let name = arguments["name"].as_str().ok_or("`name` is the name of a skill.")?;
         let skill = self.get(name)?;
+        if !arguments["path"].is_null() {
+            let path = arguments["path"].as_str().ok_or("`path` is the path of a file.")?;
+            return text_of(skill, path);
+        }
         let mut body = skill.body().map_err(|problem| problem.to_string())?;
+        let files = named(skill);
+        if !files.is_empty() {
+            body.push_str(&format!("\n\nFiles for `path` of {LOAD}: {files}\n"));
+        }
         let scripts = scripts(skill);
         if !scripts.is_empty() {
             body.push_str(&format!("\n\nScripts for {SCRIPT}: {}\n", scripts.join(", ")));
@@ -127,6 +141,32 @@ fn scripts(skill: &Skill) -> Vec<String> {
     files.keys().filter(is_script).cloned().collect()
 }
 
+/// The files that a skill has besides its instructions, for a model.
+fn named(skill: &Skill) -> String {
+    let files = skill.files().map(|listing| listing.files).unwrap_or_default();
+    let mut paths: Vec<String> = files.into_keys().filter(|path| path != INSTRUCTIONS).collect();
+    let more = paths.len().saturating_sub(NAMED_MAX);
+    paths.truncate(NAMED_MAX);
+    paths.extend((more > 0).then(|| format!("and {more} more")));
+    paths.join(", ")
+}
+
+/// A file as a model reads it, or why it cannot.
+fn text_of(skill: &Skill, path: &str) -> Result<String, String> {
+    let listing = skill.files().map_err(|error| error.to_string())?;
+    let Some(size) = listing.files.get(path) else {
+        return Err(format!("There is no file {path:?} in it. Its files are: {}.", named(skill)));
+    };
+    if *size > FILE_BYTES_MAX {
+        return Err(format!(
+            "{path} has {size} bytes, and at most {FILE_BYTES_MAX} can be read: use it in a script."
+        ));
+    }
+    let bytes = skill.read(path).map_err(|error| error.to_string())?;
+    let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
+    text.ok_or_else(|| format!("{path} is not text: use it in a script."))
+}
+
 fn files(skill: &Skill) -> Result<Vec<FileInput>, skill::FolderError> {
     let name = &skill.entry.name;
     let paths = skill.files()?.files.into_keys();
@@ -143,10 +183,15 @@ fn load_offer(skills: &[Skill]) -> Offer {
     let names: Vec<&str> = skills.iter().map(|skill| &*skill.entry.name).collect();
     Offer {
         name: LOAD.to_owned(),
-        description: "Load a skill: its instructions, and which scripts it has.".to_owned(),
+        description: "Load a skill: its instructions, and which files and scripts it has. With \
+                      `path`, load one of its files instead."
+            .to_owned(),
         input_schema: json!({
             "type": "object",
-            "properties": {"name": {"type": "string", "enum": names}},
+            "properties": {
+                "name": {"type": "string", "enum": names},
+                "path": {"type": "string", "description": "A file of the skill, such as references/terms.md."},
+            },
             "required": ["name"],
             "additionalProperties": false,
         }),

@@ -3,7 +3,7 @@
 use crate::model::{Message, ToolCall, ToolResult};
 use crate::toolbox::Came;
 use serde::{Deserialize, Serialize};
-use types::{ApprovalId, ExecutionId};
+use types::{ApprovalId, ExecutionId, Fault};
 
 /// Of the conversation that a run goes on from. Older parts are left out, whole requests at a time.
 const HISTORY_BYTES_MAX: usize = 256 * 1024;
@@ -23,6 +23,13 @@ pub(crate) struct Talk {
     /// Whether those that wait are of an earlier run, and this one has their replies.
     #[serde(skip)]
     pub(crate) settling: bool,
+    /// What failed before the run ended, if nothing was computed since: it is not forgotten while
+    /// somebody is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) doubt: Option<Fault>,
+    /// For a request that another model wrote: what that one was told.
+    #[serde(skip)]
+    pub(crate) asker: Option<Vec<Message>>,
 }
 
 /// A call that somebody is asked about.

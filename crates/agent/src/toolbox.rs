@@ -2,8 +2,9 @@
 
 use crate::code;
 use crate::interpreter::{Interpreter, Ran};
+use crate::model::Message;
 use crate::model::{Choice, Offer, ToolCall, ToolResult};
-use crate::observe::{Observed, failed};
+use crate::observe::{Observed, Told, failed, fault_of};
 use crate::prompts;
 use crate::skills::{self, Skills};
 use crate::talk::{Pending, Talk};
@@ -18,7 +19,7 @@ use service::{
 };
 use std::sync::Arc;
 use std::time::Instant;
-use types::{AgentId, Code, Event, Execution, Fault, LimitsRequest, ToolUse};
+use types::{AgentId, Code, Event, Execution, ExecutionId, Fault, LimitsRequest, ToolUse};
 
 /// As a run of code calls it: the code of one step.
 pub(crate) const RUN_PYTHON: &str = "run_python";
@@ -156,7 +157,7 @@ impl Toolbox {
         self.call_apart(walk, talk, &apart).await;
         for call in here {
             talk.begun.push(call.id.clone());
-            let came = self.call_here(walk, call).await?;
+            let came = self.call_here(walk, &talk.messages, call).await?;
             talk.came(came);
         }
         Ok(())
@@ -186,28 +187,30 @@ impl Toolbox {
         tool.in_session && self.interpreter.is_some()
     }
 
-    async fn call_here(&mut self, walk: &mut Walk<'_>, call: ToolCall) -> Result<Came, Stopped> {
+    /// `asked` is what the model that calls was told.
+    async fn call_here(
+        &mut self,
+        walk: &mut Walk<'_>,
+        asked: &[Message],
+        call: ToolCall,
+    ) -> Result<Came, Stopped> {
         let since = Instant::now();
-        let told = match self.doer(&call.name) {
-            Doer::Code => return self.run_code(walk, call).await,
+        let (kind, told) = match self.doer(&call.name) {
+            Doer::Code => return self.run_code(walk, asked, call).await,
             Doer::Script => match self.skills.script(&call.arguments) {
                 Ok((code, files)) => return Ok(self.run_one(walk, call, code, None, files).await),
-                Err(wrong) => Err(wrong),
+                Err(wrong) => (SKILL, Told::wrong(Code::ArgsInvalid, wrong)),
             },
-            Doer::Load => self.skills.load(&call.arguments),
+            Doer::Load => (SKILL, loaded(self.skills.load(&call.arguments))),
             Doer::Tool(tool) => {
                 let outcome =
                     self.call_tool(walk.service, (walk.run, &walk.caller), tool, &call).await;
                 let tool = tool.clone();
                 return Ok(note(walk, since, &tool, &call, outcome));
             }
-            Doer::Nobody => Err(self.nobody(&call.name)),
+            Doer::Nobody => (SKILL, Told::wrong(Code::ToolUnavailable, self.nobody(&call.name))),
         };
-        let (text, failed) = match told {
-            Ok(text) => (text, false),
-            Err(text) => (text, true),
-        };
-        Ok(Came::Back(tell(walk, since, &call, SKILL, None, text, failed)))
+        Ok(Came::Back(tell(walk, since, &call, kind, None, told)))
     }
 
     fn nobody(&self, name: &str) -> String {
@@ -218,7 +221,12 @@ impl Toolbox {
     }
 
     /// Code as it is, or what is wanted of code that is still to be written.
-    async fn run_code(&mut self, walk: &mut Walk<'_>, call: ToolCall) -> Result<Came, Stopped> {
+    async fn run_code(
+        &mut self,
+        walk: &mut Walk<'_>,
+        asked: &[Message],
+        call: ToolCall,
+    ) -> Result<Came, Stopped> {
         let since = Instant::now();
         let text = |key: &str| call.arguments[key].as_str().map(str::to_owned);
         match (text("code"), text("request").filter(|_| self.agent.is_some())) {
@@ -229,16 +237,16 @@ impl Toolbox {
             }
             (None, Some(request)) => {
                 let context = text("context");
-                let told = self.carry_out(walk, &request, context.as_deref()).await?;
-                Ok(Came::Back(tell(walk, since, &call, CODE_EXECUTION, None, told, false)))
+                let told = self.carry_out(walk, asked, &request, context.as_deref()).await?;
+                Ok(Came::Back(tell(walk, since, &call, CODE_EXECUTION, None, told)))
             }
             _ => {
                 let wrong = match self.agent {
                     Some(_) => "Give exactly one of `code` and `request`, as text.",
                     None => "`code` is missing: give the code of this step, as text.",
                 };
-                let wrong = wrong.to_owned();
-                Ok(Came::Back(tell(walk, since, &call, CODE_EXECUTION, None, wrong, true)))
+                let told = Told::wrong(Code::ArgsInvalid, wrong.to_owned());
+                Ok(Came::Back(tell(walk, since, &call, CODE_EXECUTION, None, told)))
             }
         }
     }
@@ -253,31 +261,43 @@ impl Toolbox {
     ) -> Came {
         let since = Instant::now();
         let Some(interpreter) = &mut self.interpreter else {
-            let wrong = "No code can be run here.".to_owned();
-            return Came::Back(tell(walk, since, &call, CODE_EXECUTION, None, wrong, true));
+            let told = Told::wrong(Code::ToolUnavailable, "No code can be run here.".to_owned());
+            return Came::Back(tell(walk, since, &call, CODE_EXECUTION, None, told));
         };
         match interpreter.run(walk, code, step, files).await {
-            Ran::Round(told) => Came::Back(result(&call, told.text, told.failed)),
+            Ran::Round(told) => Came::Back(result(&call, told)),
             Ran::Waits { approval_id, execution_id } => {
-                let (kind, description) = (CODE_EXECUTION.to_owned(), String::new());
+                let (kind, description) = (CODE_EXECUTION.to_owned(), self.about_code(&call.name));
                 Came::Waits(Pending { call, approval_id, execution_id, kind, description })
             }
         }
+    }
+
+    /// What a call that runs code is for: that of a skill's script, or of code in either name.
+    fn about_code(&self, name: &str) -> String {
+        let script = self.skills.offers().into_iter().find(|offer| offer.name == name);
+        script.unwrap_or_else(agent_code_offer).description
     }
 
     /// A plan and its rounds inside the run of an agent, in its session and within its budget.
     async fn carry_out(
         &mut self,
         walk: &mut Walk<'_>,
+        asked: &[Message],
         request: &str,
         context: Option<&str>,
-    ) -> Result<String, Stopped> {
-        let Some(mut lent) = Lent::of(self) else { return Ok(String::new()) };
-        let (mut talk, rounds) = (Talk::default(), Some(walk.budget.rounds));
+    ) -> Result<Told, Stopped> {
+        let Some(mut lent) = Lent::of(self) else { return Ok(Told::words(String::new())) };
+        let (asker, rounds) = (Some(asked.to_vec()), Some(walk.budget.rounds));
+        let mut talk = Talk { asker, ..Talk::default() };
         let files = lent.files.clone();
         let task = code::Task { request, context, files: &files, rounds };
         let carried = Box::pin(code::carry_out(walk, &mut lent.tools, &mut talk, task)).await;
-        carried.map(|carried| carried.answer)
+        carried.map(|code::Carried { answer, fault }| Told {
+            failed: fault.is_some(),
+            fault,
+            ..Told::words(answer)
+        })
     }
 
     async fn call_tool(
@@ -376,12 +396,21 @@ pub(crate) fn ended(
 ) -> ToolResult {
     match ended {
         Ok(execution) => {
-            let told = Observed::of(&execution).of_tool();
-            tell(walk, since, call, kind, Some(&execution), told, failed(execution.status))
+            let observed = Observed::of(&execution);
+            let told = Told {
+                text: observed.of_tool(),
+                failed: failed(execution.status),
+                fault: fault_of(&execution),
+                computed: observed.has_number(),
+            };
+            let told = tell(walk, since, call, kind, Some(execution.id), told);
+            walk.made(&execution.files_out, execution.sandbox_id);
+            told
         }
         Err(refused) => {
-            let told = Observed::refused(&refused.fault).of_tool();
-            tell(walk, since, call, kind, None, told, true)
+            let text = Observed::refused(&refused.fault).of_tool();
+            let told = Told { text, failed: true, fault: Some(*refused.fault), computed: false };
+            tell(walk, since, call, kind, None, told)
         }
     }
 }
@@ -391,26 +420,34 @@ pub(crate) fn tell(
     since: Instant,
     call: &ToolCall,
     kind: &str,
-    execution: Option<&Execution>,
-    text: String,
-    failed: bool,
+    execution_id: Option<ExecutionId>,
+    told: Told,
 ) -> ToolResult {
     let tool = ToolUse {
         id: call.id.clone(),
         name: call.name.clone(),
         kind: kind.to_owned(),
         arguments: call.arguments.clone(),
-        execution_id: execution.map(|execution| execution.id),
-        result: text.clone(),
-        failed,
+        execution_id,
+        result: told.text.clone(),
+        failed: told.failed,
     };
     walk.run.tell(Event::Tool(tool.clone()));
     walk.scribe.did(since, Did::Called { tool });
-    walk.used.came(failed);
-    result(call, text, failed)
+    walk.came(&told);
+    result(call, told)
 }
 
-pub(crate) fn result(call: &ToolCall, text: String, failed: bool) -> ToolResult {
+/// A skill that could not be loaded would have computed nothing.
+fn loaded(loaded: Result<String, String>) -> Told {
+    match loaded {
+        Ok(text) => Told::words(text),
+        Err(text) => Told { failed: true, ..Told::words(text) },
+    }
+}
+
+pub(crate) fn result(call: &ToolCall, told: Told) -> ToolResult {
+    let Told { text, failed, .. } = told;
     ToolResult { call_id: call.id.clone(), name: call.name.clone(), text, failed }
 }
 

@@ -2,9 +2,11 @@
 //! answers in words, somebody has to be asked, or the budget is spent.
 
 use crate::budget::{Budget, Spent, Used};
+use crate::made::Made;
 use crate::model::{
     Answer, Ask, Choice, Message, Model, ModelError, Offer, Stop, ToolCall, ToolResult,
 };
+use crate::observe::Told;
 use crate::prompts;
 use crate::talk::Talk;
 use crate::toolbox::Toolbox;
@@ -12,7 +14,7 @@ use crate::trace::{Purpose, Scribe};
 use service::{Caller, Run, Service};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use types::{Code, Event, Fault};
+use types::{Code, Event, Fault, FileOut, SandboxId};
 
 /// Pieces of words are told to whoever listens when there are so many characters of them.
 const TOLD_BYTES: usize = 80;
@@ -30,6 +32,12 @@ pub(crate) struct Walk<'a> {
     pub(crate) budget: Budget,
     pub(crate) used: Used,
     pub(crate) scribe: Scribe,
+    pub(crate) made: Made,
+    /// What failed, if nothing was computed since. Then no number is believed that the model was
+    /// not told.
+    pub(crate) doubt: Option<Fault>,
+    /// Whether something has to be run before numbers are believed, and nothing was.
+    pub(crate) unproven: bool,
 }
 
 /// How the model and the tools have left it.
@@ -92,7 +100,13 @@ impl Walk<'_> {
         let (system, messages) = (system.to_owned(), talk.messages.clone());
         let ask = Ask { system, messages, tools, choice };
         let words = Words { run: self.run, held: Mutex::default() };
-        let answer = self.model.answer(&ask, &|piece| words.hear(piece)).await;
+        let held_back = self.holds_back();
+        let hear = |piece: &str| {
+            if !held_back {
+                words.hear(piece)
+            }
+        };
+        let answer = self.model.answer(&ask, &hear).await;
         words.tell();
         let new = ask.messages.get(told_before(&ask.messages)..).unwrap_or_default();
         let answer = match answer {
@@ -117,17 +131,17 @@ impl Walk<'_> {
         tools: &mut Toolbox,
     ) -> Result<Left, Stopped> {
         loop {
-            let choice = tools.choice();
+            let (choice, held_back) = (tools.choice(), self.holds_back());
             let answer = self.ask(Purpose::Work, system, talk, tools.offers(), choice).await?;
             let Answer { text, calls, stop, .. } = answer;
             if stop == Stop::Length {
                 // Half a call is no call, and half an answer none.
-                self.used.came(true);
+                self.used.failed("the model's answer was cut off because it was too long");
                 talk.say(prompts::CUT.trim_end());
                 continue;
             }
             if text.trim().is_empty() && calls.is_empty() {
-                self.used.came(true);
+                self.used.failed("the model's answer was empty");
                 talk.say(prompts::EMPTY.trim_end());
                 continue;
             }
@@ -136,11 +150,46 @@ impl Walk<'_> {
             if calls.is_empty() {
                 return Ok(Left::Said(text));
             }
+            if held_back && !text.is_empty() && talk.is_ground_for(&text) {
+                self.run.tell(Event::Said { text });
+            }
             tools.call_all(self, talk, calls).await?;
             if !talk.pending.is_empty() {
                 return Ok(Left::Asking);
             }
             talk.tell_results();
+        }
+    }
+
+    /// Whether what the model says is judged before anybody hears it.
+    fn holds_back(&self) -> bool {
+        self.doubt.is_some() || self.unproven
+    }
+
+    /// What the model says at the end, or why it is not passed on.
+    pub(crate) fn judge(&self, talk: &Talk, said: String) -> Result<String, Fault> {
+        match &self.doubt {
+            Some(fault) if !talk.is_ground_for(&said) => Err(fault.clone()),
+            _ => Ok(said),
+        }
+    }
+
+    /// Notes what a call has left.
+    pub(crate) fn made(&mut self, files: &[FileOut], sandbox: Option<SandboxId>) {
+        self.made.add(files, sandbox);
+        files.iter().for_each(|file| self.run.tell(Event::File(file.clone())));
+    }
+
+    /// Notes how a call has ended.
+    pub(crate) fn came(&mut self, told: &Told) {
+        if told.failed {
+            self.used.failed(&told.failure());
+            self.doubt = told.fault.clone().or(self.doubt.take());
+            return;
+        }
+        self.used.worked();
+        if told.computed {
+            self.doubt = None;
         }
     }
 }

@@ -23,6 +23,9 @@ pub(crate) fn show(record: &Execution) -> CallToolResult {
         return CallToolResult::error(vec![ContentBlock::text(record.status.name())]);
     };
     let mut shown = CallToolResult::success(vec![ContentBlock::text(result.answer.clone())]);
+    // Not every client shows its model more than the text.
+    let session = result.sandbox_id.map(|id| ContentBlock::text(format!("sandbox_id: {id}")));
+    shown.content.extend(session);
     shown.content.extend(record.files_out.iter().filter_map(link));
     shown.structured_content = serde_json::to_value(&result).ok();
     shown.is_error = Some(record.status != Status::Succeeded);

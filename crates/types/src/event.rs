@@ -33,6 +33,11 @@ pub enum Event {
     Said {
         text: String,
     },
+    /// What a run of a model answers, as its record has it. It may be other than what the model
+    /// has said.
+    Answer {
+        text: String,
+    },
     /// Code that a model wrote has run.
     Round(Round),
     /// A tool that a model called has answered.
@@ -69,6 +74,7 @@ impl Transcript {
             | Event::Approval { .. }
             | Event::Plan { .. }
             | Event::Said { .. }
+            | Event::Answer { .. }
             | Event::Round(_)
             | Event::Tool(_)
             | Event::Error(_)
@@ -122,8 +128,8 @@ mod tests {
         let names: Vec<String> =
             schema["oneOf"].as_array().unwrap().iter().map(|one| one.to_string()).collect();
         for name in [
-            "status", "output", "result", "file", "approval", "plan", "said", "round", "tool",
-            "error", "end",
+            "status", "output", "result", "file", "approval", "plan", "said", "answer", "round",
+            "tool", "error", "end",
         ] {
             let tag = format!(r#""event":{{"type":"string","enum":["{name}"]}}"#);
             assert_eq!(
@@ -179,6 +185,7 @@ mod tests {
             ("approval", Event::Approval { approval_id }),
             ("plan", Event::Plan { steps: vec!["Load".into()] }),
             ("said", Event::Said { text: "four".into() }),
+            ("answer", Event::Answer { text: "It is four.".into() }),
             ("round", Event::Round(round())),
             ("tool", Event::Tool(called())),
             ("error", Event::Error(Fault::new(Code::TimeExceeded, "late"))),

@@ -97,7 +97,34 @@ const VENDORS: [Vendor; 4] = [
     },
 ];
 
+/// What the operator sets for a provider: the names of options and variables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) key: String,
+    pub(crate) address: String,
+}
+
+impl Settings {
+    pub(crate) fn of(provider: &str) -> Self {
+        if let Some(vendor) = VENDORS.iter().find(|vendor| vendor.name == provider) {
+            return Self { key: vendor.keys.join(" or "), address: vendor.address.to_owned() };
+        }
+        if provider == OLLAMA {
+            let address = "OLLAMA_HOST or OLLAMA_BASE_URL".to_owned();
+            return Self { key: OLLAMA_KEY.to_owned(), address };
+        }
+        let address = format!("--model-endpoint {provider}=URL, or BELLJAR_MODEL_ENDPOINT");
+        Self { key: key_variable(provider), address }
+    }
+}
+
+/// Of a server that the operator has named.
+fn key_variable(name: &str) -> String {
+    format!("{}_API_KEY", name.to_uppercase().replace('-', "_"))
+}
+
 const OLLAMA: &str = "ollama";
+const OLLAMA_KEY: &str = "OLLAMA_API_KEY";
 const OLLAMA_HOME: &str = "127.0.0.1";
 const OLLAMA_PORT: u16 = 11434;
 
@@ -119,8 +146,7 @@ pub(super) fn places(
         if name.is_empty() || !name.bytes().all(plain) || places.contains_key(name) {
             return Err(ModelsError::EndpointName(name.clone()));
         }
-        let variable = format!("{}_API_KEY", name.to_uppercase().replace('-', "_"));
-        let key = key(variables, &variable)?;
+        let key = key(variables, &key_variable(name))?;
         let base = base(name, address.as_str(), None)?;
         let endpoint = Endpoint { provider: name.clone(), wire: Wire::Chat, base, key };
         places.insert(name.clone(), Place::Ready(endpoint));
@@ -159,7 +185,7 @@ fn ollama(variables: &Variables, default: Option<&str>) -> Result<Place, ModelsE
         provider: OLLAMA.to_owned(),
         wire: Wire::Chat,
         base: base("ollama", &address, Some("v1"))?,
-        key: key(variables, "OLLAMA_API_KEY")?,
+        key: key(variables, OLLAMA_KEY)?,
     }))
 }
 
@@ -208,4 +234,23 @@ fn key(variables: &Variables, name: &str) -> Result<Option<Key>, ModelsError> {
 
 fn set<'a>(variables: &'a Variables, name: &str) -> Option<&'a str> {
     variables.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_to_be_set_is_named_for_each_provider() {
+        for (provider, key, address) in [
+            ("openai-responses", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+            ("anthropic", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+            ("gemini", "GEMINI_API_KEY or GOOGLE_API_KEY", "GEMINI_BASE_URL"),
+            ("ollama", "OLLAMA_API_KEY", "OLLAMA_HOST or OLLAMA_BASE_URL"),
+            ("my-lab", "MY_LAB_API_KEY", "--model-endpoint my-lab=URL, or BELLJAR_MODEL_ENDPOINT"),
+        ] {
+            let (key, address) = (key.to_owned(), address.to_owned());
+            assert_eq!(Settings::of(provider), Settings { key, address }, "{provider}");
+        }
+    }
 }

@@ -3,6 +3,8 @@
 //! What others wrote is text in it, and never Markdown: an image in an answer would be fetched.
 
 use super::inert::{duration, inert};
+use super::plain::{message, tokens};
+use super::report::asked_for;
 use super::story::{Picture, Shown, Story};
 use super::{Did, Step};
 use serde_json::{Map, Value, json};
@@ -10,9 +12,9 @@ use types::{Round, Stream, ToolUse};
 
 impl Story {
     pub fn notebook(&self) -> Value {
-        let mut cells = vec![opening(self)];
+        let (mut cells, mut told) = (vec![opening(self)], "");
         for (number, step) in (1..).zip(&self.trace.steps) {
-            cells.extend(cells_of(self, number, step));
+            cells.extend(cells_of(self, number, step, &mut told));
         }
         cells.push(ending(self));
         let run = &self.execution;
@@ -62,12 +64,25 @@ fn ending(story: &Story) -> Value {
     words("answer", &text)
 }
 
-fn cells_of(story: &Story, number: usize, step: &Step) -> Vec<Value> {
+/// `told` is the instruction that the model has had before, and is not shown again.
+fn cells_of<'a>(story: &Story, number: usize, step: &'a Step, told: &mut &'a str) -> Vec<Value> {
     match &step.did {
-        Did::Asked { said, calls, .. } if !said.trim().is_empty() && !calls.is_empty() => {
-            vec![words(&format!("said-{number}"), &literal(said))]
+        Did::Asked { purpose, system, messages, said, tokens: used, .. } => {
+            let used = tokens(used.input, used.output);
+            let mut text =
+                format!("## {}\n\n*{used}, {}*\n", asked_for(*purpose), duration(step.ms));
+            if std::mem::replace(told, system) != system {
+                text.push_str(&format!("\nInstructions:\n\n{}\n", fenced(system)));
+            }
+            let asked: Vec<String> = messages.iter().map(message).collect();
+            if !asked.is_empty() {
+                text.push_str(&format!("\nTold:\n\n{}\n", fenced(&asked.join("\n\n"))));
+            }
+            if let Some(said) = story.said(said) {
+                text.push_str(&format!("\nSaid:\n\n{}\n", literal(said)));
+            }
+            vec![words(&format!("asked-{number}"), &text)]
         }
-        Did::Asked { .. } => Vec::new(),
         Did::Ran { round, .. } => vec![
             words(&format!("round-{number}"), &heading(round, step.ms)),
             code(story, &format!("code-{number}"), round),
@@ -266,6 +281,19 @@ mod tests {
     fn a_block_ends_where_it_ends_whatever_is_in_it() {
         assert_eq!(fenced("a"), "```text\na\n```");
         assert_eq!(fenced("````\n# no\n````"), "`````text\n````\n# no\n````\n`````");
+    }
+
+    #[test]
+    fn what_the_model_was_told_and_said_is_in_it() {
+        let asked: Vec<String> = cells("markdown")
+            .iter()
+            .filter(|cell| cell["id"].as_str().unwrap().starts_with("asked-"))
+            .map(|cell| cell["source"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(asked.len(), 3);
+        assert!(asked[0].contains("Instructions:") && asked[0].contains("Be brief."), "{asked:?}");
+        assert!(asked[0].contains("120 tokens in and 30 out") && asked[0].contains("Told:"));
+        assert!(!asked[2].contains("Instructions:") && asked[2].ends_with("Said:\n\n42\n"));
     }
 
     #[test]

@@ -3,9 +3,11 @@
 use super::inert::{block, duration, line};
 use super::story::{Shown, Story};
 use super::{Did, Purpose, Step};
+use crate::model::Message;
 use types::{Round, Stream, ToolUse};
 
 const MARGIN: &str = "    ";
+const DEEPER: &str = "        ";
 
 impl Story {
     pub fn plain(&self) -> String {
@@ -19,7 +21,8 @@ impl Story {
                 text.push_str(&format!("{MARGIN}{number}. {}\n", line(step)));
             }
         }
-        self.trace.steps.iter().for_each(|one| text.push_str(&step(self, one)));
+        let mut told = "";
+        self.trace.steps.iter().for_each(|one| text.push_str(&step(self, one, &mut told)));
         if !run.files_out.is_empty() {
             text.push_str("\nFiles\n");
             for file in &run.files_out {
@@ -47,24 +50,43 @@ impl Story {
     }
 }
 
-fn step(story: &Story, step: &Step) -> String {
+/// `told` is the instruction that the model has had before, and is not shown again.
+fn step<'a>(story: &Story, step: &'a Step, told: &mut &'a str) -> String {
     let took = duration(step.ms);
     match &step.did {
-        Did::Asked { purpose, said, calls, tokens: used, .. } => {
+        Did::Asked { purpose, system, messages, said, tokens: used, .. } => {
             let purpose = match purpose {
                 Purpose::Plan => "for a plan",
                 Purpose::Work => "what to do",
             };
             let used = tokens(used.input, used.output);
             let mut text = format!("\nAsked {purpose} ({used}, {took})\n");
-            // What it says last is the answer.
-            if !calls.is_empty() && !said.trim().is_empty() {
-                text.push_str(&block(said, MARGIN));
+            if std::mem::replace(told, system) != system {
+                text.push_str(&format!("{MARGIN}Instructions:\n{}", block(system, DEEPER)));
+            }
+            let asked: Vec<String> = messages.iter().map(message).collect();
+            if !asked.is_empty() {
+                let asked = asked.join("\n\n");
+                text.push_str(&format!("{MARGIN}Told:\n{}", block(&asked, DEEPER)));
+            }
+            if let Some(said) = story.said(said) {
+                text.push_str(&format!("{MARGIN}Said:\n{}", block(said, DEEPER)));
             }
             text
         }
         Did::Ran { round, .. } => ran(story, round, &took),
         Did::Called { tool } => called(tool, &took),
+    }
+}
+
+/// What came of calls stands with them.
+pub(super) fn message(message: &Message) -> String {
+    match message {
+        Message::User { text } | Message::Model { text, .. } => text.clone(),
+        Message::Tools { results } => {
+            let names: Vec<&str> = results.iter().map(|result| &*result.name).collect();
+            format!("(what came of {})", names.join(", "))
+        }
     }
 }
 
@@ -120,6 +142,10 @@ mod tests {
         let places = ["Request\n", "\nPlan\n", "\nRound 1: ", "\nTool ", "\nFiles\n", "\nAnswer\n"];
         let found: Vec<usize> = places.iter().map(|place| text.find(place).unwrap()).collect();
         assert!(found.is_sorted(), "{text}");
+        for told in ["Instructions:\n        Be brief.", "Told:\n", "Said:\n        42\n"] {
+            assert!(text.contains(told), "{told}: {text}");
+        }
+        assert_eq!(text.matches("Instructions:").count(), 1, "they are told once");
         for told in ["360 tokens in and 90 out", "1.2 s", "(a picture, image/png)", "It is 42."] {
             assert!(text.contains(told), "{told}: {text}");
         }

@@ -82,10 +82,9 @@ fn facts(story: &Story) -> String {
 /// `told` is the instruction that the model has had before, and is not shown again.
 fn section<'a>(story: &'a Story, number: usize, step: &'a Step, told: &mut &'a str) -> String {
     let body = match &step.did {
-        Did::Asked { purpose, system, messages, said, calls, tokens: used } => {
+        Did::Asked { purpose, system, messages, said, tokens: used, .. } => {
             let mut body = note(&format!("{}, {}", tokens(*used), duration(step.ms)));
-            // What it says last is the answer, and stands above.
-            if !said.trim().is_empty() && !calls.is_empty() {
+            if let Some(said) = story.said(said) {
                 body.push_str(&prose(said));
             }
             if std::mem::replace(told, system) != system {
@@ -229,7 +228,7 @@ fn round_title(round: &Round) -> String {
     }
 }
 
-fn asked_for(purpose: Purpose) -> &'static str {
+pub(super) fn asked_for(purpose: Purpose) -> &'static str {
     match purpose {
         Purpose::Plan => "Asked for a plan",
         Purpose::Work => "Asked what to do",
@@ -332,5 +331,9 @@ mod tests {
         assert_eq!(rows.matches("1.2 s").count(), 7, "{rows}");
         assert_eq!(rows.matches("120 tokens in and 30 out").count(), 3, "{rows}");
         assert_eq!(page.matches("<summary>Instructions of the model").count(), 1);
+        assert!(
+            page.contains("<p class=\"text\">42</p>"),
+            "what it said is not the answer: {page}"
+        );
     }
 }

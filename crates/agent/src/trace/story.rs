@@ -176,6 +176,12 @@ impl Story {
         value.and_then(|value| value["answer"].as_str()).unwrap_or_default()
     }
 
+    /// What the model said in an answer of its own, unless it is the one of the run, which stands
+    /// elsewhere.
+    pub(super) fn said<'a>(&self, said: &'a str) -> Option<&'a str> {
+        Some(said.trim()).filter(|said| !said.is_empty() && *said != self.answer().trim())
+    }
+
     pub(super) fn shown<'a>(&'a self, round: &'a Round) -> Vec<Shown<'a>> {
         match round.execution_id.and_then(|id| self.children.get(&id)) {
             Some(child) => child.shown(),

@@ -53,6 +53,7 @@ impl Screen {
             | Event::File(_)
             | Event::Approval { .. }
             | Event::Said { .. }
+            | Event::Answer { .. }
             | Event::Error(_)
             | Event::End { .. } => {}
         }

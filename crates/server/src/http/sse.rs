@@ -64,6 +64,7 @@ fn name(event: &Event) -> &'static str {
         Event::Approval { .. } => "approval",
         Event::Plan { .. } => "plan",
         Event::Said { .. } => "said",
+        Event::Answer { .. } => "answer",
         Event::Round(_) => "round",
         Event::Tool(_) => "tool",
         Event::Error(_) => "error",

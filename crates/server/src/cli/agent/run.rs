@@ -22,7 +22,8 @@ pub(in crate::cli) struct Wish {
     #[arg(value_name = "AGENT")]
     pub(in crate::cli) agent: Option<String>,
 
-    /// What is wanted, in plain words; --cursor alone goes on once somebody has answered
+    /// What is wanted, in plain words; --cursor goes on without it, with --allow and --deny or once
+    /// somebody has answered
     #[arg(short, long, value_name = "TEXT", required_unless_present = "cursor")]
     pub(in crate::cli) request: Option<String>,
 
@@ -46,9 +47,26 @@ pub(in crate::cli) struct Wish {
     #[arg(long, value_name = "CURSOR", requires = "agent")]
     pub(in crate::cli) cursor: Option<String>,
 
+    /// Let this call run that the answer with that cursor asks about; may be repeated
+    #[arg(long, value_name = "ID", requires = "cursor")]
+    pub(in crate::cli) allow: Vec<String>,
+
+    /// Refuse this call that the answer with that cursor asks about; may be repeated
+    #[arg(long, value_name = "ID", requires = "cursor")]
+    pub(in crate::cli) deny: Vec<String>,
+
     /// Write the files and the charts that the code makes into this directory
     #[arg(long, value_name = "DIR")]
     pub(in crate::cli) out: Option<PathBuf>,
+}
+
+impl Wish {
+    /// To what the agent has asked.
+    fn replies(&self) -> Vec<Value> {
+        let reply = |id: &String, status: &str| json!({"role": "action", "type": "toolConfirmation", "actionId": id, "status": status});
+        let allowed = self.allow.iter().map(|id| reply(id, "ALLOW"));
+        allowed.chain(self.deny.iter().map(|id| reply(id, "DENY"))).collect()
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -137,6 +155,7 @@ impl Task<'_> {
         let path = self.client.path(Noun::Agent, agent).await?;
         let body = json!({
             "message": wish.request,
+            "messages": wish.replies(),
             "document_ids": documents,
             "cursor": wish.cursor,
         });
@@ -154,6 +173,9 @@ impl Task<'_> {
         if let Some(message) = result["error"]["message"].as_str() {
             shown.screen.note(&format!("belljar: {}: {message}", text(&result["error"]["code"])));
         }
+        if let Some(hint) = result["error"]["hint"].as_str() {
+            shown.screen.note(&format!("belljar: {hint}"));
+        }
         for file in made(result) {
             let place = match &self.wish.out {
                 Some(out) => format!("in {}", out.display()),
@@ -162,28 +184,42 @@ impl Task<'_> {
             shown.screen.note(&format!("belljar: {} ({place})", file.name));
         }
         self.ask(shown, result);
-        let (run, session) = (text(&result["execution_id"]), text(&result["sandbox_id"]));
-        shown.screen.note(&format!("belljar: run {run}, session {session}"));
+        let session = result["sandbox_id"].as_str().map(|id| format!(", session {id}"));
+        let run = text(&result["execution_id"]);
+        shown.screen.note(&format!("belljar: run {run}{}", session.unwrap_or_default()));
         Ok(())
     }
 
-    /// Who has to answer before it goes on, and how it does then.
+    /// What it asks, and the commands that answer it.
     fn ask(&self, shown: &mut Shown<'_>, result: &Value) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let actions = result["actions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let (Some(agent), false) = (&self.wish.agent, actions.is_empty()) else { return };
+        let on = format!("belljar agent run {} --cursor {}", word(agent), text(&result["cursor"]));
+        let (mut allowed, mut others) = (on.clone(), Vec::new());
         for action in actions {
-            let tool = text(&action["toolConfirmation"]["toolName"]);
-            shown.screen.note(&format!(
-                "belljar: {tool} waits for somebody else, who can answer with `belljar approvals allow {}`",
-                text(&action["actionId"])
-            ));
+            let (id, asked) = (text(&action["actionId"]), &action["toolConfirmation"]);
+            let (tool, arguments) = (text(&asked["toolName"]), &asked["toolArguments"]);
+            shown.screen.note(&format!("belljar: it asks to run {tool} {arguments}: {id}"));
+            allowed.push_str(&format!(" --allow {id}"));
+            others.push(format!("`belljar approvals allow {id}`"));
         }
-        if let (Some(agent), false) = (&self.wish.agent, actions.is_empty()) {
-            let cursor = text(&result["cursor"]);
-            shown.screen.note(&format!(
-                "belljar: then go on with `belljar agent run {agent} --cursor {cursor}`"
-            ));
-        }
+        shown
+            .screen
+            .note(&format!("belljar: let it with `{allowed}`; --deny instead of --allow refuses"));
+        shown.screen.note(&format!(
+            "belljar: or somebody else does with {}, and it goes on with `{on}`",
+            others.join(", ")
+        ));
+    }
+}
+
+/// As a shell reads it as one word.
+fn word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
     }
 }
 
@@ -205,12 +241,24 @@ fn made(result: &Value) -> Vec<MadeFile> {
     for file in list("generated_files").chain(list("artifacts")) {
         let text = |key: &str| file[key].as_str().map(str::to_owned);
         let Some(url) = text("url").filter(|url| url.starts_with('/')) else { continue };
-        let given = text("name").filter(|name| made.iter().all(|known| known.name != *name));
-        // Two rounds may each have shown a `plot_0.png`.
-        let name = given.or_else(|| text("asset_filename"));
+        let Some(given) = text("name") else { continue };
+        let is_free = |name: &String| made.iter().all(|known| known.name != *name);
+        // Two rounds may each have shown a `plot_0.png`, and two tools have written one name.
+        let names = [Some(given.clone()), text("asset_filename")].into_iter().flatten();
+        let numbered = (1..).map(|number| numbered(&given, number));
+        let name = names.chain(numbered).find(is_free);
         made.extend(name.map(|name| MadeFile { name, url }));
     }
     made
+}
+
+/// `a/b.csv` is `a/b-1.csv`.
+fn numbered(name: &str, number: u32) -> String {
+    let last = name.rfind('/').map_or(0, |slash| slash + 1);
+    match name[last..].rfind('.').filter(|dot| *dot > 0) {
+        Some(dot) => format!("{}-{number}{}", &name[..last + dot], &name[last + dot..]),
+        None => format!("{name}-{number}"),
+    }
 }
 
 async fn bring(client: &Client, result: &Value, out: &Path) -> Result<(), Failure> {
@@ -220,4 +268,30 @@ async fn bring(client: &Client, result: &Value, out: &Path) -> Result<(), Failur
         write_out(out, &name, &answer.bytes().await.map_err(broken)?)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_word_for_a_shell() {
+        let words = [("sales", "sales"), ("my agent", "'my agent'"), ("a'b", r"'a'\''b'")];
+        for (name, expected) in words {
+            assert_eq!(word(name), expected);
+        }
+    }
+
+    #[test]
+    fn files_of_one_name_are_all_written() {
+        let file = |name: &str| json!({"name": name, "url": "/v1/assets/1/x"});
+        let shown = json!({"name": "a.png", "asset_filename": "plot_1.png", "url": "/v1/x"});
+        let result = json!({
+            "generated_files": [file("a/b.csv"), file("a/b.csv"), file("a/b.csv"), file("c"), file("c")],
+            "artifacts": [file("a.png"), shown],
+        });
+        let names: Vec<String> = made(&result).into_iter().map(|file| file.name).collect();
+        let all = ["a/b.csv", "a/b-1.csv", "a/b-2.csv", "c", "c-1", "a.png", "plot_1.png"];
+        assert_eq!(names, all);
+    }
 }
