@@ -60,9 +60,9 @@ async fn a_folder_becomes_a_function_that_is_called_by_its_name() {
     let still = good(api, here, &["function", "call", "doubler", "-a", r#"{"n": 4}"#]);
     assert_eq!(stdout(&still), "8\n", "what was deployed before serves");
 
-    fs::write(folder.join("handler.py"), "def handle(client): ...").unwrap();
+    fs::write(folder.join("handler.py"), "def handle(other): ...").unwrap();
     let wrong = refused(api, here, &["tool", "deploy", "doubler", "--name", "other"]);
-    assert!(wrong.contains("1:12") && wrong.contains("client"), "{wrong}");
+    assert!(wrong.contains("1:12") && wrong.contains("other"), "{wrong}");
     good(api, here, &["function", "rm", "doubler"]);
     let gone = refused(api, here, &["function", "show", "doubler"]);
     assert!(gone.contains("no function called"), "{gone}");
