@@ -151,11 +151,11 @@ async fn a_deployment_that_fails_says_why_and_leaves_what_serves() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nothing_is_kept_of_a_folder_that_is_not_right() {
     let world = World::start().await;
-    let client = "def handle(client): ...";
+    let other = "def handle(other): ...";
     for (files, code, told) in [
         (vec![("handler.py", "def handle(:")], "tool.invalid", "Failed to parse"),
         (vec![("handler.py", "x = 1")], "tool.invalid", "'handle' not found"),
-        (vec![("handler.py", client)], "tool.invalid", "client"),
+        (vec![("handler.py", other)], "tool.invalid", "other"),
         (vec![("main.py", ECHO)], "args.invalid", "handler.py"),
         (vec![("handler.py", ECHO), ("../x", "")], "file.unsupported", "../x"),
         (vec![("handler.py", ECHO), ("function.toml", "memory_mb = 16")], "args.invalid", "64"),
@@ -178,7 +178,7 @@ async fn nothing_is_kept_of_a_folder_that_is_not_right() {
         assert_eq!(problem["code"], code, "{problem}");
         assert!(problem["detail"].as_str().unwrap().contains(told), "{problem}");
     }
-    let wrong = folder("f", &[("handler.py", "\n\ndef handle(client): ...")]);
+    let wrong = folder("f", &[("handler.py", "\n\ndef handle(other): ...")]);
     let (_, problem) = world.owner.call("POST", "/v1/functions", Some(wrong)).await;
     let place = &problem["errors"][0];
     assert_eq!((&place["line"], &place["column"]), (&json!(3), &json!(12)), "{problem}");

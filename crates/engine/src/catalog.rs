@@ -7,7 +7,9 @@ use crate::builds::{Change, Happening};
 use crate::engine::Engine;
 use crate::environments::{aside, fault, make, start};
 use chrono::DateTime;
-use environment::{Environments, Order, Origin, Prepared, Progress, PythonChoice, Recipe};
+use environment::{
+    BuildError, Environments, Order, Origin, Prepared, Progress, PythonChoice, Recipe,
+};
 use std::sync::Arc;
 use std::time::SystemTime;
 use types::{Code, Environment, EnvironmentOrigin, EnvironmentStatus, Fault, InstalledPackage};
@@ -211,8 +213,8 @@ impl Engine {
         mut progress: impl FnMut(Progress) + Send + 'static,
     ) -> Result<(), Fault> {
         let builder = Arc::clone(&environments);
-        let prepared = aside(move || builder.prepare(&order, &mut progress));
-        let Prepared { recipe, built } = prepared.await?;
+        let prepared = aside(move || Ok(builder.prepare(&order, &mut progress)));
+        let Prepared { recipe, built } = prepared.await?.map_err(|error| not_made(&error))?;
         let ready = match start(&self.config, &recipe.definition, built).await {
             Ok(ready) => ready,
             Err(fault) => {
@@ -247,6 +249,17 @@ impl Engine {
     pub async fn collect_environments(&self) -> Result<Vec<String>, Fault> {
         let environments = self.shelf.environments(&self.config)?;
         aside(move || environments.collect(SystemTime::now())).await
+    }
+}
+
+/// Whoever orders an environment chooses its Python, unlike those who run code in it.
+fn not_made(error: &BuildError) -> Fault {
+    match error {
+        BuildError::NoPython { .. }
+        | BuildError::OldPython { .. }
+        | BuildError::OtherPython { .. }
+        | BuildError::UnusablePython { .. } => Fault::new(Code::ArgsInvalid, error.to_string()),
+        _ => fault(error),
     }
 }
 

@@ -249,13 +249,9 @@ pub(crate) async fn aside<T: Send + 'static>(
 pub(crate) fn fault(error: &BuildError) -> Fault {
     let code = match error {
         BuildError::Unknown { .. } => Code::ObjectNotFound,
-        BuildError::Lock { .. }
-        | BuildError::Definition(_)
-        | BuildError::Shipped { .. }
-        | BuildError::NoPython { .. }
-        | BuildError::OldPython { .. }
-        | BuildError::OtherPython { .. }
-        | BuildError::UnusablePython { .. } => Code::ArgsInvalid,
+        BuildError::Lock { .. } | BuildError::Definition(_) | BuildError::Shipped { .. } => {
+            Code::ArgsInvalid
+        }
         _ => Code::SandboxUnreachable,
     };
     Fault::new(code, error.to_string())
