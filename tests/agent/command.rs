@@ -63,6 +63,7 @@ async fn whoever_is_alone_answers_the_questions_of_their_own_run() {
     let begin =
         || async { stderr(&typed(scene.owner(), &[&run[..], &["-r", "Go."]].concat()).await) };
     let told = begin().await;
+    assert!(!told.contains("waits for a person"), "nobody waits: {told}");
     assert!(told.contains(r#"it asks to run book {"what":"a table"}: "#), "{told}");
     let done = typed(scene.owner(), &hinted(&told, "belljar agent run", true)).await;
     assert_eq!(stdout(&done), "Both are done.\n", "{}", stderr(&done));

@@ -168,6 +168,15 @@ async fn what_cannot_be_right_is_said_before_anything_is_sent() {
 }
 
 #[tokio::test]
+async fn code_without_an_environment_runs_in_the_usual_one_of_the_server() {
+    let world = World::start().await;
+    let ran = answer(&world.owner, &["exec", "--json", "40 + 2"]).await;
+    assert_eq!((&ran["value"], &ran["environment"]), (&json!(42), &json!("bare")), "{ran}");
+    let named = failure(&world.owner, 1, &["exec", "--env", "nowhere", "1"]).await;
+    assert!(named.contains("nowhere"), "{named}");
+}
+
+#[tokio::test]
 async fn a_stream_is_printed_event_by_event() {
     let world = World::start().await;
     let body = r#"{"code": "print('a', flush=True); 2"}"#;

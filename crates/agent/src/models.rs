@@ -65,7 +65,7 @@ pub enum ModelsError {
     Address { name: String, reason: String },
     #[error("{0} is not a key: it has a quote, a backslash, a space, or a sign that is not ASCII")]
     Key(String),
-    #[error("the default model: {}", .0.message)]
+    #[error("the default model: {}{}", .0.message, said(.0.hint.as_deref()))]
     Default(Box<Fault>),
     #[error(transparent)]
     Script(#[from] ScriptError),
@@ -181,10 +181,14 @@ fn is_model_name(name: &str) -> bool {
         && name.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
 }
 
+fn said(hint: Option<&str>) -> String {
+    hint.map(|hint| format!("; {hint}")).unwrap_or_default()
+}
+
 fn nothing_chosen() -> Fault {
     unavailable("no model is chosen, and the server has no default").hint(
         "choose one in preferences.code_model, such as openai/gpt-4.1, or set BELLJAR_MODEL where \
-         the server starts",
+         the server starts (without a server: --model openai/gpt-4.1)",
     )
 }
 

@@ -117,7 +117,8 @@ impl Draft {
             ..base.definition.clone()
         };
         let toml = toml::to_string_pretty(&definition)?;
-        Ok(Self { definition, written: toml.clone(), toml, lock: None })
+        // Nobody has written lines that could be named.
+        Ok(Self { definition, written: String::new(), toml, lock: None })
     }
 
     pub fn name(&self) -> &Name {

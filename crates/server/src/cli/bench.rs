@@ -72,7 +72,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
 }
 
 async fn measure(args: Args) -> Result<Vec<Figure>, Failure> {
-    let environment = args.engine.environment.clone();
+    let environment = args.engine.environment().to_owned();
     // Without waiting sandboxes, so that what is fresh is fresh; with them, for what is not.
     let fresh = engine::Config { pool_ready: 0, ..args.engine.service()? };
     let pooled = engine::Config { pool_ready: measure::POOL, ..args.engine.service()? };

@@ -89,14 +89,13 @@ fn body(args: &Args, entry: &Entry) -> Result<Value, Failure> {
             return Err(Failure::usage("only cells and scripts are for `belljar exec`"));
         }
     };
-    let environment = args.session.is_none().then_some(&args.engine.environment);
     Ok(json!({
         "code": code,
         "entry": kind,
         "argv": argv,
         "files": args.request.inputs()?,
         "limits": args.request.limits()?,
-        "environment": environment,
+        "environment": args.engine.named.as_ref().filter(|_| args.session.is_none()),
         "integrations": args.integrations,
     }))
 }
@@ -107,7 +106,7 @@ fn command(args: &Args, entry: Entry) -> Result<Command, Failure> {
         files: args.request.files()?,
         limits: args.request.limits()?,
         bring: args.outcome.bring(),
-        ..Command::new(&args.engine.environment, entry)
+        ..Command::new(args.engine.environment(), entry)
     })
 }
 

@@ -131,6 +131,9 @@ async fn call(remote: &Remote, one: &One, data: &str, no_wait: bool) -> Result<(
         eprintln!("{}", terminal::for_stderr(message));
     }
     if call["status"] != "Completed" {
+        if let Some(traceback) = call["error"]["traceback"].as_str() {
+            eprint!("{}", terminal::for_stderr(traceback));
+        }
         return Err(failed(&call));
     }
     let answer = remote.client.json(Call::get(format!("{place}/response"))).await?;

@@ -28,6 +28,16 @@ pub(super) struct ModelArgs {
 }
 
 impl ModelArgs {
+    /// A variable may be meant for other commands, so that it is no mistake.
+    pub(super) fn warn_of_a_server(&self) {
+        if self.model.is_some() {
+            eprintln!(
+                "belljar: warning: --model and BELLJAR_MODEL count without a server; there it is the \
+                 model of the agent, of preferences.code_model, or of the server"
+            );
+        }
+    }
+
     pub(super) fn settings(self) -> Result<ModelSettings, Failure> {
         settings(self.model, self.model_endpoint, self.record)
     }

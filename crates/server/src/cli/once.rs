@@ -87,6 +87,8 @@ pub(super) struct Shown<'a> {
     pub(super) screen: Screen,
     pub(super) outcome: &'a OutcomeArgs,
     stdout: Stdout,
+    /// Whether whoever runs it tells of its questions.
+    pub(super) asks_at_its_end: bool,
 }
 
 impl<'a> Shown<'a> {
@@ -96,7 +98,7 @@ impl<'a> Shown<'a> {
             fs::create_dir_all(out)
                 .map_err(|error| Failure::usage(format!("--out {}: {error}", out.display())))?;
         }
-        Ok(Self { screen: Screen::new(), outcome, stdout })
+        Ok(Self { screen: Screen::new(), outcome, stdout, asks_at_its_end: false })
     }
 
     pub(super) fn hear(&mut self, event: &Event) {

@@ -51,7 +51,7 @@ impl Own {
             Failure::belljar(format!("{} cannot be written: {error}", home.display()))
         })?;
         let config = Config {
-            environment: args.environment.clone(),
+            environment: args.environment().to_owned(),
             fetch_exceptions,
             ..Config::new(records.path().into())
         };

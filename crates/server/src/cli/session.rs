@@ -122,7 +122,7 @@ impl Session {
         limits: LimitsRequest,
     ) -> Result<Self, Fault> {
         let engine = Engine::start(config);
-        let environment = args.engine.environment.clone();
+        let environment = args.engine.environment().to_owned();
         engine.prepare(&environment, progress::show()).await?;
         let request = NewSession { limits, ..NewSession::new(&environment) };
         let id = engine.open(&request).await?.id;

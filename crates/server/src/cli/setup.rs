@@ -14,9 +14,9 @@ pub(super) const USUAL_ENVIRONMENT: &str = "default";
 
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct EngineArgs {
-    /// The environment, one that ships or your own (`belljar env ls`)
-    #[arg(long = "env", value_name = "NAME", default_value = USUAL_ENVIRONMENT)]
-    pub(super) environment: String,
+    /// The environment, one that ships or your own (`belljar env ls`) [default: default, or the server's usual one]
+    #[arg(long = "env", value_name = "NAME")]
+    pub(super) named: Option<String>,
 
     #[command(flatten)]
     place: Place,
@@ -57,6 +57,11 @@ fn parse_wall(name: &str) -> Result<Wall, String> {
 }
 
 impl EngineArgs {
+    /// Where code runs that runs here.
+    pub(super) fn environment(&self) -> &str {
+        self.named.as_deref().unwrap_or(USUAL_ENVIRONMENT)
+    }
+
     /// The configuration for one caller at a command line.
     pub(super) fn single(&self) -> Result<Config, Failure> {
         Ok(self.apply(self.place.single()?))
@@ -72,9 +77,9 @@ impl EngineArgs {
         if programs.is_empty() {
             return Ok(None);
         }
-        let contents = self.place.contents(&self.environment, self.imports.as_deref())?;
+        let contents = self.place.contents(self.environment(), self.imports.as_deref())?;
         let missing = contents.missing_programs(programs);
-        Ok((!missing.is_empty()).then(|| preflight::no_programs(&self.environment, &missing)))
+        Ok((!missing.is_empty()).then(|| preflight::no_programs(self.environment(), &missing)))
     }
 
     fn apply(&self, config: Config) -> Config {

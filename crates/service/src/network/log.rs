@@ -40,6 +40,8 @@ impl Service {
             allowed: query.allowed,
         };
         let workspace = caller.workspace;
+        // What has just been tried is asked for most.
+        self.write_history().await?;
         let read = move |rows: &Reader<'_>| rows.network_log(workspace, &filter, page);
         Ok(self.store.read_long(read).await?.into())
     }

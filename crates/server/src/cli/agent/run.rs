@@ -91,6 +91,7 @@ pub(in crate::cli) struct Task<'a> {
 pub(super) fn main(args: Args, remote: &RemoteArgs) -> Result<ExitCode, Failure> {
     let runtime = setup::runtime()?;
     if remote.is_named() {
+        args.models.warn_of_a_server();
         let client = remote.connect()?;
         let task = Task { client: &client, wish: &args.wish, json: remote.json };
         return runtime.block_on(task.run()).map(|result| exit(&result));
@@ -114,6 +115,7 @@ impl Task<'_> {
     pub(in crate::cli) async fn run(&self) -> Result<Value, Failure> {
         let outcome = OutcomeArgs { out: self.wish.out.clone(), json: self.json };
         let mut shown = Shown::new(&outcome, Stdout::Output)?;
+        shown.asks_at_its_end = self.wish.agent.is_some();
         let documents = self.upload().await?;
         let (call, result) = self.call(documents).await?;
         let record = follow(self.client, call, &mut shown).await?;

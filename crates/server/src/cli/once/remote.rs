@@ -87,6 +87,8 @@ pub(in crate::cli) async fn follow(
 async fn hear(events: &mut Events, shown: &mut Shown<'_>) -> Result<(), ClientError> {
     while let Some(data) = events.next().await? {
         match serde_json::from_str(&data) {
+            // It ends with what it asks, and nothing waits.
+            Ok(Event::Approval { .. }) if shown.asks_at_its_end => {}
             Ok(Event::Approval { approval_id: id }) => shown.screen.note(&format!(
                 "belljar: this waits for a person: `belljar approvals show {id}` shows what would \
                  run, `belljar approvals allow {id}` lets it run; Ctrl-C withdraws it"

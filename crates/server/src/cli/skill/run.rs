@@ -65,7 +65,7 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Failure> {
         .map_err(|error| Failure::belljar(format!("the skill could not be copied: {error}")))?;
     let mount = Mount { host: copy.path().join(COPY), inside: ROOT.into() };
     let config = Config { mounts: vec![mount], ..args.engine.single()? };
-    let environment = &args.engine.environment;
+    let environment = args.engine.environment();
     let entry = Entry::ScriptIn { directory: ROOT.to_owned(), code, argv };
     let command = Command {
         files: args.request.files()?,

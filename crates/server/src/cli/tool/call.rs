@@ -117,7 +117,7 @@ fn command(args: &Args, call: contract::Call) -> Result<Command, Failure> {
         files: args.request.files()?,
         limits: args.request.limits()?,
         bring: args.outcome.bring(),
-        ..Command::new(&args.engine.environment, Entry::Call(Box::new(call)))
+        ..Command::new(args.engine.environment(), Entry::Call(Box::new(call)))
     })
 }
 

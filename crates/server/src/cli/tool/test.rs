@@ -123,7 +123,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
 async fn run(args: &Args, files: &[FileIn]) -> Result<Vec<Report>, Failure> {
     let engine = Engine::start(args.engine.single()?);
     // The same for all of them, and no test is to blame when it cannot be had.
-    engine.prepare(&args.engine.environment, progress::show()).await?;
+    engine.prepare(args.engine.environment(), progress::show()).await?;
     let mut reports = Vec::new();
     for path in &args.tools {
         let report = match command(args, path, files) {
@@ -159,7 +159,7 @@ fn command(args: &Args, path: &Path, files: &[FileIn]) -> Result<Command, Box<Re
     Ok(Command {
         files: files.to_vec(),
         limits: args.request.limits().map_err(unusable)?,
-        ..Command::new(&args.engine.environment, Entry::Call(Box::new(call)))
+        ..Command::new(args.engine.environment(), Entry::Call(Box::new(call)))
     })
 }
 
