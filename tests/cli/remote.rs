@@ -470,6 +470,8 @@ async fn sessions_and_executions_are_listed_and_ended() {
     let id = executions[0]["id"].as_str().unwrap().to_owned();
     assert_eq!(answer(owner, &["execution", "cancel", &id, "--json"]).await["cancelled"], false);
     assert_eq!(answer(owner, &["session", "show", &session, "--json"]).await["status"], "ready");
+    let anew = answer(owner, &["session", "reset", &session, "--json"]).await;
+    assert_eq!((&anew["sandbox_id"], &anew["generation"]), (&json!(session), &json!(2)), "{anew}");
     answer(owner, &["session", "close", &session]).await;
     let closed = answer(owner, &["session", "ls", "--status", "closed", "--json"]).await;
     assert_eq!(closed[0]["sandbox_id"], json!(session));

@@ -349,7 +349,7 @@ async fn there_is_no_network_and_the_error_says_so() {
     assert_eq!(error.code.to_string(), "network.denied");
     assert_eq!(
         error.hint.unwrap(),
-        "pass data in as files, or have an integration opened for the session that has this host"
+        "pass data in as files, or have opened for the session what the message says is closed"
     );
 }
 

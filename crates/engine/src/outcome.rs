@@ -347,7 +347,7 @@ fn is_small_tool(entry: &Entry) -> bool {
 
 fn no_network(entry: &Entry) -> String {
     let instead =
-        "pass data in as files, or have an integration opened for the session that has this host";
+        "pass data in as files, or have opened for the session what the message says is closed";
     if is_small_tool(entry) {
         format!("{instead}, or {AS_FUNCTION} with integrations of its own")
     } else {

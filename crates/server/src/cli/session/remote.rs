@@ -25,6 +25,8 @@ pub(super) enum Verb {
     Ls(Ls),
     /// Show a session of a server
     Show(One),
+    /// Begin a session of a server anew, with nothing in it; also one that was lost
+    Reset(One),
     /// Close a session of a server
     Close(One),
 }
@@ -46,7 +48,7 @@ pub(super) struct New {
     #[arg(long = "integration", value_name = "NAME")]
     integrations: Vec<String>,
 
-    /// The environment [default: that of the agent, or `default`]
+    /// The environment [default: that of the agent, or the server's usual one]
     #[arg(long = "env", value_name = "NAME")]
     environment: Option<String>,
 }
@@ -97,6 +99,10 @@ pub(super) fn main(verb: Verb) -> Result<ExitCode, Failure> {
         }),
         Verb::Show(One { remote, session }) => remote.run(async |remote| {
             remote.show(Call::get(remote.client.path(Noun::Session, &session).await?)).await
+        }),
+        Verb::Reset(One { remote, session }) => remote.run(async |remote| {
+            let path = remote.client.path(Noun::Session, &session).await?;
+            remote.show(Call::post(format!("{path}/reset"))).await
         }),
         Verb::Close(One { remote, session }) => remote.run(async |remote| {
             let call = Call::delete(remote.client.path(Noun::Session, &session).await?);
