@@ -100,6 +100,14 @@ fn a_lock_is_written_beside_its_definition_and_used_from_then_on() {
 }
 
 #[test]
+fn a_directory_of_wheels_that_is_not_there_is_said_before_anything_is_asked() {
+    let desk = Desk::new();
+    desk.write("a.txt", "six\n");
+    let said = desk.refused(2, &["env", "build", "--wheels", "nowhere", "a.txt"]);
+    assert!(said.contains("--wheels nowhere: there is no such directory"), "{said}");
+}
+
+#[test]
 fn what_is_wrong_is_told_by_file_and_line() {
     let desk = Desk::new();
     desk.write("a.txt", "six\n\n-r b.txt\n");

@@ -209,6 +209,15 @@ fn what_a_comment_says_is_not_what_is_asked_for() {
 }
 
 #[test]
+fn who_asks_no_index_fetches_no_uv_either() {
+    let mut world = World::without_uv();
+    world.machine.offline = true;
+    let refused = refusal(&world, "six");
+    assert!(matches!(refused, BuildError::UvUnavailable { .. }), "{refused}");
+    assert!(refused.to_string().contains("--offline asks none"), "{refused}");
+}
+
+#[test]
 fn a_python_that_is_too_old_for_any_sandbox_is_not_recommended() {
     let choice = Some("3.10".parse().unwrap());
     let order = Order { python: choice, ..order("six") };
