@@ -86,11 +86,8 @@ impl Service {
         };
         let chosen = wanted.choose(policy.pins.iter().map(pin).collect()).await?;
         let names = chosen.packages().iter().map(|package| &*package.name);
-        policy::may_install(&policy, names).map_err(|refused| {
-            let hint = "use another package; whoever has MODIFY on the workspace sets the lists \
-                        (belljar package policy)";
-            denied(refused.to_string(), hint)
-        })?;
+        policy::may_install(&policy, names)
+            .map_err(|refused| against_policy(refused.to_string()))?;
         let added = chosen.fetch().await?;
         self.write_installed(workspace, principal, session, &added.packages).await?;
         Ok(added)
@@ -156,6 +153,13 @@ impl Service {
 
 fn denied(message: impl Into<String>, hint: impl Into<String>) -> Fault {
     Fault::new(Code::PackageDenied, message).hint(hint)
+}
+
+/// What the lists of a workspace do not let in, into a session or into a function.
+pub(crate) fn against_policy(message: String) -> Fault {
+    let hint = "use another package; whoever has MODIFY on the workspace sets the lists (belljar \
+                package policy)";
+    denied(message, hint)
 }
 
 fn no_repository(Lender { agent, .. }: &Lender) -> Fault {

@@ -6,6 +6,7 @@
 use super::package::{ENVIRONMENT_PREFIX, FunctionRequest, Package};
 use crate::apart::{aside, to_the_end};
 use crate::caller::Caller;
+use crate::packages::against_policy;
 use crate::refused::{Refused, invalid, not_found};
 use crate::service::Service;
 use chrono::{DateTime, Utc};
@@ -364,11 +365,7 @@ pub(super) fn limits(memory_bytes: u64, timeout_seconds: u64) -> LimitsRequest {
 }
 
 fn allowed(policy: &PackagePolicy, packages: &[InstalledPackage]) -> Result<(), Fault> {
-    let denied = |message: String| {
-        let hint = "use another package; whoever has MODIFY on the workspace sets the lists \
-                    (belljar package policy)";
-        Fault::new(Code::PackageDenied, format!("requirements.txt: {message}")).hint(hint)
-    };
+    let denied = |message: String| against_policy(format!("requirements.txt: {message}"));
     let named: Vec<(String, &str)> = packages
         .iter()
         .filter_map(|it| Some((PackageName::new(&it.name)?.to_string(), &*it.version)))
