@@ -238,6 +238,20 @@ impl Engine {
         Ok(())
     }
 
+    /// Takes a sandbox of the environment and ends it: whether one can be had now. Where all are in use
+    /// nothing is tried, since that is not a failure.
+    pub async fn probe(&self, environment: &str) -> Result<(), Fault> {
+        if self.capacity.load().in_use >= self.capacity.load().most {
+            return Ok(());
+        }
+        let _slot = self.capacity.take().await?;
+        let limits = limits::of_fresh(&self.config.caps, &LimitsRequest::default())?;
+        let ready = self.shelf.get(&self.config, environment, |_| {}).await?;
+        let sandbox = ready.pool.lease(&limits).await.map_err(|error| birth_fault(&error))?;
+        sandbox.end().await;
+        Ok(())
+    }
+
     /// How full it is.
     pub fn load(&self) -> Load {
         self.capacity.load()

@@ -254,7 +254,8 @@ pub(crate) fn fault(error: &BuildError) -> Fault {
         }
         _ => Code::SandboxUnreachable,
     };
-    Fault::new(code, error.to_string())
+    let fault = Fault::new(code, error.to_string());
+    if matches!(error, BuildError::Killed { .. }) { fault.retryable() } else { fault }
 }
 
 fn runtime(config: &Config) -> Result<Runtime, Fault> {

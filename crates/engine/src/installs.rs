@@ -6,8 +6,8 @@
 
 use crate::environments::Ready;
 use environment::{
-    Amount, Choice, Environments, GiveUp, House, InstallError, Package, Requirement, Room, Trouble,
-    Wish,
+    Amount, BuildError, Choice, Environments, GiveUp, House, InstallError, Package, Requirement,
+    Room, Trouble, Wish,
 };
 use sandbox::{InstallAnswer, Installed, NotInstalled};
 use std::fmt;
@@ -239,6 +239,7 @@ fn fault(error: &InstallError) -> Fault {
         }
         InstallError::IndexUnreachable { .. } => "try again later, or use what the environment has",
         InstallError::TooLarge => "install less, or ask for an environment that has the packages",
+        InstallError::Build(BuildError::Killed { .. }) => return broken(error).retryable(),
         InstallError::Lock(_) | InstallError::Build(_) => return broken(error),
     };
     let code = match error {

@@ -363,13 +363,24 @@ impl Engine {
         .await
     }
 
-    /// Removes every store that is not known, before anybody uses one.
-    pub async fn sweep_stores(
+    /// Moves every volume that is not known into a directory of this name, before anybody uses one.
+    /// Tells how many.
+    pub async fn set_aside_stores(
         &self,
         is_known: impl Fn(&str) -> bool + Send + 'static,
+        name: String,
+    ) -> Result<usize, Fault> {
+        let base = self.store_base()?.clone();
+        blocking(move || Ok(base.set_aside(is_known, &name)?)).await
+    }
+
+    /// Removes directories of volumes that were set aside, by their names.
+    pub async fn remove_stores_set_aside(
+        &self,
+        is_over: impl Fn(&str) -> bool + Send + 'static,
     ) -> Result<(), Fault> {
         let base = self.store_base()?.clone();
-        blocking(move || Ok(base.sweep(is_known)?)).await
+        blocking(move || Ok(base.remove_set_aside(is_over)?)).await
     }
 
     pub(crate) fn store_base(&self) -> Result<&StoreBase, Fault> {

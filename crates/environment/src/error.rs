@@ -87,6 +87,13 @@ pub enum BuildError {
     #[error("byte-compiling environment `{name}` failed ({status}): {detail}; try again")]
     Compile { name: Name, status: ExitStatus, detail: String },
 
+    #[error(
+        "{} was killed (signal {signal}) before it had ended, most often because memory ran out; \
+         try again",
+        .program.display()
+    )]
+    Killed { program: PathBuf, signal: i32 },
+
     #[error("{} could not be run: {source}", .program.display())]
     Run { program: PathBuf, source: io::Error },
 

@@ -105,12 +105,19 @@ impl Drop for Room {
 /// Whoever calls this holds the lock of them all, so that no house is half made.
 fn remove_abandoned(packages: &Path) -> io::Result<()> {
     for entry in fs::read_dir(packages)? {
-        let directory = entry?.path();
-        if !directory.is_dir() {
-            continue;
-        }
-        match lock_file(&directory.with_extension("lock"))?.try_lock() {
-            Ok(()) => remove(&directory)?,
+        let path = entry?.path();
+        let directory = match path.file_stem() {
+            _ if path.is_dir() => path,
+            // Of a house that is gone: its process was killed while it removed the two.
+            Some(house) if path.extension().is_some_and(|it| it == "lock") => {
+                path.with_file_name(house)
+            }
+            _ => continue,
+        };
+        let lock = directory.with_extension("lock");
+        match lock_file(&lock)?.try_lock() {
+            Ok(()) if directory.is_dir() => remove(&directory)?,
+            Ok(()) => fs::remove_file(&lock)?,
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) => return Err(error),
         }
@@ -170,6 +177,26 @@ mod tests {
         assert!(!left.exists());
         assert!(room.directory().is_dir());
         assert_ne!(used.directory(), other.directory());
+    }
+
+    #[test]
+    fn t118_a_lock_whose_directory_is_gone_goes_and_one_that_is_held_stays() {
+        let data = tempfile::tempdir().unwrap();
+        let used = House::open(data.path()).unwrap();
+        let packages = data.path().join("packages");
+        let [stale, held] =
+            ["stale", "held"].map(|name| packages.join(name).with_extension("lock"));
+        lock_file(&stale).unwrap();
+        let holder = lock_file(&held).unwrap();
+        holder.lock().unwrap();
+        fs::write(packages.join("notes.txt"), "").unwrap();
+        let other = House::open(data.path()).unwrap();
+        assert!(!stale.exists());
+        assert!(held.exists() && packages.join("notes.txt").exists());
+        assert!(packages.join(".lock").exists(), "the lock of them all");
+        for house in [used, other] {
+            assert!(house.directory().with_extension("lock").exists());
+        }
     }
 
     #[test]

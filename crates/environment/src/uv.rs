@@ -5,6 +5,7 @@
 //! the package index; it is run only after its digest was found to be the one written here.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
@@ -238,6 +239,13 @@ impl Uv {
         if ended.status.success() {
             return Ok(Ok(()));
         }
+        // What a killed program had said by then is no refusal of what was asked for. One that was
+        // given up was killed by us, and nobody listens.
+        if let Some(signal) = ended.status.signal()
+            && !self.give_up.was_said()
+        {
+            return Err(BuildError::Killed { program: self.program.clone(), signal });
+        }
         Ok(Err(Failure::read(ended.status, &ended.last_lines)))
     }
 
@@ -437,6 +445,26 @@ mod tests {
             Some(Progress::Downloading { package: "scipy".to_owned(), size: "33.7MiB".to_owned() })
         );
         assert_eq!(parse_progress(" Downloaded scipy"), None);
+    }
+
+    fn followed(script: &str, give_up: GiveUp) -> Result<Result<(), Failure>, BuildError> {
+        let uv = Uv { program: PathBuf::from("/bin/sh"), give_up };
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        uv.follow(command, &mut |_| ())
+    }
+
+    #[test]
+    fn t117_a_killed_uv_is_a_failure_of_the_machine_and_a_refusal_is_not() {
+        let words = "echo 'error: no solution, there is no version of x' >&2";
+        let killed = followed(&format!("{words}; kill -9 $$"), GiveUp::default());
+        assert!(matches!(killed, Err(BuildError::Killed { signal: 9, .. })), "{killed:?}");
+        let refused = followed(&format!("{words}; exit 1"), GiveUp::default());
+        assert!(matches!(refused, Ok(Err(Failure::Refused { .. }))), "{refused:?}");
+        let given_up = GiveUp::default();
+        given_up.now();
+        let stopped = followed("exec sleep 60", given_up);
+        assert!(matches!(stopped, Ok(Err(Failure::Refused { .. }))), "{stopped:?}");
     }
 
     fn failure(lines: &[&str]) -> Failure {

@@ -83,6 +83,7 @@ pub(crate) fn router(app: Arc<App>, door: Door) -> Router {
     pages::router(&openapi::finished(document))
         .merge(metadata)
         .route("/healthz", get(routes::operation::health))
+        .route("/readyz", get(routes::operation::readiness))
         .merge(known)
         .merge(agents)
         .fallback(|| async { not_here() })

@@ -8,6 +8,7 @@ use std::time::Duration;
 use vault::Keyring;
 
 const MIB: u64 = 1024 * 1024;
+const DAY_SECONDS: u64 = 24 * 60 * 60;
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -25,6 +26,10 @@ pub struct Config {
     pub tool_bytes_max: usize,
     /// Records and files are forgotten after this.
     pub retention: Duration,
+    /// Entries of the audit log are forgotten after this.
+    pub audit_retention: Duration,
+    /// Answers that are good for more than one call are forgotten after this, and asked for again.
+    pub answer_retention: Duration,
     /// A question that nobody answered is no longer asked after this.
     pub approval_time: Duration,
     /// Requests a second of a key that has no bound of its own.
@@ -52,7 +57,10 @@ impl Config {
             // Some hundred conversations with charts and tables.
             workspace_bytes_max: 10 * 1024 * MIB,
             tool_bytes_max: contract::SOURCE_BYTES_MAX,
-            retention: Duration::from_secs(30 * 24 * 60 * 60),
+            retention: Duration::from_secs(30 * DAY_SECONDS),
+            // More than a year, since some look at it once a year.
+            audit_retention: Duration::from_secs(400 * DAY_SECONDS),
+            answer_retention: Duration::from_secs(365 * DAY_SECONDS),
             approval_time: Duration::from_secs(24 * 60 * 60),
             // More than one client needs, and less than would hold up the others.
             key_rate_per_second: 2_000,

@@ -1,13 +1,14 @@
 //! What is done without being asked: sessions that ended are marked, questions that nobody answered
-//! are closed, what is over is forgotten, and environments out of use are removed.
+//! are closed, what is over is forgotten, and environments out of use are removed. While the wall clock
+//! is in doubt nothing is forgotten.
 
 use crate::refused::Refused;
 use crate::service::Service;
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{TimeDelta, Utc};
 use engine::SessionEnded;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use store::{Retention, StoreError};
+use store::{Forgetting, Reading, Retention, StoreError, was_set_aside_before};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::sleep;
 
@@ -41,11 +42,26 @@ async fn mark_expired(service: Weak<Service>, mut ended: UnboundedReceiver<Sessi
 
 async fn rounds(service: Weak<Service>) {
     let mut clock = tokio::time::interval(ROUND);
+    let mut was_confirmed = true;
     loop {
         clock.tick().await;
         let Some(service) = service.upgrade() else { return };
-        if let Err(refused) = service.tidy(Utc::now()).await {
-            tracing::error!(error = %refused.fault, "housekeeping failed, and will be tried again");
+        match service.tidy(Reading::now()).await {
+            Ok(forgetting) => {
+                let is_confirmed = forgetting != Forgetting::ClockUnconfirmed;
+                match (was_confirmed, is_confirmed) {
+                    (true, false) => tracing::warn!(
+                        "the wall clock has jumped; nothing is forgotten until the new time has held \
+                         for hours"
+                    ),
+                    (false, true) => tracing::info!("the wall clock is believed again"),
+                    _ => {}
+                }
+                was_confirmed = is_confirmed;
+            }
+            Err(refused) => {
+                tracing::error!(error = %refused.fault, "housekeeping failed, and will be tried again");
+            }
         }
     }
 }
@@ -64,11 +80,21 @@ async fn collections(service: Weak<Service>) {
 }
 
 impl Service {
-    async fn tidy(self: &Arc<Self>, now: DateTime<Utc>) -> Result<(), Refused> {
-        self.expire_approvals(now).await?;
-        let executions = TimeDelta::from_std(self.config.retention).unwrap_or(TimeDelta::MAX);
-        self.store.purge(now, Retention { executions }).await?;
-        Ok(())
+    async fn tidy(self: &Arc<Self>, now: Reading) -> Result<Forgetting, Refused> {
+        self.expire_approvals(now.wall).await?;
+        let days = |time| TimeDelta::from_std(time).unwrap_or(TimeDelta::MAX);
+        let retention = Retention {
+            executions: days(self.config.retention),
+            audit: days(self.config.audit_retention),
+            answers: days(self.config.answer_retention),
+        };
+        let forgetting = self.store.purge(now, retention).await?;
+        let before = now.wall.checked_sub_signed(retention.executions);
+        if let (Forgetting::Done(_), Some(before)) = (forgetting, before) {
+            let is_over = move |name: &str| was_set_aside_before(name, before);
+            self.engine.remove_stores_set_aside(is_over).await?;
+        }
+        Ok(forgetting)
     }
 
     /// What ran when the server stopped is over, and says so.

@@ -84,6 +84,7 @@ impl Service {
         let with = caller.require_key()?;
         check(&request, now)?;
         let request = self.bounded(caller, with, request)?;
+        self.count_own_change(caller)?;
         let counted_with = counted_with(caller, with, &request);
         let (id, secret, hash) = secret::issue()?;
         let key = Key {
@@ -176,6 +177,7 @@ impl Service {
         if !self.may_see(caller, key.principal)? {
             return Err(not_found("key", id));
         }
+        // To give a key up must always be possible; each can be revoked once.
         let caller = caller.clone();
         let written = move |tx: &Tx<'_>| {
             let asking = caller.key();

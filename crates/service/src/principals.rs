@@ -162,6 +162,7 @@ impl Service {
         preferences: BTreeMap<String, String>,
     ) -> Result<BTreeMap<String, String>, Refused> {
         check_preferences(&preferences)?;
+        self.count_own_change(caller)?;
         let (workspace, id, now) = (caller.workspace, caller.id(), Utc::now());
         let kept = preferences.clone();
         let entry = about(caller, "preferences.change", id, "");

@@ -4,11 +4,12 @@ use crate::caller::Caller;
 use crate::config::Config;
 use crate::executions::Running;
 use crate::network::{self, History, Lendings};
+use crate::own_changes::OwnChanges;
 use crate::refused::Refused;
 use crate::secret::Secret;
 use crate::tokens::Tokens;
 use crate::tools::Contracts;
-use crate::{housekeeping, seal_key};
+use crate::{housekeeping, readiness, seal_key};
 use egress::{FetchConfig, Fetcher, Proxy};
 use engine::{Engine, House, StoreBase};
 use policy::SealKey;
@@ -23,8 +24,6 @@ use tokio::sync::mpsc::unbounded_channel;
 use types::{Approval, ExecutionId, Object, PrincipalId, Privilege, WorkspaceId};
 use vault::{Vault, VaultError};
 
-/// Beside the records.
-const STORES: &str = "stores";
 /// Questions that a slow listener may be behind; what it misses then is in the list.
 const APPROVAL_NEWS: usize = 256;
 /// Changes that a listener may be behind; one who is further behind is told that there were some.
@@ -51,6 +50,8 @@ pub struct Service {
     pub(crate) lendings: Lendings,
     pub(crate) approval_news: broadcast::Sender<(WorkspaceId, Approval)>,
     pub(crate) tool_news: broadcast::Sender<WorkspaceId>,
+    pub(crate) own_changes: OwnChanges,
+    pub(crate) readiness: readiness::Last,
 }
 
 /// A service that runs, and the owner's key if this was its first start.
@@ -87,6 +88,10 @@ impl Service {
     /// be called inside a tokio runtime.
     pub async fn start(config: Config, engine: engine::Config) -> Result<Started, StartError> {
         let store = Store::open(&config.data)?;
+        if let Some(set_aside) = store.set_aside() {
+            let (files, directory) = (set_aside.files, set_aside.directory.display());
+            tracing::warn!(files, %directory, "files without a record were set aside");
+        }
         let seal_key = seal_key::load(&config.data)
             .map_err(|(path, cause)| StartError::SealKey { path, cause })?;
         let in_use = store.read(|rows| rows.sealing_keys())?;
@@ -94,7 +99,7 @@ impl Service {
         let fetcher = fetcher(&config)?;
         let (told, ended) = unbounded_channel();
         let (proxy, certificates) = network::proxy(&config)?;
-        let stores = StoreBase::open(config.data.join(STORES)).map_err(StartError::Stores)?;
+        let stores = StoreBase::open(store::volumes(&config.data)).map_err(StartError::Stores)?;
         let house = House::open(&engine.data).map_err(StartError::House)?;
         let (stores, house, ended_to) = (Some(stores), Some(house), Some(told));
         let certificates = Some(certificates);
@@ -121,9 +126,14 @@ impl Service {
             proxy,
             history: Arc::default(),
             lendings: Lendings::default(),
+            own_changes: OwnChanges::default(),
+            readiness: readiness::Last::default(),
         });
         tokio::spawn(network::keep(Arc::downgrade(&service), Arc::clone(&service.history)));
-        service.sweep_stores().await.map_err(|refused| StartError::Sweep(*refused.fault))?;
+        service
+            .set_aside_unknown_stores()
+            .await
+            .map_err(|refused| StartError::Sweep(*refused.fault))?;
         service.mark_interrupted().await?;
         service.mark_interrupted_deployments().await?;
         let owner_key = service.first_start().await?;

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::fs::File;
 use std::sync::Arc;
-use store::{AuditLine, ObjectFilter, Reader};
+use store::{AuditLine, ObjectFilter, Reader, aside_name};
 use types::{Code, Fault, Object, Privilege, Store, StoreAccess, StoreGrant, StoreId, WorkspaceId};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -300,15 +300,22 @@ impl Service {
         })
     }
 
-    /// Directories that no row speaks of were left by a server that was killed.
-    pub(crate) async fn sweep_stores(&self) -> Result<(), Refused> {
+    /// Directories that no row speaks of were left by a server that was killed, or belong to records
+    /// that are not here: they are moved away, and removed after the retention.
+    pub(crate) async fn set_aside_unknown_stores(&self) -> Result<(), Refused> {
         let known: HashSet<String> = self
             .store
             .read(|rows| rows.store_ids())?
             .into_iter()
             .map(|id| id.to_string())
             .collect();
-        Ok(self.engine.sweep_stores(move |directory| known.contains(directory)).await?)
+        let name = aside_name(Utc::now());
+        let is_known = move |directory: &str| known.contains(directory);
+        let volumes = self.engine.set_aside_stores(is_known, name.clone()).await?;
+        if volumes > 0 {
+            tracing::warn!(volumes, directory = name, "volumes without a record were set aside");
+        }
+        Ok(())
     }
 }
 

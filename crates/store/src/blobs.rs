@@ -1,10 +1,13 @@
 //! The bytes of files, each in a file of its own under its id.
 //!
 //! They are written aside, made durable, and renamed: what is under an id is whole. Bytes whose row
-//! was never committed, or is deleted, are removed at the next start.
+//! was never committed, or is deleted, are set aside at the next start and removed after the
+//! retention: a database that was restored wrongly must not take the files with it.
 
 use crate::StoreError;
+use crate::belonging::{aside_name, was_set_aside_before};
 use crate::store::{make_private, sync_directory};
+use chrono::{DateTime, Utc};
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io;
@@ -17,12 +20,21 @@ use uuid::Uuid;
 pub struct Blobs {
     staging: PathBuf,
     files: PathBuf,
+    aside: PathBuf,
+}
+
+/// Files that no record knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetAside {
+    pub files: usize,
+    pub directory: PathBuf,
 }
 
 impl Blobs {
     /// Whatever was being written when the last server ended is thrown away.
     pub(crate) fn open(home: &Path) -> Result<Self, StoreError> {
-        let blobs = Self { staging: home.join("staging"), files: home.join("files") };
+        let [staging, files, aside] = ["staging", "files", "aside"].map(|name| home.join(name));
+        let blobs = Self { staging, files, aside };
         if blobs.staging.exists() {
             fs::remove_dir_all(&blobs.staging).map_err(StoreError::io(&blobs.staging))?;
         }
@@ -75,19 +87,53 @@ impl Blobs {
         }
     }
 
-    /// Removes what is under no id of `known`.
-    pub(crate) fn sweep(&self, known: &HashSet<FileId>) -> Result<(), StoreError> {
+    /// Moves what is under no id of `known` into a directory that is named by the time.
+    pub(crate) fn set_aside_unknown(
+        &self,
+        known: &HashSet<FileId>,
+        now: DateTime<Utc>,
+    ) -> Result<Option<SetAside>, StoreError> {
+        let directory = self.aside.join(aside_name(now));
+        let mut files = 0;
         for shelf in fs::read_dir(&self.files).map_err(StoreError::io(&self.files))? {
             let shelf = shelf.map_err(StoreError::io(&self.files))?.path();
+            // The marker of the database is beside the shelves.
+            if !shelf.is_dir() {
+                continue;
+            }
             for file in fs::read_dir(&shelf).map_err(StoreError::io(&shelf))? {
                 let file = file.map_err(StoreError::io(&shelf))?;
                 let id = file.file_name().to_str().and_then(|name| name.parse().ok());
-                if !id.is_some_and(|id| known.contains(&id)) {
-                    fs::remove_file(file.path()).map_err(StoreError::io(&file.path()))?;
+                if id.is_some_and(|id| known.contains(&id)) {
+                    continue;
                 }
+                if files == 0 {
+                    make_private(&directory)?;
+                }
+                let to = directory.join(file.file_name());
+                fs::rename(file.path(), to).map_err(StoreError::io(&file.path()))?;
+                files += 1;
             }
         }
-        Ok(())
+        Ok((files > 0).then_some(SetAside { files, directory }))
+    }
+
+    /// Removes what was set aside before that moment. Tells how many directories.
+    pub(crate) fn remove_set_aside(&self, before: DateTime<Utc>) -> Result<usize, StoreError> {
+        let listed = match fs::read_dir(&self.aside) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            listed => listed.map_err(StoreError::io(&self.aside))?,
+        };
+        let mut removed = 0;
+        for entry in listed {
+            let entry = entry.map_err(StoreError::io(&self.aside))?;
+            let name = entry.file_name();
+            if name.to_str().is_some_and(|name| was_set_aside_before(name, before)) {
+                fs::remove_dir_all(entry.path()).map_err(StoreError::io(&entry.path()))?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
     }
 
     fn path(&self, id: FileId) -> PathBuf {

@@ -24,6 +24,41 @@ pub enum StoreError {
     )]
     Newer { path: PathBuf, found: usize, known: usize },
 
+    #[error(
+        "there is no database at {}, but {files} files, {volumes} volumes or other things of one are \
+         beside it; restore the database with its -wal file, or name the directory that has it \
+         with --records. To begin anew, move `store` and `stores` away first",
+        .database.display()
+    )]
+    NoDatabase { database: PathBuf, files: usize, volumes: usize },
+
+    #[error(
+        "{} says that what is there belongs to the database {found}, and the database here is \
+         {database}; restore both from one backup. If they do belong together, remove that file: \
+         files that no record knows are then set aside",
+        .marker.display()
+    )]
+    OtherDatabase { marker: PathBuf, found: String, database: uuid::Uuid },
+
+    #[error(
+        "the last commits of the database are missing: {} says that audit entry {had} was written, \
+         and the database has {has} entries or another one; restore the database together with its \
+         -wal file. To go on without what is missing, remove that file: files that no record \
+         knows are then set aside",
+        .mark.display()
+    )]
+    Behind { mark: PathBuf, has: i64, had: i64 },
+
+    #[error(
+        "{} cannot be read, or was not written with the audit key; restore it, or remove it to go on \
+         without knowing whether the database is complete",
+        .mark.display()
+    )]
+    Mark { mark: PathBuf },
+
+    #[error("the key of the audit log, {}, {what}", .path.display())]
+    AuditKey { path: PathBuf, what: String },
+
     #[error("the name `{name}` is taken by another {kind}; choose another name")]
     NameTaken { kind: &'static str, name: String },
 

@@ -244,12 +244,16 @@ impl Reader<'_> {
         page: Page,
     ) -> Result<Listed<Execution>, StoreError> {
         let status = filter.status.map(|status| word("execution", &status)).transpose()?;
+        // A condition that is not always there is not looked up by an index.
+        let of_status = if status.is_some() { "status = ?6" } else { "?6 IS NULL" };
         self.list(
             page,
-            "SELECT id, summary FROM executions WHERE workspace = ?3 AND id < ?1 \
-             AND (?4 IS NULL OR principal = ?4) AND (?5 IS NULL OR sandbox_id = ?5) \
-             AND (?6 IS NULL OR status = ?6) AND (?7 IS NULL OR tool = ?7) \
-             ORDER BY id DESC LIMIT ?2",
+            &format!(
+                "SELECT id, summary FROM executions WHERE workspace = ?3 AND id < ?1 \
+                 AND (?4 IS NULL OR principal = ?4) AND (?5 IS NULL OR sandbox_id = ?5) \
+                 AND {of_status} AND (?7 IS NULL OR tool = ?7) \
+                 ORDER BY id DESC LIMIT ?2"
+            ),
             &[
                 &workspace.uuid(),
                 &filter.principal.map(PrincipalId::uuid),

@@ -1,6 +1,6 @@
 //! API keys: their hashes, never their secrets.
 
-use crate::column::{body, from_body};
+use crate::column::{body, from_body, moment};
 use crate::{Listed, Page, Reader, StoreError, Tx};
 use chrono::{DateTime, Utc};
 use types::{Key, KeyId, Principal, PrincipalId, WorkspaceId};
@@ -22,8 +22,16 @@ impl Tx<'_> {
         hash: &[u8; 32],
     ) -> Result<(), StoreError> {
         self.change(
-            "INSERT INTO keys (id, workspace, principal, hash, body) VALUES (?1, ?2, ?3, ?4, ?5)",
-            (key.id.uuid(), workspace.uuid(), key.principal.uuid(), hash, body("key", key)?),
+            "INSERT INTO keys (id, workspace, principal, hash, body, ended_at) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            (
+                key.id.uuid(),
+                workspace.uuid(),
+                key.principal.uuid(),
+                hash,
+                body("key", key)?,
+                key.revoked_at.or(key.expires_at).map(moment),
+            ),
         )?;
         Ok(())
     }
@@ -42,8 +50,8 @@ impl Tx<'_> {
         };
         key.revoked_at = Some(at);
         self.change(
-            "UPDATE keys SET body = ?3 WHERE workspace = ?1 AND id = ?2",
-            (workspace.uuid(), id.uuid(), body("key", &key)?),
+            "UPDATE keys SET body = ?3, ended_at = ?4 WHERE workspace = ?1 AND id = ?2",
+            (workspace.uuid(), id.uuid(), body("key", &key)?, moment(at)),
         )?;
         let made = self.keys_made_with(workspace, &key)?;
         let mut revoked = vec![key];

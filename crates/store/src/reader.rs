@@ -30,6 +30,12 @@ impl<'c> Reader<'c> {
         Self { connection }
     }
 
+    /// Pages of the file that no row needs.
+    pub(crate) fn unused_pages(&self) -> Result<u32, StoreError> {
+        let pages = self.one("PRAGMA freelist_count", [], |row| Ok(row.get(0)?))?;
+        Ok(pages.unwrap_or_default())
+    }
+
     pub(crate) fn one<T>(
         &self,
         sql: &str,

@@ -21,12 +21,27 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0007_network.sql"),
     include_str!("../migrations/0008_secrets.sql"),
     include_str!("../migrations/0009_runs.sql"),
+    include_str!("../migrations/0013_safety.sql"),
 ];
 
 /// More than there are statements in this crate, so that each is compiled once a connection.
 const CACHED_STATEMENTS: usize = 256;
 /// Nobody else writes; this is for the moment in which another process recovers the log.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What is left of the log after a checkpoint: as much as it has before the next one. Without a bound
+/// one large transaction would keep the log at its size.
+const LOG_BYTES_MAX: i64 = 4 * 1024 * 1024;
+
+/// Whether there is a database with tables in it. It makes nothing.
+pub(crate) fn has_tables(database: &Path) -> Result<bool, StoreError> {
+    if !database.metadata().is_ok_and(|file| file.len() > 0) {
+        return Ok(false);
+    }
+    let version = open_to_read(database)?
+        .pragma_query_value(None, "user_version", |row| row.get::<_, usize>(0))?;
+    Ok(version > 0)
+}
 
 pub(crate) fn open_to_write(database: &Path) -> Result<Connection, StoreError> {
     // SQLite would make it readable for everybody, and gives its log the mode of the file.
@@ -37,10 +52,13 @@ pub(crate) fn open_to_write(database: &Path) -> Result<Connection, StoreError> {
         .open(database)
         .map_err(StoreError::io(database))?;
     let mut connection = open(database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    // Only felt by a database without tables; it lets the file shrink when rows are forgotten.
+    connection.pragma_update(None, "auto_vacuum", "incremental")?;
     migrate(&mut connection, database)?;
     connection.pragma_update(None, "journal_mode", "wal")?;
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update(None, "foreign_keys", true)?;
+    connection.pragma_update(None, "journal_size_limit", LOG_BYTES_MAX)?;
     Ok(connection)
 }
 

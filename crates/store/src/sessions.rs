@@ -1,6 +1,6 @@
 //! Sessions: what is still known of one when its interpreter is gone.
 
-use crate::column::{body, from_body, word};
+use crate::column::{body, from_body, moment, word};
 use crate::{Listed, Page, Reader, StoreError, Tx};
 use chrono::{DateTime, Utc};
 use types::{PrincipalId, SandboxId, Session, SessionStatus, WorkspaceId};
@@ -21,8 +21,8 @@ impl Tx<'_> {
         session: &Session,
     ) -> Result<(), StoreError> {
         self.change(
-            "INSERT INTO sessions (workspace, sandbox_id, owner, key, status, body) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT INTO sessions (workspace, sandbox_id, owner, key, status, body, ended_at) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
             (
                 workspace.uuid(),
                 session.sandbox_id.uuid(),
@@ -30,6 +30,7 @@ impl Tx<'_> {
                 &session.key,
                 word("session", &session.status)?,
                 body("session", session)?,
+                ended_at(session),
             ),
         )
         .map_err(|error| key_taken(error, session))?;
@@ -44,7 +45,7 @@ impl Tx<'_> {
     ) -> Result<bool, StoreError> {
         let changed = self
             .change(
-                "UPDATE sessions SET status = ?3, key = ?4, body = ?5 \
+                "UPDATE sessions SET status = ?3, key = ?4, body = ?5, ended_at = ?6 \
                  WHERE workspace = ?1 AND sandbox_id = ?2",
                 (
                     workspace.uuid(),
@@ -52,6 +53,7 @@ impl Tx<'_> {
                     word("session", &session.status)?,
                     &session.key,
                     body("session", session)?,
+                    ended_at(session),
                 ),
             )
             .map_err(|error| key_taken(error, session))?;
@@ -157,15 +159,29 @@ impl Reader<'_> {
         page: Page,
     ) -> Result<Listed<Session>, StoreError> {
         let status = filter.status.map(|status| word("session", &status)).transpose()?;
+        // A condition that is not always there is not looked up by an index.
+        let of_status = if status.is_some() { "status = ?5" } else { "?5 IS NULL" };
         self.list(
             page,
-            "SELECT sandbox_id AS id, body FROM sessions WHERE workspace = ?3 \
-             AND sandbox_id < ?1 AND (?4 IS NULL OR owner = ?4) \
-             AND (?5 IS NULL OR status = ?5) AND (?6 IS NULL OR key = ?6) \
-             ORDER BY sandbox_id DESC LIMIT ?2",
+            &format!(
+                "SELECT sandbox_id AS id, body FROM sessions WHERE workspace = ?3 \
+                 AND sandbox_id < ?1 AND (?4 IS NULL OR owner = ?4) \
+                 AND {of_status} AND (?6 IS NULL OR key = ?6) \
+                 ORDER BY sandbox_id DESC LIMIT ?2"
+            ),
             &[&workspace.uuid(), &filter.owner.map(PrincipalId::uuid), &status, &filter.key],
             |row| from_body("session", row, "body"),
         )
+    }
+}
+
+/// Set while it is over, or has no interpreter.
+fn ended_at(session: &Session) -> Option<i64> {
+    match session.status {
+        SessionStatus::Ready | SessionStatus::Busy => None,
+        SessionStatus::Closed | SessionStatus::Expired | SessionStatus::Lost => {
+            Some(moment(session.updated_at))
+        }
     }
 }
 

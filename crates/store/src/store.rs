@@ -1,14 +1,18 @@
 //! The one way to the records: who writes, who reads, and that no second server does.
 
-use crate::blobs::Blobs;
+use crate::audit::AuditSeal;
+use crate::belonging::{self, Mark};
+use crate::blobs::{Blobs, SetAside};
+use crate::clock::Clock;
 use crate::reader::{Reader, Readers};
 use crate::writer::{Durability, Tx, Writer};
 use crate::{Revision, StoreError, schema};
+use chrono::{DateTime, Utc};
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use types::FileId;
 
 /// Everything that a server keeps. Dropping it writes what was asked for and lets the directory go.
@@ -17,21 +21,54 @@ pub struct Store {
     writer: Writer,
     readers: Arc<Readers>,
     blobs: Blobs,
+    clock: Mutex<Clock>,
+    set_aside: Option<SetAside>,
     _lock: File,
 }
 
 impl Store {
+    /// Makes a database where nothing is kept. Where something is, the database must be the one that it
+    /// belongs to, with its last commits; otherwise nothing is changed.
     pub fn open(data: &Path) -> Result<Arc<Self>, StoreError> {
         let home = data.join("store");
         make_private(&home)?;
         let lock = lock(&home)?;
         let database = database(data);
-        let writer = Writer::start(schema::open_to_write(&database)?, &database)?;
+        if !schema::has_tables(&database)? {
+            belonging::check_nothing_is_kept(&database, data)?;
+        }
+        let connection = schema::open_to_write(&database)?;
+        belonging::check_and_mark(data, Reader::new(&connection).database_id()?)?;
+        let seal = AuditSeal::open(&home, &connection)?;
+        let mark = {
+            let reader = Reader::new(&connection);
+            let (id, key, head) = (seal.database, seal.key.clone(), reader.audit_head()?);
+            Mark::open(&home, id, key, head, |sequence| reader.audit_hash(sequence))?
+        };
+        let writer = Writer::start(connection, &database, seal, mark)?;
         let readers = Arc::new(Readers::new(database));
         let blobs = Blobs::open(&home)?;
-        blobs.sweep(&readers.read(|reader| reader.file_ids())?)?;
+        let (known, trusted) = readers.read(|rows| Ok((rows.file_ids()?, rows.trusted_at()?)))?;
+        // A clock that is behind would have them removed too early.
+        let now = trusted.map_or_else(Utc::now, |trusted| trusted.max(Utc::now()));
+        let set_aside = blobs.set_aside_unknown(&known, now)?;
         sync_directory(&home)?;
-        Ok(Arc::new(Self { writer, readers, blobs, _lock: lock }))
+        let clock = Mutex::default();
+        Ok(Arc::new(Self { writer, readers, blobs, clock, set_aside, _lock: lock }))
+    }
+
+    /// Files without a record that were found at the start.
+    pub fn set_aside(&self) -> Option<&SetAside> {
+        self.set_aside.as_ref()
+    }
+
+    pub(crate) fn clock(&self) -> MutexGuard<'_, Clock> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes something that means nothing, and answers when it is on the disk.
+    pub async fn probe(&self) -> Result<(), StoreError> {
+        self.write(|tx| tx.note("UPDATE server SET probes = probes + 1", []).map(drop)).await
     }
 
     /// Answers when all of `job` is on the disk. A job that fails has changed nothing, and one
@@ -89,6 +126,11 @@ impl Store {
     pub async fn keep_blob(&self, staged: PathBuf, id: FileId) -> Result<(), StoreError> {
         let blobs = self.blobs.clone();
         aside(move || blobs.keep(&staged, id)).await
+    }
+
+    pub(crate) async fn remove_set_aside(&self, before: DateTime<Utc>) -> Result<(), StoreError> {
+        let blobs = self.blobs.clone();
+        aside(move || blobs.remove_set_aside(before).map(drop)).await
     }
 
     /// The rows must be gone.

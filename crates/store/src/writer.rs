@@ -5,6 +5,8 @@
 //! of the disk nothing is written any more. A commit that may have changed what is decided by makes
 //! a new [`Revision`] before anybody is told of it.
 
+use crate::audit::AuditSeal;
+use crate::belonging::Mark;
 use crate::reader::Reader;
 use crate::revision::{Revision, Revisions};
 use crate::{StoreError, schema};
@@ -34,11 +36,19 @@ pub struct Tx<'c> {
     reader: Reader<'c>,
     /// Rows by which nothing is decided.
     noted: Cell<u64>,
+    pub(crate) seal: &'c AuditSeal,
 }
 
 impl<'c> Tx<'c> {
-    fn new(connection: &'c Connection) -> Self {
-        Self { connection, reader: Reader::new(connection), noted: Cell::new(0) }
+    fn new(connection: &'c Connection, seal: &'c AuditSeal) -> Self {
+        Self { connection, reader: Reader::new(connection), noted: Cell::new(0), seal }
+    }
+
+    /// Gives pages that nothing uses back to the file system, and tells whether some are left.
+    pub(crate) fn shrink(&self, pages: u32) -> Result<bool, StoreError> {
+        // Each step of this statement frees one page, so it has to be stepped to its end.
+        self.connection.execute_batch(&format!("PRAGMA incremental_vacuum({pages})"))?;
+        Ok(self.unused_pages()? > 0)
     }
 
     /// How many rows were changed.
@@ -104,9 +114,14 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn start(connection: Connection, database: &Path) -> Result<Self, StoreError> {
+    pub(crate) fn start(
+        connection: Connection,
+        database: &Path,
+        seal: AuditSeal,
+        mark: Mark,
+    ) -> Result<Self, StoreError> {
         let (jobs, waiting) = mpsc::channel(QUEUE);
-        let writing = Writing::new(connection)?;
+        let writing = Writing::new(connection, seal, mark)?;
         let well = Arc::clone(&writing.well);
         let revisions = Arc::clone(&writing.revisions);
         let thread = std::thread::Builder::new()
@@ -165,10 +180,12 @@ struct Writing {
     well: Arc<AtomicBool>,
     revisions: Arc<Revisions>,
     stopped: Option<StoreError>,
+    seal: AuditSeal,
+    mark: Mark,
 }
 
 impl Writing {
-    fn new(mut connection: Connection) -> Result<Self, StoreError> {
+    fn new(mut connection: Connection, seal: AuditSeal, mark: Mark) -> Result<Self, StoreError> {
         let pages_in_log = Arc::new(AtomicI32::new(0));
         let count = Arc::clone(&pages_in_log);
         connection.wal_hook(Some(move |_: &mut _, pages| {
@@ -177,7 +194,8 @@ impl Writing {
         }))?;
         let well = Arc::new(AtomicBool::new(true));
         let (durability, revisions) = (Durability::Full, Arc::default());
-        Ok(Self { connection, durability, pages_in_log, well, revisions, stopped: None })
+        let stopped = None;
+        Ok(Self { connection, durability, pages_in_log, well, revisions, stopped, seal, mark })
     }
 
     fn serve(mut self, mut jobs: mpsc::Receiver<Job>) {
@@ -205,7 +223,18 @@ impl Writing {
             jobs.for_each(|job| job.refuse(error.clone()));
         }
         self.well.store(outcome.is_ok(), Ordering::Relaxed);
+        if outcome.is_ok() && durability == Durability::Full {
+            self.note_head();
+        }
         answers.into_iter().for_each(|answer| answer(outcome.clone()));
+    }
+
+    /// After a commit that is on the disk, so that the mark is never ahead of the database. A head that
+    /// cannot be read is told to the next job that reads it.
+    fn note_head(&mut self) {
+        if let Ok(head) = Reader::new(&self.connection).audit_head() {
+            self.mark.write(head);
+        }
     }
 
     /// Fails for everybody, or for nobody but those who failed by themselves. Tells how many rows
@@ -221,7 +250,7 @@ impl Writing {
         }
         self.promise(durability)?;
         self.execute("BEGIN IMMEDIATE")?;
-        let tx = Tx::new(&self.connection);
+        let tx = Tx::new(&self.connection, &self.seal);
         for job in jobs {
             self.execute("SAVEPOINT job")?;
             // A panic drops the job and with it the way to its caller, who is told `Abandoned`.

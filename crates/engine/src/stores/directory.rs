@@ -22,6 +22,8 @@ const DIRECTORY_MODE: u32 = 0o755;
 const BASE_MODE: u32 = 0o711;
 /// Files on their way; wiped at the start.
 const STAGING: &str = ".staging";
+/// Volumes that no record knows, in directories that are named by the time.
+const ASIDE: &str = ".aside";
 
 /// All stores of a data directory.
 #[derive(Debug, Clone)]
@@ -77,12 +79,37 @@ impl StoreBase {
         &self.0
     }
 
-    /// Removes every store that is not known.
-    pub fn sweep(&self, is_known: impl Fn(&str) -> bool) -> io::Result<()> {
+    /// Moves every volume that is not known into a directory of this name, and tells how many. What
+    /// begins with a dot is no volume.
+    pub fn set_aside(&self, is_known: impl Fn(&str) -> bool, into: &str) -> io::Result<usize> {
+        let directory = self.0.join(ASIDE).join(into);
+        let mut moved = 0;
         for entry in fs::read_dir(&self.0)? {
-            let name = entry?.file_name();
-            if let Some(name) = name.to_str().filter(|name| *name != STAGING && !is_known(name)) {
-                self.store(name).delete()?;
+            let entry = entry?;
+            let name = entry.file_name();
+            if name.to_str().is_none_or(|name| name.starts_with('.') || is_known(name)) {
+                continue;
+            }
+            if moved == 0 {
+                make(&self.0.join(ASIDE), 0o700)?;
+                make(&directory, 0o700)?;
+            }
+            fs::rename(entry.path(), directory.join(&name))?;
+            moved += 1;
+        }
+        Ok(moved)
+    }
+
+    /// Removes directories that volumes were moved into, by their names.
+    pub fn remove_set_aside(&self, is_over: impl Fn(&str) -> bool) -> io::Result<()> {
+        let entries = match fs::read_dir(self.0.join(ASIDE)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_name().to_str().is_some_and(&is_over) {
+                fs::remove_dir_all(entry.path())?;
             }
         }
         Ok(())

@@ -4,7 +4,7 @@
 
 use super::Failure;
 use super::setup::Place;
-use service::AuditError;
+use service::{AuditError, Verified};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -16,7 +16,10 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Go through the whole audit log, and name the first entry that is not as it was written
+    /// Check the whole audit log, and name the first entry that is not as it was written
+    ///
+    /// Prints the hash of the last entry. Keep it elsewhere, and give it to a later check with --head: a log
+    /// that was written anew does not have it.
     Verify(Verify),
 }
 
@@ -29,15 +32,28 @@ struct Verify {
     /// Where its records are, if not in the data directory [default: the same]
     #[arg(long, value_name = "DIR", env = "BELLJAR_RECORDS", hide_env_values = true)]
     records: Option<PathBuf>,
+
+    /// The hash of an entry, printed by an earlier check, that the log must have
+    #[arg(long, value_name = "HASH")]
+    head: Option<String>,
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
-    let Verb::Verify(Verify { data, records }) = args.verb;
+    let Verb::Verify(Verify { data, records, head }) = args.verb;
     let records = records.map_or_else(|| Place::new(data, None).data(), Ok)?;
-    match service::verify_audit(&records) {
-        Ok(1) => println!("1 entry, as it was written"),
-        Ok(entries) => println!("{entries} entries, all as they were written"),
-        Err(broken @ AuditError::Broken { .. }) => {
+    match service::verify_audit(&records, head.as_deref()) {
+        Ok(Verified { entries, forgotten, head }) => {
+            match entries {
+                1 => println!("1 entry, as it was written"),
+                entries => println!("{entries} entries, all as they were written"),
+            }
+            if forgotten > 0 {
+                println!("{forgotten} earlier entries were forgotten after their retention");
+            }
+            println!("head: {head}");
+        }
+        Err(wrong @ AuditError::NotAHash(_)) => return Err(Failure::usage(wrong.to_string())),
+        Err(broken @ (AuditError::Broken { .. } | AuditError::OtherHead { .. })) => {
             eprintln!("belljar: {broken}");
             return Ok(ExitCode::FAILURE);
         }

@@ -9,7 +9,7 @@ mod packages;
 
 pub(super) use config::TASK_SECONDS;
 
-use super::{Failure, progress, setup};
+use super::{Failure, setup};
 use crate::http::{self, App, Names};
 use agent::{Agents, Models};
 use config::{Options, Resolved};
@@ -20,6 +20,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -28,18 +29,28 @@ const BACKLOG: u32 = 1024;
 /// Enough for every connection that is accepted, and for the sandboxes and files of each.
 const DESCRIPTORS_MAX: u64 = 65_536;
 
+/// For answers that are on their way when nothing runs any more. Streams that have no end are cut off
+/// then.
+const ANSWERS_MAX: Duration = Duration::from_secs(3);
+
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
     options: Options,
 }
 
+/// What is wrong with the options is said in plain words; from then on every line on standard error is
+/// one JSON object, also that of a start that fails.
 pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
-    let resolved = packages::widen(args.options.resolve()?)?;
+    let resolved = args.options.resolve()?;
     let runtime = setup::runtime()?;
-    let _telemetry = logs::begin(&resolved)?;
-    raise_descriptors();
-    runtime.block_on(serve(resolved))
+    let telemetry = logs::begin(&resolved)?;
+    let served = packages::widen(resolved).and_then(|resolved| {
+        raise_descriptors();
+        runtime.block_on(serve(resolved))
+    });
+    drop(telemetry);
+    Ok(served.unwrap_or_else(|failure| logs::failed(&failure)))
 }
 
 async fn serve(resolved: Resolved) -> Result<ExitCode, Failure> {
@@ -61,7 +72,7 @@ async fn serve(resolved: Resolved) -> Result<ExitCode, Failure> {
         show_once(key.reveal());
     }
     // Before anybody can ask for it: what cannot be had is said now, and not to the first user.
-    service.prepare(progress::show()).await?;
+    service.prepare(logs::progress()).await?;
     let names = Names::new(address, &resolved.public_hosts);
     let metrics = logs::metrics()?;
     let models = Models::new(resolved.models).map_err(|error| Failure::usage(error.to_string()))?;
@@ -78,8 +89,13 @@ async fn serve(resolved: Resolved) -> Result<ExitCode, Failure> {
     let manners =
         Manners { task_after: resolved.task_after, address: Some(format!("http://{address}")) };
     let router = http::router(app, Door::new(agents, None, manners));
-    http::serve(listener, router, told_to_stop(), resolved.drain, descriptors()).await;
-    service.stop(resolved.drain).await;
+    // The listener stays open while what runs may end: clients get their answers and look at records,
+    // and whoever brings something new is told that this server stops.
+    let stopped = async {
+        told_to_stop().await;
+        service.stop(resolved.drain).await;
+    };
+    http::serve(listener, router, stopped, ANSWERS_MAX, descriptors()).await;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -155,7 +155,12 @@ async fn let_in(app: Arc<App>, mut request: Request, next: Next) -> Response {
     let known = Known::new(caller, place);
     request.extensions_mut().insert(known.asker());
     request.extensions_mut().insert(known.clone());
-    let response = next.run(request).await;
+    let mut response = next.run(request).await;
+    if app.service.is_stopping()
+        && let Some(problem) = response.extensions_mut().remove::<Problem>()
+    {
+        response = problem.while_stopping().into_response();
+    }
     until_sent(sse::while_good(response, app, known.clone()), known.place())
 }
 

@@ -37,12 +37,12 @@ const STREAMS_MAX: u32 = 256;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Serves until `stop` ends, and then until what is being answered is answered, but not longer
-/// than `drain`. Of the `descriptors` of this process half are left to sandboxes and files.
+/// than `answers`. Of the `descriptors` of this process half are left to sandboxes and files.
 pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
     stop: impl Future<Output = ()>,
-    drain: Duration,
+    answers: Duration,
     descriptors: usize,
 ) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX.min(descriptors / 2)));
@@ -67,7 +67,7 @@ pub(crate) async fn serve(
         });
     }
     drop(listener);
-    let _ = tokio::time::timeout(drain, graceful.shutdown()).await;
+    let _ = tokio::time::timeout(answers, graceful.shutdown()).await;
 }
 
 /// The next connection, once there is room for it.

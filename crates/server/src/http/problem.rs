@@ -51,6 +51,15 @@ impl Problem {
         }
     }
 
+    /// As it is told while the server stops: that there is no room is then no matter of waiting in a
+    /// queue, and whoever sends requests here should send them elsewhere.
+    pub(crate) fn while_stopping(self) -> Self {
+        match self.code {
+            Code::CapacityExhausted => self.answered(StatusCode::SERVICE_UNAVAILABLE),
+            _ => self,
+        }
+    }
+
     /// With another status than its code has, where HTTP has one of its own for it.
     pub(crate) fn answered(self, status: StatusCode) -> Self {
         let title = status.canonical_reason().unwrap_or("Refused").to_owned();
@@ -84,6 +93,7 @@ impl IntoResponse for Problem {
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
+        response.extensions_mut().insert(self);
         response
     }
 }

@@ -1,7 +1,10 @@
 //! The audit log: whoever changes the file by other means is found out.
 
-use crate::world::{ALL, World, moment, principal};
-use belljar_store::{AuditError, AuditFilter, AuditLine, Break, Page, StoreError, verify_audit};
+use crate::world::{ALL, World, moment, principal, purge};
+use belljar_store::{
+    AuditError, AuditFilter, AuditLine, Break, Page, Retention, Store, StoreError, verify_audit,
+};
+use chrono::TimeDelta;
 use rusqlite::Connection;
 use types::{PrincipalId, WorkspaceId};
 
@@ -25,6 +28,10 @@ async fn written() -> World {
     world
 }
 
+fn entries(world: &World) -> i64 {
+    verify_audit(world.data.path(), None).unwrap().entries
+}
+
 /// The verdict after somebody has changed the file with SQL.
 async fn tampered(sql: &str) -> (i64, Break) {
     let world = written().await;
@@ -32,7 +39,7 @@ async fn tampered(sql: &str) -> (i64, Break) {
         .unwrap()
         .execute_batch(sql)
         .unwrap();
-    match verify_audit(world.data.path()) {
+    match verify_audit(world.data.path(), None) {
         Err(AuditError::Broken { sequence, what }) => (sequence, what),
         other => panic!("{sql}: {other:?}"),
     }
@@ -41,13 +48,13 @@ async fn tampered(sql: &str) -> (i64, Break) {
 #[tokio::test]
 async fn an_untouched_log_is_whole_also_beside_a_running_server() {
     let world = written().await;
-    assert_eq!(verify_audit(world.data.path()).unwrap(), 5);
+    assert_eq!(entries(&world), 5);
     let world = world.restart();
     let entry = line(world.home, world.alice, "tool.delete");
     world.write(move |tx| tx.audit(&entry)).await;
-    assert_eq!(verify_audit(world.data.path()).unwrap(), 6);
+    assert_eq!(entries(&world), 6);
     let empty = World::new().await;
-    assert_eq!(verify_audit(empty.data.path()).unwrap(), 0);
+    assert_eq!(entries(&empty), 0);
 }
 
 #[tokio::test]
@@ -102,7 +109,7 @@ async fn an_entry_is_not_there_without_what_it_tells_of() {
         tx.insert_principal(home, &principal("alice"))
     });
     assert!(matches!(refused.await, Err(StoreError::NameTaken { .. })));
-    assert_eq!(verify_audit(world.data.path()).unwrap(), 5);
+    assert_eq!(entries(&world), 5);
 }
 
 #[tokio::test]
@@ -135,4 +142,99 @@ async fn entries_are_listed_newest_first_for_their_own_workspace() {
     assert_eq!((second.items[0].sequence, second.next), (1, None));
     assert_eq!(second.items[0].previous_hash, "0".repeat(64));
     assert_eq!(second.items[0].hash.len(), 64);
+}
+
+/// Cuts the last entries off and sets the head back to the one before them, as somebody with SQL can.
+const CUT: &str = "DELETE FROM audit WHERE sequence > 3; UPDATE audit_head SET sequence = 3, \
+                   hash = (SELECT hash FROM audit WHERE sequence = 3)";
+
+#[tokio::test]
+async fn t119_a_tail_that_was_cut_off_is_missed_though_the_head_was_set_back() {
+    assert_eq!(tampered(CUT).await, (3, Break::Unsealed));
+    assert_eq!(tampered("UPDATE audit_head SET mac = NULL").await, (5, Break::Unsealed));
+    let floor = "DELETE FROM audit WHERE sequence <= 2; UPDATE audit_head SET floor_sequence = 2, \
+                 floor_hash = (SELECT previous_hash FROM audit WHERE sequence = 3)";
+    assert_eq!(
+        tampered(floor).await,
+        (5, Break::Unsealed),
+        "the beginning is not forgotten by hand"
+    );
+    // The server does not go on from such a log, and does go on from one that is whole.
+    for (sql, starts) in [(CUT, false), ("SELECT 1", true)] {
+        let world = written().await;
+        let database = world.data.path().join("store/belljar.sqlite3");
+        Connection::open(database).unwrap().execute_batch(sql).unwrap();
+        drop(world.store);
+        assert_eq!(Store::open(world.data.path()).is_ok(), starts, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn t119_an_older_log_that_was_signed_is_behind_the_mark_beside_it() {
+    let world = written().await;
+    let database = world.data.path().join("store/belljar.sqlite3");
+    let connection = Connection::open(&database).unwrap();
+    let older: (Vec<u8>, Vec<u8>) = connection
+        .query_row("SELECT hash, mac FROM audit_head", [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap();
+    let entry = line(world.home, world.alice, "tool.delete");
+    world.write(move |tx| tx.audit(&entry)).await;
+    connection.execute("DELETE FROM audit WHERE sequence = 6", []).unwrap();
+    let sql = "UPDATE audit_head SET sequence = 5, hash = ?1, mac = ?2";
+    connection.execute(sql, older).unwrap();
+    let found = verify_audit(world.data.path(), None);
+    let Err(AuditError::Broken { sequence, what }) = found else { panic!("{found:?}") };
+    assert_eq!((sequence, what), (6, Break::CutOff));
+}
+
+#[tokio::test]
+async fn t119_a_hash_that_was_noted_must_be_in_the_log() {
+    let world = written().await;
+    let data = world.data.path();
+    let head = verify_audit(data, None).unwrap().head;
+    let entry = line(world.home, world.alice, "tool.delete");
+    world.write(move |tx| tx.audit(&entry)).await;
+    let later = verify_audit(data, Some(&head)).unwrap();
+    assert_eq!(later.entries, 6);
+    assert_ne!(later.head, head);
+    let other = "ab".repeat(32);
+    assert!(matches!(verify_audit(data, Some(&other)), Err(AuditError::OtherHead { .. })));
+    for wrong in ["", "ab", &"zz".repeat(32), &"ab".repeat(33)] {
+        assert!(matches!(verify_audit(data, Some(wrong)), Err(AuditError::NotAHash(_))), "{wrong}");
+    }
+}
+
+#[tokio::test]
+async fn t120_the_log_is_verified_after_its_old_part_was_forgotten() {
+    let world = World::new().await;
+    let (home, alice) = (world.home, world.alice);
+    world
+        .write(move |tx| {
+            for day in 0..250 {
+                let at = moment(0) + TimeDelta::days(day);
+                tx.audit(&AuditLine { at, ..line(home, alice, "tool.create") })?;
+            }
+            Ok(())
+        })
+        .await;
+    let retention =
+        |days| Retention { audit: TimeDelta::days(days), ..Retention::all(TimeDelta::MAX) };
+    let now = moment(0) + TimeDelta::days(250);
+    assert_eq!(purge(&world, now, retention(400)).await.audit, 0, "nothing is that old");
+    assert_eq!(purge(&world, now, retention(30)).await.audit, 221);
+    let verified = verify_audit(world.data.path(), None).unwrap();
+    assert_eq!((verified.entries, verified.forgotten), (29, 221));
+    let world = world.restart();
+    world.write(move |tx| tx.audit(&line(home, alice, "tool.delete"))).await;
+    assert_eq!(entries(&world), 30);
+    let database = world.data.path().join("store/belljar.sqlite3");
+    Connection::open(database)
+        .unwrap()
+        .execute("DELETE FROM audit WHERE sequence = 222", [])
+        .unwrap();
+    let found = verify_audit(world.data.path(), None);
+    assert!(
+        matches!(found, Err(AuditError::Broken { sequence: 222, what: Break::Missing })),
+        "{found:?}"
+    );
 }

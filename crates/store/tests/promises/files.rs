@@ -1,6 +1,6 @@
 //! Files: bytes before rows, rows gone before bytes, and both forgotten on time.
 
-use crate::world::{ALL, World, execution, id, moment};
+use crate::world::{ALL, World, execution, id, moment, purge};
 use belljar_store::{Claim, Purged, RequestKey, Retention};
 use chrono::TimeDelta;
 use std::fs;
@@ -132,7 +132,7 @@ async fn what_is_over_is_forgotten_and_what_is_not_stays() {
     let world = World::new().await;
     let (home, alice) = (world.home, world.alice);
     let now = moment(0) + TimeDelta::days(30);
-    let retention = Retention { executions: TimeDelta::days(7) };
+    let retention = Retention::all(TimeDelta::days(7));
     let old = execution(alice, Status::Succeeded);
     let waiting = execution(alice, Status::WaitingApproval);
     let recent =
@@ -156,8 +156,8 @@ async fn what_is_over_is_forgotten_and_what_is_not_stays() {
     for file in [&of_old, &of_recent, &expired, &lasting] {
         keep(&world, file).await;
     }
-    let purged = world.store.purge(now, retention).await.unwrap();
-    assert_eq!(purged, Purged { files: 2, executions: 1, requests: 1 });
+    let purged = purge(&world, now, retention).await;
+    assert_eq!(purged, Purged { files: 2, executions: 1, requests: 1, ..Purged::default() });
     for gone in [&of_old, &expired] {
         assert_eq!(world.store.read(|r| r.file(home, gone.id)).unwrap(), None);
         assert_eq!(bytes(&world, gone.id), None);
@@ -185,9 +185,9 @@ async fn more_than_one_step_of_old_executions_goes_in_one_purge() {
             })
         })
         .await;
-    let retention = Retention { executions: TimeDelta::days(7) };
+    let retention = Retention::all(TimeDelta::days(7));
     let now = moment(0) + TimeDelta::days(30);
-    let purged = world.store.purge(now, retention).await.unwrap();
+    let purged = purge(&world, now, retention).await;
     assert_eq!(purged, Purged { executions: 250, ..Purged::default() });
 }
 
@@ -201,10 +201,10 @@ async fn however_long_things_are_kept_nothing_goes_early() {
     keep(&world, &File { expires_at: far, ..made }).await;
     let now = moment(0) + TimeDelta::days(30);
     let kept = [TimeDelta::days(200_000), TimeDelta::days(100_000_000), TimeDelta::MAX];
-    for executions in kept {
-        let purged = world.store.purge(now, Retention { executions }).await.unwrap();
-        assert_eq!(purged, Purged::default(), "{executions}");
+    for time in kept {
+        let purged = purge(&world, now, Retention::all(time)).await;
+        assert_eq!(purged, Purged::default(), "{time}");
     }
-    let purged = world.store.purge(now, Retention { executions: TimeDelta::days(29) }).await;
-    assert_eq!(purged.unwrap().executions, 1);
+    let purged = purge(&world, now, Retention::all(TimeDelta::days(29))).await;
+    assert_eq!(purged.executions, 1);
 }

@@ -6,12 +6,14 @@
 mod access;
 mod approvals;
 mod audit;
+mod belonging;
 mod disk;
 mod files;
 mod objects;
 mod power;
 mod records;
 mod requests;
+mod retention;
 mod revisions;
 mod secrets;
 mod world;

@@ -1,6 +1,6 @@
 //! A store of its own for each test, with two workspaces in it that must not see each other.
 
-use belljar_store::{Page, Store, StoreError, Tx};
+use belljar_store::{Forgetting, Page, Purged, Reading, Retention, Store, StoreError, Tx};
 use chrono::{DateTime, Utc};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -120,4 +120,13 @@ pub(crate) fn execution(principal: PrincipalId, status: Status) -> Execution {
 pub(crate) fn grant(principal: PrincipalId, privilege: Privilege, object: Object) -> Grant {
     let (id, created_at) = (GrantId::new(id()), Utc::now());
     Grant { id, principal, privilege, object, granted_by: principal, created_at }
+}
+
+/// With a clock that is right, whatever it says.
+pub(crate) async fn purge(world: &World, now: DateTime<Utc>, retention: Retention) -> Purged {
+    let now = Reading { wall: now, monotonic: std::time::Instant::now() };
+    match world.store.purge(now, retention).await.unwrap() {
+        Forgetting::Done(purged) => purged,
+        Forgetting::ClockUnconfirmed => panic!("the clock is not believed"),
+    }
 }

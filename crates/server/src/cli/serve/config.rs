@@ -138,6 +138,14 @@ pub(super) struct Options {
     #[arg(long, value_name = "DAYS", env = "BELLJAR_RETENTION_DAYS", hide_env_values = true)]
     retention_days: Option<u64>,
 
+    /// Days that entries of the audit log are kept, up to 73000 [default: 400]
+    #[arg(long, value_name = "DAYS", env = "BELLJAR_AUDIT_DAYS", hide_env_values = true)]
+    audit_days: Option<u64>,
+
+    /// Days that an answer for more than one call is good, up to 73000 [default: 365]
+    #[arg(long, value_name = "DAYS", env = "BELLJAR_ANSWER_DAYS", hide_env_values = true)]
+    answer_days: Option<u64>,
+
     /// Seconds that a question to a person stays open [default: 86400]
     #[arg(long, value_name = "S", env = "BELLJAR_APPROVAL_SECONDS", hide_env_values = true, value_parser = at_least_one::<NonZeroU64>)]
     approval_seconds: Option<NonZeroU64>,
@@ -321,7 +329,9 @@ impl Options {
                 document_bytes_max: mib(some(options.document_mib), usual.document_bytes_max),
                 workspace_bytes_max: mib(some(options.workspace_mib), usual.workspace_bytes_max),
                 tool_bytes_max: options.tool_bytes.map_or(usual.tool_bytes_max, NonZeroUsize::get),
-                retention: options.retention_days.map_or(Ok(usual.retention), retention)?,
+                retention: days("retention", options.retention_days, usual.retention)?,
+                audit_retention: days("audit", options.audit_days, usual.audit_retention)?,
+                answer_retention: days("answer", options.answer_days, usual.answer_retention)?,
                 approval_time: seconds(
                     some(options.approval_seconds),
                     usual.approval_time.as_secs(),
@@ -380,6 +390,8 @@ impl Options {
             workspace_mib: self.workspace_mib.or(file.workspace_mib),
             tool_bytes: self.tool_bytes.or(file.tool_bytes),
             retention_days: self.retention_days.or(file.retention_days),
+            audit_days: self.audit_days.or(file.audit_days),
+            answer_days: self.answer_days.or(file.answer_days),
             approval_seconds: self.approval_seconds.or(file.approval_seconds),
             fetch_from: self.fetch_from.or(file.fetch_from),
             resolve: self.resolve.or(file.resolve),
@@ -449,13 +461,15 @@ fn run_time(asked: NonZeroU64) -> Result<OperatorCaps, Failure> {
     Ok(OperatorCaps(Limits { wall_ms: asked.get(), ..most }))
 }
 
-fn retention(days: u64) -> Result<Duration, Failure> {
-    if days > RETENTION_DAYS_MAX {
-        return Err(Failure::usage(format!(
-            "--retention-days {days} is too long; give at most {RETENTION_DAYS_MAX}"
-        )));
+/// Of `--<option>-days`.
+fn days(option: &str, given: Option<u64>, usual: Duration) -> Result<Duration, Failure> {
+    match given {
+        None => Ok(usual),
+        Some(days) if days > RETENTION_DAYS_MAX => Err(Failure::usage(format!(
+            "--{option}-days {days} is too long; give at most {RETENTION_DAYS_MAX}"
+        ))),
+        Some(days) => Ok(Duration::from_secs(days * 24 * 60 * 60)),
     }
-    Ok(Duration::from_secs(days * 24 * 60 * 60))
 }
 
 fn read(path: &Path) -> Result<Options, Failure> {
@@ -529,6 +543,7 @@ mod tests {
 
     #[test]
     fn a_retention_longer_than_records_can_name_is_refused() {
+        let retention = |given| days("retention", Some(given), Duration::ZERO);
         assert_eq!(retention(73_000).unwrap(), Duration::from_secs(73_000 * 86_400));
         for days in [73_001, 200_000, u64::MAX] {
             assert!(retention(days).is_err(), "{days}");

@@ -1,15 +1,20 @@
 //! What is told to the operator: one JSON object a line on standard error, counts for whoever asks,
 //! and traces for a collector if one is named.
 //!
-//! Text of users stands inside strings of that JSON and can never begin a line.
+//! Text of users stands inside strings of that JSON and can never begin a line. Traces have what this
+//! program says about requests, and nothing that its libraries say: they would tell headers and
+//! addresses.
 
 use super::config::Resolved;
 use crate::cli::Failure;
+use engine::Progress;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_otlp::{SpanExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::SdkTracerProvider;
+use std::process::ExitCode;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
@@ -39,13 +44,31 @@ pub(super) fn begin(resolved: &Resolved) -> Result<Telemetry, Failure> {
     let provider = resolved.otlp_endpoint.as_deref().map(traces).transpose()?;
     let sent = provider
         .as_ref()
-        .map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer("belljar")));
+        .map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer("belljar")))
+        .map(|layer| layer.with_filter(Targets::new().with_target("belljar", LevelFilter::INFO)));
     Registry::default()
         .with(lines)
         .with(sent)
         .try_init()
         .map_err(|error| Failure::belljar(error.to_string()))?;
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let said = panic.payload_as_str().unwrap_or_default();
+        tracing::error!(place, said, "a part of the server panicked");
+    }));
     Ok(Telemetry(provider))
+}
+
+/// How an environment is being built.
+pub(super) fn progress() -> impl FnMut(Progress) + Send + 'static {
+    |progress| tracing::info!(%progress, "an environment is being built")
+}
+
+/// Why the server does not run, as the last line.
+pub(super) fn failed(failure: &Failure) -> ExitCode {
+    let details = failure.details.join("; ");
+    tracing::error!(error = %failure, details, "belljar serve failed");
+    ExitCode::from(failure.exit)
 }
 
 fn traces(endpoint: &str) -> Result<SdkTracerProvider, Failure> {

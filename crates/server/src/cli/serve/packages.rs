@@ -2,8 +2,9 @@
 //! both is made at the first start that asks for it, and found at the next.
 
 use super::config::Resolved;
+use super::logs;
+use crate::cli::Failure;
 use crate::cli::env::failed;
-use crate::cli::{Failure, progress};
 use engine::{BuildError, Draft, Environments, Name, Order, PackageName, Requirement};
 use serde::Deserialize;
 use std::str::FromStr;
@@ -53,7 +54,7 @@ pub(super) fn widen(mut resolved: Resolved) -> Result<Resolved, Failure> {
     let mut base = environments.find(&resolved.service.environment).map_err(failed)?;
     base.python = base.python.or_else(|| resolved.engine.python.clone());
     let name = Name::wider(&base, &packages);
-    let mut show = progress::show();
+    let mut show = logs::progress();
     let built = match environments.find(name.as_str()) {
         Ok(known) => environments.ensure(&known.definition, known.python.as_ref(), &mut show),
         Err(BuildError::Unknown { .. }) => {

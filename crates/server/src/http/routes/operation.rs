@@ -4,9 +4,11 @@ use crate::http::problem::Problem;
 use crate::http::{App, Known};
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use service::Status;
 use std::sync::Arc;
 
 #[derive(Debug, Serialize)]
@@ -15,10 +17,21 @@ pub(crate) struct Health {
     version: &'static str,
 }
 
-/// Open to everybody: it tells nothing that a connection would not.
+/// Open to everybody: that the process answers, and nothing that a connection would not tell.
 pub(crate) async fn health(State(app): State<Arc<App>>) -> Json<Health> {
     let status = if app.service.is_stopping() { "stopping" } else { "ok" };
     Json(Health { status, version: env!("CARGO_PKG_VERSION") })
+}
+
+/// Open to everybody, as probes have no key: whether new work can be done. Answers are found anew every
+/// few seconds at most, whoever asks.
+pub(crate) async fn readiness(State(app): State<Arc<App>>) -> Response {
+    let found = app.service.readiness().await;
+    let status = match found.status {
+        Status::Ready => StatusCode::OK,
+        Status::Unready | Status::Draining => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    (status, Json(found)).into_response()
 }
 
 /// For owners of the workspace: it tells how much others use.

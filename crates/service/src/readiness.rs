@@ -1,0 +1,128 @@
+//! Whether new work can be done: something can be written, there is room on the disks, and a sandbox
+//! can be had. Each is tried as a request would, within a bound, and the answer is good for a while,
+//! so that asking is no way to keep the server busy.
+
+use crate::service::Service;
+use rustix::fs::statvfs;
+use serde::Serialize;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+/// How long an answer is good.
+const AGE_MAX: Duration = Duration::from_secs(5);
+/// For one of the checks. A machine that is only busy is faster.
+const CHECK_MAX: Duration = Duration::from_secs(4);
+/// Below this, records of a few executions fill the disk.
+const ROOM_BYTES_MIN: u64 = 4 * 1024 * 1024;
+
+/// What was found, in words that tell nothing about what is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Readiness {
+    pub status: Status,
+    pub database: Check,
+    pub disk: Check,
+    pub sandboxes: Check,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Ready,
+    Unready,
+    /// It is stopping: what runs may end, and nothing new is taken.
+    Draining,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Check {
+    Ok,
+    Failed,
+}
+
+impl From<bool> for Check {
+    fn from(is_well: bool) -> Self {
+        if is_well { Self::Ok } else { Self::Failed }
+    }
+}
+
+/// The last answer, and when it was found. Whoever holds the lock looks; the others wait for that.
+pub(crate) type Last = Mutex<Option<(Instant, Readiness)>>;
+
+impl Service {
+    pub async fn readiness(self: &Arc<Self>) -> Readiness {
+        let mut last = self.readiness.lock().await;
+        let found = match *last {
+            Some((at, found)) if at.elapsed() < AGE_MAX => found,
+            _ => {
+                let found = self.look().await;
+                *last = Some((Instant::now(), found));
+                found
+            }
+        };
+        drop(last);
+        let status = if self.is_stopping() { Status::Draining } else { found.status };
+        Readiness { status, ..found }
+    }
+
+    /// The checks are beside each other, so that together they take no longer than one.
+    async fn look(self: &Arc<Self>) -> Readiness {
+        let (database, disk, sandboxes) =
+            tokio::join!(self.can_write(), self.has_room(), self.can_run());
+        let [database, disk, sandboxes] = [database, disk, sandboxes].map(Check::from);
+        let is_well = [database, disk, sandboxes].iter().all(|check| *check == Check::Ok);
+        let status = if is_well { Status::Ready } else { Status::Unready };
+        Readiness { status, database, disk, sandboxes }
+    }
+
+    async fn can_write(&self) -> bool {
+        match timeout(CHECK_MAX, self.store.probe()).await {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "not ready: nothing can be written");
+                false
+            }
+            Err(_) => {
+                tracing::warn!("not ready: a write takes too long");
+                false
+            }
+        }
+    }
+
+    async fn has_room(&self) -> bool {
+        let data = self.config.data.clone();
+        let looked = tokio::task::spawn_blocking(move || room(&data));
+        match timeout(CHECK_MAX, looked).await {
+            Ok(Ok(Ok(bytes))) if bytes >= ROOM_BYTES_MIN => true,
+            found => {
+                tracing::warn!(?found, "not ready: there is no room for records");
+                false
+            }
+        }
+    }
+
+    async fn can_run(&self) -> bool {
+        if self.is_stopping() {
+            return true;
+        }
+        match timeout(CHECK_MAX, self.engine.probe(&self.config.environment)).await {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, "not ready: no sandbox can be had");
+                false
+            }
+            Err(_) => {
+                tracing::warn!("not ready: a sandbox takes too long");
+                false
+            }
+        }
+    }
+}
+
+fn room(data: &Path) -> rustix::io::Result<u64> {
+    let disk = statvfs(data)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
