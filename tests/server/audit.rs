@@ -31,7 +31,9 @@ async fn world() -> World {
 async fn the_audit_log_is_verified_beside_the_server_and_without_it() {
     let mut world = world().await;
     let whole = verify(&world);
-    assert_eq!(harness::stdout(&whole), "5 entries, all as they were written\n");
+    let said = harness::stdout(&whole);
+    let head = said.strip_prefix("5 entries, all as they were written\nhead: ").unwrap();
+    assert_eq!(head.trim_end().len(), 64);
     assert_eq!(whole.status.code(), Some(0));
     world.owner.post("/v1/keys", json!({"name": "e"})).await;
     assert!(harness::stdout(&verify(&world)).starts_with("6 entries"));
@@ -70,4 +72,34 @@ fn where_there_is_no_audit_log_that_is_said() {
     assert_eq!(output.status.code(), Some(125));
     assert!(harness::stderr(&output).contains("cannot be read"), "{}", harness::stderr(&output));
     assert!(std::fs::read_dir(empty.path()).unwrap().next().is_none(), "it made something");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t119_a_log_that_was_cut_and_whose_head_was_set_back_is_found_out() {
+    let world = world().await;
+    let head = |output: &Output| {
+        let said = harness::stdout(output);
+        said.lines().find_map(|line| line.strip_prefix("head: ")).unwrap().to_owned()
+    };
+    let noted = head(&verify(&world));
+    let with_head = |hash: &str| {
+        let mut command = harness::belljar(&["audit", "verify", "--head", hash]);
+        command.env_remove("BELLJAR_RECORDS").arg("--data").arg(world.data.path()).output().unwrap()
+    };
+    world.owner.post("/v1/keys", json!({"name": "e"})).await;
+    let later = with_head(&noted);
+    assert_eq!(later.status.code(), Some(0), "{}", harness::stderr(&later));
+    assert_ne!(head(&later), noted);
+    let other = with_head(&"0".repeat(63).replace('0', "ab")[..64]);
+    assert_eq!(other.status.code(), Some(1));
+    assert!(harness::stderr(&other).contains("no entry has the hash"));
+    assert_eq!(with_head("nonsense").status.code(), Some(2));
+    tamper(&world, "DELETE FROM audit WHERE sequence > 4");
+    let back =
+        "UPDATE audit_head SET sequence = 4, hash = (SELECT hash FROM audit WHERE sequence = 4)";
+    tamper(&world, back);
+    let cut = verify(&world);
+    assert_eq!(cut.status.code(), Some(1));
+    let said = harness::stderr(&cut);
+    assert!(said.contains("the audit log is broken: entry 4"), "{said}");
 }

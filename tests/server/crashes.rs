@@ -177,3 +177,110 @@ async fn two_servers_never_share_records() {
     assert!(harness::stderr(&second).contains("in use by another server"));
     assert_eq!(world.owner.execute("1").await["value"], 1);
 }
+
+/// One file that a user has uploaded, and one in a volume: what must be there whatever happens.
+async fn keep_two(world: &World) -> (String, String) {
+    let part = reqwest::multipart::Part::bytes(b"of a user".to_vec()).file_name("a.txt");
+    let form = reqwest::multipart::Form::new().part("file", part);
+    let sent = world.owner.request(Method::POST, "/v1/documents").multipart(form).send().await;
+    let sent: Value = serde_json::from_slice(&sent.unwrap().bytes().await.unwrap()).unwrap();
+    let document = sent["items"][0]["id"].as_str().unwrap();
+    let volume = json!({"name": "notes", "quota_bytes": 1_000_000});
+    let volume = world.owner.post("/v1/stores", volume).await["id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/stores/{volume}/files/b.txt");
+    let put = world.owner.request(Method::PUT, &path).body("of a volume").send().await.unwrap();
+    assert_eq!(put.status(), 201);
+    (format!("/v1/documents/{document}/content"), path)
+}
+
+async fn are_there(world: &World, (document, volume): &(String, String)) {
+    for (path, bytes) in [(document, "of a user"), (volume, "of a volume")] {
+        let answer = world.owner.request(Method::GET, path).send().await.unwrap();
+        assert_eq!(answer.status(), 200, "{path}");
+        assert_eq!(answer.text().await.unwrap(), bytes);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t121_a_start_without_its_database_changes_nothing_and_says_what_to_do() {
+    let mut world = World::start().await;
+    let kept = keep_two(&world).await;
+    assert_eq!(world.stop().await, Some(0));
+    let elsewhere = world.data.path().join("elsewhere");
+    std::fs::rename(world.database(), &elsewhere).unwrap();
+    let (code, said) = world.refused_start();
+    assert_eq!(code, Some(125), "{said}");
+    for word in ["there is no database at", "1 files, 1 volumes", "--records"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    assert!(!world.database().exists(), "it made one");
+    assert_eq!(world.blobs(), 1);
+    std::fs::rename(elsewhere, world.database()).unwrap();
+    world.again().await;
+    are_there(&world, &kept).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t121_a_database_that_has_lost_its_log_is_noticed_and_one_that_has_it_is_whole() {
+    let mut world = World::start().await;
+    let kept = keep_two(&world).await;
+    world.kill();
+    let log = world.data.path().join("store/belljar.sqlite3-wal");
+    let saved = world.data.path().join("saved");
+    assert!(std::fs::metadata(&log).unwrap().len() > 0, "there was nothing to lose");
+    std::fs::rename(&log, &saved).unwrap();
+    let (code, said) = world.refused_start();
+    assert_eq!(code, Some(125), "{said}");
+    assert!(said.contains("the last commits of the database are missing"), "{said}");
+    assert_eq!(world.blobs(), 1);
+    for left in ["-wal", "-shm"] {
+        let _ = std::fs::remove_file(format!("{}{left}", world.database().display()));
+    }
+    std::fs::rename(saved, log).unwrap();
+    world.again().await;
+    are_there(&world, &kept).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t124_a_stop_waits_once_and_its_clients_are_answered_meanwhile() {
+    const DRAIN: Duration = Duration::from_secs(12);
+    let drain = DRAIN.as_secs().to_string();
+    let mut world = World::with(&["--drain-seconds", &drain]).await;
+    let (slow, endless) = (world.owner.clone(), world.owner.clone());
+    let slow = tokio::spawn(async move { slow.execute("import time\ntime.sleep(4)\n42").await });
+    let endless = tokio::spawn(async move {
+        let code = json!({"code": "import time\nwhile True: time.sleep(1)"});
+        endless.call("POST", "/v1/execute", Some(code)).await
+    });
+    let running = "/v1/executions?status=running";
+    while world.owner.get(running).await["items"].as_array().unwrap().len() < 2 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let ready = world.owner.call("GET", "/readyz", None).await;
+    assert_eq!((ready.0, &ready.1["status"]), (200, &json!("ready")), "{ready:?}");
+    // Connections of its own: an idle one of before may be closed at any time.
+    let (client, began) = (world.api(&world.owner.key), Instant::now());
+    let stopping = tokio::spawn(async move { (world.stop().await, world) });
+    loop {
+        let (status, told) = client.call("GET", "/readyz", None).await;
+        if told["status"] == "draining" {
+            assert_eq!(status, 503);
+            break;
+        }
+        assert!(began.elapsed() < DRAIN, "it does not say that it stops: {told}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let (status, refused) = client.call("POST", "/v1/execute", Some(json!({"code": "1"}))).await;
+    assert_eq!((status, &refused["status"]), (503, &json!(503)), "{refused}");
+    assert_eq!(client.get("/healthz").await["status"], "stopping");
+    assert_eq!(client.get(running).await["items"].as_array().unwrap().len(), 2);
+    assert_eq!(slow.await.unwrap()["value"], 42);
+    let (status, cancelled) = endless.await.unwrap();
+    assert_eq!((status, &cancelled["status"]), (200, &json!("cancelled")), "{cancelled}");
+    let (code, mut world) = stopping.await.unwrap();
+    assert_eq!(code, Some(0));
+    let waited = began.elapsed();
+    assert!(waited >= DRAIN && waited < DRAIN * 2 - Duration::from_secs(2), "{waited:?}");
+    world.again().await;
+    assert_eq!(world.owner.get(running).await["items"], json!([]));
+}

@@ -264,3 +264,53 @@ async fn t63_without_descriptors_requests_are_refused_and_later_served() {
     assert_eq!(upload(&world.owner, 10).await.0, 201);
     no_panic(&world);
 }
+
+/// The number of times that something was written only to see whether it can be.
+fn probes(database: &Path) -> i64 {
+    let records = rusqlite::Connection::open(database).unwrap();
+    records.query_row("SELECT probes FROM server", [], |row| row.get(0)).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t123_a_server_that_cannot_keep_anything_lives_and_is_not_ready() {
+    let Some(disk) = SmallDisk::new(12 * 1024) else { return };
+    let world = World::with(&["--records", disk.path().to_str().unwrap()]).await;
+    let nobody = world.api("");
+    let ready = async |wanted: u16| {
+        let began = Instant::now();
+        loop {
+            let told = nobody.call("GET", "/readyz", None).await;
+            if told.0 == wanted {
+                return told.1;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "{told:?}");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let all = json!({"status": "ready", "database": "ok", "disk": "ok", "sandboxes": "ok"});
+    assert_eq!(ready(200).await, all);
+    let filler = disk.fill(64);
+    let full = ready(503).await;
+    assert_eq!((&full["status"], &full["disk"]), (&json!("unready"), &json!("failed")));
+    assert_eq!(nobody.get("/healthz").await["status"], "ok", "it is alive");
+    fs::remove_file(filler).unwrap();
+    assert_eq!(ready(200).await, all);
+    no_panic(&world);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t123_asking_whether_it_is_ready_is_no_lever() {
+    let world = World::start().await;
+    let nobody = world.api("");
+    let (began, before) = (Instant::now(), probes(&world.database()));
+    let asking = (0..400).map(|_| {
+        let nobody = nobody.clone();
+        tokio::spawn(async move { nobody.call("GET", "/readyz", None).await.0 })
+    });
+    for answer in asking.collect::<Vec<_>>() {
+        assert_eq!(answer.await.unwrap(), 200);
+    }
+    let most = 2 + i64::try_from(began.elapsed().as_secs() / 4).unwrap();
+    let probed = probes(&world.database()) - before;
+    assert!((1..=most).contains(&probed), "{probed} of {most} in {:?}", began.elapsed());
+}

@@ -529,3 +529,37 @@ async fn every_change_of_who_may_what_is_in_the_audit_log() {
         [first["items"].as_array().unwrap().clone(), items(owner, &format!("{rest}{next}")).await];
     assert_eq!(pages.concat(), entries);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t126_a_key_without_grants_writes_only_so_much_into_the_audit_log() {
+    let world = World::start().await;
+    let nobody = world.principal("nobody", &[]).await;
+    let before = crate::people::items(&world.owner, "/v1/audit?limit=200").await.len();
+    let (mut done, mut refused) = (0, 0);
+    for number in 0..150 {
+        let (path, method, body) = match number % 2 {
+            0 => ("/v1/preferences", "PUT", json!({})),
+            _ => ("/v1/keys", "POST", json!({"name": "k"})),
+        };
+        let (status, told) = nobody.call(method, path, Some(body)).await;
+        match status {
+            200 | 201 => done += 1,
+            429 => {
+                assert_eq!(told["code"], "rate.exceeded", "{told}");
+                refused += 1;
+            }
+            _ => panic!("{told}"),
+        }
+        if let Some(id) = told["id"].as_str() {
+            assert_eq!(nobody.call("DELETE", &format!("/v1/keys/{id}"), None).await.0, 204);
+        }
+    }
+    assert_eq!((done, refused), (60, 90));
+    let after = crate::people::items(&world.owner, "/v1/audit?limit=200").await.len();
+    assert_eq!(after - before, 90, "60 changes, of which 30 keys were revoked again");
+    // An owner, whose grants let them do everything, is not counted.
+    for _ in 0..70 {
+        assert_eq!(world.owner.call("PUT", "/v1/preferences", Some(json!({}))).await.0, 200);
+    }
+    assert_eq!(nobody.get("/v1/principals/me").await["name"], "nobody", "it is not shut out");
+}

@@ -92,7 +92,12 @@ impl SigningKey {
 
     /// With a header that need not be true.
     pub(crate) fn sign_under(&self, header: &Value, claims: &Value) -> String {
-        let message = message(header, claims);
+        self.sign_text(&header.to_string(), &claims.to_string())
+    }
+
+    /// The same of texts that need not be JSON.
+    pub(crate) fn sign_text(&self, header: &str, claims: &str) -> String {
+        let message = format!("{}.{}", encoded(header), encoded(claims));
         let bytes = message.as_bytes();
         let signature = match &self.pair {
             Pair::Rsa(pair) => {
@@ -180,6 +185,11 @@ impl Issuer {
 
     pub(crate) fn have(&self, keys: &[&SigningKey]) {
         self.told.lock().unwrap().keys = keys.iter().map(|key| key.public()).collect();
+    }
+
+    /// Keys that need not be any.
+    pub(crate) fn tell(&self, keys: Vec<Value>) {
+        self.told.lock().unwrap().keys = keys;
     }
 
     pub(crate) fn describe(&self, description: Value) {

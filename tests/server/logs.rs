@@ -1,10 +1,15 @@
 //! What the operator reads: one JSON object a line, whatever users send, and none of their secrets.
 
+use crate::harness;
 use crate::raw;
 use crate::world::World;
 use reqwest::Method;
 use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::slice::from_ref;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// Would look like a line of the log, if it could begin one.
 const FORGED: &str = "\n{\"level\":\"ERROR\",\"message\":\"forged\"}\r\n\u{1b}[2J\u{1b}]0;x\u{7}";
@@ -58,5 +63,85 @@ async fn t50_every_line_of_the_log_is_one_json_object_and_none_is_a_users() {
     for private in [secret, PRIVATE, "c2VjcmV0LXNlY3JldC1zZWNyZXQ"] {
         let line = log.lines().find(|line| line.contains(private));
         assert_eq!(line, None, "{private} is in the log");
+    }
+}
+
+fn is_json(log: &str) {
+    for line in log.lines() {
+        let line: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line:?}"));
+        assert!(line["level"].is_string() && line["message"].is_string(), "{line}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t125_the_log_is_json_from_the_first_line_to_the_last_also_of_a_start_that_fails() {
+    // An environment that has to be built first, which is told step by step.
+    let mut world = World::with_own_environments().await;
+    let log = world.log();
+    assert!(log.contains("an environment is being built"), "{log}");
+    let (code, refused) = world.refused_start();
+    assert_eq!(code, Some(125), "two servers never share records");
+    assert!(refused.contains("in use by another server"), "{refused}");
+    world.stop().await;
+    is_json(&world.log());
+    is_json(&refused);
+    // What is wrong before there is a log is said in plain words, as by every other verb.
+    let usage = harness::belljar(&["serve", "--retention-days", "73001"]).output().unwrap();
+    assert_eq!(usage.status.code(), Some(2));
+    assert!(harness::stderr(&usage).starts_with("belljar: --retention-days 73001 is too long"));
+}
+
+/// What is sent to a collector of traces, as bytes.
+fn collector() -> (String, Arc<Mutex<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&sent);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, seen) = (stream.unwrap(), Arc::clone(&seen));
+            std::thread::spawn(move || {
+                stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+                let mut piece = vec![0; 64 * 1024];
+                while let Ok(length @ 1..) = stream.read(&mut piece) {
+                    seen.lock().unwrap().extend_from_slice(&piece[..length]);
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+                }
+            });
+        }
+    });
+    (address, sent)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t125_traces_tell_of_requests_and_of_nothing_that_is_a_users() {
+    let (collector, sent) = collector();
+    let mut world = World::with(&["--otlp-endpoint", &collector, "--log", "trace"]).await;
+    let code = format!("print({PRIVATE:?})\nraise Exception({PRIVATE:?})");
+    world.owner.execute(&code).await;
+    let session = world.owner.session().await;
+    world.owner.run(&session, &code).await;
+    let secret = json!({"name": "S", "value": PRIVATE, "inject": {"env": "S"}});
+    world.owner.call("POST", "/v1/secrets", Some(secret)).await;
+    let path = format!("/v1/sessions?key={PRIVATE}");
+    world.owner.get(&path).await;
+    world.owner.refused("GET", &format!("/v1/assets/{PRIVATE}/{PRIVATE}.txt"), None).await;
+    world.owner.refused("POST", "/v1/documents", Some(json!({"urls": [PRIVATE]}))).await;
+    world.stop().await;
+    let began = Instant::now();
+    let has = |text: &str| {
+        let sent = sent.lock().unwrap();
+        sent.windows(text.len()).any(|window| window == text.as_bytes())
+    };
+    while !has("/v1/execute") {
+        assert!(began.elapsed() < Duration::from_secs(30), "nothing was sent");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let secret = world.owner.key.splitn(3, '_').nth(2).unwrap();
+    for private in [PRIVATE, secret] {
+        assert!(!has(private), "{private} is in the traces");
+    }
+    for library in ["hyper", "h2::", "rustls", "reqwest"] {
+        assert!(!has(library), "{library} tells what it does");
     }
 }

@@ -190,6 +190,9 @@ fn bad_tokens(here: &Trusting, subject: &str) -> Vec<(&'static str, &'static str
     let server = here.world.address();
     let issuers = json!([here.issuer.address, "https://other.example"]);
     let own = with(stranger.header(), "jwk", stranger.public());
+    let raw = |header: &str| key.sign_text(header, &claims.to_string());
+    let twice = claims.to_string().replacen('{', "{\"sub\":\"owner@login\",", 1);
+    let twice = key.sign_text(&key.header().to_string(), &twice);
     vec![
         (ELSEWHERE, "another audience", claim("aud", json!("https://other.example/mcp"))),
         (ELSEWHERE, "a longer audience", claim("aud", json!(format!("{server}/mcp/x")))),
@@ -224,6 +227,34 @@ fn bad_tokens(here: &Trusting, subject: &str) -> Vec<(&'static str, &'static str
         (UNREADABLE, "two parts", signed.to_owned()),
         (UNREADABLE, "text", "nonsense".to_owned()),
         (UNREADABLE, "nothing", "..".to_owned()),
+        (
+            UNREADABLE,
+            "an algorithm that is said twice",
+            raw(r#"{"typ":"at+jwt","alg":"EdDSA","alg":"none","kid":"first"}"#),
+        ),
+        (UNREADABLE, "an algorithm in small letters", headed("alg", json!("eddsa"))),
+        (UNREADABLE, "several algorithms", headed("alg", json!(["EdDSA", "none"]))),
+        (SIGNED, "RSA with another padding", headed("alg", json!("PS256"))),
+        (UNREADABLE, "a header that is nested", raw(&"[".repeat(8_000))),
+        (UNREADABLE, "a header that is no object", raw("\"EdDSA\"")),
+        (KEY, "a path as the key", headed("kid", json!("../../../../dev/null"))),
+        (KEY, "a query as the key", headed("kid", json!("first' OR '1'='1"))),
+        (KEY, "a name with something after it", headed("kid", json!("first\u{0}"))),
+        (KEY, "an empty name", headed("kid", json!(""))),
+        (UNREADABLE, "a name that is no text", headed("kid", json!(["first"]))),
+        (KEY, "a very long name", headed("kid", json!("k".repeat(8_000)))),
+        (
+            FORGED,
+            "a chain of certificates",
+            stranger.sign_under(&with(stranger.header(), "x5c", json!(["MIIB"])), &claims),
+        ),
+        (UNREADABLE, "five parts", format!("{good}.a.b")),
+        (UNREADABLE, "padding", format!("{}=.{}", header, good.split_once('.').unwrap().1)),
+        (UNREADABLE, "a space inside", format!(" {good} x")),
+        (CLAIMS, "a subject that is said twice", twice),
+        (CLAIMS, "a beginning that is no number", claim("nbf", json!("9999999999"))),
+        ("not good yet", "a beginning in a million years", claim("nbf", json!(3e13))),
+        ("it is over", "an end before 1970", claim("exp", json!(-1))),
         ("more than 16384 bytes", "a long one", format!("{good}{}", "A".repeat(16 * 1024))),
     ]
 }
@@ -257,6 +288,85 @@ async fn t51_a_token_that_is_not_for_this_server_and_this_moment_is_refused() {
     for token in fine {
         assert_eq!(here.world.api(&token).execute("6 * 7").await["value"], 42, "{token}");
     }
+}
+
+/// A web server that counts who comes.
+async fn counting() -> (String, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = std::sync::Arc::clone(&count);
+    tokio::spawn(async move {
+        while listener.accept().await.is_ok() {
+            counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    });
+    (address, count)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t51_nobody_is_asked_whom_a_token_names() {
+    let here = Trusting::start().await;
+    here.runner("ann", "ann@login").await;
+    let (elsewhere, asked) = counting().await;
+    let stranger = SigningKey::ed("first");
+    let claims = here.claims("ann@login");
+    for name in ["jku", "x5u"] {
+        for key in [&stranger, &SigningKey::ed("unknown")] {
+            let header = with(key.header(), name, json!(format!("{elsewhere}/keys")));
+            let bad = here.world.api(&key.sign_under(&header, &claims));
+            refused(&bad, "GET", ME, None, UNKNOWN).await;
+        }
+        // The twin: the issuer itself may name one, and it is not looked at.
+        let header = with(here.key.header(), name, json!(format!("{elsewhere}/keys")));
+        let good = here.world.api(&here.key.sign_under(&header, &claims));
+        assert_eq!(good.get(ME).await["name"], "ann");
+    }
+    assert_eq!(asked.load(std::sync::atomic::Ordering::Relaxed), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t51_keys_of_the_issuer_that_are_many_odd_or_of_one_name_let_nobody_else_in() {
+    let (key, double, rsa) =
+        (SigningKey::ed("first"), SigningKey::ed("first"), SigningKey::rsa("r"));
+    let issuer = Issuer::with(&[&key]).await;
+    let world = World::with(&["--oauth-issuer", &issuer.address]).await;
+    let new = json!({"name": "ann", "kind": "user", "external_id": "ann@login"});
+    world.owner.post("/v1/principals", new).await;
+    let odd = |changes: Value| {
+        let mut odd = rsa.public();
+        odd.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        odd
+    };
+    let mut keys = vec![
+        json!(null),
+        json!([]),
+        json!({"kty": "oct", "kid": "first", "k": encoded("secret"), "alg": "HS256"}),
+        odd(json!({"kid": "none", "alg": "none"})),
+        odd(json!({"kid": "one", "e": encoded([1])})),
+        odd(json!({"kid": "small", "n": encoded([0xc5; 64])})),
+        odd(json!({"kid": "large", "n": encoded(vec![0xc5; 32 * 1024])})),
+        key.public(),
+        double.public(),
+    ];
+    keys.extend((0..500).map(|number| {
+        json!({"kty": "EC", "crv": "P-256", "kid": format!("k{number}"),
+        "x": encoded([1; 32]), "y": encoded([2; 32])})
+    }));
+    issuer.tell(keys);
+    let claims = issuer.claims(world.address(), "ann@login");
+    assert_eq!(world.api(&key.sign(&claims)).get(ME).await["name"], "ann");
+    // Of two keys with one name the first is the one.
+    refused(&world.api(&double.sign(&claims)), "GET", ME, None, UNKNOWN).await;
+    for kid in ["none", "one", "small", "large", "k1"] {
+        for algorithm in ["RS256", "ES256", "HS256", "none"] {
+            let header = json!({"typ": "at+jwt", "alg": algorithm, "kid": kid});
+            // With an exponent of one, a signature is the padded digest itself.
+            let forged = format!("{}.{}", message(&header, &claims), encoded([0; 256]));
+            refused(&world.api(&forged), "GET", ME, None, UNKNOWN).await;
+        }
+    }
+    assert_eq!(world.api(&key.sign(&claims)).get(ME).await["name"], "ann");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -443,6 +443,48 @@ async fn a_kill_at_any_moment_of_a_rotation_leaves_every_value_readable() {
     assert!(rotated > 0 && interrupted > 0, "{rotated} {interrupted}");
 }
 
+/// The same at the two moments that matter, found by what is on the disk: when the new key is kept and
+/// nothing is sealed with it yet, and when it has just taken the place of the old one.
+#[tokio::test(flavor = "multi_thread")]
+async fn t66_a_kill_when_the_new_key_appears_and_when_it_takes_its_place_loses_nothing() {
+    let mut world = World::start().await;
+    for number in 0..200 {
+        secret(&world.owner, &format!("S{number}"), &CANARY.repeat(1_000)).await;
+    }
+    let next = next_of(&world);
+    for round in 0..8 {
+        let owner = world.owner.clone();
+        let asked = tokio::spawn(async move {
+            owner.request(reqwest::Method::POST, "/v1/secrets/rotate").send().await.is_ok()
+        });
+        let (next, until_it_goes) = (next.clone(), round % 2 == 1);
+        let seen = tokio::task::spawn_blocking(move || {
+            let began = std::time::Instant::now();
+            let wait = |there: bool| {
+                while next.exists() != there && began.elapsed().as_secs() < 30 {
+                    std::hint::spin_loop();
+                }
+            };
+            wait(true);
+            if until_it_goes {
+                wait(false);
+            }
+        });
+        seen.await.unwrap();
+        world.kill();
+        let _ = asked.await.unwrap();
+        world.again().await;
+        assert!(!next_of(&world).exists(), "what was interrupted is brought to an end");
+        let now = sealed(&world);
+        assert!(now.iter().all(|(key, _)| *key == now[0].0), "all of them or none");
+        assert_eq!(rotate(&world).await["values"], 200, "round {round}");
+    }
+}
+
+fn next_of(world: &World) -> std::path::PathBuf {
+    world.data.path().join("secrets.key.next")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_set_during_a_rotation_is_readable_after_it() {
     let world = World::start().await;

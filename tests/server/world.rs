@@ -121,6 +121,15 @@ impl World {
         self.owner = Api::new(&address, &self.owner.key);
     }
 
+    /// A start on the same data that must fail: its exit code, and what it has logged.
+    pub fn refused_start(&self) -> (Option<i32>, String) {
+        let output = harness::belljar(&["serve", "--listen", ANYWHERE, "--environment", "bare"])
+            .env("BELLJAR_RECORDS", self.data.path())
+            .output()
+            .unwrap();
+        (output.status.code(), harness::stderr(&output))
+    }
+
     pub fn database(&self) -> PathBuf {
         self.data.path().join("store/belljar.sqlite3")
     }

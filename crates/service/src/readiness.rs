@@ -58,7 +58,7 @@ impl Service {
         let found = match *last {
             Some((at, found)) if at.elapsed() < AGE_MAX => found,
             _ => {
-                let found = self.look().await;
+                let found = self.find_readiness().await;
                 *last = Some((Instant::now(), found));
                 found
             }
@@ -69,7 +69,7 @@ impl Service {
     }
 
     /// The checks are beside each other, so that together they take no longer than one.
-    async fn look(self: &Arc<Self>) -> Readiness {
+    async fn find_readiness(self: &Arc<Self>) -> Readiness {
         let (database, disk, sandboxes) =
             tokio::join!(self.can_write(), self.has_room(), self.can_run());
         let [database, disk, sandboxes] = [database, disk, sandboxes].map(Check::from);

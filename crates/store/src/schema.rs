@@ -52,8 +52,11 @@ pub(crate) fn open_to_write(database: &Path) -> Result<Connection, StoreError> {
         .open(database)
         .map_err(StoreError::io(database))?;
     let mut connection = open(database, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    // Only felt by a database without tables; it lets the file shrink when rows are forgotten.
-    connection.pragma_update(None, "auto_vacuum", "incremental")?;
+    let version: usize = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if version == 0 {
+        // Lets the file shrink when rows are forgotten; it must be said before there are tables.
+        connection.pragma_update(None, "auto_vacuum", "incremental")?;
+    }
     migrate(&mut connection, database)?;
     connection.pragma_update(None, "journal_mode", "wal")?;
     connection.pragma_update(None, "synchronous", "full")?;
