@@ -254,7 +254,17 @@ fn bad_tokens(here: &Trusting, subject: &str) -> Vec<(&'static str, &'static str
         (CLAIMS, "a subject that is said twice", twice),
         (CLAIMS, "a beginning that is no number", claim("nbf", json!("9999999999"))),
         ("not good yet", "a beginning in a million years", claim("nbf", json!(3e13))),
-        ("it is over", "an end before 1970", claim("exp", json!(-1))),
+        (
+            "the token is not one that is good here",
+            "an audience that is an object",
+            claim("aud", json!({"a": 1})),
+        ),
+        (
+            "the token is not one that is good here",
+            "an audience inside a list",
+            claim("aud", json!([[claims["aud"]]])),
+        ),
+        (CLAIMS, "an end before 1970", claim("exp", json!(-1))),
         ("more than 16384 bytes", "a long one", format!("{good}{}", "A".repeat(16 * 1024))),
     ]
 }

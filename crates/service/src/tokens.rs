@@ -114,9 +114,6 @@ struct Claims {
     /// One, although the check of it would take several.
     #[serde(rename = "iss")]
     _iss: String,
-    /// The check of it passes over one that is no number.
-    #[serde(rename = "nbf", default)]
-    _nbf: Option<f64>,
 }
 
 /// Says whom tokens name.
