@@ -127,6 +127,13 @@ async fn t125_traces_tell_of_requests_and_of_nothing_that_is_a_users() {
     world.owner.get(&path).await;
     world.owner.refused("GET", &format!("/v1/assets/{PRIVATE}/{PRIVATE}.txt"), None).await;
     world.owner.refused("POST", "/v1/documents", Some(json!({"urls": [PRIVATE]}))).await;
+    // HTTP/2, whose library would make a span of every frame that anybody sends, without any key.
+    let mut greeting = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    greeting.extend([0, 0, 0, 4, 0, 0, 0, 0, 0]);
+    greeting.extend([0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
+    let mut connection = std::net::TcpStream::connect(raw::authority(world.address())).unwrap();
+    connection.write_all(&greeting).unwrap();
+    assert!(connection.read(&mut [0; 64]).unwrap() > 0, "it does not speak HTTP/2");
     world.stop().await;
     let began = Instant::now();
     let has = |text: &str| {

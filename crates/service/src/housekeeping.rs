@@ -51,8 +51,8 @@ async fn rounds(service: Weak<Service>) {
                 let is_confirmed = forgetting != Forgetting::ClockUnconfirmed;
                 match (was_confirmed, is_confirmed) {
                     (true, false) => tracing::warn!(
-                        "the wall clock has jumped; nothing is forgotten until the new time has held \
-                         for hours"
+                        "the wall clock is not confirmed, after a jump or a pause of the server; nothing \
+                         is forgotten until it has held for 6 hours"
                     ),
                     (false, true) => tracing::info!("the wall clock is believed again"),
                     _ => {}
