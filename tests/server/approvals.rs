@@ -339,8 +339,9 @@ async fn t54_what_changes_between_the_question_and_the_answer_is_not_run() {
 fn change_kept_files(world: &World) {
     let files = world.data.path().join("store/files");
     let mut changed = 0;
-    for shelf in std::fs::read_dir(files).unwrap() {
-        for file in std::fs::read_dir(shelf.unwrap().path()).unwrap() {
+    let shelves = std::fs::read_dir(files).unwrap().map(|shelf| shelf.unwrap().path());
+    for shelf in shelves.filter(|shelf| shelf.is_dir()) {
+        for file in std::fs::read_dir(shelf).unwrap() {
             std::fs::write(file.unwrap().path(), "two").unwrap();
             changed += 1;
         }

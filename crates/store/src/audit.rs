@@ -426,10 +426,11 @@ fn verify(
         Some(mark) if mark.sequence > head.sequence => {
             return broken(mark.sequence, Break::CutOff);
         }
-        Some(mark) if mark.sequence > floor.sequence => {
-            if reader.audit_hash(mark.sequence)? != Some(mark.hash) {
-                return broken(mark.sequence, Break::Changed);
-            }
+        Some(mark)
+            if mark.sequence > floor.sequence
+                && reader.audit_hash(mark.sequence)? != Some(mark.hash) =>
+        {
+            return broken(mark.sequence, Break::Changed);
         }
         _ => {}
     }
