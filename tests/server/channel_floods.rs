@@ -51,10 +51,10 @@ impl Noticed {
                 now.len(),
                 then.len()
             );
-            // What the machine does besides must not decide it.
-            let allowed = 3 * calm_most + Duration::from_millis(250);
+            // What the machine does besides must not decide it: builds beside it cost up to a second.
+            let allowed = 3 * calm_most + Duration::from_secs(1);
             assert!(most <= allowed, "{during}: {what} {most:?}, calm {calm_most:?}");
-            assert!(longest < Duration::from_secs(3), "{during}: {what} {longest:?}");
+            assert!(longest < Duration::from_secs(5), "{during}: {what} {longest:?}");
         }
     }
 }
