@@ -41,6 +41,8 @@ pub enum ProtocolError {
         TOTAL_BYTES_MAX / (1024 * 1024)
     )]
     TooMuch,
+    #[error("a value that is nested too deep")]
+    TooDeep,
     #[error("a frame that could not be read")]
     Unread,
     #[error("it does not read the answer that it asked for")]

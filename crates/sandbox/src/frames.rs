@@ -237,6 +237,10 @@ impl Frame<'_> {
             Answer::NotJson(part::<ValueError>(error, FRAME_BYTES_MAX)?.within_bounds())
         } else if let Some(value) = self.value.take() {
             match check_value(value.get(), result_bytes) {
+                // The program inside writes none of these.
+                Ok(()) if Shape::of(value.get()).depth > DEPTH_MAX => {
+                    return Err(ProtocolError::TooDeep);
+                }
                 Ok(()) => Answer::Value(Returned {
                     value: serde_json::from_str(value.get())?,
                     bytes: value.get().len(),
@@ -317,12 +321,6 @@ fn check_value(json: &str, result_bytes: u64) -> Result<(), ValueError> {
             "the value has too many parts: it would take {} MiB of memory, and {} are allowed",
             shape.memory_bytes.div_ceil(MIB),
             VALUE_MEMORY_BYTES_MAX / MIB
-        )));
-    }
-    if shape.depth > DEPTH_MAX {
-        return Err(ValueError::too_large(format!(
-            "the value is nested {} levels deep, and {DEPTH_MAX} are allowed",
-            shape.depth
         )));
     }
     Ok(())
@@ -432,13 +430,14 @@ mod tests {
 
     #[test]
     fn t71_a_value_over_its_bounds_is_not_parsed_and_a_large_one_within_them_is() {
-        let deep = format!("{}{}", "[".repeat(121), "]".repeat(121));
+        let deep = format!(r#"{{"ev":"done","value":{}{}}}"#, "[".repeat(127), "]".repeat(127));
+        let deep = read(deep.as_bytes(), RESULT_BYTES);
+        assert!(matches!(deep, Err(ProtocolError::TooDeep)), "{deep:?}");
         for (json, problem) in [
             (list("1", 3_500_000), "(result_bytes)"),
             (format!("\"{}\"", "x".repeat(2 * MIB)), "(result_bytes)"),
             (list("1", 1_000_000), "too many parts"),
             (list(r#"{"a":1}"#, 250_000), "too many parts"),
-            (deep, "levels deep"),
         ] {
             let Answer::NotJson(error) = done("value", &json) else { panic!("it was parsed") };
             assert!(error.too_large && error.problem.contains(problem), "{}", error.problem);

@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 /// Nesting that is read. The program inside writes at most 120 levels, and serde_json reads 127.
-pub(crate) const DEPTH_MAX: usize = 120;
+pub(crate) const DEPTH_MAX: usize = 126;
 
 /// Memory of an entry of an object: its value, its name and its hash.
 const ENTRY_BYTES: usize = size_of::<Value>() + size_of::<String>() + size_of::<u64>();
