@@ -35,6 +35,12 @@ _DONE_WITH_VALUE = b'{"ev":"done","error":null,"exit_code":null,"value":%b}'
 _DONE_WITHOUT_VALUE = b'{"ev":"done","error":null,"exit_code":null,"value_error":%b}'
 _ENTRY_MISSING = b'{"ev":"done","error":null,"exit_code":null,"entry_missing":true}'
 
+# What one run sends. The host keeps 256 results and 1,000 refusals, reads what comes beyond these slowly, and ends a
+# sandbox that sends without end: a loop that shows or tries something a million times must not come to that.
+_RESULTS_MAX = 512
+_RESULTS_BYTES_MAX = 32 * 1024 * 1024
+_REFUSALS_MAX = 1000
+
 _REHEARSAL = "<warm-up>"
 _REHEARSALS = 20
 # They go the whole way of a cell and of a tool, print nothing and leave no name.
@@ -85,6 +91,7 @@ class Session:
         self._forked = False
         self._result_limit = MAX_FRAME_BYTES
         self._recursion_limit = 0
+        self._results = self._results_bytes = self._unsent = self._refusals = 0
         surroundings.furnish(self.display)
         figures.emit = self.display
         installing.furnish(self._ask_for_packages)
@@ -108,7 +115,12 @@ class Session:
 
     def loop(self) -> None:
         while (request := self.channel.receive()) is not None:
-            self.channel.send(self._answer(request))
+            self._results = self._results_bytes = self._refusals = 0
+            answer = self._answer(request)
+            if self._unsent:
+                unsent, self._unsent = min(self._unsent, 0xFFFFFFFF), 0
+                self.channel.send(b'{"ev":"unsent","results":%d}' % unsent)
+            self.channel.send(answer)
             if request["op"] == "finish":
                 return
 
@@ -236,7 +248,12 @@ class Session:
     def _emit(self, data: dict[str, Any], *, main: bool) -> None:
         # What was printed before a result is in the pipes before the result is on the channel.
         self.streams.flush()
+        if self._results >= _RESULTS_MAX or self._results_bytes >= _RESULTS_BYTES_MAX:
+            self._unsent += 1
+            return
         frame = results.frame(data, self._result_limit, main=main)
+        self._results += 1
+        self._results_bytes += len(frame)
         signals.undisturbed(self.channel.send, frame)
 
     def _ask_for_packages(self, requirements: list[str]) -> dict[str, Any]:
@@ -258,7 +275,9 @@ class Session:
         return answers[0]
 
     def _tell_refusal(self, place: str) -> None:
-        signals.undisturbed(self.channel.send, utf8(encode({"ev": "refused", "place": place})))
+        self._refusals += 1
+        if self._refusals <= _REFUSALS_MAX:
+            signals.undisturbed(self.channel.send, utf8(encode({"ev": "refused", "place": place})))
 
     def _warm(self, request: dict[str, Any]) -> bytes:
         """Touches every page that a first cell or call will need and leaves nothing behind."""

@@ -36,6 +36,7 @@ class Reply:
     printed: list[tuple[str, str]] = field(default_factory=list)
     results: list[dict[str, Any]] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    unsent: int = 0
     done: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -141,7 +142,9 @@ class Kernel:
         while (end := 4 + int.from_bytes(self._unread[:4], "little")) <= len(self._unread) and len(self._unread) >= 4:
             frame = json.loads(self._unread[4:end])
             del self._unread[:end]
-            if frame["ev"] == "refused":
+            if frame["ev"] == "unsent":
+                reply.unsent += frame["results"]
+            elif frame["ev"] == "refused":
                 reply.refused.append(frame["place"])
             elif frame["ev"] == "result":
                 reply.results.append(frame)

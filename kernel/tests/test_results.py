@@ -93,6 +93,16 @@ Rich()"""
         reply = self.run_cell("display({'text/html': '<i>'}, raw=True)")
         self.assertEqual(reply.results[0]["data"], {"text/html": "<i>"})
 
+    def test_results_beyond_what_one_run_sends_are_counted_and_the_next_run_has_its_own(self):
+        reply = self.run_cell("for n in range(600): display(n)")
+        self.assertEqual((len(reply.results), reply.unsent), (512, 88))
+        reply = self.run_cell("for n in range(600): display(n)\nraise ValueError")
+        self.assertEqual((len(reply.results), reply.unsent, reply.error["type"]), (512, 88, "ValueError"))
+        reply = self.run_cell("display(1)")
+        self.assertEqual((len(reply.results), reply.unsent), (1, 0))
+        reply = self.run_cell("for n in range(40): display('x' * 1_000_000)")
+        self.assertEqual((len(reply.results), reply.unsent), (34, 6))
+
     def test_what_was_printed_before_a_result_is_readable_before_it(self):
         reply = self.run_cell("print('partial', end='')\ndisplay(1)\nimport time; time.sleep(0.2)")
         self.assertEqual(reply.stdout, "partial")

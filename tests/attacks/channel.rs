@@ -212,6 +212,115 @@ signal.pause()";
     }
 }
 
+/// A run may last longer than anybody wants to read what it floods the channel with.
+#[tokio::test(flavor = "multi_thread")]
+async fn t70_a_sandbox_that_sends_without_end_is_ended_and_one_that_shows_much_is_not() {
+    let frames = r#"
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+body = b'{"ev":"result","data":{},"main":false}'
+flood = (len(body).to_bytes(4, "little") + body) * 700
+channel = os.dup(3)
+for _ in range(4):
+    if os.fork() == 0: break
+while True: os.write(channel, flood)"#;
+    let large = r#"
+body = b'{"ev":"result","data":{"text/plain":"' + b'x' * (8_000_000) + b'"},"main":false}'
+frame = len(body).to_bytes(4, "little") + body
+while True:
+    left = memoryview(frame)
+    while left: left = left[os.write(3, left):]"#;
+    let engine = engine();
+    engine.prepare("bare", |_| {}).await.unwrap();
+    for flood in [frames, large] {
+        let execution =
+            harness::run_with(&engine, limited(&with_prelude(flood), 60_000)).await.execution;
+        let error = execution.error.unwrap();
+        assert_eq!(error.code.to_string(), "sandbox.crashed");
+        assert!(error.message.contains("more than 96 MiB of messages in one run"), "{error:?}");
+        assert!(execution.usage.wall_ms < 30_000, "{:?}", execution.usage);
+        still_serves(&engine).await;
+    }
+    // The twins: much that is shown, large and small, and attempts to reach somebody without end.
+    let shows = "for n in range(5_000): display(n)\n7";
+    let execution = harness::run(&engine, shows).await;
+    assert_eq!((execution.status, execution.results.len()), (Status::Succeeded, 256));
+    assert_eq!(execution.value, Some(7.into()));
+    let warned = execution.warnings.iter().map(|it| it.message.as_str()).collect::<String>();
+    assert!(warned.contains("4745 results"), "{warned}");
+    let charts = "for n in range(60): display('x' * 1_000_000)\n7";
+    let execution = harness::run(&engine, charts).await;
+    assert_eq!((execution.status, execution.value), (Status::Succeeded, Some(7.into())));
+    assert!(execution.results.len() >= 30, "{}", execution.results.len());
+    let tries = "
+import socket
+for n in range(3_000):
+    try: socket.create_connection(('192.0.2.1', 80))
+    except OSError: pass
+7";
+    let execution = harness::run(&engine, tries).await;
+    assert_eq!((execution.status, execution.value), (Status::Succeeded, Some(7.into())));
+    assert!(execution.network.len() >= 100, "{}", execution.network.len());
+}
+
+fn forged(frame: &str) -> String {
+    with_prelude(&format!(
+        "body = {frame}\nleft = memoryview(len(body).to_bytes(4, 'little') + body)\n\
+         while left: left = left[os.write(3, left):]\ntime.sleep(20)"
+    ))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t72_no_text_of_an_error_is_longer_than_its_bound_and_long_honest_ones_keep_both_ends() {
+    let engine = engine();
+    let frame = r#"b'{"ev":"done","error":{"type":"T%b","message":"M%b","traceback":"B%bE",
+        "syntax":false,"denied":"process","hint":"H%b"},"exit_code":null}' % ((b'x' * 1_500_000,) * 4)"#;
+    let execution = harness::run(&engine, &forged(&frame.replace('\n', ""))).await;
+    let error = execution.error.unwrap();
+    assert!(error.exception.as_ref().unwrap().len() <= 1024);
+    assert!(error.message.len() <= 65 * 1024 && error.message.contains("bytes left out"));
+    let traceback = error.traceback.unwrap();
+    assert!(traceback.len() <= 257 * 1024, "{}", traceback.len());
+    assert!(traceback.starts_with("Bx") && traceback.ends_with("xE"));
+    assert!(error.hint.unwrap().len() <= 8 * 1024);
+    let frame = r#"b'{"ev":"done","error":{"type":"T%b","message":"","traceback":"","syntax":false}}' % (b'x' * 2_000_000)"#;
+    let execution = harness::run(&engine, &forged(frame)).await;
+    assert!(code(&execution).len() <= 1024 + 16, "{}", code(&execution).len());
+    assert!(serde_json::to_vec(&execution).unwrap().len() < 32 * 1024);
+
+    let long = "def deep(n):\n    if n: return deep(n - 1) + 1\n    raise ValueError('first' + 'x' * 100_000 + 'last')\n\
+                import sys; sys.setrecursionlimit(5000)\ndeep(900)";
+    let execution = harness::run(&engine, long).await;
+    let error = execution.error.unwrap();
+    assert_eq!(error.code.to_string(), "python.ValueError");
+    assert!(error.message.starts_with("firstx") && error.message.ends_with("xlast"));
+    let traceback = error.traceback.unwrap();
+    assert!(traceback.starts_with("Traceback") && traceback.trim_end().ends_with("xlast"));
+    assert!(traceback.len() > 60 * 1024, "{}", traceback.len());
+    still_serves(&engine).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t73_an_exit_code_is_one_that_a_process_can_have() {
+    let engine = engine();
+    for (told, expected) in [
+        ("256", "sandbox.crashed"),
+        ("-1", "sandbox.crashed"),
+        ("2147483647", "sandbox.crashed"),
+        ("255", "python.SystemExit"),
+    ] {
+        let frame = format!(r#"b'{{"ev":"done","error":null,"exit_code":{told}}}'"#);
+        let execution = harness::run(&engine, &forged(&frame)).await;
+        assert_eq!(code(&execution), expected, "{told}");
+        assert!((0..=255).contains(&execution.exit_code.unwrap()), "{told}");
+    }
+    // The twins: what Python itself makes of them.
+    for (asked, exit) in [("300", 44), ("-1", 255), ("3", 3), ("2**40 + 7", 7)] {
+        let execution = harness::run(&engine, &format!("import sys; sys.exit({asked})")).await;
+        assert_eq!(execution.exit_code, Some(exit), "{asked}");
+    }
+    still_serves(&engine).await;
+}
+
 #[test]
 fn t19_ancillary_data_ignored() {
     let code = with_prelude(

@@ -127,3 +127,28 @@ fn the_doctor_has_colours_on_a_terminal() {
     let output = type_at(&harness::data(), &[("\x1b[32mok", "")], &["doctor"]);
     assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
 }
+
+/// A name that reads backwards, and one that would write a line of its own.
+#[test]
+fn t74_names_of_files_deceive_nobody_at_a_terminal_and_stay_as_they_are_in_a_record() {
+    let code = "for name in ('safe\\u202etxt.exe', '\\u2066plain\\u2069', 'a\\nbelljar: file b', b'\\xff\\nbelljar: file c'): open(name, 'w')";
+    let shown = stdout(&type_at(&harness::data(), &[], &["exec", "--env", "bare", code]));
+    for line in
+        ["belljar: file safe\\u202etxt.exe (0 bytes", "belljar: file \\u2066plain\\u2069 (0"]
+    {
+        assert!(shown.contains(line), "{shown}");
+    }
+    for forged in ["\nbelljar: file b", "\nbelljar: file c"] {
+        assert!(!shown.contains(forged), "{shown}");
+    }
+    assert!(shown.contains("belljar: left out a\\nbelljar: file b"), "{shown}");
+    let record = harness::exec(&["--env", "bare", "--json", code]);
+    let record: serde_json::Value = serde_json::from_slice(&record.stdout).unwrap();
+    let names: Vec<&str> = record["files_out"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["name"].as_str().unwrap())
+        .collect();
+    assert!(names.contains(&"safe\u{202e}txt.exe"), "{names:?}");
+}

@@ -11,6 +11,7 @@ mod approvals;
 mod audit;
 mod calls;
 mod catalog;
+mod channel_floods;
 mod clients;
 mod crashes;
 mod document;

@@ -5,7 +5,7 @@
 
 use crate::command::Entry;
 use environment::Definition;
-use sandbox::{Answer, BirthError, Cause, Denied, Ending, PythonError, ValueError};
+use sandbox::{Answer, BirthError, Cause, Denied, Ending, PythonError, Returned, ValueError};
 use serde_json::Value;
 use types::{Code, Fault, Limits, Status, Warning};
 
@@ -43,12 +43,19 @@ impl Outcome {
     }
 }
 
-pub(crate) fn judge(ending: &Ending, limits: &Limits, environment: &str, entry: &Entry) -> Outcome {
+/// `returned` is the value, if there is one that was within its bounds.
+pub(crate) fn judge(
+    ending: &Ending,
+    returned: Option<Returned>,
+    limits: &Limits,
+    environment: &str,
+    entry: &Entry,
+) -> Outcome {
     match &ending.cause {
         Cause::Done(answer) => match (answer, entry) {
             (Answer::Raised(error), _) => raised(error, ending, limits, environment, entry),
-            (answer, Entry::Call(call)) => returned(answer, call, limits),
-            (answer, _) => finished(answer),
+            (answer, Entry::Call(call)) => called(answer, returned, call),
+            (answer, _) => finished(answer, returned),
         },
         Cause::TimeLimit => {
             timed_out(ending, entry, format!("over the wall time of {} ms", limits.wall_ms))
@@ -95,51 +102,40 @@ fn raised(
     Outcome::failed(exit, fault)
 }
 
-fn finished(answer: &Answer) -> Outcome {
+fn finished(answer: &Answer, returned: Option<Returned>) -> Outcome {
     match answer {
-        Answer::Exited(code @ 1..) => Outcome::failed(*code, exited(*code)),
+        Answer::Exited(code @ 1..) => Outcome::failed(i32::from(*code), exited(*code)),
         // Nothing to show is nothing to have, as at a prompt.
-        Answer::Value(value) if !value.is_null() => Outcome::succeeded(Some(value.clone())),
-        _ => Outcome::succeeded(None),
+        _ => Outcome::succeeded(returned.map(|it| it.value).filter(|value| !value.is_null())),
     }
 }
 
 /// The value of a call. What the kernel says of it is believed only where it says that it failed:
-/// its size and its schema are checked here, outside.
-fn returned(answer: &Answer, call: &contract::Call, limits: &Limits) -> Outcome {
+/// its size was checked when it came, and its schema is checked here, outside.
+fn called(answer: &Answer, returned: Option<Returned>, call: &contract::Call) -> Outcome {
     let failed = |fault: Fault| Outcome::failed(EXIT_EXCEPTION, fault);
-    match answer {
-        Answer::Value(value) => match check_value(value, call, limits) {
-            Ok(()) => Outcome::succeeded(Some(value.clone())),
+    if let Some(Returned { value, .. }) = returned {
+        return match call.check_output(&value) {
+            Ok(()) => Outcome::succeeded(Some(value)),
             Err(fault) => failed(fault),
-        },
+        };
+    }
+    match answer {
         // What a test returns is only looked at.
         Answer::NotJson(_) if call.is_test() => Outcome::succeeded(None),
         Answer::NotJson(error) => failed(not_json(error)),
         Answer::EntryMissing => failed(call.entry_missing()),
         Answer::Exited(code) => {
             let fault = exited(*code).hint("a tool ends by returning its value");
-            Outcome::failed((*code).max(EXIT_EXCEPTION), fault)
+            Outcome::failed(i32::from(*code).max(EXIT_EXCEPTION), fault)
         }
-        Answer::Nothing | Answer::Raised(_) => {
+        Answer::Nothing | Answer::Value(_) | Answer::Raised(_) => {
             failed(Fault::new(Code::SandboxCrashed, "the kernel has lost the value"))
         }
     }
 }
 
-fn check_value(value: &Value, call: &contract::Call, limits: &Limits) -> Result<(), Fault> {
-    let size = value.to_string().len() as u64;
-    if size > limits.result_bytes {
-        let message = format!(
-            "the value has {size} bytes as JSON, and {} are allowed (result_bytes)",
-            limits.result_bytes
-        );
-        return Err(too_large(message));
-    }
-    call.check_output(value)
-}
-
-fn exited(code: i32) -> Fault {
+fn exited(code: u8) -> Fault {
     let message = format!("the code ended itself with exit code {code}");
     let mut fault = Fault::new(Code::Python("SystemExit".into()), message);
     fault.exception = Some("SystemExit".into());

@@ -69,13 +69,15 @@ impl Order {
         &self,
         started: Option<DateTime<Utc>>,
         transcript: Transcript,
-        ending: &Ending,
+        mut ending: Ending,
         collected: &Collected,
     ) -> Execution {
         let draft = self.draft();
-        let outcome = judge(ending, &self.limits, &self.environment, &self.command.entry);
+        let entry = &self.command.entry;
         let mut warnings = draft.warnings;
-        warnings.extend(notices(ending, &self.command.entry));
+        warnings.extend(notices(&ending, entry));
+        let returned = ending.take_returned();
+        let outcome = judge(&ending, returned, &self.limits, &self.environment, entry);
         Execution {
             status: outcome.status,
             value: outcome.value,
@@ -89,7 +91,7 @@ impl Order {
             exit_code: Some(outcome.exit_code),
             files_out: collected.files.clone(),
             warnings,
-            network: ending.refused.clone(),
+            network: ending.refused,
             usage: ending.usage,
             started_at: started,
             ended_at: Some(Utc::now()),
@@ -129,20 +131,24 @@ fn notices(ending: &Ending, entry: &Entry) -> Vec<Warning> {
         let message = format!("installed {}", packages.collect::<Vec<_>>().join(", "));
         notices.push(Warning { code: INSTALLED.to_owned(), message });
     }
-    if let (Entry::Call(_), Cause::Done(Answer::Value(value))) = (entry, &ending.cause) {
-        notices.extend(large(value));
-    }
-    if let (Entry::Call(call), Cause::Done(Answer::NotJson(error))) = (entry, &ending.cause)
-        && call.is_test()
-    {
-        notices.push(value_warning(error));
+    match (entry, &ending.cause) {
+        (Entry::Call(_), Cause::Done(Answer::Value(value))) => notices.extend(large(value.bytes)),
+        (Entry::Call(call), Cause::Done(Answer::NotJson(error))) if call.is_test() => {
+            notices.push(value_warning(error));
+        }
+        // A cell has succeeded without it, and nobody should wonder where it is.
+        (Entry::Cell(_) | Entry::Answer(_), Cause::Done(Answer::NotJson(error)))
+            if error.too_large =>
+        {
+            notices.push(value_warning(error));
+        }
+        _ => {}
     }
     notices
 }
 
 /// It is delivered as it is. Whoever has it read by a model pays for each byte.
-fn large(value: &Value) -> Option<Warning> {
-    let bytes = serde_json::to_string(value).ok()?.len();
+fn large(bytes: usize) -> Option<Warning> {
     (bytes > LARGE_VALUE_BYTES).then(|| Warning {
         code: LARGE.to_owned(),
         message: format!(

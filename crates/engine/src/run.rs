@@ -25,6 +25,9 @@ use std::sync::Arc;
 use types::{Code, Event, Execution, Fault, Limits, NetworkAttempt, SandboxId, Status, Transcript};
 use uuid::Uuid;
 
+/// Records with a larger value are made on a thread that serves nobody else.
+const CLOSED_HERE_BYTES_MAX: usize = 16 * 1024;
+
 /// Where a caller hears of events while they happen.
 type Sink<'a> = &'a mut (dyn FnMut(&Event) + Send);
 
@@ -189,7 +192,7 @@ impl Admitted {
                 let (held, redactor) = (Held::default(), Redactor::default());
                 let mut home = Home::new(sandbox, held, outlet.as_ref(), redactor);
                 let place = Place { number: 1, variables: &variables, desk: None };
-                let walked = walk(&mut order, &mut home, place, stopper, sink).await?;
+                let walked = walk(order, &mut home, place, stopper, sink).await?;
                 home.sandbox.end().await;
                 Ok(walked.finished)
             }
@@ -201,7 +204,7 @@ impl Admitted {
                     variables: &variables,
                     desk: engine.desk(&turn, &home),
                 };
-                let walked = walk(&mut order, &mut home, place, stopper, sink).await;
+                let walked = walk(order, &mut home, place, stopper, sink).await;
                 let Ok(Walked { mut finished, alive }) = walked else {
                     // Nothing was run, and the session is as it was.
                     turn.give_back(home);
@@ -241,7 +244,7 @@ struct Place<'a> {
 
 /// Places files, runs, collects and records, in a sandbox that is ours.
 async fn walk(
-    order: &mut Order,
+    mut order: Order,
     Home { sandbox, held, redactor, .. }: &mut Home,
     Place { number, variables, desk }: Place<'_>,
     stopper: &Stopper,
@@ -251,7 +254,7 @@ async fn walk(
     place(sandbox, take_files(&mut order.command)).await?;
     sandbox.allow(&order.limits).map_err(|error| unlimited(&error))?;
     if stopper.was_asked() {
-        return Ok(withdraw(order, sink));
+        return Ok(withdraw(&order, sink));
     }
     *redactor = redactor.and(&order.redactor());
     let mut screen = Screen::new(redactor);
@@ -270,17 +273,42 @@ async fn walk(
     screen.finish(tell);
     let collected = collect(sandbox, &order.command.bring, redactor).await;
     let unkept = held.keep().await;
-    let mut execution = order.close(Some(started), transcript, &ending, &collected);
-    unkept.tell(&mut execution);
-    redactor.record(&mut execution);
-    Ok(conclude(execution, collected, redactor.clone(), ending.alive, sink))
+    let (alive, bytes, redactor) = (ending.alive, ending.returned_bytes(), redactor.clone());
+    let close = move || {
+        let mut execution = order.close(Some(started), transcript, ending, &collected);
+        unkept.tell(&mut execution);
+        redactor.record(&mut execution);
+        (execution, collected, redactor)
+    };
+    let (execution, collected, redactor) = on_its_thread(bytes, close).await;
+    Ok(conclude(execution, collected, redactor, alive, sink))
+}
+
+/// Does work on a value of so many bytes where nobody waits for it but the caller: schemas are checked
+/// and secrets looked for in every part of it.
+async fn on_its_thread<T: Send + 'static>(
+    bytes: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> T {
+    if bytes <= CLOSED_HERE_BYTES_MAX {
+        return work();
+    }
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime is at its end, and with it whoever waits.
+            Err(_) => std::future::pending().await,
+        },
+    }
 }
 
 /// The record of what was cancelled before any of it ran.
 fn withdraw(order: &Order, sink: Sink<'_>) -> Walked {
     let (ending, nothing) = (Ending::withdrawn(), Collected::default());
-    let execution = order.close(None, Transcript::default(), &ending, &nothing);
-    conclude(execution, nothing, Redactor::default(), ending.alive, sink)
+    let alive = ending.alive;
+    let execution = order.close(None, Transcript::default(), ending, &nothing);
+    conclude(execution, nothing, Redactor::default(), alive, sink)
 }
 
 /// Tells what is known only now. That it is over is told by whoever keeps the record.

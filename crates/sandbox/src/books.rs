@@ -94,22 +94,30 @@ impl<'a> Run<'a> {
         source.flush(|stream, text| sink(output(*started, stream, text)));
     }
 
-    pub(crate) fn result(
-        &mut self,
-        data: BTreeMap<String, Value>,
-        main: bool,
-        dropped: BTreeMap<String, u64>,
-    ) {
-        let size = data.iter().map(|(form, value)| form.len() + size_here(value)).sum::<usize>();
-        let fits = self.results_bytes + size <= RESULTS_BYTES_MAX && self.results < RESULTS_MAX;
-        if !dropped.is_empty() || !fits {
+    pub(crate) fn result(&mut self, data: Option<BTreeMap<String, Value>>, main: bool, cut: bool) {
+        let fitting = data.and_then(|data| self.fitting(data));
+        if cut || fitting.is_none() {
             self.results_dropped += 1;
         }
+        if let Some(data) = fitting {
+            (self.sink)(Event::Result(Rich { data, main }));
+        }
+    }
+
+    /// The same, if there is still room for it, which it has then.
+    fn fitting(&mut self, data: BTreeMap<String, Value>) -> Option<BTreeMap<String, Value>> {
+        let size = data.iter().map(|(form, value)| form.len() + size_here(value)).sum::<usize>();
+        let fits = self.results_bytes + size <= RESULTS_BYTES_MAX && self.results < RESULTS_MAX;
         if fits {
             self.results_bytes += size;
             self.results += 1;
-            (self.sink)(Event::Result(Rich { data, main }));
         }
+        fits.then_some(data)
+    }
+
+    /// Results that the kernel has not sent, as it says itself.
+    pub(crate) fn unsent(&mut self, results: u32) {
+        self.results_dropped = self.results_dropped.saturating_add(results as usize);
     }
 
     /// Whom the code has tried to reach where no outlet hears of it, as it says itself.
@@ -142,10 +150,16 @@ impl<'a> Run<'a> {
         self.overrun.is_some()
     }
 
-    /// Waits until somebody wants something.
-    pub(crate) async fn next_wish(&mut self) -> Wish {
+    /// What somebody wants since this was asked last.
+    pub(crate) fn new_wish(&mut self) -> Option<Wish> {
+        let changed = self.wishes.has_changed().unwrap_or_default();
+        changed.then(|| *self.wishes.borrow_and_update())
+    }
+
+    /// Waits until somebody wants something, which is left for [`Self::new_wish`].
+    pub(crate) async fn wished(&mut self) {
         match self.wishes.changed().await {
-            Ok(()) => *self.wishes.borrow_and_update(),
+            Ok(()) => self.wishes.mark_changed(),
             // Whoever could have wished has gone.
             Err(_) => std::future::pending().await,
         }

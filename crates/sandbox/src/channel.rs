@@ -1,18 +1,27 @@
 //! The control channel: frames of a length and JSON, between the supervisor and a kernel that may
 //! be anything by now. A frame's length is checked before a byte of it is stored, descriptors
 //! that come along are dropped by the system because nobody takes them, and a frame that is not
-//! exactly one of [`FromKernel`] ends the sandbox.
+//! exactly one of [`FromKernel`] ends the sandbox. How many come is bounded by an [`Allowance`], and
+//! a large one is read on a thread that serves nobody.
 
-use crate::frames::{Frame, FromKernel, ToKernel};
+use crate::allowance::{Allowance, TOTAL_BYTES_MAX};
+use crate::frames::{self, FromKernel, ToKernel};
+use crate::time_slice::TimeSlice;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use tokio::net::UnixStream;
+use tokio::task::{JoinHandle, spawn_blocking};
+use types::Limits;
 
 /// Holds one result of the largest size that an operator may allow, as JSON and base64.
 pub(crate) const FRAME_BYTES_MAX: usize = 8 * 1024 * 1024;
 const READ_BYTES: usize = 64 * 1024;
 const HEADER_BYTES: usize = 4;
+/// All that a decoder keeps: the rest of a piece may follow the largest frame.
+const BUFFER_BYTES_MAX: usize = FRAME_BYTES_MAX + HEADER_BYTES + READ_BYTES;
+/// Larger frames take longer to read than others should wait; smaller ones less than to hand over.
+const READ_HERE_BYTES_MAX: usize = 16 * 1024;
 
 /// How a kernel broke the protocol.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +36,15 @@ pub enum ProtocolError {
     Contradiction,
     #[error("a frame that does not belong here")]
     OutOfOrder,
+    #[error(
+        "more than {} MiB of messages in one run; each counts for 16 KiB besides its length",
+        TOTAL_BYTES_MAX / (1024 * 1024)
+    )]
+    TooMuch,
+    #[error("a value that is nested too deep")]
+    TooDeep,
+    #[error("a frame that could not be read")]
+    Unread,
     #[error("it does not read the answer that it asked for")]
     Deaf,
     #[error("reading the channel: {0}")]
@@ -37,18 +55,26 @@ pub enum ProtocolError {
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     bytes: Vec<u8>,
+    /// Where the next frame begins; before it is what was taken already.
+    start: usize,
 }
 
 impl Decoder {
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        // Growing by doubling, as a vector does on its own, would take twice the cap.
-        self.bytes.reserve_exact(bytes.len());
+        // Once for all frames of a piece, and not for each.
+        self.bytes.drain(..self.start);
+        self.start = 0;
+        // Growing by doubling, but not to more than a frame of the largest size needs.
+        let needed = self.bytes.len() + bytes.len();
+        let room = needed.max((2 * self.bytes.len()).min(BUFFER_BYTES_MAX));
+        self.bytes.reserve_exact(room - self.bytes.len());
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole frame, if it has arrived.
-    pub(crate) fn next(&mut self) -> Result<Option<FromKernel>, ProtocolError> {
-        let Some((header, body)) = self.bytes.split_first_chunk::<HEADER_BYTES>() else {
+    /// The body of the next whole frame, if it has arrived.
+    pub(crate) fn next(&mut self) -> Result<Option<Vec<u8>>, ProtocolError> {
+        let rest = self.bytes.get(self.start..).unwrap_or_default();
+        let Some((header, body)) = rest.split_first_chunk::<HEADER_BYTES>() else {
             return Ok(None);
         };
         let length = u32::from_le_bytes(*header) as usize;
@@ -58,13 +84,18 @@ impl Decoder {
         let Some(body) = body.get(..length) else {
             return Ok(None);
         };
-        let frame = serde_json::from_slice::<Frame>(body)?.read()?;
-        self.bytes.drain(..HEADER_BYTES + length);
-        if self.bytes.is_empty() {
-            // A large frame must not leave its room behind for the life of a session.
-            self.bytes.shrink_to(READ_BYTES);
+        let begin = self.start + HEADER_BYTES;
+        if length <= READ_BYTES {
+            let body = body.to_vec();
+            self.start = begin + length;
+            return Ok(Some(body));
         }
-        Ok(Some(frame))
+        // A large frame takes its room along, and leaves none behind for the life of a session.
+        let rest = self.bytes.split_off(begin + length);
+        let mut body = std::mem::replace(&mut self.bytes, rest);
+        body.drain(..begin);
+        self.start = 0;
+        Ok(Some(body))
     }
 }
 
@@ -72,12 +103,19 @@ impl Decoder {
 pub(crate) struct Channel {
     socket: UnixStream,
     decoder: Decoder,
+    allowance: Allowance,
+    /// What a value or a result of the present run may have.
+    result_bytes: u64,
+    /// A large frame that is being read elsewhere.
+    reading: Option<JoinHandle<Result<FromKernel, ProtocolError>>>,
 }
 
 /// What became of waiting for a frame.
 #[derive(Debug)]
 pub(crate) enum Received {
     Frame(FromKernel),
+    /// Bytes came, and not yet a whole frame.
+    Part,
     Closed,
 }
 
@@ -85,45 +123,102 @@ impl Channel {
     /// The socket must be non-blocking.
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
         let socket = UnixStream::from_std(StdUnixStream::from(socket))?;
-        Ok(Self { socket, decoder: Decoder::default() })
+        Ok(Self {
+            socket,
+            decoder: Decoder::default(),
+            allowance: Allowance::default(),
+            result_bytes: 0,
+            reading: None,
+        })
     }
 
-    /// May be dropped at any point and called again without loss.
+    /// Waits for the next frame, or for a part of it. May be dropped at any point and called again
+    /// without loss.
     pub(crate) async fn receive(&mut self) -> Result<Received, ProtocolError> {
+        if let Some(frame) = self.next().await? {
+            return Ok(Received::Frame(frame));
+        }
+        self.socket.readable().await?;
+        let mut buffer = [0; READ_BYTES];
+        match self.socket.try_read(&mut buffer) {
+            Ok(0) => return Ok(Received::Closed),
+            Ok(count) => self.decoder.push(&buffer[..count]),
+            Err(error) => match error.kind() {
+                ErrorKind::WouldBlock | ErrorKind::Interrupted => {}
+                ErrorKind::ConnectionReset => return Ok(Received::Closed),
+                _ => return Err(ProtocolError::Read(error)),
+            },
+        }
+        Ok(Received::Part)
+    }
+
+    /// Waits for the next frame of a kernel that no code has had yet; none if it has gone.
+    pub(crate) async fn receive_whole(&mut self) -> Result<Option<FromKernel>, ProtocolError> {
         loop {
-            if let Some(frame) = self.decoder.next()? {
-                return Ok(Received::Frame(frame));
-            }
-            self.socket.readable().await?;
-            let mut buffer = [0; READ_BYTES];
-            match self.socket.try_read(&mut buffer) {
-                Ok(0) => return Ok(Received::Closed),
-                Ok(count) => self.decoder.push(&buffer[..count]),
-                Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock | ErrorKind::Interrupted => {}
-                    ErrorKind::ConnectionReset => return Ok(Received::Closed),
-                    _ => return Err(ProtocolError::Read(error)),
-                },
+            match self.receive().await? {
+                Received::Frame(frame) => return Ok(Some(frame)),
+                Received::Part => {}
+                Received::Closed => return Ok(None),
             }
         }
     }
 
-    /// Takes in what has come without being asked for. A thread of the code may have shown a result
-    /// between two executions; anything else is not the kernel's doing.
-    pub(crate) fn discard_results(&mut self) -> Result<(), ProtocolError> {
-        let mut buffer = [0; READ_BYTES];
+    /// The next frame among the bytes that are here.
+    async fn next(&mut self) -> Result<Option<FromKernel>, ProtocolError> {
+        if self.reading.is_none() {
+            self.allowance.ready().await;
+            let Some(body) = self.decoder.next()? else {
+                return Ok(None);
+            };
+            self.allowance.spend(body.len())?;
+            let result_bytes = self.result_bytes;
+            if body.len() <= READ_HERE_BYTES_MAX {
+                return frames::read(&body, result_bytes).map(Some);
+            }
+            self.reading = Some(spawn_blocking(move || frames::read(&body, result_bytes)));
+        }
+        let Some(reading) = &mut self.reading else {
+            return Ok(None);
+        };
+        let read = reading.await;
+        self.reading = None;
+        read.map_err(|_| ProtocolError::Unread)?.map(Some)
+    }
+
+    /// Makes ready for a run with these limits: takes in what has come without being asked for. A
+    /// thread of the code may have shown a result between two executions; anything else is not the
+    /// kernel's doing.
+    pub(crate) async fn begin(&mut self, limits: &Limits) -> Result<(), ProtocolError> {
+        self.allowance = Allowance::default();
+        self.result_bytes = limits.result_bytes;
+        let mut slice = TimeSlice::start();
         loop {
-            while let Some(frame) = self.decoder.next()? {
-                if !matches!(frame, FromKernel::Result { .. } | FromKernel::Refused { .. }) {
+            while let Some(frame) = self.next().await? {
+                if !frame.may_come_unasked() {
                     return Err(ProtocolError::OutOfOrder);
                 }
+                slice.yield_if_used().await;
             }
-            // The socket itself is asked: the runtime may not have heard of the last bytes yet.
-            match rustix::io::read(&self.socket, &mut buffer) {
-                Ok(count @ 1..) => self.decoder.push(&buffer[..count]),
-                // Nothing there, or nobody: whoever waits for the answer will find out.
-                Ok(0) | Err(_) => return Ok(()),
+            if !self.read_now() {
+                break;
             }
+            slice.yield_if_used().await;
+        }
+        self.allowance = Allowance::default();
+        Ok(())
+    }
+
+    /// Reads what there is now; whether there was anything.
+    fn read_now(&mut self) -> bool {
+        let mut buffer = [0; READ_BYTES];
+        // The socket itself is asked: the runtime may not have heard of the last bytes yet.
+        match rustix::io::read(&self.socket, &mut buffer) {
+            Ok(count @ 1..) => {
+                self.decoder.push(&buffer[..count]);
+                true
+            }
+            // Nothing there, or nobody: whoever waits for the answer will find out.
+            Ok(0) | Err(_) => false,
         }
     }
 
@@ -156,6 +251,10 @@ mod tests {
         bytes
     }
 
+    fn read(body: &[u8]) -> Result<FromKernel, ProtocolError> {
+        frames::read(body, FRAME_BYTES_MAX as u64)
+    }
+
     fn is_no_frame(error: &ProtocolError) -> bool {
         matches!(
             error,
@@ -173,8 +272,8 @@ mod tests {
             let mut frames = Vec::new();
             for part in [&bytes[..cut], &bytes[cut..]] {
                 decoder.push(part);
-                while let Some(frame) = decoder.next().unwrap() {
-                    frames.push(frame);
+                while let Some(body) = decoder.next().unwrap() {
+                    frames.push(read(&body).unwrap());
                 }
             }
             assert!(
@@ -197,6 +296,10 @@ mod tests {
             r#"{"ev":"done","error":null,"exit_code":null,"status":"ok"}"#,
             r#"{"ev":"done","error":null,"exit_code":0,"value":1}"#,
             r#"{"ev":"done","error":null,"exit_code":null,"reseeded":[]}"#,
+            r#"{"ev":"done","error":null,"exit_code":256}"#,
+            r#"{"ev":"done","error":null,"exit_code":-1}"#,
+            r#"{"ev":"result","data":{},"main":true,"dropped":7}"#,
+            r#"{"ev":"unsent","results":-1}"#,
             r#"{"ev":"reboot"}"#,
             r#"{"ev":"ready"}"#,
             r#"{"ev":"done","error":{"type":"E","message":"","traceback":"","syntax":false,"denied":"sleep"},"exit_code":null}"#,
@@ -206,7 +309,8 @@ mod tests {
         ] {
             let mut decoder = Decoder::default();
             decoder.push(&frame(json));
-            let refused = decoder.next().is_err_and(|error| is_no_frame(&error));
+            let body = decoder.next().unwrap().unwrap();
+            let refused = read(&body).is_err_and(|error| is_no_frame(&error));
             assert!(refused, "{json}");
         }
     }
@@ -272,7 +376,7 @@ mod tests {
                 bytes = later;
                 decoder.push(now);
                 loop {
-                    match decoder.next() {
+                    match decoder.next().and_then(|body| body.map(|body| read(&body)).transpose()) {
                         Ok(Some(frame)) => made.push(Ok(format!("{frame:?}"))),
                         Ok(None) => break,
                         Err(error) => {
@@ -311,17 +415,37 @@ mod tests {
         decoder.push(&length);
         // Pieces of no round size: a vector that doubles would just fit otherwise.
         let piece = [b' '; READ_BYTES - 5_000];
-        while let Ok(None) = decoder.next() {
+        let body = loop {
+            if let Some(body) = decoder.next().unwrap() {
+                break body;
+            }
             decoder.push(&piece);
             assert!(decoder.bytes.capacity() <= most, "{}", decoder.bytes.capacity());
-        }
-        assert!(decoder.bytes.len() >= FRAME_BYTES_MAX);
+        };
+        assert_eq!(body.len(), FRAME_BYTES_MAX);
 
         let text = "x".repeat(FRAME_BYTES_MAX - 100);
         let text = format!(r#"{{"ev":"result","data":{{"text/plain":"{text}"}},"main":true}}"#);
         let mut decoder = Decoder::default();
         decoder.push(&frame(&text));
-        assert!(matches!(decoder.next(), Ok(Some(FromKernel::Result { .. }))));
+        assert_eq!(decoder.next().unwrap().unwrap(), text.as_bytes());
         assert!(decoder.bytes.capacity() <= READ_BYTES, "{}", decoder.bytes.capacity());
+    }
+
+    /// Frames that came together are not moved once for each of them.
+    #[test]
+    fn t70_many_small_frames_of_one_piece_are_taken_without_moving_the_rest() {
+        let mut decoder = Decoder::default();
+        let piece = frame(DONE).repeat(1_000);
+        decoder.push(&piece);
+        let begins = decoder.bytes.as_ptr();
+        for taken in 1..=1_000 {
+            assert_eq!(decoder.next().unwrap().unwrap(), DONE.as_bytes());
+            assert_eq!(decoder.start, taken * (HEADER_BYTES + DONE.len()));
+        }
+        assert!(decoder.next().unwrap().is_none());
+        assert_eq!((decoder.bytes.as_ptr(), decoder.bytes.len()), (begins, piece.len()));
+        decoder.push(&frame(DONE));
+        assert_eq!(decoder.next().unwrap().unwrap(), DONE.as_bytes());
     }
 }

@@ -74,6 +74,11 @@ impl Listing {
         let differs = |(name, entry): &(&String, &Entry)| before.files.get(*name) != Some(*entry);
         self.files.iter().filter(differs).map(|(name, _)| name)
     }
+
+    /// Notes what is left alone. Its name is only shown: written out, it cannot begin a line.
+    fn skip(&mut self, name: &str, reason: &str) {
+        self.skipped.insert(name.escape_debug().to_string(), reason.to_owned());
+    }
 }
 
 /// Whether a file can have this name, for those who ask before there is a directory.
@@ -217,18 +222,20 @@ fn walk(parent: impl AsFd, path: &Path, depth: usize, listing: &mut Listing) {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let here = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let last = Path::new(here.file_name().unwrap_or(here.as_os_str()));
-    let unreadable = || (here.display().to_string(), "directory cannot be read".to_owned());
+    let unreadable = |listing: &mut Listing| {
+        listing.skip(&here.display().to_string(), "directory cannot be read");
+    };
     let Ok(directory) = openat2(&parent, last, flags, Mode::empty(), BENEATH) else {
-        listing.skipped.extend([unreadable()]);
+        unreadable(listing);
         return;
     };
     let Ok(entries) = Dir::read_from(&directory) else {
-        listing.skipped.extend([unreadable()]);
+        unreadable(listing);
         return;
     };
     for entry in entries {
         let Ok(entry) = entry else {
-            listing.skipped.extend([unreadable()]);
+            unreadable(listing);
             return;
         };
         if entry.file_name() == c"." || entry.file_name() == c".." {
@@ -242,7 +249,7 @@ fn walk(parent: impl AsFd, path: &Path, depth: usize, listing: &mut Listing) {
         }
         let Ok(name) = entry.file_name().to_str() else {
             let name = path.join(entry.file_name().to_string_lossy().as_ref());
-            listing.skipped.insert(name.display().to_string(), "name is not UTF-8".into());
+            listing.skip(&name.display().to_string(), "name is not UTF-8");
             continue;
         };
         let full = path.join(name);
@@ -256,7 +263,7 @@ fn walk(parent: impl AsFd, path: &Path, depth: usize, listing: &mut Listing) {
             },
             // It went while we looked.
             Err(Errno::NOENT) => {}
-            Err(_) => drop(listing.skipped.insert(shown, "it cannot be looked at".into())),
+            Err(_) => listing.skip(&shown, "it cannot be looked at"),
         }
     }
 }
@@ -276,7 +283,7 @@ fn note(file_type: FileType, stat: &Stat, shown: String, listing: &mut Listing) 
         FileType::Socket => "a socket",
         FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => "a device",
     };
-    listing.skipped.insert(shown.escape_debug().to_string(), reason.into());
+    listing.skip(&shown, reason);
 }
 
 #[cfg(test)]

@@ -1,11 +1,33 @@
 //! What is said on the control channel, in either direction.
 
-use crate::channel::ProtocolError;
+use crate::channel::{FRAME_BYTES_MAX, ProtocolError};
+use crate::shape::{DEPTH_MAX, Shape};
+use crate::texts::{
+    ASSERT_VALUES_MAX, MESSAGE_BYTES_MAX, PART_BYTES_MAX, TRACEBACK_BYTES_MAX, TYPE_BYTES_MAX,
+    beginning, ends,
+};
 use jail::WallError;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use types::Assertion;
+
+const MIB: usize = 1024 * 1024;
+
+/// Memory that one value, or one displayed result, takes here as a tree: some 450,000 numbers, or
+/// 90,000 small objects.
+const VALUE_MEMORY_BYTES_MAX: usize = 64 * MIB;
+/// Names of the forms of a result, and what is said in the place of one that did not fit: they come
+/// on top of `result_bytes`.
+const RESULT_NAMES_BYTES_MAX: u64 = 64 * 1024;
+/// Names: random states that were renewed, a step that failed, a host and a port.
+const SMALL_BYTES_MAX: usize = 64 * 1024;
+/// Packages to install: more than is accepted, so that whoever asks for too many is told why not.
+const INSTALL_BYTES_MAX: usize = MIB;
+/// Memory of such a part besides its text.
+const PART_MEMORY_MAX: usize = 4 * MIB;
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
@@ -72,9 +94,15 @@ pub(crate) enum FromKernel {
     },
     Wall(WallError),
     Result {
-        data: BTreeMap<String, Value>,
+        /// Absent if it is more than a result may be.
+        data: Option<BTreeMap<String, Value>>,
         main: bool,
-        dropped: BTreeMap<String, u64>,
+        /// Whether forms of it were left out.
+        cut: bool,
+    },
+    /// Results that were not sent, because there were too many.
+    Unsent {
+        results: u32,
     },
     /// Code wants packages, and waits for them.
     Install {
@@ -87,41 +115,66 @@ pub(crate) enum FromKernel {
     Done(Answer),
 }
 
+impl FromKernel {
+    /// Whether it can come between two runs: threads of the code go on.
+    pub(crate) fn may_come_unasked(&self) -> bool {
+        matches!(self, Self::Result { .. } | Self::Refused { .. } | Self::Unsent { .. })
+    }
+}
+
 /// How the kernel says that what it was asked for has ended.
 #[derive(Debug, Clone)]
 pub enum Answer {
     /// Without a value: statements, or a script.
     Nothing,
     /// Of a cell's last expression, or of a call.
-    Value(Value),
+    Value(Returned),
     NotJson(ValueError),
     Raised(PythonError),
     /// By `sys.exit`.
-    Exited(i32),
+    Exited(u8),
     /// There is no function of that name that could be called.
     EntryMissing,
 }
 
-/// A frame as it is written: one flat object, since serde keeps a second copy of whatever it has to
-/// read before it knows what it is.
+/// A value within its bounds.
+#[derive(Debug, Clone, Default)]
+pub struct Returned {
+    pub value: Value,
+    /// Length of the JSON text that it came as.
+    pub bytes: usize,
+}
+
+/// A frame as it is written: one flat object. Parts that can be large stay text here, and become
+/// what they are when they are within their bounds.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Frame {
+struct Frame<'a> {
     ev: Event,
-    reseeded: Option<Vec<String>>,
-    wall: Option<WallError>,
-    data: Option<BTreeMap<String, Value>>,
+    #[serde(borrow)]
+    reseeded: Option<&'a RawValue>,
+    #[serde(borrow)]
+    wall: Option<&'a RawValue>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
     main: Option<bool>,
-    dropped: Option<BTreeMap<String, u64>>,
-    error: Option<PythonError>,
-    exit_code: Option<i32>,
+    #[serde(borrow)]
+    dropped: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+    /// No process has another one.
+    exit_code: Option<u8>,
     /// Null is a value too.
-    #[serde(default, deserialize_with = "present")]
-    value: Option<Value>,
-    value_error: Option<ValueError>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    value: Option<&'a RawValue>,
+    #[serde(borrow)]
+    value_error: Option<&'a RawValue>,
     entry_missing: Option<bool>,
-    requirements: Option<Vec<String>>,
-    place: Option<String>,
+    #[serde(borrow)]
+    requirements: Option<&'a RawValue>,
+    #[serde(borrow)]
+    place: Option<&'a RawValue>,
+    results: Option<u32>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -130,49 +183,75 @@ enum Event {
     Ready,
     Wall,
     Result,
+    Unsent,
     Install,
     Refused,
     Done,
 }
 
-impl Frame {
-    /// What it says, if it has all that its event needs and nothing that belongs to another.
-    pub(crate) fn read(mut self) -> Result<FromKernel, ProtocolError> {
+/// What the body of a frame says, if it has all that its event needs and nothing that belongs to
+/// another. `result_bytes` is what a value or a result may have.
+pub(crate) fn read(body: &[u8], result_bytes: u64) -> Result<FromKernel, ProtocolError> {
+    serde_json::from_slice::<Frame<'_>>(body)?.read(result_bytes)
+}
+
+impl Frame<'_> {
+    fn read(mut self, result_bytes: u64) -> Result<FromKernel, ProtocolError> {
         let missing = || ProtocolError::Incomplete;
         let event = match self.ev {
-            Event::Ready => {
-                FromKernel::Ready { reseeded: self.reseeded.take().ok_or_else(missing)? }
-            }
-            Event::Wall => FromKernel::Wall(self.wall.take().ok_or_else(missing)?),
-            Event::Result => FromKernel::Result {
-                data: self.data.take().ok_or_else(missing)?,
-                main: self.main.take().ok_or_else(missing)?,
-                dropped: self.dropped.take().unwrap_or_default(),
+            Event::Ready => FromKernel::Ready {
+                reseeded: part(self.reseeded.take().ok_or_else(missing)?, SMALL_BYTES_MAX)?,
             },
-            Event::Install => {
-                FromKernel::Install { requirements: self.requirements.take().ok_or_else(missing)? }
+            Event::Wall => {
+                let wall = self.wall.take().ok_or_else(missing)?;
+                FromKernel::Wall(part(wall, SMALL_BYTES_MAX)?)
             }
-            Event::Refused => FromKernel::Refused { place: self.place.take().ok_or_else(missing)? },
-            Event::Done => FromKernel::Done(self.take_answer()),
+            Event::Result => FromKernel::Result {
+                data: result(self.data.take().ok_or_else(missing)?, result_bytes)?,
+                main: self.main.take().ok_or_else(missing)?,
+                cut: self.dropped.take().map(names_some).transpose()?.unwrap_or_default(),
+            },
+            Event::Unsent => {
+                FromKernel::Unsent { results: self.results.take().ok_or_else(missing)? }
+            }
+            Event::Install => {
+                let requirements = self.requirements.take().ok_or_else(missing)?;
+                FromKernel::Install { requirements: part(requirements, INSTALL_BYTES_MAX)? }
+            }
+            Event::Refused => {
+                let place = self.place.take().ok_or_else(missing)?;
+                FromKernel::Refused { place: part(place, SMALL_BYTES_MAX)? }
+            }
+            Event::Done => FromKernel::Done(self.take_answer(result_bytes)?),
         };
         if self.is_spent() { Ok(event) } else { Err(ProtocolError::Contradiction) }
     }
 
     /// The first thing that it says; a second one is left.
-    fn take_answer(&mut self) -> Answer {
-        if let Some(error) = self.error.take() {
-            Answer::Raised(error)
+    fn take_answer(&mut self, result_bytes: u64) -> Result<Answer, ProtocolError> {
+        Ok(if let Some(error) = self.error.take() {
+            Answer::Raised(part::<PythonError>(error, FRAME_BYTES_MAX)?.within_bounds())
         } else if let Some(code) = self.exit_code.take() {
             Answer::Exited(code)
         } else if let Some(error) = self.value_error.take() {
-            Answer::NotJson(error)
+            Answer::NotJson(part::<ValueError>(error, FRAME_BYTES_MAX)?.within_bounds())
         } else if let Some(value) = self.value.take() {
-            Answer::Value(value)
+            match check_value(value.get(), result_bytes) {
+                // The program inside writes none of these.
+                Ok(()) if Shape::of(value.get()).depth > DEPTH_MAX => {
+                    return Err(ProtocolError::TooDeep);
+                }
+                Ok(()) => Answer::Value(Returned {
+                    value: serde_json::from_str(value.get())?,
+                    bytes: value.get().len(),
+                }),
+                Err(refused) => Answer::NotJson(refused),
+            }
         } else if self.entry_missing.take() == Some(true) {
             Answer::EntryMissing
         } else {
             Answer::Nothing
-        }
+        })
     }
 
     fn is_spent(&self) -> bool {
@@ -188,11 +267,63 @@ impl Frame {
             && self.entry_missing.is_none()
             && self.requirements.is_none()
             && self.place.is_none()
+            && self.results.is_none()
     }
 }
 
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(deserializer).map(Some)
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<&'a RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// A part of a frame that has a type of its own, read if it is no larger than that type can be.
+fn part<T: DeserializeOwned>(raw: &RawValue, bytes_max: usize) -> Result<T, ProtocolError> {
+    let json = raw.get();
+    let shape = Shape::of(json);
+    // Texts take as much memory as they have bytes; what takes much more is no part of ours.
+    if json.len() > bytes_max || shape.memory_bytes > json.len() + PART_MEMORY_MAX {
+        return Err(ProtocolError::TooLarge(json.len() as u64));
+    }
+    Ok(serde_json::from_str(json)?)
+}
+
+/// Whether forms of a result were left out. Which ones matters to nobody outside.
+fn names_some(dropped: &RawValue) -> Result<bool, ProtocolError> {
+    let json = dropped.get();
+    if json.starts_with('{') { Ok(json != "{}") } else { Err(ProtocolError::Contradiction) }
+}
+
+/// The forms of a result, unless they are more than a result may be.
+fn result(
+    raw: &RawValue,
+    result_bytes: u64,
+) -> Result<Option<BTreeMap<String, Value>>, ProtocolError> {
+    let json = raw.get();
+    let shape = Shape::of(json);
+    let fits = json.len() as u64 <= result_bytes.saturating_add(RESULT_NAMES_BYTES_MAX)
+        && shape.memory_bytes <= VALUE_MEMORY_BYTES_MAX
+        && shape.depth <= DEPTH_MAX;
+    if fits { Ok(Some(serde_json::from_str(json)?)) } else { Ok(None) }
+}
+
+/// Whether a value is worth being parsed. What the kernel says of it counts for nothing here.
+fn check_value(json: &str, result_bytes: u64) -> Result<(), ValueError> {
+    if json.len() as u64 > result_bytes {
+        return Err(ValueError::too_large(format!(
+            "the value has {} bytes as JSON, and {result_bytes} are allowed (result_bytes)",
+            json.len()
+        )));
+    }
+    let shape = Shape::of(json);
+    if shape.memory_bytes > VALUE_MEMORY_BYTES_MAX {
+        return Err(ValueError::too_large(format!(
+            "the value has too many parts: it would take {} MiB of memory, and {} are allowed",
+            shape.memory_bytes.div_ceil(MIB),
+            VALUE_MEMORY_BYTES_MAX / MIB
+        )));
+    }
+    Ok(())
 }
 
 /// Why a value cannot leave as JSON, and which part of it.
@@ -208,6 +339,22 @@ pub struct ValueError {
     pub fix: Option<String>,
     #[serde(default)]
     pub too_large: bool,
+}
+
+impl ValueError {
+    fn too_large(problem: String) -> Self {
+        Self { path: "$".to_owned(), _kind: None, problem, fix: None, too_large: true }
+    }
+
+    fn within_bounds(self) -> Self {
+        Self {
+            path: beginning(self.path, PART_BYTES_MAX),
+            _kind: None,
+            problem: ends(self.problem, MESSAGE_BYTES_MAX),
+            fix: self.fix.map(|fix| beginning(fix, PART_BYTES_MAX)),
+            too_large: self.too_large,
+        }
+    }
 }
 
 /// An exception that the code did not catch.
@@ -230,6 +377,26 @@ pub struct PythonError {
     pub hint: Option<String>,
 }
 
+impl PythonError {
+    fn within_bounds(self) -> Self {
+        Self {
+            exception: beginning(self.exception, TYPE_BYTES_MAX),
+            message: ends(self.message, MESSAGE_BYTES_MAX),
+            traceback: ends(self.traceback, TRACEBACK_BYTES_MAX),
+            assertion: self.assertion.map(|mut assertion| {
+                assertion.source = ends(assertion.source, PART_BYTES_MAX);
+                assertion.values.truncate(ASSERT_VALUES_MAX);
+                let part = |text: String| ends(text, PART_BYTES_MAX);
+                let values = assertion.values.into_iter();
+                assertion.values = values.map(|(name, value)| (part(name), part(value))).collect();
+                assertion
+            }),
+            hint: self.hint.map(|hint| beginning(hint, PART_BYTES_MAX)),
+            ..self
+        }
+    }
+}
+
 /// What the kernel guides code away from before it meets a wall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -240,4 +407,108 @@ pub enum Denied {
     Install,
     Import,
     Network,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::Limits;
+
+    const RESULT_BYTES: u64 = Limits::DEFAULT.result_bytes;
+
+    fn done(field: &str, json: &str) -> Answer {
+        let body = format!(r#"{{"ev":"done","{field}":{json}}}"#);
+        match read(body.as_bytes(), RESULT_BYTES) {
+            Ok(FromKernel::Done(answer)) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn list(item: &str, count: usize) -> String {
+        format!("[{}]", vec![item; count].join(","))
+    }
+
+    #[test]
+    fn t71_a_value_over_its_bounds_is_not_parsed_and_a_large_one_within_them_is() {
+        let deep = format!(r#"{{"ev":"done","value":{}{}}}"#, "[".repeat(127), "]".repeat(127));
+        let deep = read(deep.as_bytes(), RESULT_BYTES);
+        assert!(matches!(deep, Err(ProtocolError::TooDeep)), "{deep:?}");
+        for (json, problem) in [
+            (list("1", 3_500_000), "(result_bytes)"),
+            (format!("\"{}\"", "x".repeat(2 * MIB)), "(result_bytes)"),
+            (list("1", 1_000_000), "too many parts"),
+            (list(r#"{"a":1}"#, 250_000), "too many parts"),
+        ] {
+            let Answer::NotJson(error) = done("value", &json) else { panic!("it was parsed") };
+            assert!(error.too_large && error.problem.contains(problem), "{}", error.problem);
+        }
+        for json in [
+            list("123456", 290_000),
+            list(r#"{"date":"2026-01-01","v":1.5}"#, 65_000),
+            format!("\"{}\"", "x".repeat(2 * MIB - 2)),
+            format!("{}{}", "[".repeat(120), "]".repeat(120)),
+            "null".to_owned(),
+        ] {
+            let Answer::Value(returned) = done("value", &json) else { panic!("it was refused") };
+            assert_eq!(returned.bytes, json.len());
+        }
+    }
+
+    #[test]
+    fn t71_a_result_over_its_bounds_is_not_parsed_and_counts_as_dropped() {
+        let result = |json: &str| {
+            let body = format!(r#"{{"ev":"result","data":{{"text/plain":{json}}},"main":true}}"#);
+            match read(body.as_bytes(), RESULT_BYTES) {
+                Ok(FromKernel::Result { data, .. }) => data.is_some(),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(!result(&list("[1]", 500_000)));
+        assert!(!result(&format!("\"{}\"", "x".repeat(3 * MIB))));
+        assert!(result(&format!("\"{}\"", "x".repeat(2 * MIB))));
+        assert!(result(&list("1.25", 250_000)));
+    }
+
+    #[test]
+    fn t72_texts_of_an_error_are_cut_and_those_of_the_kernel_are_not() {
+        let error = |size: usize| {
+            let text = "é".repeat(size / 2);
+            let error = format!(
+                r#"{{"type":"{text}","message":"{text}","traceback":"{text}","syntax":false,
+                    "hint":"{text}","assertion":{{"line":1,"source":"{text}","values":{}}}}}"#,
+                list(&format!(r#"["{text}","{text}"]"#), 3)
+            );
+            let Answer::Raised(error) = done("error", &error) else { panic!("it was refused") };
+            error
+        };
+        let cut = error(500_000);
+        assert!(cut.exception.len() <= TYPE_BYTES_MAX);
+        assert!(cut.message.len() <= MESSAGE_BYTES_MAX);
+        assert!(cut.traceback.len() <= TRACEBACK_BYTES_MAX);
+        assert!(cut.hint.unwrap().len() <= PART_BYTES_MAX);
+        let assertion = cut.assertion.unwrap();
+        assert!(assertion.source.len() <= PART_BYTES_MAX && assertion.values.len() == 3);
+        assert!(assertion.values.iter().all(|(name, value)| name.len() + value.len() <= 16_384));
+        let whole = error(800);
+        assert_eq!((whole.exception.len(), whole.traceback.len()), (800, 800));
+        assert_eq!(whole.assertion.unwrap().values[2].1.len(), 800);
+    }
+
+    #[test]
+    fn t72_lists_that_take_far_more_than_their_text_are_no_frames() {
+        let many = list(r#"["",""]"#, 500_000);
+        let error = format!(
+            r#"{{"type":"E","message":"","traceback":"","syntax":false,
+                "assertion":{{"line":1,"source":"","values":{many}}}}}"#
+        );
+        for body in [
+            format!(r#"{{"ev":"done","error":{error}}}"#),
+            format!(r#"{{"ev":"ready","reseeded":{}}}"#, list("\"\"", 500_000)),
+            format!(r#"{{"ev":"install","requirements":{}}}"#, list("\"\"", 500_000)),
+            format!(r#"{{"ev":"refused","place":"{}"}}"#, "x".repeat(100_000)),
+        ] {
+            let read = read(body.as_bytes(), RESULT_BYTES);
+            assert!(matches!(read, Err(ProtocolError::TooLarge(_))), "{}", body.len());
+        }
+    }
 }

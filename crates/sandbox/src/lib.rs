@@ -5,6 +5,7 @@
 //! it is dropped, and is never believed: what it says arrives in bounded frames, and its time,
 //! memory and end are observed from outside. A [`Pool`] keeps a few warmed sandboxes waiting.
 
+mod allowance;
 mod books;
 mod capture;
 mod channel;
@@ -15,7 +16,10 @@ mod live;
 mod nursery;
 mod pool;
 mod runtime;
+mod shape;
 mod stopper;
+mod texts;
+mod time_slice;
 mod uids;
 mod undertaker;
 mod view;
@@ -25,7 +29,7 @@ mod work;
 
 pub use channel::ProtocolError;
 pub use files::{Entry, FileError, Files, Listing, check_name};
-pub use frames::{Answer, Arguments, Denied, PythonError, ValueError};
+pub use frames::{Answer, Arguments, Denied, PythonError, Returned, ValueError};
 pub use installs::{Install, InstallAnswer, Installed, NotInstalled};
 pub use jail::{Processes, StoreContent, StoreMount};
 pub use live::{Cause, Ending, Sandbox};

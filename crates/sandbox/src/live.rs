@@ -4,9 +4,9 @@ mod exchange;
 
 use crate::books::{Run, millis};
 use crate::capture::Source;
-use crate::channel::{Channel, ProtocolError, Received};
+use crate::channel::{Channel, ProtocolError};
 use crate::files::{self, Files, Listing};
-use crate::frames::{Answer, FromKernel, ToKernel};
+use crate::frames::{Answer, FromKernel, Returned, ToKernel};
 use crate::installs::{Install, Installs};
 use crate::nursery::{self, BirthError, Jail, Nursery, allowance};
 use crate::stopper::Stopper;
@@ -68,6 +68,22 @@ pub struct Ending {
 }
 
 impl Ending {
+    /// The value that it has ended with. Its place is left without one.
+    pub fn take_returned(&mut self) -> Option<Returned> {
+        match &mut self.cause {
+            Cause::Done(Answer::Value(returned)) => Some(std::mem::take(returned)),
+            _ => None,
+        }
+    }
+
+    /// Length of the value that it has ended with, as JSON.
+    pub fn returned_bytes(&self) -> usize {
+        match &self.cause {
+            Cause::Done(Answer::Value(returned)) => returned.bytes,
+            _ => 0,
+        }
+    }
+
     /// Of code that was stopped before it was sent anywhere: nothing was run.
     pub fn withdrawn() -> Self {
         Self {
@@ -141,13 +157,13 @@ impl Sandbox {
     /// Takes the kernel's word that it is ready, which must say that it is not a copy of its
     /// siblings.
     pub(crate) async fn await_ready(&mut self) -> Result<(), BirthError> {
-        match self.channel.receive().await {
-            Ok(Received::Frame(FromKernel::Ready { reseeded })) => {
+        match self.channel.receive_whole().await {
+            Ok(Some(FromKernel::Ready { reseeded })) => {
                 let must = &self.nursery.must_reseed;
                 let all = must.iter().all(|name| reseeded.iter().any(|done| done == name));
                 if all { Ok(()) } else { Err(BirthError::NotReseeded) }
             }
-            Ok(Received::Frame(FromKernel::Wall(error))) => Err(error.into()),
+            Ok(Some(FromKernel::Wall(error))) => Err(error.into()),
             _ => Err(BirthError::Stillborn),
         }
     }
@@ -175,8 +191,8 @@ impl Sandbox {
     /// Touches everything that a first execution needs.
     pub async fn warm(&mut self) -> Result<(), BirthError> {
         self.channel.send(&ToKernel::Warm).await?;
-        match timeout(nursery::BIRTH_MAX, self.channel.receive()).await {
-            Ok(Ok(Received::Frame(FromKernel::Done(_)))) => Ok(()),
+        match timeout(nursery::BIRTH_MAX, self.channel.receive_whole()).await {
+            Ok(Ok(Some(FromKernel::Done(_)))) => Ok(()),
             _ => Err(BirthError::Stillborn),
         }
     }

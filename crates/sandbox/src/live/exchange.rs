@@ -7,9 +7,10 @@ use crate::channel::{ProtocolError, Received};
 use crate::frames::{FromKernel, ToKernel};
 use crate::installs::{self, AskedTwice, Installed, Installs, NotInstalled};
 use crate::stopper::Wish;
+use crate::time_slice::TimeSlice;
 use crate::watch;
-use std::time::Duration;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
+use std::time::{Duration, Instant};
+use tokio::time::{sleep_until, timeout};
 
 /// A kernel ignores interrupts between requests, so that none hits what it was not meant for. One
 /// that comes before it can have taken the request up is held back for so long.
@@ -33,6 +34,50 @@ enum Happened {
     Ended,
 }
 
+/// When something is due that no sandbox can put off.
+struct Clock {
+    /// An interrupt cannot be heard before.
+    heard_from: Instant,
+    interrupt_at: Option<Instant>,
+    tick_at: Instant,
+}
+
+impl Clock {
+    fn begin() -> Self {
+        let now = Instant::now();
+        Self { heard_from: now + TAKING_UP, interrupt_at: None, tick_at: now + watch::TICK }
+    }
+
+    /// What is due now, the most urgent first.
+    fn due(&mut self, run: &mut Run<'_>, installs: &Installs<'_>) -> Option<Happened> {
+        let now = Instant::now();
+        if !installs.is_under_way() && now >= run.deadline {
+            return Some(Happened::Deadline);
+        }
+        match run.new_wish() {
+            Some(Wish::Die) => return Some(Happened::Kill),
+            Some(_) => self.interrupt_at = Some(self.heard_from.max(now)),
+            None => {}
+        }
+        if self.interrupt_at.is_some_and(|at| now >= at) {
+            self.interrupt_at = None;
+            return Some(Happened::Interrupt);
+        }
+        if now >= self.tick_at {
+            self.tick_at = now + watch::TICK;
+            return Some(Happened::Tick);
+        }
+        None
+    }
+
+    /// When to look again.
+    fn next(&self, run: &Run<'_>, installs: &Installs<'_>) -> Instant {
+        let deadline = (!installs.is_under_way()).then_some(run.deadline);
+        let earlier = [deadline, self.interrupt_at].into_iter().flatten().min();
+        earlier.map_or(self.tick_at, |earlier| earlier.min(self.tick_at))
+    }
+}
+
 impl From<ProtocolError> for Cause {
     fn from(error: ProtocolError) -> Self {
         Self::Broke(error)
@@ -50,34 +95,25 @@ impl Sandbox {
         if let Err(cause) = self.send(request, run).await {
             return cause;
         }
-        let heard_from = Instant::now() + TAKING_UP;
-        let mut interrupt_at = None;
-        let mut tick = interval(watch::TICK);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        tick.reset();
+        let mut clock = Clock::begin();
+        let mut slice = TimeSlice::start();
         loop {
+            slice.yield_if_used().await;
             let [stdout, stderr] = &mut self.streams;
-            let happened = tokio::select! {
-                biased;
-                // First of all: a sandbox that never stops talking must not outtalk the clock, nor us.
-                () = sleep_until(run.deadline.into()), if !installs.is_under_way() => Happened::Deadline,
-                wish = run.next_wish() => {
-                    if wish != Wish::Die {
-                        interrupt_at = Some(heard_from.max(Instant::now()));
-                        continue;
-                    }
-                    Happened::Kill
-                }
-                () = sleep_until(interrupt_at.unwrap_or(heard_from)), if interrupt_at.is_some() => {
-                    interrupt_at = None;
-                    Happened::Interrupt
-                }
-                _ = tick.tick() => Happened::Tick,
-                () = stdout.ready() => Happened::Printed(0),
-                () = stderr.ready() => Happened::Printed(1),
-                received = self.channel.receive() => Happened::Heard(received),
-                (took, answer) = installs.answered() => Happened::Packages(took, answer),
-                _ = self.process.readable() => Happened::Ended,
+            // Looked at each time: a sandbox that never stops talking must not outtalk the clock, nor
+            // us, and the runtime's own timers wait until nothing else is to be done.
+            let happened = match clock.due(run, installs) {
+                Some(happened) => happened,
+                None => tokio::select! {
+                    biased;
+                    () = sleep_until(clock.next(run, installs).into()) => continue,
+                    () = run.wished() => continue,
+                    () = stdout.ready() => Happened::Printed(0),
+                    () = stderr.ready() => Happened::Printed(1),
+                    received = self.channel.receive() => Happened::Heard(received),
+                    (took, answer) = installs.answered() => Happened::Packages(took, answer),
+                    _ = self.process.readable() => Happened::Ended,
+                },
             };
             if let Err(cause) = self.respond(happened, run, installs).await {
                 return cause;
@@ -86,12 +122,17 @@ impl Sandbox {
     }
 
     async fn send(&mut self, request: &ToKernel<'_>, run: &mut Run<'_>) -> Result<(), Cause> {
-        // An answer that nobody has asked for yet must not pass for the one to this request.
-        self.channel.discard_results()?;
+        let limits = run.limits;
+        let send = async {
+            // An answer that nobody has asked for yet must not pass for the one to this request.
+            self.channel.begin(limits).await?;
+            self.channel.send(request).await.map_err(|_| Cause::Absent)
+        };
         tokio::select! {
             biased;
-            sent = self.channel.send(request) => sent.map_err(|_| Cause::Absent),
-            // A kernel that does not read must hold up neither us nor who wants to stop it.
+            sent = send => sent,
+            // A kernel that does not read, or never stops talking, must hold up neither us nor who
+            // wants to stop it.
             () = sleep_until(run.deadline.into()) => Err(Cause::TimeLimit),
             _ = run.wishes.wait_for(|wish| *wish != Wish::GoOn) => Err(Cause::Stopped),
         }
@@ -128,6 +169,7 @@ impl Sandbox {
                 Ok(())
             }
             Happened::Heard(Ok(Received::Frame(frame))) => self.heard(frame, run, installs).await,
+            Happened::Heard(Ok(Received::Part)) => Ok(()),
             Happened::Heard(Err(error)) => Err(error.into()),
             Happened::Packages(took, answer) => {
                 run.excuse(took);
@@ -156,10 +198,14 @@ impl Sandbox {
     ) -> Result<(), Cause> {
         match frame {
             FromKernel::Done(done) => Err(run.finished(done)),
-            FromKernel::Result { data, main, dropped } => {
+            FromKernel::Result { data, main, cut } => {
                 // What was printed before it is in the pipes, whichever was heard of first.
                 self.streams.iter_mut().for_each(|source| run.drain(source));
-                run.result(data, main, dropped);
+                run.result(data, main, cut);
+                Ok(())
+            }
+            FromKernel::Unsent { results } => {
+                run.unsent(results);
                 Ok(())
             }
             FromKernel::Refused { place } => {

@@ -225,6 +225,7 @@ impl Session {
     async fn put(&self, path: &Path) -> Result<(), Failure> {
         let FileIn { name, content } = request::input(path)?;
         let size = self.engine.write_file(self.id, name.clone(), content.into_reader()).await?;
+        let name = terminal::for_stderr(&name);
         eprintln!("belljar: {name} ({size} bytes) is in the working directory");
         Ok(())
     }

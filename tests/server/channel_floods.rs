@@ -1,0 +1,250 @@
+//! T68, T69, T71: what a sandbox writes on its control channel, and what its neighbours notice.
+
+use crate::world::{Api, World};
+use serde_json::{Value, json};
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Several processes that write valid messages on the channel, as fast as they can, once they are let.
+/// Each write is whole frames and is not mixed with those of others.
+const WRITERS: &str = r#"
+import os, signal, time
+def write_frames(processes, wait):
+    body = b'{"ev":"result","data":{},"main":false}'
+    flood = (len(body).to_bytes(4, "little") + body) * 700
+    channel = os.dup(3)
+    for _ in range(processes):
+        if os.fork() == 0:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            for fd in (0, 1, 2): os.close(fd)
+            time.sleep(wait)
+            while True: os.write(channel, flood)
+"#;
+
+/// How long everything takes by which a neighbour notices that the server is there.
+#[derive(Default)]
+struct Noticed {
+    health: Vec<Duration>,
+    runs: Vec<Duration>,
+}
+
+impl Noticed {
+    /// The time that nine of ten took at most, and the longest.
+    fn of(times: &[Duration]) -> (Duration, Duration) {
+        let mut times = times.to_vec();
+        times.sort();
+        (times[(times.len() - 1) * 9 / 10], times[times.len() - 1])
+    }
+
+    /// Not much slower than in the calm, and at no time silent. Before, a flood silenced the server
+    /// for as long as it lasted.
+    fn is_not_far_from(&self, calm: &Self, during: &str) {
+        for (what, now, then) in
+            [("/healthz", &self.health, &calm.health), ("run", &self.runs, &calm.runs)]
+        {
+            let ((most, longest), (calm_most, calm_longest)) = (Self::of(now), Self::of(then));
+            println!(
+                "{during}: {what} {most:?}, at most {longest:?} ({} asked); calm {calm_most:?}, at \
+                 most {calm_longest:?} ({} asked)",
+                now.len(),
+                then.len()
+            );
+            // What the machine does besides must not decide it: builds beside it cost up to a second.
+            let allowed = 3 * calm_most + Duration::from_secs(1);
+            assert!(most <= allowed, "{during}: {what} {most:?}, calm {calm_most:?}");
+            assert!(longest < Duration::from_secs(5), "{during}: {what} {longest:?}");
+        }
+    }
+}
+
+/// Asks for the health of the server, and for runs, until it is told that it is enough.
+async fn notice(api: Api, enough: Arc<AtomicBool>) -> Noticed {
+    let mut noticed = Noticed::default();
+    while !enough.load(Ordering::Relaxed) || noticed.runs.len() < 3 {
+        for _ in 0..3 {
+            let asked = Instant::now();
+            assert_eq!(api.get("/healthz").await["status"], "ok");
+            noticed.health.push(asked.elapsed());
+        }
+        let asked = Instant::now();
+        assert_eq!(api.execute("6 * 7").await["value"], 42);
+        noticed.runs.push(asked.elapsed());
+    }
+    noticed
+}
+
+async fn notice_for(api: &Api, time: Duration) -> Noticed {
+    let enough = Arc::new(AtomicBool::new(false));
+    let noticing = tokio::spawn(notice(api.clone(), Arc::clone(&enough)));
+    tokio::time::sleep(time).await;
+    enough.store(true, Ordering::Relaxed);
+    noticing.await.unwrap()
+}
+
+/// What `attack` gives, and what a neighbour has noticed of it.
+async fn beside<T>(neighbour: &Api, attack: impl Future<Output = T>) -> (T, Noticed) {
+    let enough = Arc::new(AtomicBool::new(false));
+    let noticing = tokio::spawn(notice(neighbour.clone(), Arc::clone(&enough)));
+    let outcome = attack.await;
+    enough.store(true, Ordering::Relaxed);
+    (outcome, noticing.await.unwrap())
+}
+
+fn in_two_seconds(code: &str) -> Value {
+    json!({"code": format!("{WRITERS}{code}"), "limits": {"wall_ms": 2_000, "cpu_percent": 200}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t68_writers_on_the_channel_stop_neither_their_own_clock_nor_a_neighbour() {
+    let world = World::start().await;
+    let neighbour = world.principal("neighbour", &["USAGE"]).await;
+    let calm = notice_for(&neighbour, Duration::from_secs(3)).await;
+    // The cell itself says that all is well, as soon as it is read.
+    let attack = in_two_seconds("write_frames(6, 0)\ntime.sleep(1)");
+    let floods = async {
+        let one = || world.owner.post("/v1/execute", attack.clone());
+        tokio::join!(one(), one(), one())
+    };
+    let (ended, noticed) = beside(&neighbour, floods).await;
+    for ended in [ended.0, ended.1, ended.2] {
+        assert_eq!((&ended["status"], &ended["exit_code"]), (&json!("timed_out"), &json!(124)));
+        let took = ended["usage"]["wall_ms"].as_u64().unwrap();
+        assert!(took < 2_000 + 2_500, "{took} ms of 2000");
+    }
+    noticed.is_not_far_from(&calm, "a flood in three runs");
+    // The twin: as many processes that say nothing, and a cell that shows something, end well.
+    let quiet = in_two_seconds(
+        "for _ in range(6):\n    if os.fork() == 0: os._exit(0)\nfor n in range(100): display(n)\n42",
+    );
+    let ended = world.owner.post("/v1/execute", quiet).await;
+    assert_eq!((&ended["status"], &ended["value"]), (&json!("succeeded"), &json!(42)));
+    assert_eq!(ended["results"].as_array().unwrap().len(), 101);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t69_writers_on_the_channel_between_runs_hold_up_neither_the_next_run_nor_a_close() {
+    let world = World::start().await;
+    let neighbour = world.principal("neighbour", &["USAGE"]).await;
+    let calm = notice_for(&neighbour, Duration::from_secs(3)).await;
+    let session = async || {
+        let session = world.owner.session().await;
+        let begin = format!("{WRITERS}write_frames(6, 0.5)\nx = 41");
+        assert_eq!(world.owner.run(&session, &begin).await["status"], "succeeded");
+        // Then the channel is full, and all of them wait for somebody who reads.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        session
+    };
+    let (first, second) = (session().await, session().await);
+    let next = async |session: &str| {
+        let body = json!({"code": "x + 1", "limits": {"wall_ms": 2_000}});
+        world.owner.post(&format!("/v1/sessions/{session}/execute"), body).await
+    };
+    let ran = async { tokio::join!(next(&first), next(&second)) };
+    let (ran, noticed) = beside(&neighbour, ran).await;
+    for ran in [ran.0, ran.1] {
+        assert_eq!(ran["status"], "timed_out", "{ran}");
+        let took = ran["usage"]["wall_ms"].as_u64().unwrap();
+        assert!(took < 2_000 + 2_500, "{took} ms of 2000");
+    }
+    noticed.is_not_far_from(&calm, "a flood between runs");
+
+    let third = session().await;
+    let close = async {
+        let run = format!("/v1/sessions/{third}/execute");
+        let running = world.owner.post(&run, json!({"code": "x + 1"}));
+        let closing = async {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let asked = Instant::now();
+            world.owner.delete(&format!("/v1/sessions/{third}")).await;
+            asked.elapsed()
+        };
+        tokio::join!(running, closing)
+    };
+    let ((ran, closed), noticed) = beside(&neighbour, close).await;
+    assert_eq!(ran["status"], "cancelled", "{ran}");
+    assert!(closed < Duration::from_secs(3), "{closed:?}");
+    noticed.is_not_far_from(&calm, "a close in a flood");
+
+    // The twin: a thread that shows something between two runs disturbs neither.
+    let twin = world.owner.session().await;
+    let shows = "import threading, time\ndef show():\n    for n in range(50): display(n)\n\
+                 t = threading.Timer(0.2, show); t.start(); x = 41";
+    assert_eq!(world.owner.run(&twin, shows).await["status"], "succeeded");
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    let ran = world.owner.run(&twin, "t.join(); x + 1").await;
+    assert_eq!((&ran["status"], &ran["value"]), (&json!("succeeded"), &json!(42)), "{ran}");
+    world.owner.delete(&format!("/v1/sessions/{twin}")).await;
+}
+
+/// Memory of the server: now, and at most since it was asked for last, in bytes.
+fn memory(world: &World) -> (u64, u64) {
+    let pid = world.pid();
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim_matches([':', ' ', '\t', 'k', 'B']).parse::<u64>().unwrap() * 1024
+    };
+    let memory = (field("VmRSS"), field("VmHWM"));
+    fs::write(format!("/proc/{pid}/clear_refs"), "5").unwrap();
+    memory
+}
+
+const MIB: u64 = 1024 * 1024;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t71_a_forged_value_costs_the_server_little_and_a_large_honest_one_arrives() {
+    let world = World::start().await;
+    let neighbour = world.principal("neighbour", &["USAGE"]).await;
+    let forge = |value: &str| {
+        let code = format!(
+            "import os, time\nvalue = {value}\n\
+             body = b'{{\"ev\":\"done\",\"error\":null,\"exit_code\":null,\"value\":' + value + b'}}'\n\
+             left = memoryview(len(body).to_bytes(4, 'little') + body)\n\
+             while left: left = left[os.write(3, left):]\ntime.sleep(30)"
+        );
+        // Time does not matter here, and the machine may be busy.
+        json!({"code": code, "limits": {"wall_ms": 55_000}})
+    };
+    // What the first runs leave behind is no part of it.
+    let calm = notice_for(&neighbour, Duration::from_secs(3)).await;
+    let (before, _) = memory(&world);
+    let rows = |count: usize| format!("b'[' + b','.join([b'{{\"a\":1}}'] * {count}) + b']'");
+    for (name, value, problem) in [
+        ("7.7 MB of objects", rows(960_000), "(result_bytes)"),
+        (
+            "7.7 MB of lists",
+            "b'[' + b','.join([b'[1]'] * 1_900_000) + b']'".into(),
+            "(result_bytes)",
+        ),
+        ("2 MB of objects", rows(250_000), "too many parts"),
+    ] {
+        let attack = async {
+            let one = || world.owner.post("/v1/execute", forge(&value));
+            tokio::join!(one(), one())
+        };
+        let ((ended, _), noticed) = beside(&neighbour, attack).await;
+        let seen = format!("{name}: {} {} {}", ended["status"], ended["error"], ended["usage"]);
+        println!("{seen}");
+        assert_eq!(ended["value"], Value::Null, "{seen}");
+        let warned = ended["warnings"].to_string();
+        let is_told = warned.contains("output.too_large") && warned.contains(problem);
+        assert!(is_told, "{seen} {warned}");
+        let (_, most) = memory(&world);
+        println!("{name}: {} MiB, and at most {} MiB", before / MIB, most / MIB);
+        // Two frames, each once as bytes. Before, it was 900 MB for each of them.
+        assert!(most < before + 96 * MIB, "{name}: {before} bytes, then {most}");
+        noticed.is_not_far_from(&calm, name);
+    }
+    let back = (0..30).any(|_| {
+        std::thread::sleep(Duration::from_secs(1));
+        memory(&world).0 < before + 64 * MIB
+    });
+    assert!(back, "{before} bytes, and now {:?}", memory(&world));
+    // The twin.
+    let honest = "[{'date': '2026-01-01', 'v': n + 0.5} for n in range(50_000)]";
+    let ended = world.owner.execute(honest).await;
+    assert_eq!(ended["value"].as_array().unwrap().len(), 50_000);
+    assert_eq!(ended["value"][49_999]["v"], 49_999.5);
+}
