@@ -277,7 +277,7 @@ impl Sandbox {
 
     fn kill(&self) {
         if let Some(jail) = &self.jail {
-            undertaker::kill(&jail.init);
+            undertaker::kill(&jail.init, jail.group.as_ref());
         }
     }
 
@@ -291,9 +291,10 @@ impl Sandbox {
     fn bury(&mut self, gone: Option<oneshot::Sender<()>>) {
         if let Some(jail) = self.jail.take() {
             self.nursery.wires.forget_exit_of(self.pid);
+            // The init first: its death takes all of them along, however many there are.
+            self.nursery.undertaker.take(Remains::of(jail, gone));
             // The largest process starts to end while the init is still being woken.
             let _ = pidfd_send_signal(&self.process, Signal::KILL);
-            self.nursery.undertaker.take(Remains::of(jail, gone));
         }
     }
 

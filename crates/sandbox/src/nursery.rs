@@ -199,6 +199,7 @@ impl Nursery {
             let _ = warden.wait().await;
         });
         let ground = Arc::new(Ground { uids, cgroups, over: watch::Sender::default() });
+        let undertaker = Undertaker::start(&ground)?;
         let nursery = Arc::new(Self {
             listeners: Wires::listen(&wires),
             wires,
@@ -207,7 +208,7 @@ impl Nursery {
             births: AtomicU64::new(0),
             must_reseed: must_reseed(&config),
             slots: Slots::new(UIDS_PER_NURSERY - 1),
-            undertaker: Undertaker::start(&ground),
+            undertaker,
             ground,
         });
         nursery.restock();

@@ -76,7 +76,7 @@ impl Newborn {
 impl Drop for Newborn {
     fn drop(&mut self) {
         if let Some(parts) = &self.0 {
-            undertaker::kill(&parts.init);
+            undertaker::kill(&parts.init, None);
         }
     }
 }
