@@ -12,6 +12,7 @@ use crate::nursery::{self, BirthError, Jail, Nursery, allowance};
 use crate::stopper::Stopper;
 use crate::undertaker::{self, Remains};
 use crate::watch::{self, Reading};
+use crate::wires::Spawned;
 use crate::work::Work;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
@@ -107,13 +108,12 @@ impl Sandbox {
     pub(crate) fn new(
         nursery: Arc<Nursery>,
         uid: u32,
-        pid: i32,
-        pidfd: OwnedFd,
+        Spawned { pid, pidfd, exit }: Spawned,
         [channel, stdout, stderr]: [OwnedFd; 3],
         allowed: Limits,
     ) -> Result<Self, BirthError> {
         Ok(Self {
-            exit: nursery.wires.exit_of(pid),
+            exit,
             nursery,
             jail: None,
             uid,
@@ -285,12 +285,11 @@ impl Sandbox {
     pub async fn end(mut self) {
         let (sender, gone) = oneshot::channel();
         self.bury(Some(sender));
-        let _ = gone.await;
+        self.nursery.await_end(gone).await;
     }
 
     fn bury(&mut self, gone: Option<oneshot::Sender<()>>) {
         if let Some(jail) = self.jail.take() {
-            self.nursery.wires.forget_exit_of(self.pid);
             // The init first: its death takes all of them along, however many there are.
             self.nursery.undertaker.take(Remains::of(jail, gone));
             // The largest process starts to end while the init is still being woken.
