@@ -11,7 +11,7 @@ use crate::installs::{Install, Installs};
 use crate::nursery::{self, BirthError, Jail, Nursery, allowance};
 use crate::stopper::Stopper;
 use crate::undertaker::{self, Remains};
-use crate::watch::{self, Reading};
+use crate::watch::{self, Meter, Reading};
 use crate::wires::Spawned;
 use crate::work::Work;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -99,8 +99,7 @@ pub struct Sandbox {
     channel: Channel,
     streams: [Source; 2],
     listing: Listing,
-    /// As of the end of the last execution.
-    reading: Reading,
+    meter: Meter,
     allowed: Limits,
 }
 
@@ -122,7 +121,7 @@ impl Sandbox {
             channel: Channel::new(channel)?,
             streams: [Source::new(Stream::Stdout, stdout)?, Source::new(Stream::Stderr, stderr)?],
             listing: Listing::default(),
-            reading: Reading::default(),
+            meter: Meter::default(),
             allowed,
         })
     }
@@ -201,7 +200,7 @@ impl Sandbox {
         sink: &mut (dyn FnMut(Event) + Send),
         install: Install<'_>,
     ) -> Ending {
-        let mut run = Run::new(limits, stopper, sink, self.reading);
+        let mut run = Run::new(limits, stopper, sink, self.meter.latest);
         let mut installs = Installs::new(install);
         let mut cause = self.exchange(&work.request(limits), &mut run, &mut installs).await;
         if work.is_last() && matches!(cause, Cause::Done(_)) {
@@ -224,12 +223,11 @@ impl Sandbox {
         } else {
             cause
         };
-        let reading = self.reading(run.limits);
-        run.settle(&reading);
-        self.reading = reading;
         if !alive {
             self.kill();
         }
+        let reading = self.last_reading(alive, run.limits).await;
+        run.settle(&reading);
         for source in &mut self.streams {
             run.drain(source);
             run.flush(source);
@@ -265,10 +263,20 @@ impl Sandbox {
         self.jail.as_ref().is_some_and(|jail| jail.group.is_some())
     }
 
-    fn reading(&self, limits: &Limits) -> Reading {
-        self.jail.as_ref().map_or_else(Reading::default, |jail| {
-            watch::read(jail.group.as_ref(), &jail.proc, &jail.workspace, limits)
-        })
+    /// What was used up to now: as a cgroup counts it, or as it was when last looked at.
+    fn reading(&mut self, limits: &Limits) -> Reading {
+        let now = self.jail.as_ref().and_then(|jail| self.meter.begin(jail, limits));
+        now.unwrap_or(self.meter.latest)
+    }
+
+    /// What was used at the end of an execution. A sandbox that is being killed is not waited for:
+    /// a cgroup still knows, and of processes the latest reading has to do.
+    async fn last_reading(&mut self, alive: bool, limits: &Limits) -> Reading {
+        match &self.jail {
+            Some(jail) if alive => self.meter.read_now(jail, limits).await,
+            Some(jail) if jail.group.is_some() => self.reading(limits),
+            _ => self.meter.latest,
+        }
     }
 
     fn interrupt(&self) {

@@ -7,7 +7,7 @@ use crate::channel::{ProtocolError, Received};
 use crate::frames::{FromKernel, ToKernel};
 use crate::installs::{self, AskedTwice, Installed, Installs, NotInstalled};
 use crate::stopper::Wish;
-use crate::watch;
+use crate::watch::{self, Reading};
 use std::time::Duration;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
@@ -25,6 +25,8 @@ enum Happened {
     Interrupt,
     Kill,
     Tick,
+    /// What the processes have used was added up.
+    Measured(Reading),
     /// There is something to read on this one of the streams.
     Printed(usize),
     Heard(Result<Received, ProtocolError>),
@@ -73,6 +75,7 @@ impl Sandbox {
                     Happened::Interrupt
                 }
                 _ = tick.tick() => Happened::Tick,
+                reading = self.meter.taken() => Happened::Measured(reading),
                 () = stdout.ready() => Happened::Printed(0),
                 () = stderr.ready() => Happened::Printed(1),
                 received = self.channel.receive() => Happened::Heard(received),
@@ -113,16 +116,14 @@ impl Sandbox {
                 Ok(())
             }
             Happened::Kill => Err(Cause::Stopped),
-            Happened::Tick => match run.judge(&self.reading(run.limits), self.has_group()) {
-                None => Ok(()),
-                Some(Overrun::Memory) => Err(Cause::MemoryLimit),
-                Some(overrun) => {
-                    self.abandon(installs).await?;
-                    self.interrupt();
-                    run.ask_to_end(overrun);
-                    Ok(())
+            Happened::Tick => {
+                let jail = self.jail.as_ref();
+                match jail.and_then(|jail| self.meter.begin(jail, run.limits)) {
+                    Some(reading) => self.judge(&reading, run, installs).await,
+                    None => Ok(()),
                 }
-            },
+            }
+            Happened::Measured(reading) => self.judge(&reading, run, installs).await,
             Happened::Printed(stream) => {
                 run.drain(&mut self.streams[stream]);
                 Ok(())
@@ -137,8 +138,26 @@ impl Sandbox {
         }
     }
 
+    async fn judge(
+        &self,
+        reading: &Reading,
+        run: &mut Run<'_>,
+        installs: &mut Installs<'_>,
+    ) -> Result<(), Cause> {
+        match run.judge(reading, self.has_group()) {
+            None => Ok(()),
+            Some(Overrun::Memory) => Err(Cause::MemoryLimit),
+            Some(overrun) => {
+                self.abandon(installs).await?;
+                self.interrupt();
+                run.ask_to_end(overrun);
+                Ok(())
+            }
+        }
+    }
+
     /// The first time it is asked to end, the second time it has to.
-    fn overdue(&self, run: &mut Run<'_>) -> Result<(), Cause> {
+    fn overdue(&mut self, run: &mut Run<'_>) -> Result<(), Cause> {
         if !run.overdue() {
             self.interrupt();
             run.ask_to_end(Overrun::Time);
