@@ -150,8 +150,9 @@ fn t81_a_fork_bomb_ends_at_its_limit_without_root_on_a_busy_machine() {
     printed(&home.exec(&["1"]));
     let record = on_a_busy_core(&home, BOMB);
     assert_eq!(harness::error_code(&record), "time.exceeded", "{record:?}");
-    // The limit, half a second to tidy up, and a second and a half for the end on that core.
-    assert!(record.usage.wall_ms < 5_000, "{:?}", record.usage);
+    // The limit, half a second to tidy up, and what a machine needs that has much else to do. A
+    // supervisor that waits for its sandbox takes 23 s on a quiet one.
+    assert!(record.usage.wall_ms < 10_000, "{:?}", record.usage);
     // The twin: as many processes that do their work.
     let code = "import os\nfor n in range(60):\n    if os.fork() == 0: os._exit(sum(range(10_000)) % 2)\n\
                 print(sum(os.wait()[1] == 0 for _ in range(60)))";
