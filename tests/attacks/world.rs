@@ -4,7 +4,9 @@
 use crate::harness;
 use engine::{Config, Engine, Kernel, Warmth};
 use environment::{Definition, Environments, INSIDE_INTERPRETER};
-use sandbox::{Cell, Nursery, NurseryConfig, Processes, Runtime, Sandbox, Stopper, View, Work};
+use sandbox::{
+    Cause, Cell, Ending, Nursery, NurseryConfig, Processes, Runtime, Sandbox, Stopper, View, Work,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
@@ -167,6 +169,17 @@ pub(crate) async fn born(nursery: &Arc<Nursery>) -> Sandbox {
 
 /// What code prints in this sandbox, with the prelude.
 pub(crate) async fn told(sandbox: &mut Sandbox, code: &str) -> String {
+    let (ending, text) = run(sandbox, code).await;
+    assert!(ending.alive, "{:?}\n{text}", ending.cause);
+    text.trim_end().to_owned()
+}
+
+/// How code ends in this sandbox.
+pub(crate) async fn ended(sandbox: &mut Sandbox, code: &str) -> Cause {
+    run(sandbox, code).await.0.cause
+}
+
+async fn run(sandbox: &mut Sandbox, code: &str) -> (Ending, String) {
     let code = with_prelude(code);
     let cell = Cell {
         code: &code,
@@ -188,8 +201,7 @@ pub(crate) async fn told(sandbox: &mut Sandbox, code: &str) -> String {
     let installs: sandbox::Install<'_> = &|_| Box::pin(std::future::pending());
     let (work, stopper) = (Work::Cell(cell), Stopper::default());
     let ending = sandbox.run(&work, &Limits::DEFAULT, &stopper, hear, installs).await;
-    assert!(ending.alive, "{:?}\n{text}", ending.cause);
-    text.trim_end().to_owned()
+    (ending, text)
 }
 
 /// A process as its host sees it.

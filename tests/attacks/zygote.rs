@@ -3,12 +3,12 @@
 
 use crate::harness;
 use crate::world::{
-    Doctored, Process, answer, born, config_with, doctored, malicious, nursery_config,
-    own_descriptors, said, still_serves, told, warm_nursery_config,
+    Doctored, Process, answer, born, config_with, doctored, ended, is_root, malicious,
+    nursery_config, own_descriptors, said, still_serves, told, warm_nursery_config,
 };
 use engine::{Config, Engine, Kernel};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sandbox::Nursery;
+use sandbox::{Cause, Nursery, NurseryConfig};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -333,4 +333,50 @@ print(hasattr(builtins, 'left'), '/left' in sys.path, 'LEFT' in os.environ, hasa
     let engine = Engine::start(config_with(kernel));
     let execution = harness::run(&engine, "print(1)").await;
     assert_eq!(execution.error.unwrap().code.to_string(), "sandbox.crashed");
+}
+
+/// Makes the next process of the pid namespace of `inside` have the number after this one.
+fn set_last_pid(inside: Process, last: i32) {
+    let write = format!("echo {last} > /proc/sys/kernel/ns_last_pid");
+    let target = inside.0.to_string();
+    let set = std::process::Command::new("nsenter")
+        .args(["--target", &target, "--pid", "sh", "-c", &write])
+        .output()
+        .unwrap();
+    assert!(set.status.success(), "{}", harness::stderr(&set));
+}
+
+/// T82: numbers of processes are used again, and code inside can bring that about by forking.
+#[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::print_stderr, reason = "a test that shows nothing says so")]
+async fn t82_an_execution_has_its_own_exit_status_when_pids_come_round() {
+    if !is_root() {
+        eprintln!("not shown here: only root can choose the number of the next process");
+        return;
+    }
+    let config = NurseryConfig { jails_ready: 0, ..nursery_config(&Kernel::Embedded) };
+    let nursery = Nursery::start(config).await.unwrap();
+    let mut reused = 0;
+    for _ in 0..20 {
+        // Killed, which is not how the next one ends.
+        let first = born(&nursery).await;
+        let (pid, warden) = (first.pid(), Process::of(&first).parent().unwrap());
+        first.end().await;
+        // The init of the next jail comes before its interpreter.
+        set_last_pid(warden, pid - 2);
+        let mut second = born(&nursery).await;
+        reused += u32::from(second.pid() == pid);
+        let ending = ended(&mut second, "import os\nos._exit(7)").await;
+        let exit_code = 7 << 8;
+        assert!(
+            matches!(ending, Cause::Died { status: Some(status) } if status == exit_code),
+            "{ending:?}"
+        );
+        second.end().await;
+        // The twin: what ends by itself is told as what it was, whoever had the number.
+        let mut third = born(&nursery).await;
+        assert_eq!(told(&mut third, "print(6 * 7)").await, "42");
+        third.end().await;
+    }
+    assert!(reused > 10, "the number came round {reused} times only");
 }

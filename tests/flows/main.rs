@@ -10,6 +10,7 @@ mod bad_input;
 mod clients;
 mod ends;
 mod exec;
+mod hangs;
 mod leaks;
 mod limits;
 mod ordinary_user;

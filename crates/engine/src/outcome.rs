@@ -404,6 +404,7 @@ pub(crate) fn birth_fault(error: &BirthError) -> Fault {
         }
         BirthError::Zygote(_) => fault.hint("`belljar doctor` tries each part by itself"),
         BirthError::ZygoteGone
+        | BirthError::WardenGone
         | BirthError::Silent
         | BirthError::NotReseeded
         | BirthError::Stillborn

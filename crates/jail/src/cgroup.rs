@@ -237,7 +237,7 @@ impl<'a> CgroupMount<'a> {
     }
 }
 
-/// One group. Dropping it removes its directories, for which it must be empty.
+/// One group. Dropping it removes its directories if nothing is in them, and does not wait for that.
 #[derive(Debug)]
 pub struct Group {
     version: Version,
@@ -370,6 +370,24 @@ impl Group {
         }
     }
 
+    /// Takes back the bound on CPU time, for a group whose processes are about to be killed. Where
+    /// that fails they end all the same, only later.
+    pub fn lift_cpu_limit(&self) {
+        let _ = match self.version {
+            Version::V2 => fs::write(self.file("cpu", "cpu.max"), "max"),
+            Version::V1 => fs::write(self.file("cpu", "cpu.cfs_quota_us"), "-1"),
+        };
+    }
+
+    /// Removes its directories as far as nothing is in them any more; whether all are gone.
+    pub fn remove(&mut self) -> bool {
+        self.directories.retain(|_, directory| {
+            let removed = fs::remove_dir(directory);
+            removed.is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
+        });
+        self.directories.is_empty()
+    }
+
     /// How many processes and threads are in the group now.
     pub fn population(&self) -> u64 {
         let text = fs::read_to_string(self.file("pids", "pids.current")).unwrap_or_default();
@@ -379,9 +397,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        for directory in self.directories.values() {
-            remove_when_empty(directory);
-        }
+        self.remove();
     }
 }
 

@@ -37,5 +37,5 @@ pub use owner::as_owner;
 pub use plan::{
     Access, Identity, JailRequest, OUTLET_PORT, Plan, Processes, Program, RootStep, SANDBOX_ID,
     STORES, STORES_MAX, SandboxPlan, SpawnReply, SpawnRequest, Step, StoreContent, StoreMount,
-    Wall, WallError, WardenReply,
+    Wall, WallError, WardenReply, WardenRequest,
 };

@@ -143,6 +143,15 @@ pub enum StoreContent {
     Held { bytes: u64, inodes: u64 },
 }
 
+/// What the supervisor asks of the warden.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WardenRequest {
+    Jail(JailRequest),
+    /// To be answered with [`WardenReply::Pong`], by which a warden that hangs is told from one that
+    /// has nothing to report.
+    Ping,
+}
+
 /// What the warden, or the init of a new jail, tells the supervisor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WardenReply {
@@ -161,6 +170,7 @@ pub enum WardenReply {
         pid: i32,
         status: i32,
     },
+    Pong,
     ZygoteExited {
         status: i32,
     },
@@ -182,6 +192,7 @@ pub struct SpawnRequest {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SpawnReply {
+    /// Comes with a pidfd of the zygote.
     ZygoteReady,
     /// Comes with a pidfd of the child.
     Started {

@@ -8,6 +8,7 @@
 use crate::clone::{Forked, clone3};
 use crate::plan::{
     Identity, JailRequest, Plan, Program, SandboxPlan, Step, Wall, WallError, WardenReply,
+    WardenRequest,
 };
 use crate::userns::{IdMap, Target};
 use crate::{cgroup, init, message, mount, probe, userns};
@@ -194,8 +195,13 @@ impl Warden {
                 self.reap(control);
             }
             if asked {
-                match message::receive::<JailRequest>(control) {
-                    Ok(Some((request, _))) => self.make_jail(&request, control),
+                match message::receive(control) {
+                    Ok(Some((WardenRequest::Jail(request), _))) => {
+                        self.make_jail(&request, control);
+                    }
+                    Ok(Some((WardenRequest::Ping, _))) => {
+                        let _ = message::send(control, &WardenReply::Pong, &[]);
+                    }
                     Ok(None) | Err(_) => return 0,
                 }
             }

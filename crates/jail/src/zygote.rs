@@ -11,6 +11,7 @@ use crate::message;
 use crate::plan::{Processes, SandboxPlan, SpawnReply, SpawnRequest, Step, WallError};
 use crate::seccomp::{Policy, Program, compile};
 use crate::walls::{self, Descriptors};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use std::cell::RefCell;
 use std::fs::File;
 use std::io;
@@ -76,7 +77,10 @@ fn policy(plan: &SandboxPlan) -> Policy {
 /// Says that requests will be answered from now on.
 #[unsafe(no_mangle)]
 pub extern "C" fn belljar_zygote_ready() -> i32 {
-    with_zygote(|zygote| message::send(&zygote.socket, &SpawnReply::ZygoteReady, &[]).map(|()| 0))
+    with_zygote(|zygote| {
+        let itself = pidfd_open(getpid(), PidfdFlags::empty())?;
+        message::send(&zygote.socket, &SpawnReply::ZygoteReady, &[itself.as_fd()]).map(|()| 0)
+    })
 }
 
 /// Waits for the next request: 0 when there is one to fork for, 1 when there will be none.

@@ -11,7 +11,8 @@ use crate::installs::{Install, Installs};
 use crate::nursery::{self, BirthError, Jail, Nursery, allowance};
 use crate::stopper::Stopper;
 use crate::undertaker::{self, Remains};
-use crate::watch::{self, Reading};
+use crate::watch::{self, Meter, Reading};
+use crate::wires::Spawned;
 use crate::work::Work;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
@@ -114,8 +115,7 @@ pub struct Sandbox {
     channel: Channel,
     streams: [Source; 2],
     listing: Listing,
-    /// As of the end of the last execution.
-    reading: Reading,
+    meter: Meter,
     allowed: Limits,
 }
 
@@ -123,13 +123,12 @@ impl Sandbox {
     pub(crate) fn new(
         nursery: Arc<Nursery>,
         uid: u32,
-        pid: i32,
-        pidfd: OwnedFd,
+        Spawned { pid, pidfd, exit }: Spawned,
         [channel, stdout, stderr]: [OwnedFd; 3],
         allowed: Limits,
     ) -> Result<Self, BirthError> {
         Ok(Self {
-            exit: nursery.wires.exit_of(pid),
+            exit,
             nursery,
             jail: None,
             uid,
@@ -138,7 +137,7 @@ impl Sandbox {
             channel: Channel::new(channel)?,
             streams: [Source::new(Stream::Stdout, stdout)?, Source::new(Stream::Stderr, stderr)?],
             listing: Listing::default(),
-            reading: Reading::default(),
+            meter: Meter::default(),
             allowed,
         })
     }
@@ -217,7 +216,7 @@ impl Sandbox {
         sink: &mut (dyn FnMut(Event) + Send),
         install: Install<'_>,
     ) -> Ending {
-        let mut run = Run::new(limits, stopper, sink, self.reading);
+        let mut run = Run::new(limits, stopper, sink, self.meter.latest);
         let mut installs = Installs::new(install);
         let mut cause = self.exchange(&work.request(limits), &mut run, &mut installs).await;
         if work.is_last() && matches!(cause, Cause::Done(_)) {
@@ -240,12 +239,11 @@ impl Sandbox {
         } else {
             cause
         };
-        let reading = self.reading(run.limits);
-        run.settle(&reading);
-        self.reading = reading;
         if !alive {
             self.kill();
         }
+        let reading = self.last_reading(alive, run.limits).await;
+        run.settle(&reading);
         for source in &mut self.streams {
             run.drain(source);
             run.flush(source);
@@ -281,10 +279,20 @@ impl Sandbox {
         self.jail.as_ref().is_some_and(|jail| jail.group.is_some())
     }
 
-    fn reading(&self, limits: &Limits) -> Reading {
-        self.jail.as_ref().map_or_else(Reading::default, |jail| {
-            watch::read(jail.group.as_ref(), &jail.proc, &jail.workspace, limits)
-        })
+    /// What was used up to now: as a cgroup counts it, or as it was when last looked at.
+    fn reading(&mut self, limits: &Limits) -> Reading {
+        let now = self.jail.as_ref().and_then(|jail| self.meter.begin(jail, limits));
+        now.unwrap_or(self.meter.latest)
+    }
+
+    /// What was used at the end of an execution. A sandbox that is being killed is not waited for:
+    /// a cgroup still knows, and of processes the latest reading has to do.
+    async fn last_reading(&mut self, alive: bool, limits: &Limits) -> Reading {
+        match &self.jail {
+            Some(jail) if alive => self.meter.read_now(jail, limits).await,
+            Some(jail) if jail.group.is_some() => self.reading(limits),
+            _ => self.meter.latest,
+        }
     }
 
     fn interrupt(&self) {
@@ -293,7 +301,7 @@ impl Sandbox {
 
     fn kill(&self) {
         if let Some(jail) = &self.jail {
-            undertaker::kill(&jail.init);
+            undertaker::kill(&jail.init, jail.group.as_ref());
         }
     }
 
@@ -301,15 +309,15 @@ impl Sandbox {
     pub async fn end(mut self) {
         let (sender, gone) = oneshot::channel();
         self.bury(Some(sender));
-        let _ = gone.await;
+        self.nursery.await_end(gone).await;
     }
 
     fn bury(&mut self, gone: Option<oneshot::Sender<()>>) {
         if let Some(jail) = self.jail.take() {
-            self.nursery.wires.forget_exit_of(self.pid);
+            // The init first: its death takes all of them along, however many there are.
+            self.nursery.undertaker.take(Remains::of(jail, gone));
             // The largest process starts to end while the init is still being woken.
             let _ = pidfd_send_signal(&self.process, Signal::KILL);
-            self.nursery.undertaker.take(Remains::of(jail, gone));
         }
     }
 

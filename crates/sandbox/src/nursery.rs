@@ -5,13 +5,19 @@ use crate::runtime::Runtime;
 use crate::uids::{UIDS_PER_NURSERY, Uids};
 use crate::undertaker::{Remains, Slot, Slots, Undertaker};
 use crate::view::{self, View};
-use crate::wires::{JailParts, JailWaiter, State, Wires, seqpacket};
+use crate::wires::{JailParts, JailWaiter, Spawned, State, Wires, seqpacket};
 use jail::cgroup::{Allowance, Group, Parent};
-use jail::{JailRequest, Plan, SandboxPlan, SpawnRequest, StoreMount, Wall, WallError, message};
+use jail::{
+    JailRequest, Plan, SandboxPlan, SpawnRequest, StoreMount, Wall, WallError, WardenRequest,
+    message,
+};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::Uid;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{
+    Pid, PidfdFlags, Resource, Rlimit, Signal, Uid, getrlimit, pidfd_open, pidfd_send_signal,
+    setrlimit,
+};
+use std::convert::Infallible;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -21,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, Once};
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
-use tokio::process::Command;
+use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::{oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
@@ -75,6 +81,8 @@ pub enum BirthError {
     Zygote(String),
     #[error("the zygote has ended")]
     ZygoteGone,
+    #[error("the warden did not answer and was ended")]
+    WardenGone,
     #[error("a sandbox did not report within {} s", BIRTH_MAX.as_secs())]
     Silent,
     #[error("a sandbox did not say that it had reseeded its random generators")]
@@ -116,6 +124,11 @@ impl Disk {
 #[derive(Debug)]
 pub struct Nursery {
     pub(crate) wires: Arc<Wires>,
+    /// Pidfds, to end what hangs. The launcher takes all below it along.
+    launcher: OwnedFd,
+    zygote: OwnedFd,
+    /// Dropped with this, by which the launcher is known to be at its end.
+    _in_use: oneshot::Sender<Infallible>,
     listeners: [AbortHandle; 2],
     jails_ready: usize,
     next_jail: AtomicU64,
@@ -174,40 +187,40 @@ impl Nursery {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(BirthError::Warden)?;
+        let launcher = pidfd_of(&warden)?;
         message::send(&control, &plan, &[])?;
         let wires = Arc::new(Wires::new(control, spawn)?);
         let mut diagnostics = warden.stderr.take();
         let ready = timeout(ZYGOTE_START_MAX, wires.await_ready()).await;
-        let problem = match ready {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(error),
-            Err(_) => Some(BirthError::ZygoteGone),
+        let zygote = match ready.unwrap_or(Err(BirthError::ZygoteGone)) {
+            Ok(zygote) => zygote,
+            Err(error) => {
+                // Without its control socket the warden ends, and with it all that could still speak.
+                drop(wires);
+                let said = timeout(END_MAX, drain_diagnostics(&mut diagnostics)).await;
+                let said = said.unwrap_or_default();
+                let _ = warden.start_kill();
+                let _ = warden.wait().await;
+                let gone = matches!(error, BirthError::ZygoteGone);
+                return Err(if gone { BirthError::Zygote(said) } else { error });
+            }
         };
-        if let Some(error) = problem {
-            // Without its control socket the warden ends, and with it all that could still speak.
-            drop(wires);
-            let said = timeout(END_MAX, drain_diagnostics(&mut diagnostics)).await;
-            let said = said.unwrap_or_default();
-            let _ = warden.start_kill();
-            let _ = warden.wait().await;
-            let gone = matches!(error, BirthError::ZygoteGone);
-            return Err(if gone { BirthError::Zygote(said) } else { error });
-        }
-        // Reaps the launcher when everything below it has ended.
-        tokio::spawn(async move {
-            let _ = drain_diagnostics(&mut diagnostics).await;
-            let _ = warden.wait().await;
-        });
         let ground = Arc::new(Ground { uids, cgroups, over: watch::Sender::default() });
+        let undertaker = Undertaker::start(&ground)?;
+        let (in_use, let_go) = oneshot::channel();
+        tokio::spawn(reap_launcher(warden, diagnostics, let_go));
         let nursery = Arc::new(Self {
             listeners: Wires::listen(&wires),
             wires,
+            launcher,
+            zygote,
+            _in_use: in_use,
             jails_ready: config.jails_ready,
             next_jail: AtomicU64::new(0),
             births: AtomicU64::new(0),
             must_reseed: must_reseed(&config),
             slots: Slots::new(UIDS_PER_NURSERY - 1),
-            undertaker: Undertaker::start(&ground),
+            undertaker,
             ground,
         });
         nursery.restock();
@@ -270,15 +283,19 @@ impl Nursery {
             stdout_theirs.as_fd(),
             stderr_theirs.as_fd(),
         ];
-        let (pid, pidfd) = self.ask_zygote(limits, &descriptors).await?;
+        let asked = self.wires.unless_zygote_hangs(self.ask_zygote(limits, &descriptors)).await;
+        let spawned = match asked {
+            Some(answer) => answer?,
+            None => return Err(self.end_zygote()),
+        };
         drop((channel_theirs, stdout_theirs, stderr_theirs));
         self.births.fetch_add(1, Ordering::Relaxed);
         let grouped = match &jail.get()?.group {
-            Some(group) => host_pid(&pidfd).and_then(|pid| group.add(pid)),
+            Some(group) => host_pid(&spawned.pidfd).and_then(|pid| group.add(pid)),
             None => Ok(()),
         };
         let streams = [channel, stdout, stderr];
-        let mut sandbox = Sandbox::new(Arc::clone(self), owner, pid, pidfd, streams, *limits)?;
+        let mut sandbox = Sandbox::new(Arc::clone(self), owner, spawned, streams, *limits)?;
         sandbox.move_in(jail.take()?);
         // A child that could not be walled has said so and is gone; that comes before its absence.
         sandbox.await_ready().await?;
@@ -290,7 +307,7 @@ impl Nursery {
         &self,
         limits: &Limits,
         descriptors: &[BorrowedFd<'_>],
-    ) -> Result<(i32, OwnedFd), BirthError> {
+    ) -> Result<Spawned, BirthError> {
         let request = SpawnRequest {
             open_files: limits.open_files,
             // The user id of the sandbox has the init of the jail as well. Where there is a cgroup
@@ -319,6 +336,32 @@ impl Nursery {
             self.wires.spawn.writable().await?;
         }
         Ok(answer.await.map_err(|_| BirthError::ZygoteGone)??)
+    }
+
+    /// Ends a zygote that does not answer: nothing is born here any more, and what was born lives on.
+    fn end_zygote(&self) -> BirthError {
+        let _ = pidfd_send_signal(&self.zygote, Signal::KILL);
+        self.wires.lose_zygote();
+        BirthError::ZygoteGone
+    }
+
+    /// Waits for something that needs the warden. One that does not answer meanwhile is ended, and all
+    /// its sandboxes with it: nobody else could reap what has ended there.
+    async fn unless_warden_hangs<T>(&self, work: impl Future<Output = T>) -> Result<T, BirthError> {
+        let done = self.wires.unless_warden_hangs(work).await;
+        done.ok_or_else(|| {
+            let _ = pidfd_send_signal(&self.launcher, Signal::KILL);
+            self.wires.lose();
+            BirthError::WardenGone
+        })
+    }
+
+    /// Waits for the end of a sandbox of this nursery, which comes in any case.
+    pub(crate) async fn await_end(&self, mut gone: oneshot::Receiver<()>) {
+        if self.unless_warden_hangs(&mut gone).await.is_err() {
+            // With the launcher everything below it ends, whatever the warden does.
+            let _ = gone.await;
+        }
     }
 
     /// A jail for these limits: from the stock, or made now.
@@ -367,20 +410,22 @@ impl Nursery {
     async fn make_jail(&self, disk: Disk, stores: &[StoreMount]) -> Result<Jail, BirthError> {
         let slot = self.slots.take().ok_or(BirthError::NoSlot)?;
         let number = self.next_jail.fetch_add(1, Ordering::Relaxed);
-        let request = JailRequest {
+        let request = WardenRequest::Jail(JailRequest {
             jail: number,
             slot: slot.number,
             disk_bytes: disk.bytes,
             disk_inodes: disk.inodes,
             stores: stores.to_vec(),
-        };
+        });
         let (sender, made) = oneshot::channel();
         self.state().jails_asked.insert(number, JailWaiter(sender));
         loop {
             match self.wires.send_control(&request) {
                 Ok(()) => break,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.wires.control.writable().await?;
+                    self.unless_warden_hangs(self.wires.control.writable())
+                        .await?
+                        .map_err(BirthError::Io)?;
                 }
                 Err(_) => return Err(BirthError::ZygoteGone),
             }
@@ -394,7 +439,8 @@ impl Nursery {
             }
             None => None,
         };
-        let newborn = made.await.map_err(|_| BirthError::ZygoteGone)??;
+        let made = self.unless_warden_hangs(made).await?;
+        let newborn = made.map_err(|_| BirthError::ZygoteGone)??;
         let JailParts { init, workspace, proc, outlet, stores } = newborn.take()?;
         Ok(Jail { init, workspace, proc, outlet: Some(outlet), group, slot, stores, disk })
     }
@@ -476,7 +522,30 @@ pub(crate) fn allowance(limits: &Limits) -> Allowance {
     }
 }
 
-async fn drain_diagnostics(pipe: &mut Option<tokio::process::ChildStderr>) -> String {
+/// Reaps the launcher when everything below it has ended. That follows soon on the end of the nursery,
+/// unless the warden hangs and does not hear of it.
+async fn reap_launcher(
+    mut launcher: Child,
+    mut diagnostics: Option<ChildStderr>,
+    let_go: oneshot::Receiver<Infallible>,
+) {
+    let overdue = async {
+        let _ = let_go.await;
+        tokio::time::sleep(END_MAX).await;
+    };
+    tokio::select! {
+        _ = drain_diagnostics(&mut diagnostics) => {}
+        () = overdue => drop(launcher.start_kill()),
+    }
+    let _ = launcher.wait().await;
+}
+
+fn pidfd_of(child: &Child) -> io::Result<OwnedFd> {
+    let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+    Ok(pidfd_open(pid.ok_or(io::ErrorKind::NotFound)?, PidfdFlags::empty())?)
+}
+
+async fn drain_diagnostics(pipe: &mut Option<ChildStderr>) -> String {
     let Some(pipe) = pipe else {
         return String::new();
     };

@@ -129,7 +129,13 @@ impl Pool {
         limits: &Limits,
         stores: &[StoreMount],
     ) -> Result<Sandbox, BirthError> {
-        self.nursery().await?.birth(limits, stores).await
+        let nursery = self.nursery().await?;
+        match nursery.birth(limits, stores).await {
+            // Its zygote or its warden has ended, or hung and was ended. No code was sent there, so that
+            // nothing runs twice.
+            Err(_) if nursery.is_gone() => self.nursery().await?.birth(limits, stores).await,
+            born => born,
+        }
     }
 
     /// How many sandboxes wait now.

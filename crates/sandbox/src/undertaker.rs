@@ -2,14 +2,22 @@
 //!
 //! A sandbox is killed by killing the init of its pid namespace. The kernel lets that init end
 //! only when nothing is left in the namespace, so that its end is the proof that all is gone.
+//!
+//! One thread waits for all inits at once, so that a sandbox that is slow to end holds up no answer
+//! but its own. Another one removes cgroups, which answers do not wait for.
 
 use jail::cgroup::Group;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Signal, pidfd_send_signal};
 use std::collections::BTreeSet;
+use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// What remains of a sandbox that is being ended.
@@ -26,50 +34,125 @@ pub(crate) struct Remains {
 /// must not wait.
 #[derive(Debug)]
 pub(crate) struct Undertaker {
-    queue: mpsc::Sender<Remains>,
+    queue: Sender<Remains>,
+    /// Written to when there is something in the queue; closed after it.
+    wake: OwnedFd,
 }
 
-/// So that one sandbox which is slow to end does not hold up the answers to all others.
-const THREADS: usize = 4;
+/// A cgroup can be removed once its last process has been reaped, which the kernel may still be at
+/// for a moment after the process was seen to end. One that stays longer is left to the launcher,
+/// which removes what there is at its end.
+const REMOVE_PATIENCE: Duration = Duration::from_secs(10);
+const REMOVE_PAUSE: Duration = Duration::from_millis(2);
+/// After an error of `poll`, which can only be a lack of memory.
+const POLL_PAUSE: Duration = Duration::from_millis(10);
 
 impl Undertaker {
     /// `until_last` is what sandboxes need to the end; it goes when no more can come and none is left.
-    pub(crate) fn start<T: Send + Sync + 'static>(until_last: &Arc<T>) -> Self {
-        let (queue, remains) = mpsc::channel();
-        let remains = Arc::new(Mutex::new(remains));
-        for _ in 0..THREADS {
-            let (remains, held) = (Arc::clone(&remains), Arc::clone(until_last));
-            thread::spawn(move || {
-                let next = || remains.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                while let Ok(remains) = next() {
-                    bury(remains);
-                }
-                drop(held);
-            });
-        }
-        Self { queue }
+    pub(crate) fn start<T: Send + Sync + 'static>(until_last: &Arc<T>) -> io::Result<Self> {
+        let (queue, remains) = channel();
+        let (ended, to_remove) = channel();
+        let (woken, wake) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        let held = Arc::clone(until_last);
+        thread::spawn(move || await_ends(&remains, &woken, &ended));
+        thread::spawn(move || {
+            remove_groups(&to_remove);
+            drop(held);
+        });
+        Ok(Self { queue, wake })
     }
 
     pub(crate) fn take(&self, remains: Remains) {
         // Killed here and now; only the waiting is the thread's.
-        kill(&remains.init);
+        kill(&remains.init, remains.group.as_ref());
         let _ = self.queue.send(remains);
+        // A full pipe wakes it as well.
+        let _ = rustix::io::write(&self.wake, &[0]);
     }
 }
 
-pub(crate) fn kill(init: &OwnedFd) {
+/// Kills all processes of a sandbox by its init.
+pub(crate) fn kill(init: &OwnedFd, group: Option<&Group>) {
+    if let Some(group) = group {
+        // Ending takes CPU time too, as much as there was memory to give back: a small share would
+        // make it last. In this order code cannot make use of it.
+        group.lift_cpu_limit();
+    }
     // An error says that it has ended already.
     let _ = pidfd_send_signal(init, Signal::KILL);
 }
 
-fn bury(remains: Remains) {
-    let Remains { init, group, slot, gone } = remains;
-    while let Err(rustix::io::Errno::INTR) = poll(&mut [PollFd::new(&init, PollFlags::IN)], None) {}
-    if let Some(gone) = gone {
-        let _ = gone.send(());
+/// Waits for all inits that come by the queue, and passes on what is left after each.
+fn await_ends(queue: &Receiver<Remains>, woken: &OwnedFd, ended: &Sender<(Group, Slot)>) {
+    let (mut dying, mut open) = (Vec::new(), true);
+    while open || !dying.is_empty() {
+        let (woke, over) = wait(&dying, open.then_some(woken));
+        // From the last one on, so that the numbers of those before stay what they are.
+        for index in over.into_iter().rev() {
+            let Remains { group, slot, gone, .. } = dying.swap_remove(index);
+            if let Some(gone) = gone {
+                let _ = gone.send(());
+            }
+            if let Some(group) = group {
+                let _ = ended.send((group, slot));
+            }
+        }
+        if woke {
+            // Emptied before the queue is looked at, so that nothing that comes then is missed.
+            while matches!(rustix::io::read(woken, &mut [0; 64]), Ok(1..)) {}
+            open = collect(queue, &mut dying);
+        }
     }
-    drop(group);
-    drop(slot);
+}
+
+/// Takes all that is in the queue; whether more can come.
+fn collect(queue: &Receiver<Remains>, dying: &mut Vec<Remains>) -> bool {
+    loop {
+        match queue.try_recv() {
+            Ok(remains) => dying.push(remains),
+            Err(TryRecvError::Empty) => return true,
+            Err(TryRecvError::Disconnected) => return false,
+        }
+    }
+}
+
+/// Whether there is something in the queue, and which of the inits have ended, in order.
+fn wait(dying: &[Remains], woken: Option<&OwnedFd>) -> (bool, Vec<usize>) {
+    let inits = dying.iter().map(|remains| PollFd::new(&remains.init, PollFlags::IN));
+    let mut all: Vec<PollFd<'_>> = inits.collect();
+    all.extend(woken.map(|woken| PollFd::new(woken, PollFlags::IN)));
+    match poll(&mut all, None) {
+        Ok(_) => {}
+        Err(Errno::INTR) => return (false, Vec::new()),
+        Err(_) => {
+            thread::sleep(POLL_PAUSE);
+            return (false, Vec::new());
+        }
+    }
+    let (inits, woken) = all.split_at(dying.len());
+    let is_ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
+    let over = inits.iter().enumerate().filter(|(_, init)| is_ready(init)).map(|(index, _)| index);
+    (woken.iter().any(is_ready), over.collect())
+}
+
+/// Removes the groups of ended sandboxes, each as soon as it can be, and gives their numbers back.
+fn remove_groups(ended: &Receiver<(Group, Slot)>) {
+    let mut left: Vec<(Group, Slot, Instant)> = Vec::new();
+    loop {
+        let next = if left.is_empty() {
+            ended.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        } else {
+            ended.recv_timeout(REMOVE_PAUSE)
+        };
+        match next {
+            Ok((group, slot)) => left.push((group, slot, Instant::now() + REMOVE_PATIENCE)),
+            Err(RecvTimeoutError::Disconnected) if left.is_empty() => return,
+            // Nobody waits for what is still busy, and `recv_timeout` no longer does.
+            Err(RecvTimeoutError::Disconnected) => thread::sleep(REMOVE_PAUSE),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        left.retain_mut(|(group, _, until)| !group.remove() && Instant::now() < *until);
+    }
 }
 
 /// The numbers that tell live sandboxes apart on the host: cgroup names and user ids.
@@ -122,16 +205,44 @@ impl Drop for Slot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::{Duration, Instant};
+
+    /// An init of which we say when it ends, which no real one can be asked to.
+    fn init() -> (OwnedFd, OwnedFd) {
+        rustix::pipe::pipe().unwrap()
+    }
+
+    fn remains(init: OwnedFd, gone: Option<oneshot::Sender<()>>) -> Remains {
+        Remains { init, group: None, slot: Slots::new(1).take().unwrap(), gone }
+    }
+
+    #[test]
+    fn t80_nobody_waits_for_the_end_of_somebody_else() {
+        let undertaker = Undertaker::start(&Arc::new(())).unwrap();
+        let mut slow = Vec::new();
+        for _ in 0..64 {
+            let (init, end) = init();
+            let (sender, gone) = oneshot::channel();
+            undertaker.take(remains(init, Some(sender)));
+            slow.push((end, gone));
+        }
+        let (quick, end) = init();
+        let (sender, gone) = oneshot::channel();
+        undertaker.take(remains(quick, Some(sender)));
+        rustix::io::write(&end, b"x").unwrap();
+        gone.blocking_recv().unwrap();
+        for (end, mut gone) in slow {
+            assert_eq!(gone.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+            rustix::io::write(&end, b"x").unwrap();
+            gone.blocking_recv().unwrap();
+        }
+    }
 
     #[test]
     fn whoever_lets_go_of_it_does_not_wait_and_the_ground_stays_until_the_last_is_gone() {
-        // A pipe ends when we say so, which no real init can be asked to.
-        let (init, end) = rustix::pipe::pipe().unwrap();
+        let (init, end) = init();
         let ground = Arc::new(());
-        let undertaker = Undertaker::start(&ground);
-        let slot = Slots::new(1).take().unwrap();
-        undertaker.take(Remains { init, group: None, slot, gone: None });
+        let undertaker = Undertaker::start(&ground).unwrap();
+        undertaker.take(remains(init, None));
         drop(undertaker);
         assert!(Arc::strong_count(&ground) > 1, "somebody is not gone");
         rustix::io::write(&end, b"x").unwrap();

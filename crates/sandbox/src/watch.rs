@@ -4,16 +4,21 @@
 //! ordinary user has, the processes are added up through the jail's `/proc` at every tick, and
 //! the supervisor does the killing.
 
+use crate::nursery::Jail;
 use jail::cgroup::{Group, Used};
 use rustix::fs::{Mode, OFlags, openat};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::timeout;
 use types::Limits;
 
 /// Often enough that a limit is noticed well within a second of being passed.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
+/// A reading takes a millisecond, and longer only where code makes it so.
+const READING_PATIENCE: Duration = Duration::from_millis(500);
 /// `USER_HZ`, the unit of /proc/PID/stat, which is 100 on every architecture we run on.
 const CLOCK_TICKS_PER_SECOND: u64 = 100;
 const INIT: &str = "1";
@@ -28,18 +33,67 @@ pub(crate) struct Reading {
 }
 
 /// Looks at the cgroup, or at the processes where there is none.
-pub(crate) fn read(
-    group: Option<&Group>,
-    proc: &OwnedFd,
-    workspace: &OwnedFd,
-    limits: &Limits,
-) -> Reading {
+fn read(group: Option<&Group>, proc: &OwnedFd, workspace: &OwnedFd, limits: &Limits) -> Reading {
     match group {
         Some(group) => {
             let Used { cpu, memory_peak_bytes, oom_kills, forks_refused } = group.used();
             Reading { cpu, memory_bytes: memory_peak_bytes, oom_kills, forks_refused }
         }
         None => add_up(proc, workspace, limits),
+    }
+}
+
+/// The readings of one sandbox.
+///
+/// Files of `/proc` are read on a thread of their own: the kernel makes the reader wait for locks that
+/// processes of the sandbox hold, and many busy ones hold them for seconds. The clock must not wait
+/// with it.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    pub(crate) latest: Reading,
+    under_way: Option<JoinHandle<Reading>>,
+}
+
+impl Meter {
+    /// What the cgroup says now. Without one a reading is begun, unless one is under way.
+    pub(crate) fn begin(&mut self, jail: &Jail, limits: &Limits) -> Option<Reading> {
+        if jail.group.is_some() {
+            self.latest = read(jail.group.as_ref(), &jail.proc, &jail.workspace, limits);
+            return Some(self.latest);
+        }
+        if self.under_way.is_none() {
+            let (proc, workspace) = (jail.proc.try_clone().ok()?, jail.workspace.try_clone().ok()?);
+            let limits = *limits;
+            let reading = move || read(None, &proc, &workspace, &limits);
+            self.under_way = Some(spawn_blocking(reading));
+        }
+        None
+    }
+
+    /// The reading that is under way, once it is there.
+    pub(crate) async fn taken(&mut self) -> Reading {
+        let Some(reading) = &mut self.under_way else {
+            return std::future::pending().await;
+        };
+        let reading = reading.await;
+        self.under_way = None;
+        self.latest = reading.unwrap_or(self.latest);
+        self.latest
+    }
+
+    /// A reading that was begun now, or the latest one if the sandbox does not let it be taken.
+    pub(crate) async fn read_now(&mut self, jail: &Jail, limits: &Limits) -> Reading {
+        let reading = async {
+            if self.under_way.is_some() {
+                // Begun too early to know of everything; no sandbox has two threads.
+                self.taken().await;
+            }
+            match self.begin(jail, limits) {
+                Some(reading) => reading,
+                None => self.taken().await,
+            }
+        };
+        timeout(READING_PATIENCE, reading).await.unwrap_or(self.latest)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::frames::{FromKernel, ToKernel};
 use crate::installs::{self, AskedTwice, Installed, Installs, NotInstalled};
 use crate::stopper::Wish;
 use crate::time_slice::TimeSlice;
-use crate::watch;
+use crate::watch::{self, Reading};
 use std::time::{Duration, Instant};
 use tokio::time::{sleep_until, timeout};
 
@@ -26,6 +26,8 @@ enum Happened {
     Interrupt,
     Kill,
     Tick,
+    /// What the processes have used was added up.
+    Measured(Reading),
     /// There is something to read on this one of the streams.
     Printed(usize),
     Heard(Result<Received, ProtocolError>),
@@ -108,6 +110,7 @@ impl Sandbox {
                     biased;
                     () = sleep_until(clock.next(run, installs).into()) => continue,
                     () = run.wished() => continue,
+                    reading = self.meter.taken() => Happened::Measured(reading),
                     () = stdout.ready() => Happened::Printed(0),
                     () = stderr.ready() => Happened::Printed(1),
                     received = self.channel.receive() => Happened::Heard(received),
@@ -154,16 +157,14 @@ impl Sandbox {
                 Ok(())
             }
             Happened::Kill => Err(Cause::Stopped),
-            Happened::Tick => match run.judge(&self.reading(run.limits), self.has_group()) {
-                None => Ok(()),
-                Some(Overrun::Memory) => Err(Cause::MemoryLimit),
-                Some(overrun) => {
-                    self.abandon(installs).await?;
-                    self.interrupt();
-                    run.ask_to_end(overrun);
-                    Ok(())
+            Happened::Tick => {
+                let jail = self.jail.as_ref();
+                match jail.and_then(|jail| self.meter.begin(jail, run.limits)) {
+                    Some(reading) => self.judge(&reading, run, installs).await,
+                    None => Ok(()),
                 }
-            },
+            }
+            Happened::Measured(reading) => self.judge(&reading, run, installs).await,
             Happened::Printed(stream) => {
                 run.drain(&mut self.streams[stream]);
                 Ok(())
@@ -179,8 +180,26 @@ impl Sandbox {
         }
     }
 
+    async fn judge(
+        &self,
+        reading: &Reading,
+        run: &mut Run<'_>,
+        installs: &mut Installs<'_>,
+    ) -> Result<(), Cause> {
+        match run.judge(reading, self.has_group()) {
+            None => Ok(()),
+            Some(Overrun::Memory) => Err(Cause::MemoryLimit),
+            Some(overrun) => {
+                self.abandon(installs).await?;
+                self.interrupt();
+                run.ask_to_end(overrun);
+                Ok(())
+            }
+        }
+    }
+
     /// The first time it is asked to end, the second time it has to.
-    fn overdue(&self, run: &mut Run<'_>) -> Result<(), Cause> {
+    fn overdue(&mut self, run: &mut Run<'_>) -> Result<(), Cause> {
         if !run.overdue() {
             self.interrupt();
             run.ask_to_end(Overrun::Time);

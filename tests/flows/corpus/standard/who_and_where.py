@@ -14,4 +14,4 @@ print(sys.version_info[:3], sys.platform, sys.byteorder, sys.maxsize, sys.flags.
 print(os.path.isdir(os.path.expanduser("~")), os.access(os.getcwd(), os.W_OK), os.sep, os.linesep.encode())
 print(bool(shutil.which("sh")), os.path.exists(sys.executable), bool(sysconfig.get_paths()["stdlib"]))
 print(len(os.urandom(8)), os.umask(0o022) == 0o022, os.get_terminal_size is not None, shutil.get_terminal_size((80, 24)).columns > 0)
-print(os.uname().sysname, os.getpgrp() > 0, os.nice(0))
+print(os.uname().sysname, os.getpgrp() > 0, os.nice(0) - os.getpriority(os.PRIO_PROCESS, 0))
