@@ -16,7 +16,7 @@ from typing import NoReturn
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, _HERE)
-from belljar_kernel import figures, guard, imports, network, reseed, session, warmup  # noqa: E402
+from belljar_kernel import anonymous, figures, guard, imports, network, reseed, session, warmup  # noqa: E402
 from belljar_kernel.channel import Channel  # noqa: E402
 sys.path.remove(_HERE)
 
@@ -28,6 +28,8 @@ SOCKET_CLOSED = 1
 def main() -> NoReturn:
     options = _options()
     opened_before = _open_files()
+    if options.files_as_shared_memory:
+        anonymous.install()
     figures.install()
     network.install()
     _preload(options.preload)
@@ -58,6 +60,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--environment", required=True, help="its name, for what is said about refusals")
     parser.add_argument("--no-processes", action="store_true", help="tell code that it cannot start any")
     parser.add_argument("--no-installs", action="store_true", help="tell code that it cannot install packages")
+    parser.add_argument("--files-as-shared-memory", action="store_true", help="where the filter refuses mmap.mmap(-1, n)")
     parser.add_argument("--imports", metavar="NAMES", help="all that code may import besides the standard library")
     parser.add_argument("--preload", action="append", default=[], metavar="MODULE")
     parser.add_argument("--warm-up", action="store_true")

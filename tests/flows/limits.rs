@@ -583,6 +583,89 @@ async fn t26_what_ran_between_two_executions_is_not_charged_to_the_second() {
     assert_eq!(out(&next), "1\n", "{next:?}");
 }
 
+// T87
+
+/// Prints how many bytes wait in the sockets of the sandbox's own network namespace.
+const PRINT_QUEUED: &str = "\ntotal = 0\nfor kind in ('tcp', 'udp'):\n    \
+    for line in open(f'/proc/self/net/{kind}').readlines()[1:]:\n        \
+    total += sum(int(n, 16) for n in line.split()[4].split(':'))\nprint(total)";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t87_buffers_of_sockets_stay_within_a_share_of_the_memory_limit() {
+    let datagrams = "import socket\nkept = []\n\
+        s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.setblocking(False)\n\
+        for n in range(400):\n    r = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n    \
+        r.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)\n    \
+        r.bind(('127.0.0.1', 0)); kept.append(r)\n    for _ in range(80):\n        \
+        try: s.sendto(b'x' * 60000, r.getsockname())\n        except OSError: break";
+    let connections = "import socket\nkept = []\nl = socket.create_server(('127.0.0.1', 0))\n\
+        for n in range(200):\n    c = socket.create_connection(l.getsockname()); \
+        kept += [c, l.accept()[0]]\n    c.setblocking(False)\n    try:\n        \
+        while True: c.send(b'x' * 65536)\n    except OSError: pass";
+    for code in [datagrams, connections] {
+        let limits = LimitsRequest { wall_ms: Some(60_000), ..memory(128) };
+        let execution = run_once(&format!("{code}{PRINT_QUEUED}"), limits).await;
+        if error_code(&execution) == "memory.exceeded" {
+            // Version 2 of cgroups counts them as any other memory.
+            continue;
+        }
+        let queued: u64 = out(&execution).trim().parse().unwrap();
+        // A quarter of the limit, and what each connection may have over it.
+        assert!(queued < (32 + 32) * MIB, "{} MiB: {execution:?}", queued / MIB);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t87_ordinary_use_of_sockets_works() {
+    let code = "import asyncio\n\
+        async def echo(reader, writer):\n    writer.write(await reader.read()); writer.close()\n\
+        async def ask(n):\n    reader, writer = await asyncio.open_connection('127.0.0.1', 7007)\n    \
+        writer.write(b'%d' % n * 100_000); writer.write_eof(); data = await reader.read()\n    \
+        writer.close(); return len(data)\n\
+        async def main():\n    await asyncio.start_server(echo, '127.0.0.1', 7007)\n    \
+        print(sum(await asyncio.gather(*(ask(n) for n in range(100)))))\n\
+        asyncio.run(main())";
+    let execution = run_once(code, memory(128)).await;
+    assert_eq!(out(&execution), "19000000\n", "{execution:?}");
+}
+
+/// Connections that nobody accepts are charged to no cgroup.
+const UNACCEPTED: &str = "import socket, time\nkept = []\nfor n in range(8):\n    \
+    l = socket.create_server(('127.0.0.1', 0), backlog=200); kept.append(l)\n    \
+    for _ in range(100):\n        c = socket.create_connection(l.getsockname())\n        \
+    c.setblocking(False)\n        try:\n            while True: c.send(b'x' * 65536)\n        \
+    except OSError: pass\n        c.close()\ntime.sleep(SECONDS)\nprint('held')";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t87_connections_that_nobody_accepts_are_bounded() {
+    let limits = LimitsRequest { wall_ms: Some(60_000), ..memory(128) };
+    let execution = run_once(&UNACCEPTED.replace("SECONDS", "3"), limits).await;
+    assert_eq!(error_code(&execution), "memory.exceeded", "{execution:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t87_a_limit_holds_between_two_executions() {
+    let engine = Engine::start(harness::config());
+    let session = open_with(&engine, "bare", memory(128)).await;
+    let marker = format!("belljar-t87-{}", std::process::id());
+    let child = UNACCEPTED.replace("SECONDS", "60");
+    let code = format!(
+        "import subprocess, sys\nstate = 1\n\
+         child = subprocess.Popen([sys.executable, '-c', {child:?}, {marker:?}])\nprint(state)"
+    );
+    assert_eq!(out(&run_in(&engine, session, &code).await), "1\n");
+    let runs = || {
+        harness::descendants_of(std::process::id()).iter().any(|pid| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains(&marker)
+        })
+    };
+    assert!(harness::soon(Duration::from_secs(40), || !runs()), "the process was not ended");
+    let told = run_in(&engine, session, "print(1)").await;
+    assert_eq!(error_code(&told), "sandbox.crashed", "{told:?}");
+    assert_eq!(out(&run_in(&engine, session, "print('state' in globals())").await), "False\n");
+}
+
 // Asking
 
 #[tokio::test(flavor = "multi_thread")]

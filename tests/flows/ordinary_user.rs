@@ -224,3 +224,99 @@ fn killing_the_command_ends_its_sandbox_without_root() {
     assert!(harness::soon(Duration::from_secs(2), ended), "{below:?}");
     assert_eq!(cgroups_of(pid), [""; 0].map(std::path::PathBuf::from));
 }
+
+/// Ways to hold memory that is in no process, each of which ends in `held` if nobody stops it.
+const HIDDEN_MEMORY: [(&str, &str); 6] = [
+    (
+        "shared anonymous memory that is not mapped",
+        "import ctypes, time\nc = ctypes\nlibc = c.CDLL(None)\nlibc.mmap.restype = c.c_void_p\n\
+         libc.mmap.argtypes = [c.c_void_p, c.c_size_t, c.c_int, c.c_int, c.c_int, c.c_long]\n\
+         for n in range(40):\n    at = c.c_void_p(libc.mmap(None, 10 << 20, 3, 0x21, -1, 0))\n    \
+         if at.value == (1 << 64) - 1: print('refused'); break\n    \
+         libc.memset(at, 1, 10 << 20); libc.madvise(at, 10 << 20, 4)\n\
+         else: time.sleep(3); print('held')",
+    ),
+    (
+        "shared mappings of /dev/zero",
+        "import mmap, os, time\ntry: fd = os.open('/dev/zero', os.O_RDWR)\n\
+         except PermissionError: print('refused')\nelse:\n    kept = []\n    \
+         for n in range(40):\n        m = mmap.mmap(fd, 10 << 20); kept.append(m)\n        \
+         m.write(b'x' * (10 << 20)); m.madvise(mmap.MADV_DONTNEED)\n    \
+         time.sleep(3); print('held')",
+    ),
+    (
+        "buffers of unix sockets",
+        "import socket, time\nkept = []\nfor n in range(480):\n    pair = socket.socketpair(); \
+         kept.append(pair)\n    for end in pair:\n        end.setblocking(False)\n        \
+         try:\n            while True: end.send(b'x' * 65536)\n        \
+         except BlockingIOError: pass\ntime.sleep(3); print('held')",
+    ),
+    (
+        "datagrams that nobody reads",
+        "import socket, time\nkept = []\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         for n in range(900):\n    r = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n    \
+         r.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)\n    \
+         r.bind(('127.0.0.1', 0)); kept.append(r)\n    \
+         for _ in range(6): s.sendto(b'x' * 60000, r.getsockname())\ntime.sleep(3); print('held')",
+    ),
+    (
+        "page tables of memory that was only read",
+        "import mmap, os, time\nfor n in range(40):\n    if os.fork() == 0:\n        \
+         m = mmap.mmap(-1, 2 << 30, flags=mmap.MAP_PRIVATE)\n        \
+         m.madvise(mmap.MADV_NOHUGEPAGE)\n        \
+         for at in range(0, 2 << 30, 2 << 20): m[at]\n        time.sleep(60)\n\
+         time.sleep(6); print('held')",
+    ),
+    (
+        "pipes",
+        "import os, time\nfor n in range(40):\n    if os.fork() == 0:\n        \
+         for _ in range(480):\n            r, w = os.pipe(); os.set_blocking(w, False)\n            \
+         try: os.write(w, b'x' * 65536)\n            except OSError: pass\n        time.sleep(60)\n\
+         time.sleep(6); print('held')",
+    ),
+];
+
+#[test]
+fn t86_memory_that_no_process_has_mapped_is_held_to_the_limit_without_root() {
+    let home = Home::new();
+    let over = "over the memory limit of 128 MiB";
+    let is_stopped = |output: &Output| match output.status.code() {
+        Some(0) => stdout(output) == "refused\n",
+        Some(137) => stderr(output).contains(over),
+        _ => false,
+    };
+    let run = |code| home.exec(&["--memory", "128", "--timeout", "60", code]);
+    let tried = HIDDEN_MEMORY.map(|(way, code)| (way, run(code)));
+    let held: Vec<_> = tried.iter().filter(|(_, output)| !is_stopped(output)).collect();
+    assert!(held.is_empty(), "{held:#?}");
+}
+
+#[test]
+fn t86_ordinary_sharing_works_without_root() {
+    let home = Home::new();
+    let code = "import mmap, os, socket\nm = mmap.mmap(-1, 1 << 20)\n\
+                x = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)\n\
+                a = mmap.mmap(-1, 4096, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)\n\
+                if os.fork() == 0: m[:1] = b'c'; os._exit(0)\nos.wait()\n\
+                pairs = [socket.socketpair() for _ in range(100)]\npairs[99][0].send(b'hello')\n\
+                print(m[:1], len(m), len(x), len(a), type(m), pairs[99][1].recv(9), \
+                open('/dev/zero', 'rb').read(1))";
+    let expected = "b'c' 1048576 4096 4096 <class 'mmap.mmap'> b'hello' b'\\x00'\n";
+    assert_eq!(printed(&home.exec(&["--memory", "128", code])), expected);
+}
+
+#[test]
+fn t88_one_sandbox_does_not_use_up_the_epoll_watches_of_its_user() {
+    let home = Home::new();
+    let code = "import os, select, time\nfds = [os.eventfd(0) for _ in range(FDS)]\n\
+                polls = [select.epoll() for _ in range(POLLS)]\n\
+                for poll in polls:\n    for fd in fds: poll.register(fd)\n\
+                time.sleep(3); print('held')";
+    let with = |polls: &str, fds: &str| {
+        let code = code.replace("POLLS", polls).replace("FDS", fds);
+        home.exec(&["--timeout", "60", &code])
+    };
+    let output = with("400", "400");
+    assert_eq!(output.status.code(), Some(137), "{} {}", stdout(&output), stderr(&output));
+    assert_eq!(printed(&with("2", "900")), "held\n");
+}

@@ -156,3 +156,24 @@ async fn a_copy_that_cannot_be_written_is_a_file_left_out_with_its_reason() {
     assert!(left.name == "a" && left.reason.starts_with("it could not be kept"), "{left:?}");
     assert_eq!(fs::read(aside.path().join("0")).unwrap(), b"somebody else's");
 }
+
+/// A tmpfs changes no time when a page is written that was touched before through the same mapping.
+#[tokio::test(flavor = "multi_thread")]
+async fn t90_a_file_that_is_changed_through_a_mapping_is_one_that_was_changed() {
+    let (engine, session) = started().await;
+    engine.write_file(session, "in.bin".into(), &[b'a'; 8192][..]).await.unwrap();
+    engine.write_file(session, "other.bin".into(), &[b'a'; 8192][..]).await.unwrap();
+    let changed = async |code: &str| {
+        let execution = run_in(&engine, session, code).await;
+        assert_eq!(execution.status, Status::Succeeded, "{execution:?}");
+        execution.files_out.into_iter().map(|file| file.name).collect::<Vec<_>>()
+    };
+    let map =
+        "import mmap\nfile = open('in.bin', 'r+b')\nview = mmap.mmap(file.fileno(), 0)\nview[0]";
+    assert_eq!(changed(map).await, [""; 0]);
+    assert_eq!(changed("view[0:1] = b'b'").await, ["in.bin"]);
+    assert_eq!(changed("view[0:1] = b'b'").await, [""; 0], "it has the same content");
+    assert_eq!(changed("view[1:2] = b'c'").await, ["in.bin"]);
+    assert_eq!(changed("print(view[:2])").await, [""; 0]);
+    assert_eq!(read_file(&engine, session, "in.bin").await.unwrap()[..3], *b"bca");
+}

@@ -15,6 +15,7 @@ use std::iter;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use tokio::task::spawn_blocking;
 use types::{FileKind, FileOut, SkippedFile};
 
 /// Of all the files of one execution together. The working directory is bounded as well, but files
@@ -57,14 +58,19 @@ pub(crate) async fn collect(
     bring: &Bring,
     redactor: &Redactor,
 ) -> Collected {
-    let (changed, listing) = sandbox.changed_files();
     let mut collected = Collected::default();
-    if !changed.is_empty()
-        && let Ok(files) = sandbox.files()
-    {
+    let Ok(files) = sandbox.files() else {
+        return collected;
+    };
+    // Reading can take a second, and other executions are served by the same threads.
+    let looking = spawn_blocking(move || (files.snapshot(), files));
+    let Ok((listing, files)) = looking.await else {
+        return collected;
+    };
+    let changed = sandbox.changed_files(&listing);
+    if !changed.is_empty() {
         let collector = Collector::new(files, bring.clone(), redactor.clone());
-        // Hashing can take a second, and other executions are served by the same threads.
-        let reading = tokio::task::spawn_blocking(move || collector.collect(changed));
+        let reading = spawn_blocking(move || collector.collect(changed));
         collected = reading.await.unwrap_or_default();
     }
     let others = listing.skipped.into_iter();

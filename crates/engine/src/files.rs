@@ -32,7 +32,7 @@ impl Engine {
         self.with_files(id, move |files, home| {
             let written = files.write(&name, &mut content);
             // A part of it may be there when it failed, and was not made by code either.
-            home.sandbox.overlook([name.as_str()].into_iter());
+            home.sandbox.overlook(files.snapshot(), [name.as_str()].into_iter());
             written
         })
         .await
@@ -79,10 +79,10 @@ pub(crate) async fn place(sandbox: &mut Sandbox, inputs: Vec<FileIn>) -> Result<
             Content::File(file) => files.write(&input.name, &mut &**file),
         };
         let written = inputs.iter().try_for_each(|input| write(input).map(drop));
-        (inputs, written)
+        (inputs, written, files.snapshot())
     });
-    let (inputs, written) = placed.await.map_err(|error| no_directory(&error.into()))?;
-    sandbox.overlook(inputs.iter().map(|input| input.name.as_str()));
+    let (inputs, written, now) = placed.await.map_err(|error| no_directory(&error.into()))?;
+    sandbox.overlook(now, inputs.iter().map(|input| input.name.as_str()));
     written.map_err(|error| fault(&error))
 }
 

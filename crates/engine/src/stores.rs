@@ -72,7 +72,7 @@ struct HeldStore {
     writing: Arc<AsyncMutex<()>>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 struct Pair {
     inside: Entry,
     kept: Stamp,
@@ -175,7 +175,7 @@ impl HeldStore {
         if fresh.is_empty() {
             return Ok(());
         }
-        let mut inside = self.inside.list().files;
+        let mut inside = self.inside.snapshot().files;
         for (name, kept) in fresh {
             if let Some(entry) = inside.remove(&name) {
                 self.same.insert(name, Pair { inside: entry, kept });
@@ -186,7 +186,7 @@ impl HeldStore {
 
     /// All that can be kept, whatever becomes of the rest.
     fn keep(&mut self) -> Unkept {
-        let now = self.inside.list();
+        let now = self.inside.snapshot();
         let mut left_out = Vec::new();
         let store = self.kept.clone();
         let changed = match Change::begin(&store, self.quota_bytes) {
@@ -241,7 +241,7 @@ impl HeldStore {
     ) {
         let until = Instant::now() + KEEPING_MAX;
         let is_same = |name: &str, entry: &Entry| {
-            self.same.get(name).is_some_and(|pair| pair.inside == *entry)
+            self.same.get(name).is_some_and(|pair| pair.inside.is_same_as(entry))
         };
         let mut changed: Vec<(String, Entry)> =
             files.into_iter().filter(|(name, entry)| !is_same(name, entry)).collect();

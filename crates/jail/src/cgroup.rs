@@ -14,6 +14,10 @@ use std::{fs, io, thread};
 
 /// The kernel's default accounting period, 100 ms, against which a share of CPU is given.
 const CPU_PERIOD_US: u64 = 100_000;
+/// Which part of the memory limit the buffers of TCP and UDP sockets may hold beside it in version 1.
+const SOCKET_SHARE: u64 = 4;
+/// It holds UDP as well, whatever its name.
+const SOCKET_LIMIT_V1: &str = "memory.kmem.tcp.limit_in_bytes";
 /// Of every directory we make; the pid of the supervisor follows.
 const PREFIX: &str = "belljar-";
 /// The group into which a supervisor steps when its own is to have groups below it.
@@ -85,8 +89,9 @@ impl Parent {
             }
             parent.directories.insert(controller, path);
         }
-        if version == Version::V2 {
-            parent.enable_controllers()?;
+        match version {
+            Version::V1 => parent.check_sockets_are_counted()?,
+            Version::V2 => parent.enable_controllers()?,
         }
         Ok(parent)
     }
@@ -97,6 +102,13 @@ impl Parent {
 
     pub fn paths(&self) -> Vec<PathBuf> {
         self.directories.values().cloned().collect()
+    }
+
+    /// Without it nobody would count the buffers of sockets; without groups, the supervisor does.
+    fn check_sockets_are_counted(&self) -> Result<(), Missing> {
+        let directory = self.directories.get("memory").cloned().unwrap_or_default();
+        let counted = directory.join(SOCKET_LIMIT_V1).exists();
+        if counted { Ok(()) } else { Err(Missing::Controller("memory.kmem.tcp")) }
     }
 
     fn enable_controllers(&self) -> Result<(), Missing> {
@@ -250,6 +262,8 @@ pub struct Group {
 struct Counters {
     cpu: Counter,
     memory_peak: Counter,
+    /// Of version 1, which counts them apart.
+    sockets_peak: Counter,
     oom_kills: Counter,
     forks_refused: Counter,
 }
@@ -290,12 +304,14 @@ impl Counters {
             Version::V2 => Self {
                 cpu: open("cpu", "cpu.stat", Some("usage_usec ")),
                 memory_peak: open("memory", "memory.peak", None),
+                sockets_peak: Counter { file: None, key: None },
                 oom_kills: open("memory", "memory.events", Some("oom_kill ")),
                 forks_refused,
             },
             Version::V1 => Self {
                 cpu: open("cpuacct", "cpuacct.usage", None),
                 memory_peak: open("memory", "memory.max_usage_in_bytes", None),
+                sockets_peak: open("memory", "memory.kmem.tcp.max_usage_in_bytes", None),
                 oom_kills: open("memory", "memory.oom_control", Some("oom_kill ")),
                 forks_refused,
             },
@@ -327,6 +343,7 @@ impl Group {
             }
             Version::V1 => {
                 self.limit_memory_v1(allowance.memory_bytes)?;
+                self.limit_sockets_v1(allowance.memory_bytes / SOCKET_SHARE)?;
                 self.write("cpu", "cpu.cfs_quota_us", quota)
             }
         }
@@ -343,6 +360,12 @@ impl Group {
         let raised = held.trim().parse::<u64>().is_ok_and(|held| bytes > held);
         let order = if raised { [with_swap, alone] } else { [alone, with_swap] };
         order.into_iter().try_for_each(|name| self.write("memory", name, bytes))
+    }
+
+    /// Version 1 counts the buffers of TCP and UDP sockets apart from all other memory, and only
+    /// under a limit of their own. Over it, datagrams are dropped and connections wait.
+    fn limit_sockets_v1(&self, bytes: u64) -> io::Result<()> {
+        self.write("memory", SOCKET_LIMIT_V1, bytes)
     }
 
     /// Moves a process, whose future children will be in the group too.
@@ -364,7 +387,7 @@ impl Group {
                 Version::V2 => Duration::from_micros(cpu),
                 Version::V1 => Duration::from_nanos(cpu),
             },
-            memory_peak_bytes: self.counters.memory_peak.read(),
+            memory_peak_bytes: self.counters.memory_peak.read() + self.counters.sockets_peak.read(),
             oom_kills: self.counters.oom_kills.read(),
             forks_refused: self.counters.forks_refused.read(),
         }

@@ -19,6 +19,14 @@ const SCRATCH_INODES: u64 = 16_384;
 /// Connections that may wait until whoever serves the outlet takes them: more than a client with
 /// many threads opens at once.
 const OUTLET_BACKLOG: i32 = 256;
+/// Least, initial and largest buffer of a TCP connection, for receiving and for sending: no cgroup of
+/// version 1 counts them, so that one socket must not hold much. Loopback, all there is here, is as
+/// fast with them.
+const TCP_RECEIVE_BYTES: &str = "4096 65536 212992";
+const TCP_SEND_BYTES: &str = "4096 16384 212992";
+/// What the options of one socket may hold in the kernel; the default of Linux before 6.8, where it
+/// could not be set for one namespace.
+const SOCKET_OPTIONS_BYTES: &str = "20480";
 /// What `/dev/shm` and the home directory lead to.
 pub(crate) const SCRATCH_DIRECTORIES: [&str; 2] = ["/tmp/.shm", "/tmp/.home"];
 
@@ -59,6 +67,7 @@ fn prepare(request: &JailRequest, plan: &SandboxPlan) -> Result<Jail, WallError>
     userns::become_user(SANDBOX_ID).map_err(|error| Step::TakeIdentity.failed(error))?;
     rustix::system::sethostname(plan.hostname.as_bytes())
         .map_err(|error| Step::Hostname.failed(error))?;
+    bound_sockets().map_err(|error| Step::Sysctl.failed(error))?;
     loopback_up().map_err(|error| Step::Loopback.failed(error))?;
     let outlet = outlet().map_err(|error| Step::Outlet.failed(error))?;
     // Through the warden's /proc, because the jail's own has no /proc/sys.
@@ -93,6 +102,17 @@ fn hand_over(jail: u64, control: &OwnedFd, parts: &Jail) -> Result<(), WallError
     let descriptors: Vec<_> = parts.map(AsFd::as_fd).collect();
     message::send(control, &WardenReply::JailReady { jail }, &descriptors)
         .map_err(|error| Step::HandOver.failed(error))
+}
+
+/// Bounds what each socket of this network namespace can hold. The filter keeps code from asking for
+/// more by SO_SNDBUF and SO_RCVBUF.
+fn bound_sockets() -> io::Result<()> {
+    fs::write("/proc/sys/net/ipv4/tcp_rmem", TCP_RECEIVE_BYTES)?;
+    fs::write("/proc/sys/net/ipv4/tcp_wmem", TCP_SEND_BYTES)?;
+    match fs::write("/proc/sys/net/core/optmem_max", SOCKET_OPTIONS_BYTES) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        written => written,
+    }
 }
 
 /// Programs expect 127.0.0.1 to answer, and in this namespace nobody else can be there.

@@ -270,7 +270,7 @@ impl fmt::Display for Step {
             Self::Hostname => "setting the host name",
             Self::Loopback => "bringing the loopback interface up",
             Self::Outlet => "opening the outlet",
-            Self::Sysctl => "forbidding nested user namespaces",
+            Self::Sysctl => "setting limits of the namespaces",
             Self::HandOver => "handing the jail over",
             Self::EnterPidNamespace => "choosing the pid namespace",
             Self::Fork => "forking the zygote",

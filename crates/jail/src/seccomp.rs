@@ -14,6 +14,7 @@
 
 mod arguments;
 mod compile;
+mod memory;
 mod numbers;
 mod processes;
 mod render;
@@ -51,7 +52,7 @@ impl Policy {
                 arguments::RULES,
                 arguments::RULES_ON_THIS_ARCH,
             ],
-            memory: table::UNMAPPED_MEMORY,
+            memory: memory::COUNTED,
             processes: processes::ALLOWED,
             unlisted: Verdict::Errno(libc::ENOSYS),
         }
@@ -59,7 +60,7 @@ impl Policy {
 
     /// The same where no cgroup counts memory: what no process has mapped would be nobody's.
     pub const fn uncounted(self) -> Policy {
-        Policy { memory: table::UNMAPPED_MEMORY_ABSENT, ..self }
+        Policy { memory: memory::UNCOUNTED, ..self }
     }
 
     /// The same where code has one process for all its life, with as many threads as it likes.

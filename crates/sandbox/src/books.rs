@@ -200,10 +200,10 @@ impl<'a> Run<'a> {
     }
 
     /// Whether what was read is more than the limits allow.
-    pub(crate) fn judge(&mut self, reading: &Reading, held_by_kernel: bool) -> Option<Overrun> {
+    pub(crate) fn judge(&mut self, reading: &Reading) -> Option<Overrun> {
         self.settle(reading);
         self.memory_peak = self.memory_peak.max(reading.memory_bytes);
-        if !held_by_kernel && reading.memory_bytes > self.limits.memory_bytes {
+        if reading.over_memory {
             return Some(Overrun::Memory);
         }
         let cpu = reading.cpu.saturating_sub(self.before.cpu);

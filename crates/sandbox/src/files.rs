@@ -12,13 +12,20 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::hash::{DefaultHasher, Hasher};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path};
+use std::time::{Duration, Instant};
 
 /// More files than anybody looks at; what comes after is counted as left out.
 const FILES_MAX: usize = 2_000;
 const DEPTH_MAX: usize = 16;
+/// Contents that are compared beside times: some 20 ms of reading, and on a busy machine no more
+/// than this time. Beyond it times alone decide.
+const HASHED_BYTES_MAX: u64 = 16 * 1024 * 1024;
+const HASHING_MAX: Duration = Duration::from_millis(200);
+const PIECE_BYTES: usize = 64 * 1024;
 const NAME_BYTES_MAX: usize = 255;
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
@@ -51,11 +58,24 @@ impl FileError {
 }
 
 /// One regular file, as it looked when the directory was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Entry {
     pub size: u64,
     changed: (i64, u64),
     inode: u64,
+    /// A hash of its content, of a [`Files::snapshot`].
+    content: Option<u64>,
+}
+
+impl Entry {
+    /// Whether a file has not changed between two looks. A tmpfs notes no time for what is written
+    /// through a mapping whose page was touched before, so that the content is compared where it is
+    /// known.
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        let stamp = |entry: &Self| (entry.size, entry.changed, entry.inode);
+        let contents = self.content.zip(other.content);
+        stamp(self) == stamp(other) && contents.is_none_or(|(one, other)| one == other)
+    }
 }
 
 /// A working directory at one moment.
@@ -71,7 +91,9 @@ pub struct Listing {
 impl Listing {
     /// The names of files that are new or different since `before`.
     pub fn changed_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a String> {
-        let differs = |(name, entry): &(&String, &Entry)| before.files.get(*name) != Some(*entry);
+        let differs = |(name, entry): &(&String, &Entry)| {
+            before.files.get(*name).is_none_or(|before| !before.is_same_as(entry))
+        };
         self.files.iter().filter(differs).map(|(name, _)| name)
     }
 
@@ -207,10 +229,41 @@ impl Files {
     pub fn list(&self) -> Listing {
         list(&self.workspace, self.owner)
     }
+
+    /// The same with hashes of contents, smaller files first, as far as [`HASHED_BYTES_MAX`] goes.
+    /// Reads files: not for a thread that serves others.
+    pub fn snapshot(&self) -> Listing {
+        let mut listing = self.list();
+        let mut files: Vec<_> = listing.files.iter_mut().collect();
+        files.sort_by_key(|(_, entry)| entry.size);
+        let (mut left, until) = (HASHED_BYTES_MAX, Instant::now() + HASHING_MAX);
+        for (name, entry) in files {
+            if entry.size > left || Instant::now() > until {
+                break;
+            }
+            left -= entry.size;
+            entry.content = self.hash(name, entry.size).ok();
+        }
+        listing
+    }
+
+    /// Only to be compared within this process, about files whose author gains nothing by a collision.
+    fn hash(&self, name: &str, size: u64) -> Result<u64, FileError> {
+        let (file, _) = self.open(name)?;
+        let mut file = file.take(size);
+        let (mut hasher, mut piece) = (DefaultHasher::new(), [0; PIECE_BYTES]);
+        loop {
+            match file.read(&mut piece) {
+                Ok(0) => return Ok(hasher.finish()),
+                Ok(count) => hasher.write(&piece[..count]),
+                Err(source) => return Err(FileError::Io { name: name.to_owned(), source }),
+            }
+        }
+    }
 }
 
 /// Every regular file, and what else is there with the reason why it is left alone.
-pub(crate) fn list(workspace: &OwnedFd, owner: u32) -> Listing {
+fn list(workspace: &OwnedFd, owner: u32) -> Listing {
     as_owner(owner, || {
         let mut listing = Listing::default();
         walk(workspace.as_fd(), Path::new(""), 0, &mut listing);
@@ -273,7 +326,7 @@ fn note(file_type: FileType, stat: &Stat, shown: String, listing: &mut Listing) 
         FileType::RegularFile if checked(&shown).is_ok() => {
             let size = u64::try_from(stat.st_size).unwrap_or(0);
             let changed = (stat.st_ctime, stat.st_ctime_nsec);
-            listing.files.insert(shown, Entry { size, changed, inode: stat.st_ino });
+            listing.files.insert(shown, Entry { size, changed, inode: stat.st_ino, content: None });
             return;
         }
         FileType::RegularFile => "its name cannot be used elsewhere",

@@ -5,13 +5,13 @@ mod exchange;
 use crate::books::{Run, millis};
 use crate::capture::Source;
 use crate::channel::{Channel, ProtocolError};
-use crate::files::{self, Files, Listing};
+use crate::files::{Files, Listing};
 use crate::frames::{Answer, FromKernel, Returned, ToKernel};
 use crate::installs::{Install, Installs};
 use crate::nursery::{self, BirthError, Jail, Nursery, allowance};
 use crate::stopper::Stopper;
 use crate::undertaker::{self, Remains};
-use crate::watch::{self, Meter, Reading};
+use crate::watch::{self, IdleWatch, Meter, Reading};
 use crate::wires::Spawned;
 use crate::work::Work;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -117,6 +117,8 @@ pub struct Sandbox {
     listing: Listing,
     meter: Meter,
     allowed: Limits,
+    /// Only between executions: during one, the execution itself watches.
+    idle_watch: Option<IdleWatch>,
 }
 
 impl Sandbox {
@@ -139,6 +141,7 @@ impl Sandbox {
             listing: Listing::default(),
             meter: Meter::default(),
             allowed,
+            idle_watch: None,
         })
     }
 
@@ -216,6 +219,7 @@ impl Sandbox {
         sink: &mut (dyn FnMut(Event) + Send),
         install: Install<'_>,
     ) -> Ending {
+        self.idle_watch = None;
         let mut run = Run::new(limits, stopper, sink, self.meter.latest);
         let mut installs = Installs::new(install);
         let mut cause = self.exchange(&work.request(limits), &mut run, &mut installs).await;
@@ -239,7 +243,7 @@ impl Sandbox {
         } else {
             cause
         };
-        if !alive {
+        if !alive || self.watch_on().is_err() {
             self.kill();
         }
         let reading = self.last_reading(alive, run.limits).await;
@@ -268,15 +272,18 @@ impl Sandbox {
         }
     }
 
+    /// Holds the limits of what an execution has left running.
+    fn watch_on(&mut self) -> std::io::Result<()> {
+        let jail = self.jail.as_ref();
+        self.idle_watch = jail.map(|jail| IdleWatch::start(jail, self.allowed)).transpose()?;
+        Ok(())
+    }
+
     async fn status(&mut self) -> Option<i32> {
         match timeout(STATUS_PATIENCE, &mut self.exit).await {
             Ok(Ok(status)) => Some(status),
             Ok(Err(_)) | Err(_) => None,
         }
-    }
-
-    fn has_group(&self) -> bool {
-        self.jail.as_ref().is_some_and(|jail| jail.group.is_some())
     }
 
     /// What was used up to now: as a cgroup counts it, or as it was when last looked at.
@@ -313,6 +320,7 @@ impl Sandbox {
     }
 
     fn bury(&mut self, gone: Option<oneshot::Sender<()>>) {
+        self.idle_watch = None;
         if let Some(jail) = self.jail.take() {
             // The init first: its death takes all of them along, however many there are.
             self.nursery.undertaker.take(Remains::of(jail, gone));
@@ -340,25 +348,19 @@ impl Sandbox {
         jail.stores.iter().map(files).collect()
     }
 
-    fn list_files(&self) -> Listing {
-        let jail = self.jail.as_ref();
-        jail.map_or_else(Listing::default, |jail| files::list(&jail.workspace, self.uid))
-    }
-
-    /// Notes files that were put there from outside: they are not what the code made.
-    pub fn overlook<'a>(&mut self, names: impl Iterator<Item = &'a str>) {
-        let mut now = self.list_files();
+    /// Notes files that were put there from outside, as a [`Files::snapshot`] has them: they are not
+    /// what the code made.
+    pub fn overlook<'a>(&mut self, mut now: Listing, names: impl Iterator<Item = &'a str>) {
         for name in names {
             self.listing.files.extend(now.files.remove_entry(name));
         }
     }
 
-    /// What is new or different in the working directory since the last time this was asked.
-    pub fn changed_files(&mut self) -> (Vec<String>, Listing) {
-        let now = self.list_files();
+    /// What is new or different in a [`Files::snapshot`] since the last time this was asked.
+    pub fn changed_files(&mut self, now: &Listing) -> Vec<String> {
         let changed = now.changed_since(&self.listing).cloned().collect();
         self.listing = now.clone();
-        (changed, now)
+        changed
     }
 }
 

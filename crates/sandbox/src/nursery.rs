@@ -163,7 +163,11 @@ impl Nursery {
         let root = view::root(&config.view, config.runtime.path());
         let plan = Plan {
             identity: uids.identity(),
-            zygote: view::zygote(&config.view, config.warmth == Warmth::Preloaded),
+            zygote: view::zygote(
+                &config.view,
+                config.warmth == Warmth::Preloaded,
+                cgroups.is_some(),
+            ),
             sandbox: SandboxPlan {
                 hostname: view::HOSTNAME.into(),
                 landlock: view::landlock(&root),

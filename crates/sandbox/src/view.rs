@@ -47,6 +47,10 @@ const GROUP: &str = "jar:x:1000:\nnogroup:x:65534:\n";
 const HOSTS: &str = "127.0.0.1 localhost jar\n::1 localhost\n";
 const NSSWITCH: &str = "passwd: files\ngroup: files\nhosts: files\n";
 
+/// Not `/dev/zero`: a shared mapping of it, for which it must be open for writing, is memory that
+/// can be held without being mapped.
+const WRITABLE_DEVICES: [&str; 4] = ["/dev/null", "/dev/full", "/dev/random", "/dev/urandom"];
+
 pub(crate) const HOSTNAME: &str = "jar";
 const RUNTIME: &str = "/opt/belljar";
 /// In the root that sandboxes are given, and hidden in each.
@@ -137,12 +141,13 @@ pub(crate) fn landlock(root: &[RootStep]) -> Vec<(PathBuf, Access)> {
         ("/workspace".into(), Access::Write),
         ("/tmp".into(), Access::Write),
         ("/proc".into(), Access::Read),
-        ("/dev".into(), Access::Device),
+        ("/dev".into(), Access::Read),
         ("/usr".into(), Access::Read),
         ("/etc".into(), Access::Read),
         // One that is shown only is mounted read-only.
         (jail::STORES.into(), Access::Write),
     ];
+    rules.extend(WRITABLE_DEVICES.map(|path| (path.into(), Access::Device)));
     for step in root {
         if let RootStep::Bind { to, .. } = step
             && !to.starts_with("/usr")
@@ -156,7 +161,7 @@ pub(crate) fn landlock(root: &[RootStep]) -> Vec<(PathBuf, Access)> {
 }
 
 /// How the zygote is started, with the whole of its environment: nothing of ours is inherited.
-pub(crate) fn zygote(view: &View, warm: bool) -> Program {
+pub(crate) fn zygote(view: &View, warm: bool, memory_counted: bool) -> Program {
     let mut args: Vec<String> =
         ["-I", "-B", "/opt/belljar/kernel/zygote.py"].map(Into::into).into();
     args.extend(["--lib", "/opt/belljar/lib/libbelljar_jail.so"].map(Into::into));
@@ -167,6 +172,9 @@ pub(crate) fn zygote(view: &View, warm: bool) -> Program {
     }
     if !view.installs {
         args.push("--no-installs".into());
+    }
+    if !memory_counted {
+        args.push("--files-as-shared-memory".into());
     }
     if let Some(imports) = &view.imports {
         args.extend(["--imports".into(), imports.join(",")]);

@@ -2,14 +2,21 @@
 //!
 //! With a cgroup the kernel counts and holds the limits itself. Without one, which is what an
 //! ordinary user has, the processes are added up through the jail's `/proc` at every tick, and
-//! the supervisor does the killing.
+//! the supervisor does the killing. Between executions a slower tick goes on, because processes of
+//! a session may run on.
+
+mod added_up;
+mod epoll;
+mod sockets;
 
 use crate::nursery::Jail;
+use crate::undertaker;
 use jail::cgroup::{Group, Used};
 use rustix::fs::{Mode, OFlags, openat};
 use std::fs::File;
-use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
@@ -19,8 +26,9 @@ use types::Limits;
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 /// A reading takes a millisecond, and longer only where code makes it so.
 const READING_PATIENCE: Duration = Duration::from_millis(500);
-/// `USER_HZ`, the unit of /proc/PID/stat, which is 100 on every architecture we run on.
-const CLOCK_TICKS_PER_SECOND: u64 = 100;
+/// Between executions: rare enough that hundreds of sessions cost little.
+const IDLE_TICK: Duration = Duration::from_millis(250);
+/// The init of a jail, which is there as long as the jail is.
 const INIT: &str = "1";
 
 /// What a sandbox has used up to now.
@@ -28,6 +36,8 @@ const INIT: &str = "1";
 pub(crate) struct Reading {
     pub(crate) cpu: Duration,
     pub(crate) memory_bytes: u64,
+    /// More memory than the limit, where the kernel does not hold it.
+    pub(crate) over_memory: bool,
     pub(crate) oom_kills: u64,
     pub(crate) forks_refused: u64,
 }
@@ -37,9 +47,11 @@ fn read(group: Option<&Group>, proc: &OwnedFd, workspace: &OwnedFd, limits: &Lim
     match group {
         Some(group) => {
             let Used { cpu, memory_peak_bytes, oom_kills, forks_refused } = group.used();
-            Reading { cpu, memory_bytes: memory_peak_bytes, oom_kills, forks_refused }
+            let over_memory = sockets::too_many(proc, limits);
+            let memory_bytes = memory_peak_bytes;
+            Reading { cpu, memory_bytes, over_memory, oom_kills, forks_refused }
         }
-        None => add_up(proc, workspace, limits),
+        None => added_up::read(proc, workspace, limits),
     }
 }
 
@@ -97,72 +109,40 @@ impl Meter {
     }
 }
 
-/// What one process has, as far as it can be told cheaply.
-#[derive(Debug, Default)]
-struct Process {
-    cpu: Duration,
-    threads: u64,
-    /// Of its own or still shared with whoever forked it.
-    anonymous_bytes: u64,
-    /// Mapped files of the working directory, too.
-    shared_bytes: u64,
-}
+/// Ends a sandbox that goes over its memory limit while nothing is executed in it, until dropped.
+#[derive(Debug)]
+pub(crate) struct IdleWatch(JoinHandle<()>);
 
-fn add_up(proc: &OwnedFd, workspace: &OwnedFd, limits: &Limits) -> Reading {
-    let pids = pids(proc);
-    let mut all = Process::default();
-    for found in pids.iter().filter_map(|pid| process(proc, pid)) {
-        all.cpu += found.cpu;
-        all.threads += found.threads;
-        all.anonymous_bytes += found.anonymous_bytes;
-        all.shared_bytes += found.shared_bytes;
-    }
-    // A mapped file would count twice if its pages and its bytes were both added.
-    let files = (bytes_in_files(workspace) + bytes_in_scratch(proc)).max(all.shared_bytes);
-    let mut memory_bytes = files + all.anonymous_bytes;
-    if memory_bytes > limits.memory_bytes {
-        // Forked processes share most of what each seems to have. To know how much is dear, so
-        // that it is asked only when it decides.
-        memory_bytes = files + pids.iter().map(|pid| proportional_bytes(proc, pid)).sum::<u64>();
-    }
-    Reading {
-        cpu: all.cpu,
-        memory_bytes,
-        oom_kills: 0,
-        // Nobody counts refusals here; with no room left, a refusal was one for that reason.
-        forks_refused: u64::from(all.threads >= limits.processes),
+impl IdleWatch {
+    pub(crate) fn start(jail: &Jail, limits: Limits) -> io::Result<Self> {
+        let counted = jail.group.is_some();
+        let init = jail.init.try_clone()?;
+        let files = Arc::new((jail.proc.try_clone()?, jail.workspace.try_clone()?));
+        Ok(Self(tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(IDLE_TICK).await;
+                let files = Arc::clone(&files);
+                let is_over = move || {
+                    let (proc, workspace) = &*files;
+                    if counted {
+                        sockets::too_many(proc, &limits)
+                    } else {
+                        added_up::read(proc, workspace, &limits).over_memory
+                    }
+                };
+                // Off the serving threads: a sandbox with many processes takes a while to read.
+                if spawn_blocking(is_over).await.unwrap_or(true) {
+                    undertaker::kill(&init, None);
+                    return;
+                }
+            }
+        })))
     }
 }
 
-/// The processes of a sandbox, without the init of its jail.
-fn pids(proc: &OwnedFd) -> Vec<String> {
-    let entries = rustix::fs::Dir::read_from(proc).into_iter().flatten().flatten();
-    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    names.filter(|name| name != INIT && name.bytes().all(|byte| byte.is_ascii_digit())).collect()
-}
-
-fn process(proc: &OwnedFd, pid: &str) -> Option<Process> {
-    let stat = text(proc, &format!("{pid}/stat"))?;
-    // The command's name is in brackets and may hold anything, spaces and brackets too.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
-    // User and system time, of itself and of children that were waited for.
-    let ticks: u64 = (11..15).filter_map(number).sum();
-    let status = text(proc, &format!("{pid}/status"))?;
-    Some(Process {
-        cpu: Duration::from_millis(ticks * 1000 / CLOCK_TICKS_PER_SECOND),
-        threads: number(17)?,
-        anonymous_bytes: kib(&status, &["RssAnon"]) * 1024,
-        shared_bytes: kib(&status, &["RssShmem"]) * 1024,
-    })
-}
-
-/// Pages that several processes have count a part in each. Code can close this to us, and is
-/// then taken by its word of having all of them alone.
-fn proportional_bytes(proc: &OwnedFd, pid: &str) -> u64 {
-    match text(proc, &format!("{pid}/smaps_rollup")) {
-        Some(rollup) => kib(&rollup, &["Pss_Anon"]) * 1024,
-        None => process(proc, pid).map_or(0, |process| process.anonymous_bytes),
+impl Drop for IdleWatch {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -180,18 +160,6 @@ fn text(proc: &OwnedFd, path: &str) -> Option<String> {
     let mut text = String::new();
     File::from(file).read_to_string(&mut text).ok()?;
     Some(text)
-}
-
-fn bytes_in_files(directory: impl AsFd) -> u64 {
-    rustix::fs::fstatvfs(directory)
-        .map(|stat| (stat.f_blocks - stat.f_bfree) * stat.f_frsize)
-        .unwrap_or(0)
-}
-
-/// `/tmp`, which holds what was put into `/dev/shm` as well.
-fn bytes_in_scratch(proc: &OwnedFd) -> u64 {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    openat(proc, format!("{INIT}/root/tmp"), flags, Mode::empty()).map_or(0, bytes_in_files)
 }
 
 /// Pages of a process that no other process has, and its page tables.

@@ -20,6 +20,11 @@ pub(super) use values;
 pub(super) const ZERO: &[Value] = values![0];
 const CORE: &[Value] = values![RLIMIT_CORE];
 const FCNTL_FORBIDDEN: &[Value] = values![F_NOTIFY F_SETLEASE];
+const DIRECT: u32 = O_DIRECT as u32;
+/// The answer of a file system without direct I/O.
+const NO_DIRECT: Verdict = Verdict::Errno(EINVAL);
+const URGENT: u32 = MSG_OOB as u32;
+const NOT_SUPPORTED: Verdict = Verdict::Errno(EOPNOTSUPP);
 
 pub(super) const fn by_argument(
     why: &'static str,
@@ -79,7 +84,53 @@ pub(super) const RULES: &[Group] = &[
         "duplicate, lock and size descriptors; but no leases and no notices, which reach files that \
          are shared with the host",
         calls![SYS_fcntl],
-        &[when(&[is(argument(1, "command"), FCNTL_FORBIDDEN)], FORBIDDEN)],
+        &[
+            when(&[is(argument(1, "command"), FCNTL_FORBIDDEN)], FORBIDDEN),
+            when(
+                &[
+                    is(argument(1, "command"), values![F_SETFL]),
+                    bits(DIRECT, argument(2, "flags"), values![O_DIRECT]),
+                ],
+                NO_DIRECT,
+            ),
+        ],
+        ALLOW,
+    ),
+    by_argument(
+        "open files, but not to read past the page cache: that would load the host's disks",
+        calls![SYS_openat],
+        &[when(&[bits(DIRECT, argument(2, "flags"), values![O_DIRECT])], NO_DIRECT)],
+        ALLOW,
+    ),
+    by_argument(
+        "os.preadv, os.pwritev; RWF_NOWAIT would tell which files of the host are in its page \
+         cache",
+        calls![SYS_preadv2 SYS_pwritev2],
+        &[when(
+            &[is_but_for(RWF_DSYNC | RWF_SYNC | RWF_APPEND, argument(5, "flags"), ZERO)],
+            ALLOW,
+        )],
+        Verdict::Errno(EOPNOTSUPP),
+    ),
+    by_argument(
+        "advice about one's own memory; not to share its pages with other processes of the host, \
+         which is a side channel",
+        calls![SYS_madvise],
+        &[when(&[is(argument(2, "advice"), values![MADV_MERGEABLE])], Verdict::Errno(EINVAL))],
+        ALLOW,
+    ),
+    by_argument(
+        "send and receive; urgent data on unix sockets is rarely used code of the kernel with \
+         flaws in its past, and the filter cannot tell those sockets from others (with recvmmsg \
+         there is none to receive)",
+        calls![SYS_sendto SYS_recvfrom SYS_sendmmsg],
+        &[when(&[bits(URGENT, argument(3, "flags"), values![MSG_OOB])], NOT_SUPPORTED)],
+        ALLOW,
+    ),
+    by_argument(
+        "as sendto",
+        calls![SYS_sendmsg SYS_recvmsg],
+        &[when(&[bits(URGENT, argument(2, "flags"), values![MSG_OOB])], NOT_SUPPORTED)],
         ALLOW,
     ),
     by_argument(
@@ -138,6 +189,12 @@ pub(super) const RULES: &[Group] = &[
             when(
                 &[is(LEVEL, values![SOL_SOCKET]), is(OPTION_NAME, LOADS_CODE)],
                 Verdict::Errno(ENOPROTOOPT),
+            ),
+            // Buffers of sockets are bounded by their defaults: what one socket can hold is known.
+            // To force another size (SO_SNDBUFFORCE) takes a capability.
+            when(
+                &[is(LEVEL, values![SOL_SOCKET]), is(OPTION_NAME, BUFFER_SIZES)],
+                Verdict::Pretend,
             ),
             when(
                 &[is(LEVEL, values![IPPROTO_TCP]), is(OPTION_NAME, CHANGES_PROTOCOL)],
@@ -201,12 +258,20 @@ pub(super) const RULES: &[Group] = &[
 ];
 
 #[cfg(target_arch = "x86_64")]
-pub(super) const RULES_ON_THIS_ARCH: &[Group] = &[by_argument(
-    "os.mkfifo and os.mknod of files, no devices",
-    calls![SYS_mknod],
-    &[when(&[bits(S_IFMT, argument(1, "mode"), NODE_TYPES)], ALLOW)],
-    FORBIDDEN,
-)];
+pub(super) const RULES_ON_THIS_ARCH: &[Group] = &[
+    by_argument(
+        "os.mkfifo and os.mknod of files, no devices",
+        calls![SYS_mknod],
+        &[when(&[bits(S_IFMT, argument(1, "mode"), NODE_TYPES)], ALLOW)],
+        FORBIDDEN,
+    ),
+    by_argument(
+        "as openat",
+        calls![SYS_open],
+        &[when(&[bits(DIRECT, argument(1, "flags"), values![O_DIRECT])], NO_DIRECT)],
+        ALLOW,
+    ),
+];
 #[cfg(target_arch = "aarch64")]
 pub(super) const RULES_ON_THIS_ARCH: &[Group] = &[];
 
@@ -223,7 +288,9 @@ const OPTION_NAME: Argument = argument(2, "option");
 const LOADS_CODE: &[Value] = values![
     SO_ATTACH_FILTER SO_ATTACH_BPF SO_ATTACH_REUSEPORT_CBPF SO_ATTACH_REUSEPORT_EBPF SO_ZEROCOPY
 ];
-const CHANGES_PROTOCOL: &[Value] = values![TCP_ULP TCP_MD5SIG TCP_REPAIR TCP_AO_ADD_KEY];
+const BUFFER_SIZES: &[Value] = values![SO_SNDBUF SO_RCVBUF];
+const CHANGES_PROTOCOL: &[Value] =
+    values![TCP_ULP TCP_MD5SIG TCP_MD5SIG_EXT TCP_REPAIR TCP_AO_ADD_KEY];
 
 const REQUEST: Argument = argument(1, "request");
 const QUESTIONS_AND_FLAGS: &[Value] = values![

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Decision, Half, Policy, Rule, Test, Verdict};
+use super::{Case, Decision, Half, Policy, Rule, Test, Verdict};
 
 /// The kernel's BPF_MAXINSNS.
 const MAX_INSTRUCTIONS: usize = 4096;
@@ -88,7 +88,11 @@ enum Leaf {
 
 impl Leaf {
     fn merges_with(self, next: Leaf) -> bool {
-        matches!((self, next), (Leaf::Answer(a), Leaf::Answer(b)) if a == b)
+        match (self, next) {
+            (Leaf::Answer(a), Leaf::Answer(b)) => a == b,
+            (Leaf::Decide(a), Leaf::Decide(b)) => std::ptr::eq(a, b),
+            _ => false,
+        }
     }
 }
 
@@ -143,6 +147,8 @@ struct Backwards {
     reversed: Vec<libc::sock_filter>,
     /// The nearest place that gives each answer.
     answers: BTreeMap<Verdict, Label>,
+    /// The nearest place that makes each decision: calls of one group share it.
+    decisions: BTreeMap<*const Decision, Label>,
 }
 
 impl Backwards {
@@ -164,18 +170,31 @@ impl Backwards {
     }
 
     fn decide(&mut self, decision: &Decision) -> Label {
+        if let Some(label) = self.decisions.get(&std::ptr::from_ref(decision))
+            && self.reaches(*label)
+        {
+            return *label;
+        }
+        let label = self.decide_here(decision);
+        self.decisions.insert(decision, label);
+        label
+    }
+
+    fn decide_here(&mut self, decision: &Decision) -> Label {
         let mut otherwise = self.answer(decision.otherwise);
-        for case in decision.cases.iter().rev() {
+        for (index, case) in decision.cases.iter().enumerate().rev() {
+            let before = index.checked_sub(1).and_then(|before| decision.cases.get(before));
             let mut holds = self.answer(case.then);
-            for test in case.tests.iter().rev() {
-                holds = self.test(test, holds, otherwise);
+            for (position, test) in case.tests.iter().enumerate().rev() {
+                let is_loaded = position == 0 && before.is_some_and(|case| has_loaded(case, test));
+                holds = self.test(test, holds, otherwise, is_loaded);
             }
             otherwise = holds;
         }
         otherwise
     }
 
-    fn test(&mut self, test: &Test, yes: Label, no: Label) -> Label {
+    fn test(&mut self, test: &Test, yes: Label, no: Label, is_loaded: bool) -> Label {
         let mut compare = no;
         for value in test.any_of.iter().rev() {
             compare = self.branch(IF_EQUAL, value.bits, yes, compare);
@@ -183,6 +202,9 @@ impl Backwards {
         if test.mask != u32::MAX {
             self.next_is(compare);
             compare = self.push(AND, test.mask);
+        }
+        if is_loaded {
+            return compare;
         }
         let index = u32::from(test.argument.index);
         let half = match test.argument.half {
@@ -262,6 +284,15 @@ impl Backwards {
             }
             _ => Ok(Program { instructions: self.reversed }),
         }
+    }
+}
+
+/// Whether the one way out of a case that does not hold has the argument of `test` loaded, as it is.
+fn has_loaded(case: &Case, test: &Test) -> bool {
+    let argument = |test: &Test| (test.argument.index, test.argument.half);
+    match case.tests {
+        [only] => only.mask == u32::MAX && argument(only) == argument(test),
+        _ => false,
     }
 }
 

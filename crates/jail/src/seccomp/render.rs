@@ -62,6 +62,7 @@ impl fmt::Display for Verdict {
             Verdict::Allow => f.pad("allow"),
             Verdict::Pretend => f.pad("pretend"),
             Verdict::Errno(libc::EPERM) => f.pad("EPERM"),
+            Verdict::Errno(libc::ENOMEM) => f.pad("ENOMEM"),
             Verdict::Errno(libc::EINVAL) => f.pad("EINVAL"),
             Verdict::Errno(libc::ENOTTY) => f.pad("ENOTTY"),
             Verdict::Errno(libc::ENOSYS) => f.pad("ENOSYS"),

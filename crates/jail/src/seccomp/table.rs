@@ -22,17 +22,16 @@ pub(super) const fn forbid(why: &'static str, calls: &'static [Call]) -> Group {
     Group { why, rule: Rule::Always(Verdict::Errno(EPERM)), calls }
 }
 
-const fn absent(why: &'static str, calls: &'static [Call]) -> Group {
+pub(super) const fn absent(why: &'static str, calls: &'static [Call]) -> Group {
     Group { why, rule: Rule::Always(Verdict::Errno(ENOSYS)), calls }
 }
 
 pub(super) const ALLOWED: &[Group] = &[
     allow(
-        "open, read and write files and pipes",
+        "read and write files and pipes",
         calls![
             SYS_read SYS_write SYS_readv SYS_writev SYS_pread64 SYS_pwrite64 SYS_preadv SYS_pwritev
-            SYS_preadv2 SYS_pwritev2 SYS_openat SYS_openat2 SYS_close SYS_close_range SYS_lseek
-            SYS_dup SYS_dup3 SYS_pipe2 SYS_flock
+            SYS_close SYS_close_range SYS_lseek SYS_dup SYS_dup3 SYS_pipe2 SYS_flock
         ],
     ),
     allow(
@@ -74,7 +73,7 @@ pub(super) const ALLOWED: &[Group] = &[
         "allocate memory; writable and executable pages stay possible, since numba, cffi and \
          ctypes callbacks need them and native code is assumed to be hostile anyway",
         calls![
-            SYS_brk SYS_mmap SYS_munmap SYS_mremap SYS_mprotect SYS_madvise SYS_mincore SYS_mseal
+            SYS_brk SYS_munmap SYS_mremap SYS_mprotect SYS_mseal
         ],
     ),
     allow(
@@ -139,8 +138,7 @@ pub(super) const ALLOWED: &[Group] = &[
         "use a socket; which sockets exist is decided where they are made",
         calls![
             SYS_bind SYS_listen SYS_accept SYS_accept4 SYS_connect SYS_shutdown SYS_getsockname
-            SYS_getpeername SYS_getsockopt SYS_sendto SYS_recvfrom SYS_sendmsg SYS_recvmsg
-            SYS_sendmmsg SYS_recvmmsg
+            SYS_getpeername SYS_getsockopt SYS_recvmmsg
         ],
     ),
     allow(
@@ -155,7 +153,7 @@ pub(super) const ALLOWED_ON_THIS_ARCH: &[Group] = &[
     allow(
         "older spellings of the file calls",
         calls![
-            SYS_open SYS_creat SYS_stat SYS_lstat SYS_access SYS_readlink SYS_getdents SYS_mkdir
+            SYS_creat SYS_stat SYS_lstat SYS_access SYS_readlink SYS_getdents SYS_mkdir
             SYS_rmdir SYS_unlink SYS_rename SYS_link SYS_symlink SYS_chmod SYS_chown SYS_lchown
             SYS_utime SYS_utimes SYS_futimesat SYS_dup2 SYS_pipe
         ],
@@ -175,21 +173,6 @@ pub(super) const ALLOWED_ON_THIS_ARCH: &[Group] = &[
 ];
 #[cfg(target_arch = "aarch64")]
 pub(super) const ALLOWED_ON_THIS_ARCH: &[Group] = &[];
-
-/// Memory that lives without being mapped.
-const UNMAPPED: &[Call] = calls![SYS_memfd_create SYS_shmget];
-
-pub(super) const UNMAPPED_MEMORY: &[Group] = &[allow(
-    "os.memfd_create, and System V segments in the own ipc namespace, without which PostgreSQL and \
-     MPI will not start; their pages are charged to the cgroup",
-    UNMAPPED,
-)];
-
-pub(super) const UNMAPPED_MEMORY_ABSENT: &[Group] = &[absent(
-    "memory that no process has mapped is counted by a cgroup alone, and here there is none; \
-     multiprocessing.shared_memory uses files, which are counted",
-    UNMAPPED,
-)];
 
 pub(super) const PRETENDED: &[Group] = &[
     pretend(
@@ -269,6 +252,11 @@ pub(super) const ABSENT: &[Group] = &[
         calls![SYS_clone3],
     ),
     absent(
+        "its flags are behind a pointer as well, and O_DIRECT among them; open and openat do the \
+         same",
+        calls![SYS_openat2],
+    ),
+    absent(
         "put pages of read-only files into pipes and sockets, where Dirty Pipe and Copy Fail \
          overwrote them; shutil, socket.sendfile and asyncio fall back to read and write",
         calls![SYS_splice SYS_tee SYS_vmsplice SYS_sendfile],
@@ -304,9 +292,9 @@ pub(super) const ABSENT: &[Group] = &[
     ),
     absent(
         "memory tricks nobody here needs; memfd_secret hides pages from the supervisor, cachestat \
-         tells what the neighbours read",
+         and mincore tell what the neighbours read",
         calls![
-            SYS_memfd_secret SYS_cachestat SYS_remap_file_pages SYS_process_madvise
+            SYS_memfd_secret SYS_cachestat SYS_mincore SYS_remap_file_pages SYS_process_madvise
             SYS_process_mrelease SYS_pkey_alloc SYS_pkey_free SYS_pkey_mprotect
         ],
     ),

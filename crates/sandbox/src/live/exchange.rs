@@ -186,7 +186,7 @@ impl Sandbox {
         run: &mut Run<'_>,
         installs: &mut Installs<'_>,
     ) -> Result<(), Cause> {
-        match run.judge(reading, self.has_group()) {
+        match run.judge(reading) {
             None => Ok(()),
             Some(Overrun::Memory) => Err(Cause::MemoryLimit),
             Some(overrun) => {

@@ -315,3 +315,75 @@ fn t08_init_can_only_wait_and_end() {
         assert_eq!(answer(&program, &native(needless, &[])), REFUSED);
     }
 }
+
+/// What is refused, by name, with the nearest thing that is not.
+#[test]
+fn t91_options_that_reach_around_limits_are_refused_and_their_twins_are_not() {
+    let program = sandbox();
+    let option = |level: c_int, name: c_int| [3, level as u64, name as u64, 0, 4, 0];
+    let flags = |index: usize, flags: c_int| {
+        let mut args = [3, 0, 0, 0, 0, 0];
+        args[index] = flags as u32 as u64;
+        args
+    };
+    let invalid = Verdict::Errno(EINVAL);
+    let unsupported = Verdict::Errno(EOPNOTSUPP);
+    let no_option = Verdict::Errno(ENOPROTOOPT);
+    let no_memory = Verdict::Errno(ENOMEM);
+    let anonymous = MAP_PRIVATE | MAP_ANONYMOUS;
+    let cases = [
+        (SYS_setsockopt, option(SOL_SOCKET, SO_SNDBUF), Verdict::Pretend),
+        (SYS_setsockopt, option(SOL_SOCKET, SO_RCVBUF), Verdict::Pretend),
+        (SYS_setsockopt, option(SOL_SOCKET, SO_REUSEADDR), ALLOW),
+        (SYS_setsockopt, option(IPPROTO_TCP, TCP_MD5SIG), no_option),
+        (SYS_setsockopt, option(IPPROTO_TCP, TCP_MD5SIG_EXT), no_option),
+        (SYS_setsockopt, option(IPPROTO_TCP, TCP_NODELAY), ALLOW),
+        (SYS_getsockopt, option(SOL_SOCKET, SO_SNDBUF), ALLOW),
+        (SYS_sendto, flags(3, MSG_OOB | MSG_DONTWAIT), unsupported),
+        (SYS_sendmsg, flags(2, MSG_OOB), unsupported),
+        (SYS_recvfrom, flags(3, MSG_OOB), unsupported),
+        (SYS_recvmsg, flags(2, MSG_OOB), unsupported),
+        (SYS_sendmmsg, flags(3, MSG_OOB), unsupported),
+        (SYS_sendto, flags(3, MSG_NOSIGNAL), ALLOW),
+        (SYS_recvmsg, flags(2, MSG_PEEK), ALLOW),
+        (SYS_madvise, flags(2, MADV_MERGEABLE), invalid),
+        (SYS_madvise, flags(2, MADV_DONTNEED), ALLOW),
+        (SYS_mincore, flags(2, 0), MISSING),
+        (SYS_openat2, flags(2, 0), MISSING),
+        (SYS_openat, flags(2, O_RDONLY | O_DIRECT), invalid),
+        (SYS_openat, flags(2, O_RDONLY | O_DIRECTORY), ALLOW),
+        (SYS_fcntl, [3, F_SETFL as u64, (O_NONBLOCK | O_DIRECT) as u64, 0, 0, 0], invalid),
+        (SYS_fcntl, [3, F_SETFL as u64, O_NONBLOCK as u64, 0, 0, 0], ALLOW),
+        (SYS_fcntl, [3, F_DUPFD as u64, O_DIRECT as u64, 0, 0, 0], ALLOW),
+        (SYS_preadv2, flags(5, RWF_NOWAIT), unsupported),
+        (SYS_preadv2, flags(5, 0), ALLOW),
+        (SYS_pwritev2, flags(5, RWF_APPEND), ALLOW),
+        (SYS_mmap, flags(3, anonymous | MAP_HUGETLB), no_memory),
+        (SYS_mmap, flags(3, anonymous), ALLOW),
+        (SYS_memfd_create, flags(1, MFD_HUGETLB as c_int), no_memory),
+        (SYS_memfd_create, flags(1, MFD_CLOEXEC as c_int), ALLOW),
+    ];
+    for (number, args, expected) in cases {
+        assert_eq!(answer(&program, &native(number, &args)), expected, "{number} {args:x?}");
+    }
+    #[cfg(target_arch = "x86_64")]
+    assert_eq!(answer(&program, &native(SYS_open, &flags(1, O_DIRECT))), invalid);
+}
+
+#[test]
+fn t86_shared_anonymous_memory_is_refused_where_nobody_counts_it() {
+    let shared = MAP_SHARED | MAP_ANONYMOUS;
+    let twins = [MAP_PRIVATE | MAP_ANONYMOUS, MAP_SHARED, MAP_SHARED_VALIDATE, MAP_PRIVATE];
+    for policy in SANDBOXES {
+        let program = compile(&policy).unwrap();
+        let map = |flags: c_int| answer(&program, &native(SYS_mmap, &[0, 4096, 3, flags as u64]));
+        let counted = answer(&program, &native(SYS_memfd_create, &[0, 0])) == ALLOW;
+        let expected = if counted { ALLOW } else { REFUSED };
+        for more in [0, MAP_NORESERVE, MAP_FIXED, MAP_POPULATE, MAP_STACK] {
+            assert_eq!(map(shared | more), expected, "{more:#x}");
+            for harmless in twins {
+                assert_eq!(map(harmless | more), ALLOW, "{harmless:#x} {more:#x}");
+            }
+        }
+    }
+}

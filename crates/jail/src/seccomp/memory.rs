@@ -1,0 +1,55 @@
+//! Calls that allocate memory, as they differ between sandboxes whose memory a cgroup counts and
+//! sandboxes whose memory is added up from outside.
+
+use super::arguments::{ALLOW, FORBIDDEN, argument, bits, by_argument, values, when};
+use super::numbers::*;
+use super::table::{absent, allow};
+use super::{Argument, Call, Case, Group, Value, Verdict, calls};
+
+const MMAP: &[Call] = calls![SYS_mmap];
+const UNMAPPED: &[Call] = calls![SYS_memfd_create SYS_shmget];
+
+pub(super) const COUNTED: &[Group] = &[
+    by_argument(
+        "allocate and map memory, but no reserved huge pages of the host: no cgroup limit counts \
+         them; ENOMEM is the answer of a host that has reserved none",
+        MMAP,
+        &[NO_HUGE_PAGES],
+        ALLOW,
+    ),
+    by_argument(
+        "os.memfd_create, whose pages are charged to the cgroup; no reserved huge pages",
+        calls![SYS_memfd_create],
+        &[when(&[bits(MFD_HUGETLB, argument(1, "flags"), values![MFD_HUGETLB])], NO_MEMORY)],
+        ALLOW,
+    ),
+    allow(
+        "System V segments in the own ipc namespace, without which PostgreSQL and MPI will not \
+         start; their pages are charged to the cgroup (huge ones take a capability)",
+        calls![SYS_shmget],
+    ),
+];
+
+pub(super) const UNCOUNTED: &[Group] = &[
+    by_argument(
+        "as with a cgroup, but no shared anonymous memory: it outlives the pages that a process \
+         has mapped of it, and only a cgroup counts the rest; mmap.mmap(-1, n) uses a file",
+        MMAP,
+        &[NO_HUGE_PAGES, when(&[bits(KIND_AND_ANONYMOUS, FLAGS, SHARED_ANONYMOUS)], FORBIDDEN)],
+        ALLOW,
+    ),
+    absent(
+        "memory that no process has mapped is counted by a cgroup alone, and here there is none; \
+         multiprocessing.shared_memory uses files, which are counted",
+        UNMAPPED,
+    ),
+];
+
+const NO_MEMORY: Verdict = Verdict::Errno(ENOMEM);
+const FLAGS: Argument = argument(3, "flags");
+const HUGE_PAGES: u32 = MAP_HUGETLB as u32;
+const NO_HUGE_PAGES: Case = when(&[bits(HUGE_PAGES, FLAGS, values![MAP_HUGETLB])], NO_MEMORY);
+const KIND_AND_ANONYMOUS: u32 = (MAP_TYPE | MAP_ANONYMOUS) as u32;
+const SHARED: i32 = MAP_SHARED | MAP_ANONYMOUS;
+const SHARED_VALIDATED: i32 = MAP_SHARED_VALIDATE | MAP_ANONYMOUS;
+const SHARED_ANONYMOUS: &[Value] = values![SHARED SHARED_VALIDATED];
