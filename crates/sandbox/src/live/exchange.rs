@@ -113,7 +113,7 @@ impl Sandbox {
                 Ok(())
             }
             Happened::Kill => Err(Cause::Stopped),
-            Happened::Tick => match run.judge(&self.reading(run.limits), self.has_group()) {
+            Happened::Tick => match run.tick(&self.reading(run.limits), self.has_group()) {
                 None => Ok(()),
                 Some(Overrun::Memory) => Err(Cause::MemoryLimit),
                 Some(overrun) => {
