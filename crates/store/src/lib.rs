@@ -38,7 +38,7 @@ pub use approvals::{Decision, Question, Remembered, Seal};
 pub use audit::{AuditError, AuditFilter, AuditLine, Break, verify_audit};
 pub use blobs::Blobs;
 pub use error::StoreError;
-pub use executions::{ExecutionFilter, Finished};
+pub use executions::{EventBatch, ExecutionFilter, Finished};
 pub use grants::GrantFilter;
 pub use idempotency::{Claim, Reply, RequestKey};
 pub use keys::KeyRow;
