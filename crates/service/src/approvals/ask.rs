@@ -30,7 +30,7 @@ impl Service {
         request: CallRequest,
         manner: Manner,
     ) -> Result<Asked, Refused> {
-        let limits = self.engine.limits(&request.limits)?;
+        let limits = request.limits.resolve(&self.caps(caller.workspace)?)?;
         let files = self.keep_inputs(caller, request.files).await?;
         let plan = Plan {
             tool_id: route.callee.id(),
