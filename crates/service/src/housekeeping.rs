@@ -1,6 +1,7 @@
 //! What is done without being asked: sessions that ended are marked, questions that nobody answered
 //! are closed, what is over is forgotten, and environments out of use are removed.
 
+use crate::memory;
 use crate::refused::Refused;
 use crate::service::Service;
 use chrono::{DateTime, TimeDelta, Utc};
@@ -24,6 +25,7 @@ pub(crate) fn begin(service: &Arc<Service>, ended: UnboundedReceiver<SessionEnde
     tokio::spawn(mark_expired(Arc::downgrade(service), ended));
     tokio::spawn(rounds(Arc::downgrade(service)));
     tokio::spawn(collections(Arc::downgrade(service)));
+    tokio::spawn(memory::keep_small(Arc::downgrade(service)));
 }
 
 /// Each is tried until it is written: its key is not free before.

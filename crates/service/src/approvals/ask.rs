@@ -62,7 +62,8 @@ impl Service {
                 return Err(refused);
             }
             service.tell_approval(caller.workspace, &approval);
-            let events = Arc::clone(&running.live).after(0).boxed();
+            let live = Some(Arc::clone(&running.live));
+            let events = service.listen(live, caller.workspace, record.id, 0).boxed();
             Ok(Asked::Waiting(Box::new(record), events))
         })
         .await
