@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Output};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use types::{Execution, Fault, LimitsRequest, SandboxId, Stream};
+use types::{Execution, Fault, LimitsRequest, OperatorCaps, SandboxId, Stream};
 
 /// The binary under test.
 pub fn binary() -> PathBuf {
@@ -69,7 +69,9 @@ pub fn stderr(output: &Output) -> String {
 
 /// An engine that starts quickly: nothing preloaded, nothing waiting.
 pub fn config() -> Config {
-    Config { jails_ready: 2, ..Config::single(data(), binary()) }
+    // Tests ask for more cores than a small machine has.
+    let caps = OperatorCaps(OperatorCaps::HIGHEST);
+    Config { jails_ready: 2, caps, ..Config::single(data(), binary()) }
 }
 
 /// An engine as a server has it, with numpy, pandas and matplotlib loaded in the zygote.

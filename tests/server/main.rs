@@ -32,6 +32,7 @@ mod logs;
 mod network;
 mod oauth;
 mod operator;
+mod output;
 mod overload;
 mod people;
 mod permissions;

@@ -177,7 +177,7 @@ async fn see_answer(
 /// Hears them to the last.
 pub(crate) async fn until_end(events: &mut (impl Stream<Item = Numbered> + Unpin)) {
     while let Some((_, event)) = events.next().await {
-        if matches!(event, Event::End { .. }) {
+        if matches!(*event, Event::End { .. }) {
             return;
         }
     }

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{Cursor, Read};
 use std::path::PathBuf;
 use std::sync::Arc;
-use types::{ExecutionId, LimitsRequest, SandboxId};
+use types::{ExecutionId, LimitsRequest, OperatorCaps, SandboxId};
 use uuid::Uuid;
 
 /// More than any program that a model or a person writes by hand, and less than what a compiler
@@ -164,6 +164,8 @@ pub struct Command {
     pub files: Vec<FileIn>,
     /// What is absent is as the tool asks for it, as the session has it, or as it is by default.
     pub limits: LimitsRequest,
+    /// The most that its limits can be, if that is less than the engine allows.
+    pub caps: Option<OperatorCaps>,
     pub bring: Bring,
     /// Asked when the code wants packages; it can have none without.
     pub installer: Option<Installer>,
@@ -187,6 +189,7 @@ impl Command {
             entry,
             files: Vec::new(),
             limits: LimitsRequest::default(),
+            caps: None,
             bring: Bring::Nothing,
             installer: None,
             variables: BTreeMap::new(),
@@ -214,6 +217,8 @@ pub struct NewSession {
     pub generation: u64,
     pub environment: String,
     pub limits: LimitsRequest,
+    /// The most that its limits can be, if that is less than the engine allows.
+    pub caps: Option<OperatorCaps>,
     pub expiry: ExpiryRequest,
     pub stores: Vec<StoreIn>,
     /// Environment variables of all that is run in it.
@@ -247,6 +252,7 @@ impl NewSession {
             generation: 1,
             environment: environment.into(),
             limits: LimitsRequest::default(),
+            caps: None,
             expiry: ExpiryRequest::default(),
             stores: Vec::new(),
             variables: BTreeMap::new(),

@@ -1,5 +1,6 @@
 //! How an engine is set up. Doors read options and variables; the engine sees only this.
 
+use crate::resources::HostResources;
 use crate::stores::StoreBase;
 use environment::{House, Mount, PythonChoice};
 use jail::Wall;
@@ -133,7 +134,7 @@ impl Config {
             stores_bytes_max: 4 * 1024 * 1024 * 1024,
             without: Vec::new(),
             imports: None,
-            caps: OperatorCaps::default(),
+            caps: HostResources::detect().caps(),
             sandboxes_max: 256,
             // A burst that a few seconds can serve; what is longer is a load that must be shed.
             queue_max: 64,

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
-use types::{Code, ExecutionId, Fault, LimitError, Limits, LimitsRequest, SandboxId};
+use types::{Code, ExecutionId, Fault, Limits, OperatorCaps, SandboxId};
 
 /// How often expired sessions are looked for.
 const EXPIRY_CHECK: Duration = Duration::from_millis(500);
@@ -116,7 +116,8 @@ impl Engine {
 
     pub async fn open(&self, request: &NewSession) -> Result<SessionInfo, Fault> {
         let NewSession { id, generation, .. } = *request;
-        let limits = limits::of_fresh(&self.config.caps, &request.limits)?;
+        let caps = request.caps.unwrap_or(self.config.caps);
+        let limits = limits::of_fresh(&caps, &request.limits)?;
         let expiry = request.expiry.resolve(self.config.expiry, self.config.expiry)?;
         self.shelf.find(&self.config, &request.environment)?;
         let slot = self.capacity.take().await?;
@@ -164,14 +165,9 @@ impl Engine {
         Ok(Home::new(sandbox, held, outlet, redactor))
     }
 
-    /// The limits that such a request gives in a fresh sandbox.
-    pub fn limits(&self, asked: &LimitsRequest) -> Result<Limits, LimitError> {
-        asked.resolve(&self.config.caps)
-    }
-
     /// The most that anybody can ask for.
-    pub fn caps(&self) -> &Limits {
-        &self.config.caps.0
+    pub fn caps(&self) -> OperatorCaps {
+        self.config.caps
     }
 
     pub fn list(&self) -> Vec<SessionInfo> {

@@ -20,6 +20,7 @@ mod outlet;
 pub mod preflight;
 mod record;
 mod redact;
+mod resources;
 mod run;
 mod running;
 mod session;
@@ -37,6 +38,7 @@ pub use files::check_file_name;
 pub use installs::{Added, Chosen, Installer, Wanted, without_agent};
 pub use outlet::{Outlet, OutletGuard};
 pub use redact::Redactor;
+pub use resources::HostResources;
 pub use run::{Admitted, Finished};
 pub use sandbox::Listing;
 pub use session::SessionInfo;
@@ -50,6 +52,7 @@ pub use environment::{
     discover, kind_of,
 };
 pub use jail::Wall;
+pub use jail::memory::give_back as give_back_memory;
 /// The answers in a [`Host`].
 pub mod host {
     pub use jail::cgroup::{Missing as CgroupMissing, Version as CgroupVersion};

@@ -7,7 +7,7 @@ use crate::redact::Redactor;
 use chrono::{DateTime, Utc};
 use sandbox::{Answer, Cause, Ending};
 use serde_json::Value;
-use types::{Code, Execution, Limits, SandboxId, Transcript, Truncated, Warning};
+use types::{Code, Execution, Limits, SandboxId, Truncated, Warning};
 
 /// That a session has other packages than its environment; no error, and so none of their codes.
 const INSTALLED: &str = "package.installed";
@@ -64,11 +64,10 @@ impl Order {
         }
     }
 
-    /// The record of it when it is over.
+    /// The record of it when it is over, without output and results, which its events have.
     pub(crate) fn close(
         &self,
         started: Option<DateTime<Utc>>,
-        transcript: Transcript,
         mut ending: Ending,
         collected: &Collected,
     ) -> Execution {
@@ -81,8 +80,6 @@ impl Order {
         Execution {
             status: outcome.status,
             value: outcome.value,
-            results: transcript.results,
-            output: transcript.output,
             truncated: Truncated {
                 output_dropped_bytes: Some(ending.output_dropped_bytes).filter(|bytes| *bytes > 0),
                 files: collected.skipped.clone(),

@@ -28,8 +28,8 @@ use uuid::Uuid;
 /// Records with a larger value are made on a thread that serves nobody else.
 const CLOSED_HERE_BYTES_MAX: usize = 16 * 1024;
 
-/// Where a caller hears of events while they happen.
-type Sink<'a> = &'a mut (dyn FnMut(&Event) + Send);
+/// Takes the events of an execution while they happen.
+type Sink<'a> = &'a mut (dyn FnMut(Event) + Send);
 
 /// The record of an execution, with what was to be brought of its files.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Engine {
     pub async fn run(
         self: &Arc<Self>,
         command: Command,
-        sink: Sink<'_>,
+        sink: &mut (dyn FnMut(&Event) + Send),
     ) -> Result<Finished, Fault> {
         self.admit(command).await?.run(sink).await
     }
@@ -81,17 +81,17 @@ impl Engine {
         let created = Utc::now();
         self.capacity.check_open()?;
         let ticket = self.running.enter(command.id)?;
-        let (caps, asked) = (&self.config.caps, command.limits());
+        let (caps, asked) = (command.caps.unwrap_or(self.config.caps), command.limits());
         let (limits, sandbox_id, room) = match command.session {
             None => {
                 self.shelf.find(&self.config, &command.environment)?;
-                let limits = limits::of_fresh(caps, &asked)?;
+                let limits = limits::of_fresh(&caps, &asked)?;
                 let slot = self.wait_for_room(&ticket.stopper).await?;
                 (limits, SandboxId::new(Uuid::now_v7()), Room::Fresh(slot))
             }
             Some(id) => {
                 let session = self.session(id)?;
-                let limits = limits::of_session(caps, &session, &asked)?;
+                let limits = limits::of_session(&caps, &session, &asked)?;
                 (limits, id, Room::Session(session.turn(ticket.stopper.clone())?))
             }
         };
@@ -175,7 +175,22 @@ impl Admitted {
         self
     }
 
-    pub async fn run(self, sink: Sink<'_>) -> Result<Finished, Fault> {
+    /// Runs it, shows each event while it happens, and gives the whole record.
+    pub async fn run(self, sink: &mut (dyn FnMut(&Event) + Send)) -> Result<Finished, Fault> {
+        let mut transcript = Transcript::default();
+        let mut tell = |event: Event| {
+            sink(&event);
+            transcript.hear(event);
+        };
+        let mut finished = self.stream(&mut tell).await?;
+        let Transcript { output, results } = transcript;
+        finished.execution = Execution { output, results, ..finished.execution };
+        Ok(finished)
+    }
+
+    /// Runs it and gives its events away. The record is without output and results: those are in
+    /// the events, and nobody needs them twice.
+    pub async fn stream(self, sink: Sink<'_>) -> Result<Finished, Fault> {
         let Self { engine, mut order, room, ticket } = self;
         let stopper = &ticket.stopper;
         match room {
@@ -260,22 +275,17 @@ async fn walk(
     let mut screen = Screen::new(redactor);
     let job = Job::new(&order.command, number, variables);
     let started = Utc::now();
-    let mut transcript = Transcript::default();
-    sink(&Event::Status { status: Status::Running });
-    let mut tell = |event: Event| {
-        sink(&event);
-        transcript.hear(event);
-    };
-    let hear = &mut |event: Event| screen.pass(event, &mut tell);
+    sink(Event::Status { status: Status::Running });
+    let hear = &mut |event: Event| screen.pass(event, &mut *sink);
     let installer = order.command.installer.as_ref();
     let install = |wanted: Vec<String>| installs::answer(&wanted, installer, desk.as_ref());
     let ending = sandbox.run(&job.work(), &order.limits, stopper, hear, &install).await;
-    screen.finish(tell);
+    screen.finish(&mut *sink);
     let collected = collect(sandbox, &order.command.bring, redactor).await;
     let unkept = held.keep().await;
     let (alive, bytes, redactor) = (ending.alive, ending.returned_bytes(), redactor.clone());
     let close = move || {
-        let mut execution = order.close(Some(started), transcript, ending, &collected);
+        let mut execution = order.close(Some(started), ending, &collected);
         unkept.tell(&mut execution);
         redactor.record(&mut execution);
         (execution, collected, redactor)
@@ -307,7 +317,7 @@ async fn on_its_thread<T: Send + 'static>(
 fn withdraw(order: &Order, sink: Sink<'_>) -> Walked {
     let (ending, nothing) = (Ending::withdrawn(), Collected::default());
     let alive = ending.alive;
-    let execution = order.close(None, Transcript::default(), ending, &nothing);
+    let execution = order.close(None, ending, &nothing);
     conclude(execution, nothing, Redactor::default(), alive, sink)
 }
 
@@ -319,8 +329,8 @@ fn conclude(
     alive: bool,
     sink: Sink<'_>,
 ) -> Walked {
-    execution.files_out.iter().for_each(|file| sink(&Event::File(file.clone())));
-    execution.error.iter().for_each(|error| sink(&Event::Error(error.clone())));
+    execution.files_out.iter().for_each(|file| sink(Event::File(file.clone())));
+    execution.error.iter().for_each(|error| sink(Event::Error(error.clone())));
     let Collected { contents, copies, .. } = collected;
     Walked { finished: Finished { execution, contents, copies, redactor }, alive }
 }

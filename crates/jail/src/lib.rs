@@ -21,6 +21,7 @@ pub mod cgroup;
 mod clone;
 mod init;
 mod landlock;
+pub mod memory;
 pub mod message;
 mod mount;
 mod owner;

@@ -37,7 +37,7 @@ impl Questions<'_> {
     pub(crate) async fn put(&self, events: impl Stream<Item = Numbered>) -> Stuck {
         let mut events = pin!(events);
         while let Some((_, event)) = events.next().await {
-            let Event::Approval { approval_id } = event else { continue };
+            let Event::Approval { approval_id } = *event else { continue };
             match self.ask(approval_id).await {
                 Ok(None) => {}
                 Ok(Some(stuck)) => return stuck,
@@ -82,7 +82,7 @@ pub(crate) async fn end_if_it_asks(
 ) {
     let mut events = pin!(events);
     while let Some((_, event)) = events.next().await {
-        let Event::Approval { approval_id } = event else { continue };
+        let Event::Approval { approval_id } = *event else { continue };
         let asked = service.approval(&caller, approval_id);
         if asked.is_ok_and(|asked| asked.state == ApprovalState::Pending) {
             // It has ended by itself if this is refused.

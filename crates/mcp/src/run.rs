@@ -88,11 +88,11 @@ async fn tell(
     let mut events = std::pin::pin!(events.fuse());
     let (mut told, mut heard) = (0.0, String::new());
     while let Some((_, event)) = events.next().await {
-        hear(&mut heard, event);
+        hear(&mut heard, &event);
         while heard.len() < MESSAGE_BYTES_MAX
             && let Some(Some((_, event))) = events.next().now_or_never()
         {
-            hear(&mut heard, event);
+            hear(&mut heard, &event);
         }
         while let Some(message) = next_message(&mut heard) {
             told += 1.0;
@@ -105,7 +105,7 @@ async fn tell(
     }
 }
 
-fn hear(heard: &mut String, event: Event) {
+fn hear(heard: &mut String, event: &Event) {
     match event {
         Event::Output(piece) => heard.push_str(&piece.text),
         Event::Plan { steps } => heard.push_str(&format!("plan: {}\n", steps.join("; "))),

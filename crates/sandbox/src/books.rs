@@ -3,13 +3,14 @@
 use crate::capture::{Budget, Source};
 use crate::frames::Answer;
 use crate::live::Cause;
+use crate::pieces::Pieces;
 use crate::stopper::{Stopper, Wish};
 use crate::watch::Reading;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
-use types::{Event, Limits, NetworkAttempt, Output, Rich, Stream};
+use types::{Event, Limits, NetworkAttempt, Rich};
 
 /// After an interrupt code may tidy up for so long before it is killed; with the time the kill
 /// takes, an end comes within a second of the limit.
@@ -47,6 +48,7 @@ pub(crate) struct Run<'a> {
     stopped_at_cpu: Option<Duration>,
     pub(crate) last_words: Option<Answer>,
     pub(crate) budget: Budget,
+    pieces: Pieces,
     pub(crate) results_bytes: usize,
     pub(crate) results: usize,
     pub(crate) results_dropped: usize,
@@ -74,6 +76,7 @@ impl<'a> Run<'a> {
             stopped_at_cpu: None,
             last_words: None,
             budget: Budget::new(limits.output_bytes),
+            pieces: Pieces::default(),
             results_bytes: 0,
             results: 0,
             results_dropped: 0,
@@ -85,13 +88,21 @@ impl<'a> Run<'a> {
     }
 
     pub(crate) fn drain(&mut self, source: &mut Source) {
-        let Self { sink, started, budget, .. } = self;
-        source.drain(budget, |stream, text| sink(output(*started, stream, text)));
+        let Self { sink, started, budget, pieces, .. } = self;
+        let t = millis(started.elapsed());
+        source.drain(budget, |stream, text| pieces.take(t, stream, text, *sink));
+        pieces.emit_due(t, *sink);
+    }
+
+    /// Emits all output that was held.
+    pub(crate) fn emit_held(&mut self) {
+        self.pieces.emit(millis(self.started.elapsed()), self.sink);
     }
 
     pub(crate) fn flush(&mut self, source: &mut Source) {
-        let Self { sink, started, .. } = self;
-        source.flush(|stream, text| sink(output(*started, stream, text)));
+        let Self { sink, started, pieces, .. } = self;
+        let t = millis(started.elapsed());
+        source.flush(|stream, text| pieces.take(t, stream, text, *sink));
     }
 
     pub(crate) fn result(&mut self, data: Option<BTreeMap<String, Value>>, main: bool, cut: bool) {
@@ -100,6 +111,7 @@ impl<'a> Run<'a> {
             self.results_dropped += 1;
         }
         if let Some(data) = fitting {
+            self.emit_held();
             (self.sink)(Event::Result(Rich { data, main }));
         }
     }
@@ -199,6 +211,11 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Emits output that was held for a moment.
+    pub(crate) fn emit_due(&mut self) {
+        self.pieces.emit_due(millis(self.started.elapsed()), self.sink);
+    }
+
     /// Whether what was read is more than the limits allow.
     pub(crate) fn judge(&mut self, reading: &Reading) -> Option<Overrun> {
         self.settle(reading);
@@ -233,10 +250,6 @@ impl<'a> Run<'a> {
     pub(crate) fn died(&self) -> Cause {
         if self.overrun.is_none() { Cause::Died { status: None } } else { self.verdict() }
     }
-}
-
-fn output(started: Instant, stream: Stream, text: String) -> Event {
-    Event::Output(Output { t: millis(started.elapsed()), stream, text })
 }
 
 /// What a value takes in this process: for many small ones that is far more than their text.

@@ -14,6 +14,7 @@ mod frames;
 mod installs;
 mod live;
 mod nursery;
+mod pieces;
 mod pool;
 mod runtime;
 mod shape;

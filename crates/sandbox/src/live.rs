@@ -252,6 +252,7 @@ impl Sandbox {
             run.drain(source);
             run.flush(source);
         }
+        run.emit_held();
         let before = run.before;
         Ending {
             cause,

@@ -14,6 +14,7 @@ mod listener;
 mod openapi;
 mod pages;
 mod problem;
+mod record;
 mod resource;
 mod routes;
 mod sse;

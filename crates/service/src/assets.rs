@@ -14,8 +14,9 @@ use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use store::{Blobs, StoreError};
-use types::{Execution, ExecutionId, File, FileId, FileKind, FileOut, FileSource, Rich, Warning};
+use types::{Event, Execution, ExecutionId, File, FileId, FileKind, FileOut, FileSource, Warning};
 use uuid::Uuid;
 
 /// What a chart is shown as, and how such a file ends.
@@ -33,7 +34,7 @@ pub(crate) struct Left {
 
 /// A picture that was shown and not saved: it has no name of its own.
 struct Shown {
-    base64: String,
+    result: Arc<Event>,
     mime: &'static str,
     extension: &'static str,
 }
@@ -45,12 +46,13 @@ impl Service {
     pub(crate) async fn keep_files(
         &self,
         mut execution: Execution,
+        events: &[Arc<Event>],
         copies: Vec<(String, PathBuf)>,
         whose: &Whose,
     ) -> Result<(Execution, Vec<File>), Refused> {
         let directory = copies.first().and_then(|(_, path)| path.parent()).map(Path::to_owned);
         let mut kept = Vec::new();
-        let done = match self.left_by(&execution, copies).await {
+        let done = match self.left_by(&execution, events, copies).await {
             Ok(left) => self.keep_left(&mut execution, left, whose, &mut kept).await,
             Err(refused) => Err(refused),
         };
@@ -99,6 +101,7 @@ impl Service {
     async fn left_by(
         &self,
         execution: &Execution,
+        events: &[Arc<Event>],
         copies: Vec<(String, PathBuf)>,
     ) -> Result<Vec<Left>, Refused> {
         let mut left = Vec::new();
@@ -107,7 +110,7 @@ impl Service {
             let named = execution.files_out.iter().find(|out| out.name == name);
             left.extend(named.map(|out| Left { out: out.clone(), bytes }));
         }
-        let shown: Vec<Shown> = execution.results.iter().filter_map(shown).collect();
+        let shown: Vec<Shown> = events.iter().filter_map(shown).collect();
         if !shown.is_empty() {
             let taken = execution.files_out.iter().map(|out| out.name.clone()).collect();
             let blobs = self.store.blobs().clone();
@@ -155,11 +158,19 @@ impl Service {
     }
 }
 
-fn shown(result: &Rich) -> Option<Shown> {
+fn shown(event: &Arc<Event>) -> Option<Shown> {
     CHARTS.iter().find_map(|&(mime, extension)| {
-        let base64 = result.data.get(mime)?.as_str()?.to_owned();
-        Some(Shown { base64, mime, extension })
+        base64(event, mime)?;
+        Some(Shown { result: Arc::clone(event), mime, extension })
     })
+}
+
+/// A form of a result that is bytes.
+fn base64<'e>(event: &'e Event, mime: &str) -> Option<&'e str> {
+    match event {
+        Event::Result(result) => result.data.get(mime)?.as_str(),
+        _ => None,
+    }
 }
 
 /// Numbered as they were shown, around names that code has given itself.
@@ -170,8 +181,9 @@ fn stage_charts(
 ) -> Result<Vec<Left>, Refused> {
     let mut staged = Vec::new();
     let mut number = 0;
-    for Shown { base64, mime, extension } in shown {
-        let Ok(content) = STANDARD.decode(base64) else { continue };
+    for Shown { result, mime, extension } in shown {
+        let content = base64(&result, mime).and_then(|text| STANDARD.decode(text).ok());
+        let Some(content) = content else { continue };
         let mut name = format!("plot_{number}.{extension}");
         while taken.contains(&name) {
             number += 1;

@@ -22,8 +22,8 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use types::{
     Agent, AgentId, ApprovalAction, ApprovalScope, Binding, Code, Execution, ExecutionId, Fault,
-    LimitsRequest, Object, Principal, PrincipalId, Privilege, RunAs, SandboxId, Tool, ToolId,
-    WorkspaceId,
+    LimitsRequest, Object, OperatorCaps, Principal, PrincipalId, Privilege, RunAs, SandboxId, Tool,
+    ToolId, WorkspaceId,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -107,7 +107,7 @@ impl Service {
     ) -> Result<Asked, Refused> {
         self.fit_session(caller, request.sandbox_id).await?;
         let request = route.callee.takes(request)?;
-        self.engine.limits(&request.limits)?;
+        request.limits.resolve(&self.caps(caller.workspace)?)?;
         let id = ExecutionId::new(Uuid::now_v7());
         let entry = route.callee.entry(&request.arguments, id)?;
         self.check_programs(&route.callee, request.sandbox_id).await?;
@@ -124,7 +124,12 @@ impl Service {
             limits: request.limits,
             session: request.sandbox_id,
             installer: self.installer(caller.workspace, caller.id(), request.sandbox_id),
-            ..self.command(&caller.principal, route.callee.environment(), entry)
+            ..self.command(
+                caller.workspace,
+                &caller.principal,
+                route.callee.environment(),
+                entry,
+            )?
         };
         let needs = (route.callee.integrations(&request.arguments), route.callee.author());
         let run_as = route.run_as;
@@ -187,7 +192,7 @@ impl Service {
         let (tool, checked) = self.checked_tool(caller.workspace, id).await?;
         self.require(caller, Privilege::Usage, Object::Tool(id))?;
         self.fit_session(caller, request.sandbox_id).await?;
-        self.engine.limits(&request.limits)?;
+        request.limits.resolve(&self.caps(caller.workspace)?)?;
         let Contract::Python(checked) = &checked else {
             let message = "a tool that calls a function has no test()";
             return Err(Fault::new(Code::CodeNoEntry, message).into());
@@ -199,7 +204,7 @@ impl Service {
             limits: request.limits,
             session: request.sandbox_id,
             installer: self.installer(caller.workspace, caller.id(), request.sandbox_id),
-            ..self.command(&caller.principal, &tool.environment, test)
+            ..self.command(caller.workspace, &caller.principal, &tool.environment, test)?
         };
         let has_values = !checked.variables.0.is_empty();
         if has_values && request.sandbox_id.is_some() {
@@ -214,12 +219,30 @@ impl Service {
         self.begin(admitted, Whose { trail, ..Whose::caller(caller, manner) }).await
     }
 
-    pub(crate) fn command(&self, who: &Principal, environment: &str, entry: Entry) -> Command {
-        Command {
+    pub(crate) fn command(
+        &self,
+        workspace: WorkspaceId,
+        who: &Principal,
+        environment: &str,
+        entry: Entry,
+    ) -> Result<Command, Refused> {
+        Ok(Command {
             principal: Some(who.name.clone()),
             bring: self.bring(),
+            caps: Some(self.caps(workspace)?),
             ..Command::new(environment, entry)
+        })
+    }
+
+    /// The most that code of this workspace can ask for.
+    pub(crate) fn caps(&self, workspace: WorkspaceId) -> Result<OperatorCaps, Refused> {
+        let (all, of_workspaces) = (self.engine.caps(), &self.config.workspace_limits);
+        if of_workspaces.is_empty() {
+            return Ok(all);
         }
+        let found = self.store.read(|rows| rows.workspace(workspace))?;
+        let lower = found.and_then(|found| of_workspaces.get(&found.name));
+        Ok(lower.map_or(all, |lower| all.lowered(lower)))
     }
 
     /// Whether this principal may have this tool called, with whose rights, and on which terms.

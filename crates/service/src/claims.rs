@@ -1,9 +1,11 @@
 //! Requests that may be sent again: what was claimed under which key, and what was answered.
 
 use crate::caller::Caller;
+use crate::executions::Record;
 use crate::refused::Refused;
 use crate::service::Service;
 use chrono::Utc;
+use std::sync::Arc;
 use store::{Claim, Reply, RequestKey, Tx};
 use types::{Code, Execution, ExecutionId, Fault};
 
@@ -65,10 +67,24 @@ impl Service {
 
     /// The record of an execution once it has ended.
     pub async fn settled(&self, caller: &Caller, id: ExecutionId) -> Result<Execution, Refused> {
+        self.until_over(id).await;
+        self.execution(caller, id).await
+    }
+
+    /// The same for a client, which reads output and results as fast as it likes.
+    pub async fn settled_record(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: ExecutionId,
+    ) -> Result<Record, Refused> {
+        self.until_over(id).await;
+        self.record(caller, id).await
+    }
+
+    async fn until_over(&self, id: ExecutionId) {
         let running = self.running().get(&id).cloned();
         if let Some(running) = running {
             running.live.over().await;
         }
-        self.execution(caller, id).await
     }
 }

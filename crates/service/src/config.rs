@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use types::LimitsRequest;
 use vault::Keyring;
 
 const MIB: u64 = 1024 * 1024;
@@ -20,6 +21,8 @@ pub struct Config {
     pub document_bytes_max: u64,
     /// Files that one execution leaves, together.
     pub execution_files_bytes_max: u64,
+    /// Output and results in memory, of all executions under way; one workspace has half of it.
+    pub output_bytes_max: u64,
     /// All files that a workspace keeps.
     pub workspace_bytes_max: u64,
     /// The source of a new tool, of which a contract has a bound of its own, and the input of a call.
@@ -38,6 +41,9 @@ pub struct Config {
     pub key_concurrency: u32,
     /// `host:port` of servers inside the network that documents may be fetched from.
     pub fetch_exceptions: Vec<String>,
+    /// What code of a workspace can ask for at most, by the name of the workspace; what is absent is
+    /// as for everybody.
+    pub workspace_limits: HashMap<String, LimitsRequest>,
     /// Names that the proxy of the sandboxes knows the addresses of without asking anybody.
     pub resolved: HashMap<String, IpAddr>,
     /// Whose tokens are taken beside keys.
@@ -54,6 +60,8 @@ impl Config {
             // Larger inputs than a working directory holds by default are of no use.
             document_bytes_max: 256 * MIB,
             execution_files_bytes_max: 256 * MIB,
+            // For a machine of 2 GB; a server derives it from its own.
+            output_bytes_max: 256 * MIB,
             // Some hundred conversations with charts and tables.
             workspace_bytes_max: 10 * 1024 * MIB,
             tool_bytes_max: contract::SOURCE_BYTES_MAX,
@@ -66,6 +74,7 @@ impl Config {
             key_rate_per_second: 2_000,
             key_concurrency: 512,
             fetch_exceptions: Vec::new(),
+            workspace_limits: HashMap::new(),
             resolved: HashMap::new(),
             issuer: None,
             secrets_key: None,

@@ -2,10 +2,12 @@
 
 mod attached;
 mod course;
+mod log;
 mod whose;
 
 pub use attached::Attached;
 pub(crate) use course::Running;
+pub use log::{AnswerRoom, EventLog, Record};
 pub use whose::Manner;
 pub(crate) use whose::Whose;
 
@@ -13,14 +15,14 @@ use crate::callee::Script;
 use crate::caller::Caller;
 use crate::calls::{Asked, CallRequest};
 use crate::inputs::FileInput;
-use crate::live::Numbered;
+use crate::live::{LARGE_BYTES, Numbered};
 use crate::network;
 use crate::object::{object, objects};
 use crate::page::{Listed, page};
 use crate::refused::{Refused, invalid, not_found};
 use crate::service::Service;
 use engine::{Bring, Staging};
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::Stream;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use store::{ExecutionFilter, Reader};
@@ -123,10 +125,38 @@ impl Service {
         Bring::Copies(Staging { directory, bytes_max: self.config.execution_files_bytes_max })
     }
 
-    /// The record as it is now: of one that runs, what is known so far.
+    /// The record as it is now: of one that runs, what is known so far. Of very much output and
+    /// very many results only the first are there, with a warning.
     pub async fn execution(&self, caller: &Caller, id: ExecutionId) -> Result<Execution, Refused> {
+        let summary = self.execution_summary(caller, id).await?;
+        self.whole(caller.workspace, summary).await
+    }
+
+    /// The same for a client, which reads output and results as fast as it likes.
+    pub async fn record(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: ExecutionId,
+    ) -> Result<Record, Refused> {
+        let summary = self.execution_summary(caller, id).await?;
         let workspace = caller.workspace;
-        let found = self.store.read_long(move |rows| rows.execution(workspace, id)).await?;
+        let room = self.answer_room(workspace, &summary)?;
+        let bytes = self.store.read(|rows| rows.event_bytes(workspace, id))?;
+        if bytes > LARGE_BYTES {
+            let log = EventLog { service: Arc::clone(self), workspace, id };
+            return Ok(Record { execution: summary, log: Some(log), room });
+        }
+        Ok(Record { execution: self.whole(workspace, summary).await?, log: None, room })
+    }
+
+    /// The record without its output and results.
+    pub(crate) async fn execution_summary(
+        &self,
+        caller: &Caller,
+        id: ExecutionId,
+    ) -> Result<Execution, Refused> {
+        let workspace = caller.workspace;
+        let found = self.store.read_long(move |rows| rows.execution_summary(workspace, id)).await?;
         let execution = found.ok_or_else(|| not_found("execution", id))?;
         match execution.principal {
             Some(principal) if self.may_see(caller, principal)? => Ok(self.so_far(execution)),
@@ -155,21 +185,14 @@ impl Service {
     /// Every event after the one with this number: of one that runs until its end, of another as
     /// they were kept.
     pub async fn events(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         id: ExecutionId,
         after: u64,
     ) -> Result<impl Stream<Item = Numbered> + Send + use<>, Refused> {
-        self.execution(caller, id).await?;
-        let running = self.running().get(&id).cloned();
-        if let Some(running) = running {
-            return Ok(Arc::clone(&running.live).after(after).left_stream());
-        }
-        let workspace = caller.workspace;
-        let read = move |rows: &Reader<'_>| rows.execution_events(workspace, id);
-        let events = self.store.read_long(read).await?.unwrap_or_default();
-        let numbered = (1..).zip(events).filter(move |(number, _)| *number > after);
-        Ok(stream::iter(numbered.collect::<Vec<_>>()).right_stream())
+        self.execution_summary(caller, id).await?;
+        let live = self.running().get(&id).map(|running| Arc::clone(&running.live));
+        Ok(self.listen(live, caller.workspace, id, after))
     }
 
     /// Asks it to stop; whether it was running.
@@ -178,7 +201,7 @@ impl Service {
         caller: &Caller,
         id: ExecutionId,
     ) -> Result<bool, Refused> {
-        let execution = self.execution(caller, id).await?;
+        let execution = self.execution_summary(caller, id).await?;
         let waits = execution.status == Status::WaitingApproval;
         if waits && self.withdraw(caller, &execution).await? {
             return Ok(true);

@@ -98,7 +98,7 @@ impl Service {
         let question = self.question(caller, query)?;
         let mut findings = self.findings(&question)?;
         findings.missing.extend(question.no_code_execution().await);
-        let limits = self.engine.limits(&LimitsRequest::default())?;
+        let limits = LimitsRequest::default().resolve(&self.caps(question.workspace)?)?;
         let named = self.ways_out(&question).await?;
         findings.missing.extend(self.closed_ways(&question, &named)?);
         let (workspace, run_as) = (question.workspace, &question.run_as);

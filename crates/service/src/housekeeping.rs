@@ -2,6 +2,7 @@
 //! are closed, what is over is forgotten, and environments out of use are removed. While the wall clock
 //! is in doubt nothing is forgotten.
 
+use crate::memory;
 use crate::refused::Refused;
 use crate::service::Service;
 use chrono::{TimeDelta, Utc};
@@ -25,6 +26,7 @@ pub(crate) fn begin(service: &Arc<Service>, ended: UnboundedReceiver<SessionEnde
     tokio::spawn(mark_expired(Arc::downgrade(service), ended));
     tokio::spawn(rounds(Arc::downgrade(service)));
     tokio::spawn(collections(Arc::downgrade(service)));
+    tokio::spawn(memory::keep_small(Arc::downgrade(service)));
 }
 
 /// Each is tried until it is written: its key is not free before.

@@ -10,6 +10,7 @@ mod approvals;
 mod assets;
 mod audit;
 mod bindings;
+mod budget;
 mod callable;
 mod callee;
 mod caller;
@@ -28,6 +29,7 @@ mod housekeeping;
 mod inputs;
 mod keys;
 mod live;
+mod memory;
 mod names;
 mod network;
 mod object;
@@ -67,7 +69,9 @@ pub use config::Config;
 pub use definition::{InvalidTool, PythonTool, ToolRequest, ValidTool, Validation};
 pub use documents::{DocumentQuery, FetchRequest};
 pub use environments::{EnvironmentRequest, Making};
-pub use executions::{Attached, EntryKind, ExecuteRequest, ExecutionQuery, Manner};
+pub use executions::{
+    AnswerRoom, Attached, EntryKind, EventLog, ExecuteRequest, ExecutionQuery, Manner, Record,
+};
 pub use explain::{ExplainQuery, Explanation};
 pub use functions::{
     Deploying, FunctionCallQuery, FunctionCallRequest, FunctionRequest, FunctionSource,

@@ -1,19 +1,46 @@
 //! Executions that are under way: what has happened in each, for whoever listens.
 //!
 //! Every event has a number, counted from one. A listener that comes late, or comes back, gets
-//! what it has missed; one that is slow holds nothing up.
+//! what it has missed; one that is slow holds nothing up, and holds nothing in memory: once a log
+//! that is large has been kept, it is read from the record.
 
-use futures_util::Stream;
+use crate::budget::{FREE_BYTES, OutputLease};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
-use types::Event;
+use types::{Code, Event, Execution, Fault, Output, Status, Transcript, Warning};
+
+/// A log of more than this is let go when it is kept, and read from the record from then on.
+pub(crate) const LARGE_BYTES: u64 = 64 * 1024;
+/// A value is there as many times while its record is made and kept.
+const VALUE_COPIES: u64 = 3;
 
 #[derive(Debug)]
 pub(crate) struct Live {
-    /// Shared: together they may be as large as everything that was printed.
-    events: Mutex<Vec<Arc<Event>>>,
+    log: Mutex<Log>,
     /// How many events there are, and whether there will be more.
     state: watch::Sender<State>,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    /// Shared: together they may be as large as everything that was printed.
+    events: Vec<Arc<Event>>,
+    /// Memory of the events.
+    bytes: u64,
+    /// The part of the server's budget that they have; absent where they are bounded otherwise.
+    lease: Option<OutputLease>,
+    /// Of the lease, what is for the value.
+    value_bytes: u64,
+    dropped: Dropped,
+    /// The events were let go, and are in the record.
+    is_released: bool,
+}
+
+/// What was not taken into a log because the server's budget was used up.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Dropped {
+    output_bytes: u64,
+    results: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -23,24 +50,59 @@ struct State {
 }
 
 /// An event and its number.
-pub type Numbered = (u64, Event);
+pub type Numbered = (u64, Arc<Event>);
+
+/// Where the next event of a log is.
+pub(crate) enum Next {
+    Here(Arc<Event>),
+    /// In the record.
+    Kept,
+    /// There is none.
+    Over,
+}
 
 impl Live {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { events: Mutex::default(), state: watch::Sender::default() })
+        Arc::new(Self { log: Mutex::default(), state: watch::Sender::default() })
     }
 
-    fn events(&self) -> MutexGuard<'_, Vec<Arc<Event>>> {
-        self.events.lock().unwrap_or_else(PoisonError::into_inner)
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From here on output and results are counted against the server's budget.
+    pub(crate) fn hold(&self, lease: OutputLease) {
+        self.log().lease = Some(lease);
     }
 
     pub(crate) fn push(&self, event: Event) {
         let count = {
-            let mut events = self.events();
-            events.push(Arc::new(event));
-            events.len()
+            let mut log = self.log();
+            log.bytes += memory_bytes(&event);
+            log.events.push(Arc::new(event));
+            log.events.len()
         };
         self.state.send_modify(|state| state.count = count);
+    }
+
+    /// Takes an event of running code, if the server has room for it.
+    pub(crate) fn offer(&self, event: Event) {
+        let admitted = self.log().admit(event);
+        admitted.into_iter().for_each(|event| self.push(event));
+    }
+
+    /// Whether the server has room for a value of running code. A small one is never refused.
+    pub(crate) fn has_room_for_value(&self, bytes: u64) -> bool {
+        if bytes <= FREE_BYTES {
+            return true;
+        }
+        let bytes = VALUE_COPIES * bytes;
+        let mut log = self.log();
+        let granted = log.lease.as_mut().is_none_or(|lease| lease.grow(bytes));
+        if granted {
+            log.value_bytes = bytes;
+        }
+        granted
     }
 
     /// Nothing comes after this.
@@ -48,8 +110,35 @@ impl Live {
         self.state.send_modify(|state| state.over = true);
     }
 
+    /// Lets go of the events, which are in the record.
+    pub(crate) fn release(&self) {
+        let events = {
+            let mut log = self.log();
+            log.is_released = true;
+            let value_bytes = log.value_bytes;
+            if let Some(lease) = &mut log.lease {
+                lease.shrink_to(value_bytes);
+            }
+            std::mem::take(&mut log.events)
+        };
+        drop(events);
+    }
+
+    pub(crate) fn is_large(&self) -> bool {
+        self.log().bytes > LARGE_BYTES
+    }
+
+    pub(crate) fn dropped(&self) -> Dropped {
+        self.log().dropped
+    }
+
     pub(crate) fn so_far(&self) -> Vec<Arc<Event>> {
-        self.events().clone()
+        self.log().events.clone()
+    }
+
+    /// Output and results.
+    pub(crate) fn transcript(&self) -> Transcript {
+        self.so_far().iter().map(|event| Event::clone(event)).collect()
     }
 
     pub(crate) async fn over(&self) {
@@ -58,26 +147,116 @@ impl Live {
         let _ = state.wait_for(|state| state.over).await;
     }
 
-    /// Every event after the one with this number, to the last.
-    pub(crate) fn after(self: Arc<Self>, number: u64) -> impl Stream<Item = Numbered> + Send {
+    /// Waits for the event after the one with this number.
+    pub(crate) async fn next(&self, number: u64) -> Next {
         let next = usize::try_from(number).unwrap_or(usize::MAX);
-        let state = self.state.subscribe();
-        futures_util::stream::unfold((self, state, next), |(live, mut state, next)| async move {
-            let now = *state.wait_for(|state| state.count > next || state.over).await.ok()?;
-            if now.count <= next {
-                return None;
-            }
-            let event = live.events().get(next).cloned()?;
-            Some(((next as u64 + 1, Event::clone(&event)), (live, state, next + 1)))
-        })
+        let mut state = self.state.subscribe();
+        let wanted = state.wait_for(|state| state.count > next || state.over).await;
+        if wanted.is_ok_and(|state| state.count <= next) {
+            return Next::Over;
+        }
+        let log = self.log();
+        match log.events.get(next) {
+            Some(event) => Next::Here(Arc::clone(event)),
+            None if log.is_released => Next::Kept,
+            None => Next::Over,
+        }
     }
+}
+
+impl Log {
+    /// As much of an event as there is room for.
+    fn admit(&mut self, event: Event) -> Option<Event> {
+        match event {
+            Event::Output(piece) => self.admit_output(piece).map(Event::Output),
+            Event::Result(_) => {
+                let fits = self.grow(memory_bytes(&event));
+                self.dropped.results += u64::from(!fits);
+                fits.then_some(event)
+            }
+            event => Some(event),
+        }
+    }
+
+    fn admit_output(&mut self, mut piece: Output) -> Option<Output> {
+        let (length, around) = (piece.text.len(), size_of::<Event>());
+        // What follows a gap would look as if it followed what was before the gap.
+        let has_gap = self.dropped.output_bytes > 0;
+        if !has_gap && self.grow((around + length) as u64) {
+            return Some(piece);
+        }
+        let free = self.lease.as_ref().map_or(0, OutputLease::free_bytes);
+        let room = if has_gap { 0 } else { free };
+        let room = usize::try_from(room).unwrap_or(usize::MAX).saturating_sub(around);
+        piece.text.truncate(piece.text.floor_char_boundary(room));
+        piece.text.shrink_to_fit();
+        self.dropped.output_bytes += (length - piece.text.len()) as u64;
+        let fits = !piece.text.is_empty() && self.grow((around + piece.text.len()) as u64);
+        fits.then_some(piece)
+    }
+
+    fn grow(&mut self, bytes: u64) -> bool {
+        self.lease.as_mut().is_none_or(|lease| lease.grow(bytes))
+    }
+}
+
+/// Why something is missing in a record.
+const USED_UP: &str = "the server's budget for the output of all executions was used up";
+
+/// Takes the value out of a record for which the server has no room. To whoever has called a tool,
+/// its value is what it was called for.
+pub(crate) fn drop_value(execution: &mut Execution) {
+    let bytes = execution.value_bytes();
+    execution.value = None;
+    let message = format!("a value of {bytes} bytes was dropped: {USED_UP}");
+    if execution.tool.is_some() && execution.error.is_none() {
+        execution.status = Status::Failed;
+        let fault = Fault::new(Code::OutputTooLarge, message);
+        execution.error = Some(fault.hint("return less, or a file, or call it again later"));
+    } else {
+        let code = Code::OutputTooLarge.to_string();
+        execution.warnings.push(Warning { code, message });
+    }
+}
+
+impl Dropped {
+    /// Says in a record what is missing in it.
+    pub(crate) fn tell(self, execution: &mut Execution) {
+        let Self { output_bytes, results } = self;
+        let budget = USED_UP;
+        let mut warn = |message: String| {
+            let code = Code::OutputTooLarge.to_string();
+            execution.warnings.push(Warning { code, message });
+        };
+        if output_bytes > 0 {
+            warn(format!("{output_bytes} bytes of output were dropped: {budget}"));
+        }
+        if results > 0 {
+            warn(format!("{results} results were dropped: {budget}"));
+        }
+        if output_bytes > 0 {
+            let before = execution.truncated.output_dropped_bytes.unwrap_or_default();
+            execution.truncated.output_dropped_bytes = Some(before + output_bytes);
+        }
+    }
+}
+
+/// Memory that an event takes, with what it is kept in.
+pub(crate) fn memory_bytes(event: &Event) -> u64 {
+    let text = match event {
+        Event::Output(piece) => piece.text.len(),
+        Event::Result(result) => result.memory_bytes(),
+        _ => 0,
+    };
+    (size_of::<Event>() + text) as u64
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures_util::StreamExt;
-    use types::{Output, Status, Stream as Channel};
+    use crate::budget::OutputBudget;
+    use types::{Stream as Channel, WorkspaceId};
+    use uuid::Uuid;
 
     fn wrote(text: &str) -> Event {
         Event::Output(Output { t: 0, stream: Channel::Stdout, text: text.into() })
@@ -88,13 +267,46 @@ mod tests {
         let live = Live::new();
         live.push(wrote("a"));
         live.push(wrote("b"));
-        let late = tokio::spawn(Arc::clone(&live).after(1).collect::<Vec<Numbered>>());
+        let there = Arc::clone(&live);
+        let late = tokio::spawn(async move {
+            let (mut heard, mut number) = (Vec::new(), 1);
+            while let Next::Here(event) = there.next(number).await {
+                number += 1;
+                heard.push((number, Event::clone(&event)));
+            }
+            heard
+        });
         tokio::task::yield_now().await;
         live.push(Event::End { status: Status::Succeeded });
         live.close();
         let end = Event::End { status: Status::Succeeded };
         assert_eq!(late.await.unwrap(), [(2, wrote("b")), (3, end)]);
-        let beyond = live.after(99).collect::<Vec<Numbered>>().await;
-        assert!(beyond.is_empty());
+        assert!(matches!(live.next(99).await, Next::Over));
+    }
+
+    #[test]
+    fn t79_without_a_budget_the_first_output_is_taken_and_nothing_after_a_gap() {
+        let live = Live::new();
+        live.hold(OutputBudget::new(0).lease(WorkspaceId::new(Uuid::nil())));
+        let long = "\u{e4}".repeat(40_000);
+        live.offer(wrote(&long));
+        live.offer(wrote("x"));
+        live.offer(Event::Error(Fault::new(Code::TimeExceeded, "late")));
+        let Transcript { output, .. } = live.transcript();
+        let [kept] = &output[..] else { panic!("{} pieces", output.len()) };
+        assert!(long.starts_with(&kept.text) && kept.text.len() > 64_000, "{}", kept.text.len());
+        let dropped = live.dropped().output_bytes;
+        assert_eq!(dropped, 80_001 - kept.text.len() as u64);
+        assert_eq!(live.so_far().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn what_was_let_go_is_looked_for_in_the_record() {
+        let live = Live::new();
+        live.push(wrote("a"));
+        live.close();
+        live.release();
+        assert!(matches!(live.next(0).await, Next::Kept));
+        assert!(matches!(live.next(1).await, Next::Over));
     }
 }

@@ -92,7 +92,7 @@ impl Service {
             service.write_run(&started, new, &whose).await?;
             let running = service.follow(started.id);
             running.begin(None);
-            let attached = service.attach(&running, &started, whose.manner.claim.is_none());
+            let attached = service.attach(&running, &started, &whose);
             Ok((Run { service, caller, whose, running, started, ended: false }, attached))
         })
         .await
@@ -181,7 +181,7 @@ impl Service {
 
     /// What a run has written about itself, for whoever may see it.
     pub async fn run_trace(&self, caller: &Caller, id: ExecutionId) -> Result<Vec<u8>, Refused> {
-        self.execution(caller, id).await?;
+        self.execution_summary(caller, id).await?;
         let trace = self.store.read(|rows| rows.run_trace(caller.workspace, id))?;
         trace.ok_or_else(|| not_found("trace of", id))
     }

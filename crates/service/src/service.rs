@@ -1,5 +1,6 @@
 //! The service: what it holds, how it begins, and how it ends.
 
+use crate::budget::OutputBudget;
 use crate::caller::Caller;
 use crate::config::Config;
 use crate::executions::Running;
@@ -41,6 +42,8 @@ pub struct Service {
     /// Absent where no issuer is trusted: then nothing but a key is taken.
     pub(crate) tokens: Option<Tokens>,
     pub(crate) contracts: Contracts,
+    /// Of the output of all executions under way.
+    pub(crate) output_budget: Arc<OutputBudget>,
     /// Held while an environment of functions is taken into use or removed, so that no function is
     /// left without.
     pub(crate) function_environments: AsyncMutex<()>,
@@ -112,6 +115,7 @@ impl Service {
         });
         let service = Arc::new(Self {
             tokens: config.issuer.clone().map(Tokens::new),
+            output_budget: OutputBudget::new(config.output_bytes_max),
             config,
             store,
             engine,
@@ -190,6 +194,7 @@ impl Service {
         metrics::gauge!("belljar_sandboxes_in_use").set(f64::from(load.in_use));
         metrics::gauge!("belljar_sandboxes_max").set(f64::from(load.most));
         metrics::gauge!("belljar_requests_queued").set(load.waiting as f64);
+        metrics::gauge!("belljar_output_bytes").set(self.output_budget.in_use() as f64);
         metrics::gauge!("belljar_executions_running").set(self.begun().len() as f64);
     }
 

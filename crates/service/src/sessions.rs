@@ -99,7 +99,8 @@ impl Service {
         let of_agent = lender.as_ref().and_then(|lender| lender.section.environment.clone());
         request.environment = request.environment.or(of_agent);
         self.check_environment(request.environment.as_deref())?;
-        self.engine.limits(&request.limits)?;
+        let caps = self.caps(caller.workspace)?;
+        request.limits.resolve(&caps)?;
         request.integrations = asked_integrations(&mut request)?;
         let files = self.bring_in(caller, std::mem::take(&mut request.files)).await?;
         let id = SandboxId::new(Uuid::now_v7());
@@ -108,6 +109,7 @@ impl Service {
             generation: 1,
             environment: self.environment(request.environment.take()),
             limits: request.limits,
+            caps: Some(caps),
             expiry: expiry(request.idle_seconds)?,
             ..NewSession::new("")
         };
@@ -339,11 +341,14 @@ impl Service {
         let lent = self.equipment_again(caller.workspace, &lost).await?;
         let lending = lent.lending();
         let id = lost.sandbox_id;
+        let caps = self.caps(caller.workspace)?;
         let again = NewSession {
             id,
             generation: lost.generation + 1,
             environment: lost.environment,
-            limits: lost.limits.request(),
+            // The operator may have lowered what it had.
+            limits: lost.limits.within(&caps.0).request(),
+            caps: Some(caps),
             expiry: expiry(Some(lost.idle_seconds))?,
             ..NewSession::new("")
         };

@@ -32,9 +32,31 @@ pub struct Finished {
     created_at: DateTime<Utc>,
     summary: String,
     events: Vec<u8>,
+    events_before: u64,
+}
+
+/// Events of one execution that follow each other, in the form in which they are kept.
+#[derive(Debug)]
+pub struct EventBatch {
+    first: u64,
+    count: u64,
+    body: Vec<u8>,
+}
+
+impl EventBatch {
+    /// `first` is the number of the first of `events`.
+    pub fn new(first: u64, events: &[impl Borrow<Event> + Serialize]) -> Result<Self, StoreError> {
+        let body = body("execution", &events)?.into_bytes();
+        Ok(Self { first, count: events.len() as u64, body })
+    }
 }
 
 impl Finished {
+    /// The same for an execution whose first `count` events were kept as [`EventBatch`]es.
+    pub fn after(self, count: u64) -> Self {
+        Self { events_before: count, ..self }
+    }
+
     pub fn new(
         execution: &Execution,
         events: &[impl Borrow<Event> + Serialize],
@@ -49,6 +71,7 @@ impl Finished {
             status: word("execution", &execution.status)?,
             summary: summary(execution)?,
             events: body("execution", &events)?.into_bytes(),
+            events_before: 0,
         })
     }
 }
@@ -90,7 +113,7 @@ impl Tx<'_> {
         self.note(
             "INSERT INTO executions \
              (workspace, id, principal, sandbox_id, tool, status, created_at, summary, events, \
-             function) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+             function, events_before) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
             (
                 workspace.uuid(),
                 finished.id.uuid(),
@@ -102,7 +125,24 @@ impl Tx<'_> {
                 &finished.summary,
                 &finished.events,
                 finished.function.map(FunctionId::uuid),
+                finished.events_before,
             ),
+        )?;
+        Ok(())
+    }
+
+    /// Events of one that has not ended yet. They are part of its record once its end says so; a
+    /// batch with the same first event is replaced.
+    pub fn insert_events(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+        batch: &EventBatch,
+    ) -> Result<(), StoreError> {
+        self.note(
+            "INSERT OR REPLACE INTO execution_events (workspace, execution, first, count, body) \
+             VALUES (?1, ?2, ?3, ?4, ?5)",
+            (workspace.uuid(), id.uuid(), batch.first, batch.count, &batch.body),
         )?;
         Ok(())
     }
@@ -149,7 +189,8 @@ impl Tx<'_> {
     ) -> Result<bool, StoreError> {
         let changed = self.note(
             "UPDATE executions \
-             SET sandbox_id = ?3, status = ?4, summary = ?5, plan = NULL, events = ?6 \
+             SET sandbox_id = ?3, status = ?4, summary = ?5, plan = NULL, events = ?6, \
+             events_before = ?7 \
              WHERE workspace = ?1 AND id = ?2 \
              AND status IN ('waiting_approval', 'queued', 'running')",
             (
@@ -159,6 +200,7 @@ impl Tx<'_> {
                 &finished.status,
                 &finished.summary,
                 &finished.events,
+                finished.events_before,
             ),
         )?;
         Ok(changed == 1)
@@ -214,16 +256,63 @@ impl Reader<'_> {
         self.one(sql, (workspace.uuid(), id.uuid()), |row| from_body("execution", row, "summary"))
     }
 
-    /// Absent while it has not ended, too.
+    /// All of them. Absent while it has not ended, too.
     pub fn execution_events(
         &self,
         workspace: WorkspaceId,
         id: ExecutionId,
     ) -> Result<Option<Vec<Event>>, StoreError> {
-        let sql = "SELECT events FROM executions \
-                   WHERE workspace = ?1 AND id = ?2 AND events IS NOT NULL";
+        let mut events = Vec::new();
+        while let Some(mut next) = self.events_after(workspace, id, events.len() as u64)? {
+            if next.is_empty() {
+                return Ok(Some(events));
+            }
+            events.append(&mut next);
+        }
+        Ok(None)
+    }
+
+    /// Some of those that come after the one with this number, so that no more than one batch is in
+    /// memory; none after the last. Absent while it has not ended, too.
+    pub fn events_after(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+        number: u64,
+    ) -> Result<Option<Vec<Event>>, StoreError> {
         let key = (workspace.uuid(), id.uuid());
-        self.one(sql, key, |row| from_body("execution", row, "events"))
+        let sql = "SELECT events_before FROM executions \
+                   WHERE workspace = ?1 AND id = ?2 AND events IS NOT NULL";
+        let Some(before) = self.one(sql, key, |row| Ok(row.get::<_, u64>("events_before")?))?
+        else {
+            return Ok(None);
+        };
+        let found = if number < before {
+            let sql = "SELECT first, body FROM execution_events \
+                       WHERE workspace = ?1 AND execution = ?2 AND first <= ?3 \
+                       ORDER BY first DESC LIMIT 1";
+            self.one(sql, (key.0, key.1, number + 1), |row| {
+                Ok((row.get::<_, u64>("first")?, from_body("execution", row, "body")?))
+            })?
+        } else {
+            let sql = "SELECT events FROM executions WHERE workspace = ?1 AND id = ?2";
+            self.one(sql, key, |row| Ok((before + 1, from_body("execution", row, "events")?)))?
+        };
+        let (first, mut events): (u64, Vec<Event>) =
+            found.ok_or(StoreError::Corrupt { what: "execution" })?;
+        let seen = number.saturating_add(1).saturating_sub(first);
+        events.drain(..usize::try_from(seen).unwrap_or(usize::MAX).min(events.len()));
+        Ok(Some(events))
+    }
+
+    /// How long the events of an execution are, in the form in which they are kept.
+    pub fn event_bytes(&self, workspace: WorkspaceId, id: ExecutionId) -> Result<u64, StoreError> {
+        let sql = "SELECT coalesce(length(events), 0) + (\
+                       SELECT coalesce(sum(length(body)), 0) FROM execution_events \
+                       WHERE workspace = ?1 AND execution = ?2 AND first <= events_before\
+                   ) AS bytes FROM executions WHERE workspace = ?1 AND id = ?2";
+        let bytes = self.one(sql, (workspace.uuid(), id.uuid()), |row| Ok(row.get("bytes")?))?;
+        Ok(bytes.unwrap_or_default())
     }
 
     pub fn execution_plan(

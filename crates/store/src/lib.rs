@@ -42,7 +42,7 @@ pub use belonging::{aside_name, volumes, was_set_aside_before};
 pub use blobs::{Blobs, SetAside};
 pub use clock::Reading;
 pub use error::StoreError;
-pub use executions::{ExecutionFilter, Finished};
+pub use executions::{EventBatch, ExecutionFilter, Finished};
 pub use grants::GrantFilter;
 pub use idempotency::{Claim, Reply, RequestKey};
 pub use keys::KeyRow;

@@ -62,6 +62,30 @@ pub struct Rich {
     pub main: bool,
 }
 
+impl Rich {
+    /// Memory that this result takes in a process.
+    pub fn memory_bytes(&self) -> usize {
+        self.data.iter().map(|(form, value)| form.len() + memory_bytes(value)).sum()
+    }
+}
+
+/// Memory that a JSON value takes in a process: for many small values that is far more than their
+/// text.
+fn memory_bytes(value: &Value) -> usize {
+    let within = match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(memory_bytes).sum(),
+        Value::Object(fields) => {
+            let field = |(name, value): (&String, &Value)| {
+                size_of_val(name) + name.len() + memory_bytes(value)
+            };
+            fields.iter().map(field).sum()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    size_of::<Value>() + within
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FileKind {
@@ -160,8 +184,6 @@ pub struct Execution {
     /// What the tool returned, or the last value of a cell when it is plain JSON.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub value: Option<Value>,
-    pub results: Vec<Rich>,
-    pub output: Vec<Output>,
     #[serde(skip_serializing_if = "Truncated::is_nothing", default)]
     pub truncated: Truncated,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -189,9 +211,18 @@ pub struct Execution {
     pub started_at: Option<DateTime<Utc>>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ended_at: Option<DateTime<Utc>>,
+    /// The two long fields come last, so that a server can write the rest and then these piece by
+    /// piece.
+    pub results: Vec<Rich>,
+    pub output: Vec<Output>,
 }
 
 impl Execution {
+    /// Memory that the value takes in a process.
+    pub fn value_bytes(&self) -> usize {
+        self.value.as_ref().map_or(0, memory_bytes)
+    }
+
     /// One of which nothing is known yet but what it is called and may use.
     pub fn new(id: ExecutionId, limits: Limits, created_at: DateTime<Utc>) -> Self {
         Self {

@@ -6,6 +6,7 @@ use std::fmt;
 use utoipa::ToSchema;
 
 const MIB: u64 = 1024 * 1024;
+const HOUR_MS: u64 = 3_600_000;
 
 /// The limits that hold for one execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -76,6 +77,18 @@ impl Limits {
     }
 }
 
+impl Limits {
+    /// The lower one of each.
+    pub fn within(mut self, most: &Self) -> Self {
+        let mut most = *most;
+        for limit in Limit::ALL {
+            let value = limit.of(&mut self);
+            *value = (*value).min(*limit.of(&mut most));
+        }
+        self
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Self::DEFAULT
@@ -126,8 +139,13 @@ impl Limit {
         }
     }
 
+    /// The limit that has this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|limit| limit.name() == name)
+    }
+
     /// Below this the interpreter itself cannot start, so that asking for it is a mistake.
-    fn least(self) -> u64 {
+    pub fn least(self) -> u64 {
         match self {
             Self::MemoryBytes => 32 * MIB,
             Self::Processes => 4,
@@ -143,7 +161,8 @@ impl Limit {
         }
     }
 
-    fn of(self, limits: &mut Limits) -> &mut u64 {
+    /// The value of this limit.
+    pub fn of(self, limits: &mut Limits) -> &mut u64 {
         match self {
             Self::WallMs => &mut limits.wall_ms,
             Self::CpuMs => &mut limits.cpu_ms,
@@ -182,6 +201,23 @@ pub struct LimitsRequest {
 }
 
 impl LimitsRequest {
+    /// Asks for this value of one limit.
+    pub fn set(&mut self, limit: Limit, value: u64) {
+        let place = match limit {
+            Limit::WallMs => &mut self.wall_ms,
+            Limit::CpuMs => &mut self.cpu_ms,
+            Limit::CpuPercent => &mut self.cpu_percent,
+            Limit::MemoryBytes => &mut self.memory_bytes,
+            Limit::Processes => &mut self.processes,
+            Limit::OpenFiles => &mut self.open_files,
+            Limit::DiskBytes => &mut self.disk_bytes,
+            Limit::DiskInodes => &mut self.disk_inodes,
+            Limit::OutputBytes => &mut self.output_bytes,
+            Limit::ResultBytes => &mut self.result_bytes,
+        };
+        *place = Some(value);
+    }
+
     /// Every limit, in the order of [`Limit::ALL`].
     pub fn values(&self) -> [Option<u64>; Limit::ALL.len()] {
         Limit::ALL.map(|limit| self.of(limit))
@@ -204,12 +240,8 @@ impl LimitsRequest {
 
     /// The limits that hold: the defaults, with what was asked for where the operator allows it.
     pub fn resolve(&self, caps: &OperatorCaps) -> Result<Limits, LimitError> {
-        let mut limits = Limits::DEFAULT;
         let mut most = caps.0;
-        for limit in Limit::ALL {
-            let value = limit.of(&mut limits);
-            *value = (*value).min(*limit.of(&mut most));
-        }
+        let mut limits = Limits::DEFAULT.within(&most);
         for limit in Limit::ALL {
             let Some(asked) = self.of(limit) else {
                 continue;
@@ -231,25 +263,65 @@ impl LimitsRequest {
     }
 }
 
-/// The most that any execution may be given on this installation.
+/// The most that any execution may be given on this installation. A request for more is refused, and
+/// a default that is higher is lowered to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OperatorCaps(pub Limits);
 
-impl Default for OperatorCaps {
-    fn default() -> Self {
-        Self(Limits {
-            wall_ms: 3_600_000,
-            cpu_ms: 64 * 3_600_000,
-            cpu_percent: 6_400,
-            memory_bytes: 64 * 1024 * MIB,
-            processes: 4_096,
-            open_files: 65_536,
-            disk_bytes: 64 * 1024 * MIB,
-            disk_inodes: 4_194_304,
-            // A frame of the control channel holds one result, and a record all the output.
-            output_bytes: 64 * MIB,
-            result_bytes: 6 * MIB,
-        })
+impl OperatorCaps {
+    /// The most that an operator can allow.
+    pub const HIGHEST: Limits = Limits {
+        // Longer work is a function or a task of its own.
+        wall_ms: HOUR_MS,
+        cpu_ms: 1024 * HOUR_MS,
+        // 1,024 cores.
+        cpu_percent: 102_400,
+        memory_bytes: 16 * 1024 * 1024 * MIB,
+        processes: 4_096,
+        open_files: 65_536,
+        disk_bytes: 16 * 1024 * 1024 * MIB,
+        disk_inodes: 4_194_304,
+        // What a record can hold, and a frame of the control channel.
+        output_bytes: 64 * MIB,
+        result_bytes: 6 * MIB,
+    };
+
+    /// What an operator allows who has said nothing, on a machine with so many cores and so much
+    /// memory.
+    pub fn of_machine(cores: u64, memory_bytes: u64) -> Self {
+        let cores = cores.clamp(1, 1024);
+        // One sandbox leaves as much to the server and to the others.
+        let memory = (memory_bytes / 2).max(64 * MIB);
+        Self(
+            Limits {
+                wall_ms: HOUR_MS,
+                cpu_ms: cores * HOUR_MS,
+                // More than all cores would be no limit.
+                cpu_percent: cores * 100,
+                memory_bytes: memory,
+                // A pool of ordinary size for each core, many times over; the system has 32,768 by default.
+                processes: (512 * cores).min(4_096),
+                open_files: 16_384,
+                // Files of a sandbox are in memory.
+                disk_bytes: memory,
+                // Each takes about 1 KiB of the system's memory.
+                disk_inodes: (memory / (16 * 1024)).clamp(4_096, 1_048_576),
+                // Sixteen times the default; much output of one execution is better a file.
+                output_bytes: 16 * MIB,
+                result_bytes: 6 * MIB,
+            }
+            .within(&Self::HIGHEST),
+        )
+    }
+
+    /// These with what is asked for where that is lower.
+    pub fn lowered(&self, asked: &LimitsRequest) -> Self {
+        let mut caps = *self;
+        for limit in Limit::ALL {
+            let cap = limit.of(&mut caps.0);
+            *cap = asked.of(limit).map_or(*cap, |asked| asked.min(*cap));
+        }
+        caps
     }
 }
 
@@ -276,7 +348,7 @@ mod tests {
 
     #[test]
     fn zero_is_refused_and_one_above_the_cap_too() {
-        let caps = OperatorCaps::default();
+        let caps = OperatorCaps(OperatorCaps::HIGHEST);
         for limit in Limit::ALL {
             let mut most = caps.0;
             let asked = |value: u64| {
@@ -303,7 +375,34 @@ mod tests {
 
     #[test]
     fn nothing_asked_for_is_the_defaults() {
-        let limits = LimitsRequest::default().resolve(&OperatorCaps::default());
+        let limits = LimitsRequest::default().resolve(&OperatorCaps(OperatorCaps::HIGHEST));
         assert_eq!(limits, Ok(Limits::DEFAULT));
+    }
+
+    #[test]
+    fn t77_caps_follow_from_the_machine() {
+        let OperatorCaps(small) = OperatorCaps::of_machine(2, 2048 * MIB);
+        assert_eq!((small.cpu_percent, small.memory_bytes), (200, 1024 * MIB));
+        assert_eq!((small.disk_bytes, small.processes), (1024 * MIB, 1024));
+        let OperatorCaps(large) = OperatorCaps::of_machine(64, 512 * 1024 * MIB);
+        assert_eq!((large.cpu_percent, large.memory_bytes), (6_400, 256 * 1024 * MIB));
+        for machine in [(0, 0), (1, MIB), (u64::MAX, u64::MAX)] {
+            let OperatorCaps(mut caps) = OperatorCaps::of_machine(machine.0, machine.1);
+            for limit in Limit::ALL {
+                assert!(*limit.of(&mut caps) >= limit.least(), "{limit} {machine:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_workspace_can_have_lower_caps_and_no_higher_ones() {
+        let caps = OperatorCaps::of_machine(2, 2048 * MIB);
+        let asked = LimitsRequest {
+            memory_bytes: Some(256 * MIB),
+            cpu_percent: Some(9_000),
+            ..LimitsRequest::default()
+        };
+        let OperatorCaps(lowered) = caps.lowered(&asked);
+        assert_eq!(lowered, Limits { memory_bytes: 256 * MIB, ..caps.0 });
     }
 }

@@ -158,6 +158,7 @@ impl Sandbox {
             }
             Happened::Kill => Err(Cause::Stopped),
             Happened::Tick => {
+                run.emit_due();
                 let jail = self.jail.as_ref();
                 match jail.and_then(|jail| self.meter.begin(jail, run.limits)) {
                     Some(reading) => self.judge(&reading, run, installs).await,

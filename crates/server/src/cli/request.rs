@@ -48,7 +48,7 @@ impl RequestArgs {
             ..LimitsRequest::default()
         };
         limits
-            .resolve(&OperatorCaps::default())
+            .resolve(&OperatorCaps(OperatorCaps::HIGHEST))
             .map_err(|error| Fault::new(Code::ArgsInvalid, error.to_string()))?;
         Ok(limits)
     }

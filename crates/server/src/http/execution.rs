@@ -3,6 +3,7 @@
 use super::Known;
 use super::idempotency::Claim;
 use super::problem::Problem;
+use super::record::record;
 use super::sse::{self, Wanted};
 use axum::Json;
 use axum::http::header::LOCATION;
@@ -20,7 +21,7 @@ pub(crate) fn manner(caller: &Known, claim: Claim, wanted: Wanted) -> Manner {
 
 pub(crate) async fn answer(attached: Attached, wanted: Wanted) -> Result<Response, Problem> {
     Ok(match wanted {
-        Wanted::Record => Json(attached.finished().await?).into_response(),
+        Wanted::Record => record(attached.record().await?),
         Wanted::Stream => kept_at(attached.id(), sse::stream(attached.events())),
         Wanted::Later => accepted(&attached.let_go()),
     })

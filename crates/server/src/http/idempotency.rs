@@ -101,7 +101,7 @@ async fn remember(
         Claimed::New => {}
         Claimed::Done(answer) => return Ok(replay(answer)),
         Claimed::Execution(id) => {
-            let settled = app.service.settled(caller, id).await?;
+            let settled = app.service.settled_record(caller, id).await?;
             return Ok(replayed(super::routes::as_answered(app, caller, settled).await?));
         }
     }
@@ -153,7 +153,9 @@ async fn settle(
 ) -> Result<Response, Problem> {
     let kind = response.headers().get(CONTENT_TYPE).cloned();
     let streamed = kind.as_ref().is_some_and(|kind| kind == "text/event-stream");
-    if streamed || response.body().size_hint().lower() > ANSWER_BYTES_MAX as u64 {
+    let size = response.body().size_hint().exact();
+    // A record whose length nobody knows before it is sent is large.
+    if streamed || size.is_none_or(|bytes| bytes > ANSWER_BYTES_MAX as u64) {
         return Ok(response);
     }
     let (parts, body) = response.into_parts();

@@ -9,7 +9,7 @@ use axum::http::request::Parts;
 use axum::response::sse::{Event as Frame, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, future};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use service::Numbered;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,7 +22,16 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(crate) fn stream(events: impl Stream<Item = Numbered> + Send + 'static) -> Response {
-    of(events.map(|(number, event)| (number, name(&event), event)))
+    of(events.map(|(number, event)| (number, name(&event), Shared(event))))
+}
+
+/// An event that others hear too.
+struct Shared(Arc<Event>);
+
+impl Serialize for Shared {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
 }
 
 /// Anything that has a number, a name, and a form in JSON.

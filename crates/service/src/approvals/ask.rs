@@ -30,7 +30,7 @@ impl Service {
         request: CallRequest,
         manner: Manner,
     ) -> Result<Asked, Refused> {
-        let limits = self.engine.limits(&request.limits)?;
+        let limits = request.limits.resolve(&self.caps(caller.workspace)?)?;
         let files = self.keep_inputs(caller, request.files).await?;
         let plan = Plan {
             tool_id: route.callee.id(),
@@ -62,7 +62,8 @@ impl Service {
                 return Err(refused);
             }
             service.tell_approval(caller.workspace, &approval);
-            let events = Arc::clone(&running.live).after(0).boxed();
+            let live = Some(Arc::clone(&running.live));
+            let events = service.listen(live, caller.workspace, record.id, 0).boxed();
             Ok(Asked::Waiting(Box::new(record), events))
         })
         .await

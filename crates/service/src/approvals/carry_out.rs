@@ -107,7 +107,7 @@ impl Service {
             limits: matter.plan.limits,
             session: matter.plan.sandbox_id,
             installer: self.installer(workspace, requester.id, matter.plan.sandbox_id),
-            ..self.command(&requester, callee.environment(), entry)
+            ..self.command(workspace, &requester, callee.environment(), entry)?
         };
         let needs = (callee.integrations(&matter.plan.arguments), callee.author());
         let run_as = matter.route.run_as;

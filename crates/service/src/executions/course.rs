@@ -7,9 +7,9 @@
 
 use super::attached::Attached;
 use super::whose::Whose;
-use crate::apart::to_the_end;
+use crate::apart::{aside, to_the_end};
 use crate::assets::without_files;
-use crate::live::Live;
+use crate::live::{Live, drop_value, memory_bytes};
 use crate::refused::Refused;
 use crate::service::Service;
 use crate::staging::Temporary;
@@ -21,17 +21,20 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use store::{RequestKey, Tx};
+use store::{EventBatch, RequestKey, Tx};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::Instrument;
-use types::{Code, Event, Execution, ExecutionId, Fault, File, Status};
+use types::{Code, Event, Execution, ExecutionId, Fault, File, Status, Transcript, WorkspaceId};
 
 /// Between two tries to write down what the disk had no room for.
 const AGAIN: Duration = Duration::from_secs(5);
 /// A run is over within this, or has a row while it runs. A commit of its own would cost a short
 /// run more than running does.
 const SHORT: Duration = Duration::from_millis(2);
+/// Of the events that are written together, so that neither the one thread that writes nor a reader
+/// has much more of a log in memory.
+const BATCH_BYTES: u64 = 256 * 1024;
 
 /// An execution under way, or one that waits for a person.
 #[derive(Debug)]
@@ -40,6 +43,7 @@ pub(crate) struct Running {
     begun: AtomicBool,
     /// The run of a model that has begun it.
     parent: OnceLock<ExecutionId>,
+    /// Its record; without output and results if its log is large.
     ended: OnceLock<Result<Execution, Refused>>,
     /// Of a run of a model: that it shall end.
     stop: watch::Sender<bool>,
@@ -134,7 +138,7 @@ impl Service {
         let id = started.id;
         let running = self.follow(id);
         running.begin(whose.manner.parent);
-        let attached = self.attach(&running, &started, whose.manner.claim.is_none());
+        let attached = self.attach(&running, &started, &whose);
         let course = Course { whose, started, running, row };
         tokio::spawn(Arc::clone(self).see_through(admitted, course));
         attached
@@ -144,14 +148,15 @@ impl Service {
         self: &Arc<Self>,
         running: &Arc<Running>,
         started: &Execution,
-        attached: bool,
+        whose: &Whose,
     ) -> Attached {
         Attached {
             service: Arc::clone(self),
+            workspace: whose.workspace,
             id: started.id,
             running: Arc::clone(running),
             started: Box::new(started.clone()),
-            attached,
+            attached: whose.manner.claim.is_none(),
         }
     }
 
@@ -208,15 +213,18 @@ impl Service {
     async fn see_through(self: Arc<Self>, admitted: Admitted, mut course: Course) {
         let span = tracing::info_span!("execution", id = %course.started.id);
         let ran = self.run(admitted, &mut course).instrument(span).await;
-        let (kept, told) = match ran {
-            Ok(finished) => {
-                let kept = self.keep(finished, &course).await;
-                (kept.clone().map(drop), kept.map_err(|refused| unkept(&refused.fault).into()))
-            }
-            Err(fault) => (self.keep_failure(&fault, &course).await, Err(fault.into())),
+        let (lost, told) = match ran {
+            Ok(finished) => match self.keep(finished, &mut course).await {
+                Ok(record) => (None, Ok(with_transcript(record, &course.running.live))),
+                Err(refused) => {
+                    let told = Err(unkept(&refused.fault).into());
+                    (Some(refused), told)
+                }
+            },
+            Err(fault) => (self.keep_failure(&fault, &course).await.err(), Err(fault.into())),
         };
         self.conclude(course.started.id, &course.running, told);
-        if let Err(refused) = kept {
+        if let Some(refused) = lost {
             self.lose(*refused.fault, course).await;
         }
     }
@@ -244,12 +252,13 @@ impl Service {
         course: &mut Course,
     ) -> Result<Finished, Fault> {
         let live = Arc::clone(&course.running.live);
+        live.hold(self.output_budget.lease(course.whose.workspace));
         // A file is told when it is kept, and can be asked for.
-        let mut tell = |event: &Event| match event {
+        let mut tell = |event: Event| match event {
             Event::File(_) => {}
-            event => live.push(event.clone()),
+            event => live.offer(event),
         };
-        let mut run = pin!(admitted.run(&mut tell));
+        let mut run = pin!(admitted.stream(&mut tell));
         if course.row == Row::There {
             return run.await;
         }
@@ -301,17 +310,38 @@ impl Service {
             let seconds = Duration::from_millis(record.usage.wall_ms).as_secs_f64();
             metrics::histogram!("belljar_execution_seconds").record(seconds);
         }
+        let is_kept = kept.is_ok();
         let _ = running.ended.set(kept);
         running.live.push(Event::End { status });
         running.live.close();
+        if is_kept && running.live.is_large() {
+            running.live.release();
+        }
         self.running().remove(&id);
     }
 
-    async fn keep(&self, finished: Finished, course: &Course) -> Result<Execution, Refused> {
+    /// Keeps the record, which is without output and results: those are in the events.
+    async fn keep(&self, finished: Finished, course: &mut Course) -> Result<Execution, Refused> {
+        let Finished { mut execution, copies, .. } = finished;
+        let live = &course.running.live;
+        live.dropped().tell(&mut execution);
+        if !live.has_room_for_value(execution.value_bytes() as u64) {
+            drop_value(&mut execution);
+        }
+        if course.row == Row::New && course.running.live.is_large() {
+            // The batches of its events need a row that they belong to.
+            match self.write_down(&course.started, &course.whose).await {
+                Ok(row) => course.row = row,
+                Err(refused) => {
+                    forget(copies);
+                    return Err(refused);
+                }
+            }
+        }
         let Course { whose, running, row, .. } = course;
-        let Finished { execution, copies, .. } = finished;
         let execution = whose.mark(execution);
-        let (record, files) = self.keep_files(execution.clone(), copies, whose).await?;
+        let events = running.live.so_far();
+        let (record, files) = self.keep_files(execution.clone(), &events, copies, whose).await?;
         let kept = files.clone();
         match self.write_end(record, files, whose, &running.live, *row).await {
             Err(refused) if !kept.is_empty() => {
@@ -349,10 +379,16 @@ impl Service {
         row: Row,
     ) -> Result<Execution, Refused> {
         let (told, end) = (live.so_far(), Event::End { status: execution.status });
+        let before = match row {
+            Row::There if live.is_large() => {
+                self.keep_events(whose.workspace, execution.id, &told).await?
+            }
+            Row::There | Row::New => 0,
+        };
         let made: Vec<Event> = execution.files_out.iter().cloned().map(Event::File).collect();
-        let told = told.iter().map(AsRef::as_ref);
+        let told = told.iter().skip(before).map(AsRef::as_ref);
         let events: Vec<&Event> = told.chain(&made).chain([&end]).collect();
-        let ended = store::Finished::new(&execution, &events)?;
+        let ended = store::Finished::new(&execution, &events)?.after(before as u64);
         let entry = whose.ran(&execution);
         let (workspace, most) = (whose.workspace, self.config.workspace_bytes_max);
         let (sandbox_id, generation) = (execution.sandbox_id, execution.generation);
@@ -372,6 +408,44 @@ impl Service {
         made.into_iter().for_each(|event| live.push(event));
         Ok(execution)
     }
+
+    /// Keeps the events of a large log in batches, and says how many. They count when the end of the
+    /// execution is written.
+    async fn keep_events(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+        events: &[Arc<Event>],
+    ) -> Result<usize, Refused> {
+        let mut kept = 0;
+        while let Some(first) = events.get(kept) {
+            let mut bytes = memory_bytes(first);
+            let more = events[kept + 1..].iter().take_while(|event| {
+                bytes += memory_bytes(event);
+                bytes <= BATCH_BYTES
+            });
+            let count = 1 + more.count();
+            let (number, batch) = (kept as u64 + 1, events[kept..kept + count].to_vec());
+            let batch = aside(move || {
+                let events: Vec<&Event> = batch.iter().map(AsRef::as_ref).collect();
+                EventBatch::new(number, &events)
+            });
+            let batch = batch.await??;
+            self.store.write_soon(move |tx| tx.insert_events(workspace, id, &batch)).await?;
+            kept += count;
+        }
+        Ok(kept)
+    }
+}
+
+/// A record with its output and results, unless those are so many that they are read from where
+/// they are kept.
+fn with_transcript(record: Execution, live: &Live) -> Execution {
+    if live.is_large() {
+        return record;
+    }
+    let Transcript { output, results } = live.transcript();
+    Execution { output, results, ..record }
 }
 
 /// It must not look like a request that can be sent again: the code has run.

@@ -20,6 +20,11 @@ use types::{
 };
 use utoipa::{IntoParams, ToSchema};
 
+/// Of the lines of a log, and of their text: an answer is made in memory. The events of the execution
+/// have all of it.
+const LOG_LINES_MAX: usize = 20_000;
+const LOG_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FunctionCallRequest {
@@ -108,7 +113,7 @@ impl Service {
         id: ExecutionId,
     ) -> Result<(FunctionCall, Execution), Refused> {
         let no_call = || not_found("call", id);
-        let execution = self.execution(caller, id).await.map_err(|refused| {
+        let execution = self.execution_summary(caller, id).await.map_err(|refused| {
             if refused.fault.code == Code::ObjectNotFound { no_call() } else { refused }
         })?;
         let call = FunctionCall::of(&execution).filter(|call| call.function_id == function);
@@ -143,28 +148,30 @@ impl Service {
         }
     }
 
-    /// What it has printed, of one that runs so far.
+    /// What it has printed, of one that runs so far: the first lines, if there are very many.
     pub async fn function_logs(
-        &self,
+        self: &Arc<Self>,
         caller: &Caller,
         function: FunctionId,
         id: ExecutionId,
     ) -> Result<Vec<LogLine>, Refused> {
         let (call, _) = self.call_record(caller, function, id).await?;
-        let running = self.running().get(&id).cloned();
-        let pieces: Vec<Output> = match running {
-            Some(running) => {
-                let so_far = running.live.so_far();
-                so_far.iter().filter_map(|event| printed((**event).clone())).collect()
+        let mut log = FunctionLog::new(call.started_at.unwrap_or_else(Utc::now));
+        let so_far = self.running().get(&id).map(|running| running.live.so_far());
+        let from_memory = so_far.unwrap_or_default();
+        from_memory.iter().for_each(|event| log.take(event));
+        let mut number = from_memory.len() as u64;
+        while !log.is_full() {
+            let workspace = caller.workspace;
+            let read = move |rows: &Reader<'_>| rows.events_after(workspace, id, number);
+            let events = self.store.read_long(read).await?.unwrap_or_default();
+            if events.is_empty() {
+                break;
             }
-            None => {
-                let workspace = caller.workspace;
-                let read = move |rows: &Reader<'_>| rows.execution_events(workspace, id);
-                let events = self.store.read_long(read).await?.unwrap_or_default();
-                events.into_iter().filter_map(printed).collect()
-            }
-        };
-        Ok(lines(pieces, call.started_at.unwrap_or_else(Utc::now)))
+            number += events.len() as u64;
+            events.iter().for_each(|event| log.take(event));
+        }
+        Ok(log.lines)
     }
 
     /// Asks it to stop; whether it was running.
@@ -179,36 +186,49 @@ impl Service {
     }
 }
 
-fn printed(event: Event) -> Option<Output> {
-    match event {
-        Event::Output(piece) => Some(piece),
-        _ => None,
-    }
+/// What a function has printed, in whole lines of each stream, in the order in which they began.
+struct FunctionLog {
+    started: DateTime<Utc>,
+    lines: Vec<LogLine>,
+    /// The line of each stream that has not ended.
+    open: [Option<usize>; 2],
+    bytes: usize,
 }
 
-/// Whole lines of each stream, in the order in which they began.
-fn lines(pieces: Vec<Output>, started: DateTime<Utc>) -> Vec<LogLine> {
-    let mut lines: Vec<LogLine> = Vec::new();
-    let mut open: [Option<usize>; 2] = [None; 2];
-    for Output { t, stream, text } in pieces {
-        let since = i64::try_from(t).ok().and_then(TimeDelta::try_milliseconds);
+impl FunctionLog {
+    fn new(started: DateTime<Utc>) -> Self {
+        Self { started, lines: Vec::new(), open: [None; 2], bytes: 0 }
+    }
+
+    fn is_full(&self) -> bool {
+        self.lines.len() > LOG_LINES_MAX || self.bytes > LOG_BYTES_MAX
+    }
+
+    /// Takes what was printed, as far as there is room for it.
+    fn take(&mut self, event: &Event) {
+        let Event::Output(Output { t, stream, text }) = event else { return };
+        let (started, stream) = (self.started, *stream);
+        let since = i64::try_from(*t).ok().and_then(TimeDelta::try_milliseconds);
         let time = since.and_then(|since| started.checked_add_signed(since)).unwrap_or(started);
-        let open = &mut open[usize::from(stream == Stream::Stderr)];
         for part in text.split_inclusive('\n') {
+            if self.is_full() {
+                return;
+            }
+            let open = &mut self.open[usize::from(stream == Stream::Stderr)];
             let at = *open.get_or_insert_with(|| {
-                lines.push(LogLine { time, stream, message: String::new() });
-                lines.len() - 1
+                self.lines.push(LogLine { time, stream, message: String::new() });
+                self.lines.len() - 1
             });
             let whole = part.strip_suffix('\n');
-            if let Some(line) = lines.get_mut(at) {
+            if let Some(line) = self.lines.get_mut(at) {
                 line.message.push_str(whole.unwrap_or(part));
             }
             if whole.is_some() {
                 *open = None;
             }
+            self.bytes += part.len();
         }
     }
-    lines
 }
 
 #[cfg(test)]
@@ -217,14 +237,17 @@ mod tests {
 
     #[test]
     fn what_was_printed_in_pieces_is_told_in_lines_of_each_stream() {
-        let piece = |t, stream, text: &str| Output { t, stream, text: text.to_owned() };
-        let pieces = vec![
+        let piece =
+            |t, stream, text: &str| Event::Output(Output { t, stream, text: text.to_owned() });
+        let pieces = [
             piece(1, Stream::Stdout, "a"),
             piece(2, Stream::Stderr, "x\ny"),
             piece(3, Stream::Stdout, "b\n\nc"),
             piece(4, Stream::Stderr, "z\n"),
         ];
-        let told = lines(pieces, DateTime::UNIX_EPOCH).into_iter();
+        let mut log = FunctionLog::new(DateTime::UNIX_EPOCH);
+        pieces.iter().for_each(|event| log.take(event));
+        let told = log.lines.into_iter();
         let told = told.map(|it| (it.time.timestamp_millis(), it.stream, it.message));
         let (out, err) = (Stream::Stdout, Stream::Stderr);
         let expected = [(1, out, "ab"), (2, err, "x"), (2, err, "yz"), (3, out, ""), (3, out, "c")];

@@ -86,7 +86,7 @@ impl Service {
         let package = aside(move || Package::read(request)).await??;
         let (workspace, integrations) = (caller.workspace, &package.settings.integrations);
         self.check_integrations(workspace, (&caller.principal, "who deploys it"), integrations)?;
-        let deployment = self.deployment(&package)?;
+        let deployment = self.deployment(workspace, &package)?;
         let (service, caller) = (Arc::clone(self), caller.clone());
         to_the_end(
             async move { service.begin_deployment(&caller, package, deployment, before).await },
@@ -94,13 +94,13 @@ impl Service {
         .await
     }
 
-    fn deployment(&self, package: &Package) -> Result<Deployment, Refused> {
-        let (settings, caps) = (&package.settings, self.engine.caps());
+    fn deployment(&self, workspace: WorkspaceId, package: &Package) -> Result<Deployment, Refused> {
+        let (settings, caps) = (&package.settings, self.caps(workspace)?);
         let memory_bytes = match settings.memory_mb {
             Some(asked) => asked.saturating_mul(MIB),
-            None => MEMORY_BYTES.min(caps.memory_bytes),
+            None => MEMORY_BYTES.min(caps.0.memory_bytes),
         };
-        let usual_seconds = TIMEOUT_SECONDS_MAX.min(caps.wall_ms / 1000).max(1);
+        let usual_seconds = TIMEOUT_SECONDS_MAX.min(caps.0.wall_ms / 1000).max(1);
         let timeout_seconds = settings.timeout_seconds.unwrap_or(usual_seconds);
         let wrong = |message: String| invalid("/files/function.toml", message);
         if memory_bytes < MEMORY_BYTES_MIN {
@@ -110,7 +110,7 @@ impl Service {
             return Err(wrong(format!("timeout_seconds must be from 1 to {TIMEOUT_SECONDS_MAX}")));
         }
         let limits = limits(memory_bytes, timeout_seconds);
-        self.engine.limits(&limits).map_err(|error| wrong(error.to_string()))?;
+        limits.resolve(&caps).map_err(|error| wrong(error.to_string()))?;
         Ok(Deployment {
             description: settings.description.clone(),
             files: package.files.listed(),

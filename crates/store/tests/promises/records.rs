@@ -1,7 +1,10 @@
 //! Executions and sessions: an end is final, and a restart is told.
 
 use crate::world::{ALL, World, execution, moment, session};
-use belljar_store::{ExecutionFilter, Finished, Page, SessionFilter, StoreError};
+use belljar_store::{
+    EventBatch, ExecutionFilter, Finished, Page, Retention, SessionFilter, StoreError,
+};
+use chrono::TimeDelta;
 use std::collections::BTreeMap;
 use types::{Code, Event, Execution, Output, Rich, SessionStatus, Status, Stream};
 
@@ -42,6 +45,66 @@ async fn a_finished_execution_is_told_with_its_output_and_results() {
     assert_eq!(kept, Some(events()));
     let summary = world.store.read(|r| r.execution_summary(world.home, begun.id)).unwrap().unwrap();
     assert_eq!(summary, Execution { status: Status::Succeeded, ..begun });
+}
+
+/// A line, which is so many events.
+fn line(number: u64) -> Event {
+    let text = format!("{number}\n");
+    Event::Output(Output { t: number, stream: Stream::Stdout, text })
+}
+
+#[tokio::test]
+async fn a_large_log_is_kept_in_batches_and_read_a_batch_at_a_time() {
+    let world = World::new().await;
+    let (home, begun) = (world.home, execution(world.alice, Status::Running));
+    run(&world, &begun).await;
+    let id = begun.id;
+    let lines: Vec<Event> = (1..=9).map(line).collect();
+    let batch =
+        |from: usize, to: usize| EventBatch::new(from as u64, &lines[from - 1..to]).unwrap();
+    for batch in [batch(1, 3), batch(4, 6), batch(4, 7)] {
+        world.write(move |tx| tx.insert_events(home, id, &batch)).await;
+    }
+    let read = |number| world.store.read(|reader| reader.events_after(home, id, number)).unwrap();
+    assert_eq!(read(0), None, "it has not ended");
+    let done = Execution { status: Status::Succeeded, ..begun.clone() };
+    let finished = Finished::new(&done, &lines[7..]).unwrap().after(7);
+    assert!(world.write(move |tx| tx.finish_execution(home, &finished)).await);
+    assert_eq!(read(0).unwrap(), lines[..3]);
+    assert_eq!(read(2).unwrap(), lines[2..3]);
+    assert_eq!(read(3).unwrap(), lines[3..7]);
+    assert_eq!(read(7).unwrap(), lines[7..]);
+    for after in [9, 10, u64::MAX] {
+        assert_eq!(read(after).unwrap(), []);
+    }
+    let all = world.store.read(|reader| reader.execution_events(home, id)).unwrap();
+    assert_eq!(all, Some(lines));
+    let bytes = world.store.read(|reader| reader.event_bytes(home, id)).unwrap();
+    assert!((400..2000).contains(&bytes), "{bytes}");
+    // They go with their execution.
+    let retention = Retention { executions: TimeDelta::days(7) };
+    let purged = world.store.purge(moment(0) + TimeDelta::days(30), retention).await.unwrap();
+    assert_eq!(purged.executions, 1);
+    run(&world, &begun).await;
+    let none = Finished::new(&done, &[] as &[Event]).unwrap().after(0);
+    assert!(world.write(move |tx| tx.finish_execution(home, &none)).await);
+    let bytes = world.store.read(|reader| reader.event_bytes(home, id)).unwrap();
+    assert_eq!(bytes, 2);
+}
+
+#[tokio::test]
+async fn batches_of_an_execution_that_was_interrupted_are_no_part_of_its_record() {
+    let world = World::new().await;
+    let (home, begun) = (world.home, execution(world.alice, Status::Running));
+    run(&world, &begun).await;
+    let (id, batch) = (begun.id, EventBatch::new(1, &[line(1), line(2)]).unwrap());
+    world.write(move |tx| tx.insert_events(home, id, &batch)).await;
+    world.write(|tx| tx.interrupt_all_executions(moment(60))).await;
+    let told = world.store.read(|reader| reader.execution(home, id)).unwrap().unwrap();
+    assert_eq!((told.status, told.output), (Status::Failed, Vec::new()));
+    let events = world.store.read(|reader| reader.execution_events(home, id)).unwrap().unwrap();
+    assert_eq!(events.last(), Some(&Event::End { status: Status::Failed }));
+    assert_eq!(events.len(), 2);
 }
 
 #[tokio::test]

@@ -5,14 +5,15 @@ use crate::cli::setup::Place;
 use crate::cli::{Failure, models};
 use crate::http::Bounds;
 use agent::ModelSettings;
-use engine::PythonChoice;
+use engine::{HostResources, PythonChoice};
 use serde::Deserialize;
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
-use types::{Limits, OperatorCaps};
+use types::{Limit, LimitsRequest, OperatorCaps};
 
 /// A client that waits for so long may as well ask again.
 pub(in crate::cli) const TASK_SECONDS: u64 = 60;
@@ -89,6 +90,56 @@ pub(super) struct Options {
     /// Milliseconds that any code may run at most [default: 3600000, and 30000 if it asks for nothing]
     #[arg(long, value_name = "MS", env = "PYTHON_FUNCTIONS_RUN_TIMEOUT", hide_env_values = true, value_parser = at_least_one::<NonZeroU64>)]
     run_milliseconds: Option<NonZeroU64>,
+
+    /// Highest `cpu_ms` that a request may ask for [default: one hour for each core]
+    #[arg(long, value_name = "MS", env = "BELLJAR_MAX_CPU_MS", hide_env_values = true, value_parser = at_least_one::<NonZeroU64>)]
+    max_cpu_ms: Option<NonZeroU64>,
+
+    /// Highest `cpu_percent` that a request may ask for [default: 100 for each core]
+    #[arg(long, value_name = "PERCENT", env = "BELLJAR_MAX_CPU_PERCENT", hide_env_values = true, value_parser = at_least_one::<NonZeroU64>)]
+    max_cpu_percent: Option<NonZeroU64>,
+
+    /// Highest `memory_bytes` that a request may ask for [default: half of the memory]
+    #[arg(long, value_name = "BYTES", env = "BELLJAR_MAX_MEMORY_BYTES", hide_env_values = true, value_parser = at_least_one::<NonZeroU64>)]
+    max_memory_bytes: Option<NonZeroU64>,
+
+    /// Highest `processes` that a request may ask for [default: 512 for each core, up to 4096]
+    #[arg(long, value_name = "N", env = "BELLJAR_MAX_PROCESSES", hide_env_values = true, value_parser = at_least_one::<NonZeroU64>)]
+    max_processes: Option<NonZeroU64>,
+
+    /// Highest `open_files` that a request may ask for [default: 16384]
+    #[arg(long, value_name = "N", env = "BELLJAR_MAX_OPEN_FILES", hide_env_values = true, value_parser = at_least_one::<NonZeroU64>)]
+    max_open_files: Option<NonZeroU64>,
+
+    /// Highest `disk_bytes` that a request may ask for [default: half of the memory]
+    #[arg(long, value_name = "BYTES", env = "BELLJAR_MAX_DISK_BYTES", hide_env_values = true, value_parser = at_least_one::<NonZeroU64>)]
+    max_disk_bytes: Option<NonZeroU64>,
+
+    /// Highest `disk_inodes` that a request may ask for [default: one for each 16 KiB of `disk_bytes`, up to 1048576]
+    #[arg(long, value_name = "N", env = "BELLJAR_MAX_DISK_INODES", hide_env_values = true, value_parser = at_least_one::<NonZeroU64>)]
+    max_disk_inodes: Option<NonZeroU64>,
+
+    /// Highest `output_bytes` that a request may ask for, up to 67108864 [default: 16777216]
+    #[arg(long, value_name = "BYTES", env = "BELLJAR_MAX_OUTPUT_BYTES", hide_env_values = true, value_parser = at_least_one::<NonZeroU64>)]
+    max_output_bytes: Option<NonZeroU64>,
+
+    /// Highest `result_bytes` that a request may ask for, up to 6291456 [default: 6291456]
+    #[arg(long, value_name = "BYTES", env = "BELLJAR_MAX_RESULT_BYTES", hide_env_values = true, value_parser = at_least_one::<NonZeroU64>)]
+    max_result_bytes: Option<NonZeroU64>,
+
+    /// NAME:LIMIT=VALUE, a lower highest value for one workspace, as `guests:memory_bytes=268435456`; may be repeated
+    #[arg(
+        long,
+        value_name = "NAME:LIMIT=VALUE",
+        env = "BELLJAR_WORKSPACE_LIMIT",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    workspace_limit: Option<Vec<WorkspaceLimit>>,
+
+    /// MiB of output and results that all executions under way may hold in memory; one workspace has half of it [default: an eighth of the memory, from 64 to 4096]
+    #[arg(long, value_name = "MIB", env = "BELLJAR_OUTPUT_BUDGET_MIB", hide_env_values = true, value_parser = at_least_one::<NonZeroU64>)]
+    output_budget_mib: Option<NonZeroU64>,
 
     /// Sandboxes that wait ready in each environment in use [default: 2]
     #[arg(long, value_name = "N", env = "KERNEL_POOL_SIZE", hide_env_values = true)]
@@ -263,6 +314,54 @@ impl TryFrom<String> for KnownHost {
     }
 }
 
+/// The cap of one limit for one workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+struct WorkspaceLimit {
+    workspace: String,
+    limit: Limit,
+    most: u64,
+}
+
+impl FromStr for WorkspaceLimit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts = text.rsplit_once('=').and_then(|(named, most)| {
+            let (workspace, limit) = named.rsplit_once(':')?;
+            Some((workspace, limit, most))
+        });
+        let (workspace, limit, most) =
+            parts.ok_or("must be NAME:LIMIT=VALUE, such as guests:memory_bytes=268435456")?;
+        let limit = Limit::named(limit).ok_or_else(|| {
+            let names = Limit::ALL.map(Limit::name).join(", ");
+            format!("{limit} is no limit; there are {names}")
+        })?;
+        let least = limit.least();
+        match most.parse::<u64>() {
+            Ok(most) if most >= least => Ok(Self { workspace: workspace.to_owned(), limit, most }),
+            _ => Err(format!("{limit} must be a whole number of at least {least}")),
+        }
+    }
+}
+
+impl TryFrom<String> for WorkspaceLimit {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+/// The caps of each workspace that has its own.
+fn workspace_limits(given: Vec<WorkspaceLimit>) -> HashMap<String, LimitsRequest> {
+    let mut limits: HashMap<String, LimitsRequest> = HashMap::new();
+    for WorkspaceLimit { workspace, limit, most } in given {
+        limits.entry(workspace).or_default().set(limit, most);
+    }
+    limits
+}
+
 /// It is no option: an argument is seen by everybody on the machine, and a file of settings by many.
 const SECRETS_KEY_VARIABLE: &str = "BELLJAR_SECRETS_KEY";
 
@@ -297,11 +396,13 @@ impl Options {
     pub(super) fn resolve(self) -> Result<Resolved, Failure> {
         let file = self.config.as_deref().map_or(Ok(Self::default()), read)?;
         let options = self.or(file);
+        let said = options.limits();
         let place = Place::new(options.data, options.python);
         let data = place.data()?;
         let seconds = |given: Option<u64>, usual: u64| Duration::from_secs(given.unwrap_or(usual));
         let some = |given: Option<NonZeroU64>| given.map(NonZeroU64::get);
         let engine = place.service()?;
+        let (caps, resources) = (caps(engine.caps, said)?, HostResources::detect());
         let usual = service::Config::new(options.records.unwrap_or(data));
         let bounds = Bounds {
             rate_per_second: options.key_rate.map_or(usual.key_rate_per_second, NonZeroU32::get),
@@ -327,6 +428,11 @@ impl Options {
                 secrets_key: secrets_key()?,
                 environment: options.environment.unwrap_or(usual.environment.clone()),
                 document_bytes_max: mib(some(options.document_mib), usual.document_bytes_max),
+                output_bytes_max: mib(
+                    some(options.output_budget_mib),
+                    output_budget_bytes(resources.memory_bytes),
+                ),
+                workspace_limits: workspace_limits(options.workspace_limit.unwrap_or_default()),
                 workspace_bytes_max: mib(some(options.workspace_mib), usual.workspace_bytes_max),
                 tool_bytes_max: options.tool_bytes.map_or(usual.tool_bytes_max, NonZeroUsize::get),
                 retention: days("retention", options.retention_days, usual.retention)?,
@@ -349,7 +455,7 @@ impl Options {
             },
             engine: engine::Config {
                 imports: options.imports,
-                caps: options.run_milliseconds.map_or(Ok(engine.caps), run_time)?,
+                caps,
                 pool_ready: options.pool.map_or(engine.pool_ready, usize::from),
                 sandboxes_max: options.sandboxes.map_or(engine.sandboxes_max, NonZeroU32::get),
                 queue_max: options.queue.unwrap_or(engine.queue_max),
@@ -361,6 +467,23 @@ impl Options {
                 ..engine
             },
         })
+    }
+
+    /// The highest limits that the operator has set.
+    fn limits(&self) -> LimitsRequest {
+        let value = |given: Option<NonZeroU64>| given.map(NonZeroU64::get);
+        LimitsRequest {
+            wall_ms: value(self.run_milliseconds),
+            cpu_ms: value(self.max_cpu_ms),
+            cpu_percent: value(self.max_cpu_percent),
+            memory_bytes: value(self.max_memory_bytes),
+            processes: value(self.max_processes),
+            open_files: value(self.max_open_files),
+            disk_bytes: value(self.max_disk_bytes),
+            disk_inodes: value(self.max_disk_inodes),
+            output_bytes: value(self.max_output_bytes),
+            result_bytes: value(self.max_result_bytes),
+        }
     }
 
     /// What was said nearer holds.
@@ -378,6 +501,17 @@ impl Options {
             imports: self.imports.or(file.imports),
             packages: self.packages.or(file.packages),
             run_milliseconds: self.run_milliseconds.or(file.run_milliseconds),
+            max_cpu_ms: self.max_cpu_ms.or(file.max_cpu_ms),
+            max_cpu_percent: self.max_cpu_percent.or(file.max_cpu_percent),
+            max_memory_bytes: self.max_memory_bytes.or(file.max_memory_bytes),
+            max_processes: self.max_processes.or(file.max_processes),
+            max_open_files: self.max_open_files.or(file.max_open_files),
+            max_disk_bytes: self.max_disk_bytes.or(file.max_disk_bytes),
+            max_disk_inodes: self.max_disk_inodes.or(file.max_disk_inodes),
+            max_output_bytes: self.max_output_bytes.or(file.max_output_bytes),
+            max_result_bytes: self.max_result_bytes.or(file.max_result_bytes),
+            workspace_limit: self.workspace_limit.or(file.workspace_limit),
+            output_budget_mib: self.output_budget_mib.or(file.output_budget_mib),
             pool: self.pool.or(file.pool),
             task_seconds: self.task_seconds.or(file.task_seconds),
             sandboxes: self.sandboxes.or(file.sandboxes),
@@ -450,15 +584,30 @@ fn mib(given: Option<u64>, usual: u64) -> u64 {
     given.map_or(usual, |mib| mib.saturating_mul(MIB))
 }
 
-fn run_time(asked: NonZeroU64) -> Result<OperatorCaps, Failure> {
-    let OperatorCaps(most) = OperatorCaps::default();
-    if asked.get() > most.wall_ms {
-        return Err(Failure::usage(format!(
-            "--run-milliseconds {asked} is too long; give at most {}",
-            most.wall_ms
-        )));
+/// The caps of the machine, with those that the operator has set.
+fn caps(usual: OperatorCaps, said: LimitsRequest) -> Result<OperatorCaps, Failure> {
+    let (OperatorCaps(mut caps), mut highest) = (usual, OperatorCaps::HIGHEST);
+    for (limit, said) in Limit::ALL.into_iter().zip(said.values()) {
+        let Some(said) = said else { continue };
+        let option = match limit {
+            Limit::WallMs => "run-milliseconds".to_owned(),
+            limit => format!("max-{}", limit.name().replace('_', "-")),
+        };
+        let (least, most) = (limit.least(), *limit.of(&mut highest));
+        if !(least..=most).contains(&said) {
+            return Err(Failure::usage(format!(
+                "--{option} {said} is not possible; give {least} to {most}"
+            )));
+        }
+        *limit.of(&mut caps) = said;
     }
-    Ok(OperatorCaps(Limits { wall_ms: asked.get(), ..most }))
+    Ok(OperatorCaps(caps))
+}
+
+/// Of output in memory on a machine with so much memory. With all that is made of output on its way,
+/// the server then stays below a quarter of the memory.
+fn output_budget_bytes(memory_bytes: u64) -> u64 {
+    (memory_bytes / 8).clamp(64 * MIB, 4096 * MIB)
 }
 
 /// Of `--<option>-days`.
@@ -539,6 +688,35 @@ mod tests {
         assert_eq!(audience(Some(said), "0.0.0.0:80", &["a.example"]).unwrap(), said);
         assert!(audience(None, "0.0.0.0:80", &[]).is_err());
         assert!(OAuth::given(None, Some(said.to_owned())).is_err());
+    }
+
+    #[test]
+    fn t77_a_cap_that_is_said_holds_and_one_that_cannot_be_is_refused_by_its_name() {
+        let usual = OperatorCaps::of_machine(2, 2048 * MIB);
+        let said = |text: &str| caps(usual, toml::from_str::<Options>(text).unwrap().limits());
+        let OperatorCaps(caps) =
+            said("max-memory-bytes = 268435456\nrun-milliseconds = 5000").unwrap();
+        assert_eq!((caps.memory_bytes, caps.wall_ms), (256 * MIB, 5000));
+        assert_eq!(caps.processes, usual.0.processes);
+        for (wrong, name) in [
+            ("max-output-bytes = 67108865", "--max-output-bytes"),
+            ("max-memory-bytes = 1", "--max-memory-bytes"),
+            ("run-milliseconds = 3600001", "--run-milliseconds"),
+        ] {
+            assert!(said(wrong).unwrap_err().to_string().contains(name), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_caps_of_a_workspace_are_read_by_name() {
+        let given = ["a:b:memory_bytes=268435456", "guests:processes=8", "guests:cpu_percent=50"];
+        let given = given.map(|text| text.parse::<WorkspaceLimit>().unwrap()).to_vec();
+        let limits = workspace_limits(given);
+        assert_eq!(limits["a:b"].memory_bytes, Some(256 * MIB));
+        assert_eq!((limits["guests"].processes, limits["guests"].cpu_percent), (Some(8), Some(50)));
+        for wrong in ["guests", "guests:memory=1", "guests:memory_bytes=1", "guests:processes=x"] {
+            assert!(wrong.parse::<WorkspaceLimit>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use crate::http::body::{Json, Path, Query};
 use crate::http::execution::{answer_call, manner};
 use crate::http::idempotency::Claim;
 use crate::http::problem::Problem;
+use crate::http::record::record;
 use crate::http::sse::{self, LastEventId, Wanted};
 use crate::http::{App, Known};
 use axum::extract::State;
@@ -95,8 +96,8 @@ async fn get(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<ExecutionId>,
-) -> Result<axum::Json<Execution>, Problem> {
-    Ok(axum::Json(app.service.execution(&caller, id).await?))
+) -> Result<Response, Problem> {
+    Ok(record(app.service.record(&caller, id).await?))
 }
 
 /// The events of an execution (SSE), from the first or after `Last-Event-ID` to its end

@@ -5,6 +5,7 @@ use crate::http::body::{Json, Path, Query};
 use crate::http::execution::{accepted, kept_at, manner};
 use crate::http::idempotency::Claim;
 use crate::http::problem::Problem;
+use crate::http::record::record;
 use crate::http::sse::{self, Wanted};
 use crate::http::told::{TraceFormat, TraceQuery, told};
 use crate::http::{App, Known};
@@ -65,14 +66,18 @@ async fn execute_code(
 pub(crate) async fn as_answered(
     app: &App,
     caller: &Known,
-    execution: Execution,
+    settled: service::Record,
 ) -> Result<Response, Problem> {
+    let execution = &settled.execution;
     if execution.ended_at.is_some() && execution.entry == agent::AGENT {
-        return Ok(axum::Json(app.agents.chat_result(caller, execution).await?).into_response());
+        return Ok(
+            axum::Json(app.agents.chat_result(caller, settled.execution).await?).into_response()
+        );
     }
+    let ended = execution.ended_at.is_some();
     Ok(match code_result(execution.clone()) {
-        Some(result) if execution.ended_at.is_some() => axum::Json(result).into_response(),
-        _ => axum::Json(execution).into_response(),
+        Some(result) if ended => axum::Json(result).into_response(),
+        _ => record(settled),
     })
 }
 

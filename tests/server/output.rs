@@ -1,0 +1,415 @@
+//! Much output: what it costs the server, how it is kept and read, and what operators allow.
+
+use crate::raw::{authority, connect};
+use crate::world::{Api, World, events, parse_events, printed};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::fs;
+use std::thread::available_parallelism;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const MIB: u64 = 1024 * 1024;
+/// Longer than anything here takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Prints `BYTES` bytes as lines of a hundred.
+const PRINT: &str = "import sys\nfor _ in range(BYTES // 100_000):\n    sys.stdout.write(('x' * 99 + '\\n') * 1000)\n";
+
+fn prints(bytes: u64) -> String {
+    PRINT.replace("BYTES", &bytes.to_string())
+}
+
+fn limits(output_bytes: u64) -> Value {
+    json!({"output_bytes": output_bytes, "wall_ms": 240_000, "cpu_ms": 240_000})
+}
+
+async fn run(api: &Api, code: &str, limits: Value) -> (u16, Value) {
+    let request = api
+        .request(Method::POST, "/v1/execute")
+        .timeout(PATIENCE)
+        .header("content-type", "application/json")
+        .body(json!({"code": code, "limits": limits}).to_string());
+    let answer = request.send().await.unwrap();
+    let status = answer.status().as_u16();
+    (status, serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap())
+}
+
+/// A field of `/proc/PID/status`, in bytes.
+fn memory(world: &World, field: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", world.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(&format!("{field}:")));
+    let kib: u64 = line.unwrap().trim().strip_suffix(" kB").unwrap().trim().parse().unwrap();
+    kib * 1024
+}
+
+/// That the server has given back what it took, but for `more` bytes.
+async fn gives_back(world: &World, before: u64, more: u64) {
+    let over = Instant::now();
+    loop {
+        let now = memory(world, "RssAnon");
+        if now <= before + more {
+            return;
+        }
+        let (before, now) = (before / MIB, now / MIB);
+        assert!(over.elapsed() < Duration::from_secs(30), "{before} MiB before, {now} MiB now");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+fn dropped(record: &Value) -> u64 {
+    record["truncated"]["output_dropped_bytes"].as_u64().unwrap_or_default()
+}
+
+fn says_budget(record: &Value) -> bool {
+    let warnings = record["warnings"].as_array().unwrap();
+    let budget = |it: &&Value| it["message"].as_str().unwrap().contains("budget for the output");
+    warnings.iter().find(budget).is_some_and(|it| it["code"] == "output.too_large")
+}
+
+/// Another workspace, and its owner.
+async fn workspace(world: &World, name: &str) -> Api {
+    let made = world.owner.post("/v1/workspaces", json!({"name": name})).await;
+    world.api(made["key"]["secret"].as_str().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t75_fourteen_floods_of_output_do_not_take_the_memory_of_a_small_server() {
+    const FLOODS: usize = 14;
+    const FLOOD: u64 = 60_000_000;
+    let world =
+        World::with(&["--max-output-bytes", "67108864", "--output-budget-mib", "256"]).await;
+    let neighbour = workspace(&world, "neighbour").await;
+    let session = neighbour.session().await;
+    neighbour.run(&session, "kept = 42").await;
+    world.owner.execute("print(1)").await;
+    let before = memory(&world, "RssAnon");
+    let floods: Vec<_> = (0..FLOODS)
+        .map(|_| {
+            let api = world.owner.clone();
+            tokio::spawn(async move { run(&api, &prints(FLOOD), limits(64 * MIB)).await })
+        })
+        .collect();
+    // Somebody else's ordinary output is whole meanwhile.
+    let beside = neighbour.execute("print('y' * 50_000)").await;
+    assert_eq!((printed(&beside).len(), dropped(&beside)), (50_001, 0), "{:?}", beside["warnings"]);
+    let mut cut = 0;
+    for flood in floods {
+        let (status, record) = flood.await.unwrap();
+        assert_eq!((status, record["status"].as_str()), (200, Some("succeeded")));
+        let kept = printed(&record);
+        assert_eq!(kept.len() as u64 + dropped(&record), FLOOD);
+        assert!(kept.as_bytes().chunks(100).all(|line| line[0] == b'x'));
+        assert_eq!(dropped(&record) > 0, says_budget(&record));
+        cut += usize::from(dropped(&record) > 0);
+    }
+    // 840 MB do not fit into 128 MiB at once; whether two or ten were cut depends on the moment.
+    let peak = memory(&world, "VmHWM");
+    assert!(peak < before + 640 * MIB, "{} MiB, {cut} of {FLOODS} cut", peak / MIB);
+    assert_eq!(neighbour.run(&session, "kept").await["value"], 42);
+    gives_back(&world, before, 64 * MIB).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t76_streams_and_records_that_nobody_reads_cost_little() {
+    const UNREAD: usize = 32;
+    const BYTES: u64 = 16_000_000;
+    let world = World::start().await;
+    let (_, record) = run(&world.owner, &prints(BYTES), limits(16 * MIB)).await;
+    assert_eq!((printed(&record).len() as u64, dropped(&record)), (BYTES, 0));
+    let id = record["id"].as_str().unwrap();
+    let again = world.owner.get(&format!("/v1/executions/{id}")).await;
+    assert_eq!(again["output"], record["output"]);
+    assert_eq!(again["usage"], record["usage"]);
+    let before = memory(&world, "RssAnon");
+    let mut unread = Vec::new();
+    for number in 0..UNREAD {
+        let what = if number % 2 == 0 { "/events" } else { "" };
+        let mut stream = connect(world.address()).await;
+        let request = format!(
+            "GET /v1/executions/{id}{what} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\r\n",
+            authority(world.address()),
+            world.owner.key
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut begin = [0; 12];
+        stream.read_exact(&mut begin).await.unwrap();
+        assert_eq!(&begin, b"HTTP/1.1 200");
+        unread.push(stream);
+    }
+    // What was read for them would be there within this; it is no wait for them.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let now = memory(&world, "RssAnon");
+    assert!(now < before + UNREAD as u64 * 4 * MIB, "{} MiB, {} MiB", before / MIB, now / MIB);
+    // One who reads gets everything, and one who comes back what was missing.
+    let path = format!("/v1/executions/{id}/events");
+    let all = world.owner.request(Method::GET, &path).timeout(PATIENCE).send().await.unwrap();
+    let all = events(all).await;
+    assert_eq!(
+        all.iter().map(|it| it.0).collect::<Vec<_>>(),
+        (1..=all.len() as u64).collect::<Vec<_>>()
+    );
+    assert_eq!(all.last().unwrap().1, "end");
+    let text = |all: &[(u64, String, Value)]| -> usize {
+        let output = all.iter().filter(|it| it.1 == "output");
+        output.map(|it| it.2["text"].as_str().unwrap().len()).sum()
+    };
+    assert_eq!(text(&all) as u64, BYTES);
+    let half = all.len() / 2;
+    let rest = world.owner.request(Method::GET, &path).header("last-event-id", all[half - 1].0);
+    let rest = events(rest.timeout(PATIENCE).send().await.unwrap()).await;
+    assert_eq!(rest, all[half..]);
+    drop(unread);
+    gives_back(&world, before, 64 * MIB).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t76_a_slow_listener_of_a_run_reads_the_rest_from_its_record() {
+    const BYTES: u64 = 12_000_000;
+    let world = World::start().await;
+    let begun = world
+        .owner
+        .request(Method::POST, "/v1/execute")
+        .timeout(PATIENCE)
+        .header("content-type", "application/json")
+        .header("accept", "text/event-stream")
+        .body(json!({"code": prints(BYTES), "limits": limits(16 * MIB)}).to_string());
+    let mut answer = begun.send().await.unwrap();
+    let id = answer.headers()["location"].to_str().unwrap().to_owned();
+    let mut heard = answer.chunk().await.unwrap().unwrap().to_vec();
+    while world.owner.get(&id).await["ended_at"].is_null() {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    while let Some(piece) = answer.chunk().await.unwrap() {
+        heard.extend_from_slice(&piece);
+    }
+    let all = parse_events(&String::from_utf8(heard).unwrap());
+    assert_eq!(
+        all.iter().map(|it| it.0).collect::<Vec<_>>(),
+        (1..=all.len() as u64).collect::<Vec<_>>()
+    );
+    assert_eq!(all.last().unwrap().1, "end");
+    let output = all.iter().filter(|it| it.1 == "output");
+    assert_eq!(output.map(|it| it.2["text"].as_str().unwrap().len()).sum::<usize>() as u64, BYTES);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t76_a_large_answer_is_given_again_under_its_key() {
+    const BYTES: u64 = 3_000_000;
+    let world = World::start().await;
+    let ask = async || {
+        let request = world
+            .owner
+            .request(Method::POST, "/v1/execute")
+            .timeout(PATIENCE)
+            .header("content-type", "application/json")
+            .header("idempotency-key", "large")
+            .body(json!({"code": prints(BYTES), "limits": limits(16 * MIB)}).to_string());
+        let answer = request.send().await.unwrap();
+        let again = answer.headers().contains_key("idempotency-replayed");
+        let record: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+        (again, record)
+    };
+    let (first, record) = ask().await;
+    assert_eq!((first, printed(&record).len() as u64), (false, BYTES));
+    assert_eq!(ask().await, (true, record));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t77_what_the_operator_allows_at_most_holds_for_every_limit_and_workspace() {
+    let world = World::with(&[
+        "--max-memory-bytes",
+        "268435456",
+        "--max-processes",
+        "16",
+        "--max-output-bytes",
+        "2000000",
+        "--workspace-limit",
+        "guests:memory_bytes=134217728,guests:wall_ms=5000",
+    ])
+    .await;
+    let guests = workspace(&world, "guests").await;
+    let cores = available_parallelism().unwrap().get() as u64;
+    for (limit, most) in [
+        ("memory_bytes", 256 * MIB),
+        ("processes", 16),
+        ("output_bytes", 2_000_000),
+        ("cpu_percent", cores * 100),
+        ("open_files", 16_384),
+        ("result_bytes", 6 * MIB),
+    ] {
+        let (status, refused) = run(&world.owner, "1", json!({limit: most + 1})).await;
+        assert_eq!((status, refused["code"].as_str()), (400, Some("args.invalid")), "{refused}");
+        let said = refused.to_string();
+        assert!(said.contains(limit) && said.contains(&most.to_string()), "{said}");
+        let (status, ran) = run(&world.owner, "1", json!({limit: most})).await;
+        assert_eq!((status, &ran["limits"][limit]), (200, &json!(most)), "{ran}");
+    }
+    // What nobody asked for is lowered, and said.
+    let usual = world.owner.execute("1").await;
+    assert_eq!(usual["limits"]["memory_bytes"], 256 * MIB);
+    assert_eq!(usual["limits"]["processes"], 16);
+    let usual = guests.execute("1").await;
+    assert_eq!(
+        (&usual["limits"]["memory_bytes"], &usual["limits"]["wall_ms"]),
+        (&json!(128 * MIB), &json!(5000))
+    );
+    // A workspace has its own, also for its sessions, and no other has them.
+    let more = json!({"memory_bytes": 200 * MIB});
+    assert_eq!(run(&guests, "1", more.clone()).await.0, 400);
+    assert_eq!(guests.refused("POST", "/v1/sessions", Some(json!({"limits": more}))).await.0, 400);
+    let session = guests.session().await;
+    let path = format!("/v1/sessions/{session}/execute");
+    let asked = Some(json!({"code": "1", "limits": {"wall_ms": 6000}}));
+    assert_eq!(guests.refused("POST", &path, asked).await.0, 400);
+    assert_eq!(run(&world.owner, "1", more.clone()).await.0, 200);
+    world.owner.post("/v1/sessions", json!({"limits": more})).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t78_single_bytes_make_a_record_and_events_in_proportion_to_the_output() {
+    const BYTES: usize = 10_000;
+    let world = World::start().await;
+    // The pauses let the server see each byte by itself.
+    let code = format!(
+        "import os, time\nfor _ in range({}):\n    for stream in (1, 2):\n        \
+         os.write(stream, b'x')\n        time.sleep(0.0005)",
+        BYTES / 2
+    );
+    let (_, record) = run(&world.owner, &code, limits(MIB)).await;
+    assert_eq!(record["usage"]["output_bytes"], BYTES);
+    let pieces = record["output"].as_array().unwrap();
+    let texts = pieces.iter().map(|it| it["text"].as_str().unwrap().len());
+    assert_eq!(texts.sum::<usize>(), BYTES);
+    assert_eq!(printed(&record).len(), BYTES / 2);
+    let record_bytes = record["output"].to_string().len();
+    let path = format!("/v1/executions/{}/events", record["id"].as_str().unwrap());
+    let stream = world.owner.request(Method::GET, &path).send().await.unwrap();
+    let stream_bytes = stream.text().await.unwrap().len();
+    assert!(record_bytes < 4 * BYTES, "{record_bytes} bytes of record for {BYTES}");
+    assert!(stream_bytes < 6 * BYTES, "{stream_bytes} bytes of events for {BYTES}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t78_what_is_printed_before_a_pause_is_heard_before_it_is_over() {
+    const PAUSE: Duration = Duration::from_secs(3);
+    let world = World::start().await;
+    let code = "import time\nfor word in ('one', 'two'):\n    print(word, end='', flush=True)\n    time.sleep(3)";
+    let request = world
+        .owner
+        .request(Method::POST, "/v1/execute")
+        .header("content-type", "application/json")
+        .header("accept", "text/event-stream")
+        .body(json!({"code": code}).to_string());
+    let mut answer = request.send().await.unwrap();
+    let (mut heard, mut at) = (String::new(), [None; 2]);
+    while let Some(piece) = answer.chunk().await.unwrap() {
+        heard.push_str(std::str::from_utf8(&piece).unwrap());
+        for (word, at) in ["one", "two"].into_iter().zip(&mut at) {
+            if at.is_none() && heard.contains(&format!("\"text\":\"{word}\"")) {
+                *at = Some(Instant::now());
+            }
+        }
+    }
+    let over = Instant::now();
+    let [Some(one), Some(two)] = at else { panic!("{heard}") };
+    // Each was heard while the code slept: the next thing came most of a pause later.
+    assert!(two - one > PAUSE / 2, "{:?}", two - one);
+    assert!(over - two > PAUSE / 2, "{:?}", over - two);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t79_one_workspace_cannot_take_all_of_the_memory_for_output() {
+    let world = World::with(&["--max-output-bytes", "67108864", "--output-budget-mib", "64"]).await;
+    let neighbour = workspace(&world, "neighbour").await;
+    let flood = format!(
+        "{}\nsys.stdout.flush()\nopen('/workspace/done', 'w')\nimport time\ntime.sleep(200)",
+        prints(40_000_000)
+    );
+    let held = world
+        .owner
+        .request(Method::POST, "/v1/execute")
+        .header("content-type", "application/json")
+        .header("prefer", "respond-async")
+        .body(json!({"code": flood, "limits": limits(64 * MIB)}).to_string());
+    let held: Value =
+        serde_json::from_slice(&held.send().await.unwrap().bytes().await.unwrap()).unwrap();
+    let path = format!("/v1/executions/{}", held["id"].as_str().unwrap());
+    // Once its share is used up, the flood is dropped, which the server says in its counters.
+    let full = Instant::now();
+    while output_in_memory(&world).await < 31 * MIB {
+        assert!(full.elapsed() < PATIENCE, "{}", output_in_memory(&world).await);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let (_, same) = run(&world.owner, &prints(2_000_000), limits(16 * MIB)).await;
+    assert!(dropped(&same) > 0 && says_budget(&same), "{:?}", same["warnings"]);
+    assert!(!printed(&same).is_empty(), "the first of it is never refused");
+    let ordinary = world.owner.execute("print('z' * 10_000)").await;
+    assert_eq!((printed(&ordinary).len(), dropped(&ordinary)), (10_001, 0));
+    let (_, other) = run(&neighbour, &prints(16_000_000), limits(16 * MIB)).await;
+    assert_eq!(
+        (printed(&other).len(), dropped(&other)),
+        (16_000_000, 0),
+        "{:?}",
+        other["warnings"]
+    );
+    world.owner.post(&format!("{path}/cancel"), json!({})).await;
+    while world.owner.get(&path).await["ended_at"].is_null() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let (_, after) = run(&world.owner, &prints(2_000_000), limits(16 * MIB)).await;
+    assert_eq!((printed(&after).len(), dropped(&after)), (2_000_000, 0), "{:?}", after["warnings"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t79_large_values_are_counted_and_small_ones_are_never_dropped() {
+    let world = World::with(&["--max-output-bytes", "67108864", "--output-budget-mib", "32"]).await;
+    let large = "'v' * 2_000_000";
+    let wide = json!({"result_bytes": 6 * MIB});
+    let (_, alone) = run(&world.owner, large, wide.clone()).await;
+    assert_eq!(alone["value"].as_str().unwrap().len(), 2_000_000, "{:?}", alone["warnings"]);
+    let session = world.owner.session().await;
+    let flood = format!("{}\nsys.stdout.flush()\nimport time\ntime.sleep(200)", prints(20_000_000));
+    let path = format!("/v1/sessions/{session}/execute");
+    let held = world
+        .owner
+        .request(Method::POST, &path)
+        .header("content-type", "application/json")
+        .header("prefer", "respond-async")
+        .body(json!({"code": flood, "limits": limits(64 * MIB)}).to_string());
+    assert_eq!(held.send().await.unwrap().status(), 202);
+    while output_in_memory(&world).await < 15 * MIB {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let (_, beside) = run(&world.owner, large, wide).await;
+    assert!(beside["value"].is_null() && says_budget(&beside), "{:?}", beside["warnings"]);
+    assert_eq!(beside["status"], "succeeded");
+    let (_, small) =
+        run(&world.owner, &format!("{}\n'w' * 1000", prints(200_000)), limits(MIB)).await;
+    assert_eq!(small["value"].as_str().unwrap().len(), 1000, "{:?}", small["warnings"]);
+    // What is kept is not lost: there is no room for the answer now, and there is later.
+    let path = format!("/v1/executions/{}", alone["id"].as_str().unwrap());
+    let refused = world.owner.request(Method::GET, &path).send().await.unwrap();
+    assert_eq!(
+        (refused.status().as_u16(), refused.headers().contains_key("retry-after")),
+        (429, true)
+    );
+    world.owner.post(&format!("/v1/sessions/{session}/interrupt"), json!({})).await;
+    let patience = Instant::now();
+    loop {
+        let (status, again) = world.owner.call("GET", &path, None).await;
+        if status == 200 {
+            assert_eq!(again["value"], alone["value"]);
+            break;
+        }
+        assert!(patience.elapsed() < PATIENCE, "{again}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Bytes of output that the server holds, as it says itself.
+async fn output_in_memory(world: &World) -> u64 {
+    let metrics = world.owner.request(Method::GET, "/metrics").send().await.unwrap();
+    let text = metrics.text().await.unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("belljar_output_bytes "));
+    line.map_or(0, |value| value.parse::<f64>().unwrap() as u64)
+}
