@@ -166,3 +166,40 @@ async fn t48_whoever_says_to_be_of_the_newer_era_has_no_more_sessions_and_no_lar
         assert_eq!(older(&world.owner, Some(&first), &list).await.status(), 404, "{lie:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t112_a_session_with_a_call_under_way_is_not_ended_for_another() {
+    let world = World::with(&["--mcp-sessions", "2"]).await;
+    let api = &world.owner;
+    let [one, _idle] = [initialized(api, &json!({})).await, initialized(api, &json!({})).await];
+    let call = |code: &str| json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "execute_python", "arguments": {"code": code}}});
+    let running = async |count: usize| {
+        let began = Instant::now();
+        let all = async || world.owner.get("/v1/executions?status=running").await["items"].clone();
+        while all().await.as_array().unwrap().len() != count {
+            assert!(began.elapsed() < Duration::from_secs(30));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let calling = |session: String| {
+        let (api, body) = (api.clone(), call("import time; time.sleep(15); 6 * 7"));
+        tokio::spawn(async move { answer(older(&api, Some(&session), &body).await).await })
+    };
+    let first = calling(one);
+    running(1).await;
+    // The idle one makes room, and the other is used as well then.
+    let two = initialized(api, &json!({})).await;
+    let second = calling(two);
+    running(2).await;
+    let begin =
+        json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello(&json!({}))});
+    let refused = older(api, None, &begin).await;
+    assert_eq!(refused.status(), 429);
+    assert!(refused.headers().contains_key("retry-after"));
+    assert!(refused.text().await.unwrap().contains("2 sessions of MCP with calls under way"));
+    for call in [first, second] {
+        let result = call.await.unwrap();
+        assert_eq!(result["result"]["structuredContent"]["result"], 42, "{result}");
+    }
+    initialized(api, &json!({})).await;
+}

@@ -20,6 +20,7 @@ mod environments;
 mod executions;
 mod exposed;
 mod faults;
+mod floods;
 mod functions;
 mod fuzz;
 mod hostile;

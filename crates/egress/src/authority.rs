@@ -8,6 +8,7 @@ use policy::{Destination, Opening};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use types::{SecretId, WorkspaceId};
 use zeroize::Zeroizing;
 
 /// What is open to a sandbox at this moment.
@@ -46,6 +47,9 @@ impl fmt::Display for NamedIn {
 pub struct Credential {
     /// Its name, for the log.
     pub secret: String,
+    /// By which it is told from others, and from the values that it had before.
+    pub id: SecretId,
+    pub version: u64,
     pub to: Destination,
     /// Whether it opens its destination by itself. Otherwise an integration has to, and it is put
     /// into what that lets through.
@@ -109,4 +113,7 @@ pub trait Authority: Send + Sync + 'static {
     fn way(&self) -> Asked<'_>;
 
     fn attempted(&self, attempt: Attempt);
+
+    /// Whose sandbox it is: workspaces share out the connections of the proxy.
+    fn workspace(&self) -> WorkspaceId;
 }

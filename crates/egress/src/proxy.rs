@@ -17,6 +17,8 @@ mod meter;
 mod passage;
 mod redact;
 mod refusal;
+mod seats;
+mod shared_spellings;
 mod spelling;
 mod upstream;
 
@@ -30,11 +32,14 @@ use line::Line;
 use meter::Meter;
 use passage::Passage;
 use policy::Destination;
-use redact::{Redactor, Spellings};
+use redact::Redactor;
 use refusal::Refusal;
-use std::collections::{HashMap, HashSet};
+use seats::{Presence, Seats};
+use shared_spellings::SharedSpellings;
+use std::collections::HashSet;
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -49,8 +54,6 @@ const HTTP2: &[u8] = b"h2";
 /// TLS asks for a quarter of a record at a time, which would be as many calls of the system.
 const TLS_READ_BYTES: usize = 64 * 1024;
 
-/// So many more connections are told that there are too many; others are closed without a word.
-const TURNED_AWAY_MAX: usize = 16;
 /// Before asking again for a connection when the machine has no room for one.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -75,7 +78,11 @@ struct Shared {
     resolver: Resolver,
     limits: Limits,
     /// For connections of all sandboxes.
-    room: Arc<Semaphore>,
+    seats: Seats,
+    /// What is taken out of the answers of hosts.
+    spellings: SharedSpellings,
+    /// By which sandboxes are told apart.
+    sandboxes: AtomicU64,
     /// For questions of all sandboxes.
     lookups: Arc<Semaphore>,
     tls_http1: Arc<ClientConfig>,
@@ -93,9 +100,20 @@ impl Proxy {
         http1.alpn_protocols = vec![HTTP1.to_vec()];
         http2.alpn_protocols = vec![HTTP2.to_vec()];
         let (tls_http1, tls_http2) = (Arc::new(http1), Arc::new(http2));
-        let room = Arc::new(Semaphore::new(limits.connections_of_all));
+        let seats = Seats::new(limits.clone());
+        let (spellings, sandboxes) = (SharedSpellings::default(), AtomicU64::new(0));
         let lookups = Arc::new(Semaphore::new(limits.lookups_of_all));
-        Ok(Self(Arc::new(Shared { ca, resolver, limits, room, lookups, tls_http1, tls_http2 })))
+        Ok(Self(Arc::new(Shared {
+            ca,
+            resolver,
+            limits,
+            seats,
+            spellings,
+            sandboxes,
+            lookups,
+            tls_http1,
+            tls_http2,
+        })))
     }
 
     /// Serves who connects to the listener of one sandbox. When this is dropped, all of their
@@ -107,27 +125,18 @@ impl Proxy {
     ) -> io::Result<()> {
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
-        let doorstep = Arc::new(Semaphore::new(TURNED_AWAY_MAX));
         let sandbox = Arc::new(Sandbox::new(self.0.clone(), authority));
         let mut lines = JoinSet::new();
         loop {
             let stream = accept(&listener, &mut lines).await;
-            let sandbox = sandbox.clone();
-            match sandbox.seat() {
-                Ok(seat) => {
-                    lines.spawn(async move {
-                        Line::run(sandbox, stream).await;
-                        drop(seat);
-                    });
+            let presence = Presence::new(sandbox.clone());
+            let line = Line::run(sandbox.clone(), presence.clone(), stream);
+            lines.spawn(async move {
+                tokio::select! {
+                    () = line => {}
+                    () = presence.given_way() => {}
                 }
-                Err(refusal) => {
-                    let Ok(place) = doorstep.clone().try_acquire_owned() else { continue };
-                    lines.spawn(async move {
-                        Line::turn_away(&sandbox, stream, refusal).await;
-                        drop(place);
-                    });
-                }
-            }
+            });
         }
     }
 }
@@ -151,12 +160,9 @@ struct Sandbox {
     proxy: Arc<Shared>,
     authority: Arc<dyn Authority>,
     meter: Arc<Meter>,
-    /// For its connections.
-    room: Arc<Semaphore>,
+    number: u64,
     /// For its questions: nobody takes all of the room for those of all.
     lookups: Arc<Semaphore>,
-    /// What is taken out of the answers of a host. It takes longer to make than a request takes.
-    spellings: Mutex<HashMap<Destination, Arc<Spellings>>>,
     /// Hosts that take HTTP/1.1 and do not say so in their greeting.
     plain: Mutex<HashSet<Destination>>,
 }
@@ -164,19 +170,9 @@ struct Sandbox {
 impl Sandbox {
     fn new(proxy: Arc<Shared>, authority: Arc<dyn Authority>) -> Self {
         let meter = Arc::new(Meter::new(proxy.limits.clone()));
-        let room = Arc::new(Semaphore::new(proxy.limits.connections));
+        let number = proxy.sandboxes.fetch_add(1, Ordering::Relaxed);
         let lookups = Arc::new(Semaphore::new(proxy.limits.lookups));
-        let (spellings, plain) = (Mutex::default(), Mutex::default());
-        Self { proxy, authority, meter, room, lookups, spellings, plain }
-    }
-
-    /// Room for one more connection.
-    fn seat(&self) -> Result<[OwnedSemaphorePermit; 2], Refusal> {
-        let limits = &self.proxy.limits;
-        let own = self.room.clone().try_acquire_owned();
-        let own = own.map_err(|_| Refusal::Busy(limits.connections))?;
-        let of_all = self.proxy.room.clone().try_acquire_owned();
-        Ok([own, of_all.map_err(|_| Refusal::AllBusy(limits.connections_of_all))?])
+        Self { proxy, authority, meter, number, lookups, plain: Mutex::default() }
     }
 
     /// Waits for room for one more question.
@@ -201,17 +197,8 @@ impl Sandbox {
     }
 
     /// What takes the credentials of a passage out of an answer, where there are any.
-    fn redactor(&self, passage: &Passage) -> Result<Option<Redactor>, Refusal> {
-        let values = || passage.credentials().map(|it| &it.value);
-        let Some(first) = passage.credentials().next() else { return Ok(None) };
-        let mut kept = self.spellings.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(spellings) = kept.get(passage.to()).filter(|it| it.are_of(values())) {
-            return Ok(Some(Redactor::new(spellings.clone())));
-        }
-        let made = Spellings::new(values());
-        let made = Arc::new(made.ok_or_else(|| Refusal::SecretUnfit(first.secret.clone()))?);
-        kept.insert(passage.to().clone(), made.clone());
-        Ok(Some(Redactor::new(made)))
+    async fn redactor(&self, passage: &Passage) -> Result<Option<Redactor>, Refusal> {
+        Ok(self.proxy.spellings.of(passage).await?.map(Redactor::new))
     }
 }
 

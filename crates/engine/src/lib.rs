@@ -37,7 +37,7 @@ pub use environments::{Installed, Outside};
 pub use files::check_file_name;
 pub use installs::{Added, Chosen, Installer, Wanted, without_agent};
 pub use outlet::{Outlet, OutletGuard};
-pub use redact::Redactor;
+pub use redact::{Redactor, RedactorCache, SecretVersion, check_secrets};
 pub use resources::HostResources;
 pub use run::{Admitted, Finished};
 pub use sandbox::Listing;

@@ -7,7 +7,7 @@ use crate::redact::Redactor;
 use chrono::{DateTime, Utc};
 use sandbox::{Answer, Cause, Ending};
 use serde_json::Value;
-use types::{Code, Execution, Limits, SandboxId, Truncated, Warning};
+use types::{Code, Execution, Fault, Limits, SandboxId, Truncated, Warning};
 
 /// That a session has other packages than its environment; no error, and so none of their codes.
 const INSTALLED: &str = "package.installed";
@@ -29,20 +29,22 @@ pub(crate) struct Order {
     /// What every record of this engine says.
     pub(crate) warnings: Vec<Warning>,
     pub(crate) created: DateTime<Utc>,
+    /// For what its code is given.
+    pub(crate) redactor: Redactor,
+}
+
+/// The redactor of what the code of a command is given. Variables of a tool are its own secrets.
+pub(crate) async fn redactor_of(command: &Command) -> Result<Redactor, Fault> {
+    let given = &command.redactor;
+    match &command.entry {
+        Entry::Call(call) => given.merge(&Redactor::prepare(call.variables().clone()).await?).await,
+        Entry::Cell(_) | Entry::Answer(_) | Entry::Script { .. } | Entry::ScriptIn { .. } => {
+            Ok(given.clone())
+        }
+    }
 }
 
 impl Order {
-    /// For what its code is given. Variables of a tool are its own secrets.
-    pub(crate) fn redactor(&self) -> Redactor {
-        let given = &self.command.redactor;
-        match &self.command.entry {
-            Entry::Call(call) => given.and(&Redactor::new(call.variables().clone())),
-            Entry::Cell(_) | Entry::Answer(_) | Entry::Script { .. } | Entry::ScriptIn { .. } => {
-                given.clone()
-            }
-        }
-    }
-
     /// The record of it while nothing has run.
     pub(crate) fn draft(&self) -> Execution {
         let command = &self.command;

@@ -1,79 +1,83 @@
 //! Taking values that code was given out of what comes back from it.
 //!
 //! A value is looked for as it is, and as programs write it down: base64, hexadecimal, percent-encoded,
-//! escaped. This is against accidents: code that turns a value into something else can still print it.
-//! What is looked for is never shown, and nothing is held back that could not be a part of it.
+//! escaped, in either case of its letters, and wrapped into lines. This is against accidents: code that turns
+//! a value into something else can still print it. What is looked for is never shown, and nothing is held back
+//! that could not be a part of it. How long a search takes depends on the length of a text alone: values and
+//! texts are both chosen by users.
 
 mod forms;
+mod patterns;
 mod screen;
+mod shared;
+mod stream;
 
 pub(crate) use screen::Screen;
+pub use shared::{RedactorCache, SecretVersion};
+pub(crate) use stream::Stream;
 
+use patterns::Patterns;
 use serde_json::Value;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
-use types::{Code, Execution, Fault, NetworkAttempt, REDACTED_BYTES_MIN};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
+use types::{
+    Code, Execution, Fault, NetworkAttempt, REDACTED_BYTES_MIN, SECRET_BYTES_PER_SANDBOX_MAX,
+    SECRETS_PER_SANDBOX_MAX,
+};
 
-/// Of a name in the place of a value, which may be much shorter and stand there often.
-const NAME_CHARS_MAX: usize = 32;
-
-/// So many bytes of every form find it.
-type Beginning = [u8; REDACTED_BYTES_MIN];
+/// Values of at most this many bytes in total are prepared where they are: it takes less than a millisecond.
+const INLINE_BYTES_MAX: usize = 1024;
+/// Preparations of more than that at once, in the whole process: each takes a thread and memory for a while.
+static PREPARATIONS: Semaphore = Semaphore::const_new(2);
 
 /// The values that must not come back, each with the name that stands in its place. Cloning it costs
 /// nothing.
 #[derive(Clone, Default)]
 pub struct Redactor(Option<Arc<Patterns>>);
 
-struct Patterns {
-    /// By value, so that the same one is there once.
-    secrets: BTreeMap<String, String>,
-    /// The same in small letters, if it was ever needed.
-    small: OnceLock<Arc<Self>>,
-    /// The longest form first.
-    forms: HashMap<Beginning, Vec<Form>>,
-    /// Of each form, less than its beginning.
-    short_beginnings: HashSet<Vec<u8>>,
-    /// Whether any form begins with these two bytes, which most places of a text rule out.
-    pairs: Vec<bool>,
-}
-
-struct Form {
-    bytes: Vec<u8>,
-    marker: Arc<str>,
-}
-
-/// What is at one place of a text.
-enum Found<'a> {
-    Nothing,
-    /// So many bytes, and what to write instead.
-    Secret(usize, &'a str),
-    /// What comes next decides.
-    Perhaps,
-}
-
 impl Redactor {
-    /// Of names and values. Values that are too short to be told from other text are left alone.
-    pub fn new(secrets: impl IntoIterator<Item = (String, String)>) -> Self {
+    /// A redactor of names and values, prepared off the serving threads. Values that are too short to be told
+    /// from other text are left alone; more values than one sandbox may have are refused.
+    pub async fn prepare(
+        secrets: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, Fault> {
         let long = |(_, value): &(String, String)| value.len() >= REDACTED_BYTES_MIN;
-        let secrets: BTreeMap<String, String> =
-            secrets.into_iter().filter(long).map(|(name, value)| (value, name)).collect();
-        Self((!secrets.is_empty()).then(|| Arc::new(Patterns::new(secrets))))
+        let by_value = |(name, value)| (value, name);
+        Self::of(secrets.into_iter().filter(long).map(by_value).collect()).await
     }
 
-    /// For both of what they are for.
-    pub fn and(&self, other: &Self) -> Self {
-        let (Some(ours), Some(theirs)) = (&self.0, &other.0) else {
-            return if self.0.is_some() { self.clone() } else { other.clone() };
+    async fn of(secrets: BTreeMap<String, String>) -> Result<Self, Fault> {
+        let bytes = secrets.keys().map(String::len).sum();
+        check_secrets(secrets.len(), bytes)?;
+        if secrets.is_empty() {
+            return Ok(Self::default());
+        }
+        let prepared = if bytes <= INLINE_BYTES_MAX {
+            Patterns::new(secrets)
+        } else {
+            let _permit = PREPARATIONS.acquire().await.map_err(|_| unprepared())?;
+            let preparing = tokio::task::spawn_blocking(|| Patterns::new(secrets));
+            preparing.await.map_err(|_| unprepared())?
         };
-        if theirs.secrets.keys().all(|value| ours.secrets.contains_key(value)) {
-            return self.clone();
+        Ok(Self(Some(Arc::new(prepared?))))
+    }
+
+    /// A redactor for the values of both.
+    pub async fn merge(&self, other: &Self) -> Result<Self, Fault> {
+        let (Some(ours), Some(theirs)) = (&self.0, &other.0) else {
+            return Ok(if self.0.is_some() { self.clone() } else { other.clone() });
+        };
+        if ours.have_all_of(theirs) {
+            return Ok(self.clone());
+        }
+        if theirs.have_all_of(ours) {
+            return Ok(other.clone());
         }
         let secrets = theirs.secrets.iter().chain(&ours.secrets);
-        let secrets = secrets.map(|(value, name)| (value.clone(), name.clone())).collect();
-        Self(Some(Arc::new(Patterns::new(secrets))))
+        Self::of(secrets.map(|(value, name)| (value.clone(), name.clone())).collect()).await
     }
 
     /// A text that is complete.
@@ -87,27 +91,18 @@ impl Redactor {
         Cow::Owned(String::from_utf8_lossy(&clean).into_owned())
     }
 
-    /// A text that is complete and may have been brought into small letters on its way, as the names of
-    /// hosts are.
-    pub fn caseless<'t>(&self, text: &'t str) -> Cow<'t, str> {
-        let Some(patterns) = &self.0 else { return Cow::Borrowed(text) };
-        let small = text.to_ascii_lowercase();
-        let (clean, _) = patterns.small().replace(small.as_bytes(), text.as_bytes(), true);
-        Cow::Owned(String::from_utf8_lossy(&clean).into_owned())
-    }
-
     /// Whom code has tried to reach.
     pub(crate) fn attempts(&self, attempts: &mut [NetworkAttempt]) {
         for attempt in attempts {
-            attempt.host = self.caseless(&attempt.host).into_owned();
+            attempt.host = self.text(&attempt.host).into_owned();
             let reason = attempt.reason.take();
-            attempt.reason = reason.map(|reason| self.caseless(&reason).into_owned());
+            attempt.reason = reason.map(|reason| self.text(&reason).into_owned());
         }
     }
 
     /// A text that comes in pieces.
     pub(crate) fn stream(&self) -> Stream {
-        Stream { redactor: self.clone(), held: Vec::new() }
+        Stream::new(self.0.clone())
     }
 
     /// Texts, names of fields, and numbers that are a value.
@@ -146,7 +141,7 @@ impl Redactor {
 
     /// It may quote what somebody outside has made of a value.
     fn fault(&self, fault: Fault) -> Fault {
-        let text = |text: String| self.caseless(&text).into_owned();
+        let text = |text: String| self.text(&text).into_owned();
         let code = match fault.code {
             Code::Python(exception) => Code::Python(text(exception)),
             code => code,
@@ -176,123 +171,26 @@ impl fmt::Debug for Redactor {
     }
 }
 
-impl Patterns {
-    fn new(secrets: BTreeMap<String, String>) -> Self {
-        Self::of_forms(secrets, |form| form)
+/// Refuses more secret values than one sandbox may have.
+pub fn check_secrets(count: usize, bytes: usize) -> Result<(), Fault> {
+    if count <= SECRETS_PER_SANDBOX_MAX && bytes <= SECRET_BYTES_PER_SANDBOX_MAX {
+        return Ok(());
     }
-
-    fn small(&self) -> &Self {
-        let make = || Self::of_forms(self.secrets.clone(), |form| form.to_ascii_lowercase());
-        self.small.get_or_init(|| Arc::new(make()))
-    }
-
-    fn of_forms(secrets: BTreeMap<String, String>, spelt: fn(Vec<u8>) -> Vec<u8>) -> Self {
-        let mut patterns = Self {
-            secrets: BTreeMap::new(),
-            small: OnceLock::new(),
-            forms: HashMap::new(),
-            short_beginnings: HashSet::new(),
-            pairs: vec![false; 1 << 16],
-        };
-        for (value, name) in &secrets {
-            // It may stand in the name of a file.
-            let name: String = name.replace('/', "_").chars().take(NAME_CHARS_MAX).collect();
-            let marker: Arc<str> = format!("[redacted:{name}]").into();
-            let forms = forms::forms(value).into_iter();
-            forms.for_each(|form| patterns.add(spelt(form), &marker));
-        }
-        for forms in patterns.forms.values_mut() {
-            forms.sort_by_key(|form| std::cmp::Reverse(form.bytes.len()));
-        }
-        Self { secrets, ..patterns }
-    }
-
-    fn add(&mut self, bytes: Vec<u8>, marker: &Arc<str>) {
-        let Some(beginning) = bytes.first_chunk::<REDACTED_BYTES_MIN>() else { return };
-        for length in 1..REDACTED_BYTES_MIN {
-            self.short_beginnings.insert(beginning[..length].to_vec());
-        }
-        if let Some(known) = self.pairs.get_mut(pair(beginning[0], beginning[1])) {
-            *known = true;
-        }
-        let form = Form { marker: Arc::clone(marker), bytes: bytes.clone() };
-        self.forms.entry(*beginning).or_default().push(form);
-    }
-
-    /// `last` if nothing comes after it: then the beginning of a value is as much as there is of it.
-    fn look(&self, text: &[u8], last: bool) -> Found<'_> {
-        if let [first, second, ..] = text
-            && !self.pairs.get(pair(*first, *second)).is_some_and(|known| *known)
-        {
-            return Found::Nothing;
-        }
-        let Some(beginning) = text.first_chunk::<REDACTED_BYTES_MIN>() else {
-            let perhaps = !last && self.short_beginnings.contains(text);
-            return if perhaps { Found::Perhaps } else { Found::Nothing };
-        };
-        for Form { bytes, marker } in self.forms.get(beginning).into_iter().flatten() {
-            if text.starts_with(bytes) {
-                return Found::Secret(bytes.len(), marker);
-            }
-            if bytes.starts_with(text) {
-                return if last { Found::Secret(text.len(), marker) } else { Found::Perhaps };
-            }
-        }
-        Found::Nothing
-    }
-
-    /// What is shown instead of a text, and how much of it was read. Values are looked for in `text`;
-    /// `shown` has all else, at the same places.
-    fn replace(&self, text: &[u8], shown: &[u8], last: bool) -> (Vec<u8>, usize) {
-        let mut clean = Vec::with_capacity(shown.len());
-        let (mut at, mut plain) = (0, 0);
-        while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
-            match self.look(rest, last) {
-                Found::Nothing => at += 1,
-                Found::Perhaps => break,
-                Found::Secret(length, marker) => {
-                    clean.extend_from_slice(&shown[plain..at]);
-                    clean.extend_from_slice(marker.as_bytes());
-                    at += length;
-                    plain = at;
-                }
-            }
-        }
-        clean.extend_from_slice(&shown[plain..at]);
-        (clean, at)
-    }
+    let message = format!(
+        "a sandbox is given at most {SECRETS_PER_SANDBOX_MAX} secret values of {SECRET_BYTES_PER_SANDBOX_MAX} bytes in total, \
+         and this one would be given {count} of {bytes} bytes"
+    );
+    let hint = "delete secrets that are not needed, name fewer of them, or open another session";
+    Err(Fault::new(Code::QuotaExceeded, message).hint(hint))
 }
 
-fn pair(first: u8, second: u8) -> usize {
-    usize::from(first) << 8 | usize::from(second)
+fn too_much_in_use() -> Fault {
+    let message = "too many different secrets are in use by sandboxes at the moment";
+    Fault::new(Code::CapacityExhausted, message).hint("send the request again when some have ended")
 }
 
-/// Bytes that come in pieces. What may be the beginning of a value is held until the next one.
-pub(crate) struct Stream {
-    redactor: Redactor,
-    held: Vec<u8>,
-}
-
-impl Stream {
-    pub(crate) fn feed<'p>(&mut self, piece: &'p [u8]) -> Cow<'p, [u8]> {
-        if self.redactor.0.is_none() {
-            return Cow::Borrowed(piece);
-        }
-        self.held.extend_from_slice(piece);
-        Cow::Owned(self.pass(false))
-    }
-
-    /// What is left.
-    pub(crate) fn finish(&mut self) -> Vec<u8> {
-        self.pass(true)
-    }
-
-    fn pass(&mut self, last: bool) -> Vec<u8> {
-        let Some(patterns) = &self.redactor.0 else { return Vec::new() };
-        let (clean, read) = patterns.replace(&self.held, &self.held, last);
-        self.held.drain(..read);
-        clean
-    }
+fn unprepared() -> Fault {
+    Fault::new(Code::SandboxCrashed, "the redaction of secret values could not be prepared")
 }
 
 #[cfg(test)]
@@ -302,8 +200,18 @@ mod tests {
 
     const SECRET: &str = "sk-live_ä/Ü+?\"'\\\n0123456789~zz";
 
+    fn of(secrets: impl IntoIterator<Item = (String, String)>) -> Redactor {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(Redactor::prepare(secrets)).unwrap()
+    }
+
+    fn merged(one: &Redactor, other: &Redactor) -> Redactor {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(one.merge(other)).unwrap()
+    }
+
     fn redactor() -> Redactor {
-        Redactor::new([("TOKEN".to_owned(), SECRET.to_owned())])
+        of([("TOKEN".to_owned(), SECRET.to_owned())])
     }
 
     #[test]
@@ -364,13 +272,13 @@ mod tests {
 
     #[test]
     fn a_long_name_does_not_make_a_text_as_long() {
-        let redactor = Redactor::new([("N".repeat(200), "12345678".to_owned())]);
+        let redactor = of([("N".repeat(200), "12345678".to_owned())]);
         assert_eq!(redactor.text("12345678"), format!("[redacted:{}]", "N".repeat(32)));
     }
 
     #[test]
     fn the_name_of_a_host_hides_a_value_in_neither_case_and_other_names_stay_as_they_are() {
-        let redactor = Redactor::new([("TOKEN".to_owned(), "Canary-4F7A-Zz".to_owned())]);
+        let redactor = of([("TOKEN".to_owned(), "Canary-4F7A-Zz".to_owned())]);
         let attempt = |host: &str| NetworkAttempt {
             t: 0,
             host: host.to_owned(),
@@ -397,7 +305,7 @@ mod tests {
     #[test]
     fn a_value_that_begins_as_another_does_not_hide_the_longer_one() {
         let pair = [("A", "abcdefgh"), ("B", "abcdefghijkl")];
-        let redactor = Redactor::new(pair.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let redactor = of(pair.map(|(name, value)| (name.to_owned(), value.to_owned())));
         assert_eq!(redactor.text("abcdefghijkl abcdefgh!"), "[redacted:B] [redacted:A]!");
         let mut stream = redactor.stream();
         let mut out = stream.feed(b"abcdefgh").into_owned();
@@ -407,7 +315,7 @@ mod tests {
 
     #[test]
     fn values_are_found_inside_of_json_also_as_numbers_and_names() {
-        let redactor = Redactor::new([("PIN".to_owned(), "1234567890".to_owned())]);
+        let redactor = of([("PIN".to_owned(), "1234567890".to_owned())]);
         let value = json!({"a": ["1234567890", 1_234_567_890, 7, null], "1234567890": true});
         let clean =
             json!({"a": ["[redacted:PIN]", "[redacted:PIN]", 7, null], "[redacted:PIN]": true});
@@ -419,24 +327,104 @@ mod tests {
         let long: String =
             (0..60_000).map(|number| char::from(b'a' + (number * 7 % 23) as u8)).collect();
         let many =
-            (0..1_000).map(|number| (format!("S{number}"), format!("value-number-{number:05}")));
-        let redactor = Redactor::new(many.chain([("LONG".to_owned(), long.clone())]));
+            (0..255).map(|number| (format!("S{number}"), format!("value-number-{number:05}")));
+        let redactor = of(many.chain([("LONG".to_owned(), long.clone())]));
         let clean = redactor.text(&long).into_owned();
         assert_eq!(clean.replace("[redacted:LONG]", ""), "");
-        assert_eq!(redactor.text("value-number-00999"), "[redacted:S999]");
+        assert_eq!(redactor.text("value-number-00254"), "[redacted:S254]");
         let text = "nothing of it here\n".repeat(50_000);
         assert_eq!(redactor.text(&text), text);
     }
 
     #[test]
     fn two_redactors_take_out_what_each_does_and_short_values_are_left_alone() {
-        let other = Redactor::new([("OTHER".to_owned(), "another-value".to_owned())]);
-        let both = redactor().and(&other);
+        let other = of([("OTHER".to_owned(), "another-value".to_owned())]);
+        let both = merged(&redactor(), &other);
         let text = format!("{SECRET} another-value");
         assert_eq!(both.text(&text), "[redacted:TOKEN] [redacted:OTHER]");
-        assert_eq!(Redactor::default().and(&other).text("another-value"), "[redacted:OTHER]");
-        let short = Redactor::new([("PIN".to_owned(), "1234567".to_owned())]);
+        assert_eq!(merged(&Redactor::default(), &other).text("another-value"), "[redacted:OTHER]");
+        let short = of([("PIN".to_owned(), "1234567".to_owned())]);
         assert_eq!(short.text("1234567"), "1234567");
         assert_eq!(format!("{both:?}"), "{\"OTHER\", \"TOKEN\"}");
+    }
+
+    #[test]
+    fn t107_a_search_takes_as_long_for_values_that_are_made_for_it_as_for_others() {
+        use std::time::Instant;
+        // Each begins as all others do, and as the text does at each of its places.
+        let alike = (0..128).map(|it| (format!("S{it}"), format!("{}{it:03}", "a".repeat(900))));
+        let others = (0..128).map(|it| (format!("S{it}"), format!("{it:03}{}", "b".repeat(900))));
+        let took = |redactor: Redactor, text: &str| {
+            let began = Instant::now();
+            assert_eq!(redactor.text(text), text);
+            began.elapsed()
+        };
+        let (calm, hostile) = (of(others), of(alike));
+        let text = format!("{} ", "a".repeat(300)).repeat(2_000);
+        let (calm, hostile) = (took(calm, &text), took(hostile, &text));
+        assert!(hostile < calm * 20 + std::time::Duration::from_secs(2), "{hostile:?}, {calm:?}");
+    }
+
+    #[test]
+    fn t107_more_values_than_a_sandbox_may_have_are_refused() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let refused = |secrets: Vec<(String, String)>| {
+            let fault = runtime.block_on(Redactor::prepare(secrets)).unwrap_err();
+            assert_eq!(fault.code, Code::QuotaExceeded);
+            fault.message
+        };
+        let many = |count: usize, bytes: usize| -> Vec<(String, String)> {
+            let value = |it| format!("{}{it:04}", "v".repeat(bytes - 4));
+            (0..count).map(|it| (format!("S{it}"), value(it))).collect()
+        };
+        assert!(refused(many(SECRETS_PER_SANDBOX_MAX + 1, 16)).contains("257 of 4112 bytes"));
+        assert!(refused(many(3, SECRET_BYTES_PER_SANDBOX_MAX / 2)).contains("3 of 196608 bytes"));
+        // Six bytes of each byte, in some of its forms.
+        let odd = |it| (format!("S{it}"), format!("{}{it:02}", "\u{1}".repeat(4_000)));
+        assert!(refused((0..30).map(odd).collect()).contains("encodings"));
+        assert_eq!(of(many(SECRETS_PER_SANDBOX_MAX, 400)).text("x"), "x");
+    }
+
+    #[test]
+    fn t115_a_value_that_is_wrapped_into_lines_is_found() {
+        use base64::Engine;
+        use base64::engine::general_purpose::STANDARD;
+        let value: String = (0..90).map(|it| char::from(b'0' + (it * 7 % 70) as u8)).collect();
+        let redactor = of([("TOKEN".to_owned(), value.clone())]);
+        for (width, end) in [(76, "\n"), (64, "\r\n"), (20, "\n"), (5, "\r\n")] {
+            for text in
+                [value.clone(), STANDARD.encode(&value), STANDARD.encode(format!("ab{value}"))]
+            {
+                let lines: Vec<&[u8]> = text.as_bytes().chunks(width).collect();
+                let wrapped = String::from_utf8(lines.join(end.as_bytes())).unwrap();
+                let clean = redactor.text(&format!("first\n{wrapped}\nlast\n")).into_owned();
+                assert!(clean.contains("[redacted:TOKEN]"), "{width}: {clean}");
+                assert!(clean.starts_with("first\n") && clean.ends_with("\nlast\n"), "{clean}");
+                assert!(clean.len() < 50, "{width}: {clean}");
+            }
+        }
+        let (first, last) = value.split_at(45);
+        let apart = format!("{first}\n\n\n{last}\n\r\n\n");
+        assert_eq!(redactor.text(&apart), apart, "not one text any more");
+        let mut stream = redactor.stream();
+        assert_eq!(&*stream.feed(format!("it is {}\n", &value[..5]).as_bytes()), b"it is 07>EL\n");
+        assert_eq!(&*stream.feed(format!("{}\n", &value[5..]).as_bytes()), b"[redacted:TOKEN]\n");
+    }
+
+    #[test]
+    fn t115_a_value_on_a_page_is_found() {
+        let value = "a<b>&\"'`=/c0123";
+        let redactor = of([("TOKEN".to_owned(), value.to_owned())]);
+        for page in [
+            "a&lt;b&gt;&amp;&quot;&#x27;`=/c0123",
+            "a&lt;b&gt;&amp;&quot;&#039;`=/c0123",
+            "a&lt;b&gt;&amp;&#34;&#39;`=/c0123",
+            "a&lt;b&gt;&amp;&quot;&apos;`=/c0123",
+            "a&lt;b&gt;&amp;\"'`=/c0123",
+            "a&lt;b&gt;&amp;&quot;&#39;&#x60;&#x3D;&#x2F;c0123",
+        ] {
+            assert_eq!(redactor.text(page), "[redacted:TOKEN]", "{page}");
+        }
+        assert_eq!(redactor.text("a &lt; b"), "a &lt; b");
     }
 }

@@ -11,7 +11,7 @@ use crate::installs::{self, Desk};
 use crate::job::{Job, take_files};
 use crate::outcome::birth_fault;
 use crate::outlet::proxy_variables;
-use crate::record::{Order, tell_loss};
+use crate::record::{Order, redactor_of, tell_loss};
 use crate::redact::{Redactor, Screen};
 use crate::running::Ticket;
 use crate::session::{Home, Turn};
@@ -81,6 +81,7 @@ impl Engine {
         let created = Utc::now();
         self.capacity.check_open()?;
         let ticket = self.running.enter(command.id)?;
+        let redactor = redactor_of(&command).await?;
         let (caps, asked) = (command.caps.unwrap_or(self.config.caps), command.limits());
         let (limits, sandbox_id, room) = match command.session {
             None => {
@@ -103,6 +104,7 @@ impl Engine {
             environment: room.environment().unwrap_or(&command.environment).to_owned(),
             warnings: walls::warnings(&self.config.without),
             created,
+            redactor,
             command,
         };
         Ok(Admitted { engine: Arc::clone(self), order, room, ticket })
@@ -165,7 +167,7 @@ impl Admitted {
 
     /// Takes out of texts what its code is given, besides what its session was given before.
     pub fn redactor(&self) -> Redactor {
-        self.order.redactor()
+        self.order.redactor.clone()
     }
 
     /// With files that nobody wanted to open before there was room.
@@ -271,7 +273,7 @@ async fn walk(
     if stopper.was_asked() {
         return Ok(withdraw(&order, sink));
     }
-    *redactor = redactor.and(&order.redactor());
+    *redactor = redactor.merge(&order.redactor).await?;
     let mut screen = Screen::new(redactor);
     let job = Job::new(&order.command, number, variables);
     let started = Utc::now();

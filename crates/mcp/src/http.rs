@@ -14,9 +14,8 @@ const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// A question to a person may stay open for a day, and what asks it with it.
 const IDLE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// Clients of the older era that one principal may have at once; one more ends the one that was
-/// silent for longest.
-const OF_ONE_MAX: usize = 64;
+/// Sessions of the legacy revision that one principal has at once, unless the operator says otherwise.
+pub const SESSIONS_PER_PRINCIPAL: usize = 64;
 const OF_ALL_MAX: usize = 4_096;
 /// From the beginning of a session to the moment at which it is somebody's.
 const ORPHAN_MAX: Duration = Duration::from_secs(10);
@@ -41,54 +40,103 @@ pub struct Sessions {
     owned: Mutex<HashMap<String, Owned>>,
     /// Those that are nobody's yet, and since when that is known.
     orphans: Mutex<HashMap<String, Instant>>,
+    /// Of one principal at once. One more ends one that nobody uses, or is refused.
+    of_one_max: usize,
+}
+
+/// A principal, or all of them, have as many sessions with calls under way as they may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionsFull {
+    pub sessions: usize,
+}
+
+/// How a request uses its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionUse {
+    Call,
+    /// Waits for what the server has to say.
+    Listen,
+}
+
+/// A request of a session that is under way, over when dropped.
+#[derive(Debug)]
+pub struct InUse {
+    sessions: Arc<Sessions>,
+    id: String,
+    kind: SessionUse,
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        if let Some(owned) = self.sessions.owned().get_mut(&self.id) {
+            let count = owned.count(self.kind);
+            *count = count.saturating_sub(1);
+            owned.used = Instant::now();
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Owned {
     by: PrincipalId,
     used: Instant,
+    calls: usize,
+    listeners: usize,
 }
 
-impl Default for Sessions {
-    fn default() -> Self {
-        let mut manager = LocalSessionManager::default();
-        manager.session_config.keep_alive = Some(IDLE_MAX);
-        Self { manager: Arc::new(manager), owned: Mutex::default(), orphans: Mutex::default() }
+impl Owned {
+    fn count(&mut self, kind: SessionUse) -> &mut usize {
+        match kind {
+            SessionUse::Call => &mut self.calls,
+            SessionUse::Listen => &mut self.listeners,
+        }
     }
 }
 
 impl Sessions {
+    pub fn new(of_one_max: usize) -> Self {
+        let mut manager = LocalSessionManager::default();
+        manager.session_config.keep_alive = Some(IDLE_MAX);
+        let (owned, orphans) = (Mutex::default(), Mutex::default());
+        Self { manager: Arc::new(manager), owned, orphans, of_one_max }
+    }
+
     fn owned(&self) -> MutexGuard<'_, HashMap<String, Owned>> {
         self.owned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is this principal's; it is used then.
-    pub fn used(&self, id: &str, by: PrincipalId) -> bool {
-        match self.owned().get_mut(id).filter(|owned| owned.by == by) {
-            Some(owned) => {
-                owned.used = Instant::now();
-                true
-            }
-            None => false,
-        }
+    /// Uses a session, if it is this principal's. While it is used for a call it does not give way.
+    pub fn begin_use(
+        self: &Arc<Self>,
+        id: &str,
+        by: PrincipalId,
+        kind: SessionUse,
+    ) -> Option<InUse> {
+        let mut all = self.owned();
+        let owned = all.get_mut(id).filter(|owned| owned.by == by)?;
+        owned.used = Instant::now();
+        *owned.count(kind) += 1;
+        Some(InUse { sessions: Arc::clone(self), id: id.to_owned(), kind })
     }
 
     pub fn begun(&self, id: &str, by: PrincipalId) {
-        self.owned().insert(id.to_owned(), Owned { by, used: Instant::now() });
+        let owned = Owned { by, used: Instant::now(), calls: 0, listeners: 0 };
+        self.owned().insert(id.to_owned(), owned);
     }
 
     pub fn ended(&self, id: &str) {
         self.owned().remove(id);
     }
 
-    /// Before one more is begun.
-    pub async fn make_room(&self, by: PrincipalId) {
+    /// Before one more is begun: ends one without a call, if there are too many.
+    pub async fn make_room(&self, by: PrincipalId) -> Result<(), SessionsFull> {
         for nobodys in self.nobodys().await {
             self.close(nobodys).await;
         }
-        if let Some(oldest) = self.in_the_way(by) {
-            self.close(oldest).await;
+        if let Some(idle) = self.in_the_way(by)? {
+            self.close(idle).await;
         }
+        Ok(())
     }
 
     pub async fn close(&self, id: String) {
@@ -111,12 +159,50 @@ impl Sessions {
         long.map(|(id, _)| id.clone()).collect()
     }
 
-    fn in_the_way(&self, by: PrincipalId) -> Option<String> {
+    /// A session that has to end for another one: of those without a call first one to which nobody listens, and
+    /// then the one that was used longest ago.
+    fn in_the_way(&self, by: PrincipalId) -> Result<Option<String>, SessionsFull> {
         let owned = self.owned();
         let theirs = owned.values().filter(|one| one.by == by).count();
-        let all = owned.len() >= OF_ALL_MAX;
-        let candidates = owned.iter().filter(|(_, one)| all || one.by == by);
-        let oldest = candidates.min_by_key(|(_, one)| one.used).map(|(id, _)| id.clone());
-        oldest.filter(|_| all || theirs >= OF_ONE_MAX)
+        let is_full = owned.len() >= OF_ALL_MAX;
+        if !is_full && theirs < self.of_one_max {
+            return Ok(None);
+        }
+        let of_whom = |one: &Owned| one.by == by || is_full && theirs < self.of_one_max;
+        let idle = owned.iter().filter(|(_, one)| one.calls == 0 && of_whom(one));
+        let oldest = idle.min_by_key(|(_, one)| (one.listeners > 0, one.used));
+        let sessions = if theirs < self.of_one_max { OF_ALL_MAX } else { self.of_one_max };
+        oldest.map(|(id, _)| Some(id.clone())).ok_or(SessionsFull { sessions })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    #[tokio::test]
+    async fn t112_a_session_with_a_call_stays_and_an_idle_one_gives_way() {
+        let sessions = Arc::new(Sessions::new(3));
+        let [one, other] = [1, 2].map(|it| PrincipalId::new(Uuid::from_u128(it)));
+        for (id, by) in [("a", one), ("b", one), ("c", one), ("x", other)] {
+            sessions.make_room(by).await.unwrap();
+            sessions.begun(id, by);
+        }
+        let call = |id: &str| sessions.begin_use(id, one, SessionUse::Call);
+        assert!(call("x").is_none(), "it is not theirs");
+        let in_a = call("a").unwrap();
+        let _listening = sessions.begin_use("b", one, SessionUse::Listen).unwrap();
+        assert_eq!(sessions.in_the_way(one), Ok(Some("c".to_owned())), "nobody listens to it");
+        let in_c = call("c").unwrap();
+        assert_eq!(sessions.in_the_way(one), Ok(Some("b".to_owned())), "it has no call");
+        let in_b = call("b").unwrap();
+        assert_eq!(sessions.make_room(one).await, Err(SessionsFull { sessions: 3 }));
+        assert_eq!(sessions.in_the_way(other), Ok(None));
+        drop((in_b, in_c));
+        assert_eq!(sessions.in_the_way(one), Ok(Some("c".to_owned())));
+        drop(in_a);
+        sessions.make_room(one).await.unwrap();
+        assert!(call("c").is_none() && call("a").is_some());
     }
 }

@@ -7,6 +7,7 @@ mod agents;
 mod body;
 mod execution;
 mod files;
+mod form;
 mod guard;
 mod idempotency;
 mod limits;
@@ -17,8 +18,10 @@ mod problem;
 mod record;
 mod resource;
 mod routes;
+mod silence;
 mod sse;
 mod told;
+mod unread;
 mod written;
 
 pub(crate) use guard::Names;
@@ -75,7 +78,7 @@ pub(crate) fn router(app: Arc<App>, door: Door) -> Router {
         .route("/metrics", get(routes::operation::metrics))
         .route_layer(from_fn_with_state(Arc::clone(&app), idempotency::once))
         .route_layer(from_fn_with_state(Arc::clone(&app), guard::authenticate));
-    let sessions = Arc::new(Sessions::default());
+    let sessions = Arc::new(Sessions::new(app.limits.mcp_sessions()));
     let agents = Router::new()
         .route_service("/mcp", mcp::http(door, &sessions))
         .route_layer(from_fn_with_state(sessions, agents::own_session))
@@ -99,7 +102,7 @@ pub(crate) fn router(app: Arc<App>, door: Door) -> Router {
 /// that it can reach was made for it.
 pub(crate) fn conformance(names: Names, fixtures: Fixtures) -> Router {
     Router::new()
-        .route_service("/mcp", mcp::http(fixtures, &Sessions::default()))
+        .route_service("/mcp", mcp::http(fixtures, &Sessions::new(mcp::SESSIONS_PER_PRINCIPAL)))
         .layer(from_fn_with_state(Arc::new(names), guard::receive))
 }
 

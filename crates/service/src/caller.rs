@@ -192,6 +192,16 @@ impl Service {
             .ok_or_else(|| missing(privilege, object))
     }
 
+    /// Whether the caller may do anything at all.
+    pub fn has_any_grant(&self, caller: &Caller) -> Result<bool, Refused> {
+        let workspace = caller.workspace;
+        Ok(self.store.read(|rows| {
+            let mut subjects = rows.role_ids(workspace, &caller.principal.roles)?;
+            subjects.push(caller.principal.id);
+            rows.has_any_grant(workspace, &subjects)
+        })?)
+    }
+
     /// For anybody of the workspace, such as the owner of an agent whose rights code has.
     pub(crate) fn permit(
         &self,

@@ -12,7 +12,7 @@ use crate::tokens::Tokens;
 use crate::tools::Contracts;
 use crate::{housekeeping, readiness, seal_key};
 use egress::{FetchConfig, Fetcher, Proxy};
-use engine::{Engine, House, StoreBase};
+use engine::{Engine, House, RedactorCache, StoreBase};
 use policy::SealKey;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,6 +49,8 @@ pub struct Service {
     pub(crate) function_environments: AsyncMutex<()>,
     running: Mutex<HashMap<ExecutionId, Arc<Running>>>,
     pub(crate) proxy: Proxy,
+    /// Shared by sandboxes that are given the same secrets.
+    pub(crate) redactors: RedactorCache,
     pub(crate) history: Arc<History>,
     pub(crate) lendings: Lendings,
     pub(crate) approval_news: broadcast::Sender<(WorkspaceId, Approval)>,
@@ -128,6 +130,7 @@ impl Service {
             function_environments: AsyncMutex::default(),
             running: Mutex::default(),
             proxy,
+            redactors: RedactorCache::default(),
             history: Arc::default(),
             lendings: Lendings::default(),
             own_changes: OwnChanges::default(),

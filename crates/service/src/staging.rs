@@ -52,6 +52,11 @@ impl Drop for Temporary {
 }
 
 impl Service {
+    /// The bytes that one document has at most.
+    pub fn document_bytes_max(&self) -> u64 {
+        self.config.document_bytes_max
+    }
+
     /// Whether the caller could keep what they are about to send: asked before the first byte of it
     /// is on the disk.
     pub fn check_upload(&self, caller: &Caller, session: Option<SandboxId>) -> Result<(), Refused> {

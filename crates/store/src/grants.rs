@@ -64,6 +64,21 @@ impl Reader<'_> {
         self.one(sql, (workspace.uuid(), id.uuid()), grant)
     }
 
+    /// Whether any of the subjects has a grant, on whatever.
+    pub fn has_any_grant(
+        &self,
+        workspace: WorkspaceId,
+        subjects: &[PrincipalId],
+    ) -> Result<bool, StoreError> {
+        let sql = "SELECT * FROM grants WHERE workspace = ?1 AND principal = ?2 LIMIT 1";
+        for subject in subjects {
+            if self.one(sql, (workspace.uuid(), subject.uuid()), grant)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Every grant of any of the subjects on any of the objects. It is asked at every request, with
     /// few of both: a look-up for each pair is faster than a list inside of one statement.
     pub fn held(

@@ -1,6 +1,6 @@
 //! The words everybody uses: the nouns, limits, the Execution record, its events, and the faults.
 //!
-//! Nothing here does anything: no I/O, no clock, no async. A type that two crates would
+//! Nothing here does anything with the world: no I/O, no clock, no async. A type that two crates would
 //! otherwise each define lives here, and its serde form is the public form of REST, MCP and
 //! `--json`.
 
@@ -21,6 +21,7 @@ mod principal;
 mod run;
 mod secret;
 mod session;
+mod shared_cache;
 mod store;
 mod tool;
 
@@ -51,9 +52,11 @@ pub use package::PackagePolicy;
 pub use principal::{Key, Principal, PrincipalKind, Workspace};
 pub use run::{ModelUse, Round, ToolUse};
 pub use secret::{
-    ClientInject, ClientKind, HeaderInject, Inject, Label, REDACTED_BYTES_MIN, Sealed,
-    SealingKeyId, Secret, SecretScope,
+    ClientInject, ClientKind, HeaderInject, Inject, Label, REDACTED_BYTES_MIN,
+    SECRET_BYTES_PER_SANDBOX_MAX, SECRETS_PER_SANDBOX_MAX, Sealed, SealingKeyId, Secret,
+    SecretScope, html_escaped,
 };
 pub use session::{Session, SessionStatus};
+pub use shared_cache::SharedCache;
 pub use store::{Store, StoreAccess, StoreGrant};
 pub use tool::{Agent, ApprovalAction, Binding, RunAs, SpecificationFormat, Tool};

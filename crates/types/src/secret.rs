@@ -9,6 +9,11 @@ use uuid::Uuid;
 /// Shorter values are not taken out of what code prints: they would stand in every second line.
 pub const REDACTED_BYTES_MIN: usize = 8;
 
+/// Secret values that one sandbox is given, by all of its runs: each is looked for in what comes back.
+pub const SECRETS_PER_SANDBOX_MAX: usize = 256;
+/// Their bytes in total, twice the longest value that there is.
+pub const SECRET_BYTES_PER_SANDBOX_MAX: usize = 128 * 1024;
+
 /// Whose code may use a secret.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -171,4 +176,32 @@ pub struct Label {
     pub version: u64,
     /// Where it may go: a variable, or a host and a header.
     pub place: String,
+}
+
+/// A text as writers of HTML put it into a page: each with the signs that it writes otherwise.
+pub fn html_escaped(text: &str) -> impl Iterator<Item = String> + '_ {
+    const WRITERS: [&[(char, &str)]; 8] = [
+        // Text between tags.
+        &[],
+        &[('"', "&quot;")],
+        // Python, and with its number in decimal Ruby, Java and JavaScript, and PHP.
+        &[('"', "&quot;"), ('\'', "&#x27;")],
+        &[('"', "&quot;"), ('\'', "&#39;")],
+        &[('"', "&quot;"), ('\'', "&#039;")],
+        &[('"', "&quot;"), ('\'', "&apos;")],
+        // Go.
+        &[('"', "&#34;"), ('\'', "&#39;"), ('+', "&#43;")],
+        // Mustache.
+        &[('"', "&quot;"), ('\'', "&#39;"), ('/', "&#x2F;"), ('`', "&#x60;"), ('=', "&#x3D;")],
+    ];
+    let write = |sign: char, writer: &[(char, &str)]| match sign {
+        '&' => "&amp;".to_owned(),
+        '<' => "&lt;".to_owned(),
+        '>' => "&gt;".to_owned(),
+        sign => {
+            let found = writer.iter().find(|(other, _)| *other == sign);
+            found.map_or_else(|| sign.to_string(), |(_, written)| (*written).to_owned())
+        }
+    };
+    WRITERS.iter().map(move |writer| text.chars().map(|sign| write(sign, writer)).collect())
 }

@@ -284,7 +284,7 @@ mod tests {
 
     fn frames() -> Frames {
         let value = SecretText::new(VALUE.to_owned());
-        Frames::new(Redactor::new(Arc::new(Spellings::new([value].iter()).unwrap())))
+        Frames::new(Redactor::new(Arc::new(Spellings::new(&[value]).unwrap())))
     }
 
     fn frame(first: u8, carried: &[u8]) -> Vec<u8> {

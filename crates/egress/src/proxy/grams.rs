@@ -63,6 +63,11 @@ impl Grams {
         grams
     }
 
+    /// The memory that they take, in bytes.
+    pub(super) fn weight(&self) -> usize {
+        8 * (self.all.len() + self.bits.len())
+    }
+
     /// What can be left out of a text, if no spelling has begun before it.
     pub(super) fn skip(&self, text: &[u8]) -> Skip {
         let (size, found) = match self.is_long {

@@ -7,6 +7,12 @@ use std::time::Duration;
 const CONNECTIONS_MAX: usize = 256;
 /// Of all sandboxes together.
 const CONNECTIONS_OF_ALL_MAX: usize = 4_096;
+/// One workspace takes at most this part of them.
+const WORKSPACE_SHARE: usize = 4;
+/// Connections of one sandbox on which nothing is asked for: what pools of clients keep. One more closes the oldest.
+const SILENT_MAX: usize = 256;
+/// Of all sandboxes together, this part of the number of connections.
+const SILENT_SHARE: usize = 2;
 /// A connection takes two descriptors of the server: all of them take no more than a quarter.
 const DESCRIPTORS_PER_CONNECTION: usize = 8;
 /// Each takes a thread, which may wait for a name server for half a minute.
@@ -28,7 +34,11 @@ const BYTES_DOWN_MAX: u64 = 16 << 30;
 pub struct Limits {
     /// At once.
     pub connections: usize,
+    pub connections_of_workspace: usize,
     pub connections_of_all: usize,
+    /// Connections without a request, which take no place of another and give way to new ones.
+    pub silent: usize,
+    pub silent_of_all: usize,
     /// Questions for a name, at once.
     pub lookups: usize,
     pub lookups_of_all: usize,
@@ -44,9 +54,13 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
+        let of_all = connections_of_all();
         Self {
             connections: CONNECTIONS_MAX,
-            connections_of_all: connections_of_all(),
+            connections_of_workspace: (of_all / WORKSPACE_SHARE).max(1),
+            connections_of_all: of_all,
+            silent: SILENT_MAX,
+            silent_of_all: (of_all / SILENT_SHARE).max(1),
             lookups: LOOKUPS_MAX,
             lookups_of_all: LOOKUPS_OF_ALL_MAX,
             connect: CONNECT_TIME_MAX,

@@ -13,6 +13,7 @@ use super::meter::{Ending, Metered};
 use super::passage::{Passage, intercepted};
 use super::redact::{Redacted, Redactor};
 use super::refusal::{Body, Malformed, Refusal, said};
+use super::seats::{Presence, Seat, Seated};
 use super::upstream::{Speech, Unanswered, Upstream, dial};
 use super::{Sandbox, TLS_READ_BYTES};
 use crate::authority::Scheme;
@@ -27,7 +28,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use policy::Destination;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufReader, copy_bidirectional_with_sizes};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -36,13 +36,12 @@ use tokio_rustls::rustls::ServerConfig;
 
 /// More than clients send.
 const HEADER_BYTES_MAX: usize = 64 * 1024;
-/// For a client that is turned away to say what it wants.
-const TURNED_AWAY_TIME_MAX: Duration = Duration::from_secs(1);
 /// What is read at once in each direction.
 const RELAY_BYTES: usize = 128 * 1024;
 
 pub(super) struct Line {
     sandbox: Arc<Sandbox>,
+    presence: Arc<Presence>,
     /// Where the tunnel leads that this is the inside of.
     inside: Option<(Destination, Scheme)>,
     /// The attempt that opened the tunnel, until the first request in it goes on with it.
@@ -53,7 +52,7 @@ pub(super) struct Line {
 
 /// What a connection turns into.
 enum Next {
-    Tunnel { client: OnUpgrade, passage: Passage, host: Metered<TcpStream> },
+    Tunnel { client: OnUpgrade, passage: Passage, host: Metered<TcpStream>, _seat: Seat },
     Inside { client: OnUpgrade, attempt: UnderWay, tls: Option<Arc<ServerConfig>> },
     WebSocket(WebSocket),
 }
@@ -65,6 +64,7 @@ struct WebSocket {
     /// For a host that has a credential.
     redactor: Option<Redactor>,
     ending: Ending,
+    _seat: Seat,
 }
 
 /// What a CONNECT has opened.
@@ -74,9 +74,10 @@ enum Opened {
 }
 
 impl Line {
-    fn outside(sandbox: Arc<Sandbox>) -> Self {
+    fn outside(sandbox: Arc<Sandbox>, presence: Arc<Presence>) -> Self {
         Self {
             sandbox,
+            presence,
             inside: None,
             opened: Mutex::default(),
             upstream: Default::default(),
@@ -84,42 +85,36 @@ impl Line {
         }
     }
 
-    fn inside(sandbox: Arc<Sandbox>, attempt: UnderWay, scheme: Scheme) -> Self {
+    fn inside(
+        sandbox: &Arc<Sandbox>,
+        presence: &Arc<Presence>,
+        attempt: UnderWay,
+        scheme: Scheme,
+    ) -> Self {
         let inside = Some((attempt.to().clone(), scheme));
-        Self { inside, opened: Mutex::new(Some(attempt)), ..Self::outside(sandbox) }
+        let line = Self::outside(sandbox.clone(), presence.clone());
+        Self { inside, opened: Mutex::new(Some(attempt)), ..line }
     }
 
     /// Serves a connection until it ends.
-    pub(super) async fn run(sandbox: Arc<Sandbox>, stream: TcpStream) {
+    pub(super) async fn run(sandbox: Arc<Sandbox>, presence: Arc<Presence>, stream: TcpStream) {
         if stream.set_nodelay(true).is_err() {
             return;
         }
-        let next = Self::outside(sandbox.clone()).serve(stream).await;
+        let next = Self::outside(sandbox.clone(), presence.clone()).serve(stream).await;
         let next = match next {
             Some(Next::Inside { client, attempt, tls }) => {
-                inside(&sandbox, client, attempt, tls).await
+                inside(&sandbox, &presence, client, attempt, tls).await
             }
             next => next,
         };
         match next {
-            Some(Next::Tunnel { client, passage, host }) => {
+            Some(Next::Tunnel { client, passage, host, _seat }) => {
                 tunnel(&sandbox, client, &passage, host).await;
             }
             Some(Next::WebSocket(socket)) => socket.run(&sandbox).await,
             Some(Next::Inside { .. }) | None => {}
         }
-    }
-
-    /// Says that there are too many.
-    pub(super) async fn turn_away(sandbox: &Sandbox, stream: TcpStream, refusal: Refusal) {
-        let service = service_fn(async |request: Request<Incoming>| {
-            turned_away(sandbox, &request, &refusal);
-            Ok::<_, Infallible>(refusal.response())
-        });
-        let connection =
-            http1::Builder::new().keep_alive(false).serve_connection(TokioIo::new(stream), service);
-        // Whether the client understood is its own matter.
-        let _ = timeout(TURNED_AWAY_TIME_MAX, connection).await;
     }
 
     /// Answers requests, until the end or until the connection turns into something else.
@@ -154,12 +149,13 @@ impl Line {
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
+        let seat = self.presence.seat().inspect_err(|refusal| self.turn_away(&request, refusal))?;
         let (mut attempt, scheme) = self.attempt(&request)?;
         if request.method() == Method::CONNECT {
-            return self.connect(attempt, request).await;
+            return self.connect(attempt, request, seat).await;
         }
         let answered = match attempt.passage(scheme).await {
-            Ok(passage) => self.forward(&passage, request).await,
+            Ok(passage) => self.forward(&passage, request, seat).await,
             Err(refusal) => Err(refusal),
         };
         attempt.end(answered.as_ref().err());
@@ -198,13 +194,15 @@ impl Line {
         &self,
         mut attempt: UnderWay,
         mut request: Request<Incoming>,
+        seat: Seat,
     ) -> Result<Response<Body>, Refusal> {
         let client = hyper::upgrade::on(&mut request);
         let next = match self.open(&mut attempt).await {
             Ok(Opened::Tunnel { passage, host }) => {
                 attempt.end(None);
-                Next::Tunnel { client, passage, host }
+                Next::Tunnel { client, passage, host, _seat: seat }
             }
+            // Each request inside of it has a seat of its own.
             Ok(Opened::Inside { tls }) => Next::Inside { client, attempt, tls },
             Err(refusal) => {
                 attempt.end(Some(&refusal));
@@ -232,6 +230,16 @@ impl Line {
             }
         }
     }
+
+    /// Writes down a request for which there is no seat.
+    fn turn_away(&self, request: &Request<Incoming>, refusal: &Refusal) {
+        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match opened {
+            Some(opened) => opened.end(Some(refusal)),
+            None => turned_away(&self.sandbox, request, refusal),
+        }
+    }
+
     fn turn_into(&self, next: Next) {
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(next);
     }
@@ -241,10 +249,11 @@ impl Line {
         &self,
         passage: &Passage,
         mut request: Request<Incoming>,
+        seat: Seat,
     ) -> Result<Response<Body>, Refusal> {
         let client = message::wants_websocket(&request).then(|| hyper::upgrade::on(&mut request));
         let is_head = request.method() == Method::HEAD;
-        let redactor = self.sandbox.redactor(passage)?;
+        let redactor = self.sandbox.redactor(passage).await?;
         request.extensions_mut().clear();
         let headers = request.headers_mut();
         message::strip(headers);
@@ -268,10 +277,11 @@ impl Line {
                 let host = hyper::upgrade::on(&mut response).await;
                 let host = host.map_err(|error| Refusal::answer(passage.to(), error))?;
                 let passage = passage.clone();
+                let covers = redactor.clone();
                 let socket =
-                    WebSocket { client, passage, host, redactor: redactor.clone(), ending };
+                    WebSocket { client, passage, host, redactor: covers, ending, _seat: seat };
                 self.turn_into(Next::WebSocket(socket));
-                let mut response = told(response, redactor);
+                let mut response = told(response, redactor, None);
                 message::ask_websocket(response.headers_mut());
                 Ok(response)
             }
@@ -279,7 +289,7 @@ impl Line {
             _ if redactor.is_some() && !is_head && is_unreadable(&response) => {
                 Err(Refusal::Encoded(passage.to().clone()))
             }
-            _ => Ok(told(response, redactor)),
+            _ => Ok(told(response, redactor, Some(seat))),
         }
     }
 
@@ -318,7 +328,11 @@ fn is_extended(response: &Response<Incoming>) -> bool {
 }
 
 /// The answer of a host, as the client may have it.
-fn told(response: Response<Incoming>, redactor: Option<Redactor>) -> Response<Body> {
+fn told(
+    response: Response<Incoming>,
+    redactor: Option<Redactor>,
+    seat: Option<Seat>,
+) -> Response<Body> {
     let (mut parts, body) = response.into_parts();
     parts.extensions.clear();
     parts.version = Version::HTTP_11;
@@ -330,31 +344,33 @@ fn told(response: Response<Incoming>, redactor: Option<Redactor>) -> Response<Bo
         }
         None => body.map_err(Into::into).boxed_unsync(),
     };
+    let body = Seated::new(body, seat).boxed_unsync();
     Response::from_parts(parts, body)
 }
 
 /// Serves the inside of an intercepted tunnel in the place of the host.
 async fn inside(
     sandbox: &Arc<Sandbox>,
+    presence: &Arc<Presence>,
     client: OnUpgrade,
     attempt: UnderWay,
     tls: Option<Arc<ServerConfig>>,
 ) -> Option<Next> {
     let client = TokioIo::new(client.await.ok()?);
     let Some(tls) = tls else {
-        return Line::inside(sandbox.clone(), attempt, Scheme::Http).serve(client).await;
+        return Line::inside(sandbox, presence, attempt, Scheme::Http).serve(client).await;
     };
     let mut client = BufReader::with_capacity(TLS_READ_BYTES, client);
     let first = timeout(sandbox.proxy.limits.header, client.fill_buf()).await;
     let first = first.ok().and_then(Result::ok).and_then(|read| read.first().copied());
     if first.is_some_and(|byte| byte != hello::HANDSHAKE) {
         // Plain HTTP is told what is missing in its own words.
-        return Line::inside(sandbox.clone(), attempt, Scheme::Http).serve(client).await;
+        return Line::inside(sandbox, presence, attempt, Scheme::Http).serve(client).await;
     }
     let greeting = TlsAcceptor::from(tls).accept(client);
     let refusal = match timeout(sandbox.proxy.limits.header, greeting).await {
         Ok(Ok(stream)) if hello::names(stream.get_ref().1.server_name(), attempt.to()) => {
-            return Line::inside(sandbox.clone(), attempt, Scheme::Https).serve(stream).await;
+            return Line::inside(sandbox, presence, attempt, Scheme::Https).serve(stream).await;
         }
         Ok(Ok(_)) => Refusal::OtherName(attempt.to().clone()),
         Ok(Err(_)) | Err(_) => Refusal::NoTls(attempt.to().clone()),
@@ -383,7 +399,7 @@ async fn tunnel(
 
 impl WebSocket {
     async fn run(self, sandbox: &Sandbox) {
-        let Self { client, passage, host, redactor, ending } = self;
+        let Self { client, passage, host, redactor, ending, _seat } = self;
         let Ok(client) = client.await else { return };
         let (mut client, mut host) = (TokioIo::new(client), TokioIo::new(host));
         let refused = match redactor {

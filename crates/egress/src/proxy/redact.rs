@@ -35,9 +35,9 @@ pub(super) struct Spellings {
 
 impl Spellings {
     /// Nothing if they are too many to be looked for.
-    pub(super) fn new<'a>(values: impl Iterator<Item = &'a SecretText>) -> Option<Self> {
+    pub(super) fn new(values: &[SecretText]) -> Option<Self> {
         let values: Vec<Zeroizing<String>> =
-            values.map(|value| Zeroizing::new(value.expose().to_owned())).collect();
+            values.iter().map(|value| Zeroizing::new(value.expose().to_owned())).collect();
         let all: BTreeSet<Vec<u8>> = values.iter().flat_map(|value| spellings(value)).collect();
         // All that there are, also where one begins in another: if one ended the search for the
         // other, a secret of somebody's own could uncover the rest of one that is not.
@@ -51,6 +51,11 @@ impl Spellings {
     /// Whether they are of these values and of no others.
     pub(super) fn are_of<'a>(&self, values: impl Iterator<Item = &'a SecretText>) -> bool {
         self.values.iter().map(|value| value.as_str()).eq(values.map(SecretText::expose))
+    }
+
+    /// The memory that they take, in bytes.
+    pub(super) fn weight(&self) -> usize {
+        self.search.memory_usage() + self.grams.weight()
     }
 
     /// So many bytes may be the beginning of a spelling that is not there as a whole yet.
@@ -329,7 +334,7 @@ mod tests {
 
     fn redactor(values: &[&str]) -> Redactor {
         let values: Vec<_> = values.iter().map(|it| SecretText::new((*it).to_owned())).collect();
-        Redactor::new(Arc::new(Spellings::new(values.iter()).unwrap()))
+        Redactor::new(Arc::new(Spellings::new(&values).unwrap()))
     }
 
     /// The pieces in which an answer goes on.

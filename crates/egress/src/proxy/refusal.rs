@@ -52,6 +52,23 @@ pub(super) enum Refusal {
         "all sandboxes of this server have {0} connections, which is the most at once; try later"
     )]
     AllBusy(usize),
+    #[error(
+        "the sandboxes of this workspace have {0} connections, which is the most at once; try later"
+    )]
+    WorkspaceBusy(usize),
+    #[error(
+        "{to} would be sent one of {count} secrets of {bytes} bytes in total; at most {count_max} of \
+         {bytes_max} bytes can be for one host"
+    )]
+    TooManySecrets {
+        to: Destination,
+        count: usize,
+        bytes: usize,
+        count_max: usize,
+        bytes_max: usize,
+    },
+    #[error("{0} cannot be asked now: too many different secrets are in use; try later")]
+    RedactionBusy(Destination),
     /// Why is for the log.
     #[error("what is open to this session cannot be told now")]
     Undecided { why: String },
@@ -154,9 +171,11 @@ impl Refusal {
     fn status(&self) -> StatusCode {
         match self {
             Self::Malformed(_) | Self::Body(_) => StatusCode::BAD_REQUEST,
-            Self::Busy(_) | Self::AllBusy(_) | Self::Undecided { .. } => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::Busy(_)
+            | Self::WorkspaceBusy(_)
+            | Self::AllBusy(_)
+            | Self::RedactionBusy(_)
+            | Self::Undecided { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::NotOpened { .. }
             | Self::SwitchedOff { .. }
             | Self::OnlyHttps(_)
@@ -165,6 +184,7 @@ impl Refusal {
             | Self::PlainSecret(_)
             | Self::OtherName(_)
             | Self::NoTls(_)
+            | Self::TooManySecrets { .. }
             | Self::Spent(_) => StatusCode::FORBIDDEN,
             Self::SecretUnfit(_)
             | Self::Unresolved(_)
@@ -212,7 +232,11 @@ impl Refusal {
         }
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        if matches!(self, Self::Malformed(_)) {
+        let closes = matches!(
+            self,
+            Self::Malformed(_) | Self::Busy(_) | Self::WorkspaceBusy(_) | Self::AllBusy(_)
+        );
+        if closes {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response

@@ -52,6 +52,7 @@ pub(super) fn spellings(value: &str) -> BTreeSet<Vec<u8>> {
     all.extend(percent.map(|set| utf8_percent_encode(value, set).to_string()));
     all.extend((0..3).flat_map(|before| inside_base64(value, before)));
     all.extend(JSON.iter().map(|json| json.write(value)));
+    all.extend(types::html_escaped(value));
     all.into_iter().map(String::into_bytes).collect()
 }
 

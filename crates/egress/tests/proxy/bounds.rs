@@ -255,3 +255,55 @@ async fn names_that_take_long_do_not_take_the_threads_of_the_server() {
     tokio::time::sleep(9 * SHORT).await;
     assert!(one.tunnel(&good).await.is_ok());
 }
+
+#[tokio::test]
+async fn t110_silent_connections_take_nobodys_place() {
+    let (host, world, rules, sandbox) = plain(|it| {
+        it.connections_of_all = 8;
+        it.connections_of_workspace = 4;
+        it.silent = 4;
+        it.silent_of_all = 6;
+    })
+    .await;
+    let to = format!("good.test:{}", host.port());
+    let mut busy = sandbox.tunnel(&to).await.unwrap();
+    let sandboxes: Vec<Sandbox> = (0..5).map(|_| world.sandbox(&rules)).collect();
+    let mut silent = Vec::new();
+    for sandbox in &sandboxes {
+        for _ in 0..20 {
+            silent.push(sandbox.connect().await);
+        }
+    }
+    // Those that were silent for longest are closed, and not those that carry something.
+    let first = &mut silent[0];
+    let read = tokio::time::timeout(Duration::from_secs(10), first.read(&mut [0; 1])).await;
+    assert!(matches!(read, Ok(Ok(0) | Err(_))), "{read:?}");
+    for sandbox in sandboxes.iter().chain([&sandbox]) {
+        let url = format!("http://{to}/");
+        assert_eq!(sandbox.client("").get(url).send().await.unwrap().status(), 200);
+    }
+    let request = format!("GET / HTTP/1.1\r\nHost: {to}\r\nConnection: close\r\n\r\n");
+    busy.write_all(request.as_bytes()).await.unwrap();
+    assert!(hear_all(&mut busy).await.starts_with("HTTP/1.1 200"), "the tunnel is open");
+}
+
+#[tokio::test]
+async fn t110_one_workspace_leaves_room_for_another() {
+    let (host, world, rules, sandbox) = plain(|it| it.connections_of_workspace = 2).await;
+    let to = format!("good.test:{}", host.port());
+    let (second, first) = (world.sandbox(&rules), sandbox);
+    let theirs = Rules::new(way(&[&to, "127.0.0.2:0"]));
+    let theirs = Arc::new(Rules { workspace: 7, ..Arc::into_inner(theirs).unwrap() });
+    let other = world.sandbox(&theirs);
+    let held = [first.tunnel(&to).await.unwrap(), second.tunnel(&to).await.unwrap()];
+    let refused = second.tunnel(&to).await.unwrap_err();
+    let expected = "HTTP/1.1 503 the sandboxes of this workspace have 2 connections";
+    assert!(status(&refused).starts_with(expected), "{refused}");
+    assert!(other.tunnel(&to).await.is_ok());
+    drop(held);
+    let began = Instant::now();
+    while second.tunnel(&to).await.is_err() {
+        assert!(began.elapsed() < Duration::from_secs(10));
+        tokio::time::sleep(SHORT).await;
+    }
+}

@@ -433,3 +433,71 @@ async fn two_secrets_of_one_name_are_two_secrets() {
     assert_eq!(seen.header("authorization"), Some(BEARER));
     assert_eq!(seen.header("x-api-key"), Some("mine-and-only-mine"));
 }
+
+/// So many secrets for one host, of so many bytes each.
+fn secrets(port: u16, count: usize, bytes: usize) -> Vec<Credential> {
+    let secret = |number: usize| Credential {
+        secret: format!("secret{number}"),
+        id: types::SecretId::new(uuid::Uuid::from_u128(number as u128 + 100)),
+        header: HeaderName::try_from(format!("x-key-{number}")).unwrap(),
+        prefix: String::new(),
+        placeholder: format!("belljar-placeholder-{number}"),
+        value: belljar_egress::SecretText::new(format!(
+            "{number:04}{}",
+            "+v".repeat(bytes / 2 - 2)
+        )),
+        ..credential("api.test", port)
+    };
+    (0..count).map(secret).collect()
+}
+
+#[tokio::test]
+async fn t107_more_secrets_for_one_host_than_can_be_looked_for_are_refused() {
+    let hosts = Hosts::new().await;
+    let url = format!("https://api.test:{}/", hosts.api.port());
+    for (count, bytes, fits) in [(32, 64, true), (33, 64, false), (2, 8192, true), (3, 8192, false)]
+    {
+        let credentials = secrets(hosts.api.port(), count, bytes);
+        hosts.rules.become_these(Way { credentials, ..way(&["127.0.0.2:0"]) });
+        let sandbox = hosts.sandbox();
+        let (status, told) = answer(hosts.client(&sandbox).get(&url)).await;
+        if fits {
+            assert_eq!(status, 200, "{count} of {bytes}: {told}");
+        } else {
+            assert_eq!(status, 403);
+            assert!(told.contains(&format!("one of {count} secrets of")), "{told}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn t107_secrets_are_prepared_beside_other_work_and_once_for_all_sandboxes() {
+    use std::time::{Duration, Instant};
+    let hosts = Hosts::new().await;
+    let url = format!("https://api.test:{}/", hosts.api.port());
+    let credentials = || secrets(hosts.api.port(), 2, 8192);
+    hosts.rules.become_these(Way { credentials: credentials(), ..way(&["127.0.0.2:0"]) });
+    // The longest time for which nothing else was done: all tasks of this test share a thread.
+    let longest = Arc::new(std::sync::Mutex::new(Duration::ZERO));
+    let noted = Arc::clone(&longest);
+    let ticking = tokio::spawn(async move {
+        loop {
+            let began = Instant::now();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            let mut longest = noted.lock().unwrap();
+            *longest = longest.max(began.elapsed());
+        }
+    });
+    let (sandbox, other) = (hosts.sandbox(), hosts.sandbox());
+    let (client, others) = (hosts.client(&sandbox), hosts.client(&other));
+    let began = Instant::now();
+    assert_eq!(answer(client.get(&url)).await.0, 200);
+    let first = began.elapsed();
+    ticking.abort();
+    let longest = *longest.lock().unwrap();
+    assert!(longest < first / 2 || first < Duration::from_millis(200), "{longest:?} of {first:?}");
+    let began = Instant::now();
+    assert_eq!(answer(others.get(&url)).await.0, 200);
+    let second = began.elapsed();
+    assert!(second < first / 2 || first < Duration::from_millis(200), "{second:?}, {first:?}");
+}

@@ -19,6 +19,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use types::{SecretId, WorkspaceId};
+use uuid::Uuid;
 
 /// A test that waits longer than this waits for nothing.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -30,6 +32,7 @@ pub(crate) const PLACEHOLDER: &str = "belljar-placeholder-openai";
 pub(crate) struct Rules {
     pub(crate) way: Mutex<Option<Arc<Way>>>,
     pub(crate) attempts: Mutex<Vec<Attempt>>,
+    pub(crate) workspace: u128,
 }
 
 impl Rules {
@@ -64,6 +67,10 @@ impl Authority for Rules {
     fn attempted(&self, attempt: Attempt) {
         self.attempts.lock().unwrap().push(attempt);
     }
+
+    fn workspace(&self) -> WorkspaceId {
+        WorkspaceId::new(Uuid::from_u128(self.workspace))
+    }
 }
 
 /// What these values open, by an integration called `some`.
@@ -76,6 +83,8 @@ pub(crate) fn way(values: &[&str]) -> Way {
 pub(crate) fn credential(host: &str, port: u16) -> Credential {
     Credential {
         secret: "openai".to_owned(),
+        id: SecretId::new(Uuid::from_u128(1)),
+        version: 1,
         to: Destination::new(host, port).unwrap(),
         opens: true,
         scheme: Scheme::Https,

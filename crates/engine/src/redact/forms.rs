@@ -27,6 +27,7 @@ pub(super) fn forms(value: &str) -> BTreeSet<Vec<u8>> {
     forms.extend(base64(bytes));
     let hex = |upper: bool| hexadecimal(bytes, upper);
     let texts = [hex(false), hex(true)].into_iter().chain(percent(value)).chain(escaped(value));
+    let texts = texts.chain(types::html_escaped(value));
     forms.extend(texts.map(String::into_bytes));
     forms.retain(|form| form.len() >= REDACTED_BYTES_MIN);
     forms

@@ -26,7 +26,10 @@ impl Screen {
                 output(t, stream, &clean, tell);
             }
             Event::Result(Rich { data, main }) => {
-                let clean = |(form, value)| (form, self.redactor.json(value));
+                // Code chooses the names of forms as well.
+                let clean = |(form, value): (String, _)| {
+                    (self.redactor.text(&form).into_owned(), self.redactor.json(value))
+                };
                 tell(Event::Result(Rich { data: data.into_iter().map(clean).collect(), main }));
             }
             event => tell(event),
@@ -53,5 +56,24 @@ fn output(t: u64, stream: types::Stream, clean: &[u8], mut tell: impl FnMut(Even
     if !clean.is_empty() {
         let text = String::from_utf8_lossy(clean).into_owned();
         tell(Event::Output(Output { t, stream, text }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn t115_the_name_of_a_form_does_not_tell_a_value_either() {
+        let secret = [("TOKEN".to_owned(), "Canary-4F7A-Zz".to_owned())];
+        let redactor = Redactor::prepare(secret).await.unwrap();
+        let mut told = Vec::new();
+        let data = [("text/canary-4f7a-zz", json!("x")), ("text/html", json!("y"))];
+        let data = data.map(|(form, value)| (form.to_owned(), value)).into();
+        Screen::new(&redactor).pass(Event::Result(Rich { data, main: true }), |it| told.push(it));
+        let Some(Event::Result(Rich { data, .. })) = told.pop() else { panic!("{told:?}") };
+        let forms: Vec<&str> = data.keys().map(String::as_str).collect();
+        assert_eq!(forms, ["text/[redacted:TOKEN]", "text/html"]);
     }
 }

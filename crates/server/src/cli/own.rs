@@ -71,7 +71,7 @@ impl Own {
         let listener = serve::listen(HERE).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let metrics = PrometheusBuilder::new().build_recorder().handle();
-        let bounds = Bounds { rate_per_second: u32::MAX, concurrency: u32::MAX };
+        let bounds = Bounds { rate_per_second: u32::MAX, concurrency: u32::MAX, mcp_sessions: 1 };
         let (service, agents) = (Arc::clone(&self.service), Arc::clone(&self.agents));
         let names = Names::new(address, &[]);
         let app = App::new(service, Arc::clone(&agents), names, bounds, metrics, None);

@@ -1,13 +1,15 @@
 //! Sessions of MCP's older era: each is its principal's, and nobody has more of them than a few.
 
-use super::Known;
+use super::limits::{Charge, until_sent};
 use super::problem::Problem;
+use super::{Known, body};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::CONTENT_LENGTH;
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use mcp::Sessions;
+use mcp::{SessionUse, Sessions, SessionsFull};
 use std::sync::Arc;
 use types::{Code, Fault};
 
@@ -21,10 +23,22 @@ pub(super) async fn own_session(
     request: Request,
     next: Next,
 ) -> Response {
+    let request = match read(request).await {
+        Ok(request) => request,
+        Err(problem) => return problem.into_response(),
+    };
     let id = text(request.headers(), &SESSION);
-    if id.as_ref().is_some_and(|id| !sessions.used(id, known.id())) {
-        return Problem::from(gone()).into_response();
-    }
+    let kind = match *request.method() {
+        Method::GET => SessionUse::Listen,
+        _ => SessionUse::Call,
+    };
+    let in_use = match &id {
+        None => None,
+        Some(id) => match sessions.begin_use(id, known.id(), kind) {
+            Some(in_use) => Some(in_use),
+            None => return Problem::from(gone()).into_response(),
+        },
+    };
     let (ends, is_short) = (request.method() == Method::DELETE, is_short(request.headers()));
     let mut response = match ends {
         // Whoever leaves does not wait long, and what runs for them has to end all the same.
@@ -44,7 +58,10 @@ pub(super) async fn own_session(
             }
         }
         (None, Some(new)) if is_short => {
-            sessions.make_room(known.id()).await;
+            if let Err(full) = sessions.make_room(known.id()).await {
+                sessions.close(new).await;
+                return Problem::from(too_many(full)).into_response();
+            }
             sessions.begun(&new, known.id());
         }
         (None, Some(new)) => {
@@ -53,7 +70,19 @@ pub(super) async fn own_session(
         }
         _ => {}
     }
-    response
+    until_sent(response, in_use)
+}
+
+/// Reads a message before the protocol does: within the bounds of every body, and off the serving threads.
+async fn read(request: Request) -> Result<Request, Problem> {
+    if request.method() != Method::POST {
+        return Ok(request);
+    }
+    let (parts, rest) = request.into_parts();
+    let charge = parts.extensions.get::<Arc<Charge>>().cloned();
+    let bytes = body::read(rest, body::JSON_BYTES_MAX, charge.as_deref()).await?;
+    let checked = body::apart(bytes, |bytes| body::check_nodes(bytes).map(|()| bytes.to_vec()));
+    Ok(Request::from_parts(parts, Body::from(checked.await?)))
 }
 
 fn text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
@@ -70,6 +99,15 @@ fn is_short(headers: &HeaderMap) -> bool {
 fn gone() -> Fault {
     Fault::new(Code::SessionNotFound, "there is no such session of the protocol")
         .hint("begin another one with `initialize`")
+}
+
+fn too_many(full: SessionsFull) -> Fault {
+    let message = format!(
+        "there are {} sessions of MCP with calls under way, which is the most",
+        full.sessions
+    );
+    Fault::new(Code::RateExceeded, message)
+        .hint("end one of them, or wait for its calls to be answered")
 }
 
 fn too_long() -> Fault {

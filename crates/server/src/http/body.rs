@@ -1,8 +1,10 @@
 //! Requests as values: JSON bodies, paths and queries, each refused with the field named.
 //!
 //! A body is bounded in size, time and depth before it means anything, and a key that stands
-//! twice in an object is refused, since two readers could each believe another one of them.
+//! twice in an object is refused, since two readers could each believe another one of them. What is in
+//! memory is counted for its key, and what takes long to read is read off the serving threads.
 
+use super::limits::Charge;
 use super::problem::Problem;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -15,7 +17,9 @@ use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqA
 use service::{Detail, Refused};
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use types::{Code, Fault};
 
 /// Code, arguments and small files as text; what is larger is uploaded as a document.
@@ -26,10 +30,16 @@ const BODY_TIME: Duration = Duration::from_secs(30);
 const THROWN_AWAY: usize = 4;
 /// As deep as arguments of a tool may be, and something for what is around them.
 const DEPTH_MAX: usize = 96;
+/// Values and names in one body: each takes up to a hundred bytes of memory, whatever it takes on the wire.
+const NODES_MAX: usize = 250_000;
+/// A body of at most this size is read in less than a millisecond, and is so where it is.
+pub(crate) const SMALL_BYTES_MAX: usize = 64 * 1024;
+/// Larger bodies that are read at once, each by a thread of its own.
+static READERS: Semaphore = Semaphore::const_new(2);
 
 pub(crate) struct Json<T>(pub(crate) T);
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
+impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
@@ -43,8 +53,24 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
             let fault = Fault::new(Code::ArgsInvalid, "the body is not said to be JSON");
             return Err(fault.hint("send it with Content-Type: application/json").into());
         }
-        Ok(Self(from_json(&read(request.into_body(), JSON_BYTES_MAX).await?)?))
+        let charge = request.extensions().get::<Arc<Charge>>().cloned();
+        let bytes = read(request.into_body(), JSON_BYTES_MAX, charge.as_deref()).await?;
+        Ok(Self(apart(bytes, from_json).await?))
     }
+}
+
+/// Reads a body off the serving threads if it is large.
+pub(crate) async fn apart<T: Send + 'static>(
+    bytes: Vec<u8>,
+    reader: impl FnOnce(&[u8]) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    if bytes.len() <= SMALL_BYTES_MAX {
+        return reader(&bytes);
+    }
+    let unread = || Fault::new(Code::SandboxUnreachable, "the body cannot be read now");
+    let _permit = READERS.acquire().await.map_err(|_| unread())?;
+    let reading = tokio::task::spawn_blocking(move || reader(&bytes));
+    reading.await.map_err(|_| unread())?
 }
 
 pub(crate) fn is_json(kind: &str) -> bool {
@@ -52,10 +78,15 @@ pub(crate) fn is_json(kind: &str) -> bool {
 }
 
 /// A whole body, if it is small enough and comes soon enough.
-pub(crate) async fn read(body: Body, most: usize) -> Result<Vec<u8>, Problem> {
-    let fault = match tokio::time::timeout(BODY_TIME, collect(body, most)).await {
-        Ok(Ok(Some(bytes))) => return Ok(bytes),
-        Ok(Ok(None)) => {
+pub(crate) async fn read(
+    body: Body,
+    most: usize,
+    charge: Option<&Charge>,
+) -> Result<Vec<u8>, Problem> {
+    let fault = match tokio::time::timeout(BODY_TIME, collect(body, most, charge)).await {
+        Ok(Ok(Collected::Whole(bytes))) => return Ok(bytes),
+        Ok(Ok(Collected::Refused(fault))) => fault,
+        Ok(Ok(Collected::TooLarge)) => {
             Fault::new(Code::RequestTooLarge, format!("the body has more than {most} bytes"))
                 .hint("upload large files as documents, and name them by document_id")
         }
@@ -68,14 +99,28 @@ pub(crate) async fn read(body: Body, most: usize) -> Result<Vec<u8>, Problem> {
     Err(fault.into())
 }
 
-/// Nothing if there are more bytes. Some of those are taken and thrown away, since a client that
-/// still sends when the connection ends does not hear why.
-async fn collect(body: Body, most: usize) -> Result<Option<Vec<u8>>, axum::Error> {
+/// What came of reading a body.
+enum Collected {
+    Whole(Vec<u8>),
+    TooLarge,
+    Refused(Fault),
+}
+
+/// Of a body that is too large, some bytes are taken and thrown away, since a
+/// client that still sends when the connection ends does not hear why.
+async fn collect(
+    body: Body,
+    most: usize,
+    charge: Option<&Charge>,
+) -> Result<Collected, axum::Error> {
     let mut pieces = body.into_data_stream();
     let (mut bytes, mut size) = (Vec::new(), 0);
     while let Some(piece) = pieces.next().await.transpose()? {
         size += piece.len();
         if size <= most {
+            if let Some(Err(fault)) = charge.map(|charge| charge.add(piece.len())) {
+                return Ok(Collected::Refused(fault));
+            }
             bytes.extend_from_slice(&piece);
         } else if size <= most.saturating_mul(THROWN_AWAY) {
             bytes = Vec::new();
@@ -83,10 +128,31 @@ async fn collect(body: Body, most: usize) -> Result<Option<Vec<u8>>, axum::Error
             break;
         }
     }
-    Ok((size <= most).then_some(bytes))
+    Ok(if size <= most { Collected::Whole(bytes) } else { Collected::TooLarge })
+}
+
+/// Refuses a body that would become more values than fit into memory, before any of them is made.
+pub(crate) fn check_nodes(bytes: &[u8]) -> Result<(), Problem> {
+    let (mut nodes, mut in_text, mut is_escaped) = (0, false, false);
+    for byte in bytes {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_text => is_escaped = true,
+            b'"' => in_text = !in_text,
+            b',' | b':' | b'[' | b'{' if !in_text => nodes += 1,
+            _ => {}
+        }
+    }
+    if nodes <= NODES_MAX {
+        return Ok(());
+    }
+    let message = format!("the body has more than {NODES_MAX} values and names");
+    let fault = Fault::new(Code::RequestTooLarge, message);
+    Err(fault.hint("upload large data as documents, and name them by document_id").into())
 }
 
 pub(crate) fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    check_nodes(bytes)?;
     let mut place = Vec::new();
     let mut shape = serde_json::Deserializer::from_slice(bytes);
     Sound { depth: 0, place: &mut place }
@@ -313,5 +379,18 @@ mod tests {
         let problem = from_json::<Outer>(deep(DEPTH_MAX).as_bytes()).unwrap_err();
         assert!(serde_json::to_string(&problem).unwrap().contains("nested deeper"));
         assert!(from_json::<Outer>(deep(1_000_000).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn t108_a_body_of_many_values_is_refused_before_they_are_made_and_a_long_text_is_not() {
+        let body = |any: &str| format!(r#"{{"inner": {{"number": 1}}, "any": {any}}}"#);
+        let many = |count: usize| format!("[{}0]", "0,".repeat(count));
+        assert!(from_json::<Outer>(body(&many(200_000)).as_bytes()).is_ok());
+        for any in [many(300_000), format!("[{}[]]", "[],".repeat(200_000))] {
+            let problem = from_json::<Outer>(body(&any).as_bytes()).unwrap_err();
+            assert!(serde_json::to_string(&problem).unwrap().contains("250000 values"));
+        }
+        let text = format!("\"{}\"", r#"[{,:\"\\"#.repeat(300_000));
+        assert!(from_json::<Outer>(body(&text).as_bytes()).is_ok());
     }
 }

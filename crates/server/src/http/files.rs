@@ -10,6 +10,7 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, future};
+use http_body::Body as _;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use service::{Service, Staged};
 use std::convert::Infallible;
@@ -41,6 +42,16 @@ pub(crate) struct Octets(Vec<u8>);
 /// The body of a request, not yet read.
 pub(crate) struct Upload(Body);
 
+/// Refuses a body that is said to be larger than a document before any of it is written.
+pub(crate) fn check_size(service: &Service, body: &Body, besides: u64) -> Result<(), Fault> {
+    let most = service.document_bytes_max();
+    if body.size_hint().lower() <= most.saturating_add(besides) {
+        return Ok(());
+    }
+    let message = format!("an upload has at most {most} bytes");
+    Err(Fault::new(Code::RequestTooLarge, message))
+}
+
 impl<S: Send + Sync> FromRequest<S> for Upload {
     type Rejection = Infallible;
 
@@ -51,6 +62,7 @@ impl<S: Send + Sync> FromRequest<S> for Upload {
 
 impl Upload {
     pub(crate) async fn stage(self, service: &Service) -> Result<Staged, Problem> {
+        check_size(service, &self.0, 0)?;
         stage(service, self.0.into_data_stream()).await
     }
 }

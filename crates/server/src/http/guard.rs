@@ -6,12 +6,13 @@
 
 use super::limits::{Admission, until_sent};
 use super::problem::Problem;
-use super::{App, Known, Resource, sse};
+use super::{App, Known, Resource, body, sse, unread};
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::header::{AUTHORIZATION, HOST, ORIGIN, WWW_AUTHENTICATE};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
+use axum::http::header::{AUTHORIZATION, CONNECTION, EXPECT, HOST, ORIGIN, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use http_body::Body as _;
 use service::Caller;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -75,6 +76,8 @@ pub(crate) async fn receive(
     let began = Instant::now();
     let number = Uuid::now_v7();
     let method = request.method().clone();
+    let (version, expects) = (request.version(), request.headers().contains_key(EXPECT));
+    let (request, unread) = unread::watched(request);
     // Not the path itself: names of files and keys are in paths, and they are the user's.
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
@@ -86,6 +89,9 @@ pub(crate) async fn receive(
         let span = tracing::info_span!("request", %method, route, request_id = %number);
         next.run(request).instrument(span).await
     };
+    if version < Version::HTTP_2 && !unread.is_read(expects).await {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
     if let Ok(number) = HeaderValue::from_str(&number.to_string()) {
         response.headers_mut().insert(REQUEST_ID, number);
     }
@@ -152,16 +158,38 @@ async fn let_in(app: Arc<App>, mut request: Request, next: Next) -> Response {
         Admission::Admitted(place) => place,
         Admission::Refused(fault) => return Problem::from(fault).into_response(),
     };
+    if !is_small(&request) {
+        match app.service.has_any_grant(&caller) {
+            Ok(true) => {}
+            Ok(false) => return Problem::from(no_grant()).into_response(),
+            Err(refused) => return Problem::from(refused).into_response(),
+        }
+    }
+    let charge = Arc::new(app.limits.charge(caller.allowance().counted_with));
     let known = Known::new(caller, place);
     request.extensions_mut().insert(known.asker());
     request.extensions_mut().insert(known.clone());
+    request.extensions_mut().insert(Arc::clone(&charge));
     let mut response = next.run(request).await;
+    drop(charge);
     if app.service.is_stopping()
         && let Some(problem) = response.extensions_mut().remove::<Problem>()
     {
         response = problem.while_stopping().into_response();
     }
     until_sent(sse::while_good(response, app, known.clone()), known.place())
+}
+
+/// Whether its body is known to be small. What is not is read for those who may do something here.
+fn is_small(request: &Request) -> bool {
+    let most = request.body().size_hint().upper();
+    most.is_some_and(|bytes| bytes <= body::SMALL_BYTES_MAX as u64)
+}
+
+fn no_grant() -> Fault {
+    let message = format!("a key without any grant sends at most {} bytes", body::SMALL_BYTES_MAX);
+    Fault::new(Code::GrantMissing, message)
+        .hint("an owner of the workspace can grant what is needed")
 }
 
 async fn identify(app: &App, headers: &HeaderMap) -> Result<Caller, Problem> {

@@ -5,6 +5,7 @@
 //! again by itself. Refusals are not remembered, so that a request can be sent again when there is
 //! room for it.
 
+use super::limits::Charge;
 use super::problem::Problem;
 use super::{App, Known};
 use axum::body::{Body, to_bytes};
@@ -95,7 +96,8 @@ async fn remember(
     key: String,
 ) -> Result<Response, Problem> {
     let (mut parts, body) = request.into_parts();
-    let body = super::body::read(body, REQUEST_BYTES_MAX).await?;
+    let charge = parts.extensions.get::<Arc<Charge>>().cloned();
+    let body = super::body::read(body, REQUEST_BYTES_MAX, charge.as_deref()).await?;
     let fingerprint = fingerprint(&parts, &body);
     match app.service.claim(caller, &key, fingerprint).await? {
         Claimed::New => {}

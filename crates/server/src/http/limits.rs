@@ -7,6 +7,7 @@ use http_body::{Body as HttpBody, Frame, SizeHint};
 use service::{Allowance, Counted};
 use std::collections::HashMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -14,6 +15,10 @@ use types::{Code, Fault};
 
 /// A burst may use up this much of what a key may ask for.
 const BURST: Duration = Duration::from_secs(2);
+/// Bodies that are in memory at once, of one key and of all: eight of the largest, and as much as a small server
+/// can spare.
+const BODY_BYTES_OF_KEY_MAX: usize = 64 * 1024 * 1024;
+const BODY_BYTES_OF_ALL_MAX: usize = 256 * 1024 * 1024;
 /// Keys that were not used for so long are as if they had never been.
 const FORGET: Duration = Duration::from_secs(60);
 /// How many keys are remembered before the unused ones are looked for.
@@ -23,12 +28,30 @@ const REMEMBERED: usize = 1_024;
 pub(crate) struct Bounds {
     pub(crate) rate_per_second: u32,
     pub(crate) concurrency: u32,
+    /// Sessions of MCP's legacy revision that one principal has at once.
+    pub(crate) mcp_sessions: usize,
 }
 
 #[derive(Debug)]
 pub(crate) struct Limits {
     usual: Bounds,
     keys: Arc<Mutex<HashMap<Counted, Bucket>>>,
+    bodies: Arc<Mutex<Bodies>>,
+}
+
+/// Bytes of bodies that are in memory.
+#[derive(Debug, Default)]
+struct Bodies {
+    of_all: usize,
+    of_keys: HashMap<Counted, usize>,
+}
+
+/// Bytes of the body of one request, until it is answered.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    key: Counted,
+    bytes: AtomicUsize,
+    bodies: Arc<Mutex<Bodies>>,
 }
 
 #[derive(Debug)]
@@ -65,7 +88,16 @@ impl Drop for Place {
 
 impl Limits {
     pub(crate) fn new(usual: Bounds) -> Self {
-        Self { usual, keys: Arc::default() }
+        Self { usual, keys: Arc::default(), bodies: Arc::default() }
+    }
+
+    pub(crate) fn mcp_sessions(&self) -> usize {
+        self.usual.mcp_sessions
+    }
+
+    /// What the body of a request of this key is counted with.
+    pub(crate) fn charge(&self, key: Counted) -> Charge {
+        Charge { key, bytes: AtomicUsize::new(0), bodies: Arc::clone(&self.bodies) }
     }
 
     pub(crate) fn admit(&self, key: Allowance, now: Instant) -> Admission {
@@ -96,6 +128,41 @@ impl Limits {
         bucket.left -= 1.0;
         bucket.under_way += 1;
         Admission::Admitted(Place { key: key.counted_with, keys: Arc::clone(&self.keys) })
+    }
+}
+
+impl Charge {
+    /// Counts bytes that were read, or refuses to keep them.
+    pub(crate) fn add(&self, bytes: usize) -> Result<(), Fault> {
+        let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_key = bodies.of_keys.get(&self.key).copied().unwrap_or_default();
+        if of_key + bytes > BODY_BYTES_OF_KEY_MAX {
+            let message = format!("bodies of this key have {BODY_BYTES_OF_KEY_MAX} bytes at once");
+            return Err(Fault::new(Code::RateExceeded, message)
+                .hint("wait for one of its requests to be answered"));
+        }
+        if bodies.of_all + bytes > BODY_BYTES_OF_ALL_MAX {
+            let message = format!("bodies of all have {BODY_BYTES_OF_ALL_MAX} bytes at once");
+            return Err(Fault::new(Code::CapacityExhausted, message)
+                .hint("send the request again after Retry-After seconds"));
+        }
+        bodies.of_all += bytes;
+        bodies.of_keys.insert(self.key, of_key + bytes);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let bytes = *self.bytes.get_mut();
+        let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
+        bodies.of_all = bodies.of_all.saturating_sub(bytes);
+        let of_key = bodies.of_keys.get(&self.key).copied().unwrap_or_default();
+        match of_key.saturating_sub(bytes) {
+            0 => bodies.of_keys.remove(&self.key),
+            left => bodies.of_keys.insert(self.key, left),
+        };
     }
 }
 
@@ -152,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_key_that_asks_too_often_waits_and_another_does_not() {
-        let limits = Limits::new(Bounds { rate_per_second: 5, concurrency: 100 });
+        let limits = Limits::new(Bounds { rate_per_second: 5, concurrency: 100, mcp_sessions: 1 });
         let now = Instant::now();
         assert!((0..10).all(|_| admitted(&limits, key(1), now).is_some()));
         assert!(admitted(&limits, key(1), now).is_none());
@@ -164,7 +231,7 @@ mod tests {
 
     #[test]
     fn tokens_of_a_principal_are_counted_apart_from_keys() {
-        let limits = Limits::new(Bounds { rate_per_second: 5, concurrency: 100 });
+        let limits = Limits::new(Bounds { rate_per_second: 5, concurrency: 100, mcp_sessions: 1 });
         let now = Instant::now();
         let counted_with = Counted::Tokens(PrincipalId::new(Uuid::from_u128(1)));
         let tokens = Allowance { counted_with, ..key(1) };
@@ -175,7 +242,8 @@ mod tests {
 
     #[test]
     fn requests_at_once_are_bounded_and_a_place_comes_back() {
-        let limits = Limits::new(Bounds { rate_per_second: 1_000, concurrency: 2 });
+        let limits =
+            Limits::new(Bounds { rate_per_second: 1_000, concurrency: 2, mcp_sessions: 1 });
         let now = Instant::now();
         let (one, two) = (admitted(&limits, key(1), now), admitted(&limits, key(1), now));
         assert!(one.is_some() && two.is_some());
@@ -184,5 +252,23 @@ mod tests {
         assert!(admitted(&limits, key(1), now).is_some());
         let generous = Allowance { concurrency: Some(3), ..key(1) };
         assert!(admitted(&limits, generous, now).is_some());
+    }
+
+    #[test]
+    fn t108_bodies_of_one_key_and_of_all_are_bounded_and_room_comes_back() {
+        let limits = Limits::new(Bounds { rate_per_second: 5, concurrency: 100, mcp_sessions: 1 });
+        let code = |added: Result<(), Fault>| added.err().map(|fault| fault.code);
+        let charge = |number: u128| limits.charge(key(number).counted_with);
+        let one = charge(1);
+        assert_eq!(code(one.add(BODY_BYTES_OF_KEY_MAX)), None);
+        assert_eq!(code(one.add(1)), Some(Code::RateExceeded));
+        let others: Vec<Charge> = (2..5).map(charge).collect();
+        assert!(others.iter().all(|it| it.add(BODY_BYTES_OF_KEY_MAX).is_ok()));
+        assert_eq!(code(charge(9).add(1)), Some(Code::CapacityExhausted));
+        drop(others);
+        assert_eq!(code(charge(9).add(1)), None);
+        assert_eq!(code(charge(1).add(1)), Some(Code::RateExceeded));
+        drop(one);
+        assert_eq!(code(charge(1).add(1)), None);
     }
 }

@@ -5,6 +5,7 @@
 //! and nothing else.
 
 use super::limits::until_sent;
+use super::silence::Silence;
 use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
@@ -16,6 +17,7 @@ use hyper_util::service::TowerToHyperService;
 use rustix::net::sockopt::set_tcp_user_timeout;
 use std::future::Future;
 use std::io;
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,21 +49,23 @@ pub(crate) async fn serve(
 ) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX.min(descriptors / 2)));
     let graceful = GracefulShutdown::new();
+    let silence = Arc::new(Silence::default());
     let builder = builder();
     let mut stop = pin!(stop);
     loop {
-        let (stream, place) = tokio::select! {
-            accepted = accept(&listener, &room) => accepted,
+        let (stream, from, place) = tokio::select! {
+            accepted = accept(&listener, &room, &silence) => accepted,
             () = &mut stop => break,
         };
         let (uses, used) = watch::channel(0);
         let connection = builder.serve_connection(TokioIo::new(stream), service(&router, uses));
         let connection = graceful.watch(connection.into_owned());
+        let silence = Arc::clone(&silence);
         tokio::spawn(async move {
             tokio::select! {
                 // How a connection ends is the client's affair; what was done in it is in the log.
                 _ = connection => {}
-                () = idle(used) => {}
+                () = idle(used, &silence, from) => {}
             }
             drop(place);
         });
@@ -70,18 +74,26 @@ pub(crate) async fn serve(
     let _ = tokio::time::timeout(answers, graceful.shutdown()).await;
 }
 
-/// The next connection, once there is room for it.
+/// The next connection, once there is room for it. One that is silent makes room.
 async fn accept(
     listener: &TcpListener,
     room: &Arc<Semaphore>,
-) -> (TcpStream, OwnedSemaphorePermit) {
+    silence: &Silence,
+) -> (TcpStream, IpAddr, OwnedSemaphorePermit) {
     loop {
-        let Ok(place) = Arc::clone(room).acquire_owned().await else {
-            return std::future::pending().await;
+        let (stream, from) = match listener.accept().await {
+            Ok((stream, from)) => (stream, from.ip()),
+            Err(error) => {
+                refused(&error).await;
+                continue;
+            }
         };
-        match listener.accept().await {
-            Ok((stream, _)) => return (prepared(stream), place),
-            Err(error) => refused(&error).await,
+        if room.available_permits() == 0 {
+            silence.make_room();
+        }
+        match Arc::clone(room).acquire_owned().await {
+            Ok(place) => return (prepared(stream), from, place),
+            Err(_) => return std::future::pending().await,
         }
     }
 }
@@ -142,14 +154,20 @@ impl Drop for Use {
     }
 }
 
-/// Returns when nothing was under way for [`IDLE_TIME`].
-async fn idle(mut uses: watch::Receiver<usize>) {
+/// Returns when nothing was under way for [`IDLE_TIME`], or for less if the connection has to give way.
+async fn idle(mut uses: watch::Receiver<usize>, silence: &Arc<Silence>, from: IpAddr) {
     loop {
-        let unused = *uses.borrow_and_update() == 0;
-        let time = if unused { IDLE_TIME } else { Duration::MAX };
-        match tokio::time::timeout(time, uses.changed()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) | Err(_) => return,
+        if *uses.borrow_and_update() > 0 {
+            if uses.changed().await.is_err() {
+                return;
+            }
+            continue;
+        }
+        let silent = silence.enter(from);
+        tokio::select! {
+            changed = uses.changed() => if changed.is_err() { return },
+            () = silent.given_way() => return,
+            () = tokio::time::sleep(IDLE_TIME) => return,
         }
     }
 }

@@ -1,15 +1,17 @@
 //! What somebody wrote: as JSON, or as the file itself with the rest in the query.
 
 use super::body::{self, JSON_BYTES_MAX, Json, Query};
+use super::limits::Charge;
 use super::problem::Problem;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::header::CONTENT_TYPE;
 use serde::de::DeserializeOwned;
 use service::Refused;
+use std::sync::Arc;
 use types::{Code, Fault};
 
 /// `kinds` are the content types of the file, its usual one first.
-pub(crate) async fn json_or_file<T: DeserializeOwned, Q: DeserializeOwned>(
+pub(crate) async fn json_or_file<T: DeserializeOwned + Send + 'static, Q: DeserializeOwned>(
     request: Request,
     kinds: &[&str],
     from_file: impl FnOnce(Q, Vec<u8>) -> Result<T, Refused>,
@@ -30,5 +32,6 @@ pub(crate) async fn json_or_file<T: DeserializeOwned, Q: DeserializeOwned>(
     }
     let (mut parts, content) = request.into_parts();
     let Query(query) = Query::from_request_parts(&mut parts, &()).await?;
-    Ok(from_file(query, body::read(content, JSON_BYTES_MAX).await?)?)
+    let charge = parts.extensions.get::<Arc<Charge>>().cloned();
+    Ok(from_file(query, body::read(content, JSON_BYTES_MAX, charge.as_deref()).await?)?)
 }

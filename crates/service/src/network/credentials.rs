@@ -3,7 +3,7 @@
 
 use crate::secrets::Usable;
 use egress::{Credential, HeaderName, Scheme, SecretText};
-use engine::Redactor;
+use engine::SecretVersion;
 use policy::Destination;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{ClientInject, ClientKind, Inject, SecretId};
@@ -58,9 +58,15 @@ pub(super) fn exposed(secrets: &[Usable]) -> BTreeSet<(SecretId, u64)> {
 
 /// Of values that code has. A credential is not inside, and must not be looked for there: code could
 /// learn it by what is taken out of its guesses.
-pub(super) fn redactor(secrets: &[Usable]) -> Redactor {
+pub(super) fn redacted(secrets: &[Usable]) -> Vec<SecretVersion> {
     let readable = secrets.iter().filter(|secret| secret.target().is_none());
-    Redactor::new(readable.map(|it| (it.name.clone(), it.value.reveal().to_owned())))
+    let version = |secret: &Usable| SecretVersion {
+        id: secret.id,
+        version: secret.version,
+        name: secret.name.clone(),
+        value: secret.value.reveal().to_owned(),
+    };
+    readable.map(version).collect()
 }
 
 /// What the proxy puts into requests. One whose place cannot be understood is put nowhere.
@@ -78,6 +84,8 @@ fn of_headers(secret: &Usable) -> Option<Vec<Credential>> {
     }
     let credential = |(header, prefix): (&str, &str)| {
         Some(Credential {
+            id: secret.id,
+            version: secret.version,
             placeholder: placeholder(secret),
             to: to.clone(),
             opens: secret.opens,

@@ -128,7 +128,7 @@ impl Service {
         let secrets = self.lent_secrets(borrower, |_| true).await?;
         let mut leave = Leave {
             variables: credentials::variables(&secrets),
-            redactor: credentials::redactor(&secrets),
+            redactor: self.redactors.redactor(credentials::redacted(&secrets)).await?,
             exposed: credentials::exposed(&secrets),
             ..Leave::default()
         };
@@ -264,6 +264,10 @@ impl Authority for Gate {
 
     fn attempted(&self, attempt: Attempt) {
         self.trail.add(attempt);
+    }
+
+    fn workspace(&self) -> WorkspaceId {
+        self.workspace
     }
 }
 

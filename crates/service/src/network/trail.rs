@@ -30,7 +30,7 @@ pub(crate) struct Trail {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Of what runs as well, from when it begins.
+    /// Of what runs, from when it begins.
     redactor: Redactor,
     sandbox: Option<SandboxId>,
     running: Option<(ExecutionId, Instant)>,
@@ -46,8 +46,7 @@ impl Trail {
         history: Arc<History>,
         redactor: Redactor,
     ) -> Self {
-        let state = State { redactor: redactor.clone(), ..State::default() };
-        Self { workspace, principal, history, redactor, state: Mutex::new(state) }
+        Self { workspace, principal, history, redactor, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -62,7 +61,7 @@ impl Trail {
         redactor: &Redactor,
     ) {
         let mut state = self.state();
-        state.redactor = self.redactor.and(redactor);
+        state.redactor = redactor.clone();
         state.sandbox = sandbox.or(state.sandbox);
         state.running = Some((execution, Instant::now()));
         state.attempts.clear();
@@ -83,7 +82,7 @@ impl Trail {
     pub(super) fn add(&self, attempt: Attempt) {
         let mut state = self.state();
         let redactor = state.redactor.clone();
-        let clean = |text: String| redactor.caseless(&text).into_owned();
+        let clean = |text: String| redactor.text(&self.redactor.text(&text)).into_owned();
         let attempt =
             Attempt { host: clean(attempt.host), reason: attempt.reason.map(clean), ..attempt };
         state.noted += 1;

@@ -70,10 +70,13 @@ impl Service {
     ) -> Result<Vec<Usable>, Refused> {
         // First the vault: no new key comes in between.
         let vault = self.vault.read().await;
-        let mut usable = Vec::new();
+        let mut usable: Vec<Usable> = Vec::new();
+        let mut bytes = 0;
         for secret in self.lendable(borrower)?.into_iter().filter(|secret| is_wanted(secret)) {
             match self.opened(&vault, borrower.workspace, &secret)? {
                 Some(opened) => {
+                    bytes += opened.value.reveal().len();
+                    engine::check_secrets(usable.len() + 1, bytes)?;
                     let opens = self.opens(borrower.workspace, borrower.caller, &secret)?;
                     usable.push(Usable { opens, ..opened });
                 }

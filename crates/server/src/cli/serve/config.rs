@@ -173,6 +173,10 @@ pub(super) struct Options {
     #[arg(long, value_name = "N", env = "BELLJAR_KEY_CONCURRENCY", hide_env_values = true, value_parser = at_least_one::<NonZeroU32>)]
     key_concurrency: Option<NonZeroU32>,
 
+    /// Sessions of MCP's legacy revision of one principal; one more ends one that is idle, or is refused [default: 64]
+    #[arg(long, value_name = "N", env = "BELLJAR_MCP_SESSIONS", hide_env_values = true, value_parser = at_least_one::<NonZeroUsize>)]
+    mcp_sessions: Option<NonZeroUsize>,
+
     /// MiB of one document [default: 256]
     #[arg(long, value_name = "MIB", env = "BELLJAR_DOCUMENT_MIB", hide_env_values = true, value_parser = at_least_one::<NonZeroU64>)]
     document_mib: Option<NonZeroU64>,
@@ -407,6 +411,9 @@ impl Options {
         let bounds = Bounds {
             rate_per_second: options.key_rate.map_or(usual.key_rate_per_second, NonZeroU32::get),
             concurrency: options.key_concurrency.map_or(usual.key_concurrency, NonZeroU32::get),
+            mcp_sessions: options
+                .mcp_sessions
+                .map_or(mcp::SESSIONS_PER_PRINCIPAL, NonZeroUsize::get),
         };
         Ok(Resolved {
             listen: options.listen.unwrap_or(Listen::USUAL).0,
@@ -520,6 +527,7 @@ impl Options {
             idle_seconds: self.idle_seconds.or(file.idle_seconds),
             key_rate: self.key_rate.or(file.key_rate),
             key_concurrency: self.key_concurrency.or(file.key_concurrency),
+            mcp_sessions: self.mcp_sessions.or(file.mcp_sessions),
             document_mib: self.document_mib.or(file.document_mib),
             workspace_mib: self.workspace_mib.or(file.workspace_mib),
             tool_bytes: self.tool_bytes.or(file.tool_bytes),

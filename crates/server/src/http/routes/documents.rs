@@ -3,6 +3,7 @@
 use super::Routes;
 use crate::http::body::{Json, Path, Query, is_json};
 use crate::http::files::{self, Octets, in_time, stage};
+use crate::http::form;
 use crate::http::problem::Problem;
 use crate::http::{App, Known};
 use axum::extract::{DefaultBodyLimit, FromRequest, Multipart, Request, State};
@@ -18,6 +19,8 @@ use utoipa_axum::routes;
 
 /// Files of one form. They are on the disk before the first of them is kept.
 const FILES_MAX: usize = 100;
+/// What a form may have besides the bytes of its files.
+const FORM_BYTES: u64 = 1024 * 1024;
 
 pub(crate) fn routes() -> Routes {
     OpenApiRouter::new()
@@ -60,6 +63,10 @@ async fn create(
         let Json(request) = Json::<FetchRequest>::from_request(request, &app).await?;
         app.service.fetch_documents(&caller, request).await?
     } else {
+        let boundary = kind.and_then(form::boundary).unwrap_or_default();
+        app.service.check_upload(&caller, None)?;
+        files::check_size(&app.service, request.body(), FORM_BYTES)?;
+        let request = request.map(|body| form::bounded(body, &boundary));
         let form = Multipart::from_request(request, &app).await.map_err(|rejection| {
             Fault::new(Code::ArgsInvalid, rejection.body_text())
                 .hint("send multipart/form-data with a part called file, or JSON with urls")
@@ -73,7 +80,6 @@ async fn upload(app: &App, caller: &Caller, mut form: Multipart) -> Result<Vec<F
     let broken = |error: axum::extract::multipart::MultipartError| {
         Fault::new(Code::ArgsInvalid, format!("the form cannot be read: {}", error.body_text()))
     };
-    app.service.check_upload(caller, None)?;
     let mut uploads = Vec::new();
     while let Some(field) = in_time(form.next_field()).await?.map_err(broken)? {
         if uploads.len() == FILES_MAX {
