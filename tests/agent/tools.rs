@@ -80,6 +80,28 @@ async fn an_agent_calls_its_tools_beside_its_code_and_all_is_told() {
     assert_eq!(read["name"], "read", "{read}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn t98_a_run_says_which_tools_ran_beside_other_code_in_its_session() {
+    let lie = "import builtins, io\nbuiltins.open = lambda *a: io.StringIO('a lie')";
+    let scene = Scene::play(json!([
+        call("double", json!({"n": 21})),
+        agent_code(lie),
+        call("read", json!({"name": "note.txt"})),
+        say("There is a note."),
+    ]))
+    .await;
+    let agent = scene.agent(RUNS_CODE).await;
+    attach(scene.owner(), &agent, handle("double", DOUBLE)).await;
+    attach(scene.owner(), &agent, runner("read", READ)).await;
+    let done = crate::scene::chat(scene.owner(), &agent, json!({"message": "Go."})).await;
+    assert!(scene.told(3).contains("a lie"), "{}", scene.told(3));
+    let warnings = done["warnings"].as_array().unwrap();
+    let codes: Vec<_> = warnings.iter().map(|warning| &warning["code"]).collect();
+    assert_eq!(codes, ["tool.unisolated"], "{done}");
+    let message = warnings[0]["message"].as_str().unwrap();
+    assert!(message.contains("\"read\"") && message.contains("unisolated"), "{message}");
+}
+
 // proves U-001
 #[tokio::test(flavor = "multi_thread")]
 async fn code_has_two_names_and_is_the_same() {

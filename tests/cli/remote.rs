@@ -57,6 +57,38 @@ async fn make_agent(owner: &Api) -> String {
     agent["id"].as_str().unwrap().to_owned()
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn t93_ownership_is_offered_accepted_and_confirmed_on_the_command_line() {
+    let world = World::start().await;
+    let owner = &world.owner;
+    let ann = world.principal("ann", &["USAGE", "MODIFY"]).await;
+    make_agent(&ann).await;
+    // Who does not own the workspace knows principals by their ids.
+    let boss = owner.get("/v1/principals/me").await["id"].as_str().unwrap().to_owned();
+    let refused = failure(&ann, 1, &["grant", "add", &boss, "OWNERSHIP", "agent:helper"]).await;
+    assert!(refused.contains("belljar grant offer"), "{refused}");
+    for end in ["withdraw", "decline"] {
+        answer(&ann, &["grant", "offer", &boss, "agent:helper"]).await;
+        let offers = answer(owner, &["grant", "offers", "--json"]).await;
+        let offer = offers[0]["id"].as_str().unwrap();
+        let who = if end == "withdraw" { &ann } else { owner };
+        answer(who, &["grant", end, offer]).await;
+        assert_eq!(answer(owner, &["grant", "offers", "--json"]).await, json!([]));
+    }
+    answer(&ann, &["grant", "offer", &boss, "agent:helper"]).await;
+    let shown = stdout(&belljar(owner, &["grant", "offers"]).await);
+    assert!(shown.contains("agent:helper") && shown.contains("ann"), "{shown}");
+    let offers = answer(owner, &["grant", "offers", "--json"]).await;
+    answer(owner, &["grant", "accept", offers[0]["id"].as_str().unwrap()]).await;
+    let agents = answer(owner, &["agent", "ls", "--json"]).await;
+    assert_ne!(agents[0]["author"], agents[0]["owner"], "{agents}");
+    answer(owner, &["grant", "confirm", "agent:helper"]).await;
+    let agents = answer(owner, &["agent", "ls", "--json"]).await;
+    assert_eq!(agents[0]["author"], agents[0]["owner"], "{agents}");
+    let other = failure(owner, 2, &["grant", "confirm", "workspace"]).await;
+    assert!(other.contains("agent:NAME"), "{other}");
+}
+
 // proves W-048
 #[tokio::test]
 async fn a_tool_is_made_of_the_seeds_json() {

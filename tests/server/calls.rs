@@ -105,6 +105,12 @@ async fn a_new_owner_changes_what_an_agent_reaches() {
     let heir = world.principal("heir", &["USAGE"]).await;
     let me = heir.get("/v1/principals/me").await["id"].clone();
     grant(&world, &me, "OWNERSHIP", "agent", &bot).await;
+    // It has the rights of its callers until its new owner says otherwise.
+    let now = heir.get(&format!("/v1/agents/{bot}")).await;
+    assert_eq!((&now["owner"], &now["run_as"]), (&me, &json!("caller")));
+    assert_eq!(heir.refused("POST", &path, Some(through.clone())).await.0, 403);
+    let own = json!({"specification": now["specification"], "run_as": "owner"});
+    assert_eq!(heir.call("PUT", &format!("/v1/agents/{bot}"), Some(own)).await.0, 200);
     let refused = world.owner.refused("POST", &path, Some(through.clone())).await;
     assert_eq!(refused, (403, "grant.missing".into()), "the heir may not use the tool");
     grant(&world, &me, "USAGE", "tool", &add).await;

@@ -9,6 +9,7 @@ mod agents;
 mod approval_troubles;
 mod approvals;
 mod audit;
+mod borrowed;
 mod calls;
 mod catalog;
 mod channel_floods;

@@ -34,6 +34,13 @@ async fn maker(world: &World, name: &str) -> Person {
     person
 }
 
+/// Offers something, and lets the other one accept it.
+async fn hand_over(from: &Api, to: &Person, object: &Value) -> Value {
+    let offer = json!({"principal": to.id, "object": object});
+    let offer = from.post("/v1/ownership-offers", offer).await;
+    to.post(&format!("/v1/ownership-offers/{}/accept", id(&offer)), json!({})).await
+}
+
 fn call_path(tool: &Value) -> String {
     format!("/v1/tools/{}/call", id(tool))
 }
@@ -151,9 +158,15 @@ async fn an_agent_that_is_given_away_reaches_what_its_new_owner_reaches() {
     let eve = Person::new(&world, "eve").await;
     grant(&ann, &eve.id, "USAGE", &on("agent", &agent)).await;
     answered(&eve, &tool, Some(&agent)).await;
-    grant(&ann, &bob.id, "OWNERSHIP", &on("agent", &agent)).await;
+    hand_over(&ann, &bob, &on("agent", &agent)).await;
     denied(&eve, &tool, Some(&agent)).await;
     grant(&ann, &bob.id, "USAGE", &on("tool", &tool)).await;
+    // What others were granted has ended with the change, and it runs as its callers at first.
+    denied(&eve, &tool, Some(&agent)).await;
+    grant(&bob, &eve.id, "USAGE", &on("agent", &agent)).await;
+    denied(&eve, &tool, Some(&agent)).await;
+    let own = json!({"specification": SPECIFICATION, "run_as": "owner"});
+    assert_eq!(bob.call("PUT", &format!("/v1/agents/{}", id(&agent)), Some(own)).await.0, 200);
     assert_eq!(answered(&eve, &tool, Some(&agent)).await["run_as"], json!(bob.id));
 }
 
@@ -164,7 +177,7 @@ async fn a_tool_has_one_owner_who_gives_it_away_whole() {
     let tool = tool(&ann, "answer").await;
     let path = format!("/v1/tools/{}", id(&tool));
     let object = on("tool", &tool);
-    let ownership = grant(&ann, &bob.id, "OWNERSHIP", &object).await;
+    let ownership = hand_over(&ann, &bob, &object).await;
     assert_eq!(bob.get(&path).await["owner"], json!(bob.id));
     assert_eq!(bob.get(&path).await["configuration"], tool["configuration"]);
     answered(&bob, &tool, None).await;
@@ -212,6 +225,8 @@ async fn why_a_call_is_refused_is_explained_and_what_would_be_needed() {
     let (ann, bob) = (maker(&world, "ann").await, Person::new(&world, "bob").await);
     let tool = tool(&ann, "answer").await;
     let query = format!("tool={}", id(&tool));
+    // Whoever may change it is told why they may not use it.
+    grant(&ann, &bob.id, "MODIFY", &on("tool", &tool)).await;
     let told = explain(&bob, &query).await;
     assert_eq!(told["allowed"], false);
     assert_eq!(told["because"], json!([]));
@@ -304,9 +319,11 @@ async fn explanations_about_others_are_for_owners() {
     let of_ann = tool(&ann, "of_ann").await;
     let about =
         |person: &Person| format!("/v1/explain?tool={}&principal={}", id(&of_ann), person.id);
+    refused(&bob, "GET", &about(&ann), None, NOT_THERE).await;
+    grant(&ann, &bob.id, "USAGE", &on("tool", &of_ann)).await;
     refused(&bob, "GET", &about(&ann), None, FORBIDDEN).await;
     for who in [&ann.api, &world.owner] {
-        assert_eq!(who.get(&about(&bob)).await["allowed"], false);
+        assert_eq!(who.get(&about(&bob)).await["allowed"], true);
     }
     refused(&bob, "GET", "/v1/explain", None, (400, "args.invalid")).await;
     let nothing = "/v1/explain?tool=0198c0de-0000-7000-8000-000000000000";

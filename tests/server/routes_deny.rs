@@ -24,7 +24,7 @@ const FOR_ANYBODY: [&str; 9] = [
 ];
 
 /// Lists that show to everybody what is theirs: nothing, to whoever has nothing.
-const LISTS: [&str; 12] = [
+const LISTS: [&str; 13] = [
     "listAiAgents",
     "listAiTools",
     "listApprovals",
@@ -34,6 +34,7 @@ const LISTS: [&str; 12] = [
     "listIntegrations",
     "listNetworkLog",
     "listNetworkRules",
+    "listOwnershipOffers",
     "listSecrets",
     "listSessions",
     "listStores",
@@ -67,6 +68,7 @@ pub(crate) fn nothing() -> Things {
         "IntegrationId",
         "KeyId",
         "NetworkRuleId",
+        "OfferId",
         "PrincipalId",
         "SandboxId",
         "SecretId",
@@ -197,6 +199,8 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
     let rule = id(&owner.post("/v1/network-rules", rule).await);
     let integration = json!({"name": "out", "allowed_network_rules": ["web"]});
     let integration = id(&owner.post("/v1/integrations", integration).await);
+    let offered = json!({"principal": somebody, "object": {"kind": "store", "id": store}});
+    let offer = id(&owner.post("/v1/ownership-offers", offered).await);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let answer = owner.post(&format!("/v1/agents/{agent}/run"), json!({"message": "hello"})).await;
     let coded = owner.post("/v1/code_execution", json!({"request": "nothing"})).await;
@@ -222,6 +226,7 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
         ("SecretId", secret),
         ("NetworkRuleId", rule),
         ("IntegrationId", integration),
+        ("OfferId", offer),
     ])
 }
 

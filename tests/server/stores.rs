@@ -87,8 +87,11 @@ async fn the_rights_are_those_of_the_owner_of_the_agent() {
     let unseen = ann.refused("GET", &format!("/v1/stores/{owners}"), None).await;
     assert_eq!(unseen, (404, "object.not_found".into()));
 
-    // An agent that is hers has her rights.
+    // An agent that is hers has her rights, and she answers for what its specification asks for.
     world.owner.post("/v1/grants", grant("OWNERSHIP", it)).await;
+    let stores = specification("[{name: notes, access: write}]");
+    let hers = json!({"specification": stores, "run_as": "owner"});
+    assert_eq!(ann.call("PUT", &format!("/v1/agents/{agent}"), Some(hers)).await.0, 200);
     let refused = ann.refused("POST", "/v1/sessions", Some(opened.clone())).await;
     assert_eq!(refused, (403, "grant.missing".into()));
     let on_store = json!({"kind": "store", "id": owners});
@@ -100,12 +103,12 @@ async fn the_rights_are_those_of_the_owner_of_the_agent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_without_its_store_or_without_code_execution_opens_no_session() {
+async fn an_agent_without_its_store_is_not_made_and_without_code_execution_opens_no_session() {
     let world = World::start().await;
-    let agent = agent(&world.owner, "a", "[{name: nothing, access: read}]").await;
-    let refused =
-        world.owner.refused("POST", "/v1/sessions", Some(json!({"agent_id": agent}))).await;
-    assert_eq!(refused, (404, "object.not_found".into()));
+    let early = specification("[{name: nothing, access: read}]");
+    let early = json!({"name": "a", "specification": early});
+    let refused = world.owner.refused("POST", "/v1/agents", Some(early)).await;
+    assert_eq!(refused, (400, "args.invalid".into()), "somebody else could make the store");
     let silent = json!({"name": "silent", "specification": "instructions: be kind\n"});
     let silent = id(&world.owner.post("/v1/agents", silent).await);
     let refused =
@@ -149,7 +152,7 @@ async fn a_store_that_is_deleted_leaves_nothing_and_its_name_is_free() {
     assert_eq!(taken, (409, "name.taken".into()));
     let (status, _) = world.owner.call("DELETE", &format!("/v1/stores/{first}"), None).await;
     assert_eq!(status, 204);
-    let left = std::fs::read_dir(world.data.path().join("stores")).unwrap();
+    let left = std::fs::read_dir(world.data.path().join("stores/all")).unwrap();
     let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, [".database", ".staging"]);

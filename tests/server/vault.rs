@@ -55,7 +55,7 @@ async fn a_secret_is_kept_shown_without_its_value_changed_and_deleted() {
         (&json!(1), &json!("secret.not_allowed"))
     );
     let allowing = json!({"name": "i", "allowed_network_rules": [], "allowed_secrets": ["TOKEN"]});
-    owner.post("/v1/integrations", allowing).await;
+    let allowing = owner.post("/v1/integrations", allowing).await;
     let (status, replaced) = owner
         .call("PUT", &format!("{}/value", at(&made)), Some(json!({"value": "another-value"})))
         .await;
@@ -85,6 +85,7 @@ async fn a_secret_is_kept_shown_without_its_value_changed_and_deleted() {
     let taken = json!({"name": "TOKEN", "value": "x"});
     let taken = owner.refused("POST", "/v1/secrets", Some(taken)).await;
     assert_eq!(taken, (409, "name.taken".into()));
+    owner.delete(&format!("/v1/integrations/{}", id(&allowing))).await;
     owner.delete(&at(&made)).await;
     refused(owner, "GET", &at(&made), None, NOT_THERE).await;
     secret(owner, "TOKEN", CANARY).await;

@@ -90,9 +90,11 @@ def test_a_secret_is_used_and_never_told(bj: Belljar) -> None:
     with pytest.raises(BelljarError) as raised:
         bj.secrets.update(secret.id, inject={"client": "openai"})
     assert raised.value.errors[0].path == "/value"
-    bj.secrets.delete(secret.id)
-    assert bj.integrations.get(allowing.id).missing_secrets == ["TOKEN"]
+    with pytest.raises(BelljarError) as raised:
+        bj.secrets.delete(secret.id)
+    assert raised.value.code == "object.in_use"
     bj.integrations.delete(allowing.id)
+    bj.secrets.delete(secret.id)
 
 
 def test_it_is_the_same_awaited(abj: AsyncBelljar) -> None:

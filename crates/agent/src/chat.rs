@@ -286,7 +286,7 @@ impl Chat {
         let spoken = Spoken { answer: outcome.value, actions, agent_external_id };
         let mut end = rest.end(tools.interpreter.as_mut(), outcome.error, &spoken);
         let warning = |message| Warning { code: "agent.incomplete".to_owned(), message };
-        end.warnings = warnings.into_iter().map(warning).collect();
+        end.warnings.extend(warnings.into_iter().map(warning));
         end.leaves_session = passing && end.rounds.is_empty() && spoken.actions.is_empty();
         if let Some(id) = id.filter(|_| end.leaves_session) {
             // It ends by itself as well, when nobody has used it for a while.

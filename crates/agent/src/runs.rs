@@ -15,11 +15,11 @@ use crate::trace::{Scribe, Trace};
 use crate::walk::{STOPPED, Stopped, Walk, close};
 use serde::Serialize;
 use service::{Caller, Refused, Run, RunEnd, SECONDS_MAX, Service};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use types::{ApprovalState, Code, Fault, ModelUse, SandboxId, Status};
+use types::{ApprovalState, Code, Fault, ModelUse, SandboxId, Status, Warning};
 
 /// What a principal likes to be answered by.
 const PREFERENCE: &str = "code_model";
@@ -127,6 +127,7 @@ impl<'a> Rest<'a> {
             used,
             scribe,
             made: Made::default(),
+            unisolated: BTreeMap::new(),
             doubt,
             unproven: false,
         };
@@ -189,12 +190,21 @@ impl<'a> Rest<'a> {
                 input_tokens: used.tokens.input,
                 output_tokens: used.tokens.output,
             }),
-            warnings: Vec::new(),
+            warnings: unisolated(self.walk.unisolated),
             conversation: Some(self.talk.to_bytes()),
             trace: self.walk.scribe.trace.to_bytes(),
             leaves_session: false,
         }
     }
+}
+
+/// The warnings about tools that ran in the interpreter of the session, each with its tool's name.
+fn unisolated(warnings: BTreeMap<String, Warning>) -> Vec<Warning> {
+    let named = warnings.into_iter().map(|(tool, Warning { code, message })| Warning {
+        code,
+        message: format!("tool {tool:?}: {message}"),
+    });
+    named.collect()
 }
 
 /// Sees work to its end, or to that of its time, or until nobody wants it.

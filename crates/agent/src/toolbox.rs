@@ -19,7 +19,9 @@ use service::{
 };
 use std::sync::Arc;
 use std::time::Instant;
-use types::{AgentId, Code, Event, Execution, ExecutionId, Fault, LimitsRequest, ToolUse};
+use types::{
+    AgentId, Code, Event, Execution, ExecutionId, Fault, LimitsRequest, TOOL_UNISOLATED, ToolUse,
+};
 
 /// As a run of code calls it: the code of one step.
 pub(crate) const RUN_PYTHON: &str = "run_python";
@@ -396,6 +398,10 @@ pub(crate) fn ended(
 ) -> ToolResult {
     match ended {
         Ok(execution) => {
+            let warned = execution.warnings.iter().find(|it| it.code == TOOL_UNISOLATED);
+            if let Some(warning) = warned {
+                walk.unisolated.insert(call.name.clone(), warning.clone());
+            }
             let observed = Observed::of(&execution);
             let told = Told {
                 text: observed.of_tool(),

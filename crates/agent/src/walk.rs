@@ -12,9 +12,10 @@ use crate::talk::Talk;
 use crate::toolbox::Toolbox;
 use crate::trace::{Purpose, Scribe};
 use service::{Caller, Run, Service};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use types::{Code, Event, Fault, FileOut, SandboxId};
+use types::{Code, Event, Fault, FileOut, SandboxId, Warning};
 
 /// Pieces of words are told to whoever listens when there are so many characters of them.
 const TOLD_BYTES: usize = 80;
@@ -33,6 +34,8 @@ pub(crate) struct Walk<'a> {
     pub(crate) used: Used,
     pub(crate) scribe: Scribe,
     pub(crate) made: Made,
+    /// The warning about each tool that ran in the interpreter of the session, by the tool's name.
+    pub(crate) unisolated: BTreeMap<String, Warning>,
     /// What failed, if nothing was computed since. Then no number is believed that the model was
     /// not told.
     pub(crate) doubt: Option<Fault>,

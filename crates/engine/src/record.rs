@@ -7,7 +7,7 @@ use crate::redact::Redactor;
 use chrono::{DateTime, Utc};
 use sandbox::{Answer, Cause, Ending};
 use serde_json::Value;
-use types::{Code, Execution, Fault, Limits, SandboxId, Truncated, Warning};
+use types::{Code, Execution, Fault, Limits, SandboxId, TOOL_UNISOLATED, Truncated, Warning};
 
 /// That a session has other packages than its environment; no error, and so none of their codes.
 const INSTALLED: &str = "package.installed";
@@ -61,9 +61,23 @@ impl Order {
             code: command.entry.code().to_owned(),
             arguments,
             files_in: self.files_in.clone(),
-            warnings: self.warnings.clone(),
+            warnings: self.warnings.iter().cloned().chain(self.unisolated()).collect(),
             ..Execution::new(command.id, self.limits, self.created)
         }
+    }
+
+    /// The warning about a tool in a session: earlier code there can have replaced whatever the tool uses,
+    /// such as a module, a built-in function or a file, and so decide what it returns.
+    fn unisolated(&self) -> Option<Warning> {
+        let in_session = self.command.session.is_some();
+        let is_tool = matches!(self.command.entry, Entry::Call(_));
+        (in_session && is_tool).then(|| Warning {
+            code: TOOL_UNISOLATED.to_owned(),
+            message:
+                "unisolated: the tool ran in the interpreter of the session, where earlier code \
+                      can have changed what it returns; call it without a session to be sure"
+                    .to_owned(),
+        })
     }
 
     /// The record of it when it is over, without output and results, which its events have.

@@ -9,14 +9,15 @@ use crate::caller::Caller;
 use crate::names;
 use crate::objects::ObjectQuery;
 use crate::page::{Listed, page};
-use crate::refused::{Refused, invalid, not_found};
+use crate::refused::{Refused, invalid, missing, not_found};
 use crate::service::Service;
 use crate::specification::{
-    self, CodeExecution, Specification, SpecificationText, integration_path,
+    self, CodeExecution, Section, Specification, SpecificationText, integration_path, store_path,
 };
+use crate::stores::needed_for;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use store::{AuditLine, ObjectFilter, StoreError, Tx};
+use store::{AuditLine, ObjectFilter, Reader, StoreError, Tx};
 use types::{
     Agent, AgentId, Binding, Code, Fault, Object, PrincipalId, Privilege, RunAs, WorkspaceId,
 };
@@ -89,12 +90,13 @@ impl Service {
         let unnamed = || invalid("/name", "a new agent needs a name, here or in its specification");
         let name = request.name.or(specification.name).ok_or_else(unnamed)?;
         names::check("/name", &name)?;
-        self.check_named(caller.workspace, &specification.section.integrations)?;
+        self.check_named(caller.workspace, &specification.section)?;
         let now = Utc::now();
         let agent = Agent {
             id: AgentId::new(Uuid::now_v7()),
             name,
             owner: caller.id(),
+            author: caller.id(),
             specification: request.specification.0,
             format: specification.format,
             run_as: request.run_as.unwrap_or_default(),
@@ -105,13 +107,18 @@ impl Service {
         let grant = caller.owning(object, now);
         let entry = caller.did("agent.create", object, &agent.name);
         let (workspace, kept) = (caller.workspace, agent.clone());
-        self.store
-            .write(move |tx| {
-                tx.insert_agent(workspace, &kept)?;
-                tx.insert_grant(workspace, &grant)?;
-                tx.audit(&entry).map(drop)
-            })
-            .await?;
+        let section = specification.section;
+        let written = self.store.write(move |tx| {
+            if let Some(refused) = named_is_missing(tx, workspace, &section)? {
+                return Ok(Err(refused));
+            }
+            tx.insert_agent(workspace, &kept)?;
+            tx.put_agent_uses(workspace, kept.id, &uses(&section))?;
+            tx.insert_grant(workspace, &grant)?;
+            tx.audit(&entry)?;
+            Ok(Ok(()))
+        });
+        written.await??;
         self.view(caller.workspace, agent).await
     }
 
@@ -143,20 +150,40 @@ impl Service {
         // Again if somebody else has changed it in between: a name is not lost to a run_as.
         loop {
             let before = self.agent_to_change(caller, id)?;
+            let object = Object::Agent(id);
+            let owns =
+                self.permit(caller.workspace, &caller.principal, Privilege::Ownership, object)?;
+            let run_as = request.run_as.unwrap_or(before.run_as);
+            if run_as != before.run_as && owns.is_none() {
+                return Err(missing(Privilege::Ownership, object));
+            }
+            let is_same = request.specification.0 == before.specification;
             let agent = Agent {
-                name: request.name.clone().unwrap_or(before.name),
+                name: request.name.clone().unwrap_or_else(|| before.name.clone()),
+                // An owner who sends it answers for it; others have written only what they change.
+                author: if is_same && owns.is_none() { before.author } else { caller.id() },
                 specification: request.specification.0.clone(),
-                run_as: request.run_as.unwrap_or(before.run_as),
+                run_as,
                 updated_at: Utc::now(),
-                ..before
+                ..before.clone()
             };
-            let agent = self.check_replacement(caller.workspace, agent).await?;
-            let entry = caller.did("agent.replace", Object::Agent(id), &agent.name);
+            let (agent, section) = self.check_replacement(caller.workspace, agent).await?;
+            if owns.is_none() {
+                self.check_added(caller, &before, &section).await?;
+            }
+            let entry = caller.did("agent.replace", object, &agent.name);
             let (workspace, kept) = (caller.workspace, agent.clone());
-            let written = self
-                .store
-                .write(move |tx| replace_agent(tx, workspace, &kept, before.updated_at, &entry));
-            if written.await? {
+            let written = self.store.write(move |tx| {
+                if let Some(refused) = named_is_missing(tx, workspace, &section)? {
+                    return Ok(Err(refused));
+                }
+                let replaced = replace_agent(tx, workspace, &kept, before.updated_at, &entry)?;
+                if replaced {
+                    tx.put_agent_uses(workspace, kept.id, &uses(&section))?;
+                }
+                Ok(Ok(replaced))
+            });
+            if written.await?? {
                 return self.view(caller.workspace, agent).await;
             }
         }
@@ -166,25 +193,47 @@ impl Service {
         &self,
         workspace: WorkspaceId,
         agent: Agent,
-    ) -> Result<Agent, Refused> {
+    ) -> Result<(Agent, Section), Refused> {
         names::check("/name", &agent.name)?;
         let specification = read(&agent.specification).await?;
-        self.check_named(workspace, &specification.section.integrations)?;
+        self.check_named(workspace, &specification.section)?;
         let bindings = self.store.read(|rows| rows.bindings_of(workspace, agent.id))?;
         match bindings.iter().find(|binding| specification.has_tool(&binding.tool_name)) {
             Some(binding) => Err(taken(&binding.tool_name, &agent.name)),
-            None => Ok(Agent { format: specification.format, ..agent }),
+            None => {
+                let agent = Agent { format: specification.format, ..agent };
+                Ok((agent, specification.section))
+            }
         }
     }
 
-    /// A name that nobody has yet would be an opening for whoever takes it.
-    fn check_named(&self, workspace: WorkspaceId, integrations: &[String]) -> Result<(), Refused> {
-        for (index, name) in integrations.iter().enumerate() {
-            let found = self.store.read(|rows| rows.integration_by_name(workspace, name))?;
-            if found.is_none() {
-                let message = format!("there is no integration {name:?}; make it first");
-                return Err(invalid(&integration_path(index), message));
-            }
+    fn check_named(&self, workspace: WorkspaceId, section: &Section) -> Result<(), Refused> {
+        let refused = self.store.read(|rows| named_is_missing(rows, workspace, section))?;
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// What somebody who does not own an agent adds to its specification has to be theirs to use: its
+    /// code may run with the rights of others.
+    async fn check_added(
+        &self,
+        caller: &Caller,
+        before: &Agent,
+        section: &Section,
+    ) -> Result<(), Refused> {
+        // One that cannot be read any more has nothing that could be kept.
+        let had = read(&before.specification).await.map(|it| it.section).unwrap_or_default();
+        let workspace = caller.workspace;
+        let added = section.integrations.iter().filter(|name| !had.integrations.contains(name));
+        let added: Vec<String> = added.cloned().collect();
+        let who = (&caller.principal, "who changes the agent and does not own it");
+        self.check_integrations(workspace, who, &added)?;
+        for grant in section.stores.iter().filter(|grant| !had.stores.contains(grant)) {
+            let found = self.store.read(|rows| rows.store_by_name(workspace, &grant.name))?;
+            let store = found.ok_or_else(|| not_found("store", &grant.name))?;
+            self.require(caller, needed_for(grant.access), Object::Store(store.id))?;
+        }
+        if section.installs && !had.installs {
+            self.require(caller, Privilege::Install, Object::Workspace(workspace))?;
         }
         Ok(())
     }
@@ -232,6 +281,34 @@ impl Service {
         let reach = reach(&agent, owner.map(|owner| owner.name));
         Ok(AgentView { agent, tools, code_execution, warnings, reach })
     }
+}
+
+/// What a specification names, by kind and name.
+fn uses(section: &Section) -> Vec<(&'static str, &str)> {
+    let integrations = section.integrations.iter().map(|name| ("integration", name.as_str()));
+    let stores = section.stores.iter().map(|grant| ("store", grant.name.as_str()));
+    integrations.chain(stores).collect()
+}
+
+/// A name that nobody has yet would be an opening for whoever takes it.
+fn named_is_missing(
+    rows: &Reader<'_>,
+    workspace: WorkspaceId,
+    section: &Section,
+) -> Result<Option<Refused>, StoreError> {
+    for (index, name) in section.integrations.iter().enumerate() {
+        if rows.integration_by_name(workspace, name)?.is_none() {
+            let message = format!("there is no integration {name:?}; make it first");
+            return Ok(Some(invalid(&integration_path(index), message)));
+        }
+    }
+    for (index, grant) in section.stores.iter().enumerate() {
+        if rows.store_by_name(workspace, &grant.name)?.is_none() {
+            let message = format!("there is no store {:?}; make it first", grant.name);
+            return Ok(Some(invalid(&store_path(index), message)));
+        }
+    }
+    Ok(None)
 }
 
 /// Away from the threads that serve, as the code of tools is.

@@ -11,7 +11,8 @@ use crate::specification::is_reserved;
 use serde::Deserialize;
 use store::{AuditLine, StoreError, Tx};
 use types::{
-    Agent, AgentId, ApprovalAction, Binding, Code, Fault, Object, Privilege, ToolId, WorkspaceId,
+    Agent, AgentId, ApprovalAction, Binding, Code, Fault, Object, PrincipalId, Privilege, ToolId,
+    WorkspaceId,
 };
 use utoipa::ToSchema;
 
@@ -30,12 +31,18 @@ impl Service {
         tool: ToolId,
     ) -> Result<Binding, Refused> {
         let to = self.agent_to_change(caller, agent)?;
+        let object = Object::Agent(agent);
+        let owns =
+            self.permit(caller.workspace, &caller.principal, Privilege::Ownership, object)?;
+        // Code that somebody else attaches has the owner's rights only if the owner confirms it.
+        let author = owns.is_none().then(|| caller.id());
         let name = self.tool(caller, tool)?.name;
         self.require(caller, Privilege::Usage, Object::Tool(tool))?;
         check_name(&to, &name).await?;
         let entry = caller.did("agent.attach", Object::Agent(agent), format!("tool {tool} {name}"));
         let workspace = caller.workspace;
-        let attached = self.store.write(move |tx| attach(tx, workspace, agent, tool, &entry));
+        let attached =
+            self.store.write(move |tx| attach(tx, workspace, agent, tool, author, &entry));
         attached.await?.ok_or_else(|| not_found("tool", tool))
     }
 
@@ -121,13 +128,16 @@ fn attach(
     workspace: WorkspaceId,
     agent: AgentId,
     tool: ToolId,
+    author: Option<PrincipalId>,
     entry: &AuditLine,
 ) -> Result<Option<Binding>, StoreError> {
     if let Some(attached) = binding(tx, workspace, agent, tool)? {
         return Ok(Some(attached));
     }
-    if tx.agent(workspace, agent)?.is_none() || tx.tool(workspace, tool)?.is_none() {
-        return Ok(None);
+    let (to, there) = (tx.agent(workspace, agent)?, tx.tool(workspace, tool)?.is_some());
+    let Some(to) = to.filter(|_| there) else { return Ok(None) };
+    if let Some(author) = author {
+        tx.update_agent(workspace, &Agent { author, updated_at: entry.at, ..to })?;
     }
     tx.attach_tool(workspace, agent, tool, ApprovalAction::default(), entry.at)?;
     tx.audit(entry)?;

@@ -136,7 +136,8 @@ impl Callee {
     /// The request as this takes it: a function has a sandbox and limits of its own, and a caller can
     /// only ask for less.
     pub(crate) fn takes(&self, request: CallRequest) -> Result<CallRequest, Refused> {
-        if self.author() == Author::OtherWithValues && request.sandbox_id.is_some() {
+        let has_values = matches!(self.author(), Author::Other { has_values: true, .. });
+        if has_values && request.sandbox_id.is_some() {
             // Whoever has the session could have changed what reads them.
             let message = "a tool with variables of its own runs in a sandbox of its own";
             return Err(invalid("/sandbox_id", message));
@@ -171,10 +172,12 @@ impl Callee {
     pub(crate) fn author(&self) -> Author {
         match self {
             Self::Python { .. } => Author::Caller,
-            Self::Tool { checked, .. } if !checked.variables.0.is_empty() => {
-                Author::OtherWithValues
+            Self::Tool { tool, checked } => {
+                Author::Other { by: tool.author, has_values: !checked.variables.0.is_empty() }
             }
-            Self::Tool { .. } | Self::Function { .. } => Author::Other,
+            Self::Function { deployed, .. } => {
+                Author::Other { by: deployed.deployment.author, has_values: false }
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use crate::apart::aside;
 use crate::callee::{Callee, Calling};
 use crate::caller::Caller;
 use crate::definition::Contract;
+use crate::environments::check_not_of_functions;
 use crate::executions::{Attached, Manner, Whose};
 use crate::inputs::FileInput;
 use crate::live::Numbered;
@@ -211,7 +212,7 @@ impl Service {
             let message = "a tool with variables of its own runs in a sandbox of its own";
             return Err(invalid("/sandbox_id", message));
         }
-        let author = if has_values { Author::OtherWithValues } else { Author::Other };
+        let author = Author::Other { by: tool.author, has_values };
         let needs = (network::of_tool(&checked), author);
         let (workspace, who) = (caller.workspace, &caller.principal);
         let (command, trail) = self.give_way(command, workspace, who, who.id, needs).await?;
@@ -297,6 +298,7 @@ impl Service {
     ) -> Result<Callee, Refused> {
         match contract {
             Contract::Python(checked) => {
+                check_not_of_functions(&tool.environment)?;
                 self.check_owner_leaves(workspace, &tool, checked)?;
                 let checked = self.with_variables(workspace, &tool, checked).await?;
                 Ok(Callee::Tool { tool: Box::new(tool), checked })
@@ -310,8 +312,8 @@ impl Service {
         }
     }
 
-    /// Whoever the code of a tool runs as has to be able to leave by its integrations, and so has its
-    /// owner: others would carry out for them what they may not send themselves.
+    /// Whoever the code of a tool runs as has to be able to leave by its integrations, and so have its
+    /// owner and its author: others would carry out for them what they may not send themselves.
     pub(crate) fn check_owner_leaves(
         &self,
         workspace: WorkspaceId,
@@ -323,7 +325,9 @@ impl Service {
             return Ok(());
         }
         let owner = self.known(workspace, tool.owner)?;
-        self.check_integrations(workspace, (&owner, "who owns the tool"), &needed)
+        self.check_integrations(workspace, (&owner, "who owns the tool"), &needed)?;
+        let author = Some(tool.author).filter(|author| *author != tool.owner);
+        self.check_author_leaves(workspace, author, &needed)
     }
 
     fn binding(
@@ -352,6 +356,7 @@ impl Service {
         match agent.run_as {
             RunAs::Caller => Ok(caller.clone()),
             RunAs::Owner => {
+                self.check_confirmed(workspace, agent)?;
                 let owner = self.store.read(|rows| rows.principal(workspace, agent.owner))?;
                 owner.ok_or_else(|| {
                     let message = format!("the agent {:?} has no owner any more", agent.name);

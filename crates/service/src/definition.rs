@@ -73,6 +73,7 @@ pub struct PythonTool {
 pub(crate) struct Identity {
     pub(crate) id: ToolId,
     pub(crate) owner: PrincipalId,
+    pub(crate) author: PrincipalId,
     pub(crate) workspace: WorkspaceId,
     pub(crate) created_at: DateTime<Utc>,
     pub(crate) updated_at: DateTime<Utc>,
@@ -373,6 +374,7 @@ impl ToolRequest {
             id: identity.id,
             name: contract.name().to_owned(),
             owner: identity.owner,
+            author: identity.author,
             description: contract.description().to_owned(),
             definition: given.collect(),
             entry: contract.entry().to_owned(),
@@ -498,6 +500,7 @@ mod tests {
         let identity = Identity {
             id: ToolId::new(Uuid::from_u128(1)),
             owner: PrincipalId::new(Uuid::from_u128(2)),
+            author: PrincipalId::new(Uuid::from_u128(2)),
             workspace: WorkspaceId::new(Uuid::from_u128(3)),
             created_at: DateTime::UNIX_EPOCH,
             updated_at: DateTime::UNIX_EPOCH,

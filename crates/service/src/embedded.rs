@@ -44,6 +44,7 @@ impl Service {
             id: id(agent.id, &contract.name),
             name: contract.name.clone(),
             owner: agent.owner,
+            author: agent.author,
             description: contract.description.clone().unwrap_or_default(),
             definition,
             entry: "handle".to_owned(),

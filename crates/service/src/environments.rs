@@ -5,6 +5,7 @@
 
 use crate::apart::aside;
 use crate::caller::Caller;
+use crate::functions::ENVIRONMENT_PREFIX;
 use crate::refused::{Refused, invalid};
 use crate::service::Service;
 use engine::{Draft, Name, Order, PythonChoice, SourceKind};
@@ -74,7 +75,11 @@ impl Service {
     pub async fn environments(&self, caller: &Caller) -> Result<Vec<Environment>, Refused> {
         self.require_usage(caller)?;
         let engine = Arc::clone(&self.engine);
-        Ok(aside(move || engine.environments()).await??)
+        let mut environments = aside(move || engine.environments()).await??;
+        if self.require_operator(caller).is_err() {
+            environments.retain(|environment| !is_of_functions(&environment.name));
+        }
+        Ok(environments)
     }
 
     pub async fn environment_named(
@@ -83,6 +88,9 @@ impl Service {
         name: &str,
     ) -> Result<Environment, Refused> {
         self.require_usage(caller)?;
+        if is_of_functions(name) && self.require_operator(caller).is_err() {
+            return Err(unknown(name).into());
+        }
         let (engine, name) = (Arc::clone(&self.engine), name.to_owned());
         Ok(aside(move || engine.environment(&name)).await??)
     }
@@ -112,7 +120,32 @@ impl Service {
     }
 
     pub(crate) fn check_environment(&self, name: Option<&str>) -> Result<(), Refused> {
-        let unknown = name.and_then(|name| self.engine.check_environment(name).err());
-        unknown.map_or(Ok(()), |fault| Err(invalid("/environment", fault.message)))
+        let Some(name) = name else { return Ok(()) };
+        let checked = match is_of_functions(name) {
+            true => Err(unknown(name)),
+            false => self.engine.check_environment(name),
+        };
+        checked.map_err(|fault| {
+            // The engine lists what there is, with what is hidden here.
+            let hidden = fault.message.contains(ENVIRONMENT_PREFIX);
+            let message = if hidden { unknown(name).message } else { fault.message };
+            invalid("/environment", message)
+        })
     }
+}
+
+/// Refuses code that is to run in an environment of functions without being one.
+pub(crate) fn check_not_of_functions(name: &str) -> Result<(), Refused> {
+    if is_of_functions(name) { Err(unknown(name).into()) } else { Ok(()) }
+}
+
+/// Whether an environment was made for functions. Their packages are a matter of the workspace that
+/// deployed them: nobody names such an environment, and only the operator sees it.
+fn is_of_functions(name: &str) -> bool {
+    name.starts_with(ENVIRONMENT_PREFIX)
+}
+
+fn unknown(name: &str) -> Fault {
+    Fault::new(Code::ObjectNotFound, format!("there is no environment {name:?}"))
+        .hint("`belljar env ls` lists those that there are")
 }

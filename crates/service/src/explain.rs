@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use types::{
     Agent, AgentId, ApprovalAction, Binding, Code, Integration, Limits, LimitsRequest, Object,
-    Principal, PrincipalId, Privilege, Secret, SecretScope, Tool, ToolId, WorkspaceId,
+    Principal, PrincipalId, Privilege, RunAs, Secret, SecretScope, Tool, ToolId, WorkspaceId,
 };
 use utoipa::{IntoParams, ToSchema};
 
@@ -90,20 +90,23 @@ impl Service {
         if objects == [None, None] {
             return Err(invalid("query/tool", "is missing: name a tool, an agent, or both"));
         }
+        let question = self.question(caller, query)?;
+        self.check_visible(caller, &question)?;
         if query.principal.is_some_and(|principal| principal != caller.id()) {
             for object in objects.into_iter().flatten() {
                 self.require(caller, Privilege::Ownership, object)?;
             }
         }
-        let question = self.question(caller, query)?;
         let mut findings = self.findings(&question)?;
         findings.missing.extend(question.no_code_execution().await);
         let limits = LimitsRequest::default().resolve(&self.caps(question.workspace)?)?;
         let named = self.ways_out(&question).await?;
         findings.missing.extend(self.closed_ways(&question, &named)?);
         let (workspace, run_as) = (question.workspace, &question.run_as);
-        let (integrations, off) = self.granted_integrations(workspace, run_as, &named)?;
-        let notes = self.surprises(workspace, &integrations, &off)?;
+        let author = question.author();
+        let (integrations, off) = self.granted_to_both(workspace, run_as, author, &named)?;
+        let off = off.iter().map(|it| format!("the integration {} is switched off", it.name));
+        let notes = off.collect();
         let network = self.reached(&question, &integrations)?;
         let secrets = self.readable(caller, &question, &integrations)?;
         let answer = question.answer(findings, self.environment(None), limits);
@@ -124,12 +127,29 @@ impl Service {
         let who = self.known(workspace, query.principal.unwrap_or_else(|| caller.id()))?;
         let (run_as, bindings) = match &agent {
             Some(agent) => (
-                self.rights_of(workspace, &who, agent)?,
+                self.explained_rights(workspace, &who, agent)?,
                 self.store.read(|rows| rows.bindings_of(workspace, agent.id))?,
             ),
             None => (who.clone(), Vec::new()),
         };
         Ok(Question { workspace, who, tool, agent, bindings, run_as })
+    }
+
+    /// Nobody is told anything about a tool or an agent that they do not see. Whoever sees an agent sees
+    /// the tools that are attached to it.
+    fn check_visible(&self, caller: &Caller, question: &Question) -> Result<(), Refused> {
+        if let Some(agent) = &question.agent
+            && !self.sees(caller, Object::Agent(agent.id))?
+        {
+            return Err(not_found("agent", agent.id));
+        }
+        if let Some(tool) = &question.tool
+            && question.binding().is_none()
+            && !self.sees(caller, Object::Tool(tool.id))?
+        {
+            return Err(not_found("tool", tool.id));
+        }
+        Ok(())
     }
 
     pub(crate) fn known(
@@ -141,11 +161,29 @@ impl Service {
         found.ok_or_else(|| not_found("principal", id))
     }
 
+    /// The principal that code of an agent runs as, also if its owner has not confirmed it.
+    fn explained_rights(
+        &self,
+        workspace: WorkspaceId,
+        who: &Principal,
+        agent: &Agent,
+    ) -> Result<Principal, Refused> {
+        match agent.run_as {
+            RunAs::Caller => Ok(who.clone()),
+            RunAs::Owner => self.known(workspace, agent.owner),
+        }
+    }
+
     fn findings(&self, question: &Question) -> Result<Findings, Refused> {
         let mut findings = Findings::default();
         if let Some(agent) = &question.agent {
             let object = Object::Agent(agent.id);
             self.look(question.workspace, &question.who, object, &mut findings)?;
+            if agent.run_as == RunAs::Owner
+                && let Err(refused) = self.check_confirmed(question.workspace, agent)
+            {
+                findings.missing.push(refused.fault.message);
+            }
         }
         match &question.tool {
             Some(tool) => {
@@ -179,8 +217,13 @@ impl Service {
     fn closed_ways(&self, question: &Question, named: &[String]) -> Result<Vec<String>, Refused> {
         let owner = question.tool.as_ref().map(|tool| self.known(question.workspace, tool.owner));
         let owner = owner.transpose()?;
+        let author = question.author().principal();
+        let author = author.map(|author| self.author(question.workspace, author)).transpose()?;
         let mut needed = vec![(&question.run_as, "as whom this code runs")];
         needed.extend(owner.as_ref().map(|owner| (owner, "who owns the tool")));
+        let is_new = |author: &&Principal| needed.iter().all(|(who, _)| who.id != author.id);
+        let author = author.as_ref().filter(is_new);
+        needed.extend(author.map(|author| (author, "who wrote this code")));
         let mut closed = Vec::new();
         for who in needed {
             match self.check_integrations(question.workspace, who, named) {
@@ -215,26 +258,6 @@ impl Service {
         let mut told = HashSet::new();
         reached.retain(|place| told.insert(place.clone()));
         Ok(reached)
-    }
-
-    /// Why code could have less than was meant for it.
-    fn surprises(
-        &self,
-        workspace: WorkspaceId,
-        integrations: &[Integration],
-        off: &[Integration],
-    ) -> Result<Vec<String>, Refused> {
-        let off = off.iter().map(|it| format!("the integration {} is switched off", it.name));
-        let mut notes: Vec<String> = off.collect();
-        for integration in integrations {
-            let kept =
-                self.store.read(|rows| network::kept(rows, workspace, integration.clone()))?;
-            let name = &integration.name;
-            notes.extend(kept.missing_secrets.iter().map(|secret| {
-                format!("the integration {name} allows the secret {secret}, which is not there")
-            }));
-        }
-        Ok(notes)
     }
 
     /// The secrets whose values the code has at this moment. What is somebody's own is for them to know.
@@ -289,11 +312,18 @@ impl Service {
 impl Question {
     fn borrower<'a>(&'a self, integrations: &'a [Integration]) -> Borrower<'a> {
         let Self { workspace, run_as, who, .. } = self;
-        let author = match &self.tool {
-            Some(tool) if !variables::names(tool).is_empty() => Author::OtherWithValues,
-            _ => Author::Other,
-        };
+        let author = self.author();
         Borrower { workspace: *workspace, run_as, caller: who.id, author, integrations }
+    }
+
+    fn author(&self) -> Author {
+        let of_agent = self.agent.as_ref().map(|agent| agent.author);
+        match &self.tool {
+            Some(tool) => {
+                Author::Other { by: tool.author, has_values: !variables::names(tool).is_empty() }
+            }
+            None => Author::Other { by: of_agent.unwrap_or(self.who.id), has_values: false },
+        }
     }
 
     fn binding(&self) -> Option<&Binding> {

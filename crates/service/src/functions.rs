@@ -9,7 +9,7 @@ mod package;
 
 pub use calls::{FunctionCallQuery, FunctionCallRequest};
 pub use deployment::Deploying;
-pub(crate) use package::Files;
+pub(crate) use package::{ENVIRONMENT_PREFIX, Files};
 pub use package::{FunctionRequest, FunctionSource};
 
 use self::deployment::environments;
@@ -17,7 +17,7 @@ use crate::apart::{aside, to_the_end};
 use crate::caller::Caller;
 use crate::objects::ObjectQuery;
 use crate::page::{Listed, page};
-use crate::refused::{Refused, missing, not_found};
+use crate::refused::{Refused, in_use, missing, not_found};
 use crate::service::Service;
 use std::sync::Arc;
 use store::ObjectFilter;
@@ -68,7 +68,7 @@ impl Service {
         Function { progress: environment.and_then(|it| it.progress), ..function }
     }
 
-    /// Calls that run are seen through; tools that call it say that it is gone.
+    /// Calls that run are seen through. Refused while a tool calls it.
     pub async fn delete_function(
         self: &Arc<Self>,
         caller: &Caller,
@@ -78,17 +78,23 @@ impl Service {
         let object = Object::Function(id);
         self.require(caller, Privilege::Ownership, object)?;
         let entry = caller.did("function.delete", object, &function.name);
-        let (service, workspace) = (Arc::clone(self), caller.workspace);
+        let (service, workspace, name) = (Arc::clone(self), caller.workspace, function.name);
         to_the_end(async move {
             let deleted = service.store.write(move |tx| {
+                let tools = tx.tools_with_function(workspace, &name)?;
+                if !tools.is_empty() {
+                    let users = tools.iter().map(|it| format!("tool {it:?}"));
+                    let users: Vec<_> = users.collect();
+                    return Ok(Err(in_use(&format!("function {name:?}"), &users)));
+                }
                 // As it is now: it may have been deployed anew since.
                 let last = tx.function(workspace, id)?;
                 tx.delete_function(workspace, id)?;
                 tx.delete_grants_on(workspace, object)?;
                 tx.audit(&entry)?;
-                Ok(last)
+                Ok(Ok(last))
             });
-            for environment in deleted.await?.as_ref().map(environments).unwrap_or_default() {
+            for environment in deleted.await??.as_ref().map(environments).unwrap_or_default() {
                 service.release_environment(&environment).await;
             }
             Ok(())

@@ -5,6 +5,7 @@
 
 use crate::caller::Caller;
 use crate::object::object;
+use crate::offers::hand_over;
 use crate::owners::{last_owner, needed};
 use crate::page::{Listed, page};
 use crate::refused::{Refused, invalid, missing, not_found};
@@ -13,8 +14,8 @@ use chrono::{DateTime, Utc};
 use serde::Deserialize;
 use store::{AuditLine, GrantFilter, Reader, StoreError, Tx};
 use types::{
-    AgentId, FunctionId, Grant, GrantId, GrantedObject, IntegrationId, NetworkRuleId, Object,
-    PrincipalId, Privilege, SecretId, SecretScope, StoreId, ToolId, WorkspaceId,
+    AgentId, Code, Fault, FunctionId, Grant, GrantId, GrantedObject, IntegrationId, NetworkRuleId,
+    Object, PrincipalId, Privilege, SecretId, SecretScope, StoreId, ToolId, WorkspaceId,
 };
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -23,7 +24,8 @@ use uuid::Uuid;
 #[serde(deny_unknown_fields)]
 pub struct GrantRequest {
     pub principal: PrincipalId,
-    /// `OWNERSHIP` of a tool or an agent is taken from whoever has it.
+    /// An owner of the workspace grants `OWNERSHIP` of any object; other owners offer it. The other
+    /// grants on the object end then, but for those on a workspace, whose ownership is shared.
     pub privilege: Privilege,
     #[schema(value_type = GrantedObject)]
     #[serde(deserialize_with = "object")]
@@ -76,6 +78,12 @@ impl Service {
     pub async fn grant(&self, caller: &Caller, request: GrantRequest) -> Result<Grant, Refused> {
         let GrantRequest { principal, privilege, object } = request;
         self.require(caller, Privilege::Ownership, object)?;
+        if privilege == Privilege::Ownership && principal != caller.id() {
+            let workspace = caller.workspace;
+            let wrong =
+                self.store.read(|rows| check_granted(rows, workspace, principal, object))?;
+            wrong.map_or_else(|| self.require_to_hand_over(caller, object), Err)?;
+        }
         let grant = Grant {
             id: GrantId::new(Uuid::now_v7()),
             principal,
@@ -89,6 +97,18 @@ impl Service {
         let given = self.store.write(move |tx| given(tx, workspace, &grant, &entry)).await?;
         self.tools_changed(workspace);
         given
+    }
+
+    /// Nobody becomes an owner without agreeing to it, unless an owner of the workspace decides so.
+    fn require_to_hand_over(&self, caller: &Caller, object: Object) -> Result<(), Refused> {
+        let all = Object::Workspace(caller.workspace);
+        if self.permit(caller.workspace, &caller.principal, Privilege::Ownership, all)?.is_some() {
+            return Ok(());
+        }
+        let message = format!("OWNERSHIP of {object} has to be accepted by its recipient");
+        Err(Fault::new(Code::GrantMissing, message)
+            .hint("offer it instead: belljar grant offer PRINCIPAL KIND:NAME")
+            .into())
     }
 
     /// Newest first: all of an object that the caller owns, and otherwise the caller's own.
@@ -166,85 +186,53 @@ fn given(
     grant: &Grant,
     entry: &AuditLine,
 ) -> Result<Result<Grant, Refused>, StoreError> {
-    if tx.principal(workspace, grant.principal)?.is_none() {
-        return Ok(Err(not_found("principal", grant.principal)));
+    if let Some(refused) = check_granted(tx, workspace, grant.principal, grant.object)? {
+        return Ok(Err(refused));
     }
-    let there = match grant.object {
-        Object::Workspace(id) => id == workspace,
-        Object::Tool(id) => tx.tool(workspace, id)?.is_some(),
-        Object::Agent(id) => tx.agent(workspace, id)?.is_some(),
-        Object::Store(id) => tx.store(workspace, id)?.is_some(),
-        Object::Secret(id) => match tx.secret(workspace, id)? {
-            Some(secret) if secret.scope == SecretScope::Caller => return Ok(Err(of_ones_own())),
-            found => found.is_some(),
-        },
-        Object::Function(id) => tx.function(workspace, id)?.is_some(),
-        Object::NetworkRule(id) => tx.network_rule(workspace, id)?.is_some(),
-        Object::Integration(id) => tx.integration(workspace, id)?.is_some(),
+    let held = match grant.privilege {
+        Privilege::Ownership => hand_over(tx, workspace, grant)?,
+        Privilege::Usage | Privilege::Modify | Privilege::Install => {
+            tx.insert_grant(workspace, grant)?
+        }
     };
-    if !there {
-        return Ok(Err(not_found(grant.object.kind(), grant.object.uuid())));
-    }
-    if grant.privilege == Privilege::Ownership {
-        give_away(tx, workspace, grant)?;
-    }
-    let held = tx.insert_grant(workspace, grant)?;
     tx.audit(entry)?;
     Ok(Ok(held))
 }
 
-/// The one owner of a thing that is no workspace is from now on somebody else.
-fn give_away(tx: &Tx<'_>, workspace: WorkspaceId, to: &Grant) -> Result<(), StoreError> {
-    let (owner, updated_at) = (to.principal, to.created_at);
-    match to.object {
-        // One owner more does not take anything from the others.
-        Object::Workspace(_) => return Ok(()),
-        Object::Tool(id) => {
-            if let Some((tool, source)) = tx.tool(workspace, id)? {
-                tx.update_tool(workspace, &types::Tool { owner, updated_at, ..tool }, &source)?;
-            }
-        }
-        Object::Agent(id) => {
-            if let Some(agent) = tx.agent(workspace, id)? {
-                tx.update_agent(workspace, &types::Agent { owner, updated_at, ..agent })?;
-            }
-        }
-        Object::Store(id) => {
-            if let Some(store) = tx.store(workspace, id)? {
-                tx.update_store(workspace, &types::Store { owner, updated_at, ..store })?;
-            }
-        }
-        Object::Secret(id) => {
-            if let Some(secret) = tx.secret(workspace, id)? {
-                tx.update_secret(workspace, &types::Secret { owner, updated_at, ..secret })?;
-            }
-        }
-        Object::Function(id) => {
-            if let Some(function) = tx.function(workspace, id)? {
-                // A deployment that is under way knows its function by when it was changed.
-                let function = types::Function { owner, ..function };
-                tx.update_function(workspace, &function, None)?;
-            }
-        }
-        Object::NetworkRule(id) => {
-            if let Some(rule) = tx.network_rule(workspace, id)? {
-                let rule = types::NetworkRule { owner, updated_at, ..rule };
-                tx.update_network_rule(workspace, &rule)?;
-            }
-        }
-        Object::Integration(id) => {
-            if let Some(integration) = tx.integration(workspace, id)? {
-                let integration = types::Integration { owner, updated_at, ..integration };
-                tx.update_integration(workspace, &integration)?;
-            }
-        }
+/// Why a principal cannot be granted or offered anything on an object.
+pub(crate) fn check_granted(
+    rows: &Reader<'_>,
+    workspace: WorkspaceId,
+    principal: PrincipalId,
+    object: Object,
+) -> Result<Option<Refused>, StoreError> {
+    if rows.principal(workspace, principal)?.is_none() {
+        return Ok(Some(not_found("principal", principal)));
     }
-    for old in tx.owners_of(workspace, to.object)? {
-        if old.principal != owner {
-            tx.delete_grant(workspace, old.id)?;
-        }
+    if let Object::Secret(id) = object
+        && rows.secret(workspace, id)?.is_some_and(|it| it.scope == SecretScope::Caller)
+    {
+        return Ok(Some(of_ones_own()));
     }
-    Ok(())
+    let missing = !exists(rows, workspace, object)?;
+    Ok(missing.then(|| not_found(object.kind(), object.uuid())))
+}
+
+pub(crate) fn exists(
+    rows: &Reader<'_>,
+    workspace: WorkspaceId,
+    object: Object,
+) -> Result<bool, StoreError> {
+    Ok(match object {
+        Object::Workspace(id) => id == workspace,
+        Object::Tool(id) => rows.tool(workspace, id)?.is_some(),
+        Object::Agent(id) => rows.agent(workspace, id)?.is_some(),
+        Object::Store(id) => rows.store(workspace, id)?.is_some(),
+        Object::Secret(id) => rows.secret(workspace, id)?.is_some(),
+        Object::Function(id) => rows.function(workspace, id)?.is_some(),
+        Object::NetworkRule(id) => rows.network_rule(workspace, id)?.is_some(),
+        Object::Integration(id) => rows.integration(workspace, id)?.is_some(),
+    })
 }
 
 /// Whoever used it would act as its owner.
@@ -264,7 +252,7 @@ fn taken(
         }
         (Privilege::Ownership, object) => Some(
             needed(format!("{object} would have no owner"))
-                .hint("grant OWNERSHIP of it to somebody else instead")
+                .hint("offer OWNERSHIP of it to somebody else instead")
                 .into(),
         ),
         _ => None,

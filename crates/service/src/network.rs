@@ -11,8 +11,8 @@ mod rules;
 mod trail;
 
 pub(crate) use history::{History, keep};
-pub(crate) use integrations::{INTERNET, built_in, kept};
-pub use integrations::{IntegrationChange, IntegrationRequest, KeptIntegration};
+pub(crate) use integrations::{INTERNET, built_in};
+pub use integrations::{IntegrationChange, IntegrationRequest};
 pub(crate) use leave::{Grounds, Leave, asked, of_tool};
 pub(crate) use lendings::{Lending, Lendings};
 pub use log::NetworkQuery;

@@ -115,6 +115,10 @@ impl Service {
             let lender = self.lender(workspace, &who, agent).await?;
             let object = Object::Workspace(workspace);
             let permit = self.permit(workspace, &lender.run_as, Privilege::Install, object)?;
+            if lender.agent.author != lender.run_as.id {
+                let author = lender.agent.author;
+                self.require_author(workspace, author, Privilege::Install, object)?;
+            }
             Ok::<_, Refused>((lender, permit))
         };
         let (lender, permit) =

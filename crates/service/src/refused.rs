@@ -91,6 +91,13 @@ pub(crate) fn not_found(what: &str, id: impl std::fmt::Display) -> Refused {
         .into()
 }
 
+/// An object that others name cannot be deleted: whoever made another one of that name would decide what
+/// they use.
+pub(crate) fn in_use(what: &str, users: &[String]) -> Refused {
+    let message = format!("the {what} is used by {}", users.join(", "));
+    Fault::new(Code::ObjectInUse, message).hint("take it out of them first").into()
+}
+
 pub(crate) fn missing(privilege: Privilege, object: Object) -> Refused {
     let (what, on) = match object {
         Object::Workspace(_) => ("the workspace".to_owned(), "workspace".to_owned()),

@@ -19,7 +19,7 @@ use crate::names;
 use crate::object::object;
 use crate::objects::ObjectQuery;
 use crate::page::{Listed, page};
-use crate::refused::{Refused, invalid, missing, not_found};
+use crate::refused::{Refused, in_use, invalid, missing, not_found};
 use crate::service::Service;
 use chrono::Utc;
 use serde::{Deserialize, Serialize};
@@ -27,8 +27,8 @@ use std::sync::Arc;
 use store::{AuditLine, ObjectFilter, StoreError, Tx};
 use tokio::sync::OwnedRwLockReadGuard;
 use types::{
-    Code, Fault, Inject, Label, Object, Privilege, REDACTED_BYTES_MIN, Secret, SecretId,
-    SecretScope, Warning, WorkspaceId,
+    Code, Fault, Inject, Label, Object, PrincipalId, Privilege, REDACTED_BYTES_MIN, Secret,
+    SecretId, SecretScope, Warning, WorkspaceId,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -101,6 +101,7 @@ impl Service {
             id: SecretId::new(Uuid::now_v7()),
             name: request.name,
             owner: caller.id(),
+            set_by: caller.id(),
             scope: request.scope,
             exposed: matches!(inject, Inject::Env { .. }),
             inject,
@@ -186,11 +187,13 @@ impl Service {
         let comment = names::comment(change.comment)?;
         let entry = caller.did(action, Object::Secret(id), before.name);
         let (workspace, value, vault) = (caller.workspace, change.value, self.sealing().await);
+        let set_by = caller.id();
         let written = self.store.write(move |tx| {
             let Some(now) = tx.secret(workspace, id)? else {
                 return Ok(Err(not_found("secret", id)));
             };
-            let after = changed(now.clone(), inject, comment, value.is_some());
+            let set_by = value.as_ref().map(|_| set_by);
+            let after = changed(now.clone(), inject, comment, set_by);
             if let Err(refused) = check_change(&now, &after, value.as_ref()) {
                 return Ok(Err(refused));
             }
@@ -209,14 +212,22 @@ impl Service {
         let secret = self.secret(caller, id)?;
         let object = Object::Secret(id);
         self.require(caller, Privilege::Ownership, object)?;
-        let entry = caller.did("secret.delete", object, secret.name);
+        let entry = caller.did("secret.delete", object, &secret.name);
+        let name = secret.name;
         let workspace = caller.workspace;
+        let is_of_all = secret.scope == SecretScope::Workspace;
         let deleted = self.store.write(move |tx| {
+            let named = tx.integrations_with_secret(workspace, &name)?;
+            if is_of_all && !named.is_empty() {
+                let users = named.iter().map(|it| format!("integration {it:?}"));
+                return Ok(Err(in_use(&format!("secret {name:?}"), &users.collect::<Vec<_>>())));
+            }
             tx.delete_secret(workspace, id)?;
             tx.delete_grants_on(workspace, object)?;
-            tx.audit(&entry).map(drop)
+            tx.audit(&entry)?;
+            Ok(Ok(()))
         });
-        Ok(deleted.await?)
+        deleted.await?
     }
 
     /// An owner of the workspace, who may everything else, changes nobody's own.
@@ -261,17 +272,19 @@ impl Service {
     }
 }
 
+/// `set_by` is there if a new value was given, without which the place of the secret cannot change.
 fn changed(
     secret: Secret,
     inject: Option<Inject>,
     comment: Option<String>,
-    has_value: bool,
+    set_by: Option<PrincipalId>,
 ) -> Secret {
     let inject = inject.unwrap_or(secret.inject);
     Secret {
         exposed: matches!(inject, Inject::Env { .. }),
         inject,
-        version: secret.version + u64::from(has_value),
+        version: secret.version + u64::from(set_by.is_some()),
+        set_by: set_by.unwrap_or(secret.set_by),
         comment: comment.or(secret.comment),
         updated_at: Utc::now(),
         ..secret

@@ -10,7 +10,7 @@ mod section;
 
 pub(crate) use embedded::Embedded;
 pub use orchestration::{Orchestration, ROUNDS_MAX, SECONDS_MAX, ToolChoice};
-pub(crate) use section::{Section, integration_path};
+pub(crate) use section::{Section, integration_path, store_path};
 
 use crate::definition::{RUN_PYTHON_CODE, details, invalid_tool};
 use crate::refused::{Detail, Refused, invalid};

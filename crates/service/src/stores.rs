@@ -6,7 +6,7 @@ use crate::caller::Caller;
 use crate::names;
 use crate::objects::ObjectQuery;
 use crate::page::{Listed, page};
-use crate::refused::{Refused, invalid, missing, not_found};
+use crate::refused::{Refused, in_use, invalid, missing, not_found};
 use crate::service::Service;
 use crate::sessions::Lender;
 use crate::staging::Staged;
@@ -164,7 +164,7 @@ impl Service {
         written.await?
     }
 
-    /// With everything in it.
+    /// With everything in it. Refused while the specification of an agent names it.
     pub async fn delete_store(
         self: &Arc<Self>,
         caller: &Caller,
@@ -172,15 +172,22 @@ impl Service {
     ) -> Result<(), Refused> {
         let store = self.usable_store(caller, id, Privilege::Ownership)?;
         let object = Object::Store(id);
-        let entry = caller.did("store.delete", object, store.name);
+        let entry = caller.did("store.delete", object, &store.name);
         let (service, workspace) = (Arc::clone(self), caller.workspace);
         to_the_end(async move {
             let deleted = service.store.write(move |tx| {
+                let agents = tx.agents_naming(workspace, "store", &store.name)?;
+                if !agents.is_empty() {
+                    let users = agents.iter().map(|agent| format!("agent {agent:?}"));
+                    let users: Vec<_> = users.collect();
+                    return Ok(Err(in_use(&format!("store {:?}", store.name), &users)));
+                }
                 tx.delete_store(workspace, id)?;
                 tx.delete_grants_on(workspace, object)?;
-                tx.audit(&entry).map(drop)
+                tx.audit(&entry)?;
+                Ok(Ok(()))
             });
-            deleted.await?;
+            deleted.await??;
             Ok(service.engine.with_store(id.to_string(), |kept| Ok(kept.delete()?)).await?)
         })
         .await
@@ -284,12 +291,12 @@ impl Service {
             Refused::from(fault.hint("make it, or take it out of the specification"))
         })?;
         let object = Object::Store(store.id);
-        let privilege = match grant.access {
-            StoreAccess::Read => Privilege::Usage,
-            StoreAccess::Write => Privilege::Modify,
-        };
+        let privilege = needed_for(grant.access);
         if self.permit(workspace, &lender.run_as, privilege, object)?.is_none() {
             return Err(missing(privilege, object));
+        }
+        if lender.agent.author != lender.run_as.id {
+            self.require_author(workspace, lender.agent.author, privilege, object)?;
         }
         Ok(StoreIn {
             name: store.name,
@@ -316,6 +323,14 @@ impl Service {
             tracing::warn!(volumes, directory = name, "volumes without a record were set aside");
         }
         Ok(())
+    }
+}
+
+/// What somebody has to be granted on a store for code that accesses it.
+pub(crate) fn needed_for(access: StoreAccess) -> Privilege {
+    match access {
+        StoreAccess::Read => Privilege::Usage,
+        StoreAccess::Write => Privilege::Modify,
     }
 }
 

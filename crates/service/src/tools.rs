@@ -38,6 +38,11 @@ pub struct ToolChange {
 }
 
 impl ToolChange {
+    /// Whether it says what runs, and where.
+    fn is_of_code(&self) -> bool {
+        self.configuration.is_some() || self.environment.is_some()
+    }
+
     fn apply(self, tool: &Tool) -> ToolRequest {
         let before = ToolRequest::of(tool);
         ToolRequest {
@@ -146,6 +151,7 @@ impl Service {
         let identity = Identity {
             id: ToolId::new(Uuid::now_v7()),
             owner: caller.id(),
+            author: caller.id(),
             workspace: caller.workspace,
             created_at: now,
             updated_at: now,
@@ -207,6 +213,8 @@ impl Service {
             let identity = Identity {
                 id,
                 owner: before.owner,
+                // Who changes what is only said about it has not written its code.
+                author: if change.is_of_code() { caller.id() } else { before.author },
                 workspace: caller.workspace,
                 created_at: before.created_at,
                 updated_at: Utc::now(),

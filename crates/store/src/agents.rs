@@ -45,6 +45,26 @@ impl Tx<'_> {
         Ok(self.change("DELETE FROM agents WHERE workspace = ?1 AND id = ?2", key)? == 1)
     }
 
+    /// Keeps which objects the specification of an agent names, by kind and name, so that none of them is
+    /// deleted while it is named.
+    pub fn put_agent_uses(
+        &self,
+        workspace: WorkspaceId,
+        agent: AgentId,
+        uses: &[(&str, &str)],
+    ) -> Result<(), StoreError> {
+        let key = (workspace.uuid(), agent.uuid());
+        self.change("DELETE FROM agent_uses WHERE workspace = ?1 AND agent = ?2", key)?;
+        for (kind, name) in uses {
+            self.change(
+                "INSERT OR IGNORE INTO agent_uses (workspace, agent, kind, name) \
+                 VALUES (?1, ?2, ?3, ?4)",
+                (workspace.uuid(), agent.uuid(), kind, name),
+            )?;
+        }
+        Ok(())
+    }
+
     /// Both must exist. A tool that is attached already keeps its moment and gets this action.
     pub fn attach_tool(
         &self,
@@ -94,15 +114,20 @@ impl Tx<'_> {
 }
 
 impl Reader<'_> {
-    /// Those whose specification has this text in it.
-    pub fn agents_that_mention(
+    /// The names of the agents whose specification names an object.
+    pub fn agents_naming(
         &self,
         workspace: WorkspaceId,
-        text: &str,
-    ) -> Result<Vec<Agent>, StoreError> {
-        let sql =
-            "SELECT body FROM agents WHERE workspace = ?1 AND instr(body, ?2) > 0 ORDER BY name";
-        self.many(sql, (workspace.uuid(), text), |row| from_body("agent", row, "body"))
+        kind: &str,
+        name: &str,
+    ) -> Result<Vec<String>, StoreError> {
+        self.many(
+            "SELECT a.name FROM agent_uses u \
+             JOIN agents a ON a.workspace = u.workspace AND a.id = u.agent \
+             WHERE u.workspace = ?1 AND u.kind = ?2 AND u.name = ?3 ORDER BY a.name",
+            (workspace.uuid(), kind, name),
+            |row| Ok(row.get(0)?),
+        )
     }
 
     pub fn agent(&self, workspace: WorkspaceId, id: AgentId) -> Result<Option<Agent>, StoreError> {

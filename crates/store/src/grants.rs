@@ -1,11 +1,11 @@
 //! Who may do what.
 
 use crate::column::{at, moment, variant};
-use crate::{Listed, Page, Reader, StoreError, Tx};
+use crate::{Listed, ObjectFilter, Page, Reader, StoreError, Tx};
 use rusqlite::Row;
 use types::{
-    AgentId, FunctionId, Grant, GrantId, IntegrationId, NetworkRuleId, Object, PrincipalId,
-    SecretId, StoreId, ToolId, WorkspaceId,
+    AgentId, FunctionId, Grant, GrantId, IntegrationId, NetworkRuleId, Object, OfferId,
+    OwnershipOffer, PrincipalId, SecretId, StoreId, ToolId, WorkspaceId,
 };
 use uuid::Uuid;
 
@@ -45,20 +45,84 @@ impl Tx<'_> {
         Ok(deleted == 1)
     }
 
-    /// For an object that goes.
+    /// Deletes all grants on an object, and the offer of it: for an object that is deleted or has a new
+    /// owner.
     pub fn delete_grants_on(
         &self,
         workspace: WorkspaceId,
         object: Object,
     ) -> Result<usize, StoreError> {
+        let key = (workspace.uuid(), object.kind(), object.uuid());
+        self.change(
+            "DELETE FROM ownership_offers \
+             WHERE workspace = ?1 AND object_kind = ?2 AND object_id = ?3",
+            key,
+        )?;
         self.change(
             "DELETE FROM grants WHERE workspace = ?1 AND object_kind = ?2 AND object_id = ?3",
-            (workspace.uuid(), object.kind(), object.uuid()),
+            key,
         )
+    }
+
+    /// Keeps an offer in the place of an earlier one of the same object.
+    pub fn put_offer(
+        &self,
+        workspace: WorkspaceId,
+        offer: &OwnershipOffer,
+    ) -> Result<(), StoreError> {
+        self.change(
+            "INSERT OR REPLACE INTO ownership_offers \
+             (workspace, id, principal, object_kind, object_id, offered_by, created_at) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            (
+                workspace.uuid(),
+                offer.id.uuid(),
+                offer.principal.uuid(),
+                offer.object.kind(),
+                offer.object.uuid(),
+                offer.offered_by.uuid(),
+                moment(offer.created_at),
+            ),
+        )
+        .map(drop)
+    }
+
+    /// False if there is none.
+    pub fn delete_offer(&self, workspace: WorkspaceId, id: OfferId) -> Result<bool, StoreError> {
+        let key = (workspace.uuid(), id.uuid());
+        let sql = "DELETE FROM ownership_offers WHERE workspace = ?1 AND id = ?2";
+        Ok(self.change(sql, key)? == 1)
     }
 }
 
 impl Reader<'_> {
+    pub fn offer(
+        &self,
+        workspace: WorkspaceId,
+        id: OfferId,
+    ) -> Result<Option<OwnershipOffer>, StoreError> {
+        let sql = "SELECT * FROM ownership_offers WHERE workspace = ?1 AND id = ?2";
+        self.one(sql, (workspace.uuid(), id.uuid()), offer)
+    }
+
+    /// Newest first: all offers, or those to or from any of `seen_by`.
+    pub fn offers(
+        &self,
+        workspace: WorkspaceId,
+        filter: &ObjectFilter,
+        page: Page,
+    ) -> Result<Listed<OwnershipOffer>, StoreError> {
+        self.list(
+            page,
+            "SELECT * FROM ownership_offers WHERE workspace = ?3 AND id < ?1 \
+             AND (?4 IS NULL OR principal IN (SELECT unhex(value) FROM json_each(?4)) \
+                  OR offered_by IN (SELECT unhex(value) FROM json_each(?4))) \
+             ORDER BY id DESC LIMIT ?2",
+            &[&workspace.uuid(), &filter.viewers()],
+            offer,
+        )
+    }
+
     pub fn grant(&self, workspace: WorkspaceId, id: GrantId) -> Result<Option<Grant>, StoreError> {
         let sql = "SELECT * FROM grants WHERE workspace = ?1 AND id = ?2";
         self.one(sql, (workspace.uuid(), id.uuid()), grant)
@@ -145,6 +209,17 @@ fn grant(row: &Row<'_>) -> Result<Grant, StoreError> {
         privilege: variant("grant", &privilege)?,
         object: object(&kind, row.get("object_id")?)?,
         granted_by: PrincipalId::new(row.get("granted_by")?),
+        created_at: at(row.get("created_at")?),
+    })
+}
+
+fn offer(row: &Row<'_>) -> Result<OwnershipOffer, StoreError> {
+    let kind: String = row.get("object_kind")?;
+    Ok(OwnershipOffer {
+        id: OfferId::new(row.get("id")?),
+        principal: PrincipalId::new(row.get("principal")?),
+        object: object(&kind, row.get("object_id")?)?,
+        offered_by: PrincipalId::new(row.get("offered_by")?),
         created_at: at(row.get("created_at")?),
     })
 }

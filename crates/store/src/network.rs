@@ -173,6 +173,19 @@ impl Reader<'_> {
         self.many(sql, (workspace.uuid(), rule), |row| Ok(row.get(0)?))
     }
 
+    /// The names of those that name a secret.
+    pub fn integrations_with_secret(
+        &self,
+        workspace: WorkspaceId,
+        secret: &str,
+    ) -> Result<Vec<String>, StoreError> {
+        // `all` and `none` are texts, and names are in a list.
+        let sql = "SELECT name FROM integrations WHERE workspace = ?1 AND EXISTS \
+                   (SELECT 1 FROM json_each(body, '$.allowed_secrets') AS allowed \
+                    WHERE allowed.key IS NOT NULL AND value = ?2) ORDER BY name";
+        self.many(sql, (workspace.uuid(), secret), |row| Ok(row.get(0)?))
+    }
+
     /// Whether code that leaves by any of them may use a secret of this name.
     pub fn is_allowed_secret(
         &self,

@@ -56,18 +56,6 @@ impl Reader<'_> {
         self.count_of(SECRETS, workspace)
     }
 
-    /// Those of the names that no secret of the workspace has.
-    pub fn names_without_secret(
-        &self,
-        workspace: WorkspaceId,
-        names: &[String],
-    ) -> Result<Vec<String>, StoreError> {
-        let sql = "SELECT value FROM json_each(?2) WHERE value NOT IN \
-                   (SELECT name FROM secrets WHERE workspace = ?1 AND whose = x'')";
-        let key = (workspace.uuid(), body("names of secrets", &names)?);
-        self.many(sql, key, |row| Ok(row.get(0)?))
-    }
-
     /// Those that nobody but one uses, in the order in which they were made.
     pub fn secrets_of_one(
         &self,

@@ -110,6 +110,18 @@ impl Reader<'_> {
         self.many(sql, (workspace.uuid(), integration), |row| Ok(row.get(0)?))
     }
 
+    /// The names of those that call a function.
+    pub fn tools_with_function(
+        &self,
+        workspace: WorkspaceId,
+        function: &str,
+    ) -> Result<Vec<String>, StoreError> {
+        let sql = "SELECT name FROM tools WHERE workspace = ?1 \
+                   AND body ->> '$.entry' = 'function' \
+                   AND body ->> '$.configuration.externalId' = ?2 ORDER BY name";
+        self.many(sql, (workspace.uuid(), function), |row| Ok(row.get(0)?))
+    }
+
     pub fn tools(
         &self,
         workspace: WorkspaceId,

@@ -138,6 +138,10 @@ pub struct Usage {
     pub output_bytes: u64,
 }
 
+/// The code of the warning about a tool that ran in the interpreter of a session, where earlier code can
+/// have changed what it returns.
+pub const TOOL_UNISOLATED: &str = "tool.unisolated";
+
 /// Something the caller should know that did not stop the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Warning {

@@ -56,6 +56,9 @@ pub struct Deployment {
     /// By which its code can leave its sandbox.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub integrations: Vec<String>,
+    /// The principal who deployed it, or has confirmed it. Its code uses nothing that its author may
+    /// not use.
+    pub author: PrincipalId,
     pub deployed_at: DateTime<Utc>,
 }
 

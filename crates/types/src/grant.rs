@@ -1,8 +1,8 @@
 //! What a principal may do to an object.
 
 use crate::{
-    AgentId, FunctionId, GrantId, IntegrationId, NetworkRuleId, PrincipalId, SecretId, StoreId,
-    ToolId, WorkspaceId,
+    AgentId, FunctionId, GrantId, IntegrationId, NetworkRuleId, OfferId, PrincipalId, SecretId,
+    StoreId, ToolId, WorkspaceId,
 };
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -103,5 +103,17 @@ pub struct Grant {
     #[schema(value_type = GrantedObject)]
     pub object: Object,
     pub granted_by: PrincipalId,
+    pub created_at: DateTime<Utc>,
+}
+
+/// An offer of OWNERSHIP, which takes effect when its recipient accepts it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OwnershipOffer {
+    pub id: OfferId,
+    /// The recipient. A role stands for each of its members.
+    pub principal: PrincipalId,
+    #[schema(value_type = GrantedObject)]
+    pub object: Object,
+    pub offered_by: PrincipalId,
     pub created_at: DateTime<Utc>,
 }

@@ -30,8 +30,8 @@ pub use audit::AuditEntry;
 pub use environment::{Environment, EnvironmentOrigin, EnvironmentStatus, InstalledPackage};
 pub use event::{Event, Transcript};
 pub use execution::{
-    Execution, FileKind, FileOut, Output, Rich, SkippedFile, Status, Stream, Truncated, Usage,
-    Warning,
+    Execution, FileKind, FileOut, Output, Rich, SkippedFile, Status, Stream, TOOL_UNISOLATED,
+    Truncated, Usage, Warning,
 };
 pub use fault::{Assertion, Code, Fault};
 pub use file::{File, FileSource};
@@ -39,10 +39,11 @@ pub use function::{
     Deployment, Function, FunctionCall, FunctionCallStatus, FunctionFile, FunctionResponse,
     FunctionStatus, LogLine,
 };
-pub use grant::{Grant, GrantedObject, Object, Privilege};
+pub use grant::{Grant, GrantedObject, Object, OwnershipOffer, Privilege};
 pub use id::{
     AgentId, ApprovalId, ExecutionId, FileId, FunctionId, GrantId, IntegrationId, KeyId,
-    NetworkRuleId, NotAnId, PrincipalId, SandboxId, SecretId, StoreId, ToolId, WorkspaceId,
+    NetworkRuleId, NotAnId, OfferId, PrincipalId, SandboxId, SecretId, StoreId, ToolId,
+    WorkspaceId,
 };
 pub use limits::{Limit, LimitError, Limits, LimitsRequest, OperatorCaps};
 pub use network::{

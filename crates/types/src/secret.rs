@@ -144,6 +144,8 @@ pub struct Secret {
     pub id: SecretId,
     pub name: String,
     pub owner: PrincipalId,
+    /// The principal who set the current value and where it is sent.
+    pub set_by: PrincipalId,
     pub scope: SecretScope,
     pub inject: Inject,
     /// Whether code can read the value, which is then taken out of what it prints.

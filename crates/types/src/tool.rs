@@ -40,6 +40,9 @@ pub struct Tool {
     pub id: ToolId,
     pub name: String,
     pub owner: PrincipalId,
+    /// The principal who wrote the current code, or has confirmed it. Code of a tool uses nothing that
+    /// its author may not use.
+    pub author: PrincipalId,
     pub description: String,
     /// The fields of the definition that are not named here, as its author wrote them:
     /// `configuration`, and `tool_type` or `type`.
@@ -84,6 +87,9 @@ pub struct Agent {
     pub id: AgentId,
     pub name: String,
     pub owner: PrincipalId,
+    /// The principal who wrote the current specification, or has confirmed it. Code of an agent uses
+    /// nothing that its author may not use.
+    pub author: PrincipalId,
     /// Byte for byte as it was given.
     pub specification: String,
     pub format: SpecificationFormat,

@@ -516,6 +516,8 @@ class Agent:
     id: str
     name: str
     owner: str
+    author: str
+    """Who wrote the current specification, or has confirmed it."""
     specification: str
     format: Literal["yaml", "json"]
     run_as: RunAs
@@ -633,8 +635,6 @@ class Integration:
     created_at: datetime
     updated_at: datetime
     allowed_secrets: AllowedSecrets = "none"
-    missing_secrets: list[str] = field(default_factory=list)
-    """Names in `allowed_secrets` that no secret has any more."""
     comment: str | None = None
 
 

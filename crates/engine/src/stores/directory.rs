@@ -18,8 +18,11 @@ const PAGE_BYTES: u64 = 4096;
 /// Sandboxes run as other users, and must be able to read.
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
-/// The names of all stores are nobody's business.
-const BASE_MODE: u32 = 0o711;
+/// Users of the host other than the server's cannot enter. Sandboxes see what is below by a mount.
+const OUTER_MODE: u32 = 0o700;
+/// The directory in it that sandboxes are shown stores from. They can enter it and not list it.
+const INNER: &str = "all";
+const INNER_MODE: u32 = 0o711;
 /// Files on their way; wiped at the start.
 const STAGING: &str = ".staging";
 /// Volumes that no record knows, in directories that are named by the time.
@@ -66,8 +69,10 @@ pub enum StoreFileError {
 impl StoreBase {
     /// Makes the place for them, and removes what a server that was killed has left half-written.
     pub fn open(path: PathBuf) -> io::Result<Self> {
+        make(&path, OUTER_MODE)?;
+        let path = path.join(INNER);
         let staging = path.join(STAGING);
-        make(&path, BASE_MODE)?;
+        make(&path, INNER_MODE)?;
         match fs::remove_dir_all(&staging) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => make(&staging, 0o700)?,

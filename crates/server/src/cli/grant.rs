@@ -9,13 +9,21 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::process::ExitCode;
 use std::str::FromStr;
-use types::{GrantId, Privilege};
+use types::{GrantId, OfferId, Privilege};
 
 const COLUMNS: &[Column] = &[
     ("id", "/id"),
     ("principal", "/principal"),
     ("privilege", "/privilege"),
     ("on", "/on"),
+    ("since", "/created_at"),
+];
+
+const OFFER_COLUMNS: &[Column] = &[
+    ("id", "/id"),
+    ("to", "/principal"),
+    ("on", "/on"),
+    ("from", "/offered_by"),
     ("since", "/created_at"),
 ];
 
@@ -30,7 +38,7 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Let somebody do something; OWNERSHIP of anything but a workspace is handed over
+    /// Grant a privilege; an owner of the workspace hands over OWNERSHIP of anything by it
     Add {
         #[arg(value_name = "PRINCIPAL")]
         principal: String,
@@ -56,6 +64,38 @@ enum Verb {
     Rm {
         #[arg(value_name = "ID")]
         id: GrantId,
+    },
+    /// Offer OWNERSHIP of something that you own; its recipient has to accept
+    Offer {
+        #[arg(value_name = "PRINCIPAL")]
+        principal: String,
+
+        /// The kind and the name of a thing, such as `tool:NAME`
+        #[arg(value_name = "KIND:NAME")]
+        on: On,
+    },
+    /// List offers of OWNERSHIP: those to you and those of you
+    Offers {
+        #[command(flatten)]
+        list: ListArgs,
+    },
+    /// Accept OWNERSHIP that you were offered; the other grants on the thing end
+    Accept {
+        #[arg(value_name = "OFFER")]
+        id: OfferId,
+    },
+    /// Decline an offer that was made to you, or withdraw one that you made
+    #[command(visible_alias = "withdraw")]
+    Decline {
+        #[arg(value_name = "OFFER")]
+        id: OfferId,
+    },
+    /// Confirm the code of an agent, a tool or a function that you own and have read: it may then use
+    /// what you may use
+    Confirm {
+        /// Such as `agent:NAME`
+        #[arg(value_name = "KIND:NAME")]
+        on: On,
     },
 }
 
@@ -107,11 +147,36 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Failure> {
             let body = json!({"principal": principal, "privilege": privilege, "object": object});
             remote.done(Call::post("/v1/grants").json(&body), "it is granted").await
         }
-        Verb::Ls { principal, list } => show(remote, principal, list).await,
+        Verb::Ls { principal, list } => {
+            let mut call = Call::get("/v1/grants");
+            if let Some(whose) = principal {
+                let whose = remote.client.id(Noun::Principal, &whose).await?;
+                call = call.query("principal", Some(whose));
+            }
+            show(remote, call, list, COLUMNS).await
+        }
         Verb::Rm { id } => {
             let call = Call::delete(format!("/v1/grants/{id}"));
             remote.done(call, "it holds no longer").await
         }
+        Verb::Offer { principal, on } => {
+            let principal = remote.client.id(Noun::Principal, &principal).await?;
+            let body = json!({"principal": principal, "object": object(remote, &on).await?});
+            let call = Call::post("/v1/ownership-offers").json(&body);
+            remote.done(call, "it is offered; its recipient accepts it: belljar grant accept").await
+        }
+        Verb::Offers { list } => {
+            show(remote, Call::get("/v1/ownership-offers"), list, OFFER_COLUMNS).await
+        }
+        Verb::Accept { id } => {
+            let call = Call::post(format!("/v1/ownership-offers/{id}/accept"));
+            remote.done(call, "it is yours").await
+        }
+        Verb::Decline { id } => {
+            let call = Call::delete(format!("/v1/ownership-offers/{id}"));
+            remote.done(call, "the offer has ended").await
+        }
+        Verb::Confirm { on } => confirm(remote, &on).await,
     })
 }
 
@@ -127,13 +192,32 @@ async fn object(remote: &Remote, on: &On) -> Result<Value, Failure> {
     })
 }
 
-async fn show(remote: &Remote, whose: Option<String>, list: ListArgs) -> Result<(), Failure> {
-    let mut call = Call::get("/v1/grants");
-    if let Some(whose) = whose {
-        call = call.query("principal", Some(remote.client.id(Noun::Principal, &whose).await?));
-    }
+/// Confirms the version that the server has now.
+async fn confirm(remote: &Remote, on: &On) -> Result<(), Failure> {
+    let noun = match on {
+        On::Named(noun @ (Noun::Agent | Noun::Tool | Noun::Function), _) => *noun,
+        _ => {
+            return Err(Failure::usage(
+                "only `agent:NAME`, `tool:NAME` and `function:NAME` have code",
+            ));
+        }
+    };
+    let object = object(remote, on).await?;
+    let path = format!("{}/{}", noun.path(), object["id"].as_str().unwrap_or_default());
+    let now = remote.client.json(Call::get(path.clone())).await?;
+    let body = json!({"updated_at": now["updated_at"]});
+    let call = Call::post(format!("{path}/confirm")).json(&body);
+    remote.done(call, "it is confirmed: you are its author from now on").await
+}
+
+async fn show(
+    remote: &Remote,
+    call: Call,
+    list: ListArgs,
+    columns: &[Column],
+) -> Result<(), Failure> {
     if remote.json {
-        return remote.list(call, list, COLUMNS).await;
+        return remote.list(call, list, columns).await;
     }
     let (mut grants, _) = remote.client.list(&call.path, &call.query, list.limit as usize).await?;
     let mut names = HashMap::new();
@@ -141,12 +225,12 @@ async fn show(remote: &Remote, whose: Option<String>, list: ListArgs) -> Result<
         names.extend(remote.client.names(noun).await?);
     }
     grants.iter_mut().for_each(|grant| name(grant, &names));
-    remote.table(grants, COLUMNS)
+    remote.table(grants, columns)
 }
 
 /// Names in the place of ids, where they can be seen.
 fn name(grant: &mut Value, names: &HashMap<String, String>) {
-    put_names(grant, &["principal"], names);
+    put_names(grant, &["principal", "offered_by"], names);
     let object = &mut grant["object"];
     put_names(object, &["id"], names);
     let on = match (object["kind"].as_str(), object["id"].as_str()) {

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use types::{
     Code, Deployment, Fault, Function, FunctionId, FunctionStatus, Grant, InstalledPackage,
-    LimitsRequest, Object, PackagePolicy, Privilege, WorkspaceId,
+    LimitsRequest, Object, PackagePolicy, PrincipalId, Privilege, WorkspaceId,
 };
 use uuid::Uuid;
 
@@ -86,7 +86,7 @@ impl Service {
         let package = aside(move || Package::read(request)).await??;
         let (workspace, integrations) = (caller.workspace, &package.settings.integrations);
         self.check_integrations(workspace, (&caller.principal, "who deploys it"), integrations)?;
-        let deployment = self.deployment(workspace, &package)?;
+        let deployment = self.deployment(workspace, &package, caller.id())?;
         let (service, caller) = (Arc::clone(self), caller.clone());
         to_the_end(
             async move { service.begin_deployment(&caller, package, deployment, before).await },
@@ -94,7 +94,12 @@ impl Service {
         .await
     }
 
-    fn deployment(&self, workspace: WorkspaceId, package: &Package) -> Result<Deployment, Refused> {
+    fn deployment(
+        &self,
+        workspace: WorkspaceId,
+        package: &Package,
+        author: PrincipalId,
+    ) -> Result<Deployment, Refused> {
         let (settings, caps) = (&package.settings, self.caps(workspace)?);
         let memory_bytes = match settings.memory_mb {
             Some(asked) => asked.saturating_mul(MIB),
@@ -120,6 +125,7 @@ impl Service {
             memory_bytes,
             timeout_seconds,
             integrations: settings.integrations.clone(),
+            author,
             deployed_at: Utc::now(),
         })
     }

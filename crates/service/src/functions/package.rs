@@ -26,7 +26,7 @@ const SETTINGS: &str = "function.toml";
 /// 96 bits of what an environment is made from: those of equal content are one.
 const ENVIRONMENT_HEX: usize = 24;
 /// How the names of environments begin that were made for functions.
-pub(super) const ENVIRONMENT_PREFIX: &str = "fn-";
+pub(crate) const ENVIRONMENT_PREFIX: &str = "fn-";
 
 /// A function as it is deployed: a folder with `handler.py`, which has a function `handle`.
 #[derive(Debug, Clone, Deserialize, ToSchema)]

@@ -4,16 +4,15 @@
 //! can be switched off and granted like any other.
 
 use super::OBJECTS_MAX;
-use crate::agents;
 use crate::caller::Caller;
 use crate::names;
 use crate::objects::ObjectQuery;
 use crate::page::{Listed, page};
-use crate::refused::{Refused, invalid, missing, not_found};
+use crate::refused::{Refused, in_use, invalid, missing, not_found};
 use crate::service::Service;
 use chrono::{DateTime, Utc};
 use policy::{HostPort, Opening};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use store::{ObjectFilter, Reader, StoreError, Tx};
 use types::{
     AllowedSecrets, Code, Fault, Integration, IntegrationId, Object, Principal, PrincipalId,
@@ -52,16 +51,6 @@ pub struct IntegrationChange {
     pub comment: Option<String>,
 }
 
-/// An integration, and what its owner should know.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct KeptIntegration {
-    #[serde(flatten)]
-    pub integration: Integration,
-    /// Names in `allowed_secrets` that no secret of the workspace has any more.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub missing_secrets: Vec<String>,
-}
-
 /// The integration of a workspace that nobody has made.
 pub(crate) fn built_in(owner: PrincipalId, now: DateTime<Utc>) -> Integration {
     Integration {
@@ -82,7 +71,7 @@ impl Service {
         &self,
         caller: &Caller,
         request: IntegrationRequest,
-    ) -> Result<KeptIntegration, Refused> {
+    ) -> Result<Integration, Refused> {
         self.require_maker(caller)?;
         names::check("/name", &request.name)?;
         let comment = names::comment(request.comment)?;
@@ -115,7 +104,7 @@ impl Service {
             tx.insert_integration(workspace, &integration)?;
             tx.insert_grant(workspace, &grant)?;
             tx.audit(&entry)?;
-            kept(tx, workspace, integration).map(Ok)
+            Ok(Ok(integration))
         });
         written.await?
     }
@@ -125,25 +114,16 @@ impl Service {
         &self,
         caller: &Caller,
         query: ObjectQuery,
-    ) -> Result<Listed<KeptIntegration>, Refused> {
+    ) -> Result<Listed<Integration>, Refused> {
         let page = page(query.limit, query.cursor.as_deref())?;
         let filter = ObjectFilter { search: query.search, seen_by: self.viewers(caller)? };
         let workspace = caller.workspace;
-        let listed = self.store.read_long(move |rows| {
-            let store::Listed { items, next } = rows.integrations(workspace, &filter, page)?;
-            let items = items.into_iter().map(|integration| kept(rows, workspace, integration));
-            Ok(store::Listed { items: items.collect::<Result<_, _>>()?, next })
-        });
+        let listed = self.store.read_long(move |rows| rows.integrations(workspace, &filter, page));
         Ok(listed.await?.into())
     }
 
-    pub fn integration(
-        &self,
-        caller: &Caller,
-        id: IntegrationId,
-    ) -> Result<KeptIntegration, Refused> {
-        let integration = self.usable_integration(caller, id, Privilege::Usage)?;
-        Ok(self.store.read(|rows| kept(rows, caller.workspace, integration))?)
+    pub fn integration(&self, caller: &Caller, id: IntegrationId) -> Result<Integration, Refused> {
+        self.usable_integration(caller, id, Privilege::Usage)
     }
 
     /// Felt by the next connection of every session that leaves by it.
@@ -152,7 +132,7 @@ impl Service {
         caller: &Caller,
         id: IntegrationId,
         change: IntegrationChange,
-    ) -> Result<KeptIntegration, Refused> {
+    ) -> Result<Integration, Refused> {
         let before = self.usable_integration(caller, id, Privilege::Modify)?;
         let comment = names::comment(change.comment)?;
         if let Some(rules) = &change.allowed_network_rules {
@@ -188,7 +168,7 @@ impl Service {
             }
             tx.update_integration(workspace, &integration)?;
             tx.audit(&entry)?;
-            kept(tx, workspace, integration).map(Ok)
+            Ok(Ok(integration))
         });
         written.await?
     }
@@ -205,21 +185,21 @@ impl Service {
             return Err(Fault::new(Code::ObjectInUse, message).hint(hint).into());
         }
         let (object, workspace) = (Object::Integration(id), caller.workspace);
-        // Whoever made another one of that name would decide whom their code reaches.
-        let users = self.users_of(workspace, &integration.name).await?;
-        if !users.is_empty() {
-            let message =
-                format!("the integration {:?} is used by {}", integration.name, users.join(", "));
-            let hint = "take it out of them first, or switch it off: belljar network disable";
-            return Err(Fault::new(Code::ObjectInUse, message).hint(hint).into());
-        }
-        let entry = caller.did("integration.delete", object, integration.name);
+        let entry = caller.did("integration.delete", object, &integration.name);
         let deleted = self.store.write(move |tx| {
+            let users = users_of(tx, workspace, &integration.name)?;
+            if !users.is_empty() {
+                let mut refused = in_use(&format!("integration {:?}", integration.name), &users);
+                let hint = "take it out of them first, or switch it off: belljar network disable";
+                refused.fault.hint = Some(hint.to_owned());
+                return Ok(Err(refused));
+            }
             tx.delete_integration(workspace, id)?;
             tx.delete_grants_on(workspace, object)?;
-            tx.audit(&entry).map(drop)
+            tx.audit(&entry)?;
+            Ok(Ok(()))
         });
-        Ok(deleted.await?)
+        deleted.await?
     }
 
     /// Whether all of these can be left by with the rights of somebody, and why it is theirs that
@@ -312,9 +292,14 @@ impl Service {
         Ok(())
     }
 
-    /// Secrets of the workspace that the caller knows of.
+    /// Secrets of the workspace that the caller knows of. `all` has those as well that the caller does
+    /// not know of, and is for an owner of the workspace to say.
     fn check_allowed(&self, caller: &Caller, secrets: &AllowedSecrets) -> Result<(), Refused> {
-        let AllowedSecrets::Named(names) = secrets else { return Ok(()) };
+        let names = match secrets {
+            AllowedSecrets::None => return Ok(()),
+            AllowedSecrets::All => return self.require_owner(caller).map(drop),
+            AllowedSecrets::Named(names) => names,
+        };
         let path = "/allowed_secrets";
         if names.len() > SECRETS_MAX {
             return Err(invalid(path, format!("has at most {SECRETS_MAX} secrets")));
@@ -329,28 +314,6 @@ impl Service {
                 Err(invalid(&format!("{path}/{index}"), message))
             }
         }
-    }
-
-    /// The agents, functions and tools that leave by an integration, in words.
-    async fn users_of(&self, workspace: WorkspaceId, name: &str) -> Result<Vec<String>, Refused> {
-        let (agents, functions) = self.store.read(|rows| {
-            Ok((rows.agents_that_mention(workspace, name)?, rows.all_functions(workspace)?))
-        })?;
-        let tools = self.store.read(|rows| rows.tools_with_integration(workspace, name))?;
-        let mut users: Vec<_> = tools.iter().map(|tool| format!("tool {tool:?}")).collect();
-        for agent in agents {
-            let read = agents::read(&agent.specification).await;
-            if read.is_ok_and(|read| read.section.integrations.iter().any(|it| it == name)) {
-                users.push(format!("agent {:?}", agent.name));
-            }
-        }
-        for function in functions {
-            let deployed = function.deployed.as_ref();
-            if deployed.is_some_and(|it| it.integrations.iter().any(|it| it == name)) {
-                users.push(format!("function {:?}", function.name));
-            }
-        }
-        Ok(users)
     }
 
     fn usable_integration(
@@ -370,22 +333,29 @@ impl Service {
     }
 }
 
+/// The agents, functions and tools that leave by an integration, in words.
+fn users_of(
+    rows: &Reader<'_>,
+    workspace: WorkspaceId,
+    name: &str,
+) -> Result<Vec<String>, StoreError> {
+    let tools = rows.tools_with_integration(workspace, name)?;
+    let agents = rows.agents_naming(workspace, "integration", name)?;
+    let mut users: Vec<_> = tools.iter().map(|tool| format!("tool {tool:?}")).collect();
+    users.extend(agents.iter().map(|agent| format!("agent {agent:?}")));
+    for function in rows.all_functions(workspace)? {
+        let deployed = function.deployed.as_ref();
+        if deployed.is_some_and(|it| it.integrations.iter().any(|it| it == name)) {
+            users.push(format!("function {:?}", function.name));
+        }
+    }
+    Ok(users)
+}
+
 pub(crate) fn unknown(name: &str) -> Refused {
     Fault::new(Code::ObjectNotFound, format!("there is no integration {name:?}"))
         .hint("make it with `belljar network integration new`, or take it out")
         .into()
-}
-
-pub(crate) fn kept(
-    rows: &Reader<'_>,
-    workspace: WorkspaceId,
-    integration: Integration,
-) -> Result<KeptIntegration, StoreError> {
-    let missing_secrets = match &integration.allowed_secrets {
-        AllowedSecrets::Named(names) => rows.names_without_secret(workspace, names)?,
-        AllowedSecrets::All | AllowedSecrets::None => Vec::new(),
-    };
-    Ok(KeptIntegration { integration, missing_secrets })
 }
 
 /// A rule that went between the check and the change.

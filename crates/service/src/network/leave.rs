@@ -5,16 +5,19 @@
 use super::credentials;
 use super::integrations::INTERNET;
 use super::trail::Trail;
-use crate::refused::Refused;
+use crate::refused::{Refused, not_found};
 use crate::secrets::{Author, Borrower};
 use crate::service::Service;
+use crate::sessions::Lender;
+use crate::stores::needed_for;
 use egress::{Asked, Attempt, Authority, NamedIn, Way};
 use engine::{Command, Outlet, Redactor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use store::Revision;
 use types::{
-    AgentId, Code, Fault, Principal, PrincipalId, SandboxId, Secret, SecretId, Session, WorkspaceId,
+    AgentId, Code, Fault, Integration, Object, Principal, PrincipalId, Privilege, SandboxId,
+    Secret, SecretId, SecretScope, Session, StoreId, WorkspaceId,
 };
 
 /// By what a sandbox may be left.
@@ -44,13 +47,13 @@ impl Grounds {
             Self::Agent(_) => NamedIn::Specification,
         }
     }
+}
 
-    fn author(&self) -> Author {
-        match self {
-            Self::Named { author, .. } => *author,
-            Self::Agent(_) => Author::Other,
-        }
-    }
+/// By which integrations code may leave at this moment, and who answers for it.
+struct Resolved {
+    integrations: Vec<String>,
+    run_as: Principal,
+    author: Author,
 }
 
 /// What a request or a tool asks for in two ways.
@@ -120,10 +123,12 @@ impl Service {
         caller: &Principal,
         grounds: Grounds,
     ) -> Result<Leave, Refused> {
-        let (names, run_as) = self.named(workspace, caller, &grounds).await?;
+        let Resolved { integrations: names, run_as, author } =
+            self.named(workspace, caller, &grounds).await?;
         self.check_integrations(workspace, (&run_as, "as whom this code runs"), &names)?;
-        let integrations = &self.held_integrations(workspace, &run_as, &names)?;
-        let (caller, author) = (caller.id, grounds.author());
+        self.check_author_leaves(workspace, author.principal(), &names)?;
+        let (integrations, _) = &self.granted_to_both(workspace, &run_as, author, &names)?;
+        let caller = caller.id;
         let borrower = Borrower { workspace, run_as: &run_as, caller, author, integrations };
         let secrets = self.lent_secrets(borrower, |_| true).await?;
         let mut leave = Leave {
@@ -170,11 +175,23 @@ impl Service {
         caller: &Principal,
         grounds: &Grounds,
     ) -> Result<Vec<Secret>, Refused> {
-        let (names, run_as) = self.named(workspace, caller, grounds).await?;
-        let integrations = &self.held_integrations(workspace, &run_as, &names)?;
-        let (caller, author) = (caller.id, grounds.author());
+        let lent = self.lent_now(workspace, caller, grounds).await?;
+        Ok(lent.into_iter().filter(|secret| secret.exposed).collect())
+    }
+
+    /// The secrets that code can use at this moment, without their values.
+    async fn lent_now(
+        &self,
+        workspace: WorkspaceId,
+        caller: &Principal,
+        grounds: &Grounds,
+    ) -> Result<Vec<Secret>, Refused> {
+        let Resolved { integrations: names, run_as, author } =
+            self.named(workspace, caller, grounds).await?;
+        let (integrations, _) = &self.granted_to_both(workspace, &run_as, author, &names)?;
+        let caller = caller.id;
         let borrower = Borrower { workspace, run_as: &run_as, caller, author, integrations };
-        Ok(self.lendable(borrower)?.into_iter().filter(|secret| secret.exposed).collect())
+        self.lendable(borrower)
     }
 
     /// The same for one execution. A session has a way of its own, which must be wide enough.
@@ -188,12 +205,58 @@ impl Service {
     ) -> Result<(Command, Option<Arc<Trail>>), Refused> {
         if let Some(session) = command.session {
             self.check_wide_enough(workspace, caller, session, &integrations).await?;
+            if let Some(author) = author.principal() {
+                self.check_author_in_session(workspace, caller, session, author).await?;
+            }
             return Ok((command, self.trail_of(session)));
         }
         let grounds = Grounds::Named { integrations, run_as, author };
         let leave = self.leave(workspace, caller, grounds).await?;
         let Leave { outlet, variables, redactor, trail, .. } = leave;
         Ok((Command { outlet, variables, redactor, ..command }, trail))
+    }
+
+    /// Refuses code in a session that has more than the author of the code may use: volumes, integrations
+    /// and values of secrets that code can read.
+    async fn check_author_in_session(
+        &self,
+        workspace: WorkspaceId,
+        caller: &Principal,
+        session: SandboxId,
+        author: PrincipalId,
+    ) -> Result<(), Refused> {
+        let session = self.session_row(workspace, session)?;
+        if author == session.owner {
+            return Ok(());
+        }
+        let integrations = match session.agent {
+            Some(agent) => self.lender(workspace, caller, agent).await?.section.integrations,
+            None => session.integrations.clone(),
+        };
+        self.check_author_leaves(workspace, Some(author), &integrations)?;
+        for store in self.engine.stores_of(session.sandbox_id)? {
+            let privilege = needed_for(store.access);
+            let id: Result<StoreId, _> = store.directory.parse();
+            let id = id.map_err(|_| not_found("store", &store.name))?;
+            self.require_author(workspace, author, privilege, Object::Store(id))?;
+        }
+        let owner = self.known(workspace, session.owner)?;
+        for secret in self.lent_now(workspace, &owner, &Grounds::of(&session)).await? {
+            match secret.scope {
+                SecretScope::Workspace => {
+                    let object = Object::Secret(secret.id);
+                    self.require_author(workspace, author, Privilege::Usage, object)?;
+                }
+                SecretScope::Caller if secret.exposed => {
+                    let message = "the session can read secrets that are its owner's own";
+                    let hint = "call the tool without a session";
+                    return Err(Fault::new(Code::GrantMissing, message).hint(hint).into());
+                }
+                // Code of others may act with a credential of the caller's own, and cannot read it.
+                SecretScope::Caller => {}
+            }
+        }
+        Ok(())
     }
 
     async fn check_wide_enough(
@@ -227,26 +290,68 @@ impl Service {
         workspace: WorkspaceId,
         caller: &Principal,
         grounds: &Grounds,
-    ) -> Result<(Vec<String>, Principal), Refused> {
+    ) -> Result<Resolved, Refused> {
         match grounds {
-            Grounds::Named { integrations, run_as, .. } => {
-                Ok((integrations.clone(), self.known(workspace, *run_as)?))
+            Grounds::Named { integrations, run_as, author } => {
+                let run_as = self.known(workspace, *run_as)?;
+                Ok(Resolved { integrations: integrations.clone(), run_as, author: *author })
             }
             Grounds::Agent(id) => {
-                let lender = self.lender(workspace, caller, *id).await?;
-                Ok((lender.section.integrations, lender.run_as))
+                let Lender { agent, section, run_as } = self.lender(workspace, caller, *id).await?;
+                let author = Author::Other { by: agent.author, has_values: false };
+                Ok(Resolved { integrations: section.integrations, run_as, author })
             }
         }
     }
 
+    /// Refuses code whose author may not leave by its integrations: others would carry out for them what
+    /// they may not send themselves.
+    pub(crate) fn check_author_leaves(
+        &self,
+        workspace: WorkspaceId,
+        author: Option<PrincipalId>,
+        names: &[String],
+    ) -> Result<(), Refused> {
+        let Some(author) = author.filter(|_| !names.is_empty()) else { return Ok(()) };
+        let author = self.author(workspace, author)?;
+        self.check_integrations(workspace, (&author, "who wrote this code"), names)
+    }
+
+    /// Integrations that both the principal that code runs as and its author may use: those that are on,
+    /// and those that are switched off.
+    pub(crate) fn granted_to_both(
+        &self,
+        workspace: WorkspaceId,
+        run_as: &Principal,
+        author: Author,
+        names: &[String],
+    ) -> Result<(Vec<Integration>, Vec<Integration>), Refused> {
+        let (mut on, mut off) = self.granted_integrations(workspace, run_as, names)?;
+        let author = author.principal().filter(|author| *author != run_as.id);
+        if let Some(author) = author {
+            for granted in [&mut on, &mut off] {
+                let mut kept = Vec::new();
+                for integration in granted.drain(..) {
+                    let object = Object::Integration(integration.id);
+                    if self.author_may(workspace, author, Privilege::Usage, object)? {
+                        kept.push(integration);
+                    }
+                }
+                *granted = kept;
+            }
+        }
+        Ok((on, off))
+    }
+
     async fn way_now(&self, gate: &Gate) -> Result<Way, Refused> {
         let caller = self.known(gate.workspace, gate.caller)?;
-        let (names, run_as) = self.named(gate.workspace, &caller, &gate.grounds).await?;
+        let Resolved { integrations: names, run_as, author } =
+            self.named(gate.workspace, &caller, &gate.grounds).await?;
         let workspace = gate.workspace;
-        let (integrations, off) = &self.granted_integrations(workspace, &run_as, &names)?;
+        let (integrations, off) = &self.granted_to_both(workspace, &run_as, author, &names)?;
         let openings = self.openings(workspace, integrations)?;
         let switched_off = self.openings(workspace, off)?;
-        let (caller, author) = (gate.caller, gate.grounds.author());
+        let caller = gate.caller;
         let borrower = Borrower { workspace, run_as: &run_as, caller, author, integrations };
         let secrets = self.lent_secrets(borrower, |secret| !secret.exposed).await?;
         let named_in = gate.grounds.named_in();

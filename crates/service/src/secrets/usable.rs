@@ -1,9 +1,11 @@
 //! The secrets that code is given, by the rights that hold now.
 //!
 //! What is somebody's own is for what they run. What is the workspace's is for code that runs as
-//! somebody with USAGE on it, and has to be meant for that code: named by an integration that it
-//! leaves by, or, if the value stays outside of the sandbox, set by an owner of the workspace or by
-//! whoever the code runs as. Otherwise whoever can make a secret could open a host to everybody.
+//! somebody with USAGE on it and was written by somebody with USAGE on it, and has to be meant for that
+//! code: named by an integration that it leaves by, or, if the value stays outside of the sandbox, set
+//! by an owner of the workspace or by whoever the code runs as. Otherwise whoever can make a secret
+//! could open a host to everybody. Who set a value counts, and not who owns the secret: a secret can be
+//! handed over.
 
 use super::inject::{self, Target};
 use super::{Service, label};
@@ -24,10 +26,19 @@ const TRIES: usize = 3;
 pub(crate) enum Author {
     /// Whoever asks for it to run.
     Caller,
-    /// Somebody else, who may act for the caller, and is not told their values.
-    Other,
-    /// Somebody else, whose tool has values of its own: where those go is not the caller's to say.
-    OtherWithValues,
+    /// A principal who may act for the caller, and is not told the caller's own values. `has_values` is
+    /// for a tool with values of its own: where those are sent is not the caller's to say.
+    Other { by: PrincipalId, has_values: bool },
+}
+
+impl Author {
+    /// The author whose rights count beside those that code runs with.
+    pub(crate) fn principal(self) -> Option<PrincipalId> {
+        match self {
+            Self::Caller => None,
+            Self::Other { by, .. } => Some(by),
+        }
+    }
 }
 
 /// For whom code runs, and by what it leaves.
@@ -140,25 +151,27 @@ impl Service {
         if secret.scope == SecretScope::Caller {
             return Ok(match author {
                 Author::Caller => is_named || !secret.exposed,
-                Author::Other => !secret.exposed,
-                Author::OtherWithValues => false,
+                Author::Other { has_values, .. } => !secret.exposed && !has_values,
             });
         }
         let object = Object::Secret(secret.id);
         if self.permit(workspace, run_as, Privilege::Usage, object)?.is_none() {
             return Ok(false);
         }
+        let by = author.principal().filter(|by| *by != run_as.id);
+        if let Some(by) = by
+            && !self.author_may(workspace, by, Privilege::Usage, object)?
+        {
+            return Ok(false);
+        }
         if is_named || secret.exposed {
             return Ok(is_named);
         }
-        if secret.owner == run_as.id {
+        if secret.set_by == run_as.id {
             return Ok(true);
         }
-        let Some(owner) = self.store.read(|rows| rows.principal(workspace, secret.owner))? else {
-            return Ok(false);
-        };
         let all = Object::Workspace(workspace);
-        Ok(self.permit(workspace, &owner, Privilege::Ownership, all)?.is_some())
+        self.author_may(workspace, secret.set_by, Privilege::Ownership, all)
     }
 
     fn opened(

@@ -111,6 +111,11 @@ pub(crate) fn integration_path(index: usize) -> String {
     at(&format!("/tool_resources/{CODE_EXECUTION}/{INTEGRATIONS}/{index}"))
 }
 
+/// Where the specification names a store.
+pub(crate) fn store_path(index: usize) -> String {
+    at(&format!("/tool_resources/{CODE_EXECUTION}/{STORES}/{index}"))
+}
+
 fn stores(path: &str, value: &Value) -> Result<Vec<StoreGrant>, Refused> {
     let list = list(path, value)?;
     if list.len() > STORES_MAX {

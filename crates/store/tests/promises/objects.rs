@@ -16,6 +16,7 @@ fn tool(workspace: WorkspaceId, owner: PrincipalId, name: &str) -> Tool {
         id: ToolId::new(id()),
         name: name.into(),
         owner,
+        author: owner,
         description: "adds".into(),
         definition: Map::from_iter([("configuration".into(), json!({"z": 1, "a": 2}))]),
         entry: "handle".into(),
@@ -35,6 +36,7 @@ fn agent(owner: PrincipalId, name: &str) -> Agent {
         id: AgentId::new(id()),
         name: name.into(),
         owner,
+        author: owner,
         specification: SOURCE.into(),
         format: SpecificationFormat::Yaml,
         run_as: RunAs::Caller,
@@ -232,6 +234,7 @@ async fn an_environment_is_needed_while_a_function_has_it_or_prepares_it() {
         python: None,
         memory_bytes: 1,
         timeout_seconds: 1,
+        author: world.alice,
         deployed_at: moment(1),
     };
     let function = Function {

@@ -12,6 +12,7 @@ fn secret(owner: PrincipalId, scope: SecretScope, name: &str) -> Secret {
         id: SecretId::new(id()),
         name: name.into(),
         owner,
+        set_by: owner,
         scope,
         inject: Inject::Env { env: name.into() },
         exposed: true,

@@ -13,7 +13,6 @@ const COLUMNS: &[Column] = &[
     ("name", "/name"),
     ("rules", "/allowed_network_rules"),
     ("secrets", "/allowed_secrets"),
-    ("secrets that are gone", "/missing_secrets"),
     ("enabled", "/enabled"),
     ("comment", "/comment"),
 ];

@@ -7,7 +7,9 @@ use crate::http::written::json_or_file;
 use crate::http::{App, Known};
 use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
-use service::{ActionChange, AgentQuery, AgentRequest, AgentView, Listed, ObjectQuery};
+use service::{
+    ActionChange, AgentQuery, AgentRequest, AgentView, ConfirmRequest, Listed, ObjectQuery,
+};
 use std::sync::Arc;
 use types::{Agent, AgentId, Binding, ToolId};
 use utoipa_axum::router::OpenApiRouter;
@@ -21,6 +23,7 @@ pub(crate) fn routes() -> Routes {
         .routes(routes!(create, list))
         .routes(routes!(get, replace, delete))
         .routes(routes!(attach, detach, set_action))
+        .routes(routes!(confirm))
 }
 
 /// An agent as JSON, or its specification as YAML with the rest in the query.
@@ -183,4 +186,26 @@ async fn set_action(
     Json(change): Json<ActionChange>,
 ) -> Result<axum::Json<Binding>, Problem> {
     Ok(axum::Json(app.service.set_tool_action(&caller, agent, tool, change).await?))
+}
+
+/// Confirm the code of an agent that you own and have read
+///
+/// You are its author from then on: it uses what you may use, and not only what the principal who wrote
+/// it may use. Refused if it was changed since `updated_at`.
+#[utoipa::path(
+    post,
+    path = "/agents/{agent_id}/confirm",
+    operation_id = "confirmAiAgent",
+    tag = "agents",
+    params(("agent_id" = AgentId, Path)),
+    request_body = ConfirmRequest,
+    responses((status = 200, description = "It is confirmed", body = Agent))
+)]
+async fn confirm(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path(id): Path<AgentId>,
+    Json(request): Json<ConfirmRequest>,
+) -> Result<axum::Json<Agent>, Problem> {
+    Ok(axum::Json(app.service.confirm_agent(&caller, id, request).await?))
 }

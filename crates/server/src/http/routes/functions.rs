@@ -12,7 +12,9 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
-use service::{FunctionCallQuery, FunctionCallRequest, FunctionRequest, Listed, ObjectQuery};
+use service::{
+    ConfirmRequest, FunctionCallQuery, FunctionCallRequest, FunctionRequest, Listed, ObjectQuery,
+};
 use std::sync::Arc;
 use types::{ExecutionId, Function, FunctionCall, FunctionId, FunctionResponse, LogLine};
 use utoipa_axum::router::OpenApiRouter;
@@ -28,6 +30,7 @@ pub(crate) fn routes() -> Routes {
         .routes(routes!(response))
         .routes(routes!(logs))
         .routes(routes!(cancel))
+        .routes(routes!(confirm))
 }
 
 /// Deploy a function, or replace what is deployed under its name
@@ -232,4 +235,26 @@ async fn cancel(
 ) -> Result<(StatusCode, axum::Json<Cancelled>), Problem> {
     let cancelled = app.service.cancel_function_call(&caller, id, call).await?;
     Ok((StatusCode::ACCEPTED, axum::Json(Cancelled { cancelled })))
+}
+
+/// Confirm the code of a function that you own and have read
+///
+/// You are its author from then on: it uses what you may use, and not only what the principal who wrote
+/// it may use. Refused if it was changed since `updated_at`.
+#[utoipa::path(
+    post,
+    path = "/functions/{function_id}/confirm",
+    operation_id = "confirmFunction",
+    tag = "functions",
+    params(("function_id" = FunctionId, Path)),
+    request_body = ConfirmRequest,
+    responses((status = 200, description = "It is confirmed", body = Function))
+)]
+async fn confirm(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path(id): Path<FunctionId>,
+    Json(request): Json<ConfirmRequest>,
+) -> Result<axum::Json<Function>, Problem> {
+    Ok(axum::Json(app.service.confirm_function(&caller, id, request).await?))
 }

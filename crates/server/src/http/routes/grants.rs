@@ -6,9 +6,11 @@ use crate::http::problem::Problem;
 use crate::http::{App, Known};
 use axum::extract::State;
 use axum::http::StatusCode;
-use service::{ExplainQuery, Explanation, GrantQuery, GrantRequest, Listed};
+use service::{
+    ExplainQuery, Explanation, GrantQuery, GrantRequest, Listed, OfferQuery, OfferRequest,
+};
 use std::sync::Arc;
-use types::{Grant, GrantId};
+use types::{Grant, GrantId, OfferId, OwnershipOffer};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -16,13 +18,18 @@ pub(crate) fn routes() -> Routes {
     OpenApiRouter::new()
         .routes(routes!(create, list))
         .routes(routes!(delete))
+        .routes(routes!(offer, offers))
+        .routes(routes!(end_offer))
+        .routes(routes!(accept))
         .routes(routes!(explain))
 }
 
 /// Grant a privilege on something that you own
 ///
-/// OWNERSHIP of a tool or an agent is handed over, since each has one owner; OWNERSHIP of the
-/// workspace is shared. A grant that is there already is given again.
+/// OWNERSHIP of the workspace is shared. Everything else has one owner: an owner of the workspace hands
+/// it over by a grant, and any other owner offers it (`offerOwnership`). With a new owner the other
+/// grants on the object end, and an agent is `run_as: caller`. A grant that is there already is given
+/// again.
 #[utoipa::path(
     post,
     path = "/grants",
@@ -72,6 +79,81 @@ async fn delete(
 ) -> Result<StatusCode, Problem> {
     app.service.ungrant(&caller, id).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Offer ownership of something that you own
+///
+/// The recipient becomes the owner on accepting it. An object has one offer at a time: another one
+/// replaces it.
+#[utoipa::path(
+    post,
+    path = "/ownership-offers",
+    operation_id = "offerOwnership",
+    tag = "identity",
+    request_body = OfferRequest,
+    responses((status = 201, description = "It waits for the recipient", body = OwnershipOffer))
+)]
+async fn offer(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Json(request): Json<OfferRequest>,
+) -> Result<(StatusCode, axum::Json<OwnershipOffer>), Problem> {
+    Ok((StatusCode::CREATED, axum::Json(app.service.offer_ownership(&caller, request).await?)))
+}
+
+/// List offers of ownership, newest first: those to you and those of you
+#[utoipa::path(
+    get,
+    path = "/ownership-offers",
+    operation_id = "listOwnershipOffers",
+    tag = "identity",
+    params(OfferQuery),
+    responses((status = 200, description = "A part of the list", body = Listed<OwnershipOffer>))
+)]
+async fn offers(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Query(query): Query<OfferQuery>,
+) -> Result<axum::Json<Listed<OwnershipOffer>>, Problem> {
+    Ok(axum::Json(app.service.ownership_offers(&caller, query).await?))
+}
+
+/// Decline an offer of ownership that was made to you, or withdraw one of what you own
+#[utoipa::path(
+    delete,
+    path = "/ownership-offers/{offer_id}",
+    operation_id = "endOwnershipOffer",
+    tag = "identity",
+    params(("offer_id" = OfferId, Path)),
+    responses((status = 204, description = "It can no longer be accepted"))
+)]
+async fn end_offer(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path(id): Path<OfferId>,
+) -> Result<StatusCode, Problem> {
+    app.service.end_offer(&caller, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Accept ownership that you were offered
+///
+/// The other grants on the object end. An agent is `run_as: caller` from then on, and the code of
+/// agents, tools and functions keeps its author until you confirm or replace it.
+#[utoipa::path(
+    post,
+    path = "/ownership-offers/{offer_id}/accept",
+    operation_id = "acceptOwnership",
+    tag = "identity",
+    params(("offer_id" = OfferId, Path)),
+    responses((status = 200, description = "You own it from the next request on", body = Grant))
+)]
+async fn accept(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path(id): Path<OfferId>,
+) -> Result<axum::Json<Grant>, Problem> {
+    Ok(axum::Json(app.service.accept_ownership(&caller, id).await?))
 }
 
 /// What a call could reach, and why it is or is not allowed

@@ -7,11 +7,10 @@ use crate::http::{App, Known};
 use axum::extract::State;
 use axum::http::StatusCode;
 use service::{
-    IntegrationChange, IntegrationRequest, KeptIntegration, Listed, NetworkQuery,
-    NetworkRuleRequest, ObjectQuery,
+    IntegrationChange, IntegrationRequest, Listed, NetworkQuery, NetworkRuleRequest, ObjectQuery,
 };
 use std::sync::Arc;
-use types::{IntegrationId, NetworkEntry, NetworkRule, NetworkRuleId};
+use types::{Integration, IntegrationId, NetworkEntry, NetworkRule, NetworkRuleId};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -127,13 +126,13 @@ async fn delete_rule(
     operation_id = "createIntegration",
     tag = "network",
     request_body = IntegrationRequest,
-    responses((status = 201, description = "It is there", body = KeptIntegration))
+    responses((status = 201, description = "It is there", body = Integration))
 )]
 async fn create_integration(
     State(app): State<Arc<App>>,
     caller: Known,
     Json(request): Json<IntegrationRequest>,
-) -> Result<(StatusCode, axum::Json<KeptIntegration>), Problem> {
+) -> Result<(StatusCode, axum::Json<Integration>), Problem> {
     Ok((StatusCode::CREATED, axum::Json(app.service.create_integration(&caller, request).await?)))
 }
 
@@ -144,13 +143,13 @@ async fn create_integration(
     operation_id = "listIntegrations",
     tag = "network",
     params(ObjectQuery),
-    responses((status = 200, description = "A part of the list", body = Listed<KeptIntegration>))
+    responses((status = 200, description = "A part of the list", body = Listed<Integration>))
 )]
 async fn list_integrations(
     State(app): State<Arc<App>>,
     caller: Known,
     Query(query): Query<ObjectQuery>,
-) -> Result<axum::Json<Listed<KeptIntegration>>, Problem> {
+) -> Result<axum::Json<Listed<Integration>>, Problem> {
     Ok(axum::Json(app.service.integrations(&caller, query).await?))
 }
 
@@ -161,13 +160,13 @@ async fn list_integrations(
     operation_id = "getIntegration",
     tag = "network",
     params(("integration_id" = IntegrationId, Path)),
-    responses((status = 200, description = "As it is now", body = KeptIntegration))
+    responses((status = 200, description = "As it is now", body = Integration))
 )]
 async fn get_integration(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<IntegrationId>,
-) -> Result<axum::Json<KeptIntegration>, Problem> {
+) -> Result<axum::Json<Integration>, Problem> {
     Ok(axum::Json(app.service.integration(&caller, id)?))
 }
 
@@ -181,14 +180,14 @@ async fn get_integration(
     tag = "network",
     params(("integration_id" = IntegrationId, Path)),
     request_body = IntegrationChange,
-    responses((status = 200, description = "As it is now", body = KeptIntegration))
+    responses((status = 200, description = "As it is now", body = Integration))
 )]
 async fn change_integration(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<IntegrationId>,
     Json(change): Json<IntegrationChange>,
-) -> Result<axum::Json<KeptIntegration>, Problem> {
+) -> Result<axum::Json<Integration>, Problem> {
     Ok(axum::Json(app.service.change_integration(&caller, id, change).await?))
 }
 

@@ -7,7 +7,9 @@ use crate::http::written::json_or_file;
 use crate::http::{App, Known};
 use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
-use service::{Listed, ObjectQuery, PythonTool, ToolChange, ToolRequest, Validation};
+use service::{
+    ConfirmRequest, Listed, ObjectQuery, PythonTool, ToolChange, ToolRequest, Validation,
+};
 use std::sync::Arc;
 use types::{Tool, ToolId};
 use utoipa_axum::router::OpenApiRouter;
@@ -18,6 +20,7 @@ pub(crate) fn routes() -> Routes {
         .routes(routes!(create, list))
         .routes(routes!(validate))
         .routes(routes!(get, change, delete))
+        .routes(routes!(confirm))
 }
 
 /// A tool as JSON, or as a Python file with the rest in the query.
@@ -146,4 +149,26 @@ async fn delete(
 ) -> Result<StatusCode, Problem> {
     app.service.delete_tool(&caller, id).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Confirm the code of a tool that you own and have read
+///
+/// You are its author from then on: it uses what you may use, and not only what the principal who wrote
+/// it may use. Refused if it was changed since `updated_at`.
+#[utoipa::path(
+    post,
+    path = "/tools/{tool_id}/confirm",
+    operation_id = "confirmAiTool",
+    tag = "tools",
+    params(("tool_id" = ToolId, Path)),
+    request_body = ConfirmRequest,
+    responses((status = 200, description = "It is confirmed", body = Tool))
+)]
+async fn confirm(
+    State(app): State<Arc<App>>,
+    caller: Known,
+    Path(id): Path<ToolId>,
+    Json(request): Json<ConfirmRequest>,
+) -> Result<axum::Json<Tool>, Problem> {
+    Ok(axum::Json(app.service.confirm_tool(&caller, id, request).await?))
 }

@@ -1,0 +1,197 @@
+//! Authors of code: the principal who wrote the current version of an agent, a tool or a function.
+//!
+//! Code has the rights of the principal that it runs as, and uses only what its author may use as
+//! well. Otherwise whoever may write code for others to run would borrow their rights. An owner who
+//! has read a version can confirm it, and is its author from then on.
+
+use crate::caller::Caller;
+use crate::definition::put_code;
+use crate::grants::exists;
+use crate::refused::{Refused, missing, not_found};
+use crate::service::Service;
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+use store::{StoreError, Tx};
+use types::{
+    Agent, AgentId, Code, Fault, Function, FunctionId, Object, Principal, PrincipalId, Privilege,
+    Tool, ToolId, WorkspaceId,
+};
+use utoipa::ToSchema;
+
+const CONFIRM: &str =
+    "an owner can confirm the code after reading it: belljar grant confirm KIND:NAME";
+
+/// The version of an object that its owner has read.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConfirmRequest {
+    /// `updated_at` of that version. If the object was changed since, nothing is confirmed.
+    pub updated_at: DateTime<Utc>,
+}
+
+impl Service {
+    /// Whether the author of code may do something, too. A principal that was deleted may do nothing.
+    pub(crate) fn author_may(
+        &self,
+        workspace: WorkspaceId,
+        author: PrincipalId,
+        privilege: Privilege,
+        object: Object,
+    ) -> Result<bool, Refused> {
+        match self.store.read(|rows| rows.principal(workspace, author))? {
+            Some(author) => Ok(self.permit(workspace, &author, privilege, object)?.is_some()),
+            None => Ok(false),
+        }
+    }
+
+    /// Refuses what the author of code may not do themselves.
+    pub(crate) fn require_author(
+        &self,
+        workspace: WorkspaceId,
+        author: PrincipalId,
+        privilege: Privilege,
+        object: Object,
+    ) -> Result<(), Refused> {
+        if self.author_may(workspace, author, privilege, object)? {
+            return Ok(());
+        }
+        let mut refused = missing(privilege, object);
+        refused.fault.message =
+            format!("{privilege} on {object} is not granted to {author}, who wrote this code");
+        refused.fault.hint = Some(CONFIRM.to_owned());
+        Err(refused)
+    }
+
+    /// The author of code as a principal; a refusal if they were deleted.
+    pub(crate) fn author(
+        &self,
+        workspace: WorkspaceId,
+        author: PrincipalId,
+    ) -> Result<Principal, Refused> {
+        let found = self.store.read(|rows| rows.principal(workspace, author))?;
+        found.ok_or_else(|| {
+            let message = format!("the principal {author}, who wrote this code, was deleted");
+            Fault::new(Code::GrantMissing, message).hint(CONFIRM).into()
+        })
+    }
+
+    /// Whether the specification of an agent may have the rights of the agent's owner: an owner of the
+    /// agent wrote or confirmed it.
+    pub(crate) fn check_confirmed(
+        &self,
+        workspace: WorkspaceId,
+        agent: &Agent,
+    ) -> Result<(), Refused> {
+        let object = Object::Agent(agent.id);
+        if agent.author == agent.owner
+            || self.author_may(workspace, agent.author, Privilege::Ownership, object)?
+        {
+            return Ok(());
+        }
+        let message = format!(
+            "the agent {:?} does not run with its owner's rights: its specification was changed by {}, \
+             and no owner has confirmed it",
+            agent.name, agent.author
+        );
+        Err(Fault::new(Code::GrantMissing, message).hint(CONFIRM).into())
+    }
+
+    /// Makes the caller, an owner, the author of the version that they have read.
+    pub async fn confirm_agent(
+        &self,
+        caller: &Caller,
+        id: AgentId,
+        request: ConfirmRequest,
+    ) -> Result<Agent, Refused> {
+        let author = caller.id();
+        self.confirm_code(caller, Object::Agent(id), request, move |tx, workspace, read_at, now| {
+            let found = tx.agent(workspace, id)?.filter(|found| found.updated_at == read_at);
+            let confirmed = found.map(|agent| Agent { author, updated_at: now, ..agent });
+            if let Some(agent) = &confirmed {
+                tx.update_agent(workspace, agent)?;
+            }
+            Ok(confirmed)
+        })
+        .await
+    }
+
+    /// Makes the caller, an owner, the author of the version that they have read.
+    pub async fn confirm_tool(
+        &self,
+        caller: &Caller,
+        id: ToolId,
+        request: ConfirmRequest,
+    ) -> Result<Tool, Refused> {
+        let author = caller.id();
+        self.confirm_code(caller, Object::Tool(id), request, move |tx, workspace, read_at, now| {
+            let found = tx.tool(workspace, id)?.filter(|(found, _)| found.updated_at == read_at);
+            let Some((tool, source)) = found else { return Ok(None) };
+            let mut tool = Tool { author, updated_at: now, ..tool };
+            tx.update_tool(workspace, &tool, &source)?;
+            put_code(&mut tool, source);
+            Ok(Some(tool))
+        })
+        .await
+    }
+
+    /// Makes the caller, an owner, the author of the deployment that they have read.
+    pub async fn confirm_function(
+        &self,
+        caller: &Caller,
+        id: FunctionId,
+        request: ConfirmRequest,
+    ) -> Result<Function, Refused> {
+        let author = caller.id();
+        self.confirm_code(
+            caller,
+            Object::Function(id),
+            request,
+            move |tx, workspace, read_at, _| {
+                let found = tx.function(workspace, id)?.filter(|found| found.updated_at == read_at);
+                let Some(mut function) = found else { return Ok(None) };
+                // A deployment that is under way knows its function by `updated_at`, which stays.
+                if let Some(deployed) = &mut function.deployed {
+                    deployed.author = author;
+                }
+                tx.update_function(workspace, &function, None)?;
+                Ok(Some(function))
+            },
+        )
+        .await
+    }
+
+    /// Writes a confirmation and its audit line; `write` finds nothing if the version is another one.
+    async fn confirm_code<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        object: Object,
+        request: ConfirmRequest,
+        write: impl FnOnce(
+            &Tx<'_>,
+            WorkspaceId,
+            DateTime<Utc>,
+            DateTime<Utc>,
+        ) -> Result<Option<T>, StoreError>
+        + Send
+        + 'static,
+    ) -> Result<T, Refused> {
+        let is_there = self.store.read(|rows| exists(rows, caller.workspace, object))?;
+        if !is_there || !self.sees(caller, object)? {
+            return Err(not_found(object.kind(), object.uuid()));
+        }
+        self.require(caller, Privilege::Ownership, object)?;
+        let (workspace, read_at) = (caller.workspace, request.updated_at);
+        let entry = caller.did("code.confirm", object, format!("version of {read_at}"));
+        let written = self.store.write(move |tx| {
+            let confirmed = write(tx, workspace, read_at, Utc::now())?;
+            if confirmed.is_some() {
+                tx.audit(&entry)?;
+            }
+            Ok(confirmed)
+        });
+        written.await?.ok_or_else(|| {
+            let message = format!("{object} was changed since {read_at}");
+            Fault::new(Code::ObjectInUse, message).hint("read it again, then confirm it").into()
+        })
+    }
+}
