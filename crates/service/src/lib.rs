@@ -54,7 +54,7 @@ mod variables;
 mod workspaces;
 
 pub use agents::{AgentQuery, AgentRequest, AgentView, AgentWork, OfferedTool, Reach};
-pub use approvals::{ApprovalQuery, Decision, DecisionRequest};
+pub use approvals::{ApprovalQuery, Decision, DecisionRequest, QuestionText};
 pub use audit::AuditQuery;
 pub use bindings::ActionChange;
 pub use callee::EXECUTE_PYTHON;

@@ -91,7 +91,11 @@ impl Service {
             let started = whose.mark(record(&new));
             service.write_run(&started, new, &whose).await?;
             let running = service.follow(started.id);
+            running.asked_with(whose.key);
             running.begin(None);
+            if service.is_revoked(whose.key) {
+                running.stop();
+            }
             let attached = service.attach(&running, &started, whose.manner.claim.is_none());
             Ok((Run { service, caller, whose, running, started, ended: false }, attached))
         })

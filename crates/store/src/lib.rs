@@ -34,7 +34,7 @@ mod stores;
 mod tools;
 mod writer;
 
-pub use approvals::{Decision, Question, Remembered, Seal};
+pub use approvals::{Decision, NewQuestion, Question, Remembered, Seal, Subject};
 pub use audit::{AuditError, AuditFilter, AuditLine, Break, verify_audit};
 pub use blobs::Blobs;
 pub use error::StoreError;

@@ -21,6 +21,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0007_network.sql"),
     include_str!("../migrations/0008_secrets.sql"),
     include_str!("../migrations/0009_runs.sql"),
+    include_str!("../migrations/0012_questions.sql"),
 ];
 
 /// More than there are statements in this crate, so that each is compiled once a connection.

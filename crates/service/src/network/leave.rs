@@ -45,7 +45,7 @@ impl Grounds {
         }
     }
 
-    fn author(&self) -> Author {
+    pub(super) fn author(&self) -> Author {
         match self {
             Self::Named { author, .. } => *author,
             Self::Agent(_) => Author::Other,
@@ -222,7 +222,7 @@ impl Service {
     }
 
     /// The names of integrations, and with whose rights they are used.
-    async fn named(
+    pub(super) async fn named(
         &self,
         workspace: WorkspaceId,
         caller: &Principal,

@@ -136,7 +136,15 @@ async fn records_of_an_older_belljar_are_taken_up_and_kept() {
         DROP TABLE network_log;
         DROP TABLE secrets;
         DROP TABLE sealed;
-        DROP TABLE runs;";
+        DROP TABLE runs;
+        DROP TRIGGER questions_added;
+        DROP TRIGGER questions_ended;
+        DROP TRIGGER questions_removed;
+        DROP INDEX approvals_pending;
+        DROP INDEX approvals_of_key;
+        ALTER TABLE workspaces DROP COLUMN question_bytes;
+        ALTER TABLE approvals DROP COLUMN bytes;
+        ALTER TABLE approvals DROP COLUMN key;";
     connection.execute_batch(undone).unwrap();
     connection.pragma_update(None, "user_version", 1).unwrap();
     let store = Store::open(world.data.path()).unwrap();
