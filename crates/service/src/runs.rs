@@ -196,6 +196,11 @@ impl Run {
         self.started.id
     }
 
+    /// Whether the key is revoked that it was asked for with.
+    pub fn is_revoked(&self) -> bool {
+        self.service.is_revoked(self.whose.key)
+    }
+
     pub fn caller(&self) -> &Caller {
         &self.caller
     }
