@@ -42,6 +42,7 @@ mod raw;
 mod redaction;
 mod rights;
 mod routes_deny;
+mod sealed_answers;
 mod secrets;
 mod sessions;
 mod site;

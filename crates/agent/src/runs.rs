@@ -215,7 +215,7 @@ pub(crate) async fn within<T>(
 ) -> Result<T, Stopped> {
     let stopped = tokio::select! {
         done = work => return done,
-        () = run.stopped() => Stopped::Cancelled,
+        () = run.stopped() => if run.is_revoked() { Stopped::Unknown } else { Stopped::Cancelled },
         () = tokio::time::sleep(time) => Spent::Time(time).into(),
     };
     // Its session takes the next request when it is told that this one is over.

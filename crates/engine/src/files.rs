@@ -2,6 +2,7 @@
 //! executions. All of it happens on threads that may wait, and with the sandbox's own rights.
 
 use crate::command::{Content, FileIn};
+use crate::digest;
 use crate::engine::Engine;
 use crate::redact::Redactor;
 use crate::session::{Home, Turn};
@@ -40,6 +41,11 @@ impl Engine {
 
     pub async fn delete_file(&self, id: SandboxId, name: String) -> Result<(), Fault> {
         self.with_files(id, move |files, _| files.remove(&name)).await
+    }
+
+    /// Of the names and contents in the working directory of a session.
+    pub async fn directory_digest(&self, id: SandboxId) -> Result<String, Fault> {
+        self.with_files(id, |files, _| Ok(digest::of(files))).await?
     }
 
     /// The work is done to its end, also when the caller goes away.
@@ -86,7 +92,7 @@ pub(crate) async fn place(sandbox: &mut Sandbox, inputs: Vec<FileIn>) -> Result<
     written.map_err(|error| fault(&error))
 }
 
-fn fault(error: &FileError) -> Fault {
+pub(crate) fn fault(error: &FileError) -> Fault {
     let code = match error {
         FileError::NotFound { .. } => Code::FileNotFound,
         FileError::Full { .. } => Code::DiskExceeded,
@@ -97,7 +103,7 @@ fn fault(error: &FileError) -> Fault {
     Fault::new(code, error.to_string())
 }
 
-fn no_directory(error: &io::Error) -> Fault {
+pub(crate) fn no_directory(error: &io::Error) -> Fault {
     let message = format!("the working directory cannot be reached: {error}");
     Fault::new(Code::SandboxUnreachable, message)
 }

@@ -9,6 +9,7 @@ pub mod catalog;
 mod collect;
 mod command;
 mod config;
+mod digest;
 mod engine;
 mod environments;
 mod files;

@@ -4,9 +4,10 @@
 use crate::capacity::Slot;
 use crate::collect::{Collected, collect};
 use crate::command::{Command, FileIn};
+use crate::digest;
 use crate::engine::Engine;
 use crate::environments::Ready;
-use crate::files::place;
+use crate::files::{no_directory, place};
 use crate::installs::{self, Desk};
 use crate::job::{Job, take_files};
 use crate::outcome::birth_fault;
@@ -22,6 +23,7 @@ use sandbox::{Ending, Sandbox, Stopper};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use tokio::task::spawn_blocking;
 use types::{Code, Event, Execution, Fault, Limits, NetworkAttempt, SandboxId, Status, Transcript};
 use uuid::Uuid;
 
@@ -175,6 +177,18 @@ impl Admitted {
         self.order.files_in = files.iter().map(|file| file.name.clone()).collect();
         self.order.command.files = files;
         self
+    }
+
+    /// Of the names and contents in the working directory of its session, which nobody else uses from
+    /// now on. Absent for a sandbox of its own.
+    pub async fn directory_digest(&mut self) -> Result<Option<String>, Fault> {
+        let Room::Session(turn) = &mut self.room else { return Ok(None) };
+        let home = turn.borrow(&self.engine).await?;
+        let files = home.sandbox.files();
+        turn.give_back(home);
+        let files = files.map_err(|error| no_directory(&error))?;
+        let read = spawn_blocking(move || digest::of(&files)).await;
+        read.unwrap_or_else(|error| Err(no_directory(&error.into()))).map(Some)
     }
 
     /// Runs it, shows each event while it happens, and gives the whole record.

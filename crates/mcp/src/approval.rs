@@ -192,6 +192,14 @@ fn question(approval: &Approval) -> ElicitRequestParams {
         let names: Vec<_> = approval.files.iter().map(|(name, _)| name.as_str()).collect();
         message.push_str(&format!("\n\nIt is given these files: {}", names.join(", ")));
     }
+    for (what, names) in [
+        ("It can reach hosts through", &approval.network),
+        ("It can use the secrets", &approval.secrets),
+    ] {
+        if !names.is_empty() {
+            message.push_str(&format!("\n\n{what}: {}", names.join(", ")));
+        }
+    }
     ElicitRequestParams::FormElicitationParams {
         meta: None,
         message,

@@ -45,8 +45,12 @@ pub struct Bound<'a> {
     pub agent: Option<AgentId>,
     pub session: Option<SandboxId>,
     pub environment: &'a str,
-    /// Hosts that the code could reach.
+    /// The integrations by which the code could reach hosts.
     pub network: &'a [String],
+    /// The names of the secrets that it could use.
+    pub secrets: &'a [String],
+    /// A hash over what those names stand for: hosts, places of secrets, the specification of an agent.
+    pub reach: &'a Seal,
     /// The tool as its author wrote it, with its code.
     pub definition: &'a str,
     pub limits: LimitsRequest,
@@ -60,7 +64,18 @@ pub struct BoundOnce<'a> {
     pub arguments: &'a str,
     /// Names of input files, and the hash of each.
     pub files: &'a [(String, String)],
+    /// The digest of the working directory of its session, if its code was sent into one.
+    pub working_directory: Option<&'a str>,
     pub expires_at: DateTime<Utc>,
+}
+
+/// What a remembered answer covers besides what is in [`Bound`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Covers<'a> {
+    /// Any arguments: the code is in the definition.
+    Definition,
+    /// Code that is sent along, with these arguments: the code, its entry, its environment and what it asks for.
+    Sent { arguments: &'a str },
 }
 
 /// How far a question has come. Each has a seal of its own, so that whoever can write to the
@@ -87,23 +102,32 @@ pub fn seal_once(key: &SealKey, stage: Stage, bound: &Bound<'_>, once: &BoundOnc
         sealer.field(name.as_bytes());
         sealer.field(hash.as_bytes());
     }
+    sealer.optional(once.working_directory.map(str::as_bytes));
     sealer.field(&once.expires_at.timestamp_micros().to_be_bytes());
     sealer.finish()
 }
 
-/// The seal of an answer that is remembered for further calls of the same code.
-pub fn seal_remembered(key: &SealKey, bound: &Bound<'_>, scope: ApprovalScope) -> Option<Seal> {
-    let name = match scope {
-        ApprovalScope::Once => return None,
-        ApprovalScope::Session => "session",
-        ApprovalScope::Always => "always",
+/// The seal of an answer that is remembered for further calls. None if there is no such answer: `session`
+/// needs a session; `always` for sent code needs a fresh sandbox, since code in a session does what the
+/// files and variables there make of it.
+pub fn seal_remembered(
+    key: &SealKey,
+    bound: &Bound<'_>,
+    covers: Covers<'_>,
+    scope: ApprovalScope,
+) -> Option<Seal> {
+    let (name, session, exactly) = match (scope, bound.session, covers) {
+        (ApprovalScope::Once, ..) | (ApprovalScope::Session, None, _) => return None,
+        (ApprovalScope::Always, Some(_), Covers::Sent { .. }) => return None,
+        (ApprovalScope::Session, session, _) => ("session", session, None),
+        (ApprovalScope::Always, _, Covers::Definition) => ("always", None, None),
+        (ApprovalScope::Always, None, Covers::Sent { arguments }) => {
+            ("always this code", None, Some(arguments))
+        }
     };
-    let session = bound.session.filter(|_| scope == ApprovalScope::Session);
-    if scope == ApprovalScope::Session && session.is_none() {
-        return None;
-    }
     let mut sealer = Sealer::new(key, name);
     sealer.bound(&Bound { session, ..bound.clone() });
+    sealer.optional(exactly.map(str::as_bytes));
     Some(sealer.finish())
 }
 
@@ -135,7 +159,7 @@ struct Sealer(Hmac<Sha256>);
 impl Sealer {
     fn new(key: &SealKey, purpose: &str) -> Self {
         let mut sealer = Self(Hmac::new(&key.0.into()));
-        sealer.field(b"belljar approval 1");
+        sealer.field(b"belljar approval 2");
         sealer.field(purpose.as_bytes());
         sealer
     }
@@ -164,6 +188,8 @@ impl Sealer {
             session,
             environment,
             network,
+            secrets,
+            reach,
             definition,
             limits,
         } = bound;
@@ -175,9 +201,14 @@ impl Sealer {
         self.optional(session.map(SandboxId::uuid).as_ref().map(|id| id.as_bytes().as_slice()));
         self.field(environment.as_bytes());
         self.count(network.len());
-        for host in *network {
-            self.field(host.as_bytes());
+        for integration in *network {
+            self.field(integration.as_bytes());
         }
+        self.count(secrets.len());
+        for secret in *secrets {
+            self.field(secret.as_bytes());
+        }
+        self.field(*reach);
         self.field(definition.as_bytes());
         for limit in limits.values() {
             self.optional(limit.map(u64::to_be_bytes).as_ref().map(<[u8; 8]>::as_slice));
@@ -206,6 +237,8 @@ mod tests {
             session: None,
             environment: "default",
             network,
+            secrets: &[],
+            reach: &[0; 32],
             definition: "def handle(): ...",
             limits: LimitsRequest::default(),
         }
@@ -214,7 +247,7 @@ mod tests {
     fn once<'a>(files: &'a [(String, String)]) -> BoundOnce<'a> {
         let expires_at = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
         let execution = ExecutionId::new(Uuid::from_u128(5));
-        BoundOnce { execution, arguments: "{}", files, expires_at }
+        BoundOnce { execution, arguments: "{}", files, working_directory: None, expires_at }
     }
 
     #[test]
@@ -233,6 +266,8 @@ mod tests {
             Bound { session: Some(SandboxId::new(id)), ..plain.clone() },
             Bound { environment: "bare", ..plain.clone() },
             Bound { network: &hosts, ..plain.clone() },
+            Bound { secrets: &hosts, ..plain.clone() },
+            Bound { reach: &[1; 32], ..plain.clone() },
             Bound { definition: "def handle(): ....", ..plain.clone() },
             Bound { limits: longer, ..plain.clone() },
         ];
@@ -241,6 +276,7 @@ mod tests {
             BoundOnce { execution: ExecutionId::new(id), ..one.clone() },
             BoundOnce { arguments: "{ }", ..one.clone() },
             BoundOnce { files: &files, ..one.clone() },
+            BoundOnce { working_directory: Some(""), ..one.clone() },
             BoundOnce { expires_at: later, ..one.clone() },
         ];
         let seal_once = |key: &SealKey, bound: &Bound<'_>, once: &BoundOnce<'_>| {
@@ -273,7 +309,7 @@ mod tests {
             session: Some(SandboxId::new(Uuid::from_u128(number))),
             ..bound(&[])
         };
-        let of = |bound: &Bound<'_>, scope| seal_remembered(&KEY, bound, scope);
+        let of = |bound: &Bound<'_>, scope| seal_remembered(&KEY, bound, Covers::Definition, scope);
         assert_ne!(
             of(&session(1), ApprovalScope::Session),
             of(&session(2), ApprovalScope::Session)
@@ -282,6 +318,22 @@ mod tests {
         assert_ne!(of(&session(1), ApprovalScope::Always), of(&session(1), ApprovalScope::Session));
         assert_eq!(of(&bound(&[]), ApprovalScope::Session), None, "there is no session");
         assert_eq!(of(&session(1), ApprovalScope::Once), None, "once is not remembered");
+    }
+
+    #[test]
+    fn t100_always_for_sent_code_is_for_that_code_alone() {
+        let session = Bound { session: Some(SandboxId::new(Uuid::from_u128(1))), ..bound(&[]) };
+        let always = |bound: &Bound<'_>, arguments| {
+            seal_remembered(&KEY, bound, Covers::Sent { arguments }, ApprovalScope::Always)
+        };
+        let agreed = always(&bound(&[]), "print(1)");
+        assert!(agreed.is_some());
+        assert_eq!(agreed, always(&bound(&[]), "print(1)"));
+        assert_ne!(agreed, always(&bound(&[]), "print(2)"));
+        assert_ne!(agreed, always(&bound(&["internet".to_owned()]), "print(1)"));
+        assert_eq!(always(&session, "print(1)"), None, "a session has files and variables");
+        let of_tool = seal_remembered(&KEY, &bound(&[]), Covers::Definition, ApprovalScope::Always);
+        assert_ne!(agreed, of_tool);
     }
 
     #[test]

@@ -14,8 +14,8 @@ mod privilege;
 
 pub use address::{NotPublic, public};
 pub use approval::{
-    Bound, BoundOnce, Seal, SealKey, Stage, action, seal_asked_back, seal_once, seal_remembered,
-    seals_match,
+    Bound, BoundOnce, Covers, Seal, SealKey, Stage, action, seal_asked_back, seal_once,
+    seal_remembered, seals_match,
 };
 pub use destination::{Destination, DestinationRefused};
 pub use fetch::{

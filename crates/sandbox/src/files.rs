@@ -88,7 +88,20 @@ pub struct Listing {
     entries: usize,
 }
 
+impl Entry {
+    /// When it was changed, in seconds and nanoseconds, and its inode: another one for every write that is
+    /// not through a mapping.
+    pub fn stamp(&self) -> [u64; 3] {
+        [self.changed.0.cast_unsigned(), self.changed.1, self.inode]
+    }
+}
+
 impl Listing {
+    /// Whether there is nothing besides what is in it.
+    pub fn is_whole(&self) -> bool {
+        self.entries <= FILES_MAX
+    }
+
     /// The names of files that are new or different since `before`.
     pub fn changed_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a String> {
         let differs = |(name, entry): &(&String, &Entry)| {

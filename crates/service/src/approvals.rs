@@ -8,21 +8,21 @@ mod answer;
 mod ask;
 mod carry_out;
 mod ending;
+mod follow;
 mod matter;
 
 pub use answer::{Decision, DecisionRequest};
+pub use follow::QuestionText;
+pub(crate) use follow::{ApprovalNews, QuestionTexts};
 
 use crate::callee::Callee;
 use crate::caller::Caller;
 use crate::page::{Listed, page};
 use crate::refused::{Refused, not_found};
 use crate::service::Service;
-use futures_util::stream::BoxStream;
-use futures_util::{StreamExt, future, stream};
 use policy::Seal;
 use serde::Deserialize;
-use std::sync::Arc;
-use tokio::sync::broadcast::error::RecvError;
+use store::Subject;
 use types::{Approval, ApprovalId, ApprovalState, Code, Fault, Object, Privilege, WorkspaceId};
 
 #[derive(Debug, Clone, Default, Deserialize, utoipa::IntoParams)]
@@ -58,12 +58,20 @@ impl Service {
         caller: &Caller,
         approval: &Approval,
     ) -> Result<bool, Refused> {
-        Ok(approval.requester == caller.id() || self.may_answer(caller, approval)?)
+        self.may_see_subject(caller, &subject(approval))
+    }
+
+    fn may_see_subject(&self, caller: &Caller, subject: &Subject) -> Result<bool, Refused> {
+        Ok(subject.requester == caller.id() || self.may_answer_subject(caller, subject)?)
     }
 
     /// Whoever may change the agent, the tool, or for code the workspace, may say whether it runs.
     fn may_answer(&self, caller: &Caller, approval: &Approval) -> Result<bool, Refused> {
-        let object = asked_about(caller.workspace, approval);
+        self.may_answer_subject(caller, &subject(approval))
+    }
+
+    fn may_answer_subject(&self, caller: &Caller, subject: &Subject) -> Result<bool, Refused> {
+        let object = asked_about(caller.workspace, subject);
         let principal = &caller.principal;
         Ok(self.permit(caller.workspace, principal, Privilege::Modify, object)?.is_some())
     }
@@ -87,63 +95,20 @@ impl Service {
         listed.items = seen;
         Ok(listed)
     }
-
-    pub(crate) fn tell_approval(&self, workspace: WorkspaceId, approval: &Approval) {
-        // Nobody may be listening.
-        let _ = self.approval_news.send((workspace, approval.clone()));
-    }
-
-    /// Every question that is open, and then each as it is asked or answered.
-    pub async fn follow_approvals(
-        self: &Arc<Self>,
-        caller: &Caller,
-    ) -> Result<BoxStream<'static, Approval>, Refused> {
-        let news = self.approval_news.subscribe();
-        let open = self.open_questions(caller).await?;
-        let (service, caller) = (Arc::clone(self), caller.clone());
-        let fresh = stream::unfold(news, |mut news| async move {
-            loop {
-                match news.recv().await {
-                    Ok(told) => return Some((told, news)),
-                    Err(RecvError::Lagged(_)) => {}
-                    Err(RecvError::Closed) => return None,
-                }
-            }
-        });
-        let seen = fresh.filter_map(move |(workspace, approval)| {
-            // Their roles may be others by now.
-            let here = service.still(&caller).filter(|caller| caller.workspace == workspace);
-            let seen = here.is_some_and(|caller| {
-                service.may_see_approval(&caller, &approval).unwrap_or(false)
-            });
-            future::ready(seen.then_some(approval))
-        });
-        Ok(stream::iter(open).chain(seen).boxed())
-    }
-
-    /// All that the caller may see, oldest first.
-    async fn open_questions(&self, caller: &Caller) -> Result<Vec<Approval>, Refused> {
-        let mut open = Vec::new();
-        let mut query = ApprovalQuery { state: Some(ApprovalState::Pending), ..Default::default() };
-        loop {
-            let Listed { items, next_cursor } = self.approvals(caller, query.clone()).await?;
-            open.extend(items);
-            if next_cursor.is_none() {
-                open.reverse();
-                return Ok(open);
-            }
-            query.cursor = next_cursor;
-        }
-    }
 }
 
 /// Whose policy asks: the agent's, the tool's own, or of code the workspace's.
-fn asked_about(workspace: WorkspaceId, approval: &Approval) -> Object {
-    match approval.agent_id {
-        _ if approval.tool_id == Callee::python_id() => Object::Workspace(workspace),
+fn asked_about(workspace: WorkspaceId, subject: &Subject) -> Object {
+    match subject.agent {
+        _ if subject.tool == Callee::python_id() => Object::Workspace(workspace),
         Some(agent) => Object::Agent(agent),
-        None => Object::Tool(approval.tool_id),
+        None => Object::Tool(subject.tool),
     }
+}
+
+fn subject(approval: &Approval) -> Subject {
+    let Approval { id, requester, tool_id: tool, agent_id: agent, .. } = *approval;
+    Subject { id, requester, tool, agent }
 }
 
 fn over(approval: &Approval) -> Refused {
@@ -151,6 +116,7 @@ fn over(approval: &Approval) -> Refused {
         ApprovalState::Used => (Code::ApprovalInvalid, "the approval was used already"),
         ApprovalState::Denied => (Code::ApprovalInvalid, "the question was answered: denied"),
         ApprovalState::Allowed => (Code::ApprovalInvalid, "the question was answered: allowed"),
+        ApprovalState::Void => (Code::ApprovalInvalid, "the question is void"),
         ApprovalState::Pending | ApprovalState::Expired => {
             (Code::ApprovalExpired, "the time to answer is over")
         }
@@ -160,6 +126,19 @@ fn over(approval: &Approval) -> Refused {
 
 fn changed() -> Refused {
     Fault::new(Code::ApprovalInvalid, "what would run is not what was asked about")
-        .hint("the tool, its inputs or its rights have changed; call the tool again to ask again")
+        .hint(
+            "the tool, its inputs, its rights, or what its session or its agent may use have changed; \
+             call the tool again to ask again",
+        )
         .into()
+}
+
+fn directory_changed() -> Refused {
+    let message = "files in the working directory of the session have changed since it was asked";
+    Fault::new(Code::ApprovalInvalid, message).hint("run the code again to ask again").into()
+}
+
+fn key_revoked() -> Refused {
+    let message = "the API key that the question was asked with is revoked";
+    Fault::new(Code::ApprovalInvalid, message).hint("ask again with another key").into()
 }

@@ -11,7 +11,7 @@ use engine::{Code as SourceCode, Entry, FileIn};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use types::{ExecutionId, FunctionId, LimitsRequest, Tool, ToolId};
+use types::{Code, ExecutionId, Fault, FunctionId, LimitsRequest, Tool, ToolId};
 use uuid::Uuid;
 
 /// As a model calls it, in whichever door.
@@ -22,16 +22,13 @@ pub(crate) enum Callee {
     Tool {
         tool: Box<Tool>,
         checked: Arc<contract::Tool>,
+        /// Whether its `test()` runs in its place.
+        test: bool,
     },
     /// Its code is one of the arguments.
-    Python {
-        environment: String,
-    },
+    Python { environment: String },
     /// Called directly, or by a tool.
-    Function {
-        deployed: Arc<Deployed>,
-        by: Option<Arc<Calling>>,
-    },
+    Function { deployed: Arc<Deployed>, by: Option<Arc<Calling>> },
 }
 
 /// A tool that calls a function, and what it takes.
@@ -184,8 +181,12 @@ impl Callee {
     /// As its author wrote it; code that is sent along is no part of it.
     pub(crate) fn definition(&self) -> String {
         match self {
-            Self::Tool { tool, .. } => {
+            Self::Tool { tool, test: false, .. } => {
                 json!([tool.name, tool.description, tool.definition]).to_string()
+            }
+            // An answer about calls is none about the test.
+            Self::Tool { tool, test: true, .. } => {
+                json!([tool.name, tool.description, tool.definition, "test"]).to_string()
             }
             Self::Python { .. } => EXECUTE_PYTHON.to_owned(),
             Self::Function { deployed, by } => {
@@ -199,6 +200,7 @@ impl Callee {
     /// What would run with these arguments, which are held against the contract.
     pub(crate) fn entry(&self, arguments: &Value, id: ExecutionId) -> Result<Entry, Refused> {
         match self {
+            Self::Tool { checked, test: true, .. } => Ok(Entry::Call(Box::new(checked.test()?))),
             Self::Tool { checked, .. } => {
                 let call = checked.call(arguments.clone());
                 Ok(Entry::Call(Box::new(call.map_err(|fault| about("/arguments", fault))?)))
@@ -216,6 +218,26 @@ impl Callee {
                 Ok(Entry::Call(Box::new(call.map_err(|fault| about(place, fault))?)))
             }
         }
+    }
+
+    /// The same with its `test()` in its place.
+    pub(crate) fn tested(self) -> Result<Self, Refused> {
+        match self {
+            Self::Tool { tool, checked, .. } => Ok(Self::Tool { tool, checked, test: true }),
+            Self::Python { .. } | Self::Function { .. } => {
+                let message = "a tool that calls a function has no test()";
+                Err(Fault::new(Code::CodeNoEntry, message).into())
+            }
+        }
+    }
+
+    pub(crate) fn is_test(&self) -> bool {
+        matches!(self, Self::Tool { test: true, .. })
+    }
+
+    /// Whether its code is sent along and stands in its arguments.
+    pub(crate) fn is_sent(&self) -> bool {
+        matches!(self, Self::Python { .. })
     }
 
     /// The arguments as they are shown to a person, who is shown the code besides.

@@ -13,8 +13,7 @@ use crate::inputs::FileInput;
 use crate::live::Numbered;
 use crate::network;
 use crate::object::{object, objects};
-use crate::refused::{Refused, invalid, missing, not_found};
-use crate::secrets::Author;
+use crate::refused::{Refused, missing, not_found};
 use crate::service::Service;
 use engine::{Command, Entry, preflight};
 use futures_util::stream::BoxStream;
@@ -113,7 +112,7 @@ impl Service {
         let entry = route.callee.entry(&request.arguments, id)?;
         self.check_programs(&route.callee, request.sandbox_id).await?;
         let asks = route.action == ApprovalAction::Review
-            && !self.was_agreed(caller.workspace, caller.id(), &route, &request)?;
+            && !self.was_agreed(caller, &route, &request).await?;
         if asks {
             return self.ask(caller, route, &entry, request, manner).await;
         }
@@ -182,42 +181,25 @@ impl Service {
         .await?
     }
 
-    /// Runs the `test()` of a tool.
+    /// Runs the `test()` of a tool, on the same terms as a call: it is the same code, with the same
+    /// variables.
     pub async fn test_tool(
         self: &Arc<Self>,
         caller: &Caller,
         id: ToolId,
         request: TestRequest,
         manner: Manner,
-    ) -> Result<Attached, Refused> {
-        let (tool, checked) = self.checked_tool(caller.workspace, id).await?;
-        self.require(caller, Privilege::Usage, Object::Tool(id))?;
-        self.fit_session(caller, request.sandbox_id).await?;
-        request.limits.resolve(&self.caps(caller.workspace)?)?;
-        let Contract::Python(checked) = &checked else {
-            let message = "a tool that calls a function has no test()";
-            return Err(Fault::new(Code::CodeNoEntry, message).into());
-        };
-        self.check_owner_leaves(caller.workspace, &tool, checked)?;
-        let checked = self.with_variables(caller.workspace, &tool, checked).await?;
-        let test = Entry::Call(Box::new(checked.test()?));
-        let command = Command {
+    ) -> Result<Asked, Refused> {
+        let route = self.route(caller.workspace, &caller.principal, id, None).await?;
+        let route = Route { callee: route.callee.tested()?, ..route };
+        let request = CallRequest {
+            arguments: nothing(),
+            agent_id: None,
+            sandbox_id: request.sandbox_id,
+            files: Vec::new(),
             limits: request.limits,
-            session: request.sandbox_id,
-            installer: self.installer(caller.workspace, caller.id(), request.sandbox_id),
-            ..self.command(caller.workspace, &caller.principal, &tool.environment, test)?
         };
-        let has_values = !checked.variables.0.is_empty();
-        if has_values && request.sandbox_id.is_some() {
-            let message = "a tool with variables of its own runs in a sandbox of its own";
-            return Err(invalid("/sandbox_id", message));
-        }
-        let author = Author::Other { by: tool.author, has_values };
-        let needs = (network::of_tool(&checked), author);
-        let (workspace, who) = (caller.workspace, &caller.principal);
-        let (command, trail) = self.give_way(command, workspace, who, who.id, needs).await?;
-        let admitted = self.engine.admit(command).await?;
-        self.begin(admitted, Whose { trail, ..Whose::caller(caller, manner) }).await
+        self.call(caller, route, request, manner).await
     }
 
     pub(crate) fn command(
@@ -301,7 +283,7 @@ impl Service {
                 check_not_of_functions(&tool.environment)?;
                 self.check_owner_leaves(workspace, &tool, checked)?;
                 let checked = self.with_variables(workspace, &tool, checked).await?;
-                Ok(Callee::Tool { tool: Box::new(tool), checked })
+                Ok(Callee::Tool { tool: Box::new(tool), checked, test: false })
             }
             Contract::Function(contract) => {
                 let name = &contract.external_id;

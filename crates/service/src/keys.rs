@@ -5,7 +5,9 @@
 //! either. What an owner makes for others is their own. The secret is in the answer to its making
 //! and nowhere else.
 
+use crate::apart::to_the_end;
 use crate::caller::{Caller, ShownKey};
+use crate::executions::Running;
 use crate::names;
 use crate::page::{Listed, page};
 use crate::refused::{Refused, invalid, missing, not_found};
@@ -13,8 +15,9 @@ use crate::secret::{self, Secret};
 use crate::service::Service;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize, Serializer};
+use std::sync::Arc;
 use store::{Reader, Tx};
-use types::{Code, Fault, Key, KeyId, Object, PrincipalId, PrincipalKind, Privilege};
+use types::{Code, ExecutionId, Fault, Key, KeyId, Object, PrincipalId, PrincipalKind, Privilege};
 use utoipa::{IntoParams, ToSchema};
 
 /// One for each machine and some for changing them. Those that an owner makes have a rate of their
@@ -169,8 +172,9 @@ impl Service {
     }
 
     /// It is refused from the next request on, and with it all that its principal has made with it,
-    /// but not the one that this is asked with. Once more is the same.
-    pub async fn revoke_key(&self, caller: &Caller, id: KeyId) -> Result<(), Refused> {
+    /// but not the one that this is asked with. What was asked with them ends: questions to people, and
+    /// what runs. Once more is the same.
+    pub async fn revoke_key(self: &Arc<Self>, caller: &Caller, id: KeyId) -> Result<(), Refused> {
         let (workspace, now) = (caller.workspace, Utc::now());
         let key = self.store.read(|rows| rows.key(workspace, id))?;
         let key = key.ok_or_else(|| not_found("key", id))?;
@@ -185,13 +189,41 @@ impl Service {
             if Some(id) == asking && !tx.keys_made_with(workspace, &key)?.is_empty() {
                 return Ok(Err(has_made_others()));
             }
-            for revoked in tx.revoke_key(workspace, id, asking, now)? {
+            let revoked = tx.revoke_key(workspace, id, asking, now)?;
+            for revoked in &revoked {
                 let object = format!("key {}", revoked.id);
-                tx.audit(&caller.did("key.revoke", object, revoked.name))?;
+                tx.audit(&caller.did("key.revoke", object, revoked.name.clone()))?;
             }
-            Ok(Ok(()))
+            Ok(Ok(revoked.into_iter().map(|key| key.id).collect::<Vec<_>>()))
         };
-        self.store.write(written).await?
+        let service = Arc::clone(self);
+        to_the_end(async move {
+            let revoked = service.store.write(written).await??;
+            for key in revoked {
+                service.stop_asked_with(key);
+                service.end_questions_of(workspace, key).await?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Whether a key was revoked. A key that cannot be looked up is taken for one that was.
+    pub(crate) fn is_revoked(&self, key: Option<KeyId>) -> bool {
+        let Some(key) = key else { return false };
+        let found = self.store.read(|rows| rows.find_key(key));
+        found.ok().flatten().is_none_or(|found| found.key.revoked_at.is_some())
+    }
+
+    /// Ends what runs, as a cancel does.
+    fn stop_asked_with(&self, key: KeyId) {
+        let asked = |(id, running): (&ExecutionId, &Arc<Running>)| {
+            (running.has_begun() && running.is_asked_with(key)).then_some(*id)
+        };
+        let asked: Vec<ExecutionId> = self.running().iter().filter_map(asked).collect();
+        for id in asked {
+            self.stop_running(id);
+        }
     }
 }
 

@@ -60,7 +60,7 @@ mod variables;
 mod workspaces;
 
 pub use agents::{AgentQuery, AgentRequest, AgentView, AgentWork, OfferedTool, Reach};
-pub use approvals::{ApprovalQuery, Decision, DecisionRequest};
+pub use approvals::{ApprovalQuery, Decision, DecisionRequest, QuestionText};
 pub use audit::AuditQuery;
 pub use authors::ConfirmRequest;
 pub use bindings::ActionChange;

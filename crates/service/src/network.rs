@@ -7,6 +7,7 @@ mod integrations;
 mod leave;
 mod lendings;
 mod log;
+mod reach;
 mod rules;
 mod trail;
 
@@ -16,6 +17,7 @@ pub use integrations::{IntegrationChange, IntegrationRequest};
 pub(crate) use leave::{Grounds, Leave, asked, of_tool};
 pub(crate) use lendings::{Lending, Lendings};
 pub use log::NetworkQuery;
+pub(crate) use reach::Reach;
 pub use rules::NetworkRuleRequest;
 pub(crate) use trail::Trail;
 

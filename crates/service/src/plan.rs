@@ -1,5 +1,6 @@
 //! A call that waits: what is needed to make it later, kept with its record.
 
+use crate::callee::Callee;
 use crate::caller::Caller;
 use crate::inputs::{FileInput, checked, distinct_names};
 use crate::refused::{Refused, not_found};
@@ -28,6 +29,12 @@ pub(crate) struct Plan {
     pub(crate) arguments: Value,
     pub(crate) files: Vec<KeptFile>,
     pub(crate) limits: LimitsRequest,
+    /// Whether it is the `test()` of the tool that runs, and not the tool.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) test: bool,
+    /// Of code in a session: the digest of its working directory when it was asked about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) working_directory: Option<String>,
     /// The run of a model that it is part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) parent: Option<ExecutionId>,
@@ -43,12 +50,28 @@ pub(crate) struct KeptFile {
 }
 
 impl Plan {
+    /// Without code that was sent along: the record of the execution has it, and code can be long.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec(self).unwrap_or_default()
+        let mut short = self.clone();
+        if let Some(code) = short.sent_code() {
+            *code = Value::Null;
+        }
+        serde_json::to_vec(&short).unwrap_or_default()
     }
 
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
+    /// `code` is that of the record.
+    pub(crate) fn from_bytes(bytes: &[u8], code: String) -> Option<Self> {
+        let mut plan: Self = serde_json::from_slice(bytes).ok()?;
+        if let Some(place) = plan.sent_code().filter(|place| place.is_null()) {
+            *place = Value::String(code);
+        }
+        Some(plan)
+    }
+
+    /// Where the code stands in the arguments of `execute_python`.
+    fn sent_code(&mut self) -> Option<&mut Value> {
+        let is_sent = self.tool_id == Callee::python_id();
+        self.arguments.get_mut("code").filter(|_| is_sent)
     }
 
     /// The record of a call that waits.

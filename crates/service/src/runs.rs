@@ -91,7 +91,11 @@ impl Service {
             let started = whose.mark(record(&new));
             service.write_run(&started, new, &whose).await?;
             let running = service.follow(started.id);
+            running.asked_with(whose.key);
             running.begin(None);
+            if service.is_revoked(whose.key) {
+                running.stop();
+            }
             let attached = service.attach(&running, &started, &whose);
             Ok((Run { service, caller, whose, running, started, ended: false }, attached))
         })
@@ -190,6 +194,11 @@ impl Service {
 impl Run {
     pub fn id(&self) -> ExecutionId {
         self.started.id
+    }
+
+    /// Whether the key is revoked that it was asked for with.
+    pub fn is_revoked(&self) -> bool {
+        self.service.is_revoked(self.whose.key)
     }
 
     pub fn caller(&self) -> &Caller {

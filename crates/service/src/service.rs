@@ -1,5 +1,6 @@
 //! The service: what it holds, how it begins, and how it ends.
 
+use crate::approvals::{ApprovalNews, QuestionTexts};
 use crate::budget::OutputBudget;
 use crate::caller::Caller;
 use crate::config::Config;
@@ -22,7 +23,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::sync::RwLock;
 use tokio::sync::broadcast;
 use tokio::sync::mpsc::unbounded_channel;
-use types::{Approval, ExecutionId, Object, PrincipalId, Privilege, WorkspaceId};
+use types::{ExecutionId, Object, PrincipalId, Privilege, WorkspaceId};
 use vault::{Vault, VaultError};
 
 /// Questions that a slow listener may be behind; what it misses then is in the list.
@@ -53,7 +54,8 @@ pub struct Service {
     pub(crate) redactors: RedactorCache,
     pub(crate) history: Arc<History>,
     pub(crate) lendings: Lendings,
-    pub(crate) approval_news: broadcast::Sender<(WorkspaceId, Approval)>,
+    pub(crate) approval_news: broadcast::Sender<ApprovalNews>,
+    pub(crate) question_texts: QuestionTexts,
     pub(crate) tool_news: broadcast::Sender<WorkspaceId>,
     pub(crate) own_changes: OwnChanges,
     pub(crate) readiness: readiness::Last,
@@ -125,6 +127,7 @@ impl Service {
             seal_key,
             vault: Arc::new(RwLock::new(vault)),
             approval_news: broadcast::Sender::new(APPROVAL_NEWS),
+            question_texts: QuestionTexts::default(),
             tool_news: broadcast::Sender::new(TOOL_NEWS),
             contracts: Contracts::default(),
             function_environments: AsyncMutex::default(),

@@ -1,19 +1,46 @@
 //! Questions to people, and answers that are good for more than one call.
 //!
-//! An answer is given once and used once: nobody else writes between the look and the change.
+//! An answer is given once and used once: nobody else writes between the look and the change. The code
+//! of a question stands in the record of its execution alone, since it can be long.
 
 use crate::column::{at, body, from_body, moment, variant, word};
 use crate::{Listed, Page, Reader, StoreError, Tx};
 use chrono::{DateTime, Utc};
 use rusqlite::Row;
+use rusqlite::types::Type;
+use serde::Deserialize;
 use types::{
-    AgentId, Approval, ApprovalId, ApprovalScope, ApprovalState, ExecutionId, PrincipalId,
+    AgentId, Approval, ApprovalId, ApprovalScope, ApprovalState, ExecutionId, KeyId, PrincipalId,
     SandboxId, ToolId, WorkspaceId,
 };
 use uuid::Uuid;
 
+/// With the code of its execution, if that is there.
+const WITH_CODE: &str = "SELECT a.id, a.body, a.seal, e.summary FROM approvals a \
+    LEFT JOIN executions e ON e.workspace = a.workspace AND e.id = a.execution_id";
+
 /// What binds an answer to exactly what was asked.
 pub type Seal = [u8; 32];
+
+/// A question as it is written down.
+#[derive(Debug, Clone, Copy)]
+pub struct NewQuestion<'a> {
+    pub approval: &'a Approval,
+    pub seal: &'a Seal,
+    /// The key that it was asked with; absent for a token.
+    pub key: Option<KeyId>,
+    /// Bytes that are kept beside it while it is open: the plan of its execution, and its code.
+    pub beside: u64,
+}
+
+/// By what it is decided who may see a question, without what is long about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subject {
+    pub id: ApprovalId,
+    pub requester: PrincipalId,
+    pub tool: ToolId,
+    pub agent: Option<AgentId>,
+}
 
 /// What somebody answered.
 #[derive(Debug, Clone)]
@@ -53,15 +80,23 @@ pub struct Question {
 }
 
 impl Tx<'_> {
+    /// `OverQuota` if the workspace would have more than `most` bytes then.
     pub fn insert_approval(
         &self,
         workspace: WorkspaceId,
-        approval: &Approval,
-        seal: &Seal,
+        question: &NewQuestion<'_>,
+        most: u64,
     ) -> Result<(), StoreError> {
+        let NewQuestion { approval, seal, key, beside } = *question;
+        let body = short_body(approval)?;
+        let bytes = beside.saturating_add(body.len() as u64);
+        if bytes > most.saturating_sub(self.file_bytes(workspace)?) {
+            return Err(StoreError::OverQuota { most });
+        }
         self.change(
             "INSERT INTO approvals (workspace, id, state, execution_id, requester, tool_id, \
-             agent_id, expires_at, seal, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+             agent_id, expires_at, seal, body, bytes, key) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
             (
                 workspace.uuid(),
                 approval.id.uuid(),
@@ -72,10 +107,33 @@ impl Tx<'_> {
                 approval.agent_id.map(AgentId::uuid),
                 moment(approval.expires_at),
                 seal,
-                body("approval", approval)?,
+                body,
+                bytes,
+                key.map(KeyId::uuid),
             ),
         )?;
         Ok(())
+    }
+
+    /// What it was about has changed, or whoever asked may not ask any more. None if there is none, or
+    /// it is over.
+    pub fn void_approval(
+        &self,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+        at: DateTime<Utc>,
+        reason: String,
+    ) -> Result<Option<Approval>, StoreError> {
+        let open = |approval: &Approval| {
+            matches!(approval.state, ApprovalState::Pending | ApprovalState::Allowed)
+        };
+        let Some((approval, _)) = self.approval(workspace, id)?.filter(|(it, _)| open(it)) else {
+            return Ok(None);
+        };
+        let (state, decided_at, reason) = (ApprovalState::Void, Some(at), Some(reason));
+        let void = Approval { state, decided_at, reason, ..approval };
+        self.move_approval(workspace, &void)?;
+        Ok(Some(void))
     }
 
     /// None if there is none that waits, or its time is over.
@@ -151,15 +209,17 @@ impl Tx<'_> {
         Ok(true)
     }
 
-    /// Ends those whose time is over and that were not used, in all workspaces.
+    /// Ends some of those whose time is over and that were not used, in all workspaces. They come without
+    /// their code.
     pub fn expire_approvals(
         &self,
         now: DateTime<Utc>,
+        limit: usize,
     ) -> Result<Vec<(WorkspaceId, Approval)>, StoreError> {
         let over = self.many(
             "SELECT workspace, body FROM approvals \
-             WHERE state IN ('pending', 'allowed') AND expires_at <= ?1",
-            [moment(now)],
+             WHERE state IN ('pending', 'allowed') AND expires_at <= ?1 LIMIT ?2",
+            (moment(now), limit),
             |row| {
                 let workspace = WorkspaceId::new(row.get("workspace")?);
                 Ok((workspace, from_body::<Approval>("approval", row, "body")?))
@@ -176,7 +236,7 @@ impl Tx<'_> {
     fn move_approval(&self, workspace: WorkspaceId, to: &Approval) -> Result<(), StoreError> {
         self.change(
             "UPDATE approvals SET state = ?3, body = ?4 WHERE workspace = ?1 AND id = ?2",
-            (workspace.uuid(), to.id.uuid(), word("approval", &to.state)?, body("approval", to)?),
+            (workspace.uuid(), to.id.uuid(), word("approval", &to.state)?, short_body(to)?),
         )?;
         Ok(())
     }
@@ -248,10 +308,59 @@ impl Reader<'_> {
         workspace: WorkspaceId,
         id: ApprovalId,
     ) -> Result<Option<(Approval, Seal)>, StoreError> {
-        let sql = "SELECT body, seal FROM approvals WHERE workspace = ?1 AND id = ?2";
-        self.one(sql, (workspace.uuid(), id.uuid()), |row| {
-            Ok((from_body("approval", row, "body")?, row.get("seal")?))
-        })
+        let sql = format!("{WITH_CODE} WHERE a.workspace = ?1 AND a.id = ?2");
+        self.one(&sql, (workspace.uuid(), id.uuid()), |row| Ok((with_code(row)?, row.get("seal")?)))
+    }
+
+    /// The key that a question was asked with.
+    pub fn asking_key(
+        &self,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+    ) -> Result<Option<KeyId>, StoreError> {
+        let sql = "SELECT key FROM approvals WHERE workspace = ?1 AND id = ?2";
+        let key = self.one(sql, (workspace.uuid(), id.uuid()), |row| Ok(row.get("key")?))?;
+        Ok(key.flatten().map(KeyId::new))
+    }
+
+    /// Some of those that were asked with a key and are not over.
+    pub fn open_questions_with(
+        &self,
+        workspace: WorkspaceId,
+        key: KeyId,
+        limit: usize,
+    ) -> Result<Vec<ApprovalId>, StoreError> {
+        self.many(
+            "SELECT id FROM approvals WHERE workspace = ?1 AND key = ?2 \
+             AND state IN ('pending', 'allowed') LIMIT ?3",
+            (workspace.uuid(), key.uuid(), limit),
+            |row| Ok(ApprovalId::new(row.get("id")?)),
+        )
+    }
+
+    /// Those that wait for an answer, oldest first, after one of them.
+    pub fn pending_questions(
+        &self,
+        workspace: WorkspaceId,
+        after: Option<ApprovalId>,
+        limit: usize,
+    ) -> Result<Vec<Subject>, StoreError> {
+        self.many(
+            "SELECT id, requester, tool_id, agent_id FROM approvals \
+             WHERE state = 'pending' AND workspace = ?1 AND id > ?2 ORDER BY id LIMIT ?3",
+            (workspace.uuid(), after.map_or(Uuid::nil(), ApprovalId::uuid), limit),
+            subject,
+        )
+    }
+
+    pub fn question_subject(
+        &self,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+    ) -> Result<Option<Subject>, StoreError> {
+        let sql = "SELECT id, requester, tool_id, agent_id FROM approvals \
+                   WHERE workspace = ?1 AND id = ?2";
+        self.one(sql, (workspace.uuid(), id.uuid()), subject)
     }
 
     /// How many of somebody's questions wait for an answer.
@@ -292,13 +401,11 @@ impl Reader<'_> {
         page: Page,
     ) -> Result<Listed<Approval>, StoreError> {
         let state = state.map(|state| word("approval", &state)).transpose()?;
-        self.list(
-            page,
-            "SELECT id, body FROM approvals WHERE workspace = ?3 AND id < ?1 \
-             AND (?4 IS NULL OR state = ?4) ORDER BY id DESC LIMIT ?2",
-            &[&workspace.uuid(), &state],
-            |row| from_body("approval", row, "body"),
-        )
+        let sql = format!(
+            "{WITH_CODE} WHERE a.workspace = ?3 AND a.id < ?1 \
+             AND (?4 IS NULL OR a.state = ?4) ORDER BY a.id DESC LIMIT ?2"
+        );
+        self.list(page, &sql, &[&workspace.uuid(), &state], with_code)
     }
 
     /// What may hold for such a call. Its seal says whether it does.
@@ -323,6 +430,35 @@ impl Reader<'_> {
             remembered,
         )
     }
+}
+
+/// Without the code, which the record of the execution has.
+fn short_body(approval: &Approval) -> Result<String, StoreError> {
+    body("approval", &Approval { code: String::new(), ..approval.clone() })
+}
+
+/// What a question needs of the record of its execution.
+#[derive(Deserialize)]
+struct Record {
+    code: String,
+}
+
+fn with_code(row: &Row<'_>) -> Result<Approval, StoreError> {
+    let approval: Approval = from_body("approval", row, "body")?;
+    if row.get_ref("summary")?.data_type() == Type::Null {
+        return Ok(approval);
+    }
+    let Record { code } = from_body("execution", row, "summary")?;
+    Ok(Approval { code, ..approval })
+}
+
+fn subject(row: &Row<'_>) -> Result<Subject, StoreError> {
+    Ok(Subject {
+        id: ApprovalId::new(row.get("id")?),
+        requester: PrincipalId::new(row.get("requester")?),
+        tool: ToolId::new(row.get("tool_id")?),
+        agent: row.get::<_, Option<Uuid>>("agent_id")?.map(AgentId::new),
+    })
 }
 
 fn remembered(row: &Row<'_>) -> Result<Remembered, StoreError> {

@@ -101,9 +101,9 @@ impl Reader<'_> {
         )
     }
 
-    /// All files of a workspace together.
+    /// What counts against the quota of a workspace: all its files together, and its open questions.
     pub fn file_bytes(&self, workspace: WorkspaceId) -> Result<u64, StoreError> {
-        let sql = "SELECT file_bytes FROM workspaces WHERE id = ?1";
+        let sql = "SELECT file_bytes + question_bytes AS file_bytes FROM workspaces WHERE id = ?1";
         let bytes = self.one(sql, [workspace.uuid()], |row| Ok(row.get("file_bytes")?))?;
         Ok(bytes.unwrap_or(0))
     }

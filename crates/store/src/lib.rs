@@ -36,7 +36,7 @@ mod stores;
 mod tools;
 mod writer;
 
-pub use approvals::{Decision, Question, Remembered, Seal};
+pub use approvals::{Decision, NewQuestion, Question, Remembered, Seal, Subject};
 pub use audit::{AuditError, AuditFilter, AuditLine, Break, Verified, verify_audit};
 pub use belonging::{aside_name, volumes, was_set_aside_before};
 pub use blobs::{Blobs, SetAside};

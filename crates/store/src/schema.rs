@@ -23,6 +23,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0009_runs.sql"),
     include_str!("../migrations/0010_execution_events.sql"),
     include_str!("../migrations/0011_ownership.sql"),
+    include_str!("../migrations/0012_questions.sql"),
     include_str!("../migrations/0013_safety.sql"),
 ];
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::fmt;
 use utoipa::ToSchema;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalState {
     Pending,
@@ -17,9 +17,12 @@ pub enum ApprovalState {
     Used,
     Denied,
     Expired,
+    /// What it was about has changed, or the key that asked was revoked: nobody can answer it any more.
+    Void,
 }
 
-/// What an answer is good for.
+/// What an answer is good for. For code that somebody sends, `session` covers all later code of the
+/// session, and `always` exactly the same code in a sandbox of its own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalScope {
@@ -83,8 +86,14 @@ pub struct Approval {
     /// Names of input files, and the hash of each.
     pub files: Vec<(String, String)>,
     pub environment: String,
-    /// Hosts that the code could reach.
+    /// The integrations by which the code could reach hosts, those of its session included.
     pub network: Vec<String>,
+    /// The names of the secrets that the code could use, those of its session included.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub secrets: Vec<String>,
+    /// Of code in a session: SHA-256 over names and contents in its working directory when it was asked.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub working_directory: Option<String>,
     pub created_at: DateTime<Utc>,
     pub expires_at: DateTime<Utc>,
     #[serde(skip_serializing_if = "Option::is_none", default)]

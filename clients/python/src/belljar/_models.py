@@ -28,7 +28,7 @@ Status = Literal[
 ]
 SessionStatus = Literal["ready", "busy", "closed", "expired", "lost"]
 ApprovalAction = Literal["allow", "deny", "review"]
-ApprovalState = Literal["pending", "allowed", "used", "denied", "expired"]
+ApprovalState = Literal["pending", "allowed", "used", "denied", "expired", "void"]
 ApprovalScope = Literal["once", "session", "always"]
 RunAs = Literal["owner", "caller"]
 # The reply to an action of an agent, in the words of the API.
@@ -547,6 +547,8 @@ class Approval:
     expires_at: datetime
     files: list[tuple[str, str]] = field(default_factory=list)
     network: list[str] = field(default_factory=list)
+    secrets: list[str] = field(default_factory=list)
+    working_directory: str | None = None
     agent_id: str | None = None
     sandbox_id: str | None = None
     decided_by: str | None = None

@@ -35,7 +35,7 @@ pub(super) struct Args {
 enum Verb {
     /// List questions that you have asked or may answer
     Ls {
-        /// Only those that are `pending`, `allowed`, `used`, `denied` or `expired`
+        /// Only those that are `pending`, `allowed`, `used`, `denied`, `expired` or `void`
         #[arg(long)]
         state: Option<String>,
 
@@ -77,9 +77,9 @@ enum Verb {
 enum Scope {
     /// This call
     Once,
-    /// Further calls of the same code in the same session
+    /// Further calls of the same tool in the same session; for sent code, all later code of the session
     Session,
-    /// Further calls of the same code
+    /// Further calls of the same tool; for sent code, exactly this code in a sandbox of its own
     Always,
 }
 

@@ -5,7 +5,7 @@
 
 use super::Failure;
 use super::once::print_record;
-use super::terminal;
+use super::terminal::inert;
 use serde_json::Value;
 
 /// A title, and where its value is in a thing.
@@ -111,20 +111,6 @@ fn field(name: &str, value: &Value, margin: &str, lines: &mut Vec<String>) {
     }
 }
 
-/// Text that says what it says and does nothing: people decide by what they read here, so that not
-/// even a colour, which can be that of the background, is obeyed.
-pub(super) fn inert(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\n' | '\t' => plain.push(character),
-            character if character.is_control() => plain.extend(character.escape_default()),
-            character => plain.push(character),
-        }
-    }
-    terminal::for_stdout(&plain)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,15 +124,23 @@ mod tests {
 
     #[test]
     fn a_name_cannot_make_a_line_of_its_own() {
-        assert_eq!(cell(Some(&json!("a\nb\x1b[2Jc"))), "a b\\u{1b}[2Jc");
-        assert_eq!(shown(&json!({"a\nb": "c\rd"})), "a b: c\\rd");
+        assert_eq!(cell(Some(&json!("a\nb\x1b[2Jc"))), "a b\\x1b[2Jc");
+        assert_eq!(shown(&json!({"a\nb": "c\rd"})), "a b: c\\x0dd");
         assert_eq!(shown(&json!({"code": "a\nname: b\n"})), "code:\n    a\n    name: b");
     }
 
     #[test]
     fn what_would_be_hidden_by_a_colour_is_not() {
         let code = json!({"code": "print(1)\n\x1b[8msteal()\x1b[0m\n"});
-        assert_eq!(shown(&code), "code:\n    print(1)\n    \\u{1b}[8msteal()\\u{1b}[0m");
+        assert_eq!(shown(&code), "code:\n    print(1)\n    \\x1b[8msteal()\\x1b[0m");
+    }
+
+    #[test]
+    fn t105_overrides_of_direction_are_written_out_in_records_and_tables() {
+        let deceiving = json!({"code": "check()\u{202e}\nnext()", "name\u{2066}": "a"});
+        assert_eq!(shown(&deceiving), "code:\n    check()\\u202e\n    next()\nname\\u2066: a");
+        assert_eq!(cell(Some(&json!("invoice\u{202e}fdp.exe"))), "invoice\\u202efdp.exe");
+        assert_eq!(cell(Some(&json!("فاتورة.pdf"))), "فاتورة.pdf", "right to left, and no trick");
     }
 
     #[test]

@@ -163,10 +163,12 @@ fn conclude(screen: &mut Screen, execution: &Execution, images: &[Image], writte
     screen.conclude(execution);
     for file in &execution.files_out {
         let hint = if written { "" } else { ", kept with --out DIR" };
-        screen.note(&format!("belljar: file {} ({} bytes{hint})", file.name, file.size));
+        let name = terminal::inert(&file.name);
+        screen.note(&format!("belljar: file {name} ({} bytes{hint})", file.size));
     }
     for file in &execution.truncated.files {
-        screen.note(&format!("belljar: left out {}: {}", file.name, file.reason));
+        let (name, reason) = (terminal::inert(&file.name), terminal::inert(&file.reason));
+        screen.note(&format!("belljar: left out {name}: {reason}"));
     }
     for image in images.iter().filter(|_| !written) {
         screen.note(&format!("belljar: {image}, kept with --out DIR"));

@@ -207,10 +207,10 @@ impl Session {
     async fn list_files(&self) -> Result<(), Failure> {
         let listing = self.engine.list_files(self.id).await?;
         for (name, entry) in &listing.files {
-            println!("{:>12}  {}", entry.size, terminal::for_stdout(name));
+            println!("{:>12}  {}", entry.size, terminal::inert(name));
         }
         for (name, reason) in &listing.skipped {
-            println!("{:>12}  {}", "-", terminal::for_stdout(&format!("{name} ({reason})")));
+            println!("{:>12}  {}", "-", terminal::inert(&format!("{name} ({reason})")));
         }
         Ok(())
     }
@@ -225,8 +225,8 @@ impl Session {
     async fn put(&self, path: &Path) -> Result<(), Failure> {
         let FileIn { name, content } = request::input(path)?;
         let size = self.engine.write_file(self.id, name.clone(), content.into_reader()).await?;
-        let name = terminal::for_stderr(&name);
-        eprintln!("belljar: {name} ({size} bytes) is in the working directory");
+        let shown = terminal::inert(&name);
+        eprintln!("belljar: {shown} ({size} bytes) is in the working directory");
         Ok(())
     }
 
@@ -257,7 +257,7 @@ impl Session {
 fn save(path: &Path, content: impl Read) -> Result<(), Failure> {
     let mut content = content.take(SAVE_BYTES_MAX);
     let written = File::create_new(path).and_then(|mut file| io::copy(&mut content, &mut file));
-    let shown = terminal::for_stderr(&path.display().to_string());
+    let shown = terminal::inert(&path.display().to_string());
     let size =
         written.map_err(|error| Failure::usage(format!("{shown} cannot be written: {error}")))?;
     eprintln!("belljar: saved {shown} ({size} bytes)");

@@ -175,6 +175,14 @@ impl<W: Write + IsTerminal> Outlet<W> {
     }
 }
 
+/// Text that says what it says and does nothing, wherever it goes: people decide by what they read here,
+/// also in a pager, so that not even a colour, which can be that of the background, is obeyed.
+pub(super) fn inert(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    text.chars().for_each(|character| show(character, &mut plain));
+    plain
+}
+
 /// A whole text, as it can be shown on standard error.
 pub(super) fn for_stderr(text: &str) -> String {
     if io::stderr().is_terminal() { clean(text) } else { text.to_owned() }
@@ -270,7 +278,10 @@ fn show(character: char, clean: &mut String) {
 fn deceives(character: char) -> bool {
     character.is_control()
         || matches!(character,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{feff}'
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180b}'..='\u{180f}' | '\u{200b}' | '\u{200e}'
+            | '\u{200f}' | '\u{feff}'
+            // Letters that are blank, and may stand in names of Python.
+            | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}'
             // Line ends that are none, embeddings, overrides, isolates and invisible operators.
             | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
             // Annotations, and letters that nobody sees and a model reads.
@@ -296,6 +307,18 @@ mod tests {
             ("\x1b[?25l\x1b[1;999H", "\\x1b[?25l\\x1b[1;999H"),
         ] {
             assert_eq!(clean(from_sandbox), shown, "{from_sandbox:?}");
+        }
+    }
+
+    #[test]
+    fn t105_what_people_decide_by_reads_as_it_is() {
+        for (written, shown) in [
+            ("if admin:\u{202e} # user\u{2066}", "if admin:\\u202e # user\\u2066"),
+            ("a\u{3164} = 1\n\tb", "a\\u3164 = 1\n\tb"),
+            ("\x1b[8mhidden\x1b[0m\r", "\\x1b[8mhidden\\x1b[0m\\x0d"),
+            ("plain ☃ 日本 عربى עברית 👩\u{200d}🚀", "plain ☃ 日本 عربى עברית 👩\u{200d}🚀"),
+        ] {
+            assert_eq!(inert(written), shown, "{written:?}");
         }
     }
 

@@ -2,13 +2,13 @@
 
 use super::problem::Problem;
 use super::{App, Known};
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::FromRequestParts;
-use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::request::Parts;
 use axum::response::sse::{Event as Frame, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::{Stream, StreamExt, future};
+use futures_util::{Stream, StreamExt, future, stream as streams};
 use serde::{Serialize, Serializer};
 use service::Numbered;
 use std::convert::Infallible;
@@ -43,6 +43,36 @@ pub(crate) fn of<T: Serialize>(
         Ok::<Frame, Infallible>(Frame::default().id(number.to_string()).event(name).data(data))
     });
     Sse::new(frames).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+}
+
+/// Items whose JSON many streams have at once, and that is therefore not copied for each of them. It must
+/// be on one line.
+pub(crate) fn shared(
+    items: impl Stream<Item = (u64, &'static str, Arc<String>)> + Send + 'static,
+) -> Response {
+    let frames = streams::unfold(items.boxed(), |mut items| async move {
+        // What is waited for goes on being waited for: the stream keeps it.
+        let frame = match tokio::time::timeout(KEEP_ALIVE, items.next()).await {
+            Ok(Some((number, name, json))) => vec![
+                Bytes::from(format!("id: {number}\nevent: {name}\ndata: ")),
+                Bytes::from_owner(SharedText(json)),
+                Bytes::from_static(b"\n\n"),
+            ],
+            Ok(None) => return None,
+            Err(_) => vec![Bytes::from_static(b":\n\n")],
+        };
+        Some((streams::iter(frame.into_iter().map(Ok::<Bytes, Infallible>)), items))
+    });
+    let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-cache")];
+    (headers, Body::from_stream(frames.flatten())).into_response()
+}
+
+struct SharedText(Arc<String>);
+
+impl AsRef<[u8]> for SharedText {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
 }
 
 /// A stream ends with the key that it was asked for with. The key is looked at before something is

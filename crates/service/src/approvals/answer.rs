@@ -2,7 +2,8 @@
 //! them.
 
 use super::ending::Ending;
-use super::{asked_about, changed, over};
+use super::matter::Matter;
+use super::{asked_about, changed, key_revoked, over, subject};
 use crate::apart::to_the_end;
 use crate::callee::Callee;
 use crate::caller::Caller;
@@ -16,8 +17,8 @@ use serde::Deserialize;
 use std::sync::Arc;
 use store::{Decision as Decided, Remembered, Tx};
 use types::{
-    Approval, ApprovalId, ApprovalScope, ApprovalState, Code, Execution, Fault, PrincipalKind,
-    Privilege,
+    Approval, ApprovalId, ApprovalScope, ApprovalState, Code, Execution, Fault, KeyId,
+    PrincipalKind, Privilege, WorkspaceId,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -25,6 +26,9 @@ use uuid::Uuid;
 const REASON_CHARS_MAX: usize = 1_000;
 /// Of what was taken back: no answer has it, so nothing that was agreed to before holds.
 const VOID: Seal = [0; 32];
+/// Questions that are ended in one transaction: each has a record with up to 4 MiB of code, which is in
+/// memory until its end was told.
+const ENDED_AT_ONCE: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -53,7 +57,10 @@ impl Service {
     ) -> Result<Approval, Refused> {
         let (approval, seal) = self.seen_approval(caller, id)?;
         if !self.may_answer(caller, &approval)? {
-            return Err(missing(Privilege::Modify, asked_about(caller.workspace, &approval)));
+            return Err(missing(
+                Privilege::Modify,
+                asked_about(caller.workspace, &subject(&approval)),
+            ));
         }
         if approval.requester == caller.id() {
             return Err(not_oneself());
@@ -196,17 +203,22 @@ impl Service {
         request: DecisionRequest,
     ) -> Result<Approval, Refused> {
         let workspace = caller.workspace;
-        let matter = self.matter(workspace, &approval).await?;
+        let matter = match self.asked_about_now(workspace, &approval, seal).await {
+            Ok(matter) => matter,
+            Err(refused) => {
+                if refused.fault.code == Code::ApprovalInvalid {
+                    self.make_void(workspace, &approval, &refused).await?;
+                }
+                return Err(refused);
+            }
+        };
         let bound = matter.bound(workspace, approval.requester);
         let once = matter.once(approval.execution_id, approval.expires_at);
-        if !seals_match(&seal, &seal_once(&self.seal_key, Stage::Asked, &bound, &once)) {
-            return Err(changed());
-        }
         let now = Utc::now();
         let scope = request.scope.unwrap_or(matter.route.good_for);
         let remembered = match scope {
             ApprovalScope::Once => None,
-            scope => Some(self.remembered(&bound, scope, approval.id, now)?),
+            scope => Some(self.remembered(&matter, &bound, scope, (approval.id, now))?),
         };
         let decided = Decided {
             state: ApprovalState::Allowed,
@@ -219,6 +231,47 @@ impl Service {
         let allowed = self.write_allowed(caller, &approval, decided, remembered).await?;
         tokio::spawn(Arc::clone(self).carry_out(workspace, allowed.id, allowed.execution_id));
         Ok(allowed)
+    }
+
+    /// What a question is about, if it is still what it was when it was asked.
+    async fn asked_about_now(
+        &self,
+        workspace: WorkspaceId,
+        approval: &Approval,
+        seal: Seal,
+    ) -> Result<Matter, Refused> {
+        self.check_asking_key(workspace, approval.id)?;
+        let matter = self.matter(workspace, approval).await?;
+        let bound = matter.bound(workspace, approval.requester);
+        let once = matter.once(approval.execution_id, approval.expires_at);
+        if !seals_match(&seal, &seal_once(&self.seal_key, Stage::Asked, &bound, &once)) {
+            return Err(changed());
+        }
+        self.check_directory(&matter.plan).await?;
+        Ok(matter)
+    }
+
+    /// Nobody can agree any more to what has changed, and its call is over.
+    async fn make_void(
+        &self,
+        workspace: WorkspaceId,
+        approval: &Approval,
+        why: &Refused,
+    ) -> Result<(), Refused> {
+        let (id, fault) = (approval.id, (*why.fault).clone());
+        let written = move |tx: &Tx<'_>| {
+            let reason = fault.message.clone();
+            let Some(void) = tx.void_approval(workspace, id, Utc::now(), reason)? else {
+                return Ok(None);
+            };
+            let ended = Ending::failed(fault).write(tx, workspace, void.execution_id)?;
+            Ok(Some((void, ended)))
+        };
+        if let Some((void, ended)) = self.store.write(written).await? {
+            ended.into_iter().for_each(|ended| self.tell_end(ended));
+            self.tell_approval(workspace, &void);
+        }
+        Ok(())
     }
 
     async fn write_allowed(
@@ -243,13 +296,23 @@ impl Service {
 
     fn remembered(
         &self,
+        matter: &Matter,
         bound: &Bound<'_>,
         scope: ApprovalScope,
-        approval_id: ApprovalId,
-        now: DateTime<Utc>,
+        (approval_id, now): (ApprovalId, DateTime<Utc>),
     ) -> Result<Remembered, Refused> {
-        let seal = seal_remembered(&self.seal_key, bound, scope)
-            .ok_or_else(|| invalid("/scope", "there is no session that it could hold for"))?;
+        let is_sent = matter.route.callee.is_sent();
+        if is_sent && scope == ApprovalScope::Always && !matter.files.is_empty() {
+            return Err(invalid("/scope", "`always` is for code without input files"));
+        }
+        let none = if scope == ApprovalScope::Always {
+            "`always` is for code in a sandbox of its own: what code does in a session depends on \
+             the files and variables there"
+        } else {
+            "there is no session that it could hold for"
+        };
+        let seal = seal_remembered(&self.seal_key, bound, matter.covers(), scope)
+            .ok_or_else(|| invalid("/scope", none))?;
         Ok(Remembered {
             id: Uuid::now_v7(),
             requester: bound.requester,
@@ -334,16 +397,62 @@ impl Service {
 
     /// Closes the questions that nobody answered in time.
     pub(crate) async fn expire_approvals(&self, now: DateTime<Utc>) -> Result<(), Refused> {
-        let written = move |tx: &Tx<'_>| {
-            let over = tx.expire_approvals(now)?;
-            let end = |(workspace, approval): &(_, Approval)| {
-                Ending::of(approval).write(tx, *workspace, approval.execution_id)
+        loop {
+            let written = move |tx: &Tx<'_>| {
+                let over = tx.expire_approvals(now, ENDED_AT_ONCE)?;
+                let end = |(workspace, approval): &(_, Approval)| {
+                    Ending::of(approval).write(tx, *workspace, approval.execution_id)
+                };
+                over.iter().map(end).collect::<Result<Vec<_>, _>>()
             };
-            over.iter().map(end).collect::<Result<Vec<_>, _>>()
-        };
-        let ended = self.store.write(written).await?;
-        ended.into_iter().flatten().for_each(|ended| self.tell_end(ended));
-        Ok(())
+            let ended = self.store.write(written).await?;
+            let more = ended.len() >= ENDED_AT_ONCE;
+            ended.into_iter().flatten().for_each(|ended| self.tell_end(ended));
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Closes what was asked with keys that are revoked, answered or not.
+    pub(crate) async fn end_questions_of(
+        &self,
+        workspace: WorkspaceId,
+        key: KeyId,
+    ) -> Result<(), Refused> {
+        loop {
+            let written = move |tx: &Tx<'_>| {
+                let mut ended = Vec::new();
+                for id in tx.open_questions_with(workspace, key, ENDED_AT_ONCE)? {
+                    let refused = key_revoked();
+                    let reason = refused.fault.message.clone();
+                    if let Some(void) = tx.void_approval(workspace, id, Utc::now(), reason)? {
+                        let end = Ending::revoked(*refused.fault);
+                        let end = end.write(tx, workspace, void.execution_id)?;
+                        ended.push((void, end));
+                    }
+                }
+                Ok(ended)
+            };
+            let ended = self.store.write(written).await?;
+            if ended.is_empty() {
+                return Ok(());
+            }
+            for (void, ended) in ended {
+                ended.into_iter().for_each(|ended| self.tell_end(ended));
+                self.tell_approval(workspace, &void);
+            }
+        }
+    }
+
+    /// What somebody may be asked about, or has agreed to, goes with the key that it was asked with.
+    pub(super) fn check_asking_key(
+        &self,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+    ) -> Result<Option<KeyId>, Refused> {
+        let key = self.store.read(|rows| rows.asking_key(workspace, id))?;
+        if self.is_revoked(key) { Err(key_revoked()) } else { Ok(key) }
     }
 }
 

@@ -13,7 +13,7 @@ use engine::Entry;
 use futures_util::StreamExt;
 use policy::{Seal, Stage, seal_once};
 use std::sync::Arc;
-use store::{RequestKey, Tx};
+use store::{NewQuestion, RequestKey, Tx};
 use types::{Approval, ApprovalId, ApprovalState, Code, Execution, ExecutionId, Fault};
 use uuid::Uuid;
 
@@ -32,6 +32,12 @@ impl Service {
     ) -> Result<Asked, Refused> {
         let limits = request.limits.resolve(&self.caps(caller.workspace)?)?;
         let files = self.keep_inputs(caller, request.files).await?;
+        let working_directory = match request.sandbox_id {
+            Some(session) if route.callee.is_sent() => {
+                Some(self.engine.directory_digest(session).await?)
+            }
+            _ => None,
+        };
         let plan = Plan {
             tool_id: route.callee.id(),
             agent_id: route.agent,
@@ -39,9 +45,14 @@ impl Service {
             arguments: request.arguments,
             files,
             limits: request.limits,
+            test: route.callee.is_test(),
+            working_directory,
             parent: manner.parent,
         };
-        let matter = Matter::new(route, plan);
+        let (workspace, who) = (caller.workspace, &caller.principal);
+        let reach =
+            self.reach_of_call(workspace, who, &route, &plan.arguments, plan.sandbox_id).await?;
+        let matter = Matter::new(route, plan, reach);
         let now = Utc::now();
         let approval = self.new_question(caller, &matter, entry, now);
         let mut record = matter.plan.waiting(&approval, entry, limits);
@@ -91,7 +102,9 @@ impl Service {
             arguments: matter.route.callee.shown(&matter.plan.arguments),
             files: matter.files.clone(),
             environment: matter.route.callee.environment().to_owned(),
-            network: matter.network.clone(),
+            network: matter.reach.integrations.clone(),
+            secrets: matter.reach.secrets.clone(),
+            working_directory: matter.plan.working_directory.clone(),
             created_at: now,
             // As precise as the seal is.
             expires_at: micros(now.checked_add_signed(time).unwrap_or(DateTime::<Utc>::MAX_UTC)),
@@ -113,16 +126,19 @@ impl Service {
     ) -> Result<(), Refused> {
         let workspace = caller.workspace;
         let entry = caller.did("approval.ask", approval.id, &approval.tool_name);
-        let key = claim.map(|key| RequestKey { workspace, principal: caller.id(), key });
-        let (record, approval) = (record.clone(), approval.clone());
+        let claim = claim.map(|key| RequestKey { workspace, principal: caller.id(), key });
+        let (record, approval, key) = (record.clone(), approval.clone(), caller.key());
+        let most = self.config.workspace_bytes_max;
         let written = move |tx: &Tx<'_>| {
             if tx.open_questions_of(workspace, approval.requester)? >= OPEN_MAX {
                 return Ok(Err(too_many()));
             }
             tx.insert_execution(workspace, &record, Some(&plan))?;
-            tx.insert_approval(workspace, &approval, &seal)?;
-            if let Some(key) = &key {
-                tx.link_request(key, record.id)?;
+            let beside = (plan.len() + record.code.len()) as u64;
+            let (approval, seal) = (&approval, &seal);
+            tx.insert_approval(workspace, &NewQuestion { approval, seal, key, beside }, most)?;
+            if let Some(claim) = &claim {
+                tx.link_request(claim, record.id)?;
             }
             tx.audit(&entry)?;
             Ok(Ok(()))

@@ -2,7 +2,7 @@
 
 use super::ending::Ending;
 use super::matter::Matter;
-use super::{changed, over};
+use super::{changed, directory_changed, over};
 use crate::executions::{Manner, Whose};
 use crate::network::Trail;
 use crate::refused::{Refused, not_found};
@@ -12,9 +12,9 @@ use engine::{Admitted, Command};
 use policy::{Stage, seal_once, seals_match};
 use std::sync::Arc;
 use std::time::Duration;
-use store::{Question, StoreError};
+use store::{Question, StoreError, Tx};
 use tokio::time::sleep;
-use types::{Approval, ApprovalId, ApprovalState, Code, ExecutionId, Fault, WorkspaceId};
+use types::{Approval, ApprovalId, ApprovalState, Code, ExecutionId, Fault, KeyId, WorkspaceId};
 
 /// Between two tries to find room for what was agreed to.
 const ROOM_AGAIN: Duration = Duration::from_millis(500);
@@ -33,7 +33,9 @@ impl Service {
             match self.carry_out_once(workspace, id).await {
                 Ok(()) => return,
                 Err(refused) if refused.fault.retryable => sleep(pause(&refused.fault)).await,
-                Err(refused) => return self.give_up(workspace, execution, *refused.fault).await,
+                Err(refused) => {
+                    return self.give_up(workspace, id, execution, *refused.fault).await;
+                }
             }
         }
     }
@@ -43,8 +45,16 @@ impl Service {
         workspace: WorkspaceId,
         id: ApprovalId,
     ) -> Result<(), Refused> {
-        let (approval, matter) = self.agreed(workspace, id).await?;
-        let (admitted, trail) = self.admit_agreed(workspace, &approval, &matter).await?;
+        let (approval, matter, key) = self.agreed(workspace, id).await?;
+        let (mut admitted, trail) = self.admit_agreed(workspace, &approval, &matter).await?;
+        // Nobody else can change the files from here on: the session is ours until it has run.
+        if let Some(asked) = &matter.plan.working_directory
+            && admitted.directory_digest().await?.as_ref() != Some(asked)
+        {
+            return Err(directory_changed());
+        }
+        // So that it is stopped when the key is revoked that it was asked for with.
+        self.follow(approval.execution_id).asked_with(key);
         let whose = Whose {
             workspace,
             principal: approval.requester,
@@ -69,7 +79,7 @@ impl Service {
         &self,
         workspace: WorkspaceId,
         id: ApprovalId,
-    ) -> Result<(Approval, Matter), Refused> {
+    ) -> Result<(Approval, Matter, Option<KeyId>), Refused> {
         let found = self.store.read(|rows| rows.approval(workspace, id))?;
         let (approval, seal) = found.ok_or_else(|| not_found("approval", id))?;
         if approval.state != ApprovalState::Allowed {
@@ -78,6 +88,7 @@ impl Service {
         if approval.expires_at <= Utc::now() {
             return Err(over(&Approval { state: ApprovalState::Expired, ..approval }));
         }
+        let key = self.check_asking_key(workspace, id)?;
         let matter = self.matter(workspace, &approval).await?;
         let by = approval.decided_by.ok_or_else(changed)?;
         let bound = matter.bound(workspace, approval.requester);
@@ -85,7 +96,7 @@ impl Service {
         if !seals_match(&seal, &seal_once(&self.seal_key, Stage::AllowedBy(by), &bound, &once)) {
             return Err(changed());
         }
-        Ok((approval, matter))
+        Ok((approval, matter, key))
     }
 
     async fn admit_agreed(
@@ -116,10 +127,23 @@ impl Service {
     }
 
     /// That it cannot be is tried until it is written.
-    async fn give_up(&self, workspace: WorkspaceId, execution: ExecutionId, fault: Fault) {
+    async fn give_up(
+        &self,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+        execution: ExecutionId,
+        fault: Fault,
+    ) {
         let ended = loop {
             let ending = Ending::failed(fault.clone());
-            match self.store.write(move |tx| ending.write(tx, workspace, execution)).await {
+            let void = (fault.code == Code::ApprovalInvalid).then(|| fault.message.clone());
+            let written = move |tx: &Tx<'_>| {
+                if let Some(reason) = void {
+                    tx.void_approval(workspace, id, Utc::now(), reason)?;
+                }
+                ending.write(tx, workspace, execution)
+            };
+            match self.store.write(written).await {
                 Ok(ended) => break ended,
                 Err(error) => {
                     tracing::error!(%execution, %error, "its end could not be kept");
@@ -141,7 +165,10 @@ impl Service {
                     self.hear(execution, id);
                     tokio::spawn(Arc::clone(self).carry_out(workspace, id, execution));
                 }
-                ApprovalState::Used | ApprovalState::Denied | ApprovalState::Expired => {
+                ApprovalState::Used
+                | ApprovalState::Denied
+                | ApprovalState::Expired
+                | ApprovalState::Void => {
                     self.make_up_end(workspace, id).await?;
                 }
             }

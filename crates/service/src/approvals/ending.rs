@@ -51,6 +51,11 @@ impl Ending {
         Self { status: Status::Cancelled, fault }
     }
 
+    /// Of a call whose key was revoked.
+    pub(super) fn revoked(fault: Fault) -> Self {
+        Self { status: Status::Cancelled, fault }
+    }
+
     pub(super) fn failed(fault: Fault) -> Self {
         Self { status: Status::Failed, fault }
     }

@@ -25,7 +25,9 @@ use store::{EventBatch, RequestKey, Tx};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::Instrument;
-use types::{Code, Event, Execution, ExecutionId, Fault, File, Status, Transcript, WorkspaceId};
+use types::{
+    Code, Event, Execution, ExecutionId, Fault, File, KeyId, Status, Transcript, WorkspaceId,
+};
 
 /// Between two tries to write down what the disk had no room for.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -43,6 +45,8 @@ pub(crate) struct Running {
     begun: AtomicBool,
     /// The run of a model that has begun it.
     parent: OnceLock<ExecutionId>,
+    /// The key that it was asked for with; absent for a token.
+    key: OnceLock<KeyId>,
     /// Its record; without output and results if its log is large.
     ended: OnceLock<Result<Execution, Refused>>,
     /// Of a run of a model: that it shall end.
@@ -67,6 +71,17 @@ impl Running {
         if let Some(run) = run {
             let _ = self.parent.set(run);
         }
+    }
+
+    /// What it was asked for with, once it is known.
+    pub(crate) fn asked_with(&self, key: Option<KeyId>) {
+        if let Some(key) = key {
+            let _ = self.key.set(key);
+        }
+    }
+
+    pub(crate) fn is_asked_with(&self, key: KeyId) -> bool {
+        self.key.get() == Some(&key)
     }
 
     pub(crate) fn is_of(&self, run: ExecutionId) -> bool {
@@ -137,7 +152,12 @@ impl Service {
     ) -> Attached {
         let id = started.id;
         let running = self.follow(id);
+        running.asked_with(whose.key);
         running.begin(whose.manner.parent);
+        // One that is revoked from here on finds this and stops it.
+        if self.is_revoked(running.key.get().copied()) {
+            self.stop_running(id);
+        }
         let attached = self.attach(&running, &started, &whose);
         let course = Course { whose, started, running, row };
         tokio::spawn(Arc::clone(self).see_through(admitted, course));
@@ -168,6 +188,7 @@ impl Service {
                 live: Live::new(),
                 begun,
                 parent,
+                key: OnceLock::new(),
                 ended,
                 stop: watch::Sender::default(),
             })

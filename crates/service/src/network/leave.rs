@@ -50,10 +50,10 @@ impl Grounds {
 }
 
 /// By which integrations code may leave at this moment, and who answers for it.
-struct Resolved {
-    integrations: Vec<String>,
-    run_as: Principal,
-    author: Author,
+pub(super) struct Resolved {
+    pub(super) integrations: Vec<String>,
+    pub(super) run_as: Principal,
+    pub(super) author: Author,
 }
 
 /// What a request or a tool asks for in two ways.
@@ -285,7 +285,7 @@ impl Service {
     }
 
     /// The names of integrations, and with whose rights they are used.
-    async fn named(
+    pub(super) async fn named(
         &self,
         workspace: WorkspaceId,
         caller: &Principal,

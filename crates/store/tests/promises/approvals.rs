@@ -1,13 +1,13 @@
 //! Approvals: answered once, used once, and not after their time.
 
 use crate::world::{ALL, World, execution, id, moment};
-use belljar_store::{Decision, Question, Remembered};
+use belljar_store::{Decision, NewQuestion, Question, Remembered, StoreError, Tx};
 use serde_json::json;
 use std::slice::from_ref;
 use tokio::task::JoinSet;
 use types::{
-    AgentId, Approval, ApprovalId, ApprovalScope, ApprovalState, ExecutionId, PrincipalId,
-    SandboxId, Status, ToolId, WorkspaceId,
+    AgentId, Approval, ApprovalId, ApprovalScope, ApprovalState, Execution, ExecutionId, KeyId,
+    PrincipalId, SandboxId, Status, ToolId, WorkspaceId,
 };
 
 fn approval(requester: PrincipalId) -> Approval {
@@ -26,6 +26,8 @@ fn approval(requester: PrincipalId) -> Approval {
         files: vec![("a.csv".into(), "00".into())],
         environment: "default".into(),
         network: Vec::new(),
+        secrets: Vec::new(),
+        working_directory: None,
         created_at: moment(0),
         expires_at: moment(100),
         decided_by: None,
@@ -49,10 +51,22 @@ fn allow(by: PrincipalId, second: i64) -> Decision {
     }
 }
 
+fn new(approval: &Approval) -> NewQuestion<'_> {
+    NewQuestion { approval, seal: &[9; 32], key: None, beside: 0 }
+}
+
 async fn ask(world: &World) -> Approval {
     let asked = approval(world.alice);
+    let record =
+        Execution { id: asked.execution_id, ..execution(world.alice, Status::WaitingApproval) };
+    let record = Execution { code: asked.code.clone(), ..record };
     let (home, kept) = (world.home, asked.clone());
-    world.write(move |tx| tx.insert_approval(home, &kept, &[9; 32])).await;
+    world
+        .write(move |tx| {
+            tx.insert_execution(home, &record, None)?;
+            tx.insert_approval(home, &new(&kept), u64::MAX)
+        })
+        .await;
     asked
 }
 
@@ -128,8 +142,8 @@ async fn after_its_time_an_approval_can_neither_be_answered_nor_used() {
         .await;
     assert!(!decide(&world, home, late, allow(alice, 100)).await);
     assert!(!world.write(move |tx| tx.consume_approval(home, allowed, moment(100))).await);
-    assert!(world.write(|tx| tx.expire_approvals(moment(99))).await.is_empty());
-    let mut expired = world.write(|tx| tx.expire_approvals(moment(100))).await;
+    assert!(world.write(|tx| tx.expire_approvals(moment(99), 10)).await.is_empty());
+    let mut expired = world.write(|tx| tx.expire_approvals(moment(100), 10)).await;
     expired.sort_by_key(|(_, expired)| expired.id);
     let told: Vec<_> = expired.iter().map(|(home, one)| (*home, one.id, one.state)).collect();
     let is_over = ApprovalState::Expired;
@@ -170,7 +184,7 @@ async fn what_waits_is_found_with_the_state_of_its_question() {
         world
             .write(move |tx| {
                 tx.insert_execution(home, &record, None)?;
-                tx.insert_approval(home, &asked, &[9; 32])
+                tx.insert_approval(home, &new(&asked), u64::MAX)
             })
             .await;
     }
@@ -266,4 +280,72 @@ async fn nothing_of_approvals_is_found_from_another_workspace() {
     assert_eq!(world.store.read(|r| r.approval(other, id)).unwrap(), None);
     assert!(world.store.read(|r| r.approvals(other, None, ALL)).unwrap().items.is_empty());
     assert_eq!(world.store.read(|r| r.approvals(home, None, ALL)).unwrap().items.len(), 1);
+}
+
+#[tokio::test]
+async fn t103_open_questions_count_against_the_quota_and_those_that_are_over_do_not() {
+    const MOST: u64 = 10_000;
+    let world = World::new().await;
+    let (home, alice) = (world.home, world.alice);
+    let held = || world.store.read(move |r| r.file_bytes(home)).unwrap();
+    let asked: Vec<Approval> = (0..3).map(|_| approval(alice)).collect();
+    let (first, second, third) = (asked[0].id, asked[1].id, asked[2].id);
+    let write = |one: Approval| {
+        let store = world.store.clone();
+        let write = move |tx: &Tx<'_>| {
+            tx.insert_approval(home, &NewQuestion { beside: 4_000, ..new(&one) }, MOST)
+        };
+        async move { store.write(write).await }
+    };
+    write(asked[0].clone()).await.unwrap();
+    let each = held();
+    assert!(each > 4_000, "{each}: what is kept beside a question counts");
+    write(asked[1].clone()).await.unwrap();
+    let refused = write(asked[2].clone()).await;
+    assert!(matches!(refused, Err(StoreError::OverQuota { most: MOST })), "{refused:?}");
+    assert_eq!(world.store.read(|r| r.approval(home, third)).unwrap(), None);
+    assert!(decide(&world, home, first, allow(alice, 1)).await);
+    assert_eq!(held(), 2 * each, "it has not begun");
+    assert!(world.write(move |tx| tx.consume_approval(home, first, moment(2))).await);
+    assert_eq!(held(), each);
+    let void =
+        world.write(move |tx| tx.void_approval(home, second, moment(2), "changed".into())).await;
+    assert_eq!(void.unwrap().state, ApprovalState::Void);
+    assert_eq!(held(), 0);
+    write(asked[2].clone()).await.unwrap();
+}
+
+#[tokio::test]
+async fn t103_the_code_of_a_question_is_kept_once_and_still_shown() {
+    let world = World::new().await;
+    let home = world.home;
+    let asked = ask(&world).await;
+    let (found, _) = world.store.read(|r| r.approval(home, asked.id)).unwrap().unwrap();
+    assert_eq!(found, asked);
+    let listed = world.store.read(|r| r.approvals(home, None, ALL)).unwrap().items;
+    assert_eq!(listed, from_ref(&asked));
+    let records =
+        rusqlite::Connection::open(world.data.path().join("store/belljar.sqlite3")).unwrap();
+    let body: String =
+        records.query_row("SELECT body FROM approvals", [], |row| row.get(0)).unwrap();
+    assert!(!body.contains("def handle"), "{body}");
+}
+
+#[tokio::test]
+async fn t106_what_was_asked_with_a_key_is_found_by_it_until_it_is_over() {
+    let world = World::new().await;
+    let home = world.home;
+    let (key, other) = (KeyId::new(id()), KeyId::new(id()));
+    let asked = approval(world.alice);
+    let one = asked.clone();
+    world
+        .write(move |tx| {
+            tx.insert_approval(home, &NewQuestion { key: Some(key), ..new(&one) }, u64::MAX)
+        })
+        .await;
+    let with = |key| world.store.read(move |r| r.open_questions_with(home, key, 10)).unwrap();
+    assert_eq!((with(key), with(other)), (vec![asked.id], vec![]));
+    assert_eq!(world.store.read(|r| r.asking_key(home, asked.id)).unwrap(), Some(key));
+    world.write(move |tx| tx.void_approval(home, asked.id, moment(1), "revoked".into())).await;
+    assert_eq!(with(key), []);
 }

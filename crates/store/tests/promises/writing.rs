@@ -148,11 +148,19 @@ async fn records_of_an_older_belljar_are_taken_up_and_kept() {
         DROP INDEX remembered_by_age;
         DROP INDEX remembered_of_sandbox;
         DROP INDEX executions_by_status;
-        DROP INDEX sessions_by_status;";
+        DROP INDEX sessions_by_status;
+        DROP TRIGGER questions_added;
+        DROP TRIGGER questions_ended;
+        DROP TRIGGER questions_removed;
+        DROP INDEX approvals_pending;
+        DROP INDEX approvals_of_key;
+        ALTER TABLE workspaces DROP COLUMN question_bytes;
+        ALTER TABLE approvals DROP COLUMN bytes;
+        ALTER TABLE approvals DROP COLUMN key;";
     connection.execute_batch(undone).unwrap();
     connection.pragma_update(None, "user_version", 1).unwrap();
     // What an older one does not write beside its records.
-    for name in ["store/audit.key", "store/audit.head", "store/files/.database", "stores/.database"]
+    for name in ["store/audit.key", "store/audit.head", "store/files/.database", "stores/all/.database"]
     {
         fs::remove_file(world.data.path().join(name)).unwrap();
     }

@@ -1,9 +1,9 @@
 //! `belljar agent show`: an agent as it is, or a run in a form that people read.
 
-use crate::cli::listing::inert;
 use crate::cli::named::Noun;
 use crate::cli::once::print_record;
 use crate::cli::remote::Remote;
+use crate::cli::terminal::inert;
 use crate::cli::{Failure, terminal};
 use crate::client::{Call, ClientError};
 use std::path::{Path, PathBuf};

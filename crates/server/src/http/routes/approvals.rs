@@ -42,10 +42,10 @@ async fn list(
     tag = "approvals",
     responses((status = 200, description = "Questions", body = Approval, content_type = "text/event-stream"))
 )]
-async fn follow(State(app): State<Arc<App>>, caller: Known) -> Result<Response, Problem> {
-    let approvals = app.service.follow_approvals(&caller).await?;
-    let numbered = approvals.enumerate().map(|(index, item)| (index as u64 + 1, "approval", item));
-    Ok(sse::of(numbered))
+async fn follow(State(app): State<Arc<App>>, caller: Known) -> Response {
+    let questions = app.service.follow_approvals(&caller);
+    let numbered = questions.enumerate().map(|(index, text)| (index as u64 + 1, "approval", text));
+    sse::shared(numbered)
 }
 
 /// A question, with exactly what would run

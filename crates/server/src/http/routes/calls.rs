@@ -2,7 +2,7 @@
 
 use super::Routes;
 use crate::http::body::{Json, Path};
-use crate::http::execution::{answer, answer_call, manner};
+use crate::http::execution::{answer_call, manner};
 use crate::http::idempotency::Claim;
 use crate::http::problem::Problem;
 use crate::http::sse::Wanted;
@@ -54,6 +54,9 @@ async fn call(
 }
 
 /// Run the `test()` of a tool
+///
+/// On the terms of a call: one whose approval action is `deny` is refused, one whose approval action is
+/// `review` waits for a person, and the answer is then 202, with `approval_id`.
 #[utoipa::path(
     post,
     path = "/tools/{tool_id}/test",
@@ -61,7 +64,10 @@ async fn call(
     tag = "tools",
     params(("tool_id" = ToolId, Path)),
     request_body = TestRequest,
-    responses((status = 200, description = "The record of the test", body = Execution))
+    responses(
+        (status = 200, description = "The record of the test", body = Execution),
+        (status = 202, description = "It runs, or waits for a person", body = Execution),
+    )
 )]
 async fn test(
     State(app): State<Arc<App>>,
@@ -71,7 +77,7 @@ async fn test(
     claim: Claim,
     Json(request): Json<TestRequest>,
 ) -> Result<Response, Problem> {
-    answer(
+    answer_call(
         app.service.test_tool(&caller, id, request, manner(&caller, claim, wanted)).await?,
         wanted,
     )
