@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
-use types::{Code, ExecutionId, Fault, Limits, OperatorCaps, SandboxId};
+use types::{Code, ExecutionId, Fault, Limits, LimitsRequest, OperatorCaps, SandboxId};
 
 /// How often expired sessions are looked for.
 const EXPIRY_CHECK: Duration = Duration::from_millis(500);

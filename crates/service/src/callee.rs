@@ -169,7 +169,7 @@ impl Callee {
     pub(crate) fn author(&self) -> Author {
         match self {
             Self::Python { .. } => Author::Caller,
-            Self::Tool { tool, checked } => {
+            Self::Tool { tool, checked, .. } => {
                 Author::Other { by: tool.author, has_values: !checked.variables.0.is_empty() }
             }
             Self::Function { deployed, .. } => {

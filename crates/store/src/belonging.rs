@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! store/files/.database   the id of the database whose files these are
-//! stores/.database        the same for volumes
+//! stores/all/.database    the same for volumes
 //! store/audit.head        the newest audit entry that is durable, with a MAC
 //! store/aside/<date>/     files that no record knows, until the retention is over
 //! ```
@@ -70,7 +70,7 @@ fn log_of(database: &Path) -> PathBuf {
 
 /// Where the volumes of a data directory are.
 pub fn volumes(data: &Path) -> PathBuf {
-    data.join("stores")
+    data.join("stores/all")
 }
 
 /// Compares the id of the database with the markers beside the files, and adds those that are

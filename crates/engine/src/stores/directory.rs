@@ -18,11 +18,11 @@ const PAGE_BYTES: u64 = 4096;
 /// Sandboxes run as other users, and must be able to read.
 const FILE_MODE: u32 = 0o644;
 const DIRECTORY_MODE: u32 = 0o755;
-/// Users of the host other than the server's cannot enter. Sandboxes see what is below by a mount.
+/// The mode of the directory around it: users of the host other than the server's cannot enter.
+/// Sandboxes see what is below by a mount.
 const OUTER_MODE: u32 = 0o700;
-/// The directory in it that sandboxes are shown stores from. They can enter it and not list it.
-const INNER: &str = "all";
-const INNER_MODE: u32 = 0o711;
+/// Sandboxes are shown volumes from here: they can enter it and not list it.
+const BASE_MODE: u32 = 0o711;
 /// Files on their way; wiped at the start.
 const STAGING: &str = ".staging";
 /// Volumes that no record knows, in directories that are named by the time.
@@ -69,10 +69,11 @@ pub enum StoreFileError {
 impl StoreBase {
     /// Makes the place for them, and removes what a server that was killed has left half-written.
     pub fn open(path: PathBuf) -> io::Result<Self> {
-        make(&path, OUTER_MODE)?;
-        let path = path.join(INNER);
+        if let Some(outer) = path.parent() {
+            make(outer, OUTER_MODE)?;
+        }
         let staging = path.join(STAGING);
-        make(&path, INNER_MODE)?;
+        make(&path, BASE_MODE)?;
         match fs::remove_dir_all(&staging) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => make(&staging, 0o700)?,

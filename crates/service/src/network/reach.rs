@@ -3,7 +3,7 @@
 //! Names alone would not do: a rule, a secret or a specification can be replaced under its name
 //! after the question was asked. So the answer is bound to a hash over what the names stand for.
 
-use super::leave::Grounds;
+use super::leave::{Grounds, Resolved};
 use crate::refused::Refused;
 use crate::secrets::Borrower;
 use crate::service::Service;
@@ -54,9 +54,10 @@ impl Service {
         grounds: &Grounds,
         agent: Option<&Agent>,
     ) -> Result<Reach, Refused> {
-        let (names, run_as) = self.named(workspace, caller, grounds).await?;
+        let Resolved { integrations: names, run_as, author } =
+            self.named(workspace, caller, grounds).await?;
         let integrations = &self.held_integrations(workspace, &run_as, &names)?;
-        let (caller, author) = (caller.id, grounds.author());
+        let caller = caller.id;
         let borrower = Borrower { workspace, run_as: &run_as, caller, author, integrations };
         // A new value under the same name, for the same use, is still what the person was shown.
         let secrets = self.lendable(borrower)?;

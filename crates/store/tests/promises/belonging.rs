@@ -32,7 +32,7 @@ async fn kept() -> (World, PathBuf) {
     world.write(move |tx| tx.insert_file(home, &row)).await;
     audit(&world).await;
     let found = files(world.data.path());
-    fs::create_dir_all(world.data.path().join("stores/0198-volume")).unwrap();
+    fs::create_dir_all(world.data.path().join("stores/all/0198-volume")).unwrap();
     (world, found.into_iter().next().unwrap())
 }
 
@@ -75,7 +75,7 @@ async fn t121_without_its_database_nothing_is_made_and_every_file_stays() {
         let StoreError::NoDatabase { files, volumes, .. } = &refused else { panic!("{refused}") };
         assert_eq!((*files, *volumes), (1, 1));
         assert!(refused.to_string().contains("belljar.sqlite3"), "{refused}");
-        assert!(file.exists() && data.path().join("stores/0198-volume").exists());
+        assert!(file.exists() && data.path().join("stores/all/0198-volume").exists());
     }
     fs::rename(moved, database(data.path())).unwrap();
     Store::open(data.path()).unwrap();
@@ -99,7 +99,7 @@ async fn t121_files_of_another_database_are_not_touched() {
     assert!(file.exists());
     // The operator says that they belong together: what no record knows is set aside, not removed.
     fs::remove_file(data.path().join("store/files/.database")).unwrap();
-    fs::remove_file(data.path().join("stores/.database")).unwrap();
+    fs::remove_file(data.path().join("stores/all/.database")).unwrap();
     for name in ["audit.head", "audit.key"] {
         fs::remove_file(data.path().join("store").join(name)).unwrap();
     }
