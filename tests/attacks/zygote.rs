@@ -348,7 +348,6 @@ fn set_last_pid(inside: Process, last: i32) {
 
 /// T82: numbers of processes are used again, and code inside can bring that about by forking.
 #[tokio::test(flavor = "multi_thread")]
-#[expect(clippy::print_stderr, reason = "a test that shows nothing says so")]
 async fn t82_an_execution_has_its_own_exit_status_when_pids_come_round() {
     if !is_root() {
         eprintln!("not shown here: only root can choose the number of the next process");

@@ -44,13 +44,7 @@ impl Noticed {
         for (what, now, then) in
             [("/healthz", &self.health, &calm.health), ("run", &self.runs, &calm.runs)]
         {
-            let ((most, longest), (calm_most, calm_longest)) = (Self::of(now), Self::of(then));
-            println!(
-                "{during}: {what} {most:?}, at most {longest:?} ({} asked); calm {calm_most:?}, at \
-                 most {calm_longest:?} ({} asked)",
-                now.len(),
-                then.len()
-            );
+            let ((most, longest), (calm_most, _)) = (Self::of(now), Self::of(then));
             // What the machine does besides must not decide it: builds beside it cost up to a second.
             let allowed = 3 * calm_most + Duration::from_secs(1);
             assert!(most <= allowed, "{during}: {what} {most:?}, calm {calm_most:?}");

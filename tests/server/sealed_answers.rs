@@ -66,7 +66,7 @@ async fn replace(who: &Api, path: &str, by: Value) {
 async fn hears(mut stream: Response, text: &str) {
     let mut told = String::new();
     while !told.contains(text) {
-        let piece = stream.chunk().await.unwrap().expect("the stream has ended");
+        let piece = stream.chunk().await.unwrap().unwrap();
         told.push_str(&String::from_utf8_lossy(&piece));
     }
 }
@@ -355,7 +355,7 @@ async fn listen(who: &Api) -> Response {
 async fn heard(mut stream: Response, questions: usize) -> Vec<(String, usize)> {
     let (mut heard, mut line) = (Vec::new(), Vec::new());
     while heard.len() < questions {
-        let piece = stream.chunk().await.unwrap().expect("the stream has ended");
+        let piece = stream.chunk().await.unwrap().unwrap();
         for part in piece.split_inclusive(|byte| *byte == b'\n') {
             line.extend_from_slice(part);
             if !part.ends_with(b"\n") {

@@ -89,7 +89,7 @@ pub(crate) async fn receive(
         let span = tracing::info_span!("request", %method, route, request_id = %number);
         next.run(request).instrument(span).await
     };
-    if version < Version::HTTP_2 && !unread.is_read(expects).await {
+    if version < Version::HTTP_2 && !unread.drain(expects).await {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     if let Ok(number) = HeaderValue::from_str(&number.to_string()) {

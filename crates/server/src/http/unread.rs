@@ -38,7 +38,7 @@ fn locked(rest: &Mutex<Rest>) -> MutexGuard<'_, Rest> {
 impl Unread {
     /// Whether the body was read to its end. The rest of a small one is read now, unless its client waits to
     /// be asked for it.
-    pub(super) async fn is_read(self, expects: bool) -> bool {
+    pub(super) async fn drain(self, expects: bool) -> bool {
         let rest = {
             let mut rest = locked(&self.0);
             if rest.is_read || rest.body.is_end_stream() {

@@ -1,6 +1,6 @@
 //! Executions and sessions: an end is final, and a restart is told.
 
-use crate::world::{ALL, World, execution, moment, session};
+use crate::world::{ALL, World, execution, moment, purge, session};
 use belljar_store::{
     EventBatch, ExecutionFilter, Finished, Page, Retention, SessionFilter, StoreError,
 };
@@ -82,8 +82,8 @@ async fn a_large_log_is_kept_in_batches_and_read_a_batch_at_a_time() {
     let bytes = world.store.read(|reader| reader.event_bytes(home, id)).unwrap();
     assert!((400..2000).contains(&bytes), "{bytes}");
     // They go with their execution.
-    let retention = Retention { executions: TimeDelta::days(7) };
-    let purged = world.store.purge(moment(0) + TimeDelta::days(30), retention).await.unwrap();
+    let retention = Retention::all(TimeDelta::days(7));
+    let purged = purge(&world, moment(0) + TimeDelta::days(30), retention).await;
     assert_eq!(purged.executions, 1);
     run(&world, &begun).await;
     let none = Finished::new(&done, &[] as &[Event]).unwrap().after(0);

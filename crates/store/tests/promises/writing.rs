@@ -160,7 +160,8 @@ async fn records_of_an_older_belljar_are_taken_up_and_kept() {
     connection.execute_batch(undone).unwrap();
     connection.pragma_update(None, "user_version", 1).unwrap();
     // What an older one does not write beside its records.
-    for name in ["store/audit.key", "store/audit.head", "store/files/.database", "stores/all/.database"]
+    for name in
+        ["store/audit.key", "store/audit.head", "store/files/.database", "stores/all/.database"]
     {
         fs::remove_file(world.data.path().join(name)).unwrap();
     }
