@@ -166,7 +166,7 @@ fn t81_sandboxes_come_after_the_supervisor_without_root() {
     let code =
         "import os\nprint(os.nice(0))\ntry: os.nice(-1)\nexcept PermissionError: print('no')";
     let own = rustix::process::getpriority_process(None).unwrap();
-    assert_eq!(printed(&home.exec(&[code])), format!("{}\nno\n", own + 10));
+    assert_eq!(printed(&home.exec(&[code])), format!("{}\nno\n", own + 5));
     // The twin: where a cgroup shares the CPU out, the priority is that of any program.
     if rustix::process::geteuid().is_root() {
         assert_eq!(printed(&harness::exec(&["--env", "bare", code])), format!("{own}\nno\n"));

@@ -27,9 +27,9 @@ const LOCKED_BYTES_MAX: u64 = 8 * 1024 * 1024;
 const CORE_BYTES: u64 = 1;
 /// The stack of a login shell: deep recursion then ends as it does in plain Python.
 const STACK_BYTES: u64 = 8 * 1024 * 1024;
-/// What the command `nice` takes by itself: a tenth of the weight of an ordinary process. Alone on a
-/// core it changes nothing, and beside other work of the machine a sandbox still gets on.
-const SANDBOX_NICE: i32 = 10;
+/// A third of the weight of an ordinary process: the supervisor comes first, and beside other work of
+/// the machine a sandbox still gets on. Alone on a core it changes nothing.
+const SANDBOX_NICE: i32 = 5;
 const HIGHEST_CAPABILITY: u32 = 63;
 
 /// The descriptors of a new sandbox, which become its 1, 2 and 3.
