@@ -10,7 +10,9 @@ use axum::extract::{DefaultBodyLimit, FromRequest, Multipart, Request, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
+use futures_util::TryStreamExt;
 use service::{Caller, DocumentQuery, FetchRequest, Listed};
+use std::error::Error;
 use std::sync::Arc;
 use types::{Code, ExecutionId, Fault, File, FileId};
 use utoipa::ToSchema;
@@ -78,7 +80,7 @@ async fn create(
 
 async fn upload(app: &App, caller: &Caller, mut form: Multipart) -> Result<Vec<File>, Problem> {
     let broken = |error: axum::extract::multipart::MultipartError| {
-        Fault::new(Code::ArgsInvalid, format!("the form cannot be read: {}", error.body_text()))
+        Fault::new(Code::ArgsInvalid, format!("the form cannot be read: {}", cause(&error)))
     };
     let mut uploads = Vec::new();
     while let Some(field) = in_time(form.next_field()).await?.map_err(broken)? {
@@ -90,12 +92,21 @@ async fn upload(app: &App, caller: &Caller, mut form: Multipart) -> Result<Vec<F
             let fault = Fault::new(Code::ArgsInvalid, "a part of the form is not a file");
             return Err(fault.hint("every part has a filename").into());
         };
-        uploads.push((name, stage(&app.service, field).await?));
+        uploads.push((name, stage(&app.service, field.map_err(|error| cause(&error))).await?));
     }
     if uploads.is_empty() {
         return Err(Fault::new(Code::ArgsMissing, "there is no file in the form").into());
     }
     Ok(app.service.upload_documents(caller, uploads).await?)
+}
+
+/// What an error is about in the end: its reader tells only that it could not read.
+fn cause(error: &dyn Error) -> String {
+    let mut last = error;
+    while let Some(inner) = last.source() {
+        last = inner;
+    }
+    last.to_string()
 }
 
 /// List documents, newest first
