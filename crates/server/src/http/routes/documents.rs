@@ -10,6 +10,7 @@ use axum::extract::{DefaultBodyLimit, FromRequest, Multipart, Request, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
+use futures_util::TryStreamExt;
 use service::{Caller, DocumentQuery, FetchRequest, Listed};
 use std::error::Error;
 use std::sync::Arc;
@@ -91,7 +92,7 @@ async fn upload(app: &App, caller: &Caller, mut form: Multipart) -> Result<Vec<F
             let fault = Fault::new(Code::ArgsInvalid, "a part of the form is not a file");
             return Err(fault.hint("every part has a filename").into());
         };
-        uploads.push((name, stage(&app.service, field).await?));
+        uploads.push((name, stage(&app.service, field.map_err(|error| cause(&error))).await?));
     }
     if uploads.is_empty() {
         return Err(Fault::new(Code::ArgsMissing, "there is no file in the form").into());
