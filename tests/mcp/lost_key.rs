@@ -81,16 +81,23 @@ async fn an_answer_in_the_middle_of_a_call_is_refused_when_its_key_is_lost() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_is_brought_later_is_refused_when_its_key_is_lost() {
-    let world = world().await;
-    let ann = Ann::new(&world).await;
-    let asked = answer(post(&ann.first, "tools/call", danger(), &can_ask()).await).await;
-    let mut yes = danger();
-    yes["requestState"] = asked["result"]["requestState"].clone();
-    yes["inputResponses"] = json!({"approval": {"action": "accept", "content": {}}});
-    world.owner.delete(&ann.first_path).await;
-    let refused = post(&ann.first, "tools/call", yes.clone(), &can_ask()).await;
-    assert_eq!((refused.status().as_u16(), ran(&world).await), (401, 0));
-    // Hers is the question, and another key of hers is hers.
-    let done = answer(post(&ann.second, "tools/call", yes, &can_ask()).await).await;
-    assert_eq!((&done["result"]["isError"], ran(&world).await), (&json!(false), 1), "{done}");
+    for is_revoked in [false, true] {
+        let world = world().await;
+        let ann = Ann::new(&world).await;
+        let asked = answer(post(&ann.first, "tools/call", danger(), &can_ask()).await).await;
+        let mut yes = danger();
+        yes["requestState"] = asked["result"]["requestState"].clone();
+        yes["inputResponses"] = json!({"approval": {"action": "accept", "content": {}}});
+        if is_revoked {
+            world.owner.delete(&ann.first_path).await;
+            let refused = post(&ann.first, "tools/call", yes.clone(), &can_ask()).await;
+            assert_eq!((refused.status().as_u16(), ran(&world).await), (401, 0));
+        }
+        // Another key of hers answers what is asked, and a question ends with the key that asked it.
+        let done = answer(post(&ann.second, "tools/call", yes, &can_ask()).await).await;
+        let outcome = (&done["result"]["isError"], ran(&world).await);
+        assert_eq!(outcome, (&json!(is_revoked), usize::from(!is_revoked)), "{done}");
+        let void = world.owner.get("/v1/approvals?state=void").await;
+        assert_eq!(void["items"] != json!([]), is_revoked, "{void}");
+    }
 }

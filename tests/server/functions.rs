@@ -347,7 +347,11 @@ async fn what_a_person_agreed_to_is_not_what_was_deployed_since() {
     let (status, problem) = answer(&second).await;
     assert_eq!((status, &problem["code"]), (403, &json!("approval.invalid")), "{problem}");
     let record = owner.get(&format!("/v1/executions/{}", id(&second))).await;
-    assert_eq!(record["status"], "waiting_approval", "nothing was run: {record}");
+    assert_eq!(
+        (&record["status"], &record["error"]["code"], &record["started_at"]),
+        (&json!("failed"), &json!("approval.invalid"), &Value::Null),
+        "nothing was run: {record}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

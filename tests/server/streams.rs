@@ -84,13 +84,14 @@ async fn t60_nobody_follows_the_run_of_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_ends_with_its_key_and_another_key_hears_on() {
+async fn a_stream_and_its_run_end_with_their_key_and_those_of_another_key_go_on() {
     let world = World::start().await;
     let ann = Person::new(&world, "ann").await;
     let here = crate::people::workspace(&world.owner).await;
     crate::people::grant(&world.owner, &ann.id, "USAGE", &here).await;
     let code = "import time\nfor i in range(60): print(i, flush=True); time.sleep(0.1)";
     let id = begun(&ann.api, code).await;
+    let other = begun(&world.owner, "import time\ntime.sleep(2)").await;
     let path = format!("/v1/executions/{id}/events");
     let mut stream = ann.request(Method::GET, &path).send().await.unwrap();
     assert!(stream.chunk().await.unwrap().is_some());
@@ -99,9 +100,11 @@ async fn a_stream_ends_with_its_key_and_another_key_hears_on() {
     while let Ok(Some(_)) = stream.chunk().await {
         assert!(revoked.elapsed() < Duration::from_secs(4), "it is told on");
     }
-    // What was begun goes on, for whoever may see it.
-    let told = events(world.owner.request(Method::GET, &path).send().await.unwrap()).await;
-    assert_eq!(told.last().unwrap().2["status"], "succeeded");
+    for (id, status) in [(id, "cancelled"), (other, "succeeded")] {
+        let path = format!("/v1/executions/{id}/events");
+        let told = events(world.owner.request(Method::GET, &path).send().await.unwrap()).await;
+        assert_eq!(told.last().unwrap().2["status"], status);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

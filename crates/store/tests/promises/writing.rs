@@ -137,6 +137,10 @@ async fn records_of_an_older_belljar_are_taken_up_and_kept() {
         DROP TABLE secrets;
         DROP TABLE sealed;
         DROP TABLE runs;
+        DROP TABLE execution_events;
+        ALTER TABLE executions DROP COLUMN events_before;
+        DROP TABLE ownership_offers;
+        DROP TABLE agent_uses;
         DROP TABLE server;
         ALTER TABLE audit_head DROP COLUMN floor_sequence;
         ALTER TABLE audit_head DROP COLUMN floor_hash;
