@@ -76,7 +76,7 @@ while True:
 OUTPUT = """
 import os
 line = b"x" * 65535 + b"\\n"
-for _ in range(960):
+for _ in range(256):
     os.write(1, line)
 """
 
@@ -96,7 +96,7 @@ ATTACKS = {
     "forged_done": (FORGED_DONE, 4, {"wall_ms": 5000}),
     "slow_death": (SLOW_DEATH, 4, {"wall_ms": 20000, "cpu_percent": 3, "memory_bytes": 400 << 20, "processes": 64}),
     "memory": (MEMORY, 4, {"wall_ms": 5000}),
-    "output": (OUTPUT, 14, {"wall_ms": 10000, "output_bytes": 60 << 20}),
+    "output": (OUTPUT, 14, {"wall_ms": 10000, "output_bytes": 16 << 20}),
     "pieces": (PIECES, 4, {"wall_ms": 5000}),
 }
 
@@ -135,7 +135,7 @@ def start(binary, data, port):
     lines, key = [], None
     for line in server.stdout:
         lines.append(line)
-        key = key or next(iter(re.findall(r"bj_\w+", line)), None)
+        key = key or next(iter(re.findall(r"bj_[\w-]+", line)), None)
         if key and str(port) in "".join(lines):
             break
     if key is None:
