@@ -106,25 +106,25 @@ impl<'a> Run<'a> {
     }
 
     pub(crate) fn result(&mut self, data: Option<BTreeMap<String, Value>>, main: bool, cut: bool) {
-        let fitting = data.and_then(|data| self.fitting(data));
+        let fitting = data.and_then(|data| self.fitting(Rich { data, main }));
         if cut || fitting.is_none() {
             self.results_dropped += 1;
         }
-        if let Some(data) = fitting {
+        if let Some(result) = fitting {
             self.emit_held();
-            (self.sink)(Event::Result(Rich { data, main }));
+            (self.sink)(Event::Result(result));
         }
     }
 
     /// The same, if there is still room for it, which it has then.
-    fn fitting(&mut self, data: BTreeMap<String, Value>) -> Option<BTreeMap<String, Value>> {
-        let size = data.iter().map(|(form, value)| form.len() + size_here(value)).sum::<usize>();
+    fn fitting(&mut self, result: Rich) -> Option<Rich> {
+        let size = result.memory_bytes();
         let fits = self.results_bytes + size <= RESULTS_BYTES_MAX && self.results < RESULTS_MAX;
         if fits {
             self.results_bytes += size;
             self.results += 1;
         }
-        fits.then_some(data)
+        fits.then_some(result)
     }
 
     /// Results that the kernel has not sent, as it says itself.
@@ -250,22 +250,6 @@ impl<'a> Run<'a> {
     pub(crate) fn died(&self) -> Cause {
         if self.overrun.is_none() { Cause::Died { status: None } } else { self.verdict() }
     }
-}
-
-/// What a value takes in this process: for many small ones that is far more than their text.
-fn size_here(value: &Value) -> usize {
-    let within = match value {
-        Value::String(text) => text.len(),
-        Value::Array(items) => items.iter().map(size_here).sum(),
-        Value::Object(fields) => {
-            let field = |(name, value): (&String, &Value)| {
-                size_of_val(name) + name.len() + size_here(value)
-            };
-            fields.iter().map(field).sum()
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
-    };
-    size_of::<Value>() + within
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {
