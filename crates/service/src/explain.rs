@@ -91,7 +91,6 @@ impl Service {
             return Err(invalid("query/tool", "is missing: name a tool, an agent, or both"));
         }
         let question = self.question(caller, query)?;
-        self.check_visible(caller, &question)?;
         if query.principal.is_some_and(|principal| principal != caller.id()) {
             for object in objects.into_iter().flatten() {
                 self.require(caller, Privilege::Ownership, object)?;
@@ -124,27 +123,36 @@ impl Service {
             found.ok_or_else(|| not_found("agent", id))
         });
         let (tool, agent) = (tool.transpose()?, agent.transpose()?);
+        let bindings = match &agent {
+            Some(agent) => self.store.read(|rows| rows.bindings_of(workspace, agent.id))?,
+            None => Vec::new(),
+        };
+        // Before anything else is looked up: another error would tell that they are there.
+        self.check_visible(caller, tool.as_ref(), agent.as_ref(), &bindings)?;
         let who = self.known(workspace, query.principal.unwrap_or_else(|| caller.id()))?;
-        let (run_as, bindings) = match &agent {
-            Some(agent) => (
-                self.explained_rights(workspace, &who, agent)?,
-                self.store.read(|rows| rows.bindings_of(workspace, agent.id))?,
-            ),
-            None => (who.clone(), Vec::new()),
+        let run_as = match &agent {
+            Some(agent) => self.explained_rights(workspace, &who, agent)?,
+            None => who.clone(),
         };
         Ok(Question { workspace, who, tool, agent, bindings, run_as })
     }
 
     /// Nobody is told anything about a tool or an agent that they do not see. Whoever sees an agent sees
     /// the tools that are attached to it.
-    fn check_visible(&self, caller: &Caller, question: &Question) -> Result<(), Refused> {
-        if let Some(agent) = &question.agent
+    fn check_visible(
+        &self,
+        caller: &Caller,
+        tool: Option<&Tool>,
+        agent: Option<&Agent>,
+        bindings: &[Binding],
+    ) -> Result<(), Refused> {
+        if let Some(agent) = agent
             && !self.sees(caller, Object::Agent(agent.id))?
         {
             return Err(not_found("agent", agent.id));
         }
-        if let Some(tool) = &question.tool
-            && question.binding().is_none()
+        if let Some(tool) = tool
+            && bindings.iter().all(|binding| binding.tool_id != tool.id)
             && !self.sees(caller, Object::Tool(tool.id))?
         {
             return Err(not_found("tool", tool.id));

@@ -18,13 +18,24 @@ const BOUNDARY_BYTES_MAX: usize = 70;
 
 const HEADER_END: &[u8] = b"\r\n\r\n";
 
-/// The boundary that a `Content-Type` names.
+/// The one boundary that a `Content-Type` names. Absent if it could be read in two ways: whoever reads the
+/// form must look for the same one.
 pub(super) fn boundary(kind: &str) -> Option<String> {
-    let named = kind.split(';').skip(1).find_map(|parameter| {
+    let mut named = None;
+    for parameter in kind.split(';').skip(1) {
         let (name, value) = parameter.split_once('=')?;
-        name.trim().eq_ignore_ascii_case("boundary").then(|| value.trim().trim_matches('"'))
-    })?;
-    (1..=BOUNDARY_BYTES_MAX).contains(&named.len()).then(|| named.to_owned())
+        let value = value.trim();
+        let plain = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+        let plain = plain.unwrap_or(value);
+        if plain.contains(['"', '\\']) {
+            return None;
+        }
+        if name.trim().eq_ignore_ascii_case("boundary") && named.replace(plain).is_some() {
+            return None;
+        }
+    }
+    let named = named.filter(|named| (1..=BOUNDARY_BYTES_MAX).contains(&named.len()))?;
+    Some(named.to_owned())
 }
 
 /// The same body, which ends in an error where it goes over a bound.
@@ -178,6 +189,12 @@ mod tests {
         assert_eq!(boundary("multipart/form-data; boundary=abc").as_deref(), Some("abc"));
         assert_eq!(boundary("multipart/form-data;x=y; Boundary=\"a b\"").as_deref(), Some("a b"));
         assert_eq!(boundary("multipart/form-data"), None);
+        // What could be read in two ways is refused: whoever reads the form would look for another one.
+        for two in
+            [r#"x="; boundary=a"; boundary=b"#, "boundary=a; boundary=b", r#"boundary="a\"b""#]
+        {
+            assert_eq!(boundary(&format!("multipart/form-data; {two}")), None, "{two}");
+        }
         assert_eq!(boundary(&format!("multipart/form-data; boundary={}", "x".repeat(71))), None);
     }
 }

@@ -1,6 +1,7 @@
 //! How much one key may ask for, together with those that it has made for itself, or one principal
 //! with tokens: requests a second, and requests at once.
 
+use super::body::SMALL_BYTES_MAX;
 use axum::body::Body;
 use axum::response::Response;
 use http_body::{Body as HttpBody, Frame, SizeHint};
@@ -141,7 +142,9 @@ impl Charge {
             return Err(Fault::new(Code::RateExceeded, message)
                 .hint("wait for one of its requests to be answered"));
         }
-        if bodies.of_all + bytes > BODY_BYTES_OF_ALL_MAX {
+        // Small requests are always heard: those of one workspace must not silence all others.
+        let is_small = self.bytes.load(Ordering::Relaxed) + bytes <= SMALL_BYTES_MAX;
+        if !is_small && bodies.of_all + bytes > BODY_BYTES_OF_ALL_MAX {
             let message = format!("bodies of all have {BODY_BYTES_OF_ALL_MAX} bytes at once");
             return Err(Fault::new(Code::CapacityExhausted, message)
                 .hint("send the request again after Retry-After seconds"));

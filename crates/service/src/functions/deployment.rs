@@ -68,6 +68,15 @@ struct Next {
     entry: AuditLine,
 }
 
+/// Where a deployment is written.
+enum Place {
+    /// Over this function, if it is still the same: author, owner and source belong together, and another
+    /// deployment or a new owner may have come in between.
+    Taken(Box<Function>),
+    /// As a new function with this owner.
+    New(Grant),
+}
+
 impl Service {
     /// Deploys a function, or replaces what is deployed under its name.
     pub async fn deploy_function(
@@ -155,8 +164,11 @@ impl Service {
             Some(_) => (deploying(function, &deployment, now), None),
             None => (ready(function, deployment.clone(), now), Some(source.clone())),
         };
-        let owning = new.then(|| caller.owning(object, now));
-        self.write_function(workspace, function.clone(), serves, owning, entry.clone()).await?;
+        let place = match &before {
+            Some(before) => Place::Taken(Box::new(before.clone())),
+            None => Place::New(caller.owning(object, now)),
+        };
+        self.write_function(workspace, function.clone(), serves, place, entry.clone()).await?;
         drop(turn);
         let Some(order) = order else {
             self.release_replaced(before.as_ref(), &function).await;
@@ -168,26 +180,30 @@ impl Service {
         Ok(Deploying { function, new, done })
     }
 
-    /// `owning` is there for one that is new.
     async fn write_function(
         &self,
         workspace: WorkspaceId,
         function: Function,
         serves: Option<Vec<u8>>,
-        owning: Option<Grant>,
+        place: Place,
         entry: AuditLine,
     ) -> Result<(), Refused> {
         let written = self.store.write(move |tx| {
-            match owning {
-                None => {
-                    if !tx.update_function(workspace, &function, serves.as_deref())? {
+            match place {
+                Place::Taken(before) => {
+                    let now = tx.function(workspace, function.id)?;
+                    let Some(now) = now else {
                         return Ok(Err(not_found("function", function.id)));
+                    };
+                    if now != *before {
+                        return Ok(Err(changed_meanwhile(&function)));
                     }
+                    tx.update_function(workspace, &function, serves.as_deref())?;
                 }
-                Some(_) if tx.count_functions(workspace)? >= FUNCTIONS_MAX => {
+                Place::New(_) if tx.count_functions(workspace)? >= FUNCTIONS_MAX => {
                     return Ok(Err(too_many()));
                 }
-                Some(owning) => {
+                Place::New(owning) => {
                     tx.insert_function(workspace, &function, serves.as_deref())?;
                     tx.insert_grant(workspace, &owning)?;
                 }
@@ -391,6 +407,12 @@ fn not_listed(package: &PackageName) -> Fault {
          PYTHON_PACKAGES_WHITELIST_IMPORT"
     );
     Fault::new(Code::ImportDenied, message).hint("do without it, or ask the operator to list it")
+}
+
+fn changed_meanwhile(function: &Function) -> Refused {
+    let message =
+        format!("the function {:?} was changed while it was being deployed", function.name);
+    Fault::new(Code::ObjectInUse, message).hint("look at it, and deploy it again").into()
 }
 
 fn too_many() -> Refused {

@@ -65,8 +65,13 @@ async fn create(
         let Json(request) = Json::<FetchRequest>::from_request(request, &app).await?;
         app.service.fetch_documents(&caller, request).await?
     } else {
-        let boundary = kind.and_then(form::boundary).unwrap_or_default();
+        let boundary = kind.and_then(form::boundary);
         app.service.check_upload(&caller, None)?;
+        let boundary = boundary.ok_or_else(|| {
+            let message = "Content-Type must be multipart/form-data with one boundary";
+            Fault::new(Code::ArgsInvalid, message)
+                .hint("send multipart/form-data with a part called file, or JSON with urls")
+        })?;
         files::check_size(&app.service, request.body(), FORM_BYTES)?;
         let request = request.map(|body| form::bounded(body, &boundary));
         let form = Multipart::from_request(request, &app).await.map_err(|rejection| {
