@@ -40,6 +40,7 @@ mod people;
 mod permissions;
 mod raw;
 mod redaction;
+mod reserved_names;
 mod rights;
 mod routes_deny;
 mod sealed_answers;

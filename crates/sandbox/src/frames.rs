@@ -12,13 +12,15 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use types::Assertion;
+use types::{Assertion, RESERVED_NAME, has_reserved_name};
 
 const MIB: usize = 1024 * 1024;
 
 /// Memory that one value, or one displayed result, takes here as a tree: some 450,000 numbers, or
 /// 90,000 small objects.
 const VALUE_MEMORY_BYTES_MAX: usize = 64 * MIB;
+/// Nesting of a result: its record and its event nest it deeper, and are read again.
+const RESULT_DEPTH_MAX: usize = 120;
 /// Names of the forms of a result, and what is said in the place of one that did not fit: they come
 /// on top of `result_bytes`.
 const RESULT_NAMES_BYTES_MAX: u64 = 64 * 1024;
@@ -285,6 +287,9 @@ fn part<T: DeserializeOwned>(raw: &RawValue, bytes_max: usize) -> Result<T, Prot
     if json.len() > bytes_max || shape.memory_bytes > json.len() + PART_MEMORY_MAX {
         return Err(ProtocolError::TooLarge(json.len() as u64));
     }
+    if has_reserved_name(json.as_bytes()) {
+        return Err(ProtocolError::Contradiction);
+    }
     Ok(serde_json::from_str(json)?)
 }
 
@@ -303,7 +308,8 @@ fn result(
     let shape = Shape::of(json);
     let fits = json.len() as u64 <= result_bytes.saturating_add(RESULT_NAMES_BYTES_MAX)
         && shape.memory_bytes <= VALUE_MEMORY_BYTES_MAX
-        && shape.depth <= DEPTH_MAX;
+        && shape.depth <= RESULT_DEPTH_MAX
+        && !has_reserved_name(json.as_bytes());
     if fits { Ok(Some(serde_json::from_str(json)?)) } else { Ok(None) }
 }
 
@@ -322,6 +328,9 @@ fn check_value(json: &str, result_bytes: u64) -> Result<(), ValueError> {
             shape.memory_bytes.div_ceil(MIB),
             VALUE_MEMORY_BYTES_MAX / MIB
         )));
+    }
+    if has_reserved_name(json.as_bytes()) {
+        return Err(ValueError::reserved_name());
     }
     Ok(())
 }
@@ -344,6 +353,11 @@ pub struct ValueError {
 impl ValueError {
     fn too_large(problem: String) -> Self {
         Self { path: "$".to_owned(), _kind: None, problem, fix: None, too_large: true }
+    }
+
+    fn reserved_name() -> Self {
+        let problem = format!("the value has the name {RESERVED_NAME}, which is reserved");
+        Self { path: "$".to_owned(), _kind: None, problem, fix: None, too_large: false }
     }
 
     fn within_bounds(self) -> Self {

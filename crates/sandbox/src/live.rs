@@ -201,10 +201,10 @@ impl Sandbox {
 
     /// Puts the limits of the next execution in force, as far as they can change.
     pub fn allow(&mut self, limits: &Limits) -> std::io::Result<()> {
-        if let Some(group) = self.jail.as_ref().and_then(|jail| jail.group.as_ref())
-            && self.allowed != *limits
-        {
-            group.allow(&allowance(limits))?;
+        if self.allowed != *limits {
+            if let Some(group) = self.jail.as_ref().and_then(|jail| jail.group.as_ref()) {
+                group.allow(&allowance(limits))?;
+            }
             self.allowed = *limits;
         }
         Ok(())

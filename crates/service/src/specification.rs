@@ -21,7 +21,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
-use types::SpecificationFormat;
+use types::{PlainNames, SpecificationFormat};
 use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -172,17 +172,22 @@ fn parse(text: &str) -> Result<Map<String, Value>, Refused> {
         let message = format!("has {} bytes, and at most {BYTES_MAX} are kept", text.len());
         return Err(invalid(&at(""), message));
     }
-    let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! {
-            max_depth: DEPTH_MAX,
-            max_nodes: VALUES_MAX,
-            max_total_scalar_bytes: TEXT_BYTES_MAX,
-        },
-        // `y` and `on` are names here, as in YAML 1.2.
-        strict_booleans: true,
-        with_snippet: false,
+    let options = || {
+        serde_saphyr::options! {
+            budget: serde_saphyr::budget! {
+                max_depth: DEPTH_MAX,
+                max_nodes: VALUES_MAX,
+                max_total_scalar_bytes: TEXT_BYTES_MAX,
+            },
+            // `y` and `on` are names here, as in YAML 1.2.
+            strict_booleans: true,
+            with_snippet: false,
+        }
     };
-    match serde_saphyr::from_str_with_options(text, options) {
+    if let Err(error) = serde_saphyr::from_str_with_options::<PlainNames>(text, options()) {
+        return Err(unreadable(&error));
+    }
+    match serde_saphyr::from_str_with_options(text, options()) {
         Ok(Value::Object(root)) => Ok(root),
         Ok(_) => Err(invalid(&at(""), "must be a mapping, such as one with tools")),
         Err(error) => Err(unreadable(&error)),

@@ -15,6 +15,7 @@ mod function;
 mod grant;
 mod id;
 mod limits;
+mod names;
 mod network;
 mod package;
 mod principal;
@@ -46,6 +47,7 @@ pub use id::{
     WorkspaceId,
 };
 pub use limits::{Limit, LimitError, Limits, LimitsRequest, OperatorCaps};
+pub use names::{PlainNames, RESERVED_NAME, has_reserved_name};
 pub use network::{
     AllowedSecrets, Integration, NetworkAttempt, NetworkEntry, NetworkRule, RuleMode, RuleType,
 };

@@ -20,7 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use types::{Code, Fault};
+use types::{Code, Fault, RESERVED_NAME, has_reserved_name};
 
 /// Code, arguments and small files as text; what is larger is uploaded as a document.
 pub(crate) const JSON_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -151,6 +151,15 @@ pub(crate) fn check_nodes(bytes: &[u8]) -> Result<(), Problem> {
     Err(fault.hint("upload large data as documents, and name them by document_id").into())
 }
 
+/// Whether a message can be left to a reader that looks for none of this.
+pub(crate) fn check_message(bytes: &[u8]) -> Result<(), Problem> {
+    check_nodes(bytes)?;
+    if has_reserved_name(bytes) {
+        return Err(invalid(String::new(), &format!("the name {RESERVED_NAME} is reserved")));
+    }
+    Ok(())
+}
+
 pub(crate) fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     check_nodes(bytes)?;
     let mut place = Vec::new();
@@ -275,6 +284,9 @@ impl<'de> Visitor<'de> for Sound<'_> {
         let mut seen = HashSet::new();
         while let Some(key) = entries.next_key::<String>()? {
             self.place.push(key.clone());
+            if key == RESERVED_NAME {
+                return Err(serde::de::Error::custom("the name is reserved"));
+            }
             if !seen.insert(key) {
                 return Err(serde::de::Error::custom("it stands there twice"));
             }
