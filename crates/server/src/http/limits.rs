@@ -267,9 +267,12 @@ mod tests {
         assert_eq!(code(one.add(1)), Some(Code::RateExceeded));
         let others: Vec<Charge> = (2..5).map(charge).collect();
         assert!(others.iter().all(|it| it.add(BODY_BYTES_OF_KEY_MAX).is_ok()));
-        assert_eq!(code(charge(9).add(1)), Some(Code::CapacityExhausted));
+        assert_eq!(code(charge(9).add(SMALL_BYTES_MAX + 1)), Some(Code::CapacityExhausted));
+        let small = charge(9);
+        assert_eq!(code(small.add(SMALL_BYTES_MAX)), None, "a small request is always heard");
+        assert_eq!(code(small.add(1)), Some(Code::CapacityExhausted));
         drop(others);
-        assert_eq!(code(charge(9).add(1)), None);
+        assert_eq!(code(charge(9).add(SMALL_BYTES_MAX + 1)), None);
         assert_eq!(code(charge(1).add(1)), Some(Code::RateExceeded));
         drop(one);
         assert_eq!(code(charge(1).add(1)), None);
