@@ -25,6 +25,7 @@ mod invented;
 mod leaving;
 mod notebook;
 mod permissions;
+mod raw_json;
 mod replies;
 mod rules;
 mod scene;

@@ -66,17 +66,41 @@ fn unsafe_code_is_forbidden_outside_jail() {
     assert!(workspace.contains("unsafe_code = \"forbid\""));
 }
 
-/// A dependency of tests alone turns features on that a program that people build does not have.
-#[test]
-fn numbers_are_read_exactly_in_what_people_build() {
+/// The features of serde_json in what is built with these options, read from the lock file alone.
+fn features_of_serde_json(options: &[&str]) -> BTreeSet<String> {
     let tree = Command::new(env!("CARGO"))
-        .args(["tree", "--package", "belljar-server", "--edges", "no-dev,features"])
-        .args(["--invert", "serde_json", "--depth", "1", "--offline", "--prefix", "none"])
+        .args(["tree", "--invert", "serde_json", "--depth", "1", "--prefix", "none"])
+        .args(["--locked", "--offline"])
+        .args(options)
         .current_dir(root())
         .output()
         .unwrap();
-    let tree = String::from_utf8_lossy(&tree.stdout);
-    assert!(tree.contains("serde_json feature \"float_roundtrip\""), "{tree}");
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let tree = String::from_utf8_lossy(&tree.stdout).into_owned();
+    let feature =
+        |line: &str| Some(line.split_once("serde_json feature \"")?.1.split_once('"')?.0.into());
+    tree.lines().filter_map(feature).collect()
+}
+
+/// A dependency of tests alone turns features on that a program that people build does not have.
+#[test]
+fn numbers_are_read_exactly_in_what_people_build() {
+    let built = ["--package", "belljar-server", "--edges", "no-dev,features"];
+    let features = features_of_serde_json(&built);
+    assert!(features.contains("float_roundtrip"), "{features:?}");
+}
+
+/// Each of these makes JSON of others mean something else, or lets it be as deep as it wants, in every
+/// crate of the program as soon as one crate asks for it. With `raw_value` an object that begins with one
+/// name is parsed past every bound; with `arbitrary_precision` another one is read as a number.
+#[test]
+fn t129_no_crate_switches_a_feature_of_serde_json_on_that_changes_what_json_means() {
+    let workspace = ["--workspace", "--edges", "features"];
+    let features = features_of_serde_json(&workspace);
+    assert!(features.contains("preserve_order"), "{features:?}");
+    for feature in ["raw_value", "arbitrary_precision", "unbounded_depth"] {
+        assert!(!features.contains(feature), "see docs/decisions/0039: {feature} is on");
+    }
 }
 
 /// What code is given inside the walls is tested by itself too, with every Python there is.

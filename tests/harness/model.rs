@@ -18,11 +18,11 @@
 mod wires;
 
 use agent::{Answer, ScriptedCall, Stop, Tokens, Turn};
+use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
-use axum::{Json, Router};
 use bytes::Bytes;
 use futures_util::stream;
 use serde::Deserialize;
@@ -149,8 +149,11 @@ async fn play(
     State(played): State<Arc<Played>>,
     uri: Uri,
     headers: HeaderMap,
-    Json(body): Json<Value>,
+    body: Bytes,
 ) -> Response {
+    let Ok(body) = serde_json::from_slice::<Value>(&body) else {
+        return refused(400, "the request is not JSON");
+    };
     let number = {
         let mut requests = played.requests.lock().unwrap();
         requests.push(Request { path: uri.path().to_owned(), headers, body: body.clone() });

@@ -8,11 +8,11 @@ use crate::texts::{
 };
 use jail::WallError;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::value::RawValue;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use types::{Assertion, RESERVED_NAME, has_reserved_name};
+use std::fmt::Display;
+use types::{Assertion, JsonMembers, MembersError};
 
 const MIB: usize = 1024 * 1024;
 
@@ -149,33 +149,23 @@ pub struct Returned {
 
 /// A frame as it is written: one flat object. Parts that can be large stay text here, and become
 /// what they are when they are within their bounds.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Default)]
 struct Frame<'a> {
-    ev: Event,
-    #[serde(borrow)]
-    reseeded: Option<&'a RawValue>,
-    #[serde(borrow)]
-    wall: Option<&'a RawValue>,
-    #[serde(borrow)]
-    data: Option<&'a RawValue>,
+    ev: Option<Event>,
+    reseeded: Option<&'a str>,
+    wall: Option<&'a str>,
+    data: Option<&'a str>,
     main: Option<bool>,
-    #[serde(borrow)]
-    dropped: Option<&'a RawValue>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
+    dropped: Option<&'a str>,
+    error: Option<&'a str>,
     /// No process has another one.
     exit_code: Option<u8>,
     /// Null is a value too.
-    #[serde(borrow, default, deserialize_with = "present")]
-    value: Option<&'a RawValue>,
-    #[serde(borrow)]
-    value_error: Option<&'a RawValue>,
+    value: Option<&'a str>,
+    value_error: Option<&'a str>,
     entry_missing: Option<bool>,
-    #[serde(borrow)]
-    requirements: Option<&'a RawValue>,
-    #[serde(borrow)]
-    place: Option<&'a RawValue>,
+    requirements: Option<&'a str>,
+    place: Option<&'a str>,
     results: Option<u32>,
 }
 
@@ -194,13 +184,54 @@ enum Event {
 /// What the body of a frame says, if it has all that its event needs and nothing that belongs to
 /// another. `result_bytes` is what a value or a result may have.
 pub(crate) fn read(body: &[u8], result_bytes: u64) -> Result<FromKernel, ProtocolError> {
-    serde_json::from_slice::<Frame<'_>>(body)?.read(result_bytes)
+    let text = std::str::from_utf8(body).map_err(no_frame)?;
+    Frame::split(text)?.read(result_bytes)
 }
 
-impl Frame<'_> {
+impl<'a> Frame<'a> {
+    /// Takes the fields apart; the first one that is unknown or stands twice ends it.
+    fn split(text: &'a str) -> Result<Self, ProtocolError> {
+        let mut frame = Self::default();
+        let mut seen = Vec::new();
+        for member in JsonMembers::of(text) {
+            let (name, json) = member.map_err(|error| match error {
+                MembersError::TooDeep => ProtocolError::TooDeep,
+                MembersError::Malformed(_) => no_frame(error),
+            })?;
+            if seen.contains(&name) {
+                return Err(ProtocolError::Contradiction);
+            }
+            frame.set(&name, json)?;
+            seen.push(name);
+        }
+        Ok(frame)
+    }
+
+    fn set(&mut self, name: &str, json: &'a str) -> Result<(), ProtocolError> {
+        let text = (json != "null").then_some(json);
+        match name {
+            "ev" => self.ev = serde_json::from_str(json)?,
+            "reseeded" => self.reseeded = text,
+            "wall" => self.wall = text,
+            "data" => self.data = text,
+            "main" => self.main = serde_json::from_str(json)?,
+            "dropped" => self.dropped = text,
+            "error" => self.error = text,
+            "exit_code" => self.exit_code = serde_json::from_str(json)?,
+            "value" => self.value = Some(json),
+            "value_error" => self.value_error = text,
+            "entry_missing" => self.entry_missing = serde_json::from_str(json)?,
+            "requirements" => self.requirements = text,
+            "place" => self.place = text,
+            "results" => self.results = serde_json::from_str(json)?,
+            _ => return Err(no_frame("it has an unknown field")),
+        }
+        Ok(())
+    }
+
     fn read(mut self, result_bytes: u64) -> Result<FromKernel, ProtocolError> {
         let missing = || ProtocolError::Incomplete;
-        let event = match self.ev {
+        let event = match self.ev.ok_or_else(missing)? {
             Event::Ready => FromKernel::Ready {
                 reseeded: part(self.reseeded.take().ok_or_else(missing)?, SMALL_BYTES_MAX)?,
             },
@@ -238,14 +269,12 @@ impl Frame<'_> {
         } else if let Some(error) = self.value_error.take() {
             Answer::NotJson(part::<ValueError>(error, FRAME_BYTES_MAX)?.within_bounds())
         } else if let Some(value) = self.value.take() {
-            match check_value(value.get(), result_bytes) {
+            match check_value(value, result_bytes) {
                 // The program inside writes none of these.
-                Ok(()) if Shape::of(value.get()).depth > DEPTH_MAX => {
-                    return Err(ProtocolError::TooDeep);
-                }
-                Ok(()) => Answer::Value(Returned {
-                    value: serde_json::from_str(value.get())?,
-                    bytes: value.get().len(),
+                Ok(shape) if shape.depth > DEPTH_MAX => return Err(ProtocolError::TooDeep),
+                Ok(_) => Answer::Value(Returned {
+                    value: serde_json::from_str(value)?,
+                    bytes: value.len(),
                 }),
                 Err(refused) => Answer::NotJson(refused),
             }
@@ -273,48 +302,36 @@ impl Frame<'_> {
     }
 }
 
-fn present<'de: 'a, 'a, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<&'a RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
+fn no_frame(reason: impl Display) -> ProtocolError {
+    ProtocolError::NotAFrame(serde::de::Error::custom(reason))
 }
 
 /// A part of a frame that has a type of its own, read if it is no larger than that type can be.
-fn part<T: DeserializeOwned>(raw: &RawValue, bytes_max: usize) -> Result<T, ProtocolError> {
-    let json = raw.get();
+fn part<T: DeserializeOwned>(json: &str, bytes_max: usize) -> Result<T, ProtocolError> {
     let shape = Shape::of(json);
     // Texts take as much memory as they have bytes; what takes much more is no part of ours.
     if json.len() > bytes_max || shape.memory_bytes > json.len() + PART_MEMORY_MAX {
         return Err(ProtocolError::TooLarge(json.len() as u64));
     }
-    if has_reserved_name(json.as_bytes()) {
-        return Err(ProtocolError::Contradiction);
-    }
     Ok(serde_json::from_str(json)?)
 }
 
 /// Whether forms of a result were left out. Which ones matters to nobody outside.
-fn names_some(dropped: &RawValue) -> Result<bool, ProtocolError> {
-    let json = dropped.get();
+fn names_some(json: &str) -> Result<bool, ProtocolError> {
     if json.starts_with('{') { Ok(json != "{}") } else { Err(ProtocolError::Contradiction) }
 }
 
 /// The forms of a result, unless they are more than a result may be.
-fn result(
-    raw: &RawValue,
-    result_bytes: u64,
-) -> Result<Option<BTreeMap<String, Value>>, ProtocolError> {
-    let json = raw.get();
+fn result(json: &str, result_bytes: u64) -> Result<Option<BTreeMap<String, Value>>, ProtocolError> {
     let shape = Shape::of(json);
     let fits = json.len() as u64 <= result_bytes.saturating_add(RESULT_NAMES_BYTES_MAX)
         && shape.memory_bytes <= VALUE_MEMORY_BYTES_MAX
-        && shape.depth <= RESULT_DEPTH_MAX
-        && !has_reserved_name(json.as_bytes());
+        && shape.depth <= RESULT_DEPTH_MAX;
     if fits { Ok(Some(serde_json::from_str(json)?)) } else { Ok(None) }
 }
 
-/// Whether a value is worth being parsed. What the kernel says of it counts for nothing here.
-fn check_value(json: &str, result_bytes: u64) -> Result<(), ValueError> {
+/// The shape of a value that is worth being parsed. What the kernel says of it counts for nothing here.
+fn check_value(json: &str, result_bytes: u64) -> Result<Shape, ValueError> {
     if json.len() as u64 > result_bytes {
         return Err(ValueError::too_large(format!(
             "the value has {} bytes as JSON, and {result_bytes} are allowed (result_bytes)",
@@ -329,10 +346,7 @@ fn check_value(json: &str, result_bytes: u64) -> Result<(), ValueError> {
             VALUE_MEMORY_BYTES_MAX / MIB
         )));
     }
-    if has_reserved_name(json.as_bytes()) {
-        return Err(ValueError::reserved_name());
-    }
-    Ok(())
+    Ok(shape)
 }
 
 /// Why a value cannot leave as JSON, and which part of it.
@@ -353,11 +367,6 @@ pub struct ValueError {
 impl ValueError {
     fn too_large(problem: String) -> Self {
         Self { path: "$".to_owned(), _kind: None, problem, fix: None, too_large: true }
-    }
-
-    fn reserved_name() -> Self {
-        let problem = format!("the value has the name {RESERVED_NAME}, which is reserved");
-        Self { path: "$".to_owned(), _kind: None, problem, fix: None, too_large: false }
     }
 
     fn within_bounds(self) -> Self {
@@ -440,6 +449,42 @@ mod tests {
 
     fn list(item: &str, count: usize) -> String {
         format!("[{}]", vec![item; count].join(","))
+    }
+
+    #[test]
+    fn t128_a_field_stands_once_however_it_is_written() {
+        let value = |body: &[u8]| match read(body, RESULT_BYTES) {
+            Ok(FromKernel::Done(Answer::Value(returned))) => Ok(returned.value),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => Err(error),
+        };
+        let own = br#" { "\u0065v" : "done" , "error":null, "value" : {"ev":["}", "\"", 1.50]} } "#;
+        assert_eq!(value(own).unwrap(), serde_json::json!({"ev": ["}", "\"", 1.5]}));
+        assert_eq!(value(br#"{"value":null,"ev":"done"}"#).unwrap(), Value::Null);
+        for twice in
+            [r#""value":1"#, r#""v\u0061lue":1"#, r#""ev":"done""#, r#""error":null,"error":null"#]
+        {
+            let body = format!(r#"{{"ev":"done","value":1,{twice}}}"#);
+            let refused = read(body.as_bytes(), RESULT_BYTES);
+            assert!(matches!(refused, Err(ProtocolError::Contradiction)), "{twice}: {refused:?}");
+        }
+        for other in
+            [&b"{\"ev\":\"done\",\"value\":\"\xff\"}"[..], br#"{"value":1}"#, br#"{"ev":null}"#]
+        {
+            assert!(value(other).is_err());
+        }
+    }
+
+    #[test]
+    fn t128_a_frame_of_unknown_fields_or_without_an_end_is_refused_where_it_begins_to_be_one() {
+        let fields = format!(r#"{{"ev":"done",{}"value":1}}"#, r#""":1,"#.repeat(1_000_000));
+        let refused = read(fields.as_bytes(), RESULT_BYTES);
+        assert!(matches!(refused, Err(ProtocolError::NotAFrame(_))), "{refused:?}");
+        for field in ["value", "data", "dropped", "other"] {
+            let deep = format!(r#"{{"{field}":{}"#, "[".repeat(2_000_000));
+            let refused = read(deep.as_bytes(), RESULT_BYTES);
+            assert!(matches!(refused, Err(ProtocolError::TooDeep)), "{field}: {refused:?}");
+        }
     }
 
     #[test]

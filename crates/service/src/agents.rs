@@ -19,7 +19,8 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use store::{AuditLine, ObjectFilter, Reader, StoreError, Tx};
 use types::{
-    Agent, AgentId, Binding, Code, Fault, Object, PrincipalId, Privilege, RunAs, WorkspaceId,
+    Agent, AgentId, Binding, Code, Fault, MembersError, Object, PrincipalId, Privilege, RunAs,
+    WorkspaceId,
 };
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -71,6 +72,11 @@ pub struct Reach {
 }
 
 impl AgentRequest {
+    /// A request in JSON with the specification as text, from one in which it may be an object.
+    pub fn with_specification_as_text(request: &str) -> Result<String, MembersError> {
+        specification::as_text(request, "specification")
+    }
+
     pub fn from_yaml(query: AgentQuery, specification: Vec<u8>) -> Result<Self, Refused> {
         let specification = String::from_utf8(specification)
             .map_err(|_| invalid("/specification", "is not UTF-8"))?;

@@ -18,10 +18,10 @@ use contract::Annotations;
 use section::CODE_EXECUTION;
 use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::collections::BTreeSet;
-use types::{PlainNames, SpecificationFormat};
+use types::{JsonMembers, MembersError, SpecificationFormat};
 use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -51,19 +51,30 @@ pub struct CodeExecution {
     pub missing: Vec<String>,
 }
 
-/// A specification in a request: text, or a JSON object whose own text is kept.
+/// A specification in a request: text, or a JSON object whose own text is kept. Read from a request in
+/// which [`as_text`] has made text of it.
 #[derive(Debug, Clone)]
 pub struct SpecificationText(pub(crate) String);
 
 impl<'de> Deserialize<'de> for SpecificationText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let given: Box<RawValue> = Deserialize::deserialize(deserializer)?;
-        match given.get().chars().next() {
-            Some('"') => serde_json::from_str(given.get()).map(Self).map_err(D::Error::custom),
-            Some('{') => Ok(Self(given.get().to_owned())),
-            _ => Err(D::Error::custom("must be text or an object")),
-        }
+        let text = String::deserialize(deserializer);
+        text.map(Self).map_err(|_| D::Error::custom("must be text or an object"))
     }
+}
+
+/// The same JSON object, in which a member of this name that is an object is a text instead: the own text
+/// of that object, every byte of it.
+pub(crate) fn as_text(request: &str, name: &str) -> Result<String, MembersError> {
+    let quoted = |text: &str| Value::from(text).to_string();
+    let mut members = Vec::new();
+    for member in JsonMembers::of(request) {
+        let (key, json) = member?;
+        let is_wanted = key == name && json.starts_with('{');
+        let json = if is_wanted { Cow::Owned(quoted(json)) } else { Cow::Borrowed(json) };
+        members.push(format!("{}:{json}", quoted(&key)));
+    }
+    Ok(format!("{{{}}}", members.join(",")))
 }
 
 impl PartialSchema for SpecificationText {
@@ -172,22 +183,17 @@ fn parse(text: &str) -> Result<Map<String, Value>, Refused> {
         let message = format!("has {} bytes, and at most {BYTES_MAX} are kept", text.len());
         return Err(invalid(&at(""), message));
     }
-    let options = || {
-        serde_saphyr::options! {
-            budget: serde_saphyr::budget! {
-                max_depth: DEPTH_MAX,
-                max_nodes: VALUES_MAX,
-                max_total_scalar_bytes: TEXT_BYTES_MAX,
-            },
-            // `y` and `on` are names here, as in YAML 1.2.
-            strict_booleans: true,
-            with_snippet: false,
-        }
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_depth: DEPTH_MAX,
+            max_nodes: VALUES_MAX,
+            max_total_scalar_bytes: TEXT_BYTES_MAX,
+        },
+        // `y` and `on` are names here, as in YAML 1.2.
+        strict_booleans: true,
+        with_snippet: false,
     };
-    if let Err(error) = serde_saphyr::from_str_with_options::<PlainNames>(text, options()) {
-        return Err(unreadable(&error));
-    }
-    match serde_saphyr::from_str_with_options(text, options()) {
+    match serde_saphyr::from_str_with_options(text, options) {
         Ok(Value::Object(root)) => Ok(root),
         Ok(_) => Err(invalid(&at(""), "must be a mapping, such as one with tools")),
         Err(error) => Err(unreadable(&error)),
@@ -373,6 +379,20 @@ mod tests {
         assert_eq!(missing(&with(CODE_EXECUTION, "python")), [NO_ENTRY]);
         assert_eq!(missing(&with("generic", CODE_EXECUTION)), [NO_ENTRY]);
         assert_eq!(missing(&with("code_Execution", CODE_EXECUTION)), [NO_ENTRY]);
+    }
+
+    #[test]
+    fn an_object_becomes_its_own_text_and_everything_else_stays() {
+        let own = "{ \"a\":1.50, \"b\" : \"\\u0041\" ,\n\"specification\":{}}";
+        let request = format!(r#"{{"name": "x\"", "specificati\u006fn" : {own} , "other": {{}}}}"#);
+        let request: Value =
+            serde_json::from_str(&as_text(&request, "specification").unwrap()).unwrap();
+        let expected = serde_json::json!({"name": "x\"", "specification": own, "other": {}});
+        assert_eq!(request, expected);
+        for same in [r#"{"specification":"a: 1"}"#, r#"{"specification":[{}]}"#, "{}"] {
+            assert_eq!(as_text(same, "specification").unwrap(), same);
+        }
+        assert!(as_text("[]", "specification").is_err());
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod function;
 mod grant;
 mod id;
 mod limits;
-mod names;
+mod members;
 mod network;
 mod package;
 mod principal;
@@ -47,7 +47,7 @@ pub use id::{
     WorkspaceId,
 };
 pub use limits::{Limit, LimitError, Limits, LimitsRequest, OperatorCaps};
-pub use names::{PlainNames, RESERVED_NAME, has_reserved_name};
+pub use members::{JsonMembers, MembersError};
 pub use network::{
     AllowedSecrets, Integration, NetworkAttempt, NetworkEntry, NetworkRule, RuleMode, RuleType,
 };

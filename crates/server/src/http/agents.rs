@@ -81,7 +81,7 @@ async fn read(request: Request) -> Result<Request, Problem> {
     let (parts, rest) = request.into_parts();
     let charge = parts.extensions.get::<Arc<Charge>>().cloned();
     let bytes = body::read(rest, body::JSON_BYTES_MAX, charge.as_deref()).await?;
-    let checked = body::apart(bytes, |bytes| body::check_message(bytes).map(|()| bytes.to_vec()));
+    let checked = body::apart(bytes, |bytes| body::check_nodes(bytes).map(|()| bytes.to_vec()));
     Ok(Request::from_parts(parts, Body::from(checked.await?)))
 }
 

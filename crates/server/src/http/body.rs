@@ -1,4 +1,5 @@
-//! Requests as values: JSON bodies, paths and queries, each refused with the field named.
+//! Requests as values: JSON bodies, paths and queries, each refused with the field named; and values as
+//! responses.
 //!
 //! A body is bounded in size, time and depth before it means anything, and a key that stands
 //! twice in an object is refused, since two readers could each believe another one of them. What is in
@@ -8,11 +9,13 @@ use super::limits::Charge;
 use super::problem::Problem;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request};
-use axum::http::Method;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use http_body::Body as _;
+use serde::Serialize;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use service::{Detail, Refused};
 use std::collections::HashSet;
@@ -20,7 +23,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use types::{Code, Fault, RESERVED_NAME, has_reserved_name};
+use types::{Code, Fault};
 
 /// Code, arguments and small files as text; what is larger is uploaded as a document.
 pub(crate) const JSON_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -37,7 +40,22 @@ pub(crate) const SMALL_BYTES_MAX: usize = 64 * 1024;
 /// Larger bodies that are read at once, each by a thread of its own.
 static READERS: Semaphore = Semaphore::const_new(2);
 
+/// A body of JSON, of a request or of a response. axum's own would switch `raw_value` of serde_json on
+/// (decision 0039).
 pub(crate) struct Json<T>(pub(crate) T);
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        match serde_json::to_vec(&self.0) {
+            Ok(body) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
+            Err(error) => {
+                let message = format!("the response cannot be written as JSON: {error}");
+                let problem = Problem::from(Fault::new(Code::ValueNotJson, message));
+                problem.answered(StatusCode::INTERNAL_SERVER_ERROR).into_response()
+            }
+        }
+    }
+}
 
 impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Json<T> {
     type Rejection = Problem;
@@ -151,16 +169,13 @@ pub(crate) fn check_nodes(bytes: &[u8]) -> Result<(), Problem> {
     Err(fault.hint("upload large data as documents, and name them by document_id").into())
 }
 
-/// Whether a message can be left to a reader that looks for none of this.
-pub(crate) fn check_message(bytes: &[u8]) -> Result<(), Problem> {
-    check_nodes(bytes)?;
-    if has_reserved_name(bytes) {
-        return Err(invalid(String::new(), &format!("the name {RESERVED_NAME} is reserved")));
-    }
-    Ok(())
+pub(crate) fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    check_object(bytes)?;
+    from_checked(bytes)
 }
 
-pub(crate) fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+/// Refuses a body that is not one JSON object within the bounds, before anything is made of it.
+pub(crate) fn check_object(bytes: &[u8]) -> Result<(), Problem> {
     check_nodes(bytes)?;
     let mut place = Vec::new();
     let mut shape = serde_json::Deserializer::from_slice(bytes);
@@ -172,6 +187,11 @@ pub(crate) fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem>
         // It could be read field by field from an array, which nobody was promised.
         return Err(invalid(String::new(), "must be a JSON object"));
     }
+    Ok(())
+}
+
+/// Reads a body that [`check_object`] has found to be within the bounds.
+pub(crate) fn from_checked<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let reader = &mut serde_json::Deserializer::from_slice(bytes);
     serde_path_to_error::deserialize(reader).map_err(|error| {
         let mut path = String::new();
@@ -284,9 +304,6 @@ impl<'de> Visitor<'de> for Sound<'_> {
         let mut seen = HashSet::new();
         while let Some(key) = entries.next_key::<String>()? {
             self.place.push(key.clone());
-            if key == RESERVED_NAME {
-                return Err(serde::de::Error::custom("the name is reserved"));
-            }
             if !seen.insert(key) {
                 return Err(serde::de::Error::custom("it stands there twice"));
             }

@@ -1,11 +1,11 @@
 //! How an execution is answered: as a record, as a stream, or as a promise.
 
 use super::Known;
+use super::body::Json;
 use super::idempotency::Claim;
 use super::problem::Problem;
 use super::record::record;
 use super::sse::{self, Wanted};
-use axum::Json;
 use axum::http::header::LOCATION;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};

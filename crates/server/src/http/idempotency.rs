@@ -5,6 +5,7 @@
 //! again by itself. Refusals are not remembered, so that a request can be sent again when there is
 //! room for it.
 
+use super::body::Json;
 use super::limits::Charge;
 use super::problem::Problem;
 use super::{App, Known};
@@ -128,7 +129,7 @@ struct Again(Vec<u8>);
 /// The answer to the making of something that has a secret. The secret is in no record, so `again`
 /// is what the same request is answered with the next time.
 pub(crate) fn shown_once<T: Serialize>(answer: &T, again: &T) -> Response {
-    let mut response = (StatusCode::CREATED, axum::Json(answer)).into_response();
+    let mut response = (StatusCode::CREATED, Json(answer)).into_response();
     let again = serde_json::to_vec(again).unwrap_or_default();
     response.extensions_mut().insert(Again(again));
     response

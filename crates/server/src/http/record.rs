@@ -1,7 +1,7 @@
 //! Sending a record: at once, or, when its output and results are too large to hold, in pieces that
 //! are read from where they are kept while the client takes them.
 
-use axum::Json;
+use super::body::Json;
 use axum::body::{Body, Bytes};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;

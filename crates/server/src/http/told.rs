@@ -1,5 +1,6 @@
 //! A run in the form that somebody wants to read it in.
 
+use super::body::Json;
 use super::files::disposition;
 use agent::Story;
 use axum::http::HeaderValue;
@@ -35,7 +36,7 @@ pub(crate) struct TraceQuery {
 
 pub(crate) fn told(story: &Story, format: TraceFormat) -> Response {
     match format {
-        TraceFormat::Json => axum::Json(&story.trace).into_response(),
+        TraceFormat::Json => Json(&story.trace).into_response(),
         TraceFormat::Ipynb => {
             let name = format!("run-{}.ipynb", story.execution.id);
             let headers = [

@@ -1,9 +1,9 @@
 //! What somebody wrote: as JSON, or as the file itself with the rest in the query.
 
-use super::body::{self, JSON_BYTES_MAX, Json, Query};
+use super::body::{self, JSON_BYTES_MAX, Query};
 use super::limits::Charge;
 use super::problem::Problem;
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::extract::{FromRequestParts, Request};
 use axum::http::header::CONTENT_TYPE;
 use serde::de::DeserializeOwned;
 use service::Refused;
@@ -11,9 +11,10 @@ use std::sync::Arc;
 use types::{Code, Fault};
 
 /// `kinds` are the content types of the file, its usual one first.
-pub(crate) async fn json_or_file<T: DeserializeOwned + Send + 'static, Q: DeserializeOwned>(
+pub(crate) async fn json_or_file<T: Send + 'static, Q: DeserializeOwned>(
     request: Request,
     kinds: &[&str],
+    from_json: fn(&[u8]) -> Result<T, Problem>,
     from_file: impl FnOnce(Q, Vec<u8>) -> Result<T, Refused>,
 ) -> Result<T, Problem> {
     let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -23,7 +24,9 @@ pub(crate) async fn json_or_file<T: DeserializeOwned + Send + 'static, Q: Deseri
             let message = "is for a file; with JSON, everything stands in the body";
             return Err(body::invalid("query".to_owned(), message));
         }
-        return Json::from_request(request, &()).await.map(|Json(written)| written);
+        let charge = request.extensions().get::<Arc<Charge>>().cloned();
+        let bytes = body::read(request.into_body(), JSON_BYTES_MAX, charge.as_deref()).await?;
+        return body::apart(bytes, from_json).await;
     }
     if !kinds.iter().any(|known| kind.eq_ignore_ascii_case(known)) {
         let usual = kinds.first().copied().unwrap_or_default();

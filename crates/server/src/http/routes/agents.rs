@@ -1,7 +1,7 @@
 //! Agents: a specification, and the tools that are attached to it.
 
 use super::Routes;
-use crate::http::body::{Json, Path, Query};
+use crate::http::body::{self, Json, Path, Query};
 use crate::http::problem::Problem;
 use crate::http::written::json_or_file;
 use crate::http::{App, Known};
@@ -33,8 +33,17 @@ impl<S: Send + Sync> FromRequest<S> for Written {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        json_or_file(request, &YAML, AgentRequest::from_yaml).await.map(Self)
+        json_or_file(request, &YAML, from_json, AgentRequest::from_yaml).await.map(Self)
     }
+}
+
+/// Reads an agent whose specification keeps the text that it was written as, also where it is an object.
+fn from_json(bytes: &[u8]) -> Result<AgentRequest, Problem> {
+    body::check_object(bytes)?;
+    let unreadable = || body::invalid(String::new(), "must be a JSON object");
+    let text = std::str::from_utf8(bytes).map_err(|_| unreadable())?;
+    let text = AgentRequest::with_specification_as_text(text).map_err(|_| unreadable())?;
+    body::from_checked(text.as_bytes())
 }
 
 /// Make an agent
@@ -55,8 +64,8 @@ async fn create(
     State(app): State<Arc<App>>,
     caller: Known,
     Written(agent): Written,
-) -> Result<(StatusCode, axum::Json<AgentView>), Problem> {
-    Ok((StatusCode::CREATED, axum::Json(app.service.create_agent(&caller, agent).await?)))
+) -> Result<(StatusCode, Json<AgentView>), Problem> {
+    Ok((StatusCode::CREATED, Json(app.service.create_agent(&caller, agent).await?)))
 }
 
 /// List agents, newest first
@@ -72,8 +81,8 @@ async fn list(
     State(app): State<Arc<App>>,
     caller: Known,
     Query(query): Query<ObjectQuery>,
-) -> Result<axum::Json<Listed<Agent>>, Problem> {
-    Ok(axum::Json(app.service.agents(&caller, query).await?))
+) -> Result<Json<Listed<Agent>>, Problem> {
+    Ok(Json(app.service.agents(&caller, query).await?))
 }
 
 /// An agent, its tools, and what follows from its specification
@@ -89,8 +98,8 @@ async fn get(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<AgentId>,
-) -> Result<axum::Json<AgentView>, Problem> {
-    Ok(axum::Json(app.service.agent(&caller, id).await?))
+) -> Result<Json<AgentView>, Problem> {
+    Ok(Json(app.service.agent(&caller, id).await?))
 }
 
 /// Replace the specification of an agent, the whole of it
@@ -110,8 +119,8 @@ async fn replace(
     caller: Known,
     Path(id): Path<AgentId>,
     Written(agent): Written,
-) -> Result<axum::Json<AgentView>, Problem> {
-    Ok(axum::Json(app.service.replace_agent(&caller, id, agent).await?))
+) -> Result<Json<AgentView>, Problem> {
+    Ok(Json(app.service.replace_agent(&caller, id, agent).await?))
 }
 
 /// Delete an agent; its tools stay
@@ -147,8 +156,8 @@ async fn attach(
     State(app): State<Arc<App>>,
     caller: Known,
     Path((agent, tool)): Path<(AgentId, ToolId)>,
-) -> Result<axum::Json<Binding>, Problem> {
-    Ok(axum::Json(app.service.attach_tool(&caller, agent, tool).await?))
+) -> Result<Json<Binding>, Problem> {
+    Ok(Json(app.service.attach_tool(&caller, agent, tool).await?))
 }
 
 /// Detach a tool from an agent
@@ -184,8 +193,8 @@ async fn set_action(
     caller: Known,
     Path((agent, tool)): Path<(AgentId, ToolId)>,
     Json(change): Json<ActionChange>,
-) -> Result<axum::Json<Binding>, Problem> {
-    Ok(axum::Json(app.service.set_tool_action(&caller, agent, tool, change).await?))
+) -> Result<Json<Binding>, Problem> {
+    Ok(Json(app.service.set_tool_action(&caller, agent, tool, change).await?))
 }
 
 /// Confirm the code of an agent that you own and have read
@@ -206,6 +215,6 @@ async fn confirm(
     caller: Known,
     Path(id): Path<AgentId>,
     Json(request): Json<ConfirmRequest>,
-) -> Result<axum::Json<Agent>, Problem> {
-    Ok(axum::Json(app.service.confirm_agent(&caller, id, request).await?))
+) -> Result<Json<Agent>, Problem> {
+    Ok(Json(app.service.confirm_agent(&caller, id, request).await?))
 }

@@ -30,8 +30,8 @@ async fn list(
     State(app): State<Arc<App>>,
     caller: Known,
     Query(query): Query<ApprovalQuery>,
-) -> Result<axum::Json<Listed<Approval>>, Problem> {
-    Ok(axum::Json(app.service.approvals(&caller, query).await?))
+) -> Result<Json<Listed<Approval>>, Problem> {
+    Ok(Json(app.service.approvals(&caller, query).await?))
 }
 
 /// Follow questions (SSE): those that are open, and then each as it is asked or answered
@@ -61,8 +61,8 @@ async fn get(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<ApprovalId>,
-) -> Result<axum::Json<Approval>, Problem> {
-    Ok(axum::Json(app.service.approval(&caller, id)?))
+) -> Result<Json<Approval>, Problem> {
+    Ok(Json(app.service.approval(&caller, id)?))
 }
 
 /// Answer a question
@@ -82,6 +82,6 @@ async fn decide(
     caller: Known,
     Path(id): Path<ApprovalId>,
     Json(request): Json<DecisionRequest>,
-) -> Result<axum::Json<Approval>, Problem> {
-    Ok(axum::Json(app.service.decide(&caller, id, request).await?))
+) -> Result<Json<Approval>, Problem> {
+    Ok(Json(app.service.decide(&caller, id, request).await?))
 }

@@ -1,7 +1,7 @@
 //! Who did what.
 
 use super::Routes;
-use crate::http::body::Query;
+use crate::http::body::{Json, Query};
 use crate::http::problem::Problem;
 use crate::http::{App, Known};
 use axum::extract::State;
@@ -31,6 +31,6 @@ async fn list(
     State(app): State<Arc<App>>,
     caller: Known,
     Query(query): Query<AuditQuery>,
-) -> Result<axum::Json<Listed<AuditEntry>>, Problem> {
-    Ok(axum::Json(app.service.audit(&caller, query).await?))
+) -> Result<Json<Listed<AuditEntry>>, Problem> {
+    Ok(Json(app.service.audit(&caller, query).await?))
 }

@@ -2,6 +2,7 @@
 
 use super::Routes;
 use crate::http::Known;
+use crate::http::body::Json;
 use axum::http::header::HOST;
 use axum::http::{HeaderMap, Uri};
 use serde::Serialize;
@@ -69,7 +70,7 @@ pub(crate) fn routes() -> Routes {
     tag = "catalog",
     responses((status = 200, description = "All of it", body = Listed<CatalogEntry>))
 )]
-async fn list(_caller: Known, uri: Uri, headers: HeaderMap) -> axum::Json<Listed<CatalogEntry>> {
+async fn list(_caller: Known, uri: Uri, headers: HeaderMap) -> Json<Listed<CatalogEntry>> {
     let skills = SKILL_TITLES.into_iter().filter_map(|(skill, name)| {
         let description = Skill::built_in(skill)?.entry.description;
         let (kind, category) = (CatalogEntryType::Skill, CatalogCategory::Data);
@@ -77,7 +78,7 @@ async fn list(_caller: Known, uri: Uri, headers: HeaderMap) -> axum::Json<Listed
         Some(CatalogEntry { name, kind, category, description, tool: None, url: None, skill })
     });
     let items = std::iter::once(tool(address(&uri, &headers))).chain(skills).collect();
-    axum::Json(Listed { items, next_cursor: None })
+    Json(Listed { items, next_cursor: None })
 }
 
 fn tool(url: Option<String>) -> CatalogEntry {

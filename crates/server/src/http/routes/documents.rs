@@ -59,7 +59,7 @@ async fn create(
     State(app): State<Arc<App>>,
     caller: Known,
     request: Request,
-) -> Result<(StatusCode, axum::Json<Listed<File>>), Problem> {
+) -> Result<(StatusCode, Json<Listed<File>>), Problem> {
     let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let items = if kind.is_some_and(is_json) {
         let Json(request) = Json::<FetchRequest>::from_request(request, &app).await?;
@@ -80,7 +80,7 @@ async fn create(
         })?;
         upload(&app, &caller, form).await?
     };
-    Ok((StatusCode::CREATED, axum::Json(Listed { items, next_cursor: None })))
+    Ok((StatusCode::CREATED, Json(Listed { items, next_cursor: None })))
 }
 
 async fn upload(app: &App, caller: &Caller, mut form: Multipart) -> Result<Vec<File>, Problem> {
@@ -127,8 +127,8 @@ async fn list(
     State(app): State<Arc<App>>,
     caller: Known,
     Query(query): Query<DocumentQuery>,
-) -> Result<axum::Json<Listed<File>>, Problem> {
-    Ok(axum::Json(app.service.documents(&caller, query).await?))
+) -> Result<Json<Listed<File>>, Problem> {
+    Ok(Json(app.service.documents(&caller, query).await?))
 }
 
 /// What is known of a document
@@ -144,8 +144,8 @@ async fn get(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<FileId>,
-) -> Result<axum::Json<File>, Problem> {
-    Ok(axum::Json(app.service.document(&caller, id)?))
+) -> Result<Json<File>, Problem> {
+    Ok(Json(app.service.document(&caller, id)?))
 }
 
 /// The bytes of a document

@@ -30,9 +30,9 @@ pub(crate) fn routes() -> Routes {
 async fn list(
     State(app): State<Arc<App>>,
     caller: Known,
-) -> Result<axum::Json<Listed<Environment>>, Problem> {
+) -> Result<Json<Listed<Environment>>, Problem> {
     let items = app.service.environments(&caller).await?;
-    Ok(axum::Json(Listed { items, next_cursor: None }))
+    Ok(Json(Listed { items, next_cursor: None }))
 }
 
 /// An environment, with its definition, its lock and the exact versions of what is installed
@@ -48,8 +48,8 @@ async fn get(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(name): Path<String>,
-) -> Result<axum::Json<Environment>, Problem> {
-    Ok(axum::Json(app.service.environment_named(&caller, &name).await?))
+) -> Result<Json<Environment>, Problem> {
+    Ok(Json(app.service.environment_named(&caller, &name).await?))
 }
 
 /// Make an environment, or make it anew; for the operator of the server
@@ -85,11 +85,11 @@ async fn put(
     let place = [(LOCATION, format!("/v1/environments/{name}"))];
     if wanted == Wanted::Later {
         let begun = app.service.environment_named(&caller, &name).await?;
-        return Ok((StatusCode::ACCEPTED, place, axum::Json(begun)).into_response());
+        return Ok((StatusCode::ACCEPTED, place, Json(begun)).into_response());
     }
     let status = if making.new { StatusCode::CREATED } else { StatusCode::OK };
     let made = making.done().await?;
-    Ok((status, place, axum::Json(made)).into_response())
+    Ok((status, place, Json(made)).into_response())
 }
 
 /// Remove an environment, or what was built of one that ships; for the operator of the server

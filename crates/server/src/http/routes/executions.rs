@@ -77,8 +77,8 @@ async fn list(
     State(app): State<Arc<App>>,
     caller: Known,
     Query(query): Query<ExecutionQuery>,
-) -> Result<axum::Json<Listed<Execution>>, Problem> {
-    Ok(axum::Json(app.service.executions(&caller, query).await?))
+) -> Result<Json<Listed<Execution>>, Problem> {
+    Ok(Json(app.service.executions(&caller, query).await?))
 }
 
 /// The record of an execution
@@ -144,7 +144,7 @@ async fn cancel(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<ExecutionId>,
-) -> Result<(StatusCode, axum::Json<Cancelled>), Problem> {
+) -> Result<(StatusCode, Json<Cancelled>), Problem> {
     let cancelled = app.service.cancel(&caller, id).await?;
-    Ok((StatusCode::ACCEPTED, axum::Json(Cancelled { cancelled })))
+    Ok((StatusCode::ACCEPTED, Json(Cancelled { cancelled })))
 }

@@ -65,11 +65,11 @@ async fn deploy(
     let deploying = app.service.deploy_function(&caller, request).await?;
     let place = [(LOCATION, format!("/v1/functions/{}", deploying.function.id))];
     if wanted == Wanted::Later {
-        return Ok((StatusCode::ACCEPTED, place, axum::Json(deploying.function)).into_response());
+        return Ok((StatusCode::ACCEPTED, place, Json(deploying.function)).into_response());
     }
     let status = if deploying.new { StatusCode::CREATED } else { StatusCode::OK };
     let deployed = deploying.done().await?;
-    Ok((status, place, axum::Json(deployed)).into_response())
+    Ok((status, place, Json(deployed)).into_response())
 }
 
 /// List functions, newest first
@@ -85,8 +85,8 @@ async fn list(
     State(app): State<Arc<App>>,
     caller: Known,
     Query(query): Query<ObjectQuery>,
-) -> Result<axum::Json<Listed<Function>>, Problem> {
-    Ok(axum::Json(app.service.functions(&caller, query).await?))
+) -> Result<Json<Listed<Function>>, Problem> {
+    Ok(Json(app.service.functions(&caller, query).await?))
 }
 
 /// A function, and how its deployment goes
@@ -102,8 +102,8 @@ async fn get(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<FunctionId>,
-) -> Result<axum::Json<Function>, Problem> {
-    Ok(axum::Json(app.service.function(&caller, id)?))
+) -> Result<Json<Function>, Problem> {
+    Ok(Json(app.service.function(&caller, id)?))
 }
 
 /// Delete a function
@@ -146,7 +146,7 @@ async fn call(
     let manner = manner(&caller, claim, Wanted::Later);
     let call = app.service.call_function(&caller, id, request, manner).await?;
     let place = [(LOCATION, format!("/v1/functions/{id}/calls/{}", call.id))];
-    Ok((StatusCode::ACCEPTED, place, axum::Json(call)).into_response())
+    Ok((StatusCode::ACCEPTED, place, Json(call)).into_response())
 }
 
 /// List the calls of a function, newest first
@@ -163,8 +163,8 @@ async fn calls(
     caller: Known,
     Path(id): Path<FunctionId>,
     Query(query): Query<FunctionCallQuery>,
-) -> Result<axum::Json<Listed<FunctionCall>>, Problem> {
-    Ok(axum::Json(app.service.function_calls(&caller, id, query).await?))
+) -> Result<Json<Listed<FunctionCall>>, Problem> {
+    Ok(Json(app.service.function_calls(&caller, id, query).await?))
 }
 
 /// A call of a function
@@ -180,8 +180,8 @@ async fn get_call(
     State(app): State<Arc<App>>,
     caller: Known,
     Path((id, call)): Path<(FunctionId, ExecutionId)>,
-) -> Result<axum::Json<FunctionCall>, Problem> {
-    Ok(axum::Json(app.service.function_call(&caller, id, call).await?))
+) -> Result<Json<FunctionCall>, Problem> {
+    Ok(Json(app.service.function_call(&caller, id, call).await?))
 }
 
 /// What a call has returned; 404 with `response.pending` while it runs
@@ -197,8 +197,8 @@ async fn response(
     State(app): State<Arc<App>>,
     caller: Known,
     Path((id, call)): Path<(FunctionId, ExecutionId)>,
-) -> Result<axum::Json<FunctionResponse>, Problem> {
-    Ok(axum::Json(app.service.function_response(&caller, id, call).await?))
+) -> Result<Json<FunctionResponse>, Problem> {
+    Ok(Json(app.service.function_response(&caller, id, call).await?))
 }
 
 /// What a call has printed, line by line; of one that runs, so far
@@ -214,9 +214,9 @@ async fn logs(
     State(app): State<Arc<App>>,
     caller: Known,
     Path((id, call)): Path<(FunctionId, ExecutionId)>,
-) -> Result<axum::Json<Listed<LogLine>>, Problem> {
+) -> Result<Json<Listed<LogLine>>, Problem> {
     let items = app.service.function_logs(&caller, id, call).await?;
-    Ok(axum::Json(Listed { items, next_cursor: None }))
+    Ok(Json(Listed { items, next_cursor: None }))
 }
 
 /// Stop a call of a function
@@ -232,9 +232,9 @@ async fn cancel(
     State(app): State<Arc<App>>,
     caller: Known,
     Path((id, call)): Path<(FunctionId, ExecutionId)>,
-) -> Result<(StatusCode, axum::Json<Cancelled>), Problem> {
+) -> Result<(StatusCode, Json<Cancelled>), Problem> {
     let cancelled = app.service.cancel_function_call(&caller, id, call).await?;
-    Ok((StatusCode::ACCEPTED, axum::Json(Cancelled { cancelled })))
+    Ok((StatusCode::ACCEPTED, Json(Cancelled { cancelled })))
 }
 
 /// Confirm the code of a function that you own and have read
@@ -255,6 +255,6 @@ async fn confirm(
     caller: Known,
     Path(id): Path<FunctionId>,
     Json(request): Json<ConfirmRequest>,
-) -> Result<axum::Json<Function>, Problem> {
-    Ok(axum::Json(app.service.confirm_function(&caller, id, request).await?))
+) -> Result<Json<Function>, Problem> {
+    Ok(Json(app.service.confirm_function(&caller, id, request).await?))
 }

@@ -42,8 +42,8 @@ async fn create(
     State(app): State<Arc<App>>,
     caller: Known,
     Json(request): Json<GrantRequest>,
-) -> Result<(StatusCode, axum::Json<Grant>), Problem> {
-    Ok((StatusCode::CREATED, axum::Json(app.service.grant(&caller, request).await?)))
+) -> Result<(StatusCode, Json<Grant>), Problem> {
+    Ok((StatusCode::CREATED, Json(app.service.grant(&caller, request).await?)))
 }
 
 /// List grants, newest first: your own, and all on what you own
@@ -59,8 +59,8 @@ async fn list(
     State(app): State<Arc<App>>,
     caller: Known,
     Query(query): Query<GrantQuery>,
-) -> Result<axum::Json<Listed<Grant>>, Problem> {
-    Ok(axum::Json(app.service.grants(&caller, query).await?))
+) -> Result<Json<Listed<Grant>>, Problem> {
+    Ok(Json(app.service.grants(&caller, query).await?))
 }
 
 /// Take a grant away
@@ -97,8 +97,8 @@ async fn offer(
     State(app): State<Arc<App>>,
     caller: Known,
     Json(request): Json<OfferRequest>,
-) -> Result<(StatusCode, axum::Json<OwnershipOffer>), Problem> {
-    Ok((StatusCode::CREATED, axum::Json(app.service.offer_ownership(&caller, request).await?)))
+) -> Result<(StatusCode, Json<OwnershipOffer>), Problem> {
+    Ok((StatusCode::CREATED, Json(app.service.offer_ownership(&caller, request).await?)))
 }
 
 /// List offers of ownership, newest first: those to you and those of you
@@ -114,8 +114,8 @@ async fn offers(
     State(app): State<Arc<App>>,
     caller: Known,
     Query(query): Query<OfferQuery>,
-) -> Result<axum::Json<Listed<OwnershipOffer>>, Problem> {
-    Ok(axum::Json(app.service.ownership_offers(&caller, query).await?))
+) -> Result<Json<Listed<OwnershipOffer>>, Problem> {
+    Ok(Json(app.service.ownership_offers(&caller, query).await?))
 }
 
 /// Decline an offer of ownership that was made to you, or withdraw one of what you own
@@ -152,8 +152,8 @@ async fn accept(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<OfferId>,
-) -> Result<axum::Json<Grant>, Problem> {
-    Ok(axum::Json(app.service.accept_ownership(&caller, id).await?))
+) -> Result<Json<Grant>, Problem> {
+    Ok(Json(app.service.accept_ownership(&caller, id).await?))
 }
 
 /// What a call could reach, and why it is or is not allowed
@@ -171,6 +171,6 @@ async fn explain(
     State(app): State<Arc<App>>,
     caller: Known,
     Query(query): Query<ExplainQuery>,
-) -> Result<axum::Json<Explanation>, Problem> {
-    Ok(axum::Json(app.service.explain(&caller, &query).await?))
+) -> Result<Json<Explanation>, Problem> {
+    Ok(Json(app.service.explain(&caller, &query).await?))
 }

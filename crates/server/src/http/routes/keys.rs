@@ -52,8 +52,8 @@ async fn list(
     State(app): State<Arc<App>>,
     caller: Known,
     Query(query): Query<KeyQuery>,
-) -> Result<axum::Json<Listed<Key>>, Problem> {
-    Ok(axum::Json(app.service.keys(&caller, query).await?))
+) -> Result<Json<Listed<Key>>, Problem> {
+    Ok(Json(app.service.keys(&caller, query).await?))
 }
 
 /// Revoke an API key, and those that its principal has made with it

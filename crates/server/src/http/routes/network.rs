@@ -38,8 +38,8 @@ async fn create_rule(
     State(app): State<Arc<App>>,
     caller: Known,
     Json(request): Json<NetworkRuleRequest>,
-) -> Result<(StatusCode, axum::Json<NetworkRule>), Problem> {
-    Ok((StatusCode::CREATED, axum::Json(app.service.create_network_rule(&caller, request).await?)))
+) -> Result<(StatusCode, Json<NetworkRule>), Problem> {
+    Ok((StatusCode::CREATED, Json(app.service.create_network_rule(&caller, request).await?)))
 }
 
 /// List network rules, newest first
@@ -55,8 +55,8 @@ async fn list_rules(
     State(app): State<Arc<App>>,
     caller: Known,
     Query(query): Query<ObjectQuery>,
-) -> Result<axum::Json<Listed<NetworkRule>>, Problem> {
-    Ok(axum::Json(app.service.network_rules(&caller, query).await?))
+) -> Result<Json<Listed<NetworkRule>>, Problem> {
+    Ok(Json(app.service.network_rules(&caller, query).await?))
 }
 
 /// A network rule
@@ -72,8 +72,8 @@ async fn get_rule(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<NetworkRuleId>,
-) -> Result<axum::Json<NetworkRule>, Problem> {
-    Ok(axum::Json(app.service.network_rule(&caller, id)?))
+) -> Result<Json<NetworkRule>, Problem> {
+    Ok(Json(app.service.network_rule(&caller, id)?))
 }
 
 /// Replace the values of a network rule
@@ -93,8 +93,8 @@ async fn replace_rule(
     caller: Known,
     Path(id): Path<NetworkRuleId>,
     Json(request): Json<NetworkRuleRequest>,
-) -> Result<axum::Json<NetworkRule>, Problem> {
-    Ok(axum::Json(app.service.replace_network_rule(&caller, id, request).await?))
+) -> Result<Json<NetworkRule>, Problem> {
+    Ok(Json(app.service.replace_network_rule(&caller, id, request).await?))
 }
 
 /// Delete a network rule that no integration has
@@ -132,8 +132,8 @@ async fn create_integration(
     State(app): State<Arc<App>>,
     caller: Known,
     Json(request): Json<IntegrationRequest>,
-) -> Result<(StatusCode, axum::Json<Integration>), Problem> {
-    Ok((StatusCode::CREATED, axum::Json(app.service.create_integration(&caller, request).await?)))
+) -> Result<(StatusCode, Json<Integration>), Problem> {
+    Ok((StatusCode::CREATED, Json(app.service.create_integration(&caller, request).await?)))
 }
 
 /// List integrations, newest first
@@ -149,8 +149,8 @@ async fn list_integrations(
     State(app): State<Arc<App>>,
     caller: Known,
     Query(query): Query<ObjectQuery>,
-) -> Result<axum::Json<Listed<Integration>>, Problem> {
-    Ok(axum::Json(app.service.integrations(&caller, query).await?))
+) -> Result<Json<Listed<Integration>>, Problem> {
+    Ok(Json(app.service.integrations(&caller, query).await?))
 }
 
 /// An integration
@@ -166,8 +166,8 @@ async fn get_integration(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<IntegrationId>,
-) -> Result<axum::Json<Integration>, Problem> {
-    Ok(axum::Json(app.service.integration(&caller, id)?))
+) -> Result<Json<Integration>, Problem> {
+    Ok(Json(app.service.integration(&caller, id)?))
 }
 
 /// Change an integration, or switch it on or off
@@ -187,8 +187,8 @@ async fn change_integration(
     caller: Known,
     Path(id): Path<IntegrationId>,
     Json(change): Json<IntegrationChange>,
-) -> Result<axum::Json<Integration>, Problem> {
-    Ok(axum::Json(app.service.change_integration(&caller, id, change).await?))
+) -> Result<Json<Integration>, Problem> {
+    Ok(Json(app.service.change_integration(&caller, id, change).await?))
 }
 
 /// Delete an integration
@@ -224,6 +224,6 @@ async fn log(
     State(app): State<Arc<App>>,
     caller: Known,
     Query(query): Query<NetworkQuery>,
-) -> Result<axum::Json<Listed<NetworkEntry>>, Problem> {
-    Ok(axum::Json(app.service.network_log(&caller, query).await?))
+) -> Result<Json<Listed<NetworkEntry>>, Problem> {
+    Ok(Json(app.service.network_log(&caller, query).await?))
 }

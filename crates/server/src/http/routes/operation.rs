@@ -1,8 +1,8 @@
 //! For those who run the server: whether it is well, and what it has done.
 
+use crate::http::body::Json;
 use crate::http::problem::Problem;
 use crate::http::{App, Known};
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;

@@ -22,11 +22,8 @@ pub(crate) fn routes() -> Routes {
     tag = "packages",
     responses((status = 200, description = "As it is now", body = PackagePolicy))
 )]
-async fn get(
-    State(app): State<Arc<App>>,
-    caller: Known,
-) -> Result<axum::Json<PackagePolicy>, Problem> {
-    Ok(axum::Json(app.service.package_policy(&caller)?))
+async fn get(State(app): State<Arc<App>>, caller: Known) -> Result<Json<PackagePolicy>, Problem> {
+    Ok(Json(app.service.package_policy(&caller)?))
 }
 
 /// Say which packages sessions of this workspace may install
@@ -45,6 +42,6 @@ async fn set(
     State(app): State<Arc<App>>,
     caller: Known,
     Json(policy): Json<PackagePolicy>,
-) -> Result<axum::Json<PackagePolicy>, Problem> {
-    Ok(axum::Json(app.service.set_package_policy(&caller, policy).await?))
+) -> Result<Json<PackagePolicy>, Problem> {
+    Ok(Json(app.service.set_package_policy(&caller, policy).await?))
 }

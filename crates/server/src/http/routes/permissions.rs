@@ -22,11 +22,8 @@ pub(crate) fn routes() -> Routes {
     tag = "approvals",
     responses((status = 200, description = "As it is now", body = ToolPermission))
 )]
-async fn get(
-    State(app): State<Arc<App>>,
-    caller: Known,
-) -> Result<axum::Json<ToolPermission>, Problem> {
-    Ok(axum::Json(app.service.code_permission(&caller)?))
+async fn get(State(app): State<Arc<App>>, caller: Known) -> Result<Json<ToolPermission>, Problem> {
+    Ok(Json(app.service.code_permission(&caller)?))
 }
 
 /// Say what becomes of code that is sent to this workspace
@@ -46,6 +43,6 @@ async fn set(
     State(app): State<Arc<App>>,
     caller: Known,
     Json(change): Json<PermissionChange>,
-) -> Result<axum::Json<ToolPermission>, Problem> {
-    Ok(axum::Json(app.service.set_code_permission(&caller, change).await?))
+) -> Result<Json<ToolPermission>, Problem> {
+    Ok(Json(app.service.set_code_permission(&caller, change).await?))
 }

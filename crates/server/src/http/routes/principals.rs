@@ -36,9 +36,9 @@ async fn create(
     State(app): State<Arc<App>>,
     caller: Known,
     Json(request): Json<PrincipalRequest>,
-) -> Result<(StatusCode, axum::Json<Principal>), Problem> {
+) -> Result<(StatusCode, Json<Principal>), Problem> {
     let principal = app.service.create_principal(&caller, request).await?;
-    Ok((StatusCode::CREATED, axum::Json(principal)))
+    Ok((StatusCode::CREATED, Json(principal)))
 }
 
 /// List who is in the workspace, newest first
@@ -54,8 +54,8 @@ async fn list(
     State(app): State<Arc<App>>,
     caller: Known,
     Query(query): Query<PrincipalQuery>,
-) -> Result<axum::Json<Listed<Principal>>, Problem> {
-    Ok(axum::Json(app.service.principals(&caller, query).await?))
+) -> Result<Json<Listed<Principal>>, Problem> {
+    Ok(Json(app.service.principals(&caller, query).await?))
 }
 
 /// Who the key belongs to, and in which workspace
@@ -66,8 +66,8 @@ async fn list(
     tag = "identity",
     responses((status = 200, description = "The principal of this request", body = Me))
 )]
-async fn me(caller: Known) -> axum::Json<Me> {
-    axum::Json(caller.me())
+async fn me(caller: Known) -> Json<Me> {
+    Json(caller.me())
 }
 
 /// A principal
@@ -83,8 +83,8 @@ async fn get(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<PrincipalId>,
-) -> Result<axum::Json<Principal>, Problem> {
-    Ok(axum::Json(app.service.principal(&caller, id)?))
+) -> Result<Json<Principal>, Problem> {
+    Ok(Json(app.service.principal(&caller, id)?))
 }
 
 /// Change the name, the roles or the external id of a principal
@@ -102,8 +102,8 @@ async fn change(
     caller: Known,
     Path(id): Path<PrincipalId>,
     Json(change): Json<PrincipalChange>,
-) -> Result<axum::Json<Principal>, Problem> {
-    Ok(axum::Json(app.service.change_principal(&caller, id, change).await?))
+) -> Result<Json<Principal>, Problem> {
+    Ok(Json(app.service.change_principal(&caller, id, change).await?))
 }
 
 /// Remove a principal, with its keys and grants
@@ -135,8 +135,8 @@ async fn delete(
 async fn preferences(
     State(app): State<Arc<App>>,
     caller: Known,
-) -> Result<axum::Json<BTreeMap<String, String>>, Problem> {
-    Ok(axum::Json(app.service.preferences(&caller)?))
+) -> Result<Json<BTreeMap<String, String>>, Problem> {
+    Ok(Json(app.service.preferences(&caller)?))
 }
 
 /// Say what you prefer: all of it, such as `{"code_model": "…"}`
@@ -152,6 +152,6 @@ async fn set_preferences(
     State(app): State<Arc<App>>,
     caller: Known,
     Json(preferences): Json<BTreeMap<String, String>>,
-) -> Result<axum::Json<BTreeMap<String, String>>, Problem> {
-    Ok(axum::Json(app.service.set_preferences(&caller, preferences).await?))
+) -> Result<Json<BTreeMap<String, String>>, Problem> {
+    Ok(Json(app.service.set_preferences(&caller, preferences).await?))
 }

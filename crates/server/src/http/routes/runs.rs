@@ -56,7 +56,7 @@ async fn execute_code(
     let manner = manner(&caller, claim, wanted);
     let attached = app.agents.code_execution(&caller, request, manner).await?;
     Ok(match wanted {
-        Wanted::Record => axum::Json(result(attached.finished().await?)?).into_response(),
+        Wanted::Record => Json(result(attached.finished().await?)?).into_response(),
         Wanted::Stream => kept_at(attached.id(), sse::stream(attached.events())),
         Wanted::Later => accepted(&attached.let_go()),
     })
@@ -70,13 +70,11 @@ pub(crate) async fn as_answered(
 ) -> Result<Response, Problem> {
     let execution = &settled.execution;
     if execution.ended_at.is_some() && execution.entry == agent::AGENT {
-        return Ok(
-            axum::Json(app.agents.chat_result(caller, settled.execution).await?).into_response()
-        );
+        return Ok(Json(app.agents.chat_result(caller, settled.execution).await?).into_response());
     }
     let ended = execution.ended_at.is_some();
     Ok(match code_result(execution.clone()) {
-        Some(result) if ended => axum::Json(result).into_response(),
+        Some(result) if ended => Json(result).into_response(),
         _ => record(settled),
     })
 }
@@ -99,8 +97,8 @@ async fn code(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<ExecutionId>,
-) -> Result<axum::Json<CodeResult>, Problem> {
-    Ok(axum::Json(result(app.service.execution(&caller, id).await?)?))
+) -> Result<Json<CodeResult>, Problem> {
+    Ok(Json(result(app.service.execution(&caller, id).await?)?))
 }
 
 /// Have an agent answer a message
@@ -136,7 +134,7 @@ async fn run_agent(
     Ok(match wanted {
         Wanted::Record => {
             let ended = attached.finished().await?;
-            axum::Json(app.agents.chat_result(&caller, ended).await?).into_response()
+            Json(app.agents.chat_result(&caller, ended).await?).into_response()
         }
         Wanted::Stream => kept_at(attached.id(), sse::stream(attached.events())),
         Wanted::Later => accepted(&attached.let_go()),
@@ -156,12 +154,12 @@ async fn agent_run(
     State(app): State<Arc<App>>,
     caller: Known,
     Path((agent, id)): Path<(AgentId, ExecutionId)>,
-) -> Result<axum::Json<ChatResult>, Problem> {
+) -> Result<Json<ChatResult>, Problem> {
     let execution = app.service.execution(&caller, id).await?;
     if execution.agent != Some(agent) {
         return Err(not_a_run(id).into());
     }
-    Ok(axum::Json(app.agents.chat_result(&caller, execution).await?))
+    Ok(Json(app.agents.chat_result(&caller, execution).await?))
 }
 
 /// What a run has done, step by step
@@ -191,7 +189,7 @@ async fn trace(
 ) -> Result<Response, Problem> {
     let story = match query.format {
         TraceFormat::Json => {
-            return Ok(axum::Json(app.agents.trace(&caller, id).await?).into_response());
+            return Ok(Json(app.agents.trace(&caller, id).await?).into_response());
         }
         _ => app.agents.story(&caller, id).await?,
     };

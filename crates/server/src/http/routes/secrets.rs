@@ -39,8 +39,8 @@ async fn create(
     State(app): State<Arc<App>>,
     caller: Known,
     Json(request): Json<SecretRequest>,
-) -> Result<(StatusCode, axum::Json<KeptSecret>), Problem> {
-    Ok((StatusCode::CREATED, axum::Json(app.service.create_secret(&caller, request).await?)))
+) -> Result<(StatusCode, Json<KeptSecret>), Problem> {
+    Ok((StatusCode::CREATED, Json(app.service.create_secret(&caller, request).await?)))
 }
 
 /// List secrets without their values, newest first
@@ -56,8 +56,8 @@ async fn list(
     State(app): State<Arc<App>>,
     caller: Known,
     Query(query): Query<ObjectQuery>,
-) -> Result<axum::Json<Listed<Secret>>, Problem> {
-    Ok(axum::Json(app.service.secrets(&caller, query).await?))
+) -> Result<Json<Listed<Secret>>, Problem> {
+    Ok(Json(app.service.secrets(&caller, query).await?))
 }
 
 /// Everything about a secret but its value
@@ -73,8 +73,8 @@ async fn get(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<SecretId>,
-) -> Result<axum::Json<Secret>, Problem> {
-    Ok(axum::Json(app.service.secret(&caller, id)?))
+) -> Result<Json<Secret>, Problem> {
+    Ok(Json(app.service.secret(&caller, id)?))
 }
 
 /// Change how a secret is used, or its comment
@@ -95,8 +95,8 @@ async fn change(
     caller: Known,
     Path(id): Path<SecretId>,
     Json(change): Json<SecretChange>,
-) -> Result<axum::Json<KeptSecret>, Problem> {
-    Ok(axum::Json(app.service.change_secret(&caller, id, change).await?))
+) -> Result<Json<KeptSecret>, Problem> {
+    Ok(Json(app.service.change_secret(&caller, id, change).await?))
 }
 
 /// Give a secret another value
@@ -116,8 +116,8 @@ async fn replace(
     caller: Known,
     Path(id): Path<SecretId>,
     Json(value): Json<SecretValue>,
-) -> Result<axum::Json<KeptSecret>, Problem> {
-    Ok(axum::Json(app.service.replace_secret(&caller, id, value).await?))
+) -> Result<Json<KeptSecret>, Problem> {
+    Ok(Json(app.service.replace_secret(&caller, id, value).await?))
 }
 
 /// Delete a secret and its value
@@ -148,9 +148,6 @@ async fn delete(
     tag = "secrets",
     responses((status = 200, description = "The key before is worth nothing now", body = Rotated))
 )]
-async fn rotate(
-    State(app): State<Arc<App>>,
-    caller: Known,
-) -> Result<axum::Json<Rotated>, Problem> {
-    Ok(axum::Json(app.service.rotate_secrets(&caller).await?))
+async fn rotate(State(app): State<Arc<App>>, caller: Known) -> Result<Json<Rotated>, Problem> {
+    Ok(Json(app.service.rotate_secrets(&caller).await?))
 }

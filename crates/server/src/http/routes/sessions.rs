@@ -51,10 +51,10 @@ async fn open(
     State(app): State<Arc<App>>,
     caller: Known,
     Json(request): Json<SessionRequest>,
-) -> Result<(StatusCode, axum::Json<Session>), Problem> {
+) -> Result<(StatusCode, Json<Session>), Problem> {
     Ok(match app.service.open_session(&caller, request).await? {
-        Opened::New(session) => (StatusCode::CREATED, axum::Json(session)),
-        Opened::Found(session) => (StatusCode::OK, axum::Json(session)),
+        Opened::New(session) => (StatusCode::CREATED, Json(session)),
+        Opened::Found(session) => (StatusCode::OK, Json(session)),
     })
 }
 
@@ -71,8 +71,8 @@ async fn list(
     State(app): State<Arc<App>>,
     caller: Known,
     Query(query): Query<SessionQuery>,
-) -> Result<axum::Json<Listed<Session>>, Problem> {
-    Ok(axum::Json(app.service.sessions(&caller, query).await?))
+) -> Result<Json<Listed<Session>>, Problem> {
+    Ok(Json(app.service.sessions(&caller, query).await?))
 }
 
 /// A session
@@ -88,8 +88,8 @@ async fn get(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<SandboxId>,
-) -> Result<axum::Json<Session>, Problem> {
-    Ok(axum::Json(app.service.session(&caller, id)?))
+) -> Result<Json<Session>, Problem> {
+    Ok(Json(app.service.session(&caller, id)?))
 }
 
 /// Change the name, the key or the idle time of a session
@@ -107,8 +107,8 @@ async fn change(
     caller: Known,
     Path(id): Path<SandboxId>,
     Json(change): Json<SessionChange>,
-) -> Result<axum::Json<Session>, Problem> {
-    Ok(axum::Json(app.service.change_session(&caller, id, change).await?))
+) -> Result<Json<Session>, Problem> {
+    Ok(Json(app.service.change_session(&caller, id, change).await?))
 }
 
 /// Close a session
@@ -182,9 +182,9 @@ async fn interrupt(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<SandboxId>,
-) -> Result<(StatusCode, axum::Json<Interrupted>), Problem> {
+) -> Result<(StatusCode, Json<Interrupted>), Problem> {
     let interrupted = app.service.interrupt(&caller, id)?;
-    Ok((StatusCode::ACCEPTED, axum::Json(Interrupted { interrupted })))
+    Ok((StatusCode::ACCEPTED, Json(Interrupted { interrupted })))
 }
 
 /// Start a session again, with nothing in it
@@ -200,8 +200,8 @@ async fn reset(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<SandboxId>,
-) -> Result<axum::Json<Session>, Problem> {
-    Ok(axum::Json(app.service.reset_session(&caller, id).await?))
+) -> Result<Json<Session>, Problem> {
+    Ok(Json(app.service.reset_session(&caller, id).await?))
 }
 
 /// List the files of a session's working directory
@@ -217,8 +217,8 @@ async fn list_files(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<SandboxId>,
-) -> Result<axum::Json<SessionFiles>, Problem> {
-    Ok(axum::Json(app.service.session_files(&caller, id).await?))
+) -> Result<Json<SessionFiles>, Problem> {
+    Ok(Json(app.service.session_files(&caller, id).await?))
 }
 
 /// Read a file of a session
@@ -254,11 +254,11 @@ async fn write_file(
     caller: Known,
     Path((id, path)): Path<(SandboxId, String)>,
     upload: Upload,
-) -> Result<(StatusCode, axum::Json<SessionFile>), Problem> {
+) -> Result<(StatusCode, Json<SessionFile>), Problem> {
     app.service.check_upload(&caller, Some(id))?;
     let staged = upload.stage(&app.service).await?;
     let file = app.service.write_session_file(&caller, id, path, staged).await?;
-    Ok((StatusCode::CREATED, axum::Json(file)))
+    Ok((StatusCode::CREATED, Json(file)))
 }
 
 /// Delete a file of a session

@@ -38,8 +38,8 @@ async fn create(
     State(app): State<Arc<App>>,
     caller: Known,
     Json(request): Json<StoreRequest>,
-) -> Result<(StatusCode, axum::Json<Store>), Problem> {
-    Ok((StatusCode::CREATED, axum::Json(app.service.create_store(&caller, request).await?)))
+) -> Result<(StatusCode, Json<Store>), Problem> {
+    Ok((StatusCode::CREATED, Json(app.service.create_store(&caller, request).await?)))
 }
 
 /// List stores, newest first
@@ -55,8 +55,8 @@ async fn list(
     State(app): State<Arc<App>>,
     caller: Known,
     Query(query): Query<ObjectQuery>,
-) -> Result<axum::Json<Listed<Store>>, Problem> {
-    Ok(axum::Json(app.service.stores(&caller, query).await?))
+) -> Result<Json<Listed<Store>>, Problem> {
+    Ok(Json(app.service.stores(&caller, query).await?))
 }
 
 /// A store, and the files in it
@@ -72,8 +72,8 @@ async fn get(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<StoreId>,
-) -> Result<axum::Json<StoreView>, Problem> {
-    Ok(axum::Json(app.service.store(&caller, id).await?))
+) -> Result<Json<StoreView>, Problem> {
+    Ok(Json(app.service.store(&caller, id).await?))
 }
 
 /// Change the quota or the comment of a store
@@ -93,8 +93,8 @@ async fn change(
     caller: Known,
     Path(id): Path<StoreId>,
     Json(change): Json<StoreChange>,
-) -> Result<axum::Json<Store>, Problem> {
-    Ok(axum::Json(app.service.change_store(&caller, id, change).await?))
+) -> Result<Json<Store>, Problem> {
+    Ok(Json(app.service.change_store(&caller, id, change).await?))
 }
 
 /// Delete a store with everything in it
@@ -148,11 +148,11 @@ async fn write_file(
     caller: Known,
     Path((id, path)): Path<(StoreId, String)>,
     upload: Upload,
-) -> Result<(StatusCode, axum::Json<StoreFile>), Problem> {
+) -> Result<(StatusCode, Json<StoreFile>), Problem> {
     app.service.check_store_upload(&caller, id)?;
     let staged = upload.stage(&app.service).await?;
     let file = app.service.write_store_file(&caller, id, path, staged).await?;
-    Ok((StatusCode::CREATED, axum::Json(file)))
+    Ok((StatusCode::CREATED, Json(file)))
 }
 
 /// Delete a file of a store

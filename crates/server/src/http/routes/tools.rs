@@ -1,7 +1,7 @@
 //! Tools: what an agent can call.
 
 use super::Routes;
-use crate::http::body::{Json, Path, Query};
+use crate::http::body::{self, Json, Path, Query};
 use crate::http::problem::Problem;
 use crate::http::written::json_or_file;
 use crate::http::{App, Known};
@@ -30,7 +30,8 @@ impl<S: Send + Sync> FromRequest<S> for Written {
     type Rejection = Problem;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
-        json_or_file(request, &["text/x-python"], ToolRequest::from_python).await.map(Self)
+        let from_python = ToolRequest::from_python;
+        json_or_file(request, &["text/x-python"], body::from_json, from_python).await.map(Self)
     }
 }
 
@@ -53,8 +54,8 @@ async fn create(
     State(app): State<Arc<App>>,
     caller: Known,
     Written(tool): Written,
-) -> Result<(StatusCode, axum::Json<Tool>), Problem> {
-    Ok((StatusCode::CREATED, axum::Json(app.service.create_tool(&caller, tool).await?)))
+) -> Result<(StatusCode, Json<Tool>), Problem> {
+    Ok((StatusCode::CREATED, Json(app.service.create_tool(&caller, tool).await?)))
 }
 
 /// Read the contract of a tool, or everything that is wrong with it; nothing is kept
@@ -73,8 +74,8 @@ async fn validate(
     State(app): State<Arc<App>>,
     caller: Known,
     Written(tool): Written,
-) -> Result<axum::Json<Validation>, Problem> {
-    Ok(axum::Json(app.service.validate_tool(&caller, tool).await?))
+) -> Result<Json<Validation>, Problem> {
+    Ok(Json(app.service.validate_tool(&caller, tool).await?))
 }
 
 /// List tools, newest first, without their code
@@ -90,8 +91,8 @@ async fn list(
     State(app): State<Arc<App>>,
     caller: Known,
     Query(query): Query<ObjectQuery>,
-) -> Result<axum::Json<Listed<Tool>>, Problem> {
-    Ok(axum::Json(app.service.tools(&caller, query).await?))
+) -> Result<Json<Listed<Tool>>, Problem> {
+    Ok(Json(app.service.tools(&caller, query).await?))
 }
 
 /// A tool
@@ -107,8 +108,8 @@ async fn get(
     State(app): State<Arc<App>>,
     caller: Known,
     Path(id): Path<ToolId>,
-) -> Result<axum::Json<Tool>, Problem> {
-    Ok(axum::Json(app.service.tool(&caller, id)?))
+) -> Result<Json<Tool>, Problem> {
+    Ok(Json(app.service.tool(&caller, id)?))
 }
 
 /// Change a tool
@@ -129,8 +130,8 @@ async fn change(
     caller: Known,
     Path(id): Path<ToolId>,
     Json(change): Json<ToolChange>,
-) -> Result<axum::Json<Tool>, Problem> {
-    Ok(axum::Json(app.service.change_tool(&caller, id, change).await?))
+) -> Result<Json<Tool>, Problem> {
+    Ok(Json(app.service.change_tool(&caller, id, change).await?))
 }
 
 /// Delete a tool that no agent has
@@ -169,6 +170,6 @@ async fn confirm(
     caller: Known,
     Path(id): Path<ToolId>,
     Json(request): Json<ConfirmRequest>,
-) -> Result<axum::Json<Tool>, Problem> {
-    Ok(axum::Json(app.service.confirm_tool(&caller, id, request).await?))
+) -> Result<Json<Tool>, Problem> {
+    Ok(Json(app.service.confirm_tool(&caller, id, request).await?))
 }

@@ -48,7 +48,7 @@ async fn create(
 async fn list(
     State(app): State<Arc<App>>,
     caller: Known,
-) -> Result<axum::Json<Listed<Workspace>>, Problem> {
+) -> Result<Json<Listed<Workspace>>, Problem> {
     let items = app.service.workspaces(&caller)?;
-    Ok(axum::Json(Listed { items, next_cursor: None }))
+    Ok(Json(Listed { items, next_cursor: None }))
 }
