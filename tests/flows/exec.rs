@@ -1,8 +1,10 @@
 //! `belljar exec`, as a person or a program at a shell sees it.
 
 use crate::harness::{self, belljar, cgroups_of, descendants_of, exec, soon, stderr, stdout};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Output, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use types::{Execution, Status};
 
@@ -254,7 +256,7 @@ fn a_reader_who_goes_away_does_not_stop_the_code() {
 }
 
 /// A command that is running something which would run for long.
-fn running() -> std::process::Child {
+fn running() -> Child {
     let code =
         "import subprocess\nsubprocess.Popen(['sleep', '600'])\nprint('up')\nwhile True: pass";
     let mut child = belljar(&["exec", "--env", "bare", code])
@@ -262,11 +264,15 @@ fn running() -> std::process::Child {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
+    await_up(&mut child);
+    child
+}
+
+fn await_up(child: &mut Child) {
     let mut line = String::new();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     stdout.read_line(&mut line).unwrap();
     assert_eq!(line, "up\n");
-    child
 }
 
 #[test]
@@ -280,6 +286,76 @@ fn a_command_killed_with_9_leaves_no_process_and_no_cgroup() {
     let ended = || below.iter().all(|pid| harness::has_ended(*pid));
     assert!(soon(Duration::from_secs(2), ended), "{below:?}");
     assert!(soon(Duration::from_secs(2), || cgroups_of(pid).is_empty()), "{:?}", cgroups_of(pid));
+}
+
+/// A group below which a command is started, as a service or a login has one, and none of the tests.
+struct OtherGroup(PathBuf);
+
+impl OtherGroup {
+    fn new() -> Self {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let of = |kind: &str, option: &str| {
+            let mount = mounts.lines().find(|line| {
+                let (_, after) = line.split_once(" - ").unwrap();
+                let options = after.rsplit(' ').next().unwrap();
+                after.starts_with(kind) && options.split(',').any(|given| option == given)
+            });
+            mount.and_then(|line| line.split(' ').nth(4)).map(PathBuf::from)
+        };
+        let top = of("cgroup ", "memory").or_else(|| of("cgroup2 ", "rw"));
+        let group = top.unwrap().join(format!("belljar.test-{}", std::process::id()));
+        std::fs::create_dir(&group).expect("root makes groups: run the tests as root");
+        Self(group)
+    }
+
+    /// The same command, started there.
+    fn start(&self, command: &Command) -> Child {
+        let mut there = Command::new("sh");
+        there.args(["-c", "echo $$ > \"$0\"/cgroup.procs && exec \"$@\""]).arg(&self.0);
+        there.arg(command.get_program()).args(command.get_args());
+        there.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        there.stdout(Stdio::piped()).spawn().unwrap()
+    }
+}
+
+impl Drop for OtherGroup {
+    fn drop(&mut self) {
+        let gone = || std::fs::remove_dir(&self.0).is_ok();
+        soon(Duration::from_secs(2), gone);
+    }
+}
+
+fn kill(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.cast_signed()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
+
+#[test]
+fn t142_groups_of_a_killed_server_are_removed_by_the_next_one_wherever_it_is_started() {
+    let other = OtherGroup::new();
+    let up = "print('up', flush=True)\nimport time; time.sleep(600)";
+    let mut first = other.start(&belljar(&["exec", "--env", "bare", up]));
+    await_up(&mut first);
+    let (pid, below) = (first.id(), descendants_of(first.id()));
+    let launcher = *below.iter().find(|below| harness::parent_of(**below) == Some(pid)).unwrap();
+    // Neither of the two who would remove them can.
+    kill(pid, Signal::STOP);
+    kill(launcher, Signal::KILL);
+    kill(pid, Signal::KILL);
+    first.wait().unwrap();
+    assert!(soon(Duration::from_secs(5), || below.iter().all(|pid| harness::has_ended(*pid))));
+    // The twin, whose server lives.
+    let mut living = other.start(&belljar(&["exec", "--env", "bare", up]));
+    await_up(&mut living);
+    let of_living = cgroups_of(living.id());
+    let next = exec(&["--env", "bare", "1"]);
+    assert_eq!(stdout(&next), "1\n", "{}", stderr(&next));
+    assert_eq!(cgroups_of(pid), [""; 0].map(PathBuf::from));
+    assert_eq!(cgroups_of(living.id()), of_living);
+    let below = descendants_of(living.id());
+    living.kill().unwrap();
+    living.wait().unwrap();
+    assert!(soon(Duration::from_secs(5), || below.iter().all(|pid| harness::has_ended(*pid))));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! a data directory of his own; when they do not, all the other tests show it already.
 
 use crate::harness::{self, cgroups_of, stderr, stdout};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -319,4 +320,176 @@ fn t88_one_sandbox_does_not_use_up_the_epoll_watches_of_its_user() {
     let output = with("400", "400");
     assert_eq!(output.status.code(), Some(137), "{} {}", stdout(&output), stderr(&output));
     assert_eq!(printed(&with("2", "900")), "held\n");
+}
+
+/// A child whose first thread ends while another one takes memory: Linux shows nothing of a process
+/// by its first thread then.
+const HEADLESS: &str = "import ctypes, os, threading, time\nSYS_exit = 60\nread, write = os.pipe()\n\
+                        if os.fork() == 0:\n    def take():\n        \
+                        while open('/proc/self/stat').read().split()[2] != 'Z': pass\n        \
+                        kept = [bytearray(b'x') * (1 << 20) for _ in range(MIB)]\n        \
+                        os.write(write, b'x'); time.sleep(60)\n    \
+                        threading.Thread(target=take).start()\n    \
+                        ctypes.CDLL(None).syscall(SYS_exit, 0)\n\
+                        os.close(write)\nos.read(read, 1); time.sleep(WAIT); print('held')";
+
+#[test]
+fn t137_a_process_whose_first_thread_has_ended_does_not_hide_its_memory() {
+    let home = Home::new();
+    let with = |mib: &str, wait: &str| {
+        let code = HEADLESS.replace("MIB", mib).replace("WAIT", wait);
+        home.exec(&["--memory", "128", "--timeout", "60", &code])
+    };
+    let output = with("200", "30");
+    assert_eq!(output.status.code(), Some(137), "{} {}", stdout(&output), stderr(&output));
+    assert!(stderr(&output).contains("over the memory limit of 128 MiB"), "{}", stderr(&output));
+    // The twins: the same within its limit, and a first thread that waits for those who work.
+    assert_eq!(printed(&with("20", "0.5")), "held\n");
+    let workers = "import threading\nmade = []\n\
+                   def work():\n    for _ in range(200): made.append(len(bytearray(1 << 16)))\n\
+                   threads = [threading.Thread(target=work) for _ in range(8)]\n\
+                   for thread in threads: thread.start()\nfor thread in threads: thread.join()\n\
+                   print(len(made))";
+    assert_eq!(printed(&home.exec(&["--memory", "128", workers])), "1600\n");
+}
+
+#[test]
+fn t138_epoll_watches_of_duplicates_that_were_closed_count() {
+    let home = Home::new();
+    // A watch belongs to a number and an open file, and stays for as long as the file is open.
+    let code = "import os, select, time\nfd = os.eventfd(0)\n\
+                polls = [select.epoll() for _ in range(POLLS)]\nfor n in range(100, 1000):\n    \
+                os.dup2(fd, n)\n    for poll in polls: poll.register(n)\n    os.close(n)\n\
+                time.sleep(WAIT); print(len(os.listdir('/proc/self/fd')) < 100)";
+    let with = |polls: &str, wait: &str| {
+        home.exec(&["--timeout", "60", &code.replace("POLLS", polls).replace("WAIT", wait)])
+    };
+    let output = with("30", "30");
+    assert_eq!(output.status.code(), Some(137), "{} {}", stdout(&output), stderr(&output));
+    assert_eq!(printed(&with("3", "0.5")), "True\n");
+}
+
+/// Makes the scheduler give each session the same share of a core, as Linux does by default.
+struct Autogroup(String);
+
+const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
+
+impl Autogroup {
+    fn enable() -> Self {
+        let before = std::fs::read_to_string(AUTOGROUP).unwrap();
+        if before.trim() != "1" {
+            std::fs::write(AUTOGROUP, "1").expect("root sets it: run the tests as root");
+        }
+        Self(before)
+    }
+}
+
+impl Drop for Autogroup {
+    fn drop(&mut self) {
+        if self.0.trim() != "1" {
+            let _ = std::fs::write(AUTOGROUP, &self.0);
+        }
+    }
+}
+
+/// As [`BOMB`], and each process takes memory: more than the limit together, and no more than a
+/// machine has for tests.
+const HUNGRY_BOMB: &str = "import os, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n\
+                           kept = []\nwhile True:\n    \
+                           try:\n        if os.fork() == 0: os.setsid(); kept = []\n    \
+                           except OSError: pass\n    \
+                           if len(kept) < 16: kept.append(bytearray(b'x') * (1 << 20))";
+
+#[test]
+fn t139_a_fork_bomb_of_sessions_is_held_to_its_memory_limit_without_root() {
+    let home = Home::new();
+    printed(&home.exec(&["1"]));
+    let grouped = Autogroup::enable();
+    let output = home.exec(&["--json", "--memory", "128", "--timeout", "60", HUNGRY_BOMB]);
+    drop(grouped);
+    let record: types::Execution = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(harness::error_code(&record), "memory.exceeded", "{record:?}");
+    // Without a bound on sessions the supervisor finds out after 10 s, or never.
+    assert!(record.usage.wall_ms < 5_000, "{:?}", record.usage);
+}
+
+/// The twin: a session for each of some jobs, which can be ended as one.
+#[test]
+fn t139_programs_have_sessions_of_their_own_without_root() {
+    let home = Home::new();
+    let code = "import os, signal, subprocess\n\
+                jobs = [subprocess.Popen(['sleep', '600'], start_new_session=True) for _ in range(8)]\n\
+                print(all(os.getsid(job.pid) == job.pid for job in jobs))\n\
+                for job in jobs: os.killpg(job.pid, signal.SIGTERM)\n\
+                print({job.wait() for job in jobs})";
+    let grouped = Autogroup::enable();
+    let output = home.exec(&[code]);
+    drop(grouped);
+    assert_eq!(printed(&output), "True\n{-15}\n");
+}
+
+#[test]
+fn t140_descriptors_on_their_way_do_not_keep_the_server_from_new_sandboxes() {
+    let home = Home::new();
+    printed(&home.exec(&["1"]));
+    // The hard limit of a server that was started without much.
+    let low = |code: &str| {
+        let exec = home.command(&["--timeout", "60", code]);
+        let mut low = Command::new("prlimit");
+        low.args(["--nofile=1024:1024"]).arg(exec.get_program()).args(exec.get_args()).env_clear();
+        low.envs(exec.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        low.current_dir(home.path()).stdin(Stdio::null()).stdout(Stdio::piped());
+        if rustix::process::geteuid().is_root() {
+            low.uid(USER).gid(USER);
+        }
+        low.stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let code = "import array, os, socket, time\na, b = socket.socketpair()\na.setblocking(False)\n\
+                many = array.array('i', [0] * 253)\ntry:\n    while True:\n        \
+                a.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, many)])\n\
+                except OSError as error: print(error.strerror, flush=True)\ntime.sleep(600)";
+    let mut first = low(code);
+    let mut full = String::new();
+    BufReader::new(first.stdout.take().unwrap()).read_line(&mut full).unwrap();
+    assert_eq!(full, "Too many references: cannot splice\n");
+    let second = low("print(6 * 7)").wait_with_output().unwrap();
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert_eq!(printed(&second), "42\n");
+    // The twin: as many open files as ordinary programs have, and descriptors that are handed over.
+    let twin = "import os, socket\nfiles = [open(f'{n}', 'w') for n in range(400)]\n\
+                a, b = socket.socketpair()\nsocket.send_fds(a, [b'x'], [files[0].fileno()])\n\
+                print(len(files), len(socket.recv_fds(b, 1, 9)[1]))";
+    assert_eq!(printed(&low(twin).wait_with_output().unwrap()), "400 1\n");
+}
+
+/// Locks of single bytes, each of which the kernel keeps by itself. Anything that is open can have some.
+const LOCKS: &str = "import fcntl, os, sqlite3, struct, time\n\
+                     fds = [os.pipe()[1] for _ in range(FILES)]\nfor n in range(100):\n    \
+                     lock = struct.pack('hhqqi', fcntl.F_WRLCK, 0, 2 * n, 1, 0)\n    \
+                     for fd in fds: fcntl.fcntl(fd, fcntl.F_SETLK, lock)\n\
+                     fcntl.flock(open('f', 'w'), fcntl.LOCK_EX)\n\
+                     with sqlite3.connect('d') as d: d.execute('create table t (x)')\n\
+                     time.sleep(WAIT); print('held')";
+
+fn check_locks_are_bounded(exec: impl Fn(&[&str]) -> Output) {
+    let with = |files: &str, wait: &str| {
+        let code = LOCKS.replace("FILES", files).replace("WAIT", wait);
+        exec(&["--timeout", "60", &code])
+    };
+    let output = with("300", "50");
+    assert_eq!(output.status.code(), Some(137), "{} {}", stdout(&output), stderr(&output));
+    assert_eq!(printed(&with("20", "2.5")), "held\n");
+}
+
+#[test]
+fn t141_file_locks_are_bounded_without_root() {
+    let home = Home::new();
+    check_locks_are_bounded(|args| home.exec(args));
+}
+
+/// No cgroup is charged for them.
+#[test]
+fn t141_file_locks_are_bounded_whoever_counts_memory() {
+    check_locks_are_bounded(|args| harness::exec(&[&["--env", "bare"], args].concat()));
 }

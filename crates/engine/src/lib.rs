@@ -61,5 +61,6 @@ pub mod host {
         HostIds, LandlockCause, Namespace, NamespaceCause, ProcCause, Refused, SeccompCause,
         Surroundings,
     };
+    pub use sandbox::DESCRIPTORS_RESERVED;
 }
 pub use sandbox::{Kernel, Nursery, NurseryConfig, Pool, Sandbox, Stopper, Warmth};

@@ -23,6 +23,8 @@ pub struct Host {
     pub seccomp: Result<(), Refused<SeccompCause>>,
     pub capabilities: io::Result<()>,
     pub ids: HostIds,
+    /// How many descriptors a server that is started here can have.
+    pub descriptors: u64,
     /// Without one, rlimits and the supervisor's watchdog hold the limits.
     pub cgroup: Result<Version, Missing>,
 }
@@ -37,6 +39,7 @@ impl Host {
             seccomp: probe::seccomp_filter(),
             capabilities: probe::capabilities(),
             ids: probe::host_ids(&sandbox::HOST_UIDS),
+            descriptors: probe::descriptors(),
             cgroup: jail::cgroup::Parent::create(u64::MAX).map(|parent| parent.version()),
         }
     }

@@ -2,13 +2,14 @@
 //! is what the host has. Plain files; all paths are ours to make and to remove.
 
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, unlinkat};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
@@ -18,11 +19,16 @@ const CPU_PERIOD_US: u64 = 100_000;
 const SOCKET_SHARE: u64 = 4;
 /// It holds UDP as well, whatever its name.
 const SOCKET_LIMIT_V1: &str = "memory.kmem.tcp.limit_in_bytes";
-/// Of every directory we make; the pid of the supervisor follows.
+/// Of every directory we make. The pid of the supervisor follows, the number of its nursery, and the
+/// pid namespace in which the pid is one.
 const PREFIX: &str = "belljar-";
+/// Groups that one start looks at for orphans, in each hierarchy: some 50 ms on a machine that has so
+/// many.
+const SEARCHED_MAX: usize = 2_048;
 /// The group into which a supervisor steps when its own is to have groups below it.
 const SUPERVISOR: &str = "belljar-supervisor";
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
+const CONTROLLERS_V1: [&str; 4] = ["memory", "pids", "cpu", "cpuacct"];
 /// A group can be removed once its last process has been reaped, which the kernel may still be
 /// at for a moment after the process was seen to end.
 const REMOVE_PATIENCE: Duration = Duration::from_secs(2);
@@ -73,14 +79,14 @@ pub struct Used {
 impl Parent {
     /// Makes a directory for one nursery of this process in every hierarchy that is needed.
     pub fn create(number: u64) -> Result<Self, Missing> {
-        let name = format!("{PREFIX}{}-{number}", std::process::id());
+        let name = format!("{PREFIX}{}-{number}-{}", std::process::id(), pid_namespace());
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
         let (version, places) = find(&mounts, &own)?;
+        remove_orphans(&mounts);
         // Made first, so that dropping it on failure removes what was made up to there.
         let mut parent = Self { version, directories: BTreeMap::new() };
         for (controller, place) in places {
-            remove_orphans(&place);
             let path = place.join(&name);
             if let Err(source) = fs::create_dir(&path)
                 && source.kind() != io::ErrorKind::AlreadyExists
@@ -161,16 +167,56 @@ fn hand_down(place: &Path, is_root: bool) -> io::Result<()> {
     fs::write(place.join("cgroup.subtree_control"), "+memory +pids +cpu")
 }
 
-/// Removes what a supervisor and its launcher have left that were both killed.
-fn remove_orphans(place: &Path) {
-    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let pid = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next());
-        let pid = pid.filter(|pid| pid.bytes().all(|byte| byte.is_ascii_digit()));
-        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-            Sweeper::open(&[entry.path()]).sweep();
+/// Removes what supervisors and their launchers have left that were both killed, once in the life of
+/// this process. All of each hierarchy is searched: whoever was started in another group, as another
+/// service or login has it, has made its groups below that one.
+fn remove_orphans(mountinfo: &str) {
+    static SEARCHED: Once = Once::new();
+    SEARCHED.call_once(|| {
+        let ours = |mount: &CgroupMount<'_>| {
+            mount.v2 || mount.options.split(',').any(|option| CONTROLLERS_V1.contains(&option))
+        };
+        let mounts = mountinfo.lines().filter_map(CgroupMount::parse).filter(ours);
+        let tops: BTreeSet<&str> = mounts.map(|mount| mount.point).collect();
+        tops.into_iter().for_each(|top| remove_orphans_below(Path::new(top)));
+    });
+}
+
+fn remove_orphans_below(top: &Path) {
+    let namespace = pid_namespace().to_string();
+    let mut left = VecDeque::from([top.to_owned()]);
+    for _ in 0..SEARCHED_MAX {
+        let Some(directory) = left.pop_front() else {
+            break;
+        };
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            match name.to_str().and_then(|name| name.strip_prefix(PREFIX)) {
+                Some(owner) if is_orphan(owner, &namespace) => {
+                    Sweeper::open(&[entry.path()]).sweep();
+                }
+                Some(_) => {}
+                None if entry.file_type().is_ok_and(|kind| kind.is_dir()) => {
+                    left.push_back(entry.path());
+                }
+                None => {}
+            }
         }
     }
+}
+
+/// Whether the supervisor is gone after which a group is named. Of another pid namespace, such as that
+/// of a container, that cannot be known.
+fn is_orphan(owner: &str, namespace: &str) -> bool {
+    let mut parts = owner.split('-');
+    let (pid, same) = (parts.next().unwrap_or_default(), parts.nth(1) == Some(namespace));
+    let is_pid = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
+    is_pid && same && !Path::new("/proc").join(pid).exists()
+}
+
+/// The number by which the kernel knows the pid namespace of this process.
+fn pid_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
 /// Where to make our directory for each controller.
@@ -184,7 +230,7 @@ fn find(mountinfo: &str, own: &str) -> Result<(Version, BTreeMap<&'static str, P
         return Ok((Version::V2, CONTROLLERS.map(|name| (name, place.clone())).into()));
     }
     let mut places = BTreeMap::new();
-    for controller in ["memory", "pids", "cpu", "cpuacct"] {
+    for controller in CONTROLLERS_V1 {
         let place = mounts.iter().find_map(|mount| mount.v1_place(controller, own));
         places.insert(controller, place.ok_or(Missing::Controller(controller))?);
     }

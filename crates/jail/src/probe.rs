@@ -9,7 +9,7 @@ use crate::mount;
 use crate::seccomp::{Policy, compile};
 use crate::{landlock, walls};
 use rustix::mount::{MountPropagationFlags, mount_change};
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::process::{Pid, Resource, WaitOptions, getrlimit, waitpid};
 use rustix::thread::CapabilitySet;
 use std::ops::Range;
 use std::path::Path;
@@ -140,6 +140,11 @@ pub fn proc_mount() -> Result<(), Refused<ProcCause>> {
         };
         Refused { cause, error }
     })
+}
+
+/// How many descriptors a process that is started here can have.
+pub fn descriptors() -> u64 {
+    getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
 }
 
 /// The version of Landlock.

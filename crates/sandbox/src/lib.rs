@@ -34,7 +34,9 @@ pub use frames::{Answer, Arguments, Denied, PythonError, Returned, ValueError};
 pub use installs::{Install, InstallAnswer, Installed, NotInstalled};
 pub use jail::{Processes, StoreContent, StoreMount};
 pub use live::{Cause, Ending, Sandbox};
-pub use nursery::{BirthError, Nursery, NurseryConfig, WARDEN_ARGUMENT, Warmth};
+pub use nursery::{
+    BirthError, DESCRIPTORS_RESERVED, Nursery, NurseryConfig, WARDEN_ARGUMENT, Warmth,
+};
 pub use pool::{Pool, PoolConfig};
 pub use runtime::{Kernel, Runtime};
 pub use stopper::Stopper;

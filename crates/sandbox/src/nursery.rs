@@ -45,6 +45,11 @@ pub(crate) const BIRTH_MAX: Duration = Duration::from_secs(20);
 /// What a process may reserve without using it, beyond its memory limit: the libraries' own
 /// mappings and the arenas of allocators.
 const ADDRESS_HEADROOM_BYTES: u64 = 4 * 1024 * 1024 * 1024;
+/// Descriptors that sandboxes of the server's own user leave it. Linux counts those on their way in
+/// messages for each user, and refuses one more to whoever has a lower limit than their number: with
+/// all of its own on their way a sandbox would keep the server from making another one. Two messages
+/// of 253, the most that one can hold, may pass the limit of a sandbox at once.
+pub const DESCRIPTORS_RESERVED: u64 = 512;
 /// Whoever took the last one from a shelf is served before the shelf is filled again: on a small
 /// machine the two would compete for a core.
 pub(crate) const RESTOCK_PAUSE: Duration = Duration::from_millis(5);
@@ -313,7 +318,7 @@ impl Nursery {
         descriptors: &[BorrowedFd<'_>],
     ) -> Result<Spawned, BirthError> {
         let request = SpawnRequest {
-            open_files: limits.open_files,
+            open_files: limits.open_files.min(self.ground.uids.open_files_max()),
             // The user id of the sandbox has the init of the jail as well. Where there is a cgroup
             // it must be the one that refuses, because it also counts what it has refused.
             processes: limits.processes + if self.ground.cgroups.is_some() { 2 } else { 1 },

@@ -1,12 +1,15 @@
 //! Host user ids: as root, each sandbox has one that nobody else has.
 
+use crate::nursery::DESCRIPTORS_RESERVED;
 use crate::undertaker::Slot;
 use jail::Identity;
 use jail::probe::HostIds;
+use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::ops::Range;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use types::Limit;
 
 /// Host user ids for sandboxes: above those of people, services, and the ranges that container
 /// managers hand out.
@@ -54,6 +57,17 @@ impl Uids {
         match *self {
             Self::Range { first, .. } => Identity::Range { first, count: UIDS_PER_NURSERY },
             Self::Own { uid, gid } => Identity::Own { uid, gid },
+        }
+    }
+
+    /// How many files a sandbox may have open beside the server.
+    pub(crate) fn open_files_max(&self) -> u64 {
+        match self {
+            Self::Range { .. } => u64::MAX,
+            Self::Own { .. } => {
+                let held = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+                held.saturating_sub(DESCRIPTORS_RESERVED).max(Limit::OpenFiles.least())
+            }
         }
     }
 

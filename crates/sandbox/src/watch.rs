@@ -6,7 +6,7 @@
 //! a session may run on.
 
 mod added_up;
-mod epoll;
+mod kept;
 mod sockets;
 
 use crate::nursery::Jail;
@@ -17,7 +17,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::timeout;
 use types::Limits;
@@ -26,8 +27,15 @@ use types::Limits;
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 /// A reading takes a millisecond, and longer only where code makes it so.
 const READING_PATIENCE: Duration = Duration::from_millis(500);
+/// A reading that takes longer than so many ticks is one that the sandbox keeps from being taken: what
+/// cannot be measured is over its limit. A sandbox with as many busy processes as it may have, beside
+/// other work of a busy machine, takes a second.
+const READING_MAX: Duration = TICK.saturating_mul(60);
 /// Between executions: rare enough that hundreds of sessions cost little.
 const IDLE_TICK: Duration = Duration::from_millis(250);
+/// How often file locks are counted where a cgroup counts the rest: at a million locks a second, which
+/// is what native code makes, 200 MiB are taken meanwhile.
+const LOCKS_TICK: Duration = Duration::from_secs(1);
 /// The init of a jail, which is there as long as the jail is.
 const INIT: &str = "1";
 
@@ -63,28 +71,64 @@ fn read(group: Option<&Group>, proc: &OwnedFd, workspace: &OwnedFd, limits: &Lim
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     pub(crate) latest: Reading,
-    under_way: Option<JoinHandle<Reading>>,
+    under_way: Option<UnderWay>,
+    locks: Locks,
+}
+
+/// The file locks of a sandbox with a cgroup, counted beside its readings.
+#[derive(Debug, Default)]
+struct Locks {
+    too_many: Arc<AtomicBool>,
+    count: Option<(Instant, JoinHandle<()>)>,
+}
+
+impl Locks {
+    /// Whether there were too many when they were last counted; counts them again when that is due.
+    fn are_too_many(&mut self, proc: &OwnedFd) -> bool {
+        let due = self
+            .count
+            .as_ref()
+            .is_none_or(|(since, count)| count.is_finished() && since.elapsed() > LOCKS_TICK);
+        if due && let Ok(proc) = proc.try_clone() {
+            let found = Arc::clone(&self.too_many);
+            let count = spawn_blocking(move || {
+                found.fetch_or(added_up::too_many_locks(&proc), Ordering::Relaxed);
+            });
+            self.count = Some((Instant::now(), count));
+        }
+        self.too_many.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    since: Instant,
+    reading: JoinHandle<Reading>,
 }
 
 impl Meter {
-    /// What the cgroup says now. Without one a reading is begun, unless one is under way.
+    /// What the cgroup says now. Without one a reading is begun, unless one is under way; one that does
+    /// not come to its end is answered as one over the limit.
     pub(crate) fn begin(&mut self, jail: &Jail, limits: &Limits) -> Option<Reading> {
         if jail.group.is_some() {
             self.latest = read(jail.group.as_ref(), &jail.proc, &jail.workspace, limits);
+            self.latest.over_memory |= self.locks.are_too_many(&jail.proc);
             return Some(self.latest);
         }
-        if self.under_way.is_none() {
-            let (proc, workspace) = (jail.proc.try_clone().ok()?, jail.workspace.try_clone().ok()?);
-            let limits = *limits;
-            let reading = move || read(None, &proc, &workspace, &limits);
-            self.under_way = Some(spawn_blocking(reading));
+        if let Some(UnderWay { since, reading }) = &self.under_way {
+            let late = since.elapsed() > READING_MAX && !reading.is_finished();
+            return late.then_some(Reading { over_memory: true, ..self.latest });
         }
+        let (proc, workspace) = (jail.proc.try_clone().ok()?, jail.workspace.try_clone().ok()?);
+        let limits = *limits;
+        let reading = spawn_blocking(move || read(None, &proc, &workspace, &limits));
+        self.under_way = Some(UnderWay { since: Instant::now(), reading });
         None
     }
 
     /// The reading that is under way, once it is there.
     pub(crate) async fn taken(&mut self) -> Reading {
-        let Some(reading) = &mut self.under_way else {
+        let Some(UnderWay { reading, .. }) = &mut self.under_way else {
             return std::future::pending().await;
         };
         let reading = reading.await;
@@ -125,13 +169,14 @@ impl IdleWatch {
                 let is_over = move || {
                     let (proc, workspace) = &*files;
                     if counted {
-                        sockets::too_many(proc, &limits)
+                        sockets::too_many(proc, &limits) || added_up::too_many_locks(proc)
                     } else {
                         added_up::read(proc, workspace, &limits).over_memory
                     }
                 };
                 // Off the serving threads: a sandbox with many processes takes a while to read.
-                if spawn_blocking(is_over).await.unwrap_or(true) {
+                let is_over = timeout(READING_MAX, spawn_blocking(is_over)).await;
+                if is_over.map_or(true, |read| read.unwrap_or(true)) {
                     undertaker::kill(&init, None);
                     return;
                 }

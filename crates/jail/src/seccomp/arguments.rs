@@ -19,6 +19,7 @@ pub(super) use values;
 
 pub(super) const ZERO: &[Value] = values![0];
 const CORE: &[Value] = values![RLIMIT_CORE];
+const OPEN_FILE_LOCKS: &[Value] = values![F_OFD_SETLK F_OFD_SETLKW];
 const FCNTL_FORBIDDEN: &[Value] = values![F_NOTIFY F_SETLEASE];
 const DIRECT: u32 = O_DIRECT as u32;
 /// The answer of a file system without direct I/O.
@@ -64,6 +65,13 @@ pub(super) const fn bits(mask: u32, argument: Argument, any_of: &'static [Value]
 
 pub(super) const RULES: &[Group] = &[
     by_argument(
+        "close descriptors, but not in a table of one's own, which a thread would have beside that of \
+         its process; EINVAL is the answer of a kernel that does not know the flag",
+        calls![SYS_close_range],
+        &[when(&[bits(CLOSE_RANGE_UNSHARE, argument(2, "flags"), ZERO)], ALLOW)],
+        Verdict::Errno(EINVAL),
+    ),
+    by_argument(
         "limits may be lowered, but not that on core dumps: at one byte it stops both kinds, at \
          zero a host that pipes them to a handler would start it on what hostile code has prepared",
         calls![SYS_prlimit64],
@@ -82,10 +90,13 @@ pub(super) const RULES: &[Group] = &[
     ),
     by_argument(
         "duplicate, lock and size descriptors; but no leases and no notices, which reach files that \
-         are shared with the host",
+         are shared with the host, and no locks of open files: charged to nobody, they stay while the \
+         file is on its way in a message, where nobody can count them (EINVAL is the answer of a \
+         kernel without them)",
         calls![SYS_fcntl],
         &[
             when(&[is(argument(1, "command"), FCNTL_FORBIDDEN)], FORBIDDEN),
+            when(&[is(argument(1, "command"), OPEN_FILE_LOCKS)], Verdict::Errno(EINVAL)),
             when(
                 &[
                     is(argument(1, "command"), values![F_SETFL]),

@@ -18,9 +18,20 @@ pub(super) const ALLOWED: &[Group] = &[
     allow("subprocess starts programs with vfork", FORKS),
     by_argument(
         "fork and threads, but no new namespace; CLONE_PARENT would make the child one of the \
-         zygote's, outside (CLONE_NEWTIME is a signal number here: only clone3 knows it)",
+         zygote's, outside (CLONE_NEWTIME is a signal number here: only clone3 knows it); a thread \
+         with descriptors of its own would hide them from who counts those of its process",
         CLONE,
-        &[when(&[bits(FORBIDDEN_CLONE_FLAGS, FLAGS, ZERO)], ALLOW)],
+        &[
+            when(&[bits(FORBIDDEN_CLONE_FLAGS | THREAD, FLAGS, ZERO)], ALLOW),
+            when(
+                &[bits(
+                    FORBIDDEN_CLONE_FLAGS | CLONE_THREAD_AND_FILES,
+                    FLAGS,
+                    values![CLONE_THREAD_AND_FILES],
+                )],
+                ALLOW,
+            ),
+        ],
         FORBIDDEN,
     ),
 ];
@@ -31,13 +42,22 @@ pub(super) const DENIED: &[Group] = &[
     by_argument(
         "threads, which the kernel knows by one flag; whatever lacks it would be a process",
         CLONE,
-        &[when(&[bits(FORBIDDEN_CLONE_FLAGS | THREAD, FLAGS, values![CLONE_THREAD])], ALLOW)],
+        &[when(
+            &[bits(
+                FORBIDDEN_CLONE_FLAGS | CLONE_THREAD_AND_FILES,
+                FLAGS,
+                values![CLONE_THREAD_AND_FILES],
+            )],
+            ALLOW,
+        )],
         FORBIDDEN,
     ),
 ];
 
 const FLAGS: Argument = argument(0, "flags");
 const THREAD: u32 = CLONE_THREAD as u32;
+/// A thread that has the descriptors of its process, as every library makes it.
+const CLONE_THREAD_AND_FILES: u32 = (CLONE_THREAD | CLONE_FILES) as u32;
 const FORBIDDEN_CLONE_FLAGS: u32 = (CLONE_NEWNS
     | CLONE_NEWCGROUP
     | CLONE_NEWUTS

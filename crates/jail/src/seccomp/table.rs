@@ -31,7 +31,7 @@ pub(super) const ALLOWED: &[Group] = &[
         "read and write files and pipes",
         calls![
             SYS_read SYS_write SYS_readv SYS_writev SYS_pread64 SYS_pwrite64 SYS_preadv SYS_pwritev
-            SYS_close SYS_close_range SYS_lseek SYS_dup SYS_dup3 SYS_pipe2 SYS_flock
+            SYS_close SYS_lseek SYS_dup SYS_dup3 SYS_pipe2 SYS_flock
         ],
     ),
     allow(

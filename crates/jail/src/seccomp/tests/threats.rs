@@ -203,6 +203,37 @@ fn t08_clone_makes_threads_and_processes_but_no_namespaces() {
     assert_eq!(answer(&program, &native(SYS_clone3, &[0, 88])), MISSING);
 }
 
+/// Only the descriptors of a process are counted, and a look at its first thread shows them.
+#[test]
+fn t137_no_thread_has_descriptors_that_its_process_does_not_show() {
+    for policy in SANDBOXES {
+        let program = compile(&policy).unwrap();
+        clone_is(&program, THREAD & !CLONE_FILES, REFUSED);
+        clone_is(&program, THREAD, ALLOW);
+        let close_range = |flags: c_uint| native(SYS_close_range, &[3, 9, flags.into()]);
+        let both = CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC;
+        for unshares in [CLOSE_RANGE_UNSHARE, both] {
+            assert_eq!(answer(&program, &close_range(unshares)), Verdict::Errno(EINVAL));
+        }
+        for harmless in [0, CLOSE_RANGE_CLOEXEC] {
+            assert_eq!(answer(&program, &close_range(harmless)), ALLOW);
+        }
+    }
+}
+
+/// Locks of a process go with its descriptors, by which they are counted. Those of an open file stay
+/// while it is on its way in a message.
+#[test]
+fn t141_there_are_no_locks_that_nobody_can_count() {
+    for policy in SANDBOXES {
+        let program = compile(&policy).unwrap();
+        let fcntl = |command: c_int| answer(&program, &native(SYS_fcntl, &[3, command as u64, 0]));
+        assert_eq!([F_OFD_SETLK, F_OFD_SETLKW].map(fcntl), [Verdict::Errno(EINVAL); 2]);
+        assert_eq!([F_SETLK, F_SETLKW, F_GETLK, F_OFD_GETLK].map(fcntl), [ALLOW; 4]);
+        assert_eq!(answer(&program, &native(SYS_flock, &[3, LOCK_EX as u64])), ALLOW);
+    }
+}
+
 #[test]
 fn t08_without_processes_there_are_threads_and_nothing_else() {
     let program = compile(&Policy::sandbox().without_processes()).unwrap();

@@ -100,6 +100,13 @@ pub(super) fn root_without_rights() -> String {
         .into()
 }
 
+pub(super) fn descriptors(needed: u64) -> String {
+    format!(
+        "raise the hard limit to {needed} or more: ulimit -Hn {needed}, or LimitNOFILE={needed} in a \
+         systemd unit;\nuntil then sandboxes have fewer open files than they ask for"
+    )
+}
+
 pub(super) fn cgroup(missing: &CgroupMissing, ids: HostIds) -> String {
     let v2 = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
     match (missing, ids) {

@@ -3,8 +3,9 @@
 use super::fixes;
 use super::report::{Row, State};
 use engine::Host;
-use engine::host::{CgroupVersion, HostIds, Namespace, Refused};
+use engine::host::{CgroupVersion, DESCRIPTORS_RESERVED, HostIds, Namespace, Refused};
 use std::io;
+use types::Limits;
 
 pub(super) fn rows(host: &Host) -> Vec<Row> {
     let mut rows: Vec<Row> = host
@@ -39,6 +40,7 @@ pub(super) fn rows(host: &Host) -> Vec<Row> {
     rows.push(capabilities(&host.capabilities, namespaces_fix));
     rows.push(host_ids(host.ids));
     rows.push(cgroup(host));
+    rows.push(descriptors(host));
     rows
 }
 
@@ -136,5 +138,20 @@ fn cgroup(host: &Host) -> Row {
         found: found.into(),
         gives: "memory, CPU and processes held by the kernel",
         fix,
+    }
+}
+
+/// Descriptors that are sent from one process to another count for all processes of a user: where
+/// sandboxes have the user of the server, they are kept below its limit.
+fn descriptors(host: &Host) -> Row {
+    let needed = Limits::DEFAULT.open_files + DESCRIPTORS_RESERVED;
+    let low = host.ids == HostIds::Shared && host.descriptors < needed;
+    let found = if low { format!("{}, which is low", host.descriptors) } else { "enough".into() };
+    Row {
+        name: "descriptors".into(),
+        state: if low { State::Optional } else { State::Ok },
+        found,
+        gives: "open files of the server and its sandboxes",
+        fix: low.then(|| fixes::descriptors(needed)),
     }
 }
