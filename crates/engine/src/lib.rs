@@ -53,7 +53,7 @@ pub use environment::{
     discover, kind_of,
 };
 pub use jail::Wall;
-pub use jail::memory::give_back as give_back_memory;
+pub use jail::memory::{bound_kept as bound_kept_memory, give_back as give_back_memory};
 /// The answers in a [`Host`].
 pub mod host {
     pub use jail::cgroup::{Missing as CgroupMissing, Version as CgroupVersion};
