@@ -163,7 +163,15 @@ fn of_environment(name: &str, kernel: &Kernel, warmth: Warmth) -> NurseryConfig 
     }
 }
 
+/// One that stays, as that of a session.
 pub(crate) async fn born(nursery: &Arc<Nursery>) -> Sandbox {
+    let mut sandbox = born_once(nursery).await;
+    sandbox.stay();
+    sandbox
+}
+
+/// One for a single execution.
+pub(crate) async fn born_once(nursery: &Arc<Nursery>) -> Sandbox {
     nursery.birth(&Limits::DEFAULT, &[]).await.unwrap()
 }
 
