@@ -3,8 +3,8 @@
 
 use crate::harness;
 use crate::world::{
-    Process, answer, attempts, born, born_once, built, doctored, engine, is_root, nursery_config, runtime,
-    still_serves, told,
+    Process, answer, attempts, born, born_once, built, doctored, engine, is_root, nursery_config,
+    runtime, still_serves, told,
 };
 use engine::Kernel;
 use environment::Python;

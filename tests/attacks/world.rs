@@ -5,7 +5,8 @@ use crate::harness;
 use engine::{Config, Engine, Kernel, Warmth};
 use environment::{Definition, Environments, INSIDE_INTERPRETER};
 use sandbox::{
-    Cause, Cell, Ending, Nursery, NurseryConfig, Processes, Runtime, Sandbox, Stopper, View, Work,
+    Cause, Cell, Ending, Nursery, NurseryConfig, Processes, Runtime, Sandbox, Stopper, ValueRoom,
+    View, Work,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, AsRawFd};
@@ -208,7 +209,8 @@ async fn run(sandbox: &mut Sandbox, code: &str) -> (Ending, String) {
     };
     let installs: sandbox::Install<'_> = &|_| Box::pin(std::future::pending());
     let (work, stopper) = (Work::Cell(cell), Stopper::default());
-    let ending = sandbox.run(&work, &Limits::DEFAULT, &stopper, hear, installs).await;
+    let room = ValueRoom::default();
+    let ending = sandbox.run(&work, &Limits::DEFAULT, &stopper, hear, &room, installs).await;
     (ending, text)
 }
 

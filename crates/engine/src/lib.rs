@@ -41,7 +41,7 @@ pub use outlet::{Outlet, OutletGuard};
 pub use redact::{Redactor, RedactorCache, SecretVersion, check_secrets};
 pub use resources::HostResources;
 pub use run::{Admitted, Finished};
-pub use sandbox::Listing;
+pub use sandbox::{Listing, ValueRoom};
 pub use session::SessionInfo;
 pub use stores::{STORE_FILES_MAX, Stamp, StoreBase, StoreDirectory, StoreFileError, StoreIn};
 pub use walls::{Host, become_warden_if_asked};

@@ -11,6 +11,7 @@ use crate::installs::{Install, Installs};
 use crate::nursery::{self, BirthError, Jail, Nursery, allowance};
 use crate::stopper::Stopper;
 use crate::undertaker::{self, Remains};
+use crate::value_room::ValueRoom;
 use crate::watch::{self, IdleWatch, Meter, Reading};
 use crate::wires::Spawned;
 use crate::work::Work;
@@ -228,10 +229,11 @@ impl Sandbox {
         limits: &Limits,
         stopper: &Stopper,
         sink: &mut (dyn FnMut(Event) + Send),
+        room: &ValueRoom,
         install: Install<'_>,
     ) -> Ending {
         self.idle_watch = None;
-        let mut run = Run::new(limits, stopper, sink, self.meter.latest);
+        let mut run = Run::new(limits, stopper, sink, room, self.meter.latest);
         let mut installs = Installs::new(install);
         let mut cause = self.exchange(&work.request(limits), &mut run, &mut installs).await;
         if work.is_last() && matches!(cause, Cause::Done(_)) {
