@@ -406,6 +406,34 @@ async fn t79_large_values_are_counted_and_small_ones_are_never_dropped() {
     }
 }
 
+/// As a tree in memory it takes some forty times its text.
+const NUMBERS: &str = "[1] * 440_000";
+
+/// Records of so many large values at once.
+async fn values(world: &World, count: usize) -> Vec<Value> {
+    let one = |api: Api| tokio::spawn(async move { run(&api, NUMBERS, limits(MIB)).await });
+    let running: Vec<_> = (0..count).map(|_| one(world.owner.clone())).collect();
+    let mut records = Vec::new();
+    for ran in running {
+        let (status, record) = ran.await.unwrap();
+        assert_eq!((status, record["status"].as_str()), (200, Some("succeeded")), "{status}");
+        records.push(record);
+    }
+    records
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t134_memory_of_large_values_is_given_back_after_each_round_of_them() {
+    let world = World::start().await;
+    // Threads, their arenas and what is loaded at the first use are no part of it.
+    values(&world, 2).await;
+    let before = memory(&world, "RssAnon");
+    for _ in 0..3 {
+        values(&world, 16).await;
+        gives_back(&world, before, 64 * MIB).await;
+    }
+}
+
 /// Bytes of output that the server holds, as it says itself.
 async fn output_in_memory(world: &World) -> u64 {
     let metrics = world.owner.request(Method::GET, "/metrics").send().await.unwrap();
