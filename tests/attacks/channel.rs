@@ -224,7 +224,7 @@ for _ in range(4):
     if os.fork() == 0: break
 while True: os.write(channel, flood)"#;
     let large = r#"
-body = b'{"ev":"result","data":{"text/plain":"' + b'x' * (8_000_000) + b'"},"main":false}'
+body = b'{"ev":"result","data":{"text/plain":"' + b'x' * (3_000_000) + b'"},"main":false}'
 frame = len(body).to_bytes(4, "little") + body
 while True:
     left = memoryview(frame)
@@ -273,7 +273,7 @@ fn forged(frame: &str) -> String {
 async fn t72_no_text_of_an_error_is_longer_than_its_bound_and_long_honest_ones_keep_both_ends() {
     let engine = engine();
     let frame = r#"b'{"ev":"done","error":{"type":"T%b","message":"M%b","traceback":"B%bE",
-        "syntax":false,"denied":"process","hint":"H%b"},"exit_code":null}' % ((b'x' * 1_500_000,) * 4)"#;
+        "syntax":false,"denied":"process","hint":"H%b"},"exit_code":null}' % ((b'x' * 700_000,) * 4)"#;
     let execution = harness::run(&engine, &forged(&frame.replace('\n', ""))).await;
     let error = execution.error.unwrap();
     assert!(error.exception.as_ref().unwrap().len() <= 1024);
@@ -297,6 +297,52 @@ async fn t72_no_text_of_an_error_is_longer_than_its_bound_and_long_honest_ones_k
     assert!(traceback.starts_with("Traceback") && traceback.trim_end().ends_with("xlast"));
     assert!(traceback.len() > 60 * 1024, "{}", traceback.len());
     still_serves(&engine).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t133_a_message_longer_than_its_run_may_send_is_refused_at_its_length() {
+    let engine = engine();
+    // Only the length is ever sent: whoever waited for the rest would wait until the time is over.
+    let header = |bytes: usize| {
+        with_prelude(&format!("os.write(3, ({bytes}).to_bytes(4, 'little'))\ntime.sleep(20)"))
+    };
+    let longest = 3 * 1024 * 1024;
+    let execution =
+        harness::run_with(&engine, limited(&header(longest + 1), 60_000)).await.execution;
+    assert_eq!(code(&execution), "sandbox.crashed");
+    let message = execution.error.unwrap().message;
+    assert!(message.contains("result_bytes"), "{message}");
+    assert!(execution.usage.wall_ms < 19_000, "{:?}", execution.usage);
+    // The twins: a length that may be, and more where the request asks for more.
+    let execution = harness::run_with(&engine, limited(&header(longest), 1_000)).await.execution;
+    assert_eq!(code(&execution), "time.exceeded");
+    let mut more = limited(&header(longest + 1), 1_000);
+    more.limits.result_bytes = Some(4 * MIB);
+    let execution = harness::run_with(&engine, more).await.execution;
+    assert_eq!(code(&execution), "time.exceeded");
+    still_serves(&engine).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t133_a_forged_number_of_results_does_not_become_an_absurd_one() {
+    let engine = engine();
+    let told = |count: &str| {
+        let frame = format!("b'{{\"ev\":\"unsent\",\"results\":{count}}}'");
+        let done = "b'{\"ev\":\"done\",\"error\":null,\"exit_code\":null}'";
+        with_prelude(&format!(
+            "for body in [{frame}] * 3 + [{done}]: os.write(3, len(body).to_bytes(4, 'little') + body)\n\
+             time.sleep(20)"
+        ))
+    };
+    let execution = harness::run(&engine, &told("4294967295")).await;
+    let warned = execution.warnings.iter().map(|it| it.message.as_str()).collect::<String>();
+    assert!(warned.contains("1000000 results"), "{warned}");
+    let execution = harness::run(&engine, &told("18446744073709551615")).await;
+    assert_eq!(code(&execution), "sandbox.crashed");
+    // The twin: a number that can be.
+    let execution = harness::run(&engine, &told("7")).await;
+    let warned = execution.warnings.iter().map(|it| it.message.as_str()).collect::<String>();
+    assert!(warned.contains("21 results"), "{warned}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,8 +3,8 @@
 
 use crate::harness;
 use crate::world::{
-    Process, answer, attempts, born, built, doctored, engine, is_root, nursery_config, runtime,
-    still_serves, told,
+    Process, answer, attempts, born, born_once, built, doctored, engine, is_root, nursery_config,
+    runtime, still_serves, told,
 };
 use engine::Kernel;
 use environment::Python;
@@ -381,6 +381,35 @@ fn hash_tree(path: &Path, depth: usize, files: &mut BTreeMap<String, String>) {
             hash_tree(&entry.path(), depth - 1, files);
         }
     }
+}
+
+/// Nobody watches the memory of what a single execution has left running, so nothing of it goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn t135_what_code_leaves_running_ends_with_a_sandbox_for_one_execution() {
+    let nursery = Nursery::start(nursery_config(&Kernel::Embedded)).await.unwrap();
+    let leaves = "
+if os.fork() == 0:
+    while True: time.sleep(1)
+print('left')";
+    let inside = |home: &Path| {
+        let is_inside = |it: &Process| it.namespace("pid").is_some_and(|pid| pid == *home);
+        Process::everyone().into_iter().filter(is_inside).count()
+    };
+    let mut once = born_once(&nursery).await;
+    let home = Process::of(&once).namespace("pid").unwrap();
+    assert_eq!(told(&mut once, leaves).await, "left");
+    let began = std::time::Instant::now();
+    while inside(&home) > 0 {
+        assert!(began.elapsed().as_secs() < 60, "{} are left", inside(&home));
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    once.end().await;
+    // The twin: a session goes on, with what runs in it.
+    let mut session = born(&nursery).await;
+    let home = Process::of(&session).namespace("pid").unwrap();
+    assert_eq!(told(&mut session, leaves).await, "left");
+    assert_eq!(told(&mut session, "print('again')").await, "again");
+    assert_eq!(inside(&home), 3, "the init, the interpreter and what it has left");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,8 @@ use crate::harness;
 use engine::{Config, Engine, Kernel, Warmth};
 use environment::{Definition, Environments, INSIDE_INTERPRETER};
 use sandbox::{
-    Cause, Cell, Ending, Nursery, NurseryConfig, Processes, Runtime, Sandbox, Stopper, View, Work,
+    Cause, Cell, Ending, Nursery, NurseryConfig, Processes, Runtime, Sandbox, Stopper, ValueRoom,
+    View, Work,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, AsRawFd};
@@ -163,7 +164,15 @@ fn of_environment(name: &str, kernel: &Kernel, warmth: Warmth) -> NurseryConfig 
     }
 }
 
+/// One that stays, as that of a session.
 pub(crate) async fn born(nursery: &Arc<Nursery>) -> Sandbox {
+    let mut sandbox = born_once(nursery).await;
+    sandbox.stay();
+    sandbox
+}
+
+/// One for a single execution.
+pub(crate) async fn born_once(nursery: &Arc<Nursery>) -> Sandbox {
     nursery.birth(&Limits::DEFAULT, &[]).await.unwrap()
 }
 
@@ -200,7 +209,8 @@ async fn run(sandbox: &mut Sandbox, code: &str) -> (Ending, String) {
     };
     let installs: sandbox::Install<'_> = &|_| Box::pin(std::future::pending());
     let (work, stopper) = (Work::Cell(cell), Stopper::default());
-    let ending = sandbox.run(&work, &Limits::DEFAULT, &stopper, hear, installs).await;
+    let room = ValueRoom::default();
+    let ending = sandbox.run(&work, &Limits::DEFAULT, &stopper, hear, &room, installs).await;
     (ending, text)
 }
 

@@ -406,6 +406,55 @@ async fn t79_large_values_are_counted_and_small_ones_are_never_dropped() {
     }
 }
 
+/// As a tree in memory it takes some forty times its text.
+const NUMBERS: &str = "[1] * 440_000";
+
+/// Records of so many large values at once.
+async fn values(world: &World, count: usize) -> Vec<Value> {
+    let one = |api: Api| tokio::spawn(async move { run(&api, NUMBERS, limits(MIB)).await });
+    let running: Vec<_> = (0..count).map(|_| one(world.owner.clone())).collect();
+    let mut records = Vec::new();
+    for ran in running {
+        let (status, record) = ran.await.unwrap();
+        assert_eq!((status, record["status"].as_str()), (200, Some("succeeded")), "{status}");
+        records.push(record);
+    }
+    records
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t132_large_values_of_many_sandboxes_have_one_budget_and_small_ones_are_never_dropped() {
+    // One workspace has half of it, in which there is room for one of these values at a time.
+    let world = World::with(&["--output-budget-mib", "256"]).await;
+    world.owner.execute("print(1)").await;
+    let before = memory(&world, "RssAnon");
+    let records = values(&world, 12).await;
+    let is_whole = |it: &&Value| it["value"].as_array().is_some_and(|it| it.len() == 440_000);
+    let whole = records.iter().filter(is_whole).count();
+    for record in &records {
+        assert_eq!(record["value"].is_null(), says_budget(record), "{:?}", record["warnings"]);
+    }
+    assert!((1..12).contains(&whole), "{whole} of 12");
+    let peak = memory(&world, "VmHWM");
+    assert!(peak < before + 256 * MIB, "{} MiB, {whole} whole", peak / MIB);
+    // The twin: what is ordinary is not left out, and a large value has its room again.
+    let small = world.owner.execute("list(range(800))").await;
+    assert_eq!(small["value"].as_array().unwrap().len(), 800);
+    assert_eq!(values(&world, 1).await.iter().filter(is_whole).count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t134_memory_of_large_values_is_given_back_after_each_round_of_them() {
+    let world = World::start().await;
+    // Threads, their arenas and what is loaded at the first use are no part of it.
+    values(&world, 2).await;
+    let before = memory(&world, "RssAnon");
+    for _ in 0..3 {
+        values(&world, 16).await;
+        gives_back(&world, before, 64 * MIB).await;
+    }
+}
+
 /// Bytes of output that the server holds, as it says itself.
 async fn output_in_memory(world: &World) -> u64 {
     let metrics = world.owner.request(Method::GET, "/metrics").send().await.unwrap();

@@ -151,12 +151,15 @@ impl Engine {
         let (stores, outlet, redactor) =
             (&lent.stores, lent.outlet.as_ref(), lent.redactor.clone());
         if stores.is_empty() {
-            let sandbox = ready.pool.lease(limits).await.map_err(|error| birth_fault(&error))?;
+            let leased = ready.pool.lease(limits).await;
+            let mut sandbox = leased.map_err(|error| birth_fault(&error))?;
+            sandbox.stay();
             return Ok(Home::new(sandbox, Held::default(), outlet, redactor));
         }
         let mounts: Vec<_> = stores.iter().map(StoreIn::mount).collect();
         let born = ready.pool.with_stores(limits, &mounts).await;
-        let sandbox = born.map_err(|error| birth_fault(&error))?;
+        let mut sandbox = born.map_err(|error| birth_fault(&error))?;
+        sandbox.stay();
         let held = Held::of(&sandbox, stores, self.store_base()?, &self.writers);
         let mut held = held.map_err(|error| {
             Fault::new(Code::SandboxUnreachable, format!("its stores cannot be reached: {error}"))

@@ -41,7 +41,7 @@ pub use outlet::{Outlet, OutletGuard};
 pub use redact::{Redactor, RedactorCache, SecretVersion, check_secrets};
 pub use resources::HostResources;
 pub use run::{Admitted, Finished};
-pub use sandbox::Listing;
+pub use sandbox::{Listing, ValueRoom};
 pub use session::SessionInfo;
 pub use stores::{STORE_FILES_MAX, Stamp, StoreBase, StoreDirectory, StoreFileError, StoreIn};
 pub use walls::{Host, become_warden_if_asked};
@@ -53,7 +53,7 @@ pub use environment::{
     discover, kind_of,
 };
 pub use jail::Wall;
-pub use jail::memory::give_back as give_back_memory;
+pub use jail::memory::{bound_kept as bound_kept_memory, give_back as give_back_memory};
 /// The answers in a [`Host`].
 pub mod host {
     pub use jail::cgroup::{Missing as CgroupMissing, Version as CgroupVersion};

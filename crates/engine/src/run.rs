@@ -19,7 +19,7 @@ use crate::session::{Home, Turn};
 use crate::stores::Held;
 use crate::{limits, walls};
 use chrono::Utc;
-use sandbox::{Ending, Sandbox, Stopper};
+use sandbox::{Ending, Sandbox, Stopper, ValueRoom};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -198,15 +198,15 @@ impl Admitted {
             sink(&event);
             transcript.hear(event);
         };
-        let mut finished = self.stream(&mut tell).await?;
+        let mut finished = self.stream(&mut tell, &ValueRoom::default()).await?;
         let Transcript { output, results } = transcript;
         finished.execution = Execution { output, results, ..finished.execution };
         Ok(finished)
     }
 
     /// Runs it and gives its events away. The record is without output and results: those are in
-    /// the events, and nobody needs them twice.
-    pub async fn stream(self, sink: Sink<'_>) -> Result<Finished, Fault> {
+    /// the events, and nobody needs them twice. A value is left out unless `value_room` has memory for it.
+    pub async fn stream(self, sink: Sink<'_>, value_room: &ValueRoom) -> Result<Finished, Fault> {
         let Self { engine, mut order, room, ticket } = self;
         let stopper = &ticket.stopper;
         match room {
@@ -222,7 +222,7 @@ impl Admitted {
                 let variables = if outlet.is_some() { proxy_variables() } else { BTreeMap::new() };
                 let (held, redactor) = (Held::default(), Redactor::default());
                 let mut home = Home::new(sandbox, held, outlet.as_ref(), redactor);
-                let place = Place { number: 1, variables: &variables, desk: None };
+                let place = Place { number: 1, variables: &variables, desk: None, value_room };
                 let walked = walk(order, &mut home, place, stopper, sink).await?;
                 home.sandbox.end().await;
                 Ok(walked.finished)
@@ -234,6 +234,7 @@ impl Admitted {
                     number: turn.count_execution(),
                     variables: &variables,
                     desk: engine.desk(&turn, &home),
+                    value_room,
                 };
                 let walked = walk(order, &mut home, place, stopper, sink).await;
                 let Ok(Walked { mut finished, alive }) = walked else {
@@ -271,13 +272,15 @@ struct Place<'a> {
     variables: &'a BTreeMap<String, String>,
     /// Where packages go, if they can go anywhere.
     desk: Option<Desk>,
+    /// Asked for the memory of its value.
+    value_room: &'a ValueRoom,
 }
 
 /// Places files, runs, collects and records, in a sandbox that is ours.
 async fn walk(
     mut order: Order,
     Home { sandbox, held, redactor, .. }: &mut Home,
-    Place { number, variables, desk }: Place<'_>,
+    Place { number, variables, desk, value_room }: Place<'_>,
     stopper: &Stopper,
     sink: Sink<'_>,
 ) -> Result<Walked, Fault> {
@@ -295,7 +298,7 @@ async fn walk(
     let hear = &mut |event: Event| screen.pass(event, &mut *sink);
     let installer = order.command.installer.as_ref();
     let install = |wanted: Vec<String>| installs::answer(&wanted, installer, desk.as_ref());
-    let ending = sandbox.run(&job.work(), &order.limits, stopper, hear, &install).await;
+    let ending = sandbox.run(&job.work(), &order.limits, stopper, hear, value_room, &install).await;
     screen.finish(&mut *sink);
     let collected = collect(sandbox, &order.command.bring, redactor).await;
     let unkept = held.keep().await;

@@ -5,6 +5,7 @@ use crate::frames::Answer;
 use crate::live::Cause;
 use crate::pieces::Pieces;
 use crate::stopper::{Stopper, Wish};
+use crate::value_room::ValueRoom;
 use crate::watch::Reading;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -22,6 +23,8 @@ const STARVED_GRACE: Duration = Duration::from_secs(3);
 /// Displayed results of one execution, together.
 const RESULTS_BYTES_MAX: usize = 32 * 1024 * 1024;
 const RESULTS_MAX: usize = 256;
+/// Results that were left out and are counted: as many more as the code may say, nobody learns by it.
+const RESULTS_DROPPED_MAX: usize = 1_000_000;
 /// Code that tries more often has told what it wants.
 const REFUSED_MAX: usize = 1_000;
 /// The longest name (RFC 1035).
@@ -41,6 +44,8 @@ pub(crate) struct Run<'a> {
     /// What somebody elsewhere wants of it.
     pub(crate) wishes: watch::Receiver<Wish>,
     pub(crate) sink: &'a mut (dyn FnMut(Event) + Send),
+    /// Asked for the memory of its value.
+    pub(crate) room: &'a ValueRoom,
     pub(crate) started: Instant,
     /// When the next step against it is due: first an interrupt, then the kill.
     pub(crate) deadline: Instant,
@@ -63,6 +68,7 @@ impl<'a> Run<'a> {
         limits: &'a Limits,
         stopper: &Stopper,
         sink: &'a mut (dyn FnMut(Event) + Send),
+        room: &'a ValueRoom,
         before: Reading,
     ) -> Self {
         let started = Instant::now();
@@ -70,6 +76,7 @@ impl<'a> Run<'a> {
             limits,
             wishes: stopper.wishes(),
             sink,
+            room,
             started,
             deadline: started + Duration::from_millis(limits.wall_ms),
             overrun: None,
@@ -129,7 +136,8 @@ impl<'a> Run<'a> {
 
     /// Results that the kernel has not sent, as it says itself.
     pub(crate) fn unsent(&mut self, results: u32) {
-        self.results_dropped = self.results_dropped.saturating_add(results as usize);
+        let dropped = self.results_dropped.saturating_add(results as usize);
+        self.results_dropped = dropped.min(RESULTS_DROPPED_MAX);
     }
 
     /// Whom the code has tried to reach where no outlet hears of it, as it says itself.

@@ -2,31 +2,42 @@
 //! be anything by now. A frame's length is checked before a byte of it is stored, descriptors
 //! that come along are dropped by the system because nobody takes them, and a frame that is not
 //! exactly one of [`FromKernel`] ends the sandbox. How many come is bounded by an [`Allowance`], and
-//! a large one is read on a thread that serves nobody.
+//! a large one is read on a thread that serves nobody, a few at a time in the whole process.
 
 use crate::allowance::{Allowance, TOTAL_BYTES_MAX};
 use crate::frames::{self, FromKernel, ToKernel};
 use crate::time_slice::TimeSlice;
+use crate::value_room::ValueRoom;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::sync::{Arc, LazyLock};
+use std::thread::available_parallelism;
 use tokio::net::UnixStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinHandle, spawn_blocking};
 use types::Limits;
 
 /// Holds one result of the largest size that an operator may allow, as JSON and base64.
 pub(crate) const FRAME_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// What a frame may have besides a value or a result of `result_bytes`: the names in it, or an error
+/// with its traceback instead of them.
+const FRAME_REST_BYTES_MAX: usize = 1024 * 1024;
 const READ_BYTES: usize = 64 * 1024;
 const HEADER_BYTES: usize = 4;
-/// All that a decoder keeps: the rest of a piece may follow the largest frame.
-const BUFFER_BYTES_MAX: usize = FRAME_BYTES_MAX + HEADER_BYTES + READ_BYTES;
 /// Larger frames take longer to read than others should wait; smaller ones less than to hand over.
 const READ_HERE_BYTES_MAX: usize = 16 * 1024;
+/// Larger frames that are read at once, in the whole process: each takes a core, and up to 64 MiB as
+/// a tree before it is known whether there is room for it. The other half of the cores serves.
+static LARGE_READS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
+    let cores = available_parallelism().map_or(1, usize::from);
+    Arc::new(Semaphore::new((cores / 2).max(1)))
+});
 
 /// How a kernel broke the protocol.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtocolError {
-    #[error("a frame of {0} bytes, more than the {FRAME_BYTES_MAX} allowed")]
+    #[error("a frame of {0} bytes, more than such a frame may have (`result_bytes`, and 1 MiB)")]
     TooLarge(u64),
     #[error("a frame that is not one of the protocol's: {0}")]
     NotAFrame(#[from] serde_json::Error),
@@ -52,21 +63,40 @@ pub enum ProtocolError {
 }
 
 /// Puts frames together out of bytes as they come.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Decoder {
     bytes: Vec<u8>,
     /// Where the next frame begins; before it is what was taken already.
     start: usize,
+    /// A frame that says that it is longer is refused before its body is stored.
+    frame_bytes_max: usize,
+}
+
+impl Default for Decoder {
+    /// For a kernel that no code has had yet.
+    fn default() -> Self {
+        Self { bytes: Vec::new(), start: 0, frame_bytes_max: FRAME_REST_BYTES_MAX }
+    }
 }
 
 impl Decoder {
+    /// Takes frames as they come of a run with so many `result_bytes`. What an earlier run was allowed
+    /// stays so: a thread of it may still send a result.
+    pub(crate) fn allow(&mut self, result_bytes: u64) {
+        let result_bytes = usize::try_from(result_bytes).unwrap_or(usize::MAX);
+        let most = result_bytes.saturating_add(FRAME_REST_BYTES_MAX).min(FRAME_BYTES_MAX);
+        self.frame_bytes_max = self.frame_bytes_max.max(most);
+    }
+
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         // Once for all frames of a piece, and not for each.
         self.bytes.drain(..self.start);
         self.start = 0;
-        // Growing by doubling, but not to more than a frame of the largest size needs.
+        // Growing by doubling, but not to more than a frame of the largest size needs, and the rest of
+        // a piece that may follow it.
         let needed = self.bytes.len() + bytes.len();
-        let room = needed.max((2 * self.bytes.len()).min(BUFFER_BYTES_MAX));
+        let most = self.frame_bytes_max + HEADER_BYTES + READ_BYTES;
+        let room = needed.max((2 * self.bytes.len()).min(most));
         self.bytes.reserve_exact(room - self.bytes.len());
         self.bytes.extend_from_slice(bytes);
     }
@@ -78,7 +108,7 @@ impl Decoder {
             return Ok(None);
         };
         let length = u32::from_le_bytes(*header) as usize;
-        if length > FRAME_BYTES_MAX {
+        if length > self.frame_bytes_max {
             return Err(ProtocolError::TooLarge(length as u64));
         }
         let Some(body) = body.get(..length) else {
@@ -106,8 +136,19 @@ pub(crate) struct Channel {
     allowance: Allowance,
     /// What a value or a result of the present run may have.
     result_bytes: u64,
+    /// Says whether there is memory for the value of the present run.
+    room: ValueRoom,
+    /// A large frame that waits to be read elsewhere.
+    waiting: Option<Vec<u8>>,
     /// A large frame that is being read elsewhere.
-    reading: Option<JoinHandle<Result<FromKernel, ProtocolError>>>,
+    reading: Option<LargeRead>,
+}
+
+/// A large frame that is being read on another thread. It counts as such until it is taken.
+#[derive(Debug)]
+struct LargeRead {
+    frame: JoinHandle<Result<FromKernel, ProtocolError>>,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// What became of waiting for a frame.
@@ -128,6 +169,8 @@ impl Channel {
             decoder: Decoder::default(),
             allowance: Allowance::default(),
             result_bytes: 0,
+            room: ValueRoom::default(),
+            waiting: None,
             reading: None,
         })
     }
@@ -165,32 +208,48 @@ impl Channel {
 
     /// The next frame among the bytes that are here.
     async fn next(&mut self) -> Result<Option<FromKernel>, ProtocolError> {
-        if self.reading.is_none() {
+        if self.reading.is_none() && self.waiting.is_none() {
             self.allowance.ready().await;
             let Some(body) = self.decoder.next()? else {
                 return Ok(None);
             };
             self.allowance.spend(body.len())?;
-            let result_bytes = self.result_bytes;
             if body.len() <= READ_HERE_BYTES_MAX {
-                return frames::read(&body, result_bytes).map(Some);
+                return frames::read(&body, self.result_bytes, &self.room).map(Some);
             }
-            self.reading = Some(spawn_blocking(move || frames::read(&body, result_bytes)));
+            self.waiting = Some(body);
         }
-        let Some(reading) = &mut self.reading else {
-            return Ok(None);
-        };
-        let read = reading.await;
+        self.read_large().await.map(Some)
+    }
+
+    /// Has the large frame read that waits for it, or is being read already.
+    async fn read_large(&mut self) -> Result<FromKernel, ProtocolError> {
+        if self.reading.is_none() {
+            let permit = Arc::clone(&LARGE_READS).acquire_owned().await;
+            let permit = permit.map_err(|_| ProtocolError::Unread)?;
+            let body = self.waiting.take().ok_or(ProtocolError::Unread)?;
+            let (result_bytes, room) = (self.result_bytes, self.room.clone());
+            let frame = spawn_blocking(move || frames::read(&body, result_bytes, &room));
+            self.reading = Some(LargeRead { frame, _permit: permit });
+        }
+        let reading = self.reading.as_mut().ok_or(ProtocolError::Unread)?;
+        let read = (&mut reading.frame).await;
         self.reading = None;
-        read.map_err(|_| ProtocolError::Unread)?.map(Some)
+        read.map_err(|_| ProtocolError::Unread)?
     }
 
     /// Makes ready for a run with these limits: takes in what has come without being asked for. A
     /// thread of the code may have shown a result between two executions; anything else is not the
     /// kernel's doing.
-    pub(crate) async fn begin(&mut self, limits: &Limits) -> Result<(), ProtocolError> {
+    pub(crate) async fn begin(
+        &mut self,
+        limits: &Limits,
+        room: &ValueRoom,
+    ) -> Result<(), ProtocolError> {
         self.allowance = Allowance::default();
         self.result_bytes = limits.result_bytes;
+        self.room = room.clone();
+        self.decoder.allow(limits.result_bytes);
         let mut slice = TimeSlice::start();
         loop {
             while let Some(frame) = self.next().await? {
@@ -252,7 +311,7 @@ mod tests {
     }
 
     fn read(body: &[u8]) -> Result<FromKernel, ProtocolError> {
-        frames::read(body, FRAME_BYTES_MAX as u64)
+        frames::read(body, FRAME_BYTES_MAX as u64, &ValueRoom::default())
     }
 
     fn is_no_frame(error: &ProtocolError) -> bool {
@@ -288,6 +347,31 @@ mod tests {
         let mut decoder = Decoder::default();
         decoder.push(&u32::MAX.to_le_bytes());
         assert!(matches!(decoder.next(), Err(ProtocolError::TooLarge(4_294_967_295))));
+    }
+
+    #[test]
+    fn t133_a_frame_longer_than_its_run_may_send_is_refused_at_its_header() {
+        let header = |length: usize| u32::try_from(length).unwrap().to_le_bytes();
+        let result_bytes = Limits::DEFAULT.result_bytes;
+        let most = usize::try_from(result_bytes).unwrap() + FRAME_REST_BYTES_MAX;
+        let starts = |allowed: &[u64], length: usize| {
+            let mut decoder = Decoder::default();
+            allowed.iter().for_each(|bytes| decoder.allow(*bytes));
+            decoder.push(&header(length));
+            decoder.next().map(|body| body.is_none())
+        };
+        for (allowed, length) in [
+            (&[][..], FRAME_REST_BYTES_MAX + 1),
+            (&[result_bytes][..], most + 1),
+            (&[u64::MAX][..], FRAME_BYTES_MAX + 1),
+        ] {
+            let refused = starts(allowed, length);
+            assert!(matches!(refused, Err(ProtocolError::TooLarge(_))), "{allowed:?} {refused:?}");
+        }
+        // The twins: the largest that may come, and one that a run before this one may still send.
+        assert!(starts(&[], FRAME_REST_BYTES_MAX).unwrap());
+        assert!(starts(&[result_bytes], most).unwrap());
+        assert!(starts(&[result_bytes, 1], most).unwrap());
     }
 
     #[test]
@@ -412,6 +496,7 @@ mod tests {
         let most = FRAME_BYTES_MAX + HEADER_BYTES + READ_BYTES;
         let length = u32::try_from(FRAME_BYTES_MAX).unwrap().to_le_bytes();
         let mut decoder = Decoder::default();
+        decoder.allow(FRAME_BYTES_MAX as u64);
         decoder.push(&length);
         // Pieces of no round size: a vector that doubles would just fit otherwise.
         let piece = [b' '; READ_BYTES - 5_000];
@@ -427,6 +512,7 @@ mod tests {
         let text = "x".repeat(FRAME_BYTES_MAX - 100);
         let text = format!(r#"{{"ev":"result","data":{{"text/plain":"{text}"}},"main":true}}"#);
         let mut decoder = Decoder::default();
+        decoder.allow(FRAME_BYTES_MAX as u64);
         decoder.push(&frame(&text));
         assert_eq!(decoder.next().unwrap().unwrap(), text.as_bytes());
         assert!(decoder.bytes.capacity() <= READ_BYTES, "{}", decoder.bytes.capacity());

@@ -6,6 +6,7 @@ use crate::texts::{
     ASSERT_VALUES_MAX, MESSAGE_BYTES_MAX, PART_BYTES_MAX, TRACEBACK_BYTES_MAX, TYPE_BYTES_MAX,
     beginning, ends,
 };
+use crate::value_room::ValueRoom;
 use jail::WallError;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -182,10 +183,15 @@ enum Event {
 }
 
 /// What the body of a frame says, if it has all that its event needs and nothing that belongs to
-/// another. `result_bytes` is what a value or a result may have.
-pub(crate) fn read(body: &[u8], result_bytes: u64) -> Result<FromKernel, ProtocolError> {
+/// another. `result_bytes` is what a value or a result may have, and `room` is asked for the memory of
+/// a value before it takes any.
+pub(crate) fn read(
+    body: &[u8],
+    result_bytes: u64,
+    room: &ValueRoom,
+) -> Result<FromKernel, ProtocolError> {
     let text = std::str::from_utf8(body).map_err(no_frame)?;
-    Frame::split(text)?.read(result_bytes)
+    Frame::split(text)?.read(result_bytes, room)
 }
 
 impl<'a> Frame<'a> {
@@ -229,7 +235,7 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    fn read(mut self, result_bytes: u64) -> Result<FromKernel, ProtocolError> {
+    fn read(mut self, result_bytes: u64, room: &ValueRoom) -> Result<FromKernel, ProtocolError> {
         let missing = || ProtocolError::Incomplete;
         let event = match self.ev.ok_or_else(missing)? {
             Event::Ready => FromKernel::Ready {
@@ -255,13 +261,17 @@ impl<'a> Frame<'a> {
                 let place = self.place.take().ok_or_else(missing)?;
                 FromKernel::Refused { place: part(place, SMALL_BYTES_MAX)? }
             }
-            Event::Done => FromKernel::Done(self.take_answer(result_bytes)?),
+            Event::Done => FromKernel::Done(self.take_answer(result_bytes, room)?),
         };
         if self.is_spent() { Ok(event) } else { Err(ProtocolError::Contradiction) }
     }
 
     /// The first thing that it says; a second one is left.
-    fn take_answer(&mut self, result_bytes: u64) -> Result<Answer, ProtocolError> {
+    fn take_answer(
+        &mut self,
+        result_bytes: u64,
+        room: &ValueRoom,
+    ) -> Result<Answer, ProtocolError> {
         Ok(if let Some(error) = self.error.take() {
             Answer::Raised(part::<PythonError>(error, FRAME_BYTES_MAX)?.within_bounds())
         } else if let Some(code) = self.exit_code.take() {
@@ -269,7 +279,7 @@ impl<'a> Frame<'a> {
         } else if let Some(error) = self.value_error.take() {
             Answer::NotJson(part::<ValueError>(error, FRAME_BYTES_MAX)?.within_bounds())
         } else if let Some(value) = self.value.take() {
-            match check_value(value, result_bytes) {
+            match check_value(value, result_bytes, room) {
                 // The program inside writes none of these.
                 Ok(shape) if shape.depth > DEPTH_MAX => return Err(ProtocolError::TooDeep),
                 Ok(_) => Answer::Value(Returned {
@@ -331,7 +341,8 @@ fn result(json: &str, result_bytes: u64) -> Result<Option<BTreeMap<String, Value
 }
 
 /// The shape of a value that is worth being parsed. What the kernel says of it counts for nothing here.
-fn check_value(json: &str, result_bytes: u64) -> Result<Shape, ValueError> {
+/// Memory is asked for last, so that nothing is given to a value that is refused.
+fn check_value(json: &str, result_bytes: u64, room: &ValueRoom) -> Result<Shape, ValueError> {
     if json.len() as u64 > result_bytes {
         return Err(ValueError::too_large(format!(
             "the value has {} bytes as JSON, and {result_bytes} are allowed (result_bytes)",
@@ -346,6 +357,7 @@ fn check_value(json: &str, result_bytes: u64) -> Result<Shape, ValueError> {
             VALUE_MEMORY_BYTES_MAX / MIB
         )));
     }
+    room.take(shape.memory_bytes as u64).map_err(ValueError::too_large)?;
     Ok(shape)
 }
 
@@ -435,13 +447,19 @@ pub enum Denied {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use types::Limits;
 
     const RESULT_BYTES: u64 = Limits::DEFAULT.result_bytes;
 
     fn done(field: &str, json: &str) -> Answer {
+        done_in(&ValueRoom::default(), field, json)
+    }
+
+    fn done_in(room: &ValueRoom, field: &str, json: &str) -> Answer {
         let body = format!(r#"{{"ev":"done","{field}":{json}}}"#);
-        match read(body.as_bytes(), RESULT_BYTES) {
+        match read(body.as_bytes(), RESULT_BYTES, room) {
             Ok(FromKernel::Done(answer)) => answer,
             other => panic!("{other:?}"),
         }
@@ -490,7 +508,7 @@ mod tests {
     #[test]
     fn t71_a_value_over_its_bounds_is_not_parsed_and_a_large_one_within_them_is() {
         let deep = format!(r#"{{"ev":"done","value":{}{}}}"#, "[".repeat(127), "]".repeat(127));
-        let deep = read(deep.as_bytes(), RESULT_BYTES);
+        let deep = read(deep.as_bytes(), RESULT_BYTES, &ValueRoom::default());
         assert!(matches!(deep, Err(ProtocolError::TooDeep)), "{deep:?}");
         for (json, problem) in [
             (list("1", 3_500_000), "(result_bytes)"),
@@ -514,10 +532,32 @@ mod tests {
     }
 
     #[test]
+    fn t132_memory_for_a_value_is_asked_for_before_it_is_a_tree() {
+        let numbers = list("1", 400_000);
+        let asked = Arc::new(AtomicU64::new(0));
+        let note = Arc::clone(&asked);
+        let used_up = ValueRoom::new(move |bytes| {
+            note.store(bytes, Ordering::Relaxed);
+            if bytes > 1024 { Err("the budget is used up".to_owned()) } else { Ok(()) }
+        });
+        let Answer::NotJson(error) = done_in(&used_up, "value", &numbers) else {
+            panic!("it was parsed")
+        };
+        assert!(error.too_large && error.problem == "the budget is used up", "{error:?}");
+        let tree = 400_000 * size_of::<Value>();
+        assert!(asked.load(Ordering::Relaxed) as usize > tree, "{asked:?} for {tree}");
+        // The twin: a small one has its room.
+        let Answer::Value(returned) = done_in(&used_up, "value", "[1]") else {
+            panic!("it was refused")
+        };
+        assert_eq!(returned.value, serde_json::json!([1]));
+    }
+
+    #[test]
     fn t71_a_result_over_its_bounds_is_not_parsed_and_counts_as_dropped() {
         let result = |json: &str| {
             let body = format!(r#"{{"ev":"result","data":{{"text/plain":{json}}},"main":true}}"#);
-            match read(body.as_bytes(), RESULT_BYTES) {
+            match read(body.as_bytes(), RESULT_BYTES, &ValueRoom::default()) {
                 Ok(FromKernel::Result { data, .. }) => data.is_some(),
                 other => panic!("{other:?}"),
             }
@@ -566,7 +606,7 @@ mod tests {
             format!(r#"{{"ev":"install","requirements":{}}}"#, list("\"\"", 500_000)),
             format!(r#"{{"ev":"refused","place":"{}"}}"#, "x".repeat(100_000)),
         ] {
-            let read = read(body.as_bytes(), RESULT_BYTES);
+            let read = read(body.as_bytes(), RESULT_BYTES, &ValueRoom::default());
             assert!(matches!(read, Err(ProtocolError::TooLarge(_))), "{}", body.len());
         }
     }

@@ -11,6 +11,7 @@ use crate::installs::{Install, Installs};
 use crate::nursery::{self, BirthError, Jail, Nursery, allowance};
 use crate::stopper::Stopper;
 use crate::undertaker::{self, Remains};
+use crate::value_room::ValueRoom;
 use crate::watch::{self, IdleWatch, Meter, Reading};
 use crate::wires::Spawned;
 use crate::work::Work;
@@ -117,6 +118,8 @@ pub struct Sandbox {
     listing: Listing,
     meter: Meter,
     allowed: Limits,
+    /// Whether there is another execution after the first.
+    stays: bool,
     /// Only between executions: during one, the execution itself watches.
     idle_watch: Option<IdleWatch>,
 }
@@ -141,6 +144,7 @@ impl Sandbox {
             listing: Listing::default(),
             meter: Meter::default(),
             allowed,
+            stays: false,
             idle_watch: None,
         })
     }
@@ -210,17 +214,26 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Runs code to its end, whatever that is, and tells what happens on the way.
+    /// From here on it is there for more than one execution, and what the first leaves running goes on.
+    pub fn stay(&mut self) {
+        self.stays = true;
+    }
+
+    /// Runs code to its end, whatever that is, and tells what happens on the way. Unless it [stays],
+    /// the sandbox is killed then; its files can still be read.
+    ///
+    /// [stays]: Self::stay
     pub async fn run(
         &mut self,
         work: &Work<'_>,
         limits: &Limits,
         stopper: &Stopper,
         sink: &mut (dyn FnMut(Event) + Send),
+        room: &ValueRoom,
         install: Install<'_>,
     ) -> Ending {
         self.idle_watch = None;
-        let mut run = Run::new(limits, stopper, sink, self.meter.latest);
+        let mut run = Run::new(limits, stopper, sink, room, self.meter.latest);
         let mut installs = Installs::new(install);
         let mut cause = self.exchange(&work.request(limits), &mut run, &mut installs).await;
         if work.is_last() && matches!(cause, Cause::Done(_)) {
@@ -243,10 +256,14 @@ impl Sandbox {
         } else {
             cause
         };
-        if !alive || self.watch_on().is_err() {
+        if !alive || (self.stays && self.watch_on().is_err()) {
             self.kill();
         }
         let reading = self.last_reading(alive, run.limits).await;
+        if !self.stays {
+            // Nothing is asked of it any more, and nobody watches what it has left running.
+            self.kill();
+        }
         run.settle(&reading);
         for source in &mut self.streams {
             run.drain(source);

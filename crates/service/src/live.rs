@@ -7,12 +7,14 @@
 use crate::budget::{FREE_BYTES, OutputLease};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
-use types::{Code, Event, Execution, Fault, Output, Status, Transcript, Warning};
+use types::{Code, Event, Execution, Output, Transcript, Warning};
 
 /// A log of more than this is let go when it is kept, and read from the record from then on.
 pub(crate) const LARGE_BYTES: u64 = 64 * 1024;
-/// A value is there as many times while its record is made and kept.
-const VALUE_COPIES: u64 = 3;
+/// A value is there as many times as a tree while its record is made, kept and sent.
+const VALUE_TREES: u64 = 2;
+/// A value that takes no more than this as a tree is never left out: some 900 numbers.
+const VALUE_FREE_BYTES: u64 = 2 * FREE_BYTES;
 
 #[derive(Debug)]
 pub(crate) struct Live {
@@ -91,18 +93,22 @@ impl Live {
         admitted.into_iter().for_each(|event| self.push(event));
     }
 
-    /// Whether the server has room for a value of running code. A small one is never refused.
-    pub(crate) fn has_room_for_value(&self, bytes: u64) -> bool {
-        if bytes <= FREE_BYTES {
-            return true;
+    /// Takes memory of the server's budget for a value of running code, before it is there: so many
+    /// bytes as a tree. A small one is never refused.
+    pub(crate) fn take_value_room(&self, bytes: u64) -> Result<(), String> {
+        if bytes <= VALUE_FREE_BYTES {
+            return Ok(());
         }
-        let bytes = VALUE_COPIES * bytes;
+        let all = VALUE_TREES.saturating_mul(bytes);
         let mut log = self.log();
-        let granted = log.lease.as_mut().is_none_or(|lease| lease.grow(bytes));
-        if granted {
-            log.value_bytes = bytes;
+        if !log.grow(all) {
+            return Err(format!(
+                "a value that takes {bytes} bytes of memory was dropped: {USED_UP}; return less, or \
+                 run it again later"
+            ));
         }
-        granted
+        log.value_bytes += all;
+        Ok(())
     }
 
     /// Nothing comes after this.
@@ -203,22 +209,6 @@ impl Log {
 /// Why something is missing in a record.
 const USED_UP: &str = "the server's budget for the output of all executions was used up";
 
-/// Takes the value out of a record for which the server has no room. To whoever has called a tool,
-/// its value is what it was called for.
-pub(crate) fn drop_value(execution: &mut Execution) {
-    let bytes = execution.value_bytes();
-    execution.value = None;
-    let message = format!("a value of {bytes} bytes was dropped: {USED_UP}");
-    if execution.tool.is_some() && execution.error.is_none() {
-        execution.status = Status::Failed;
-        let fault = Fault::new(Code::OutputTooLarge, message);
-        execution.error = Some(fault.hint("return less, or a file, or call it again later"));
-    } else {
-        let code = Code::OutputTooLarge.to_string();
-        execution.warnings.push(Warning { code, message });
-    }
-}
-
 impl Dropped {
     /// Says in a record what is missing in it.
     pub(crate) fn tell(self, execution: &mut Execution) {
@@ -255,7 +245,7 @@ pub(crate) fn memory_bytes(event: &Event) -> u64 {
 mod tests {
     use super::*;
     use crate::budget::OutputBudget;
-    use types::{Stream as Channel, WorkspaceId};
+    use types::{Fault, Status, Stream as Channel, WorkspaceId};
     use uuid::Uuid;
 
     fn wrote(text: &str) -> Event {
@@ -298,6 +288,26 @@ mod tests {
         let dropped = live.dropped().output_bytes;
         assert_eq!(dropped, 80_001 - kept.text.len() as u64);
         assert_eq!(live.so_far().len(), 2);
+    }
+
+    #[test]
+    fn t132_values_of_all_executions_have_one_budget_for_their_trees() {
+        const TREE: u64 = 28 * 1024 * 1024;
+        let budget = OutputBudget::new(8 * TREE);
+        let executions: Vec<_> = (0..16).map(|_| Live::new()).collect();
+        for live in &executions {
+            live.hold(budget.lease(WorkspaceId::new(Uuid::nil())));
+        }
+        let refused = executions.iter().filter(|live| live.take_value_room(TREE).is_err()).count();
+        // One workspace has half of the budget, and each value is there twice.
+        assert_eq!((refused, budget.in_use()), (14, 4 * TREE));
+        // The twins: a small value is never refused, and the next one finds what the first gives back.
+        assert!(executions[15].take_value_room(VALUE_FREE_BYTES).is_ok());
+        executions[0].release();
+        assert_eq!(budget.in_use(), 4 * TREE, "its record is still sent");
+        let mut executions = executions;
+        drop(executions.remove(0));
+        assert!(executions[14].take_value_room(TREE).is_ok());
     }
 
     #[tokio::test]

@@ -19,6 +19,7 @@ const PAUSE: u32 = 2;
 
 /// Looks until the service ends.
 pub(crate) async fn keep_small(service: Weak<Service>) {
+    engine::bound_kept_memory();
     let mut watch = Watch { least: u64::MAX, after: 0, pause: 0 };
     let mut clock = tokio::time::interval(LOOK);
     while service.strong_count() > 0 {

@@ -125,10 +125,10 @@ impl Sandbox {
     }
 
     async fn send(&mut self, request: &ToKernel<'_>, run: &mut Run<'_>) -> Result<(), Cause> {
-        let limits = run.limits;
+        let (limits, room) = (run.limits, run.room);
         let send = async {
             // An answer that nobody has asked for yet must not pass for the one to this request.
-            self.channel.begin(limits).await?;
+            self.channel.begin(limits, room).await?;
             self.channel.send(request).await.map_err(|_| Cause::Absent)
         };
         tokio::select! {

@@ -9,12 +9,12 @@ use super::attached::Attached;
 use super::whose::Whose;
 use crate::apart::{aside, to_the_end};
 use crate::assets::without_files;
-use crate::live::{Live, drop_value, memory_bytes};
+use crate::live::{Live, memory_bytes};
 use crate::refused::Refused;
 use crate::service::Service;
 use crate::staging::Temporary;
 use chrono::Utc;
-use engine::{Admitted, Finished};
+use engine::{Admitted, Finished, ValueRoom};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -279,7 +279,9 @@ impl Service {
             Event::File(_) => {}
             event => live.offer(event),
         };
-        let mut run = pin!(admitted.stream(&mut tell));
+        let asked = Arc::clone(&live);
+        let room = ValueRoom::new(move |bytes| asked.take_value_room(bytes));
+        let mut run = pin!(admitted.stream(&mut tell, &room));
         if course.row == Row::There {
             return run.await;
         }
@@ -346,9 +348,6 @@ impl Service {
         let Finished { mut execution, copies, .. } = finished;
         let live = &course.running.live;
         live.dropped().tell(&mut execution);
-        if !live.has_room_for_value(execution.value_bytes() as u64) {
-            drop_value(&mut execution);
-        }
         if course.row == Row::New && course.running.live.is_large() {
             // The batches of its events need a row that they belong to.
             match self.write_down(&course.started, &course.whose).await {

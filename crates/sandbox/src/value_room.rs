@@ -1,0 +1,32 @@
+//! Asking whoever runs code for memory, before a value of it takes any.
+//!
+//! A value is text until it is parsed, and a tree takes many times the memory of its text. How much
+//! of that all executions may have together is not known here.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Gives the bytes that it is asked for, or says why there are none. What it has given it takes back
+/// by itself.
+type Take = dyn Fn(u64) -> Result<(), String> + Send + Sync;
+
+/// The memory that the value of one execution may have. By default as much as it needs.
+#[derive(Clone, Default)]
+pub struct ValueRoom(Option<Arc<Take>>);
+
+impl ValueRoom {
+    /// `take` is asked once for each value, on any thread.
+    pub fn new(take: impl Fn(u64) -> Result<(), String> + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(take)))
+    }
+
+    pub(crate) fn take(&self, bytes: u64) -> Result<(), String> {
+        self.0.as_ref().map_or(Ok(()), |take| take(bytes))
+    }
+}
+
+impl fmt::Debug for ValueRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ValueRoom").field("is_bounded", &self.0.is_some()).finish()
+    }
+}
