@@ -36,6 +36,7 @@ mod network;
 mod object;
 mod objects;
 mod offers;
+mod origins;
 mod own_changes;
 mod owners;
 mod packages;

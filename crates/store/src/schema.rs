@@ -25,6 +25,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0011_ownership.sql"),
     include_str!("../migrations/0012_questions.sql"),
     include_str!("../migrations/0013_safety.sql"),
+    include_str!("../migrations/0014_origin.sql"),
 ];
 
 /// More than there are statements in this crate, so that each is compiled once a connection.
