@@ -150,7 +150,7 @@ async fn t154_a_session_that_was_lost_does_not_come_back_for_a_revoked_key() {
     let (session, own) = (thief.session().await, ann.session().await);
     world.kill();
     world.again().await;
-    let ann = world.api(&ann.key["secret"].as_str().unwrap().to_owned());
+    let ann = world.api(ann.key["secret"].as_str().unwrap());
     world.owner.delete(&format!("/v1/keys/{}", id(&stolen))).await;
     let reset = |session: &str| format!("/v1/sessions/{session}/reset");
     assert_eq!(ann.refused("POST", &reset(&session), None).await.0, 404);

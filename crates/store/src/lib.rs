@@ -38,7 +38,10 @@ mod tools;
 mod writer;
 
 pub use approvals::{Decision, NewQuestion, Question, Remembered, Seal, Subject};
-pub use audit::{AuditError, AuditFilter, AuditLine, Break, Verified, verify_audit};
+pub use audit::{
+    AuditError, AuditFilter, AuditLine, Break, KeyTrouble, SignedAnew, Verified, sign_audit,
+    verify_audit,
+};
 pub use belonging::{aside_name, volumes, was_set_aside_before};
 pub use blobs::{Blobs, SetAside};
 pub use clock::Reading;
