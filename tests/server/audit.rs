@@ -103,3 +103,28 @@ async fn t119_a_log_that_was_cut_and_whose_head_was_set_back_is_found_out() {
     let said = harness::stderr(&cut);
     assert!(said.contains("the audit log is broken: entry 4"), "{said}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t159_a_server_does_not_sign_a_log_anew_unless_its_operator_does() {
+    let mut world = world().await;
+    assert_eq!(world.stop().await, Some(0));
+    tamper(&world, "UPDATE audit_head SET mac = NULL");
+    for name in ["audit.key", "audit.head"] {
+        std::fs::remove_file(world.data.path().join("store").join(name)).unwrap();
+    }
+    let (code, said) = world.refused_start();
+    assert_eq!(code, Some(125), "{said}");
+    assert!(said.contains("audit.key") && said.contains("belljar audit sign"), "{said}");
+    let sign = || {
+        let mut command = harness::belljar(&["audit", "sign", "--data"]);
+        command.env_remove("BELLJAR_RECORDS").arg(world.data.path()).output().unwrap()
+    };
+    let signed = sign();
+    assert_eq!(signed.status.code(), Some(0), "{}", harness::stderr(&signed));
+    assert!(harness::stdout(&signed).contains("entry 6 says"), "{}", harness::stdout(&signed));
+    assert!(harness::stdout(&sign()).contains("nothing was changed"));
+    world.again().await;
+    let entries = world.owner.get("/v1/audit?action=audit.sign").await;
+    assert_eq!(entries["items"].as_array().unwrap().len(), 1, "{entries}");
+    assert!(harness::stdout(&verify(&world)).starts_with("6 entries"));
+}

@@ -50,6 +50,7 @@ mod site;
 mod slow;
 mod stores;
 mod streams;
+mod taken_rights;
 mod tools;
 mod uploads;
 mod variables;

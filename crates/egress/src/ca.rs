@@ -9,9 +9,6 @@ use rcgen::{
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
 };
 use std::collections::HashMap;
-use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use time::{Duration, OffsetDateTime};
@@ -35,17 +32,15 @@ const LEAF_USE: Duration = Duration::days(10);
 const EARLIER: Duration = Duration::hours(1);
 /// More hosts than credentials are for. What is forgotten is made again.
 const LEAVES_MAX: usize = 1024;
-/// Others than the owner may not even look.
-const OTHERS: u32 = 0o077;
+/// Many times what a key and a certificate have.
+const FILE_BYTES_MAX: usize = 64 * 1024;
 /// Signed once to see whether the authority can.
 const TRIAL: &str = "trial.invalid";
 
 #[derive(Debug, thiserror::Error)]
 pub enum CaError {
-    #[error("the interception key {} cannot be read or written", path.display())]
-    File { path: PathBuf, source: io::Error },
-    #[error("others can read the interception key {}; run chmod 600 on it", path.display())]
-    Exposed { path: PathBuf },
+    #[error("the interception key cannot be used: {0}")]
+    File(#[from] keyfile::Error),
     #[error(
         "{} is not an interception key and its certificate; remove it, and the next start makes \
          another",
@@ -63,6 +58,8 @@ pub enum CaError {
 pub enum Unfit {
     #[error("it has no certificate")]
     Certificate(#[source] rustls::pki_types::pem::Error),
+    #[error("it is not text")]
+    Text(#[source] std::str::Utf8Error),
     #[error("it has no key")]
     Key(#[source] rcgen::Error),
     #[error("what it signs is not trusted by its certificate")]
@@ -85,21 +82,24 @@ impl Ca {
     /// The one that is kept in a directory, or a new one.
     pub fn load_or_make(directory: &Path) -> Result<Self, CaError> {
         let path = directory.join(FILE);
-        match read(&path)? {
-            Some(text) => Self::load(&path, &text),
-            None => {
-                keep(&path, &make()?)?;
-                // Somebody else may have been faster; what is kept is what counts.
-                let text = read(&path)?.ok_or_else(|| file(&path)(io::ErrorKind::NotFound.into()));
-                Self::load(&path, &text?)
-            }
+        if let Some(kept) = keyfile::read(&path, FILE_BYTES_MAX)? {
+            return Self::load(&path, &kept);
         }
+        let made = make()?;
+        match keyfile::create(&path, made.as_bytes()) {
+            // Somebody else may have been faster; what is kept is what counts.
+            Err(error) if !error.is_already_there() => return Err(error.into()),
+            Ok(()) | Err(_) => {}
+        }
+        let kept = keyfile::read(&path, FILE_BYTES_MAX)?;
+        Self::load(&path, &kept.unwrap_or_default())
     }
 
-    fn load(path: &Path, text: &str) -> Result<Self, CaError> {
+    fn load(path: &Path, text: &[u8]) -> Result<Self, CaError> {
         let broken = |source| CaError::Broken { path: path.to_owned(), source };
-        let certificate = CertificateDer::from_pem_slice(text.as_bytes());
+        let certificate = CertificateDer::from_pem_slice(text);
         let certificate = certificate.map_err(|error| broken(Unfit::Certificate(error)))?;
+        let text = std::str::from_utf8(text).map_err(|error| broken(Unfit::Text(error)))?;
         let key = KeyPair::from_pem(text).map_err(|error| broken(Unfit::Key(error)))?;
         let issuer = Issuer::new(authority(), key);
         let ca = Self { issuer, certificate, leaves: Mutex::default() };
@@ -203,35 +203,4 @@ fn make() -> Result<Zeroizing<String>, rcgen::Error> {
     let certificate = authority().self_signed(&key)?;
     let key = Zeroizing::new(key.serialize_pem());
     Ok(Zeroizing::new(format!("{}{}", *key, certificate.pem())))
-}
-
-fn file(path: &Path) -> impl FnOnce(io::Error) -> CaError {
-    let path = path.to_owned();
-    |source| CaError::File { path, source }
-}
-
-fn read(path: &Path) -> Result<Option<Zeroizing<String>>, CaError> {
-    let mode = match fs::metadata(path) {
-        Ok(metadata) => metadata.permissions().mode(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(file(path)(error)),
-    };
-    if mode & OTHERS != 0 {
-        return Err(CaError::Exposed { path: path.to_owned() });
-    }
-    fs::read_to_string(path).map(|text| Some(Zeroizing::new(text))).map_err(file(path))
-}
-
-/// Whole or not at all, and never over what is there.
-fn keep(path: &Path, text: &str) -> Result<(), CaError> {
-    let directory = path.parent().unwrap_or(Path::new("."));
-    // Only the owner can read a temporary file.
-    let mut temporary = tempfile::NamedTempFile::new_in(directory).map_err(file(path))?;
-    temporary.write_all(text.as_bytes()).map_err(file(path))?;
-    temporary.as_file().sync_all().map_err(file(path))?;
-    match temporary.persist_noclobber(path) {
-        Ok(_) => Ok(()),
-        Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(file(path)(error.error)),
-    }
 }

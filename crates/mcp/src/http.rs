@@ -7,7 +7,7 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use types::PrincipalId;
+use types::{PrincipalId, WorkspaceId};
 
 /// Code of 4 MiB, twice over for how JSON writes it.
 const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -16,7 +16,11 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const IDLE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// Sessions of the legacy revision that one principal has at once, unless the operator says otherwise.
 pub const SESSIONS_PER_PRINCIPAL: usize = 64;
+/// Sessions of the legacy revision at once, of all principals: each holds a task and two queues.
 const OF_ALL_MAX: usize = 4_096;
+/// The part of them that one workspace can have, so that many principals of one do not use up those of
+/// the others.
+const OF_WORKSPACE_MAX: usize = OF_ALL_MAX / 4;
 /// From the beginning of a session to the moment at which it is somebody's.
 const ORPHAN_MAX: Duration = Duration::from_secs(10);
 
@@ -40,14 +44,36 @@ pub struct Sessions {
     owned: Mutex<HashMap<String, Owned>>,
     /// Those that are nobody's yet, and since when that is known.
     orphans: Mutex<HashMap<String, Instant>>,
-    /// Of one principal at once. One more ends one that nobody uses, or is refused.
-    of_one_max: usize,
+    limits: SessionLimits,
 }
 
-/// A principal, or all of them, have as many sessions with calls under way as they may have.
+/// How many sessions there are at once. One more ends one that nobody uses, or is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SessionsFull {
-    pub sessions: usize,
+pub struct SessionLimits {
+    pub of_principal: usize,
+    pub of_workspace: usize,
+    pub of_all: usize,
+}
+
+impl SessionLimits {
+    pub fn new(of_principal: usize) -> Self {
+        Self { of_principal, of_workspace: OF_WORKSPACE_MAX, of_all: OF_ALL_MAX }
+    }
+}
+
+/// Whoever has sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SessionOwner {
+    pub workspace: WorkspaceId,
+    pub principal: PrincipalId,
+}
+
+/// There are as many sessions with calls under way as there may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionsFull {
+    OfPrincipal(usize),
+    OfWorkspace(usize),
+    OfAll(usize),
 }
 
 /// How a request uses its session.
@@ -78,7 +104,7 @@ impl Drop for InUse {
 
 #[derive(Debug, Clone, Copy)]
 struct Owned {
-    by: PrincipalId,
+    by: SessionOwner,
     used: Instant,
     calls: usize,
     listeners: usize,
@@ -94,11 +120,11 @@ impl Owned {
 }
 
 impl Sessions {
-    pub fn new(of_one_max: usize) -> Self {
+    pub fn new(limits: SessionLimits) -> Self {
         let mut manager = LocalSessionManager::default();
         manager.session_config.keep_alive = Some(IDLE_MAX);
         let (owned, orphans) = (Mutex::default(), Mutex::default());
-        Self { manager: Arc::new(manager), owned, orphans, of_one_max }
+        Self { manager: Arc::new(manager), owned, orphans, limits }
     }
 
     fn owned(&self) -> MutexGuard<'_, HashMap<String, Owned>> {
@@ -109,7 +135,7 @@ impl Sessions {
     pub fn begin_use(
         self: &Arc<Self>,
         id: &str,
-        by: PrincipalId,
+        by: SessionOwner,
         kind: SessionUse,
     ) -> Option<InUse> {
         let mut all = self.owned();
@@ -119,7 +145,7 @@ impl Sessions {
         Some(InUse { sessions: Arc::clone(self), id: id.to_owned(), kind })
     }
 
-    pub fn begun(&self, id: &str, by: PrincipalId) {
+    pub fn begun(&self, id: &str, by: SessionOwner) {
         let owned = Owned { by, used: Instant::now(), calls: 0, listeners: 0 };
         self.owned().insert(id.to_owned(), owned);
     }
@@ -129,7 +155,7 @@ impl Sessions {
     }
 
     /// Before one more is begun: ends one without a call, if there are too many.
-    pub async fn make_room(&self, by: PrincipalId) -> Result<(), SessionsFull> {
+    pub async fn make_room(&self, by: SessionOwner) -> Result<(), SessionsFull> {
         for nobodys in self.nobodys().await {
             self.close(nobodys).await;
         }
@@ -160,19 +186,35 @@ impl Sessions {
     }
 
     /// A session that has to end for another one: of those without a call first one to which nobody listens, and
-    /// then the one that was used longest ago.
-    fn in_the_way(&self, by: PrincipalId) -> Result<Option<String>, SessionsFull> {
+    /// then the one that was used longest ago. It is one of whoever is at a bound: the principal, the workspace,
+    /// or where all together are, the workspace that has the most.
+    fn in_the_way(&self, by: SessionOwner) -> Result<Option<String>, SessionsFull> {
         let owned = self.owned();
-        let theirs = owned.values().filter(|one| one.by == by).count();
-        let is_full = owned.len() >= OF_ALL_MAX;
-        if !is_full && theirs < self.of_one_max {
-            return Ok(None);
+        let mut of_workspaces: HashMap<WorkspaceId, usize> = HashMap::new();
+        for one in owned.values() {
+            *of_workspaces.entry(one.by.workspace).or_default() += 1;
         }
-        let of_whom = |one: &Owned| one.by == by || is_full && theirs < self.of_one_max;
-        let idle = owned.iter().filter(|(_, one)| one.calls == 0 && of_whom(one));
+        let theirs = owned.values().filter(|one| one.by == by).count();
+        let of_workspace = of_workspaces.get(&by.workspace).copied().unwrap_or_default();
+        let SessionLimits { of_principal, of_workspace: of_workspace_max, of_all } = self.limits;
+        let full = if theirs >= of_principal {
+            SessionsFull::OfPrincipal(of_principal)
+        } else if of_workspace >= of_workspace_max {
+            SessionsFull::OfWorkspace(of_workspace_max)
+        } else if owned.len() >= of_all {
+            SessionsFull::OfAll(of_all)
+        } else {
+            return Ok(None);
+        };
+        let most = of_workspaces.values().max();
+        let gives_way = |one: &Owned| match full {
+            SessionsFull::OfPrincipal(_) => one.by == by,
+            SessionsFull::OfWorkspace(_) => one.by.workspace == by.workspace,
+            SessionsFull::OfAll(_) => of_workspaces.get(&one.by.workspace) == most,
+        };
+        let idle = owned.iter().filter(|(_, one)| one.calls == 0 && gives_way(one));
         let oldest = idle.min_by_key(|(_, one)| (one.listeners > 0, one.used));
-        let sessions = if theirs < self.of_one_max { OF_ALL_MAX } else { self.of_one_max };
-        oldest.map(|(id, _)| Some(id.clone())).ok_or(SessionsFull { sessions })
+        oldest.map(|(id, _)| Some(id.clone())).ok_or(full)
     }
 }
 
@@ -181,10 +223,64 @@ mod tests {
     use super::*;
     use uuid::Uuid;
 
+    fn owner(workspace: u128, principal: u128) -> SessionOwner {
+        SessionOwner {
+            workspace: WorkspaceId::new(Uuid::from_u128(workspace)),
+            principal: PrincipalId::new(Uuid::from_u128(principal)),
+        }
+    }
+
+    /// All have a call under way, so that none gives way.
+    async fn busy(sessions: &Arc<Sessions>, by: SessionOwner, count: usize) -> Vec<InUse> {
+        let mut calls = Vec::new();
+        for number in 0..count {
+            if sessions.make_room(by).await.is_err() {
+                break;
+            }
+            let id = format!("{by:?} {number}");
+            sessions.begun(&id, by);
+            calls.extend(sessions.begin_use(&id, by, SessionUse::Call));
+        }
+        calls
+    }
+
+    #[tokio::test]
+    async fn t157_many_principals_of_one_workspace_leave_room_for_those_of_another() {
+        let limits = SessionLimits { of_principal: 3, of_workspace: 4, of_all: 8 };
+        let sessions = Arc::new(Sessions::new(limits));
+        let mut calls = Vec::new();
+        for principal in 1..=5 {
+            calls.extend(busy(&sessions, owner(1, principal), 3).await);
+        }
+        assert_eq!(calls.len(), 4, "a workspace has its share");
+        assert_eq!(
+            sessions.make_room(owner(1, 9)).await,
+            Err(SessionsFull::OfWorkspace(4)),
+            "and is told so"
+        );
+        let others = busy(&sessions, owner(2, 20), 3).await;
+        assert_eq!(others.len(), 3, "the harmless twin: another workspace");
+        // One without a call gives way to another one of the same workspace, and not to one of others.
+        calls.pop();
+        assert!(sessions.in_the_way(owner(1, 9)).unwrap().is_some());
+        assert_eq!(sessions.in_the_way(owner(3, 30)), Ok(None));
+    }
+
+    #[tokio::test]
+    async fn t157_where_there_is_no_room_at_all_the_workspace_with_the_most_gives_way() {
+        let limits = SessionLimits { of_principal: 4, of_workspace: 4, of_all: 6 };
+        let sessions = Arc::new(Sessions::new(limits));
+        for (workspace, count) in [(2, 2), (1, 4)] {
+            drop(busy(&sessions, owner(workspace, workspace), count).await);
+        }
+        let idle = sessions.in_the_way(owner(3, 3)).unwrap().unwrap();
+        assert!(sessions.begin_use(&idle, owner(1, 1), SessionUse::Call).is_some(), "{idle}");
+    }
+
     #[tokio::test]
     async fn t112_a_session_with_a_call_stays_and_an_idle_one_gives_way() {
-        let sessions = Arc::new(Sessions::new(3));
-        let [one, other] = [1, 2].map(|it| PrincipalId::new(Uuid::from_u128(it)));
+        let sessions = Arc::new(Sessions::new(SessionLimits::new(3)));
+        let [one, other] = [1, 2].map(|it| owner(1, it));
         for (id, by) in [("a", one), ("b", one), ("c", one), ("x", other)] {
             sessions.make_room(by).await.unwrap();
             sessions.begun(id, by);
@@ -197,7 +293,7 @@ mod tests {
         let in_c = call("c").unwrap();
         assert_eq!(sessions.in_the_way(one), Ok(Some("b".to_owned())), "it has no call");
         let in_b = call("b").unwrap();
-        assert_eq!(sessions.make_room(one).await, Err(SessionsFull { sessions: 3 }));
+        assert_eq!(sessions.make_room(one).await, Err(SessionsFull::OfPrincipal(3)));
         assert_eq!(sessions.in_the_way(other), Ok(None));
         drop((in_b, in_c));
         assert_eq!(sessions.in_the_way(one), Ok(Some("c".to_owned())));

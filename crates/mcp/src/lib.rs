@@ -28,5 +28,8 @@ pub use answer::undelivered;
 pub use asker::Asker;
 pub use door::{Door, Manners};
 pub use fixtures::Fixtures;
-pub use http::{InUse, SESSIONS_PER_PRINCIPAL, SessionUse, Sessions, SessionsFull, http};
+pub use http::{
+    InUse, SESSIONS_PER_PRINCIPAL, SessionLimits, SessionOwner, SessionUse, Sessions, SessionsFull,
+    http,
+};
 pub use stdio::stdio;

@@ -78,7 +78,7 @@ pub(crate) fn router(app: Arc<App>, door: Door) -> Router {
         .route("/metrics", get(routes::operation::metrics))
         .route_layer(from_fn_with_state(Arc::clone(&app), idempotency::once))
         .route_layer(from_fn_with_state(Arc::clone(&app), guard::authenticate));
-    let sessions = Arc::new(Sessions::new(app.limits.mcp_sessions()));
+    let sessions = Arc::new(Sessions::new(mcp::SessionLimits::new(app.limits.mcp_sessions())));
     let agents = Router::new()
         .route_service("/mcp", mcp::http(door, &sessions))
         .route_layer(from_fn_with_state(sessions, agents::own_session))
@@ -102,7 +102,13 @@ pub(crate) fn router(app: Arc<App>, door: Door) -> Router {
 /// that it can reach was made for it.
 pub(crate) fn conformance(names: Names, fixtures: Fixtures) -> Router {
     Router::new()
-        .route_service("/mcp", mcp::http(fixtures, &Sessions::new(mcp::SESSIONS_PER_PRINCIPAL)))
+        .route_service(
+            "/mcp",
+            mcp::http(
+                fixtures,
+                &Sessions::new(mcp::SessionLimits::new(mcp::SESSIONS_PER_PRINCIPAL)),
+            ),
+        )
         .layer(from_fn_with_state(Arc::new(names), guard::receive))
 }
 

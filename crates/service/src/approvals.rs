@@ -138,7 +138,8 @@ fn directory_changed() -> Refused {
     Fault::new(Code::ApprovalInvalid, message).hint("run the code again to ask again").into()
 }
 
-fn key_revoked() -> Refused {
-    let message = "the API key that the question was asked with is revoked";
+fn requester_over() -> Refused {
+    let message = "the API key that the question was asked with is revoked or has expired, or its \
+                   principal was deleted";
     Fault::new(Code::ApprovalInvalid, message).hint("ask again with another key").into()
 }

@@ -4,6 +4,7 @@
 //! one. Grants are read anew for each question, so that taking one away is felt by the very next
 //! request; what a token says beyond its subject grants nothing.
 
+use crate::origins::Asker;
 use crate::refused::{Refused, missing};
 use crate::secret;
 use crate::service::Service;
@@ -85,6 +86,14 @@ impl Caller {
         }
     }
 
+    pub fn workspace(&self) -> WorkspaceId {
+        self.workspace
+    }
+
+    pub(crate) fn asker(&self) -> Asker {
+        Asker { workspace: self.workspace, principal: self.id(), key: self.key() }
+    }
+
     /// For whatever ends in a new key: a token lasts for minutes, and must not become something
     /// that lasts for years and is not revoked with it.
     pub(crate) fn require_key(&self) -> Result<ShownKey, Refused> {
@@ -100,7 +109,7 @@ impl Caller {
 
     fn with_key(found: KeyRow, now: DateTime<Utc>) -> Option<Self> {
         let KeyRow { workspace, principal, key, .. } = found;
-        if key.revoked_at.is_some() || key.expires_at.is_some_and(|at| at <= now) {
+        if !key.is_good_at(now) {
             return None;
         }
         let key = ShownKey {

@@ -50,6 +50,8 @@ pub struct Config {
     pub issuer: Option<Issuer>,
     /// What secrets are sealed with; absent, a key of the server's own, which is kept with the data.
     pub secrets_key: Option<Keyring>,
+    /// The file of the key that signs the audit log; absent, it is beside the records.
+    pub audit_key: Option<PathBuf>,
 }
 
 impl Config {
@@ -78,6 +80,7 @@ impl Config {
             resolved: HashMap::new(),
             issuer: None,
             secrets_key: None,
+            audit_key: None,
         }
     }
 }

@@ -1,5 +1,5 @@
 //! What is done without being asked: sessions that ended are marked, questions that nobody answered
-//! are closed, what is over is forgotten, and environments out of use are removed. While the wall clock
+//! are closed, what keys that are over have begun is ended, what is over is forgotten, and environments out of use are removed. While the wall clock
 //! is in doubt nothing is forgotten.
 
 use crate::memory;
@@ -15,6 +15,8 @@ use tokio::time::sleep;
 
 /// Often enough that an expired question is not shown as open for long.
 const ROUND: Duration = Duration::from_secs(30);
+/// A key that expires is refused at once; what it has begun ends at the next look.
+const REMAINS_ROUND: Duration = Duration::from_secs(5);
 /// Between two tries to write down what the disk had no room for.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -25,6 +27,7 @@ const COLLECTION: Duration = Duration::from_secs(60 * 60);
 pub(crate) fn begin(service: &Arc<Service>, ended: UnboundedReceiver<SessionEnded>) {
     tokio::spawn(mark_expired(Arc::downgrade(service), ended));
     tokio::spawn(rounds(Arc::downgrade(service)));
+    tokio::spawn(remains(Arc::downgrade(service)));
     tokio::spawn(collections(Arc::downgrade(service)));
     tokio::spawn(memory::keep_small(Arc::downgrade(service)));
 }
@@ -64,6 +67,20 @@ async fn rounds(service: Weak<Service>) {
             Err(refused) => {
                 tracing::error!(error = %refused.fault, "housekeeping failed, and will be tried again");
             }
+        }
+    }
+}
+
+async fn remains(service: Weak<Service>) {
+    let mut clock = tokio::time::interval(REMAINS_ROUND);
+    loop {
+        clock.tick().await;
+        let Some(service) = service.upgrade() else { return };
+        if let Err(refused) = service.end_remains(Utc::now()).await {
+            tracing::error!(
+                error = %refused.fault,
+                "what keys that are over have begun was not ended, and will be tried again"
+            );
         }
     }
 }

@@ -7,7 +7,6 @@
 
 use crate::apart::to_the_end;
 use crate::caller::{Caller, ShownKey};
-use crate::executions::Running;
 use crate::names;
 use crate::page::{Listed, page};
 use crate::refused::{Refused, invalid, missing, not_found};
@@ -16,8 +15,8 @@ use crate::service::Service;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize, Serializer};
 use std::sync::Arc;
-use store::{Reader, Tx};
-use types::{Code, ExecutionId, Fault, Key, KeyId, Object, PrincipalId, PrincipalKind, Privilege};
+use store::{Origin, Reader, Tx};
+use types::{Code, Fault, Key, KeyId, Object, PrincipalId, PrincipalKind, Privilege};
 use utoipa::{IntoParams, ToSchema};
 
 /// One for each machine and some for changing them. Those that an owner makes have a rate of their
@@ -172,8 +171,8 @@ impl Service {
     }
 
     /// It is refused from the next request on, and with it all that its principal has made with it,
-    /// but not the one that this is asked with. What was asked with them ends: questions to people, and
-    /// what runs. Once more is the same.
+    /// but not the one that this is asked with. What was asked with them ends: questions to people, sessions,
+    /// and what runs. Once more is the same.
     pub async fn revoke_key(self: &Arc<Self>, caller: &Caller, id: KeyId) -> Result<(), Refused> {
         let (workspace, now) = (caller.workspace, Utc::now());
         let key = self.store.read(|rows| rows.key(workspace, id))?;
@@ -200,30 +199,11 @@ impl Service {
         to_the_end(async move {
             let revoked = service.store.write(written).await??;
             for key in revoked {
-                service.stop_asked_with(key);
-                service.end_questions_of(workspace, key).await?;
+                service.end_all_from(workspace, Origin::Key(key)).await?;
             }
             Ok(())
         })
         .await
-    }
-
-    /// Whether a key was revoked. A key that cannot be looked up is taken for one that was.
-    pub(crate) fn is_revoked(&self, key: Option<KeyId>) -> bool {
-        let Some(key) = key else { return false };
-        let found = self.store.read(|rows| rows.find_key(key));
-        found.ok().flatten().is_none_or(|found| found.key.revoked_at.is_some())
-    }
-
-    /// Ends what runs, as a cancel does.
-    fn stop_asked_with(&self, key: KeyId) {
-        let asked = |(id, running): (&ExecutionId, &Arc<Running>)| {
-            (running.has_begun() && running.is_asked_with(key)).then_some(*id)
-        };
-        let asked: Vec<ExecutionId> = self.running().iter().filter_map(asked).collect();
-        for id in asked {
-            self.stop_running(id);
-        }
     }
 }
 

@@ -36,6 +36,7 @@ mod network;
 mod object;
 mod objects;
 mod offers;
+mod origins;
 mod own_changes;
 mod owners;
 mod packages;
@@ -103,7 +104,7 @@ pub use specification::{
     agent_name,
 };
 pub use staging::{Staged, Staging};
-pub use store::{AuditError, Reply, Verified, verify_audit};
+pub use store::{AuditError, Reply, SignedAnew, Verified, sign_audit, verify_audit};
 pub use stores::{StoreChange, StoreFile, StoreRequest, StoreView};
 pub use tokens::{Issuer, IssuerRefused};
 pub use tools::ToolChange;

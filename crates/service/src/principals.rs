@@ -3,6 +3,7 @@
 //! Whoever is in a role has its grants, so a name among somebody's roles must always be that of a
 //! role: a role that is renamed or deleted is so in all its members, in the same transaction.
 
+use crate::apart::to_the_end;
 use crate::caller::Caller;
 use crate::names;
 use crate::owners::{Reason, last_owner, needed};
@@ -12,7 +13,8 @@ use crate::service::Service;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
-use store::{AuditLine, Owned, Reader, StoreError, Tx};
+use std::sync::Arc;
+use store::{AuditLine, Origin, Owned, Reader, StoreError, Tx};
 use types::{Code, Fault, Object, Principal, PrincipalId, PrincipalKind, WorkspaceId};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -142,12 +144,22 @@ impl Service {
         self.store.write(changed).await?
     }
 
-    /// With its keys and grants. What it owns has to be somebody else's first.
-    pub async fn delete_principal(&self, caller: &Caller, id: PrincipalId) -> Result<(), Refused> {
+    /// With its keys and grants, and with what it has asked for: questions to people, sessions, and what
+    /// runs. What it owns has to be somebody else's first.
+    pub async fn delete_principal(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: PrincipalId,
+    ) -> Result<(), Refused> {
         self.require_owner(caller)?;
         let (workspace, now) = (caller.workspace, Utc::now());
         let entry = about(caller, "principal.delete", id, "");
-        self.store.write(move |tx| deleted(tx, workspace, id, now, &entry)).await?
+        let service = Arc::clone(self);
+        to_the_end(async move {
+            service.store.write(move |tx| deleted(tx, workspace, id, now, &entry)).await??;
+            service.end_all_from(workspace, Origin::Principal(id)).await
+        })
+        .await
     }
 
     /// What the caller likes, as it is now and not as it was when the request began.
@@ -305,7 +317,7 @@ fn deleted(
     };
     if let Some(owned) = in_words(tx.owned_by(workspace, id)?) {
         let refused = needed(format!("{} owns {owned}", principal.name))
-            .hint("grant OWNERSHIP of them to somebody else, delete them, or close them");
+            .hint("grant OWNERSHIP of them to somebody else, or delete them");
         return Ok(Err(refused.into()));
     }
     let is_theirs = |reason: &Reason| reason.who.id == id || reason.grant.principal == id;
@@ -354,7 +366,6 @@ fn in_words(owned: Owned) -> Option<String> {
         (owned.functions, "function"),
         (owned.network_rules, "network rule"),
         (owned.integrations, "integration"),
-        (owned.sessions, "open session"),
     ];
     let counted = kinds.iter().filter(|(count, _)| *count > 0).map(|(count, what)| match count {
         1 => format!("1 {what}"),
@@ -371,8 +382,8 @@ mod tests {
     #[test]
     fn what_somebody_owns_is_said_in_words() {
         assert_eq!(in_words(Owned { documents: 3, ..Owned::default() }), None);
-        let some = Owned { tools: 2, sessions: 1, ..Owned::default() };
-        assert_eq!(in_words(some).unwrap(), "2 tools, 1 open session");
+        let some = Owned { tools: 2, agents: 1, ..Owned::default() };
+        assert_eq!(in_words(some).unwrap(), "2 tools, 1 agent");
     }
 
     #[test]

@@ -91,9 +91,9 @@ impl Service {
             let started = whose.mark(record(&new));
             service.write_run(&started, new, &whose).await?;
             let running = service.follow(started.id);
-            running.asked_with(whose.key);
+            running.asked_by(whose.asker());
             running.begin(None);
-            if service.is_revoked(whose.key) {
+            if service.is_over(whose.asker()) {
                 running.stop();
             }
             let attached = service.attach(&running, &started, &whose);
@@ -196,9 +196,9 @@ impl Run {
         self.started.id
     }
 
-    /// Whether the key is revoked that it was asked for with.
+    /// Whether whoever asked for it may no longer ask.
     pub fn is_revoked(&self) -> bool {
-        self.service.is_revoked(self.whose.key)
+        self.service.is_over(self.whose.asker())
     }
 
     pub fn caller(&self) -> &Caller {

@@ -72,8 +72,8 @@ pub struct Started {
 pub enum StartError {
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("the key for approvals in {path} cannot be used: {cause}")]
-    SealKey { path: std::path::PathBuf, cause: std::io::Error },
+    #[error("the key for approvals cannot be used: {0}")]
+    SealKey(keyfile::Error),
     #[error("the key of the secrets cannot be used: {0}")]
     Vault(#[from] VaultError),
     #[error("there is no place for packages that sessions install: {0}")]
@@ -94,13 +94,12 @@ impl Service {
     /// Opens what is kept, marks what the last stop has interrupted, and starts the engine. Must
     /// be called inside a tokio runtime.
     pub async fn start(config: Config, engine: engine::Config) -> Result<Started, StartError> {
-        let store = Store::open(&config.data)?;
+        let store = Store::open_with(&config.data, config.audit_key.as_deref())?;
         if let Some(set_aside) = store.set_aside() {
             let (files, directory) = (set_aside.files, set_aside.directory.display());
             tracing::warn!(files, %directory, "files without a record were set aside");
         }
-        let seal_key = seal_key::load(&config.data)
-            .map_err(|(path, cause)| StartError::SealKey { path, cause })?;
+        let seal_key = seal_key::load(&config.data).map_err(StartError::SealKey)?;
         let in_use = store.read(|rows| rows.sealing_keys())?;
         let vault = Vault::open_with(config.secrets_key.clone(), &config.data, &in_use)?;
         let fetcher = fetcher(&config)?;

@@ -12,6 +12,7 @@ use crate::inputs::FileInput;
 use crate::names;
 use crate::network;
 use crate::object::{object, objects};
+use crate::origins::{asker_over, is_asker_over};
 use crate::page::{Listed, page};
 use crate::refused::{Refused, about, invalid};
 use crate::service::Service;
@@ -181,14 +182,17 @@ impl Service {
             expires_at: info.expires_at,
         };
         let (workspace, entry) = (caller.workspace, caller.did("session.open", id, ""));
-        let written = session.clone();
-        self.store
-            .write(move |tx| {
-                tx.insert_session(workspace, &written)?;
-                tx.audit(&entry)?;
-                Ok(())
-            })
-            .await?;
+        let (written, asker) = (session.clone(), caller.asker());
+        let insert = move |tx: &Tx<'_>| {
+            // A key that is taken away from here on finds the row and ends the session.
+            if is_asker_over(tx, asker, Utc::now())? {
+                return Ok(Err(asker_over()));
+            }
+            tx.insert_session(workspace, &written, asker.key)?;
+            tx.audit(&entry)?;
+            Ok(Ok(()))
+        };
+        self.store.write(insert).await??;
         Ok(session)
     }
 
@@ -294,18 +298,7 @@ impl Service {
         self.session(caller, id)?;
         let entry = caller.did("session.close", id, "");
         let (service, workspace) = (Arc::clone(self), caller.workspace);
-        to_the_end(async move {
-            // One that was lost or has expired has nothing left to close.
-            let _ = service.engine.close(id).await;
-            let close = move |tx: &Tx<'_>| {
-                if tx.close_session(workspace, id, Utc::now())? {
-                    tx.audit(&entry)?;
-                }
-                Ok(())
-            };
-            Ok(service.store.write(close).await?)
-        })
-        .await
+        to_the_end(async move { service.close_and_note(workspace, id, entry).await }).await
     }
 
     /// Asks what it is running to end; whether there was anything.

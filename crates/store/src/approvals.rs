@@ -323,21 +323,6 @@ impl Reader<'_> {
         Ok(key.flatten().map(KeyId::new))
     }
 
-    /// Some of those that were asked with a key and are not over.
-    pub fn open_questions_with(
-        &self,
-        workspace: WorkspaceId,
-        key: KeyId,
-        limit: usize,
-    ) -> Result<Vec<ApprovalId>, StoreError> {
-        self.many(
-            "SELECT id FROM approvals WHERE workspace = ?1 AND key = ?2 \
-             AND state IN ('pending', 'allowed') LIMIT ?3",
-            (workspace.uuid(), key.uuid(), limit),
-            |row| Ok(ApprovalId::new(row.get("id")?)),
-        )
-    }
-
     /// Those that wait for an answer, oldest first, after one of them.
     pub fn pending_questions(
         &self,

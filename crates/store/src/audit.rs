@@ -6,21 +6,20 @@
 //! What is older than its retention goes from the beginning, and the chain then begins after the
 //! floor, which is under the same MAC.
 
-use crate::belonging::{self, unhex, write_new};
+use crate::belonging::{self, unhex};
 use crate::column::{at, moment};
 use crate::page::Cursor;
 use crate::reader::Readers;
-use crate::store::{database, sync_directory};
-use crate::{Listed, Page, Reader, StoreError, Tx};
+use crate::store::{database, lock};
+use crate::{Listed, Page, Reader, StoreError, Tx, schema};
 use chrono::{DateTime, Utc};
 use hmac::{Hmac, KeyInit, Mac};
-use rusqlite::Row;
+use rusqlite::{Connection, Row};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use types::{AuditEntry, KeyId, PrincipalId, WorkspaceId};
 use uuid::Uuid;
 
@@ -46,34 +45,25 @@ impl fmt::Debug for AuditKey {
 impl AuditKey {
     /// As many as the block of the hash, so that none is padding.
     const BYTES: usize = 64;
-    const NAME: &str = "audit.key";
 
     /// Absent if there is none.
-    fn read(store: &Path) -> Result<Option<Self>, StoreError> {
-        let path = store.join(Self::NAME);
-        let wrong = |what: String| StoreError::AuditKey { path: path.clone(), what };
-        let file = match File::open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            file => file.map_err(StoreError::io(&path))?,
-        };
-        if file.metadata().map_err(StoreError::io(&path))?.mode() & 0o077 != 0 {
-            return Err(wrong("can be read by others; run chmod 600 on it".to_owned()));
-        }
-        let mut bytes = Vec::with_capacity(Self::BYTES + 1);
-        let read = file.take(Self::BYTES as u64 + 1).read_to_end(&mut bytes);
-        let found = read.map_err(StoreError::io(&path))?;
-        let key = bytes.try_into().map(Self);
-        key.map(Some).map_err(|_| wrong(format!("has {found} bytes, not {}", Self::BYTES)))
+    fn read(path: &Path) -> Result<Option<Self>, StoreError> {
+        Ok(keyfile::read_key(path, Self::BYTES)?.map(|kept| {
+            let mut bytes = [0; Self::BYTES];
+            bytes.copy_from_slice(&kept);
+            Self(bytes)
+        }))
     }
 
-    fn make(store: &Path) -> Result<Self, StoreError> {
-        let path = store.join(Self::NAME);
+    fn read_or_make(path: &Path) -> Result<Self, StoreError> {
+        if let Some(key) = Self::read(path)? {
+            return Ok(key);
+        }
         let mut bytes = [0; Self::BYTES];
         File::open("/dev/urandom")
             .and_then(|mut random| random.read_exact(&mut bytes))
-            .and_then(|()| write_new(&path, &bytes))
-            .map_err(StoreError::io(&path))?;
-        sync_directory(store)?;
+            .map_err(StoreError::io(path))?;
+        keyfile::create(path, &bytes)?;
         Ok(Self(bytes))
     }
 
@@ -108,47 +98,67 @@ pub(crate) struct AuditSeal {
 }
 
 impl AuditSeal {
-    /// With the key beside the database. A log without a MAC has never had one and is given one; a log
-    /// with a MAC and without its key is not used.
-    pub(crate) fn open(
-        store: &Path,
-        connection: &rusqlite::Connection,
-    ) -> Result<Self, StoreError> {
+    /// Signs the log of a database for the first time, in the transaction that makes the column for it:
+    /// whatever is found without a signature later has lost it. A stop before the commit leaves a key
+    /// that nothing was signed with.
+    pub(crate) fn begin(path: &Path, connection: &Connection) -> Result<(), StoreError> {
+        Self::sign(AuditKey::read_or_make(path)?, connection).map(drop)
+    }
+
+    fn sign(key: AuditKey, connection: &Connection) -> Result<Self, StoreError> {
         let reader = Reader::new(connection);
         let (database, state) = (reader.database_id()?, reader.audit_state()?);
-        let found = AuditKey::read(store)?;
-        let key = match (found, &state.mac) {
-            (Some(key), Some(mac)) if *mac == key.head(database, state.head, state.floor) => key,
-            (None, None) => {
-                let key = AuditKey::make(store)?;
-                let mac = key.head(database, state.head, state.floor);
-                connection.execute("UPDATE audit_head SET mac = ?1", [mac])?;
-                key
-            }
-            // A stop between the two: the key is there, and nothing was ever written with it.
-            (Some(key), None) if state.head.sequence == 0 => {
-                let mac = key.head(database, state.head, state.floor);
-                connection.execute("UPDATE audit_head SET mac = ?1", [mac])?;
-                key
-            }
-            (found, _) => {
-                let what = match found {
-                    None => "is not there; restore it from a backup",
-                    Some(_) => {
-                        "does not fit the audit log: the log was changed, or this is another key; \
-                         `belljar audit verify` says more"
-                    }
-                };
-                let path = store.join(AuditKey::NAME);
-                return Err(StoreError::AuditKey { path, what: what.to_owned() });
-            }
-        };
+        let mac = key.head(database, state.head, state.floor);
+        connection.execute("UPDATE audit_head SET mac = ?1", [mac])?;
         Ok(Self { key, database })
+    }
+
+    /// Of a log that is signed with the key in this file. No other is gone on with: somebody may have
+    /// taken key and signature away to have a log of their own signed.
+    pub(crate) fn open(path: &Path, connection: &Connection) -> Result<Self, StoreError> {
+        let reader = Reader::new(connection);
+        let (database, state) = (reader.database_id()?, reader.audit_state()?);
+        let wrong = |what| StoreError::AuditKey { path: path.to_owned(), what };
+        let key = AuditKey::read(path)?.ok_or_else(|| wrong(KeyTrouble::Missing))?;
+        match state.mac {
+            None => Err(wrong(KeyTrouble::Unsigned)),
+            Some(mac) if mac != key.head(database, state.head, state.floor) => {
+                Err(wrong(KeyTrouble::Misfit))
+            }
+            Some(_) => Ok(Self { key, database }),
+        }
     }
 
     fn mac(&self, head: Head, floor: Head) -> Hash {
         self.key.head(self.database, head, floor)
     }
+}
+
+/// What is wrong with the key of the audit log, or with what was signed with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyTrouble {
+    Missing,
+    Unsigned,
+    Misfit,
+}
+
+impl fmt::Display for KeyTrouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Missing => {
+                "is not there; restore it from a backup, or name the file that has it with --audit-key"
+            }
+            Self::Unsigned => "is there, but the signature in the records is missing",
+            Self::Misfit => {
+                "does not fit the audit log: the log was changed, or this is another key"
+            }
+        })
+    }
+}
+
+/// Where the key of the audit log is, if it is not given: beside the database.
+pub(crate) fn usual_key(data: &Path) -> PathBuf {
+    data.join("store/audit.key")
 }
 
 /// An entry before it has its place in the chain.
@@ -373,8 +383,13 @@ impl Reader<'_> {
 }
 
 /// Goes through the whole chain, also beside a running server. With `noted`, the hash of an entry that
-/// somebody has noted elsewhere, that entry must be in it.
-pub fn verify_audit(data: &Path, noted: Option<&str>) -> Result<Verified, AuditError> {
+/// somebody has noted elsewhere, that entry must be in it. The key is beside the database unless `key_file`
+/// names it.
+pub fn verify_audit(
+    data: &Path,
+    key_file: Option<&Path>,
+    noted: Option<&str>,
+) -> Result<Verified, AuditError> {
     let noted = match noted {
         Some(text) => {
             Some(unhex(text).ok_or_else(|| AuditError::NotAHash(text.chars().take(80).collect()))?)
@@ -384,12 +399,61 @@ pub fn verify_audit(data: &Path, noted: Option<&str>) -> Result<Verified, AuditE
     let (store, readers) = (data.join("store"), Readers::new(database(data)));
     // Before the database, which a running server writes first.
     let id = readers.read(|reader| reader.database_id())?;
-    let key = AuditKey::read(&store)?;
+    let key = AuditKey::read(key_file.unwrap_or(&usual_key(data)))?;
     let mark = match &key {
         Some(key) => belonging::mark_of(&store, id, key)?,
         None => None,
     };
     readers.read(|reader| Ok(verify(reader, id, key.as_ref(), mark, noted)))?
+}
+
+/// What became of a log that was to be signed anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SignedAnew {
+    /// There was nothing wrong with it, and nothing was changed.
+    Whole,
+    /// What was wrong with it, which the new entry says, too.
+    Signed { found: String, entry: i64 },
+}
+
+/// Signs the audit log as it is, with the key that is there or a new one, and adds an entry that says
+/// so. It repairs nothing: entries that are missing or were changed are still found. No server may be
+/// running, and somebody must have said that they want this.
+pub fn sign_audit(data: &Path, key_file: Option<&Path>) -> Result<SignedAnew, AuditError> {
+    let (home, usual) = (data.join("store"), usual_key(data));
+    let key_file = key_file.unwrap_or(&usual);
+    // Before anything is made: where there are no records, there is nothing to sign.
+    let found = match verify_audit(data, Some(key_file), None) {
+        Ok(_) => return Ok(SignedAnew::Whole),
+        Err(AuditError::Store(
+            found @ (StoreError::Mark { .. } | StoreError::OtherDatabase { .. }),
+        )) => found.to_string(),
+        Err(error @ AuditError::Store(_)) => return Err(error),
+        Err(found) => found.to_string(),
+    };
+    let _lock = lock(&home)?;
+    let mut connection = schema::open_to_write(&database(data), key_file)?;
+    let tx = connection.transaction().map_err(StoreError::from)?;
+    let last = "UPDATE audit_head SET sequence = last.sequence, hash = last.hash FROM \
+                (SELECT sequence, hash FROM audit ORDER BY sequence DESC LIMIT 1) AS last";
+    tx.execute(last, []).map_err(StoreError::from)?;
+    let seal = AuditSeal::sign(AuditKey::read_or_make(key_file)?, &tx)?;
+    let rows = Tx::new(&tx, &seal);
+    let workspace = rows.workspaces()?.first().map(|first| first.id);
+    let line = AuditLine {
+        at: Utc::now(),
+        workspace: workspace.ok_or(StoreError::Corrupt { what: "workspace" })?,
+        principal: None,
+        key: None,
+        action: "audit.sign".to_owned(),
+        object: "audit log".to_owned(),
+        detail: found.clone(),
+    };
+    let entry = rows.audit(&line)?;
+    drop(rows);
+    belonging::remove_mark(&home)?;
+    tx.commit().map_err(StoreError::from)?;
+    Ok(SignedAnew::Signed { found, entry })
 }
 
 fn verify(

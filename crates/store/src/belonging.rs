@@ -13,7 +13,7 @@ use crate::audit::{AuditKey, Head, hex};
 use crate::store::{make_private, sync_directory};
 use chrono::{DateTime, Utc};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
@@ -87,9 +87,7 @@ pub(crate) fn check_and_mark(data: &Path, database: Uuid) -> Result<(), StoreErr
                     return Err(StoreError::OtherDatabase { marker, found, database });
                 }
             },
-            None => write_new(&marker, format!("{database}\n").as_bytes())
-                .and_then(|()| File::open(&directory)?.sync_all())
-                .map_err(StoreError::io(&marker))?,
+            None => keyfile::create(&marker, format!("{database}\n").as_bytes())?,
         }
     }
     Ok(())
@@ -102,6 +100,15 @@ fn make_directory(path: &Path) -> Result<(), StoreError> {
 
 fn mark_path(store: &Path) -> PathBuf {
     store.join("audit.head")
+}
+
+/// For a log that is signed anew: a mark that was made with another key would be taken for a loss.
+pub(crate) fn remove_mark(store: &Path) -> Result<(), StoreError> {
+    let path = mark_path(store);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io(&path)(error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// The newest durable audit entry, kept outside of the database. It is written after a commit that
@@ -219,19 +226,6 @@ fn read_text(path: &Path) -> Result<Option<String>, StoreError> {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Some(String::new())),
         Err(error) => Err(StoreError::io(path)(error)),
     }
-}
-
-/// Whole or not there, readable by its owner alone.
-pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let aside = path.with_extension("new");
-    match fs::remove_file(&aside) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&aside, path)
 }
 
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, StoreError> {

@@ -2,6 +2,7 @@
 //!
 //! What is not there is an `Option`, never an error.
 
+use crate::audit::KeyTrouble;
 use rusqlite::ffi;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -56,8 +57,15 @@ pub enum StoreError {
     )]
     Mark { mark: PathBuf },
 
-    #[error("the key of the audit log, {}, {what}", .path.display())]
-    AuditKey { path: PathBuf, what: String },
+    #[error(
+        "the key of the audit log, {}, {what}; `belljar audit verify` says more. To go on all the same, \
+         sign the log as it is with `belljar audit sign`, which is noted in it",
+        .path.display()
+    )]
+    AuditKey { path: PathBuf, what: KeyTrouble },
+
+    #[error("{0}")]
+    KeyFile(Arc<keyfile::Error>),
 
     #[error("the name `{name}` is taken by another {kind}; choose another name")]
     NameTaken { kind: &'static str, name: String },
@@ -126,6 +134,12 @@ impl From<rusqlite::Error> for StoreError {
             Some(ffi::SQLITE_FULL | ffi::SQLITE_IOERR_SHMSIZE) => Self::Full,
             _ => Self::Sqlite(Arc::new(error)),
         }
+    }
+}
+
+impl From<keyfile::Error> for StoreError {
+    fn from(error: keyfile::Error) -> Self {
+        Self::KeyFile(Arc::new(error))
     }
 }
 

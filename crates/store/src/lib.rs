@@ -20,6 +20,7 @@ mod idempotency;
 mod keys;
 mod named;
 mod network;
+mod origin;
 mod packages;
 mod page;
 mod principals;
@@ -37,7 +38,10 @@ mod tools;
 mod writer;
 
 pub use approvals::{Decision, NewQuestion, Question, Remembered, Seal, Subject};
-pub use audit::{AuditError, AuditFilter, AuditLine, Break, Verified, verify_audit};
+pub use audit::{
+    AuditError, AuditFilter, AuditLine, Break, KeyTrouble, SignedAnew, Verified, sign_audit,
+    verify_audit,
+};
 pub use belonging::{aside_name, volumes, was_set_aside_before};
 pub use blobs::{Blobs, SetAside};
 pub use clock::Reading;
@@ -47,6 +51,7 @@ pub use grants::GrantFilter;
 pub use idempotency::{Claim, Reply, RequestKey};
 pub use keys::KeyRow;
 pub use network::NetworkFilter;
+pub use origin::Origin;
 pub use page::{Cursor, Listed, Page};
 pub use principals::Owned;
 pub use purge::{Forgetting, Purged, Retention};

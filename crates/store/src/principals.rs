@@ -16,8 +16,6 @@ pub struct Owned {
     pub functions: u64,
     pub network_rules: u64,
     pub integrations: u64,
-    /// Those that are not over.
-    pub sessions: u64,
     pub documents: u64,
 }
 
@@ -197,8 +195,6 @@ impl Reader<'_> {
              (SELECT count(*) FROM network_rules WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM integrations WHERE workspace = ?1 AND owner = ?2 \
               AND name <> 'internet'), \
-             (SELECT count(*) FROM sessions WHERE workspace = ?1 AND owner = ?2 \
-              AND status IN ('ready', 'busy', 'lost')), \
              (SELECT count(*) FROM files WHERE workspace = ?1 AND owner = ?2 \
               AND source <> 'code')",
             (workspace.uuid(), principal.uuid()),
@@ -211,8 +207,7 @@ impl Reader<'_> {
                     functions: row.get(4)?,
                     network_rules: row.get(5)?,
                     integrations: row.get(6)?,
-                    sessions: row.get(7)?,
-                    documents: row.get(8)?,
+                    documents: row.get(7)?,
                 })
             },
         )?;

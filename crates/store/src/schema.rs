@@ -3,6 +3,7 @@
 //! Migrations only ever go up, all of them or none. A file of a newer Belljar is not touched.
 
 use crate::StoreError;
+use crate::audit::AuditSeal;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use std::fs::OpenOptions;
@@ -25,8 +26,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0011_ownership.sql"),
     include_str!("../migrations/0012_questions.sql"),
     include_str!("../migrations/0013_safety.sql"),
+    include_str!("../migrations/0014_origin.sql"),
 ];
 
+/// The version whose audit log has a signature; only older ones may be without.
+const SIGNED_SINCE: usize = 13;
 /// More than there are statements in this crate, so that each is compiled once a connection.
 const CACHED_STATEMENTS: usize = 256;
 /// Nobody else writes; this is for the moment in which another process recovers the log.
@@ -46,7 +50,9 @@ pub(crate) fn has_tables(database: &Path) -> Result<bool, StoreError> {
     Ok(version > 0)
 }
 
-pub(crate) fn open_to_write(database: &Path) -> Result<Connection, StoreError> {
+/// The audit log of a database that is new, or older than signatures, is signed with the key in
+/// `audit_key`.
+pub(crate) fn open_to_write(database: &Path, audit_key: &Path) -> Result<Connection, StoreError> {
     // SQLite would make it readable for everybody, and gives its log the mode of the file.
     OpenOptions::new()
         .append(true)
@@ -60,7 +66,7 @@ pub(crate) fn open_to_write(database: &Path) -> Result<Connection, StoreError> {
         // Lets the file shrink when rows are forgotten; it must be said before there are tables.
         connection.pragma_update(None, "auto_vacuum", "incremental")?;
     }
-    migrate(&mut connection, database)?;
+    migrate(&mut connection, database, audit_key)?;
     connection.pragma_update(None, "journal_mode", "wal")?;
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update(None, "foreign_keys", true)?;
@@ -83,7 +89,11 @@ fn open(database: &Path, access: OpenFlags) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-fn migrate(connection: &mut Connection, database: &Path) -> Result<(), StoreError> {
+fn migrate(
+    connection: &mut Connection,
+    database: &Path,
+    audit_key: &Path,
+) -> Result<(), StoreError> {
     let tx = connection.transaction()?;
     let found: usize = tx.pragma_query_value(None, "user_version", |row| row.get(0))?;
     let known = MIGRATIONS.len();
@@ -96,6 +106,9 @@ fn migrate(connection: &mut Connection, database: &Path) -> Result<(), StoreErro
     }
     for migration in missing {
         tx.execute_batch(migration)?;
+    }
+    if found < SIGNED_SINCE {
+        AuditSeal::begin(audit_key, &tx)?;
     }
     tx.pragma_update(None, "user_version", known)?;
     Ok(tx.commit()?)

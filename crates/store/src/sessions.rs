@@ -3,7 +3,7 @@
 use crate::column::{body, from_body, moment, word};
 use crate::{Listed, Page, Reader, StoreError, Tx};
 use chrono::{DateTime, Utc};
-use types::{PrincipalId, SandboxId, Session, SessionStatus, WorkspaceId};
+use types::{KeyId, PrincipalId, SandboxId, Session, SessionStatus, WorkspaceId};
 
 /// What is absent is not asked for.
 #[derive(Debug, Clone, Default)]
@@ -19,10 +19,11 @@ impl Tx<'_> {
         &self,
         workspace: WorkspaceId,
         session: &Session,
+        opened_with: Option<KeyId>,
     ) -> Result<(), StoreError> {
         self.change(
-            "INSERT INTO sessions (workspace, sandbox_id, owner, key, status, body, ended_at) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            "INSERT INTO sessions (workspace, sandbox_id, owner, key, status, body, ended_at, \
+             opened_with) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
             (
                 workspace.uuid(),
                 session.sandbox_id.uuid(),
@@ -31,6 +32,7 @@ impl Tx<'_> {
                 word("session", &session.status)?,
                 body("session", session)?,
                 ended_at(session),
+                opened_with.map(KeyId::uuid),
             ),
         )
         .map_err(|error| key_taken(error, session))?;

@@ -1,6 +1,6 @@
 //! The one way to the records: who writes, who reads, and that no second server does.
 
-use crate::audit::AuditSeal;
+use crate::audit::{AuditSeal, usual_key};
 use crate::belonging::{self, Mark};
 use crate::blobs::{Blobs, SetAside};
 use crate::clock::Clock;
@@ -30,6 +30,11 @@ impl Store {
     /// Makes a database where nothing is kept. Where something is, the database must be the one that it
     /// belongs to, with its last commits; otherwise nothing is changed.
     pub fn open(data: &Path) -> Result<Arc<Self>, StoreError> {
+        Self::open_with(data, None)
+    }
+
+    /// With the key of the audit log in another file than that beside the database.
+    pub fn open_with(data: &Path, audit_key: Option<&Path>) -> Result<Arc<Self>, StoreError> {
         let home = data.join("store");
         make_private(&home)?;
         let lock = lock(&home)?;
@@ -37,9 +42,11 @@ impl Store {
         if !schema::has_tables(&database)? {
             belonging::check_nothing_is_kept(&database, data)?;
         }
-        let connection = schema::open_to_write(&database)?;
+        let usual = usual_key(data);
+        let audit_key = audit_key.unwrap_or(&usual);
+        let connection = schema::open_to_write(&database, audit_key)?;
         belonging::check_and_mark(data, Reader::new(&connection).database_id()?)?;
-        let seal = AuditSeal::open(&home, &connection)?;
+        let seal = AuditSeal::open(audit_key, &connection)?;
         let mark = {
             let reader = Reader::new(&connection);
             let (id, key, head) = (seal.database, seal.key.clone(), reader.audit_head()?);
@@ -158,7 +165,7 @@ pub(crate) fn database(data: &Path) -> PathBuf {
 }
 
 /// Held until the process ends, however it ends.
-fn lock(home: &Path) -> Result<File, StoreError> {
+pub(crate) fn lock(home: &Path) -> Result<File, StoreError> {
     let path = home.join("lock");
     let file = File::create(&path).map_err(StoreError::io(&path))?;
     match file.try_lock() {

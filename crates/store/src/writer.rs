@@ -40,7 +40,7 @@ pub struct Tx<'c> {
 }
 
 impl<'c> Tx<'c> {
-    fn new(connection: &'c Connection, seal: &'c AuditSeal) -> Self {
+    pub(crate) fn new(connection: &'c Connection, seal: &'c AuditSeal) -> Self {
         Self { connection, reader: Reader::new(connection), noted: Cell::new(0), seal }
     }
 

@@ -62,3 +62,10 @@ pub struct Key {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub revoked_at: Option<DateTime<Utc>>,
 }
+
+impl Key {
+    /// Whether it is neither revoked nor expired.
+    pub fn is_good_at(&self, now: DateTime<Utc>) -> bool {
+        self.revoked_at.is_none() && self.expires_at.is_none_or(|at| at > now)
+    }
+}

@@ -5,22 +5,18 @@
 
 use crate::key::{CannotSeal, Key};
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use types::SealingKeyId;
-use zeroize::Zeroizing;
 
 const NAME: &str = "secrets.key";
 
 /// Why a key file is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
-    #[error("others can read {}; chmod 600 makes it yours alone", .0.display())]
-    Exposed(PathBuf),
-    #[error("{} has {found} bytes, and a key has {}", .path.display(), Key::BYTES)]
-    Length { path: PathBuf, found: usize },
+    #[error(transparent)]
+    Unusable(#[from] keyfile::Error),
     #[error(
         "{} is not there, and there are secrets that were sealed with it; bring it back, without it \
          they cannot be read",
@@ -79,7 +75,7 @@ impl KeyFile {
     /// The new key takes the place of the old one, of which nothing is left.
     pub(crate) fn promote(&self) -> Result<(), KeyFileError> {
         fs::rename(self.next(), &self.path)
-            .and_then(|()| sync_parent(&self.path))
+            .and_then(|()| keyfile::sync_directory_of(&self.path))
             .map_err(io_error(&self.path))
     }
 
@@ -89,42 +85,13 @@ impl KeyFile {
 }
 
 fn read(path: &Path) -> Result<Option<Key>, KeyFileError> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(io_error(path)(error)),
-    };
-    if file.metadata().map_err(io_error(path))?.mode() & 0o077 != 0 {
-        return Err(KeyFileError::Exposed(path.to_owned()));
-    }
-    let mut bytes = Zeroizing::new(Vec::with_capacity(Key::BYTES + 1));
-    file.take(Key::BYTES as u64 + 1).read_to_end(&mut bytes).map_err(io_error(path))?;
-    let key = Key::from_bytes(&bytes);
-    key.map(Some).ok_or(KeyFileError::Length { path: path.to_owned(), found: bytes.len() })
+    Ok(keyfile::read_key(path, Key::BYTES)?.and_then(|bytes| Key::from_bytes(&bytes)))
 }
 
-/// Complete or not there: a key that was half written would be read as one.
 fn make(path: &Path) -> Result<Key, KeyFileError> {
     let key = Key::random()?;
-    write(path, key.bytes()).map_err(io_error(path))?;
+    keyfile::create(path, key.bytes())?;
     Ok(key)
-}
-
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let aside = path.with_extension("new");
-    match fs::remove_file(&aside) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&aside, path)?;
-    sync_parent(path)
-}
-
-fn sync_parent(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
 fn io_error(path: &Path) -> impl FnOnce(io::Error) -> KeyFileError {

@@ -125,13 +125,20 @@ fn a_key_file_that_cannot_be_trusted_is_refused() {
     };
     for mode in [0o640, 0o604, 0o660, 0o644] {
         fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-        assert!(matches!(refused(), KeyFileError::Exposed(_)), "{mode:o}");
+        assert!(
+            matches!(refused(), KeyFileError::Unusable(keyfile::Error::Exposed(_))),
+            "{mode:o}"
+        );
     }
     fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
     let key = fs::read(&path).unwrap();
     for wrong in [&key[..31], &[], &[key.as_slice(), b"\n"].concat()] {
         fs::write(&path, wrong).unwrap();
-        assert!(matches!(refused(), KeyFileError::Length { .. }), "{}", wrong.len());
+        assert!(
+            matches!(refused(), KeyFileError::Unusable(keyfile::Error::Length { .. })),
+            "{}",
+            wrong.len()
+        );
     }
     fs::write(&path, [7; 32]).unwrap();
     assert!(matches!(refused(), KeyFileError::Another(_)));

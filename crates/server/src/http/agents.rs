@@ -9,7 +9,7 @@ use axum::http::header::CONTENT_LENGTH;
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use mcp::{SessionUse, Sessions, SessionsFull};
+use mcp::{SessionOwner, SessionUse, Sessions, SessionsFull};
 use std::sync::Arc;
 use types::{Code, Fault};
 
@@ -28,13 +28,14 @@ pub(super) async fn own_session(
         Err(problem) => return problem.into_response(),
     };
     let id = text(request.headers(), &SESSION);
+    let owner = SessionOwner { workspace: known.workspace(), principal: known.id() };
     let kind = match *request.method() {
         Method::GET => SessionUse::Listen,
         _ => SessionUse::Call,
     };
     let in_use = match &id {
         None => None,
-        Some(id) => match sessions.begin_use(id, known.id(), kind) {
+        Some(id) => match sessions.begin_use(id, owner, kind) {
             Some(in_use) => Some(in_use),
             None => return Problem::from(gone()).into_response(),
         },
@@ -58,11 +59,11 @@ pub(super) async fn own_session(
             }
         }
         (None, Some(new)) if is_short => {
-            if let Err(full) = sessions.make_room(known.id()).await {
+            if let Err(full) = sessions.make_room(owner).await {
                 sessions.close(new).await;
                 return Problem::from(too_many(full)).into_response();
             }
-            sessions.begun(&new, known.id());
+            sessions.begun(&new, owner);
         }
         (None, Some(new)) => {
             sessions.close(new).await;
@@ -102,9 +103,13 @@ fn gone() -> Fault {
 }
 
 fn too_many(full: SessionsFull) -> Fault {
+    let (whose, sessions) = match full {
+        SessionsFull::OfPrincipal(sessions) => ("of this principal", sessions),
+        SessionsFull::OfWorkspace(sessions) => ("of this workspace", sessions),
+        SessionsFull::OfAll(sessions) => ("of all workspaces", sessions),
+    };
     let message = format!(
-        "there are {} sessions of MCP with calls under way, which is the most",
-        full.sessions
+        "there are {sessions} sessions of MCP {whose} with calls under way, which is the most"
     );
     Fault::new(Code::RateExceeded, message)
         .hint("end one of them, or wait for its calls to be answered")

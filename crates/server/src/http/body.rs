@@ -142,6 +142,7 @@ async fn collect(
             bytes.extend_from_slice(&piece);
         } else if size <= most.saturating_mul(THROWN_AWAY) {
             bytes = Vec::new();
+            charge.iter().for_each(|charge| charge.give_back());
         } else {
             break;
         }

@@ -165,7 +165,7 @@ async fn let_in(app: Arc<App>, mut request: Request, next: Next) -> Response {
             Err(refused) => return Problem::from(refused).into_response(),
         }
     }
-    let charge = Arc::new(app.limits.charge(caller.allowance().counted_with));
+    let charge = Arc::new(app.limits.charge(caller.allowance().counted_with, caller.workspace()));
     let known = Known::new(caller, place);
     request.extensions_mut().insert(known.asker());
     request.extensions_mut().insert(known.clone());

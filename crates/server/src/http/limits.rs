@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use types::{Code, Fault};
+use types::{Code, Fault, WorkspaceId};
 
 /// A burst may use up this much of what a key may ask for.
 const BURST: Duration = Duration::from_secs(2);
@@ -20,6 +20,9 @@ const BURST: Duration = Duration::from_secs(2);
 /// can spare.
 const BODY_BYTES_OF_KEY_MAX: usize = 64 * 1024 * 1024;
 const BODY_BYTES_OF_ALL_MAX: usize = 256 * 1024 * 1024;
+/// A workspace has at most this part of the bytes that the bodies of all others leave free: one that takes all it can
+/// leaves as much again for the next one.
+const WORKSPACE_SHARE: usize = 2;
 /// Keys that were not used for so long are as if they had never been.
 const FORGET: Duration = Duration::from_secs(60);
 /// How many keys are remembered before the unused ones are looked for.
@@ -45,12 +48,41 @@ pub(crate) struct Limits {
 struct Bodies {
     of_all: usize,
     of_keys: HashMap<Counted, usize>,
+    of_workspaces: HashMap<WorkspaceId, usize>,
 }
 
-/// Bytes of the body of one request, until it is answered.
+impl Bodies {
+    fn of_key(&self, key: Counted) -> usize {
+        self.of_keys.get(&key).copied().unwrap_or_default()
+    }
+
+    fn of_workspace(&self, workspace: WorkspaceId) -> usize {
+        self.of_workspaces.get(&workspace).copied().unwrap_or_default()
+    }
+
+    fn workspace_max(&self, workspace: WorkspaceId) -> usize {
+        let of_others = self.of_all.saturating_sub(self.of_workspace(workspace));
+        BODY_BYTES_OF_ALL_MAX.saturating_sub(of_others) / WORKSPACE_SHARE
+    }
+
+    fn set(&mut self, key: Counted, of_key: usize, workspace: WorkspaceId, of_workspace: usize) {
+        match of_key {
+            0 => self.of_keys.remove(&key),
+            bytes => self.of_keys.insert(key, bytes),
+        };
+        match of_workspace {
+            0 => self.of_workspaces.remove(&workspace),
+            bytes => self.of_workspaces.insert(workspace, bytes),
+        };
+    }
+}
+
+/// Bytes of the body of one request, until it is answered: the code and the arguments that were read of it are in
+/// memory for as long.
 #[derive(Debug)]
 pub(crate) struct Charge {
     key: Counted,
+    workspace: WorkspaceId,
     bytes: AtomicUsize,
     bodies: Arc<Mutex<Bodies>>,
 }
@@ -97,8 +129,8 @@ impl Limits {
     }
 
     /// What the body of a request of this key is counted with.
-    pub(crate) fn charge(&self, key: Counted) -> Charge {
-        Charge { key, bytes: AtomicUsize::new(0), bodies: Arc::clone(&self.bodies) }
+    pub(crate) fn charge(&self, key: Counted, workspace: WorkspaceId) -> Charge {
+        Charge { key, workspace, bytes: AtomicUsize::new(0), bodies: Arc::clone(&self.bodies) }
     }
 
     pub(crate) fn admit(&self, key: Allowance, now: Instant) -> Admission {
@@ -136,36 +168,43 @@ impl Charge {
     /// Counts bytes that were read, or refuses to keep them.
     pub(crate) fn add(&self, bytes: usize) -> Result<(), Fault> {
         let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_key = bodies.of_keys.get(&self.key).copied().unwrap_or_default();
-        if of_key + bytes > BODY_BYTES_OF_KEY_MAX {
+        let of_key = bodies.of_key(self.key) + bytes;
+        if of_key > BODY_BYTES_OF_KEY_MAX {
             let message = format!("bodies of this key have {BODY_BYTES_OF_KEY_MAX} bytes at once");
             return Err(Fault::new(Code::RateExceeded, message)
                 .hint("wait for one of its requests to be answered"));
         }
         // Small requests are always heard: those of one workspace must not silence all others.
         let is_small = self.bytes.load(Ordering::Relaxed) + bytes <= SMALL_BYTES_MAX;
-        if !is_small && bodies.of_all + bytes > BODY_BYTES_OF_ALL_MAX {
-            let message = format!("bodies of all have {BODY_BYTES_OF_ALL_MAX} bytes at once");
+        let of_workspace = bodies.of_workspace(self.workspace) + bytes;
+        let most = bodies.workspace_max(self.workspace);
+        if !is_small && of_workspace > most {
+            let message = format!(
+                "bodies of this workspace may have {most} bytes at once, its share of what is free"
+            );
             return Err(Fault::new(Code::CapacityExhausted, message)
                 .hint("send the request again after Retry-After seconds"));
         }
         bodies.of_all += bytes;
-        bodies.of_keys.insert(self.key, of_key + bytes);
+        bodies.set(self.key, of_key, self.workspace, of_workspace);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// For a body that is not in memory any more.
+    pub(crate) fn give_back(&self) {
+        let bytes = self.bytes.swap(0, Ordering::Relaxed);
+        let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
+        bodies.of_all = bodies.of_all.saturating_sub(bytes);
+        let of_key = bodies.of_key(self.key).saturating_sub(bytes);
+        let of_workspace = bodies.of_workspace(self.workspace).saturating_sub(bytes);
+        bodies.set(self.key, of_key, self.workspace, of_workspace);
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        let bytes = *self.bytes.get_mut();
-        let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
-        bodies.of_all = bodies.of_all.saturating_sub(bytes);
-        let of_key = bodies.of_keys.get(&self.key).copied().unwrap_or_default();
-        match of_key.saturating_sub(bytes) {
-            0 => bodies.of_keys.remove(&self.key),
-            left => bodies.of_keys.insert(self.key, left),
-        };
+        self.give_back();
     }
 }
 
@@ -257,24 +296,56 @@ mod tests {
         assert!(admitted(&limits, generous, now).is_some());
     }
 
+    /// A workspace by its number, and a key of it.
+    fn charge(limits: &Limits, workspace: u128, number: u128) -> Charge {
+        limits.charge(key(number).counted_with, WorkspaceId::new(Uuid::from_u128(workspace)))
+    }
+
+    fn code(added: Result<(), Fault>) -> Option<Code> {
+        added.err().map(|fault| fault.code)
+    }
+
     #[test]
     fn t108_bodies_of_one_key_and_of_all_are_bounded_and_room_comes_back() {
         let limits = Limits::new(Bounds { rate_per_second: 5, concurrency: 100, mcp_sessions: 1 });
-        let code = |added: Result<(), Fault>| added.err().map(|fault| fault.code);
-        let charge = |number: u128| limits.charge(key(number).counted_with);
+        let charge = |number: u128| charge(&limits, 1, number);
         let one = charge(1);
         assert_eq!(code(one.add(BODY_BYTES_OF_KEY_MAX)), None);
         assert_eq!(code(one.add(1)), Some(Code::RateExceeded));
-        let others: Vec<Charge> = (2..5).map(charge).collect();
-        assert!(others.iter().all(|it| it.add(BODY_BYTES_OF_KEY_MAX).is_ok()));
+        let other = charge(2);
+        assert_eq!(code(other.add(BODY_BYTES_OF_KEY_MAX)), None);
         assert_eq!(code(charge(9).add(SMALL_BYTES_MAX + 1)), Some(Code::CapacityExhausted));
         let small = charge(9);
         assert_eq!(code(small.add(SMALL_BYTES_MAX)), None, "a small request is always heard");
         assert_eq!(code(small.add(1)), Some(Code::CapacityExhausted));
-        drop(others);
+        drop(other);
         assert_eq!(code(charge(9).add(SMALL_BYTES_MAX + 1)), None);
         assert_eq!(code(charge(1).add(1)), Some(Code::RateExceeded));
-        drop(one);
-        assert_eq!(code(charge(1).add(1)), None);
+        one.give_back();
+        assert_eq!(code(charge(1).add(1)), None, "also of a body that is not in memory any more");
+    }
+
+    #[test]
+    fn t156_a_workspace_that_takes_all_it_can_leaves_room_for_large_bodies_of_others() {
+        const LARGE: usize = 4 * 1024 * 1024;
+        let limits = Limits::new(Bounds { rate_per_second: 5, concurrency: 100, mcp_sessions: 1 });
+        let mut held = Vec::new();
+        // As many keys of each of four workspaces as are let, one megabyte at a time.
+        for workspace in 1..=4 {
+            for number in 0..8 {
+                let charge = charge(&limits, workspace, workspace * 100 + number);
+                while charge.add(1024 * 1024).is_ok() {}
+                held.push(charge);
+            }
+            let other = charge(&limits, 9, 900);
+            assert_eq!(code(other.add(LARGE)), None, "beside {workspace} greedy workspaces");
+        }
+        let refused = charge(&limits, 1, 999).add(LARGE).unwrap_err();
+        assert_eq!(refused.code, Code::CapacityExhausted);
+        assert!(refused.message.contains("this workspace"), "{}", refused.message);
+        held.clear();
+        assert_eq!(code(charge(&limits, 1, 999).add(LARGE)), None, "room comes back");
+        let bodies = limits.bodies.lock().unwrap();
+        assert!(bodies.of_all == 0 && bodies.of_keys.is_empty() && bodies.of_workspaces.is_empty());
     }
 }

@@ -3,10 +3,11 @@
 
 use super::ending::Ending;
 use super::matter::Matter;
-use super::{asked_about, changed, key_revoked, over, subject};
+use super::{asked_about, changed, over, requester_over, subject};
 use crate::apart::to_the_end;
 use crate::callee::Callee;
 use crate::caller::Caller;
+use crate::origins::Asker;
 use crate::refused::{Refused, invalid, missing};
 use crate::service::Service;
 use base64::Engine;
@@ -15,7 +16,7 @@ use chrono::{DateTime, Utc};
 use policy::{Bound, Seal, Stage, seal_asked_back, seal_once, seal_remembered, seals_match};
 use serde::Deserialize;
 use std::sync::Arc;
-use store::{Decision as Decided, Remembered, Tx};
+use store::{Decision as Decided, Origin, Remembered, Tx};
 use types::{
     Approval, ApprovalId, ApprovalScope, ApprovalState, Code, Execution, Fault, KeyId,
     PrincipalKind, Privilege, WorkspaceId,
@@ -240,7 +241,7 @@ impl Service {
         approval: &Approval,
         seal: Seal,
     ) -> Result<Matter, Refused> {
-        self.check_asking_key(workspace, approval.id)?;
+        self.check_requester(workspace, approval)?;
         let matter = self.matter(workspace, approval).await?;
         let bound = matter.bound(workspace, approval.requester);
         let once = matter.once(approval.execution_id, approval.expires_at);
@@ -414,17 +415,17 @@ impl Service {
         }
     }
 
-    /// Closes what was asked with keys that are revoked, answered or not.
-    pub(crate) async fn end_questions_of(
+    /// Closes what was asked by an origin that may no longer ask, answered or not.
+    pub(crate) async fn end_questions_from(
         &self,
         workspace: WorkspaceId,
-        key: KeyId,
+        origin: Origin,
     ) -> Result<(), Refused> {
         loop {
             let written = move |tx: &Tx<'_>| {
                 let mut ended = Vec::new();
-                for id in tx.open_questions_with(workspace, key, ENDED_AT_ONCE)? {
-                    let refused = key_revoked();
+                for id in tx.open_questions_from(workspace, origin, ENDED_AT_ONCE)? {
+                    let refused = requester_over();
                     let reason = refused.fault.message.clone();
                     if let Some(void) = tx.void_approval(workspace, id, Utc::now(), reason)? {
                         let end = Ending::revoked(*refused.fault);
@@ -445,14 +446,16 @@ impl Service {
         }
     }
 
-    /// What somebody may be asked about, or has agreed to, goes with the key that it was asked with.
-    pub(super) fn check_asking_key(
+    /// What somebody may be asked about, or has agreed to, goes with whoever asked, and with the
+    /// key that it was asked with, which this gives.
+    pub(super) fn check_requester(
         &self,
         workspace: WorkspaceId,
-        id: ApprovalId,
+        approval: &Approval,
     ) -> Result<Option<KeyId>, Refused> {
-        let key = self.store.read(|rows| rows.asking_key(workspace, id))?;
-        if self.is_revoked(key) { Err(key_revoked()) } else { Ok(key) }
+        let key = self.store.read(|rows| rows.asking_key(workspace, approval.id))?;
+        let asker = Asker { workspace, principal: approval.requester, key };
+        if self.is_over(asker) { Err(requester_over()) } else { Ok(key) }
     }
 }
 

@@ -5,6 +5,7 @@ use crate::apart::to_the_end;
 use crate::caller::Caller;
 use crate::calls::{Asked, CallRequest, Route};
 use crate::executions::Manner;
+use crate::origins::{asker_over, is_asker_over};
 use crate::plan::Plan;
 use crate::refused::Refused;
 use crate::service::Service;
@@ -127,15 +128,19 @@ impl Service {
         let workspace = caller.workspace;
         let entry = caller.did("approval.ask", approval.id, &approval.tool_name);
         let claim = claim.map(|key| RequestKey { workspace, principal: caller.id(), key });
-        let (record, approval, key) = (record.clone(), approval.clone(), caller.key());
+        let (record, approval) = (record.clone(), approval.clone());
         let most = self.config.workspace_bytes_max;
+        let asker = caller.asker();
         let written = move |tx: &Tx<'_>| {
+            if is_asker_over(tx, asker, Utc::now())? {
+                return Ok(Err(asker_over()));
+            }
             if tx.open_questions_of(workspace, approval.requester)? >= OPEN_MAX {
                 return Ok(Err(too_many()));
             }
             tx.insert_execution(workspace, &record, Some(&plan))?;
             let beside = (plan.len() + record.code.len()) as u64;
-            let (approval, seal) = (&approval, &seal);
+            let (approval, seal, key) = (&approval, &seal, asker.key);
             tx.insert_approval(workspace, &NewQuestion { approval, seal, key, beside }, most)?;
             if let Some(claim) = &claim {
                 tx.link_request(claim, record.id)?;

@@ -5,6 +5,7 @@ use super::matter::Matter;
 use super::{changed, directory_changed, over};
 use crate::executions::{Manner, Whose};
 use crate::network::Trail;
+use crate::origins::Asker;
 use crate::refused::{Refused, not_found};
 use crate::service::Service;
 use chrono::Utc;
@@ -53,8 +54,9 @@ impl Service {
         {
             return Err(directory_changed());
         }
-        // So that it is stopped when the key is revoked that it was asked for with.
-        self.follow(approval.execution_id).asked_with(key);
+        // So that it is stopped when the right of whoever asked is taken away.
+        let asker = Asker { workspace, principal: approval.requester, key };
+        self.follow(approval.execution_id).asked_by(asker);
         let whose = Whose {
             workspace,
             principal: approval.requester,
@@ -88,7 +90,7 @@ impl Service {
         if approval.expires_at <= Utc::now() {
             return Err(over(&Approval { state: ApprovalState::Expired, ..approval }));
         }
-        let key = self.check_asking_key(workspace, id)?;
+        let key = self.check_requester(workspace, &approval)?;
         let matter = self.matter(workspace, &approval).await?;
         let by = approval.decided_by.ok_or_else(changed)?;
         let bound = matter.bound(workspace, approval.requester);

@@ -10,6 +10,7 @@ use super::whose::Whose;
 use crate::apart::{aside, to_the_end};
 use crate::assets::without_files;
 use crate::live::{Live, memory_bytes};
+use crate::origins::Asker;
 use crate::refused::Refused;
 use crate::service::Service;
 use crate::staging::Temporary;
@@ -25,9 +26,7 @@ use store::{EventBatch, RequestKey, Tx};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::Instrument;
-use types::{
-    Code, Event, Execution, ExecutionId, Fault, File, KeyId, Status, Transcript, WorkspaceId,
-};
+use types::{Code, Event, Execution, ExecutionId, Fault, File, Status, Transcript, WorkspaceId};
 
 /// Between two tries to write down what the disk had no room for.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -45,8 +44,7 @@ pub(crate) struct Running {
     begun: AtomicBool,
     /// The run of a model that has begun it.
     parent: OnceLock<ExecutionId>,
-    /// The key that it was asked for with; absent for a token.
-    key: OnceLock<KeyId>,
+    asker: OnceLock<Asker>,
     /// Its record; without output and results if its log is large.
     ended: OnceLock<Result<Execution, Refused>>,
     /// Of a run of a model: that it shall end.
@@ -73,15 +71,14 @@ impl Running {
         }
     }
 
-    /// What it was asked for with, once it is known.
-    pub(crate) fn asked_with(&self, key: Option<KeyId>) {
-        if let Some(key) = key {
-            let _ = self.key.set(key);
-        }
+    /// Who asked for it, once that is known.
+    pub(crate) fn asked_by(&self, asker: Asker) {
+        // What a person was asked about has its asker from the question.
+        let _ = self.asker.set(asker);
     }
 
-    pub(crate) fn is_asked_with(&self, key: KeyId) -> bool {
-        self.key.get() == Some(&key)
+    pub(crate) fn asker(&self) -> Option<Asker> {
+        self.asker.get().copied()
     }
 
     pub(crate) fn is_of(&self, run: ExecutionId) -> bool {
@@ -152,10 +149,10 @@ impl Service {
     ) -> Attached {
         let id = started.id;
         let running = self.follow(id);
-        running.asked_with(whose.key);
+        running.asked_by(whose.asker());
         running.begin(whose.manner.parent);
-        // One that is revoked from here on finds this and stops it.
-        if self.is_revoked(running.key.get().copied()) {
+        // A right that is taken away from here on finds this and stops it.
+        if running.asker().is_none_or(|asker| self.is_over(asker)) {
             self.stop_running(id);
         }
         let attached = self.attach(&running, &started, &whose);
@@ -188,7 +185,7 @@ impl Service {
                 live: Live::new(),
                 begun,
                 parent,
-                key: OnceLock::new(),
+                asker: OnceLock::new(),
                 ended,
                 stop: watch::Sender::default(),
             })

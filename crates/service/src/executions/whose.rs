@@ -2,6 +2,7 @@
 
 use crate::caller::Caller;
 use crate::network::Trail;
+use crate::origins::Asker;
 use chrono::{DateTime, Utc};
 use std::any::Any;
 use std::sync::Arc;
@@ -54,6 +55,10 @@ impl Whose {
             trail: None,
             manner,
         }
+    }
+
+    pub(crate) fn asker(&self) -> Asker {
+        Asker { workspace: self.workspace, principal: self.principal, key: self.key }
     }
 
     /// Nobody has a name for this run before its end, nothing is used up by it, and it changes nothing

@@ -1,7 +1,7 @@
 //! Approvals: answered once, used once, and not after their time.
 
 use crate::world::{ALL, World, execution, id, moment};
-use belljar_store::{Decision, NewQuestion, Question, Remembered, StoreError, Tx};
+use belljar_store::{Decision, NewQuestion, Origin, Question, Remembered, StoreError, Tx};
 use serde_json::json;
 use std::slice::from_ref;
 use tokio::task::JoinSet;
@@ -343,7 +343,8 @@ async fn t106_what_was_asked_with_a_key_is_found_by_it_until_it_is_over() {
             tx.insert_approval(home, &NewQuestion { key: Some(key), ..new(&one) }, u64::MAX)
         })
         .await;
-    let with = |key| world.store.read(move |r| r.open_questions_with(home, key, 10)).unwrap();
+    let with =
+        |key| world.store.read(move |r| r.open_questions_from(home, Origin::Key(key), 10)).unwrap();
     assert_eq!((with(key), with(other)), (vec![asked.id], vec![]));
     assert_eq!(world.store.read(|r| r.asking_key(home, asked.id)).unwrap(), Some(key));
     world.write(move |tx| tx.void_approval(home, asked.id, moment(1), "revoked".into())).await;

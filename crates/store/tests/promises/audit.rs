@@ -2,10 +2,12 @@
 
 use crate::world::{ALL, World, moment, principal, purge};
 use belljar_store::{
-    AuditError, AuditFilter, AuditLine, Break, Page, Retention, Store, StoreError, verify_audit,
+    AuditError, AuditFilter, AuditLine, Break, KeyTrouble, Page, Retention, SignedAnew, Store,
+    StoreError, sign_audit, verify_audit,
 };
 use chrono::TimeDelta;
 use rusqlite::Connection;
+use std::fs;
 use types::{PrincipalId, WorkspaceId};
 
 fn line(workspace: WorkspaceId, principal: PrincipalId, action: &str) -> AuditLine {
@@ -29,7 +31,7 @@ async fn written() -> World {
 }
 
 fn entries(world: &World) -> i64 {
-    verify_audit(world.data.path(), None).unwrap().entries
+    verify_audit(world.data.path(), None, None).unwrap().entries
 }
 
 /// The verdict after somebody has changed the file with SQL.
@@ -39,7 +41,7 @@ async fn tampered(sql: &str) -> (i64, Break) {
         .unwrap()
         .execute_batch(sql)
         .unwrap();
-    match verify_audit(world.data.path(), None) {
+    match verify_audit(world.data.path(), None, None) {
         Err(AuditError::Broken { sequence, what }) => (sequence, what),
         other => panic!("{sql}: {other:?}"),
     }
@@ -182,7 +184,7 @@ async fn t119_an_older_log_that_was_signed_is_behind_the_mark_beside_it() {
     connection.execute("DELETE FROM audit WHERE sequence = 6", []).unwrap();
     let sql = "UPDATE audit_head SET sequence = 5, hash = ?1, mac = ?2";
     connection.execute(sql, older).unwrap();
-    let found = verify_audit(world.data.path(), None);
+    let found = verify_audit(world.data.path(), None, None);
     let Err(AuditError::Broken { sequence, what }) = found else { panic!("{found:?}") };
     assert_eq!((sequence, what), (6, Break::CutOff));
 }
@@ -191,16 +193,19 @@ async fn t119_an_older_log_that_was_signed_is_behind_the_mark_beside_it() {
 async fn t119_a_hash_that_was_noted_must_be_in_the_log() {
     let world = written().await;
     let data = world.data.path();
-    let head = verify_audit(data, None).unwrap().head;
+    let head = verify_audit(data, None, None).unwrap().head;
     let entry = line(world.home, world.alice, "tool.delete");
     world.write(move |tx| tx.audit(&entry)).await;
-    let later = verify_audit(data, Some(&head)).unwrap();
+    let later = verify_audit(data, None, Some(&head)).unwrap();
     assert_eq!(later.entries, 6);
     assert_ne!(later.head, head);
     let other = "ab".repeat(32);
-    assert!(matches!(verify_audit(data, Some(&other)), Err(AuditError::OtherHead { .. })));
+    assert!(matches!(verify_audit(data, None, Some(&other)), Err(AuditError::OtherHead { .. })));
     for wrong in ["", "ab", &"zz".repeat(32), &"ab".repeat(33)] {
-        assert!(matches!(verify_audit(data, Some(wrong)), Err(AuditError::NotAHash(_))), "{wrong}");
+        assert!(
+            matches!(verify_audit(data, None, Some(wrong)), Err(AuditError::NotAHash(_))),
+            "{wrong}"
+        );
     }
 }
 
@@ -222,7 +227,7 @@ async fn t120_the_log_is_verified_after_its_old_part_was_forgotten() {
     let now = moment(0) + TimeDelta::days(250);
     assert_eq!(purge(&world, now, retention(400)).await.audit, 0, "nothing is that old");
     assert_eq!(purge(&world, now, retention(30)).await.audit, 221);
-    let verified = verify_audit(world.data.path(), None).unwrap();
+    let verified = verify_audit(world.data.path(), None, None).unwrap();
     assert_eq!((verified.entries, verified.forgotten), (29, 221));
     let world = world.restart();
     world.write(move |tx| tx.audit(&line(home, alice, "tool.delete"))).await;
@@ -232,9 +237,111 @@ async fn t120_the_log_is_verified_after_its_old_part_was_forgotten() {
         .unwrap()
         .execute("DELETE FROM audit WHERE sequence = 222", [])
         .unwrap();
-    let found = verify_audit(world.data.path(), None);
+    let found = verify_audit(world.data.path(), None, None);
     assert!(
         matches!(found, Err(AuditError::Broken { sequence: 222, what: Break::Missing })),
         "{found:?}"
     );
+}
+
+/// Takes away all that says that a log was ever signed, as somebody who can write to the data directory can.
+const STRIPPED: &str = "DELETE FROM audit WHERE sequence > 3; UPDATE audit_head SET sequence = 3, mac = NULL, \
+                        hash = (SELECT hash FROM audit WHERE sequence = 3)";
+
+/// With a log that was changed by SQL, and without these files beside the records.
+async fn stripped(sql: &str, files: &[&str]) -> World {
+    let world = written().await;
+    let database = world.data.path().join("store/belljar.sqlite3");
+    Connection::open(database).unwrap().execute_batch(sql).unwrap();
+    for name in files {
+        fs::remove_file(world.data.path().join("store").join(name)).unwrap();
+    }
+    world
+}
+
+#[tokio::test]
+async fn t159_a_log_that_was_stripped_of_its_key_and_signature_is_not_signed_anew() {
+    let both = ["audit.key", "audit.head"].as_slice();
+    let emptied =
+        "DELETE FROM audit; UPDATE audit_head SET sequence = 0, hash = zeroblob(32), mac = NULL";
+    for (sql, files, expected) in [
+        (STRIPPED, both, KeyTrouble::Missing),
+        (emptied, both, KeyTrouble::Missing),
+        ("SELECT 1", both, KeyTrouble::Missing),
+        (STRIPPED, &["audit.head"], KeyTrouble::Unsigned),
+        (emptied, &["audit.head"], KeyTrouble::Unsigned),
+    ] {
+        let World { data, store, .. } = stripped(sql, files).await;
+        drop(store);
+        for _ in 0..2 {
+            let refused = Store::open(data.path()).unwrap_err();
+            let StoreError::AuditKey { what, .. } = &refused else { panic!("{refused}") };
+            assert_eq!(*what, expected, "{sql}");
+            assert!(refused.to_string().contains("belljar audit sign"), "{refused}");
+        }
+        assert_eq!(data.path().join("store/audit.key").exists(), files != both);
+    }
+}
+
+#[tokio::test]
+async fn t159_a_log_is_signed_anew_when_somebody_says_so_and_tells_of_it() {
+    for (sql, files) in [(STRIPPED, ["audit.key", "audit.head"].as_slice()), (CUT, &["audit.head"])]
+    {
+        let World { data, store, home, .. } = stripped(sql, files).await;
+        let data = data.path();
+        assert!(
+            matches!(sign_audit(data, None), Err(AuditError::Store(StoreError::Locked { .. }))),
+            "a server has it"
+        );
+        drop(store);
+        let SignedAnew::Signed { found, entry } = sign_audit(data, None).unwrap() else {
+            panic!("it was not whole")
+        };
+        assert!(entry == 4 && found.contains("has not signed that"), "{entry} {found}");
+        let store = Store::open(data).unwrap();
+        let listed = store.read(|r| r.audit_entries(home, &AuditFilter::default(), ALL)).unwrap();
+        let newest = &listed.items[0];
+        assert_eq!((newest.action.as_str(), newest.sequence), ("audit.sign", 4));
+        assert_eq!(newest.detail, found);
+        assert_eq!(verify_audit(data, None, None).unwrap().entries, 4);
+        drop(store);
+        assert_eq!(sign_audit(data, None).unwrap(), SignedAnew::Whole);
+    }
+}
+
+#[tokio::test]
+async fn t159_signing_anew_hides_nothing() {
+    let World { data, store, .. } = stripped("DELETE FROM audit WHERE sequence = 2", &[]).await;
+    drop(store);
+    assert!(matches!(sign_audit(data.path(), None), Ok(SignedAnew::Signed { entry: 6, .. })));
+    let found = verify_audit(data.path(), None, None);
+    let what = Break::Missing;
+    assert!(matches!(found, Err(AuditError::Broken { sequence: 2, what: it }) if it == what));
+}
+
+#[tokio::test]
+async fn t159_with_its_key_elsewhere_the_data_directory_is_not_enough_to_sign() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let key = elsewhere.path().join("belljar.key");
+    for sql in ["SELECT 1", STRIPPED] {
+        let World { data, store, .. } = written().await;
+        drop(store);
+        let data = data.path();
+        fs::rename(data.join("store/audit.key"), &key).unwrap();
+        drop(Store::open_with(data, Some(&key)).unwrap());
+        assert!(!data.join("store/audit.key").exists());
+        Connection::open(data.join("store/belljar.sqlite3")).unwrap().execute_batch(sql).unwrap();
+        // The attacker signs with a key of their own, which is all that they can have.
+        if sql == STRIPPED {
+            fs::remove_file(data.join("store/audit.head")).unwrap();
+            assert!(matches!(sign_audit(data, None), Ok(SignedAnew::Signed { .. })));
+        }
+        let opened = Store::open_with(data, Some(&key)).map(drop);
+        let is_misfit = |error: &StoreError| {
+            matches!(error, StoreError::AuditKey { what: KeyTrouble::Misfit, .. })
+        };
+        assert_eq!(opened.as_ref().is_err_and(is_misfit), sql == STRIPPED, "{opened:?}");
+        assert_eq!(verify_audit(data, Some(&key), None).is_ok(), sql != STRIPPED);
+        fs::remove_file(&key).unwrap();
+    }
 }

@@ -30,7 +30,7 @@ async fn t61_what_was_acknowledged_before_a_kill_is_there_once() {
     }
     assert!(acknowledged.len() > KILLS, "the child wrote hardly anything");
     let store = Store::open(data.path()).unwrap();
-    let entries = verify_audit(data.path(), None).unwrap().entries;
+    let entries = verify_audit(data.path(), None, None).unwrap().entries;
     let kept = kept(&store, data.path(), home);
     assert_eq!(acknowledged.difference(&kept).count(), 0, "acknowledged, and not there");
     assert_eq!(i64::try_from(kept.len()).unwrap(), entries, "a row and its entry come together");

@@ -221,9 +221,9 @@ async fn a_key_names_one_session_until_that_is_over() {
     let (home, alice) = (world.home, world.alice);
     let first = session(alice, Some("chat-1"));
     let (mut kept, second) = (first.clone(), session(alice, Some("chat-1")));
-    world.write(move |tx| tx.insert_session(home, &kept)).await;
+    world.write(move |tx| tx.insert_session(home, &kept, None)).await;
     let next = second.clone();
-    let taken = world.store.write(move |tx| tx.insert_session(home, &next)).await;
+    let taken = world.store.write(move |tx| tx.insert_session(home, &next, None)).await;
     assert!(
         matches!(taken, Err(StoreError::NameTaken { kind: "session", name }) if name == "chat-1")
     );
@@ -231,7 +231,7 @@ async fn a_key_names_one_session_until_that_is_over() {
     kept.status = SessionStatus::Closed;
     let next = second.clone();
     world.write(move |tx| tx.update_session(home, &kept)).await;
-    world.write(move |tx| tx.insert_session(home, &next)).await;
+    world.write(move |tx| tx.insert_session(home, &next, None)).await;
     let found = world.store.read(|reader| reader.session_by_key(home, alice, "chat-1")).unwrap();
     assert_eq!(found, Some(second));
 }
@@ -244,8 +244,8 @@ async fn a_restart_loses_live_sessions_and_says_so() {
     let mut closed = session(alice, None);
     closed.status = SessionStatus::Closed;
     let (one, two) = (live.clone(), closed.clone());
-    world.write(move |tx| tx.insert_session(home, &one)).await;
-    world.write(move |tx| tx.insert_session(home, &two)).await;
+    world.write(move |tx| tx.insert_session(home, &one, None)).await;
+    world.write(move |tx| tx.insert_session(home, &two, None)).await;
     let world = world.restart();
     assert_eq!(world.write(|tx| tx.lose_all_sessions(moment(60))).await, 1);
     let told = world.store.read(|reader| reader.session_by_key(home, alice, "chat-1")).unwrap();
@@ -263,7 +263,7 @@ async fn nothing_of_records_is_found_from_another_workspace() {
     run(&world, &done).await;
     let (id, sandbox) = (done.id, chat.sandbox_id);
     let kept = chat.clone();
-    world.write(move |tx| tx.insert_session(home, &kept)).await;
+    world.write(move |tx| tx.insert_session(home, &kept, None)).await;
     let foreign = Finished::new(&done, &events()).unwrap();
     assert!(!world.write(move |tx| tx.finish_execution(other, &foreign)).await);
     assert!(!world.write(move |tx| tx.set_execution_status(other, id, Status::Failed)).await);

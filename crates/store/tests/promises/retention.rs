@@ -61,7 +61,7 @@ async fn t120_sessions_keys_and_answers_are_forgotten_when_they_are_over() {
     );
     world
         .write(move |tx| {
-            sessions.iter().try_for_each(|session| tx.insert_session(home, session))?;
+            sessions.iter().try_for_each(|session| tx.insert_session(home, session, None))?;
             keys.iter().try_for_each(|key| tx.insert_key(home, key, &[1; 32]))?;
             answers.iter().try_for_each(|answer| tx.remember(home, answer))
         })

@@ -76,7 +76,7 @@ async fn whatever_decides_makes_a_new_revision_before_its_writer_is_answered() {
         ("integration", job(move |tx| tx.insert_integration(home, &integration))),
         ("integration off", job(move |tx| tx.update_integration(home, &off).map(drop))),
         ("no integration", job(move |tx| tx.delete_integration(home, integration_id).map(drop))),
-        ("session", job(move |tx| tx.insert_session(home, &open))),
+        ("session", job(move |tx| tx.insert_session(home, &open, None))),
         ("no session", job(move |tx| tx.update_session(home, &closed).map(drop))),
     ];
     for (what, change) in changes {

@@ -147,6 +147,8 @@ async fn records_of_an_older_belljar_are_taken_up_and_kept() {
         ALTER TABLE audit_head DROP COLUMN mac;
         DROP INDEX sessions_ended;
         ALTER TABLE sessions DROP COLUMN ended_at;
+        DROP INDEX sessions_of_key;
+        ALTER TABLE sessions DROP COLUMN opened_with;
         DROP INDEX keys_ended;
         ALTER TABLE keys DROP COLUMN ended_at;
         DROP INDEX remembered_by_age;

@@ -42,6 +42,12 @@ pub(super) struct Options {
     #[arg(long, value_name = "DIR", env = "BELLJAR_RECORDS", hide_env_values = true)]
     records: Option<PathBuf>,
 
+    /// Keep the key that signs the audit log in this file [default: store/audit.key in the records]
+    ///
+    /// Put it where whoever can write to the records cannot read it, and give the same to `belljar audit`.
+    #[arg(long, value_name = "FILE", env = "BELLJAR_AUDIT_KEY", hide_env_values = true)]
+    audit_key: Option<PathBuf>,
+
     /// The Python to use instead of the newest one found: a version such as 3.12, or a path
     #[arg(long, value_name = "VERSION | PATH", env = "BELLJAR_PYTHON", hide_env_values = true)]
     python: Option<PythonChoice>,
@@ -433,6 +439,7 @@ impl Options {
             packages: options.packages,
             service: service::Config {
                 secrets_key: secrets_key()?,
+                audit_key: options.audit_key,
                 environment: options.environment.unwrap_or(usual.environment.clone()),
                 document_bytes_max: mib(some(options.document_mib), usual.document_bytes_max),
                 output_bytes_max: mib(
@@ -500,6 +507,7 @@ impl Options {
             listen: self.listen.or(file.listen),
             data: self.data.or(file.data),
             records: self.records.or(file.records),
+            audit_key: self.audit_key.or(file.audit_key),
             python: self.python.or(file.python),
             public_host: self.public_host.or(file.public_host),
             oauth_issuer: self.oauth_issuer.or(file.oauth_issuer),

@@ -61,8 +61,8 @@ async fn list(
 /// The key that this is asked with stays, also if it was made with the revoked one: make the next
 /// key, and revoke the last one with it. A key that has made others does not revoke itself.
 ///
-/// Streams that were asked for with it end within a second of the next event; what runs without
-/// anybody waiting goes on.
+/// What was begun with it ends: what runs, sessions that were opened with it, and open questions. Streams
+/// that were asked for with it end within a second of the next event.
 #[utoipa::path(
     delete,
     path = "/keys/{key_id}",

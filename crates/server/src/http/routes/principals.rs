@@ -113,7 +113,7 @@ async fn change(
     operation_id = "deletePrincipal",
     tag = "identity",
     params(("principal_id" = PrincipalId, Path)),
-    responses((status = 204, description = "Its keys are refused from now on"))
+    responses((status = 204, description = "Its keys are refused from now on; its runs, sessions and open questions have ended"))
 )]
 async fn delete(
     State(app): State<Arc<App>>,

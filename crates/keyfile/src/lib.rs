@@ -1,0 +1,184 @@
+//! Files that hold keys: only their owner can read them, and they are whole or not there.
+//!
+//! One place for all keys of a server, so that each is held to the same rules. A file that somebody
+//! else could have read or put there is never used, and a key that is there is never replaced.
+
+use rustix::fs::OFlags;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use zeroize::Zeroizing;
+
+/// What `O_NOFOLLOW` says of a symbolic link.
+const LOOP: i32 = rustix::io::Errno::LOOP.raw_os_error();
+/// The permission bits of everybody but the owner.
+const OTHERS: u32 = 0o077;
+
+/// Why a key file is not used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("others can read {}; run chmod 600 on it", .0.display())]
+    Exposed(PathBuf),
+    #[error(
+        "{} belongs to the user {owner}, who could change it; run chown on it, or make it anew as the \
+         user that runs Belljar",
+        .path.display()
+    )]
+    Owner { path: PathBuf, owner: u32 },
+    #[error(
+        "{} is not a regular file; a key is not read through a symbolic link, move the file itself \
+         there",
+        .0.display()
+    )]
+    NotAFile(PathBuf),
+    #[error("{} has {found} bytes, and the key has {expected}", .path.display())]
+    Length { path: PathBuf, found: usize, expected: usize },
+    #[error("{} has more than {bytes_max} bytes", .path.display())]
+    TooLong { path: PathBuf, bytes_max: usize },
+    #[error("{} cannot be used: {cause}", .path.display())]
+    Io { path: PathBuf, cause: io::Error },
+}
+
+impl Error {
+    fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        |cause| Self::Io { path: path.to_owned(), cause }
+    }
+
+    /// Whether somebody else has made the file first.
+    pub fn is_already_there(&self) -> bool {
+        matches!(self, Self::Io { cause, .. } if cause.kind() == io::ErrorKind::AlreadyExists)
+    }
+}
+
+/// The bytes of a key of a known length; absent if there is no file.
+pub fn read_key(path: &Path, expected: usize) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
+    let Some(bytes) = read_bounded(path, expected.saturating_add(1))? else { return Ok(None) };
+    if bytes.len() == expected {
+        return Ok(Some(bytes));
+    }
+    Err(Error::Length { path: path.to_owned(), found: bytes.len(), expected })
+}
+
+/// What a file has, up to a bound; absent if there is none.
+pub fn read(path: &Path, bytes_max: usize) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
+    let Some(bytes) = read_bounded(path, bytes_max.saturating_add(1))? else { return Ok(None) };
+    if bytes.len() <= bytes_max {
+        return Ok(Some(bytes));
+    }
+    Err(Error::TooLong { path: path.to_owned(), bytes_max })
+}
+
+fn read_bounded(path: &Path, bytes: usize) -> Result<Option<Zeroizing<Vec<u8>>>, Error> {
+    let Some(file) = open(path)? else { return Ok(None) };
+    // Its whole room at once: what a vector leaves behind when it grows is not wiped.
+    let mut found = Zeroizing::new(Vec::with_capacity(bytes));
+    file.take(bytes as u64).read_to_end(&mut found).map_err(Error::io(path))?;
+    Ok(Some(found))
+}
+
+fn open(path: &Path) -> Result<Option<File>, Error> {
+    // Without waiting, so that a FIFO in its place does not stop a start.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.raw_os_error() == Some(LOOP) => {
+            return Err(Error::NotAFile(path.to_owned()));
+        }
+        Err(error) => return Err(Error::io(path)(error)),
+    };
+    // Of what was opened, and not of what may stand there by now.
+    let metadata = file.metadata().map_err(Error::io(path))?;
+    if !metadata.is_file() {
+        return Err(Error::NotAFile(path.to_owned()));
+    }
+    if metadata.mode() & OTHERS != 0 {
+        return Err(Error::Exposed(path.to_owned()));
+    }
+    let owner = metadata.uid();
+    if owner != rustix::process::geteuid().as_raw() && owner != 0 {
+        return Err(Error::Owner { path: path.to_owned(), owner });
+    }
+    Ok(Some(file))
+}
+
+/// Makes a file that only its owner can read: whole and on the disk when this returns, or not there.
+/// Never over one that is there.
+pub fn create(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let make = || {
+        // A new file with a random name, which nobody else can read.
+        let mut temporary = tempfile::Builder::new().prefix(".key").tempfile_in(directory)?;
+        temporary.write_all(bytes)?;
+        temporary.as_file().sync_all()?;
+        temporary.persist_noclobber(path).map_err(|error| error.error)?;
+        sync_directory_of(path)
+    };
+    make().map_err(Error::io(path))
+}
+
+/// Without it a name that is new in a directory can be lost with the power.
+pub fn sync_directory_of(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    #[test]
+    fn a_key_is_made_once_whole_and_for_its_owner_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.key");
+        assert!(read_key(&path, 4).unwrap().is_none());
+        create(&path, b"abcd").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        assert_eq!(**read_key(&path, 4).unwrap().unwrap(), *b"abcd");
+        assert!(create(&path, b"efgh").unwrap_err().is_already_there());
+        assert_eq!(**read(&path, 8).unwrap().unwrap(), *b"abcd");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left beside it");
+        assert!(create(&directory.path().join("none/a.key"), b"").is_err());
+    }
+
+    #[test]
+    fn t158_a_key_that_somebody_else_could_have_read_or_put_there_is_not_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.key");
+        create(&path, b"abcd").unwrap();
+        for mode in [0o640, 0o604, 0o620, 0o602, 0o610] {
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            assert!(matches!(read_key(&path, 4), Err(Error::Exposed(_))), "{mode:o}");
+        }
+        fs::set_permissions(&path, Permissions::from_mode(0o400)).unwrap();
+        assert!(read_key(&path, 4).unwrap().is_some(), "the twin: it is its owner's alone");
+        let link = directory.path().join("link.key");
+        symlink(&path, &link).unwrap();
+        assert!(matches!(read_key(&link, 4), Err(Error::NotAFile(_))));
+        assert!(matches!(read_key(directory.path(), 4), Err(Error::NotAFile(_))));
+        let fifo = directory.path().join("fifo.key");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert!(matches!(read_key(&fifo, 4), Err(Error::NotAFile(_))), "and it does not wait");
+        // Only root can give a file away; the suite runs as root and as an ordinary user.
+        if rustix::process::geteuid().is_root() {
+            chown(&path, Some(12_345), None).unwrap();
+            assert!(matches!(read_key(&path, 4), Err(Error::Owner { owner: 12_345, .. })));
+        }
+    }
+
+    #[test]
+    fn a_key_of_another_length_is_not_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.key");
+        create(&path, b"abcd").unwrap();
+        for (expected, told) in [(3, 4), (5, 4)] {
+            let refused = read_key(&path, expected).unwrap_err();
+            assert!(matches!(refused, Error::Length { found, .. } if found == told), "{refused}");
+        }
+        assert!(matches!(read(&path, 3), Err(Error::TooLong { .. })));
+        assert_eq!(read(&path, 4).unwrap().unwrap().len(), 4);
+    }
+}

@@ -1,0 +1,198 @@
+//! What stays after a right was taken away: nothing that was begun with a key that is revoked or has
+//! expired, or by a principal that was deleted. What others have begun goes on.
+
+use crate::approvals::{approval_of, asking_tool, settled};
+use crate::people::{Person, grant, id, items, workspace};
+use crate::world::{Api, World};
+use reqwest::Method;
+use rusqlite::Connection;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+const EXECUTE: &str = "/v1/execute";
+const LONG: &str = r#"{"code": "import time\ntime.sleep(600)", "limits": {"wall_ms": 900000}}"#;
+
+/// One of each kind of thing that lasts longer than a request.
+struct Begun {
+    session: String,
+    in_session: Value,
+    run: Value,
+    question: Value,
+}
+
+async fn begin_run(who: &Api, path: &str) -> Value {
+    let begun = who
+        .request(Method::POST, path)
+        .header("prefer", "respond-async")
+        .header("content-type", "application/json")
+        .body(LONG)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(begun.status(), 202);
+    serde_json::from_slice(&begun.bytes().await.unwrap()).unwrap()
+}
+
+async fn permit(world: &World, permission: &str) {
+    let set = Some(json!({"permission": permission}));
+    let (status, now) = world.owner.call("PUT", "/v1/permissions/execute_python", set).await;
+    assert_eq!(status, 200, "{now}");
+}
+
+async fn ask(who: &Api, path: &str) -> Value {
+    ask_with(who, path, json!({"code": "6 * 7"})).await
+}
+
+async fn ask_with(who: &Api, path: &str, request: Value) -> Value {
+    let (status, record) = who.call("POST", path, Some(request)).await;
+    assert_eq!((status, &record["status"]), (202, &json!("waiting_approval")), "{record}");
+    record
+}
+
+async fn allow(world: &World, record: &Value) -> u16 {
+    let yes = Some(json!({"decision": "allow", "scope": "once"}));
+    world.owner.call("POST", &approval_of(record), yes).await.0
+}
+
+impl Begun {
+    async fn by(world: &World, who: &Api) -> Self {
+        permit(world, "allow").await;
+        let session = who.session().await;
+        let in_session = begin_run(who, &format!("/v1/sessions/{session}/execute")).await;
+        let run = begin_run(who, EXECUTE).await;
+        permit(world, "ask").await;
+        Self { session, in_session, run, question: ask(who, EXECUTE).await }
+    }
+
+    async fn session_status(&self, world: &World) -> Value {
+        world.owner.get(&format!("/v1/sessions/{}", self.session)).await["status"].clone()
+    }
+
+    /// Waits until all of it has ended without having done anything more.
+    async fn ends(&self, world: &World) {
+        for record in [&self.run, &self.in_session] {
+            let ended = settled(&world.owner, record).await;
+            assert_ne!(ended["status"], "succeeded", "{ended}");
+        }
+        let began = Instant::now();
+        while self.session_status(world).await != "closed" {
+            assert!(began.elapsed() < Duration::from_secs(20), "the session is still open");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let asked = settled(&world.owner, &self.question).await;
+        // Cancelled with the right, or failed by an answer that came before.
+        let is_over = asked["status"] == "cancelled" || asked["status"] == "failed";
+        assert!(is_over && asked["started_at"].is_null(), "{asked}");
+        assert_eq!(world.owner.get(&approval_of(&self.question)).await["state"], "void");
+        assert_eq!(allow(world, &self.question).await, 403);
+        let closed = items(&world.owner, "/v1/audit?action=session.close").await;
+        assert!(closed.iter().any(|entry| entry["object"] == self.session.as_str()), "{closed:?}");
+    }
+
+    /// All of it is as it was, and an answer lets its question run.
+    async fn goes_on(&self, world: &World) {
+        for record in [&self.run, &self.in_session] {
+            let path = format!("/v1/executions/{}", id(record));
+            assert_eq!(world.owner.get(&path).await["status"], "running");
+        }
+        assert_eq!(self.session_status(world).await, "busy");
+        assert_eq!(allow(world, &self.question).await, 200);
+        assert_eq!(settled(&world.owner, &self.question).await["value"], 42);
+    }
+}
+
+/// Somebody who may run code, and another key of theirs.
+async fn with_two_keys(world: &World) -> (Person, Value) {
+    let ann = Person::new(world, "ann").await;
+    grant(&world.owner, &ann.id, "USAGE", &workspace(&world.owner).await).await;
+    let new = json!({"name": "other", "principal": ann.id});
+    let other = world.owner.post("/v1/keys", new).await;
+    (ann, other)
+}
+
+/// The time of a key comes, which a test cannot wait for without guessing how long it takes itself.
+fn expire(world: &World, key: &Value) {
+    let records = Connection::open(world.database()).unwrap();
+    let sql = "UPDATE keys SET body = json_set(body, '$.expires_at', '2026-01-01T00:00:00Z'), \
+               ended_at = 1767225600000000000 WHERE json_extract(body, '$.id') = ?1";
+    assert_eq!(records.execute(sql, [id(key)]).unwrap(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t153_somebody_who_is_deleted_leaves_no_run_no_session_and_no_question() {
+    let world = World::start().await;
+    let (ann, _) = with_two_keys(&world).await;
+    let bob = world.principal("bob", &["USAGE"]).await;
+    let (of_ann, of_bob) = (Begun::by(&world, &ann).await, Begun::by(&world, &bob).await);
+    world.owner.delete(&ann.path()).await;
+    of_ann.ends(&world).await;
+    of_bob.goes_on(&world).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t154_a_session_that_was_opened_with_a_stolen_key_is_closed_when_it_is_revoked() {
+    let world = World::start().await;
+    let (ann, stolen) = with_two_keys(&world).await;
+    let thief = world.api(stolen["secret"].as_str().unwrap());
+    let (of_thief, of_ann) = (Begun::by(&world, &thief).await, Begun::by(&world, &ann).await);
+    world.owner.delete(&format!("/v1/keys/{}", id(&stolen))).await;
+    // It is over before the answer is there.
+    assert_eq!(of_thief.session_status(&world).await, "closed");
+    of_thief.ends(&world).await;
+    of_ann.goes_on(&world).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t154_a_session_that_was_lost_does_not_come_back_for_a_revoked_key() {
+    let mut world = World::start().await;
+    let (ann, stolen) = with_two_keys(&world).await;
+    let thief = world.api(stolen["secret"].as_str().unwrap());
+    let (session, own) = (thief.session().await, ann.session().await);
+    world.kill();
+    world.again().await;
+    let ann = world.api(ann.key["secret"].as_str().unwrap());
+    world.owner.delete(&format!("/v1/keys/{}", id(&stolen))).await;
+    let reset = |session: &str| format!("/v1/sessions/{session}/reset");
+    assert_eq!(ann.refused("POST", &reset(&session), None).await.0, 404);
+    assert_eq!(ann.post(&reset(&own), Value::Null).await["status"], "ready");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t155_what_was_begun_with_a_key_ends_when_its_time_is_over() {
+    let world = World::start().await;
+    let (ann, key) = with_two_keys(&world).await;
+    let with_key = world.api(key["secret"].as_str().unwrap());
+    let (of_key, of_ann) = (Begun::by(&world, &with_key).await, Begun::by(&world, &ann).await);
+    expire(&world, &key);
+    assert_eq!(allow(&world, &of_key.question).await, 403, "the question counts no more");
+    assert_eq!(with_key.refused("POST", "/v1/sessions", Some(json!({}))).await.0, 401);
+    of_key.ends(&world).await;
+    of_ann.goes_on(&world).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn t155_what_was_allowed_and_waits_for_room_does_not_begin_with_an_expired_key() {
+    let world = World::start().await;
+    let (ann, key) = with_two_keys(&world).await;
+    let with_key = world.api(key["secret"].as_str().unwrap());
+    let tool = asking_tool(&world, "asks").await;
+    let call = format!("/v1/tools/{tool}/call");
+    grant(&world.owner, &ann.id, "USAGE", &json!({"kind": "tool", "id": tool})).await;
+    let session = ann.session().await;
+    let busy = begin_run(&ann, &format!("/v1/sessions/{session}/execute")).await;
+    let (there, fresh) = (json!({"sandbox_id": session}), json!({}));
+    let with_room = ask_with(&with_key, &call, fresh).await;
+    let late = ask_with(&with_key, &call, there.clone()).await;
+    let twin = ask_with(&ann, &call, there).await;
+    for record in [&with_room, &late, &twin] {
+        assert_eq!(allow(&world, record).await, 200);
+    }
+    let ran = settled(&ann, &with_room).await;
+    assert_eq!(ran["status"], "succeeded", "there was room, and the key was good: {ran}");
+    expire(&world, &key);
+    let ended = settled(&ann, &late).await;
+    assert!(ended["status"] != "succeeded" && ended["started_at"].is_null(), "{ended}");
+    ann.post(&format!("/v1/executions/{}/cancel", id(&busy)), Value::Null).await;
+    let ran = settled(&ann, &twin).await;
+    assert_eq!(ran["status"], "succeeded", "{ran}");
+}
