@@ -7,14 +7,14 @@ use crate::world::{Api, World};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 
-const IN_USE: (u16, &str) = (409, "object.in_use");
-const INVALID: (u16, &str) = (400, "args.invalid");
+pub(crate) const IN_USE: (u16, &str) = (409, "object.in_use");
+pub(crate) const INVALID: (u16, &str) = (400, "args.invalid");
 const CANARY: &str = "sk-canary-4711-0815-abcdef";
 /// Backwards, as nobody takes it out of the answer then.
-const PEEK: &str = "import os\n\ndef handle() -> str:\n    \"\"\"Reads a variable.\"\"\"\n    \
+pub(crate) const PEEK: &str = "import os\n\ndef handle() -> str:\n    \"\"\"Reads a variable.\"\"\"\n    \
                     return os.environ.get('TOKEN', 'none')[::-1]\n";
 
-async fn maker(world: &World, name: &str) -> Person {
+pub(crate) async fn maker(world: &World, name: &str) -> Person {
     let person = Person::new(world, name).await;
     for privilege in ["USAGE", "MODIFY"] {
         grant(&world.owner, &person.id, privilege, &workspace(&world.owner).await).await;
@@ -22,7 +22,7 @@ async fn maker(world: &World, name: &str) -> Person {
     person
 }
 
-fn specification(stores: &str, integrations: &str) -> String {
+pub(crate) fn specification(stores: &str, integrations: &str) -> String {
     format!(
         "tools:\n  - tool_spec: {{type: code_execution, name: code_execution}}\n\
          tool_resources:\n  code_execution:\n    environment: bare\n    stores: {stores}\n    \
@@ -30,15 +30,15 @@ fn specification(stores: &str, integrations: &str) -> String {
     )
 }
 
-const PAYROLL: &str = "[{name: payroll, access: read}]";
+pub(crate) const PAYROLL: &str = "[{name: payroll, access: read}]";
 
-async fn agent(who: &Api, name: &str, stores: &str) -> Value {
+pub(crate) async fn agent(who: &Api, name: &str, stores: &str) -> Value {
     let new = json!({"name": name, "specification": specification(stores, "[]")});
     who.post("/v1/agents", new).await
 }
 
 /// A store of the owner's with a file in it.
-async fn payroll(owner: &Api) -> Value {
+pub(crate) async fn payroll(owner: &Api) -> Value {
     let store = owner.post("/v1/stores", json!({"name": "payroll"})).await;
     let path = format!("/v1/stores/{}/files/a.txt", id(&store));
     let put = owner.request(reqwest::Method::PUT, &path).body("secret").send().await.unwrap();
@@ -47,7 +47,7 @@ async fn payroll(owner: &Api) -> Value {
 }
 
 /// What code of an agent reads in the store, or the code of the refusal.
-async fn reads(who: &Api, agent: &Value) -> String {
+pub(crate) async fn reads(who: &Api, agent: &Value) -> String {
     let (status, session) =
         who.call("POST", "/v1/sessions", Some(json!({"agent_id": agent["id"]}))).await;
     if status != 201 {
@@ -58,7 +58,7 @@ async fn reads(who: &Api, agent: &Value) -> String {
     read["value"].as_str().unwrap_or_else(|| panic!("{read}")).to_owned()
 }
 
-fn at(kind: &str, record: &Value) -> String {
+pub(crate) fn at(kind: &str, record: &Value) -> String {
     format!("/v1/{kind}/{}", id(record))
 }
 
@@ -70,7 +70,7 @@ async fn accept(who: &Api, offer: &Value) -> Value {
     who.post(&format!("/v1/ownership-offers/{}/accept", id(offer)), json!({})).await
 }
 
-async fn confirm(who: &Api, path: &str) -> Value {
+pub(crate) async fn confirm(who: &Api, path: &str) -> Value {
     let now = who.get(path).await["updated_at"].clone();
     who.post(&format!("{path}/confirm"), json!({"updated_at": now})).await
 }
@@ -217,7 +217,7 @@ async fn t93_what_an_editor_writes_has_the_rights_of_the_owner_when_the_owner_co
 }
 
 /// An integration without rules that allows these secrets.
-async fn integration(who: &Api, name: &str, secrets: Value) -> (u16, Value) {
+pub(crate) async fn integration(who: &Api, name: &str, secrets: Value) -> (u16, Value) {
     let new = json!({"name": name, "allowed_network_rules": [], "allowed_secrets": secrets});
     who.call("POST", "/v1/integrations", Some(new)).await
 }

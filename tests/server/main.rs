@@ -8,6 +8,7 @@ mod harness;
 mod agents;
 mod approval_troubles;
 mod approvals;
+mod attached;
 mod audit;
 mod borrowed;
 mod calls;

@@ -166,7 +166,12 @@ async fn an_agent_that_is_given_away_reaches_what_its_new_owner_reaches() {
     grant(&bob, &eve.id, "USAGE", &on("agent", &agent)).await;
     denied(&eve, &tool, Some(&agent)).await;
     let own = json!({"specification": SPECIFICATION, "run_as": "owner"});
-    assert_eq!(bob.call("PUT", &format!("/v1/agents/{}", id(&agent)), Some(own)).await.0, 200);
+    let path = format!("/v1/agents/{}", id(&agent));
+    assert_eq!(bob.call("PUT", &path, Some(own)).await.0, 200);
+    // And she has written and attached what it has, until its new owner confirms that.
+    denied(&eve, &tool, Some(&agent)).await;
+    let read_at = bob.get(&path).await["updated_at"].clone();
+    bob.post(&format!("{path}/confirm"), json!({"updated_at": read_at})).await;
     assert_eq!(answered(&eve, &tool, Some(&agent)).await["run_as"], json!(bob.id));
 }
 

@@ -12,7 +12,7 @@ use crate::page::{Listed, page};
 use crate::refused::{Refused, invalid, missing, not_found};
 use crate::service::Service;
 use crate::specification::{
-    self, CodeExecution, Section, Specification, SpecificationText, integration_path, store_path,
+    self, CodeExecution, NamedKind, NamedObject, Specification, SpecificationText,
 };
 use crate::stores::needed_for;
 use chrono::{DateTime, Utc};
@@ -94,9 +94,10 @@ impl Service {
         self.require_maker(caller)?;
         let specification = read(&request.specification.0).await?;
         let unnamed = || invalid("/name", "a new agent needs a name, here or in its specification");
+        let named = specification.named();
         let name = request.name.or(specification.name).ok_or_else(unnamed)?;
         names::check("/name", &name)?;
-        self.check_named(caller.workspace, &specification.section)?;
+        self.check_named(caller.workspace, &named)?;
         let now = Utc::now();
         let agent = Agent {
             id: AgentId::new(Uuid::now_v7()),
@@ -113,13 +114,12 @@ impl Service {
         let grant = caller.owning(object, now);
         let entry = caller.did("agent.create", object, &agent.name);
         let (workspace, kept) = (caller.workspace, agent.clone());
-        let section = specification.section;
         let written = self.store.write(move |tx| {
-            if let Some(refused) = named_is_missing(tx, workspace, &section)? {
+            if let Some(refused) = named_is_missing(tx, workspace, &named)? {
                 return Ok(Err(refused));
             }
             tx.insert_agent(workspace, &kept)?;
-            tx.put_agent_uses(workspace, kept.id, &uses(&section))?;
+            tx.put_agent_uses(workspace, kept.id, &uses(&named))?;
             tx.insert_grant(workspace, &grant)?;
             tx.audit(&entry)?;
             Ok(Ok(()))
@@ -163,29 +163,33 @@ impl Service {
             if run_as != before.run_as && owns.is_none() {
                 return Err(missing(Privilege::Ownership, object));
             }
-            let is_same = request.specification.0 == before.specification;
+            // Who sends back what is there has not written it.
+            let author = match request.specification.0 == before.specification {
+                true => before.author,
+                false => self.author_of_change(caller, object, (before.owner, before.author))?,
+            };
             let agent = Agent {
                 name: request.name.clone().unwrap_or_else(|| before.name.clone()),
-                // An owner who sends it answers for it; others have written only what they change.
-                author: if is_same && owns.is_none() { before.author } else { caller.id() },
+                author,
                 specification: request.specification.0.clone(),
                 run_as,
                 updated_at: Utc::now(),
                 ..before.clone()
             };
-            let (agent, section) = self.check_replacement(caller.workspace, agent).await?;
+            let (agent, specification) = self.check_replacement(caller.workspace, agent).await?;
             if owns.is_none() {
-                self.check_added(caller, &before, &section).await?;
+                self.check_added(caller, &before, &specification).await?;
             }
+            let named = specification.named();
             let entry = caller.did("agent.replace", object, &agent.name);
             let (workspace, kept) = (caller.workspace, agent.clone());
             let written = self.store.write(move |tx| {
-                if let Some(refused) = named_is_missing(tx, workspace, &section)? {
+                if let Some(refused) = named_is_missing(tx, workspace, &named)? {
                     return Ok(Err(refused));
                 }
                 let replaced = replace_agent(tx, workspace, &kept, before.updated_at, &entry)?;
                 if replaced {
-                    tx.put_agent_uses(workspace, kept.id, &uses(&section))?;
+                    tx.put_agent_uses(workspace, kept.id, &uses(&named))?;
                 }
                 Ok(Ok(replaced))
             });
@@ -199,22 +203,22 @@ impl Service {
         &self,
         workspace: WorkspaceId,
         agent: Agent,
-    ) -> Result<(Agent, Section), Refused> {
+    ) -> Result<(Agent, Specification), Refused> {
         names::check("/name", &agent.name)?;
         let specification = read(&agent.specification).await?;
-        self.check_named(workspace, &specification.section)?;
+        self.check_named(workspace, &specification.named())?;
         let bindings = self.store.read(|rows| rows.bindings_of(workspace, agent.id))?;
         match bindings.iter().find(|binding| specification.has_tool(&binding.tool_name)) {
             Some(binding) => Err(taken(&binding.tool_name, &agent.name)),
             None => {
                 let agent = Agent { format: specification.format, ..agent };
-                Ok((agent, specification.section))
+                Ok((agent, specification))
             }
         }
     }
 
-    fn check_named(&self, workspace: WorkspaceId, section: &Section) -> Result<(), Refused> {
-        let refused = self.store.read(|rows| named_is_missing(rows, workspace, section))?;
+    fn check_named(&self, workspace: WorkspaceId, named: &[NamedObject]) -> Result<(), Refused> {
+        let refused = self.store.read(|rows| named_is_missing(rows, workspace, named))?;
         refused.map_or(Ok(()), Err)
     }
 
@@ -224,13 +228,18 @@ impl Service {
         &self,
         caller: &Caller,
         before: &Agent,
-        section: &Section,
+        specification: &Specification,
     ) -> Result<(), Refused> {
         // One that cannot be read any more has nothing that could be kept.
-        let had = read(&before.specification).await.map(|it| it.section).unwrap_or_default();
-        let workspace = caller.workspace;
+        let (had, had_of_tools) = match read(&before.specification).await {
+            Ok(had) => (had.section.clone(), had.integrations_of_tools()),
+            Err(_) => Default::default(),
+        };
+        let (workspace, section) = (caller.workspace, &specification.section);
         let added = section.integrations.iter().filter(|name| !had.integrations.contains(name));
-        let added: Vec<String> = added.cloned().collect();
+        let of_tools = specification.integrations_of_tools();
+        let of_tools = of_tools.iter().filter(|name| !had_of_tools.contains(name));
+        let added: Vec<String> = added.chain(of_tools).cloned().collect();
         let who = (&caller.principal, "who changes the agent and does not own it");
         self.check_integrations(workspace, who, &added)?;
         for grant in section.stores.iter().filter(|grant| !had.stores.contains(grant)) {
@@ -259,7 +268,7 @@ impl Service {
         Ok(deleted.await?)
     }
 
-    fn visible_agent(&self, caller: &Caller, id: AgentId) -> Result<Agent, Refused> {
+    pub(crate) fn visible_agent(&self, caller: &Caller, id: AgentId) -> Result<Agent, Refused> {
         match self.store.read(|rows| rows.agent(caller.workspace, id))? {
             Some(agent) if self.sees(caller, Object::Agent(id))? => Ok(agent),
             _ => Err(not_found("agent", id)),
@@ -277,41 +286,42 @@ impl Service {
             Ok((rows.bindings_of(workspace, agent.id)?, rows.principal(workspace, agent.owner)?))
         })?;
         let attached: Vec<&str> = tools.iter().map(|binding| &*binding.tool_name).collect();
-        let (code_execution, warnings) = match read(&agent.specification).await {
+        let (code_execution, mut warnings) = match read(&agent.specification).await {
             Ok(read) => (read.code_execution.clone(), read.warnings(&attached)),
             // It could be read when it was kept, by another version of this server.
             Err(refused) => {
                 (CodeExecution { enabled: false, missing: vec![refused.fault.message] }, Vec::new())
             }
         };
+        if agent.run_as == RunAs::Owner
+            && let Err(refused) = self.check_confirmed(workspace, &agent)
+        {
+            warnings.push(refused.fault.message);
+        }
         let reach = reach(&agent, owner.map(|owner| owner.name));
         Ok(AgentView { agent, tools, code_execution, warnings, reach })
     }
 }
 
 /// What a specification names, by kind and name.
-fn uses(section: &Section) -> Vec<(&'static str, &str)> {
-    let integrations = section.integrations.iter().map(|name| ("integration", name.as_str()));
-    let stores = section.stores.iter().map(|grant| ("store", grant.name.as_str()));
-    integrations.chain(stores).collect()
+fn uses(named: &[NamedObject]) -> Vec<(&'static str, &str)> {
+    named.iter().map(|it| (it.kind.name(), it.name.as_str())).collect()
 }
 
 /// A name that nobody has yet would be an opening for whoever takes it.
 fn named_is_missing(
     rows: &Reader<'_>,
     workspace: WorkspaceId,
-    section: &Section,
+    named: &[NamedObject],
 ) -> Result<Option<Refused>, StoreError> {
-    for (index, name) in section.integrations.iter().enumerate() {
-        if rows.integration_by_name(workspace, name)?.is_none() {
-            let message = format!("there is no integration {name:?}; make it first");
-            return Ok(Some(invalid(&integration_path(index), message)));
-        }
-    }
-    for (index, grant) in section.stores.iter().enumerate() {
-        if rows.store_by_name(workspace, &grant.name)?.is_none() {
-            let message = format!("there is no store {:?}; make it first", grant.name);
-            return Ok(Some(invalid(&store_path(index), message)));
+    for NamedObject { kind, name, path } in named {
+        let is_there = match kind {
+            NamedKind::Integration => rows.integration_by_name(workspace, name)?.is_some(),
+            NamedKind::Store => rows.store_by_name(workspace, name)?.is_some(),
+        };
+        if !is_there {
+            let message = format!("there is no {} {name:?}; make it first", kind.name());
+            return Ok(Some(invalid(path, message)));
         }
     }
     Ok(None)

@@ -22,8 +22,11 @@ use crate::refused::{Refused, not_found};
 use crate::service::Service;
 use policy::Seal;
 use serde::Deserialize;
-use store::Subject;
-use types::{Approval, ApprovalId, ApprovalState, Code, Fault, Object, Privilege, WorkspaceId};
+use store::{Reader, Subject};
+use types::{
+    Approval, ApprovalAction, ApprovalId, ApprovalState, Code, Fault, Object, Privilege,
+    WorkspaceId,
+};
 
 #[derive(Debug, Clone, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -61,19 +64,68 @@ impl Service {
         self.may_see_subject(caller, &subject(approval))
     }
 
+    /// Whoever could answer a part of it sees it as well: they are told who has to answer besides.
     fn may_see_subject(&self, caller: &Caller, subject: &Subject) -> Result<bool, Refused> {
-        Ok(subject.requester == caller.id() || self.may_answer_subject(caller, subject)?)
+        if subject.requester == caller.id() {
+            return Ok(true);
+        }
+        for object in self.asked_about(caller.workspace, subject)? {
+            if self.may_change(caller, object)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
-    /// Whoever may change the agent, the tool, or for code the workspace, may say whether it runs.
     fn may_answer(&self, caller: &Caller, approval: &Approval) -> Result<bool, Refused> {
-        self.may_answer_subject(caller, &subject(approval))
+        Ok(self.answer_needs(caller, approval)?.is_none())
     }
 
-    fn may_answer_subject(&self, caller: &Caller, subject: &Subject) -> Result<bool, Refused> {
-        let object = asked_about(caller.workspace, subject);
-        let principal = &caller.principal;
-        Ok(self.permit(caller.workspace, principal, Privilege::Modify, object)?.is_some())
+    /// The first object that the caller may not change, and would have to in order to answer. Whoever may
+    /// change everything whose policy asks may say whether it runs.
+    fn answer_needs(
+        &self,
+        caller: &Caller,
+        approval: &Approval,
+    ) -> Result<Option<Object>, Refused> {
+        for object in self.asked_about(caller.workspace, &subject(approval))? {
+            if !self.may_change(caller, object)? {
+                return Ok(Some(object));
+            }
+        }
+        Ok(None)
+    }
+
+    fn may_change(&self, caller: &Caller, object: Object) -> Result<bool, Refused> {
+        let permit = self.permit(caller.workspace, &caller.principal, Privilege::Modify, object)?;
+        Ok(permit.is_some())
+    }
+
+    /// Whose policy asks: the agent's, the tool's own, both, or of code the workspace's. An agent does not
+    /// answer for what the owner of a tool wants to be asked about, since anybody can make an agent and
+    /// attach the tool to it.
+    fn asked_about(
+        &self,
+        workspace: WorkspaceId,
+        subject: &Subject,
+    ) -> Result<Vec<Object>, Refused> {
+        let of_tool = Object::Tool(subject.tool);
+        let agent = match subject.agent {
+            _ if subject.tool == Callee::python_id() => {
+                return Ok(vec![Object::Workspace(workspace)]);
+            }
+            Some(agent) => agent,
+            None => return Ok(vec![of_tool]),
+        };
+        let read = |rows: &Reader<'_>| rows.approval_actions(workspace, subject.tool, agent);
+        let (own, of_agent) = self.store.read(read)?;
+        let asks = |action| action == Some(ApprovalAction::Review);
+        Ok(match (asks(own), asks(of_agent)) {
+            (true, true) => vec![of_tool, Object::Agent(agent)],
+            (true, false) => vec![of_tool],
+            // Also of a tool that stands in the specification of the agent.
+            (false, _) => vec![Object::Agent(agent)],
+        })
     }
 
     /// Newest first.
@@ -94,15 +146,6 @@ impl Service {
         }
         listed.items = seen;
         Ok(listed)
-    }
-}
-
-/// Whose policy asks: the agent's, the tool's own, or of code the workspace's.
-fn asked_about(workspace: WorkspaceId, subject: &Subject) -> Object {
-    match subject.agent {
-        _ if subject.tool == Callee::python_id() => Object::Workspace(workspace),
-        Some(agent) => Object::Agent(agent),
-        None => Object::Tool(subject.tool),
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Code has the rights of the principal that it runs as, and uses only what its author may use as
 //! well. Otherwise whoever may write code for others to run would borrow their rights. An owner who
-//! has read a version can confirm it, and is its author from then on.
+//! has read a version can confirm it, and is its author from then on. No other change by an owner
+//! confirms anything: what an editor has written or attached before stays the editor's.
 
 use crate::caller::Caller;
 use crate::definition::put_code;
@@ -83,9 +84,7 @@ impl Service {
         agent: &Agent,
     ) -> Result<(), Refused> {
         let object = Object::Agent(agent.id);
-        if agent.author == agent.owner
-            || self.author_may(workspace, agent.author, Privilege::Ownership, object)?
-        {
+        if self.is_confirmed(workspace, object, agent.owner, agent.author)? {
             return Ok(());
         }
         let message = format!(
@@ -94,6 +93,32 @@ impl Service {
             agent.name, agent.author
         );
         Err(Fault::new(Code::GrantMissing, message).hint(CONFIRM).into())
+    }
+
+    /// Whether the author of code is an owner of it.
+    fn is_confirmed(
+        &self,
+        workspace: WorkspaceId,
+        object: Object,
+        owner: PrincipalId,
+        author: PrincipalId,
+    ) -> Result<bool, Refused> {
+        Ok(author == owner || self.author_may(workspace, author, Privilege::Ownership, object)?)
+    }
+
+    /// The author of code that the caller has changed. An owner's change is theirs, and not a
+    /// confirmation of what an editor has left there: that has an operation of its own, which names the
+    /// version that was read.
+    pub(crate) fn author_of_change(
+        &self,
+        caller: &Caller,
+        object: Object,
+        (owner, author): (PrincipalId, PrincipalId),
+    ) -> Result<PrincipalId, Refused> {
+        let workspace = caller.workspace;
+        let owns = self.permit(workspace, &caller.principal, Privilege::Ownership, object)?;
+        let stays = owns.is_some() && !self.is_confirmed(workspace, object, owner, author)?;
+        Ok(if stays { author } else { caller.id() })
     }
 
     /// Makes the caller, an owner, the author of the version that they have read.

@@ -19,6 +19,8 @@ use utoipa::{IntoParams, ToSchema};
 const CODE_RUNNER: &str = "code_runner";
 pub(crate) const RUN_PYTHON_CODE: &str = "runPythonCode";
 pub(crate) const CALL_FUNCTION: &str = "callFunction";
+/// What a tool that calls a function has as its `entry`.
+pub(crate) const FUNCTION_ENTRY: &str = "function";
 const CONFIGURATION: &str = "configuration";
 const EXTENDED: &str = "extended_annotations";
 
@@ -130,7 +132,7 @@ impl Contract {
                 Entry::Handle { .. } => "handle",
                 Entry::Run { .. } => "run",
             },
-            Self::Function(_) => "function",
+            Self::Function(_) => FUNCTION_ENTRY,
         }
     }
 

@@ -39,7 +39,7 @@ impl Service {
         agent: &Agent,
         embedded: Embedded,
     ) -> (Tool, Contract) {
-        let Embedded { contract, definition, environment, approval_action } = embedded;
+        let Embedded { contract, definition, environment, approval_action, .. } = embedded;
         let tool = Tool {
             id: id(agent.id, &contract.name),
             name: contract.name.clone(),

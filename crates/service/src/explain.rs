@@ -86,16 +86,10 @@ impl Service {
         caller: &Caller,
         query: &ExplainQuery,
     ) -> Result<Explanation, Refused> {
-        let objects = [query.tool.map(Object::Tool), query.agent.map(Object::Agent)];
-        if objects == [None, None] {
+        if query.tool.is_none() && query.agent.is_none() {
             return Err(invalid("query/tool", "is missing: name a tool, an agent, or both"));
         }
         let question = self.question(caller, query)?;
-        if query.principal.is_some_and(|principal| principal != caller.id()) {
-            for object in objects.into_iter().flatten() {
-                self.require(caller, Privilege::Ownership, object)?;
-            }
-        }
         let mut findings = self.findings(&question)?;
         findings.missing.extend(question.no_code_execution().await);
         let limits = LimitsRequest::default().resolve(&self.caps(question.workspace)?)?;
@@ -112,24 +106,25 @@ impl Service {
         Ok(Explanation { network, secrets, notes, ..answer })
     }
 
+    /// Who would call what. Each look-up comes after those that would hide it: by the error nobody learns
+    /// whether an agent or a tool that they do not see, or a principal that they may not ask about, exists.
     fn question(&self, caller: &Caller, query: &ExplainQuery) -> Result<Question, Refused> {
         let workspace = caller.workspace;
-        let tool = query.tool.map(|id| {
-            let found = self.store.read(|rows| rows.tool(workspace, id))?;
-            found.map(|(tool, _)| tool).ok_or_else(|| not_found("tool", id))
-        });
-        let agent = query.agent.map(|id| {
-            let found = self.store.read(|rows| rows.agent(workspace, id))?;
-            found.ok_or_else(|| not_found("agent", id))
-        });
-        let (tool, agent) = (tool.transpose()?, agent.transpose()?);
+        let agent = query.agent.map(|id| self.visible_agent(caller, id)).transpose()?;
         let bindings = match &agent {
             Some(agent) => self.store.read(|rows| rows.bindings_of(workspace, agent.id))?,
             None => Vec::new(),
         };
-        // Before anything else is looked up: another error would tell that they are there.
-        self.check_visible(caller, tool.as_ref(), agent.as_ref(), &bindings)?;
-        let who = self.known(workspace, query.principal.unwrap_or_else(|| caller.id()))?;
+        let tool = query.tool.map(|id| self.explained_tool(caller, id, &bindings)).transpose()?;
+        let who = query.principal.unwrap_or_else(|| caller.id());
+        if who != caller.id() {
+            let tool = tool.as_ref().map(|tool| Object::Tool(tool.id));
+            let agent = agent.as_ref().map(|agent| Object::Agent(agent.id));
+            for object in tool.into_iter().chain(agent) {
+                self.require(caller, Privilege::Ownership, object)?;
+            }
+        }
+        let who = self.known(workspace, who)?;
         let run_as = match &agent {
             Some(agent) => self.explained_rights(workspace, &who, agent)?,
             None => who.clone(),
@@ -137,27 +132,19 @@ impl Service {
         Ok(Question { workspace, who, tool, agent, bindings, run_as })
     }
 
-    /// Nobody is told anything about a tool or an agent that they do not see. Whoever sees an agent sees
-    /// the tools that are attached to it.
-    fn check_visible(
+    /// Nobody is told anything about a tool that they do not see. Whoever sees an agent sees the tools that
+    /// are attached to it.
+    fn explained_tool(
         &self,
         caller: &Caller,
-        tool: Option<&Tool>,
-        agent: Option<&Agent>,
+        id: ToolId,
         bindings: &[Binding],
-    ) -> Result<(), Refused> {
-        if let Some(agent) = agent
-            && !self.sees(caller, Object::Agent(agent.id))?
-        {
-            return Err(not_found("agent", agent.id));
+    ) -> Result<Tool, Refused> {
+        let is_attached = bindings.iter().any(|binding| binding.tool_id == id);
+        match self.store.read(|rows| rows.tool(caller.workspace, id))? {
+            Some((tool, _)) if is_attached || self.sees(caller, Object::Tool(id))? => Ok(tool),
+            _ => Err(not_found("tool", id)),
         }
-        if let Some(tool) = tool
-            && bindings.iter().all(|binding| binding.tool_id != tool.id)
-            && !self.sees(caller, Object::Tool(tool.id))?
-        {
-            return Err(not_found("tool", tool.id));
-        }
-        Ok(())
     }
 
     pub(crate) fn known(

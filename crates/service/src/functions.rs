@@ -162,7 +162,7 @@ impl Service {
     }
 }
 
-fn no_function(name: &str) -> Fault {
+pub(crate) fn no_function(name: &str) -> Fault {
     Fault::new(Code::ToolUnavailable, format!("there is no deployed function called {name:?}"))
         .hint("deploy it first: `belljar tool deploy DIR`, or POST /v1/functions")
 }

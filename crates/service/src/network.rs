@@ -12,7 +12,7 @@ mod rules;
 mod trail;
 
 pub(crate) use history::{History, keep};
-pub(crate) use integrations::{INTERNET, built_in};
+pub(crate) use integrations::{INTERNET, built_in, gone_integration};
 pub use integrations::{IntegrationChange, IntegrationRequest};
 pub(crate) use leave::{Grounds, Leave, asked, of_tool};
 pub(crate) use lendings::{Lending, Lendings};

@@ -2,7 +2,8 @@
 //! for.
 //!
 //! A value was given for one place. Whoever changes the place gives the value again, so that nobody
-//! can send elsewhere what they do not know. A secret of one's own is nobody else's to use or change.
+//! can send elsewhere what they do not know. The place is the owner's to change: whoever sets the next
+//! value does not look at it again. A secret of one's own is nobody else's to use or change.
 
 mod inject;
 mod rotation;
@@ -57,7 +58,7 @@ pub struct SecretRequest {
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SecretChange {
-    /// With another place the value is needed again.
+    /// Another one needs OWNERSHIP, and with another place the value is needed again.
     #[serde(default, deserialize_with = "object")]
     pub inject: InjectRequest,
     #[schema(value_type = Option<String>)]
@@ -184,8 +185,12 @@ impl Service {
         if let Some(inject) = &inject {
             self.check_place(caller, inject)?;
         }
+        let object = Object::Secret(id);
+        let owns =
+            self.permit(caller.workspace, &caller.principal, Privilege::Ownership, object)?;
+        let owns = owns.is_some();
         let comment = names::comment(change.comment)?;
-        let entry = caller.did(action, Object::Secret(id), before.name);
+        let entry = caller.did(action, object, before.name);
         let (workspace, value, vault) = (caller.workspace, change.value, self.sealing().await);
         let set_by = caller.id();
         let written = self.store.write(move |tx| {
@@ -194,6 +199,9 @@ impl Service {
             };
             let set_by = value.as_ref().map(|_| set_by);
             let after = changed(now.clone(), inject, comment, set_by);
+            if after.inject != now.inject && !owns {
+                return Ok(Err(place_is_owners(object)));
+            }
             if let Err(refused) = check_change(&now, &after, value.as_ref()) {
                 return Ok(Err(refused));
             }
@@ -300,6 +308,13 @@ fn check_change(now: &Secret, after: &Secret, value: Option<&Plain>) -> Result<(
             "is needed again: it was given for another place, and goes nowhere else",
         )),
     }
+}
+
+fn place_is_owners(object: Object) -> Refused {
+    let mut refused = missing(Privilege::Ownership, object);
+    refused.fault.message =
+        format!("{}; MODIFY sets its value, and not where the value goes", refused.fault.message);
+    refused
 }
 
 fn write_change(

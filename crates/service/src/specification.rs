@@ -10,12 +10,12 @@ mod section;
 
 pub(crate) use embedded::Embedded;
 pub use orchestration::{Orchestration, ROUNDS_MAX, SECONDS_MAX, ToolChoice};
-pub(crate) use section::{Section, integration_path, store_path};
+pub(crate) use section::Section;
 
 use crate::definition::{RUN_PYTHON_CODE, details, invalid_tool};
 use crate::refused::{Detail, Refused, invalid};
 use contract::Annotations;
-use section::CODE_EXECUTION;
+use section::{CODE_EXECUTION, integration_path, store_path};
 use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -42,6 +42,29 @@ const RESERVED: [&str; 4] = [CODE_EXECUTION, "code_interpreter", "load_skill", "
 const NO_ENTRY: &str =
     "tools needs an entry with tool_spec: {type: code_execution, name: code_execution}";
 const NO_SECTION: &str = "tool_resources needs a section code_execution; an empty one will do";
+
+/// An object of the workspace that a specification names, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NamedObject {
+    pub(crate) kind: NamedKind,
+    pub(crate) name: String,
+    pub(crate) path: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NamedKind {
+    Integration,
+    Store,
+}
+
+impl NamedKind {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Integration => "integration",
+            Self::Store => "store",
+        }
+    }
+}
 
 /// Whether the agent may run code, and if not, why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -110,6 +133,31 @@ pub(crate) struct Specification {
 impl Specification {
     pub(crate) fn has_tool(&self, name: &str) -> bool {
         self.names.contains(name)
+    }
+
+    /// Everything that it names, also in the tools that stand in it.
+    pub(crate) fn named(&self) -> Vec<NamedObject> {
+        let named = |kind, name: &str, path| NamedObject { kind, name: name.to_owned(), path };
+        let own = self.section.integrations.iter().enumerate();
+        let own =
+            own.map(|(index, name)| named(NamedKind::Integration, name, integration_path(index)));
+        let of_tools = self.embedded.iter().flat_map(|tool| {
+            let integrations = tool.contract.integrations.iter().enumerate();
+            integrations.map(|(index, name)| {
+                let path = format!("{}/configuration/integrations/{index}", tool.path);
+                named(NamedKind::Integration, name, path)
+            })
+        });
+        let stores = self.section.stores.iter().enumerate();
+        let stores =
+            stores.map(|(index, grant)| named(NamedKind::Store, &grant.name, store_path(index)));
+        own.chain(of_tools).chain(stores).collect()
+    }
+
+    /// The integrations that only the tools in it leave by.
+    pub(crate) fn integrations_of_tools(&self) -> Vec<String> {
+        let of_tools = self.embedded.iter().flat_map(|tool| &tool.contract.integrations);
+        of_tools.cloned().collect()
     }
 
     /// What is odd about it for an agent to which these tools are attached.

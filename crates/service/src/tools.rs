@@ -6,9 +6,11 @@
 use crate::apart::aside;
 use crate::caller::Caller;
 use crate::definition::{
-    Checked, Contract, Identity, ToolRequest, Validation, details, invalid_tool, put_code,
-    take_code, without_code,
+    Checked, Contract, FUNCTION_ENTRY, Identity, ToolRequest, Validation, details, invalid_tool,
+    put_code, take_code, without_code,
 };
+use crate::functions::no_function;
+use crate::network::gone_integration;
 use crate::objects::ObjectQuery;
 use crate::page::{Listed, page};
 use crate::refused::{Detail, Refused, not_found};
@@ -162,17 +164,20 @@ impl Service {
         let entry = caller.did("tool.create", Object::Tool(tool.id), &tool.name);
         let (workspace, mut kept, vault) = (caller.workspace, tool.clone(), self.sealing().await);
         let sealed = variables::seal(&vault, workspace, &tool, &given)?;
-        self.store
-            .write(move |tx| {
-                // No new key until it is kept.
-                let _vault = vault;
-                let code = take_code(&mut kept);
-                tx.insert_tool(workspace, &kept, &code)?;
-                variables::keep(tx, workspace, &kept, &sealed)?;
-                tx.insert_grant(workspace, &grant)?;
-                tx.audit(&entry).map(drop)
-            })
-            .await?;
+        let written = self.store.write(move |tx| {
+            // No new key until it is kept.
+            let _vault = vault;
+            if let Some(gone) = needed_is_gone(tx, workspace, &kept)? {
+                return Ok(Err(gone));
+            }
+            let code = take_code(&mut kept);
+            tx.insert_tool(workspace, &kept, &code)?;
+            variables::keep(tx, workspace, &kept, &sealed)?;
+            tx.insert_grant(workspace, &grant)?;
+            tx.audit(&entry)?;
+            Ok(Ok(()))
+        });
+        written.await??;
         self.tools_changed(workspace);
         Ok(tool)
     }
@@ -210,11 +215,18 @@ impl Service {
         loop {
             let before = self.tool(caller, id)?;
             self.require(caller, Privilege::Modify, Object::Tool(id))?;
+            // Who changes what is only said about it has not written its code.
+            let author = match change.is_of_code() {
+                true => {
+                    let whose = (before.owner, before.author);
+                    self.author_of_change(caller, Object::Tool(id), whose)?
+                }
+                false => before.author,
+            };
             let identity = Identity {
                 id,
                 owner: before.owner,
-                // Who changes what is only said about it has not written its code.
-                author: if change.is_of_code() { caller.id() } else { before.author },
+                author,
                 workspace: caller.workspace,
                 created_at: before.created_at,
                 updated_at: Utc::now(),
@@ -233,14 +245,17 @@ impl Service {
             let written = self.store.write(move |tx| {
                 // No new key until it is kept.
                 let _vault = vault;
+                if let Some(gone) = needed_is_gone(tx, workspace, &kept)? {
+                    return Ok(Err(gone));
+                }
                 let replaced =
                     replace_tool(tx, workspace, &kept, &code, before.updated_at, &entry)?;
                 if replaced {
                     variables::keep(tx, workspace, &kept, &sealed)?;
                 }
-                Ok(replaced)
+                Ok(Ok(replaced))
             });
-            if written.await? {
+            if written.await?? {
                 self.tools_changed(workspace);
                 return Ok(tool);
             }
@@ -328,6 +343,27 @@ fn missing(
         contract::Problem { path, ..problem }
     });
     details(placed.collect(), "")
+}
+
+/// An integration or a function that the tool names, and that went between the check and the change.
+fn needed_is_gone(
+    tx: &Tx<'_>,
+    workspace: WorkspaceId,
+    tool: &Tool,
+) -> Result<Option<Refused>, StoreError> {
+    let configuration = tool.definition.get("configuration");
+    let named = |key: &str| configuration.and_then(|it| it.get(key));
+    let integrations = named("integrations").and_then(Value::as_array).into_iter().flatten();
+    let integrations: Vec<String> =
+        integrations.filter_map(Value::as_str).map(str::to_owned).collect();
+    if let Some(gone) = gone_integration(tx, workspace, &integrations)? {
+        return Ok(Some(gone));
+    }
+    let function =
+        named("externalId").and_then(Value::as_str).filter(|_| tool.entry == FUNCTION_ENTRY);
+    let Some(function) = function else { return Ok(None) };
+    let is_there = tx.function_by_name(workspace, function)?.is_some();
+    Ok((!is_there).then(|| no_function(function).into()))
 }
 
 /// False if it is no longer the one that was changed.

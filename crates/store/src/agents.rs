@@ -3,6 +3,7 @@
 use crate::column::{at, body, from_body, moment, variant};
 use crate::{Listed, ObjectFilter, Page, Reader, StoreError, Tx};
 use chrono::{DateTime, Utc};
+use rusqlite::Row;
 use types::{Agent, AgentId, ApprovalAction, Binding, ToolId, WorkspaceId};
 
 impl Tx<'_> {
@@ -188,6 +189,22 @@ impl Reader<'_> {
                 })
             },
         )
+    }
+
+    /// What is decided about calls of a tool: by the tool itself, and by an agent that it is attached to. None
+    /// where there is no such tool, or it is not attached.
+    pub fn approval_actions(
+        &self,
+        workspace: WorkspaceId,
+        tool: ToolId,
+        agent: AgentId,
+    ) -> Result<(Option<ApprovalAction>, Option<ApprovalAction>), StoreError> {
+        let read = |row: &Row<'_>| variant("approval action", &row.get::<_, String>(0)?);
+        let own = "SELECT body ->> '$.approval_action' FROM tools WHERE workspace = ?1 AND id = ?2";
+        let of_agent = "SELECT approval_action FROM agent_tools \
+                        WHERE workspace = ?1 AND tool = ?2 AND agent = ?3";
+        let key = (workspace.uuid(), tool.uuid());
+        Ok((self.one(own, key, read)?, self.one(of_agent, (key.0, key.1, agent.uuid()), read)?))
     }
 
     /// With their names.

@@ -67,6 +67,18 @@ impl Reader<'_> {
         self.many(sql, key, |row| from_body("secret", row, "body"))
     }
 
+    /// Whether the workspace has a secret of this name that is nobody's own.
+    pub fn is_workspace_secret(
+        &self,
+        workspace: WorkspaceId,
+        name: &str,
+    ) -> Result<bool, StoreError> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM secrets \
+                   WHERE workspace = ?1 AND whose = x'' AND name = ?2)";
+        let key = (workspace.uuid(), name);
+        Ok(self.one(sql, key, |row| Ok(row.get(0)?))?.unwrap_or_default())
+    }
+
     /// Those of the workspace that are seen, in the order in which they were made.
     pub fn secrets_of_all(
         &self,

@@ -20,6 +20,9 @@ pub struct Function {
     /// The environment that is being made for the next deployment.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub preparing: Option<String>,
+    /// The integrations that the next deployment names: none of them is deleted while it is made.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub preparing_integrations: Vec<String>,
     /// What is being done, while it is deployed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub progress: Option<String>,

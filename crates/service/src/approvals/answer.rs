@@ -3,7 +3,7 @@
 
 use super::ending::Ending;
 use super::matter::Matter;
-use super::{asked_about, changed, over, requester_over, subject};
+use super::{changed, over, requester_over};
 use crate::apart::to_the_end;
 use crate::callee::Callee;
 use crate::caller::Caller;
@@ -57,11 +57,8 @@ impl Service {
         request: DecisionRequest,
     ) -> Result<Approval, Refused> {
         let (approval, seal) = self.seen_approval(caller, id)?;
-        if !self.may_answer(caller, &approval)? {
-            return Err(missing(
-                Privilege::Modify,
-                asked_about(caller.workspace, &subject(&approval)),
-            ));
+        if let Some(object) = self.answer_needs(caller, &approval)? {
+            return Err(missing(Privilege::Modify, object));
         }
         if approval.requester == caller.id() {
             return Err(not_oneself());

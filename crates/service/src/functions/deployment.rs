@@ -6,6 +6,7 @@
 use super::package::{ENVIRONMENT_PREFIX, FunctionRequest, Package};
 use crate::apart::{aside, to_the_end};
 use crate::caller::Caller;
+use crate::network::gone_integration;
 use crate::packages::against_policy;
 use crate::refused::{Refused, invalid, not_found};
 use crate::service::Service;
@@ -188,28 +189,19 @@ impl Service {
         place: Place,
         entry: AuditLine,
     ) -> Result<(), Refused> {
+        let integrations = match (&function.preparing, &function.deployed) {
+            (None, Some(deployed)) => deployed.integrations.clone(),
+            _ => function.preparing_integrations.clone(),
+        };
         let written = self.store.write(move |tx| {
-            match place {
-                Place::Taken(before) => {
-                    let now = tx.function(workspace, function.id)?;
-                    let Some(now) = now else {
-                        return Ok(Err(not_found("function", function.id)));
-                    };
-                    if now != *before {
-                        return Ok(Err(changed_meanwhile(&function)));
-                    }
-                    tx.update_function(workspace, &function, serves.as_deref())?;
-                }
-                Place::New(_) if tx.count_functions(workspace)? >= FUNCTIONS_MAX => {
-                    return Ok(Err(too_many()));
-                }
-                Place::New(owning) => {
-                    tx.insert_function(workspace, &function, serves.as_deref())?;
-                    tx.insert_grant(workspace, &owning)?;
-                }
+            if let Some(gone) = gone_integration(tx, workspace, &integrations)? {
+                return Ok(Err(gone));
             }
-            tx.audit(&entry)?;
-            Ok(Ok(()))
+            let placed = place_function(tx, workspace, &function, serves.as_deref(), place)?;
+            if placed.is_ok() {
+                tx.audit(&entry)?;
+            }
+            Ok(placed)
         });
         written.await?
     }
@@ -317,6 +309,35 @@ impl Service {
     }
 }
 
+/// Writes a deployment where it belongs, or says why it cannot be written there.
+fn place_function(
+    tx: &Tx<'_>,
+    workspace: WorkspaceId,
+    function: &Function,
+    serves: Option<&[u8]>,
+    place: Place,
+) -> Result<Result<(), Refused>, StoreError> {
+    match place {
+        Place::Taken(before) => {
+            let Some(now) = tx.function(workspace, function.id)? else {
+                return Ok(Err(not_found("function", function.id)));
+            };
+            if now != *before {
+                return Ok(Err(changed_meanwhile(function)));
+            }
+            tx.update_function(workspace, function, serves)?;
+        }
+        Place::New(_) if tx.count_functions(workspace)? >= FUNCTIONS_MAX => {
+            return Ok(Err(too_many()));
+        }
+        Place::New(owning) => {
+            tx.insert_function(workspace, function, serves)?;
+            tx.insert_grant(workspace, &owning)?;
+        }
+    }
+    Ok(Ok(()))
+}
+
 /// The function before and after, unless it was deployed anew or deleted meanwhile.
 fn conclude(
     tx: &Tx<'_>,
@@ -349,6 +370,7 @@ fn unborn(caller: &Caller, name: String, now: DateTime<Utc>) -> Function {
         status: FunctionStatus::Deploying,
         deployed: None,
         preparing: None,
+        preparing_integrations: Vec::new(),
         progress: None,
         error: None,
         created_at: now,
@@ -357,8 +379,13 @@ fn unborn(caller: &Caller, name: String, now: DateTime<Utc>) -> Function {
 }
 
 fn deploying(function: Function, next: &Deployment, now: DateTime<Utc>) -> Function {
-    let preparing = Some(next.environment.clone());
-    Function { status: FunctionStatus::Deploying, preparing, updated_at: now, ..function }
+    Function {
+        status: FunctionStatus::Deploying,
+        preparing: Some(next.environment.clone()),
+        preparing_integrations: next.integrations.clone(),
+        updated_at: now,
+        ..function
+    }
 }
 
 fn ready(function: Function, deployment: Deployment, now: DateTime<Utc>) -> Function {
@@ -367,6 +394,7 @@ fn ready(function: Function, deployment: Deployment, now: DateTime<Utc>) -> Func
         status: FunctionStatus::Ready,
         deployed: Some(deployment),
         preparing: None,
+        preparing_integrations: Vec::new(),
         error: None,
         updated_at: now,
         ..function
@@ -374,8 +402,14 @@ fn ready(function: Function, deployment: Deployment, now: DateTime<Utc>) -> Func
 }
 
 fn failed(function: Function, fault: Fault, now: DateTime<Utc>) -> Function {
-    let (status, error) = (FunctionStatus::Failed, Some(fault));
-    Function { status, error, preparing: None, updated_at: now, ..function }
+    Function {
+        status: FunctionStatus::Failed,
+        error: Some(fault),
+        preparing: None,
+        preparing_integrations: Vec::new(),
+        updated_at: now,
+        ..function
+    }
 }
 
 pub(super) fn limits(memory_bytes: u64, timeout_seconds: u64) -> LimitsRequest {
@@ -428,4 +462,138 @@ fn superseded() -> Fault {
 fn interrupted() -> Fault {
     let message = "the server stopped while it was deployed";
     Fault::new(Code::ExecutionInterrupted, message).hint("deploy it again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use store::Store;
+    use tempfile::TempDir;
+    use types::{GrantId, Principal, PrincipalKind, Workspace};
+
+    struct World {
+        store: Arc<Store>,
+        workspace: WorkspaceId,
+        ann: PrincipalId,
+        bob: PrincipalId,
+        _data: TempDir,
+    }
+
+    impl World {
+        async fn new() -> Self {
+            let data = TempDir::new().unwrap();
+            let store = Store::open(data.path()).unwrap();
+            let workspace = WorkspaceId::new(Uuid::now_v7());
+            let (ann, bob) = (principal("ann"), principal("bob"));
+            let ids = (ann.id, bob.id);
+            let settled = store.write(move |tx| {
+                let name = "home".to_owned();
+                tx.insert_workspace(&Workspace { id: workspace, name, created_at: Utc::now() })?;
+                tx.insert_principal(workspace, &ann)?;
+                tx.insert_principal(workspace, &bob)
+            });
+            settled.await.unwrap();
+            Self { store, workspace, ann: ids.0, bob: ids.1, _data: data }
+        }
+
+        async fn place(&self, function: &Function, source: &str, place: Place) -> Option<Code> {
+            let (workspace, function) = (self.workspace, function.clone());
+            let source = source.as_bytes().to_vec();
+            let written = self
+                .store
+                .write(move |tx| place_function(tx, workspace, &function, Some(&source), place));
+            written.await.unwrap().err().map(|refused| refused.fault.code)
+        }
+
+        /// What serves: its author, its owner and its source.
+        fn serves(&self, id: FunctionId) -> (PrincipalId, PrincipalId, Vec<u8>) {
+            let found = self.store.read(|rows| rows.deployed_function(self.workspace, id));
+            let (function, source) = found.unwrap().unwrap();
+            (function.deployed.unwrap().author, function.owner, source)
+        }
+    }
+
+    fn principal(name: &str) -> Principal {
+        Principal {
+            id: PrincipalId::new(Uuid::now_v7()),
+            name: name.to_owned(),
+            kind: PrincipalKind::User,
+            roles: Vec::new(),
+            preferences: BTreeMap::new(),
+            external_id: None,
+            created_at: Utc::now(),
+            updated_at: Utc::now(),
+        }
+    }
+
+    fn taken(before: &Function) -> Place {
+        Place::Taken(Box::new(before.clone()))
+    }
+
+    fn by(author: PrincipalId, before: &Function) -> Function {
+        let deployment = Deployment {
+            description: String::new(),
+            files: Vec::new(),
+            sha256: String::new(),
+            environment: "bare".to_owned(),
+            python: None,
+            memory_bytes: MEMORY_BYTES,
+            timeout_seconds: TIMEOUT_SECONDS_MAX,
+            integrations: Vec::new(),
+            author,
+            deployed_at: Utc::now(),
+        };
+        ready(before.clone(), deployment, Utc::now())
+    }
+
+    /// Both have read what is there before either has written.
+    #[tokio::test]
+    async fn t150_of_two_deployments_at_once_one_is_refused_and_nothing_of_it_is_kept() {
+        let world = World::new().await;
+        let World { ann, bob, .. } = world;
+        let now = Utc::now();
+        let unborn = Function {
+            id: FunctionId::new(Uuid::now_v7()),
+            name: "f".to_owned(),
+            owner: ann,
+            status: FunctionStatus::Deploying,
+            deployed: None,
+            preparing: None,
+            preparing_integrations: Vec::new(),
+            progress: None,
+            error: None,
+            created_at: now,
+            updated_at: now,
+        };
+        let id = unborn.id;
+        let owning = Grant {
+            id: GrantId::new(Uuid::now_v7()),
+            principal: ann,
+            privilege: Privilege::Ownership,
+            object: Object::Function(id),
+            granted_by: ann,
+            created_at: now,
+        };
+        let first = by(ann, &unborn);
+        assert_eq!(world.place(&first, "first", Place::New(owning)).await, None);
+
+        let (of_ann, of_bob) = (by(ann, &first), by(bob, &first));
+        assert_eq!(world.place(&of_bob, "of bob", taken(&first)).await, None);
+        let late = world.place(&of_ann, "of ann", taken(&first)).await;
+        assert_eq!(late, Some(Code::ObjectInUse));
+        assert_eq!(world.serves(id), (bob, ann, b"of bob".to_vec()), "author beside source");
+
+        // A new owner in between counts as well.
+        let given = Function { owner: bob, ..of_bob.clone() };
+        let (workspace, handed) = (world.workspace, given.clone());
+        world.store.write(move |tx| tx.update_function(workspace, &handed, None)).await.unwrap();
+        let late = world.place(&by(ann, &of_bob), "of ann", taken(&of_bob)).await;
+        assert_eq!(late, Some(Code::ObjectInUse));
+        assert_eq!(world.serves(id), (bob, bob, b"of bob".to_vec()));
+
+        // The harmless twin: whoever reads it again deploys.
+        assert_eq!(world.place(&by(ann, &given), "of ann", taken(&given)).await, None);
+        assert_eq!(world.serves(id), (ann, bob, b"of ann".to_vec()));
+    }
 }

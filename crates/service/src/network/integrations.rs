@@ -98,7 +98,7 @@ impl Service {
                 let message = format!("a workspace has at most {OBJECTS_MAX} integrations");
                 return Ok(Err(Fault::new(Code::QuotaExceeded, message).hint("delete one").into()));
             }
-            if let Some(gone) = gone(tx, workspace, &integration.allowed_network_rules)? {
+            if let Some(gone) = gone(tx, workspace, &integration)? {
                 return Ok(Err(gone));
             }
             tx.insert_integration(workspace, &integration)?;
@@ -163,7 +163,7 @@ impl Service {
                 updated_at: Utc::now(),
                 ..now
             };
-            if let Some(gone) = gone(tx, workspace, &integration.allowed_network_rules)? {
+            if let Some(gone) = gone(tx, workspace, &integration)? {
                 return Ok(Err(gone));
             }
             tx.update_integration(workspace, &integration)?;
@@ -344,8 +344,8 @@ fn users_of(
     let mut users: Vec<_> = tools.iter().map(|tool| format!("tool {tool:?}")).collect();
     users.extend(agents.iter().map(|agent| format!("agent {agent:?}")));
     for function in rows.all_functions(workspace)? {
-        let deployed = function.deployed.as_ref();
-        if deployed.is_some_and(|it| it.integrations.iter().any(|it| it == name)) {
+        let deployed = function.deployed.iter().flat_map(|it| &it.integrations);
+        if deployed.chain(&function.preparing_integrations).any(|it| it == name) {
             users.push(format!("function {:?}", function.name));
         }
     }
@@ -358,16 +358,38 @@ pub(crate) fn unknown(name: &str) -> Refused {
         .into()
 }
 
-/// A rule that went between the check and the change.
+/// One of these integrations that is not there, looked for by the transaction that keeps what names them:
+/// a name that has become free since the check would be an opening for whoever takes it.
+pub(crate) fn gone_integration(
+    rows: &Reader<'_>,
+    workspace: WorkspaceId,
+    names: &[String],
+) -> Result<Option<Refused>, StoreError> {
+    for name in names {
+        if rows.integration_by_name(workspace, name)?.is_none() {
+            return Ok(Some(unknown(name)));
+        }
+    }
+    Ok(None)
+}
+
+/// A rule or a secret that went between the check and the change.
 fn gone(
     tx: &Tx<'_>,
     workspace: WorkspaceId,
-    rules: &[String],
+    integration: &Integration,
 ) -> Result<Option<Refused>, StoreError> {
-    for name in rules {
+    for name in &integration.allowed_network_rules {
         if tx.network_rule_by_name(workspace, name)?.is_none() {
             let message = format!("there is no network rule {name:?}");
             return Ok(Some(invalid("/allowed_network_rules", message)));
+        }
+    }
+    let AllowedSecrets::Named(secrets) = &integration.allowed_secrets else { return Ok(None) };
+    for name in secrets {
+        if !tx.is_workspace_secret(workspace, name)? {
+            let message = format!("there is no secret {name:?} of the workspace");
+            return Ok(Some(invalid("/allowed_secrets", message)));
         }
     }
     Ok(None)
@@ -389,4 +411,86 @@ fn opening(
         values.extend(listed.filter_map(|value| value.parse().ok()));
     }
     Ok(Opening { integration: integration.name.clone(), values })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::Store;
+    use tempfile::TempDir;
+    use types::{Inject, PrincipalKind, Secret, SecretId, SecretScope, Workspace};
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    fn secret(name: &str, scope: SecretScope, owner: PrincipalId) -> Secret {
+        Secret {
+            id: SecretId::new(Uuid::now_v7()),
+            name: name.to_owned(),
+            owner,
+            set_by: owner,
+            scope,
+            exposed: true,
+            inject: Inject::Env { env: name.to_owned() },
+            version: 1,
+            comment: None,
+            created_at: Utc::now(),
+            updated_at: Utc::now(),
+        }
+    }
+
+    /// What was there when it was checked can be gone when it is kept.
+    #[tokio::test]
+    async fn t148_names_are_looked_for_again_by_the_transaction_that_keeps_them() {
+        let data = TempDir::new().unwrap();
+        let store = Store::open(data.path()).unwrap();
+        let (workspace, now) = (WorkspaceId::new(Uuid::now_v7()), Utc::now());
+        let ann = Principal {
+            id: PrincipalId::new(Uuid::now_v7()),
+            name: "ann".to_owned(),
+            kind: PrincipalKind::User,
+            roles: Vec::new(),
+            preferences: Default::default(),
+            external_id: None,
+            created_at: now,
+            updated_at: now,
+        };
+        let looked = store.write(move |tx| {
+            tx.insert_workspace(&Workspace {
+                id: workspace,
+                name: "home".to_owned(),
+                created_at: now,
+            })?;
+            tx.insert_principal(workspace, &ann)?;
+            let way = Integration { name: "way".to_owned(), ..built_in(ann.id, now) };
+            tx.insert_integration(workspace, &way)?;
+            let token = secret("TOKEN", SecretScope::Workspace, ann.id);
+            tx.insert_secret(workspace, &token)?;
+            tx.insert_secret(workspace, &secret("MINE", SecretScope::Caller, ann.id))?;
+            let with = |secrets: &[&str]| Integration {
+                allowed_secrets: AllowedSecrets::Named(names(secrets)),
+                ..way.clone()
+            };
+            let is_gone = |secrets: &[&str]| -> Result<bool, StoreError> {
+                Ok(gone(tx, workspace, &with(secrets))?.is_some())
+            };
+            let before: Vec<bool> = vec![
+                is_gone(&["TOKEN"])?,
+                is_gone(&["TOKEN", "MINE"])?,
+                gone_integration(tx, workspace, &names(&["way"]))?.is_some(),
+                gone_integration(tx, workspace, &names(&["way", "other"]))?.is_some(),
+            ];
+            tx.delete_secret(workspace, token.id)?;
+            tx.delete_integration(workspace, way.id)?;
+            let after: Vec<bool> = vec![
+                is_gone(&["TOKEN"])?,
+                gone_integration(tx, workspace, &names(&["way"]))?.is_some(),
+            ];
+            Ok::<_, StoreError>((before, after))
+        });
+        let (before, after) = looked.await.unwrap();
+        assert_eq!(before, [false, true, false, true], "one's own is no secret of the workspace");
+        assert_eq!(after, [true, true]);
+    }
 }

@@ -13,6 +13,8 @@ const DEFINITION: [&str; 2] = ["type", "configuration"];
 
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Embedded {
+    /// Where it stands, as a JSON pointer.
+    pub(super) path: String,
     pub(crate) contract: Arc<contract::Tool>,
     /// As its author wrote it.
     pub(crate) definition: Map<String, Value>,
@@ -50,6 +52,7 @@ impl Embedded {
             Some(Value::String(name)) => Some(name.clone()),
             Some(_) => return Err(invalid(&format!("{path}/environment"), "must be a name")),
         };
-        Ok(Self { contract: Arc::new(contract), definition, environment, approval_action })
+        let (path, contract) = (path.to_owned(), Arc::new(contract));
+        Ok(Self { path, contract, definition, environment, approval_action })
     }
 }

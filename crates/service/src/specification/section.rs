@@ -107,12 +107,12 @@ fn integrations(path: &str, value: &Value) -> Result<Vec<String>, Refused> {
 }
 
 /// Where the specification names an integration.
-pub(crate) fn integration_path(index: usize) -> String {
+pub(super) fn integration_path(index: usize) -> String {
     at(&format!("/tool_resources/{CODE_EXECUTION}/{INTEGRATIONS}/{index}"))
 }
 
 /// Where the specification names a store.
-pub(crate) fn store_path(index: usize) -> String {
+pub(super) fn store_path(index: usize) -> String {
     at(&format!("/tool_resources/{CODE_EXECUTION}/{STORES}/{index}"))
 }
 

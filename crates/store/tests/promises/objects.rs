@@ -244,6 +244,7 @@ async fn an_environment_is_needed_while_a_function_has_it_or_prepares_it() {
         status: FunctionStatus::Deploying,
         deployed: Some(deployment),
         preparing: Some("fn-new".into()),
+        preparing_integrations: Vec::new(),
         progress: None,
         error: None,
         created_at: moment(1),
