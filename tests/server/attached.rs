@@ -186,7 +186,7 @@ async fn t147_a_name_that_only_a_tool_in_a_specification_has_is_not_freed_for_ot
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t148_a_name_that_a_deployment_under_way_has_is_not_freed_for_others_to_take() {
-    let (_listener, index) = silent_index();
+    let (listener, index) = silent_index();
     let world = World::under(&["env", &index], &[]).await;
     let owner = &world.owner;
     let (_, way) = integration(owner, "way", json!("none")).await;
@@ -208,10 +208,12 @@ async fn t148_a_name_that_a_deployment_under_way_has_is_not_freed_for_others_to_
     let function = tokio::time::timeout(Duration::from_secs(60), under_way).await.unwrap();
     let said = refused(owner, "DELETE", &at("integrations", &way), None, IN_USE).await;
     assert!(said.contains("function \"f\""), "{said}");
-    // The harmless twin: it is no longer named, and is deleted.
-    owner.delete(&at("functions", &function)).await;
+    // The harmless twin: without its index the deployment fails, and names nothing any more.
+    drop(listener);
+    let (status, problem) = deployed.await.unwrap();
+    assert!(status >= 400, "{problem}");
+    assert_eq!(owner.get(&at("functions", &function)).await["status"], "failed");
     owner.delete(&at("integrations", &way)).await;
-    deployed.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -471,7 +471,7 @@ mod tests {
 
     #[test]
     fn t128_a_field_stands_once_however_it_is_written() {
-        let value = |body: &[u8]| match read(body, RESULT_BYTES) {
+        let value = |body: &[u8]| match read(body, RESULT_BYTES, &ValueRoom::default()) {
             Ok(FromKernel::Done(Answer::Value(returned))) => Ok(returned.value),
             Ok(other) => panic!("{other:?}"),
             Err(error) => Err(error),
@@ -483,7 +483,7 @@ mod tests {
             [r#""value":1"#, r#""v\u0061lue":1"#, r#""ev":"done""#, r#""error":null,"error":null"#]
         {
             let body = format!(r#"{{"ev":"done","value":1,{twice}}}"#);
-            let refused = read(body.as_bytes(), RESULT_BYTES);
+            let refused = read(body.as_bytes(), RESULT_BYTES, &ValueRoom::default());
             assert!(matches!(refused, Err(ProtocolError::Contradiction)), "{twice}: {refused:?}");
         }
         for other in
@@ -496,11 +496,11 @@ mod tests {
     #[test]
     fn t128_a_frame_of_unknown_fields_or_without_an_end_is_refused_where_it_begins_to_be_one() {
         let fields = format!(r#"{{"ev":"done",{}"value":1}}"#, r#""":1,"#.repeat(1_000_000));
-        let refused = read(fields.as_bytes(), RESULT_BYTES);
+        let refused = read(fields.as_bytes(), RESULT_BYTES, &ValueRoom::default());
         assert!(matches!(refused, Err(ProtocolError::NotAFrame(_))), "{refused:?}");
         for field in ["value", "data", "dropped", "other"] {
             let deep = format!(r#"{{"{field}":{}"#, "[".repeat(2_000_000));
-            let refused = read(deep.as_bytes(), RESULT_BYTES);
+            let refused = read(deep.as_bytes(), RESULT_BYTES, &ValueRoom::default());
             assert!(matches!(refused, Err(ProtocolError::TooDeep)), "{field}: {refused:?}");
         }
     }
