@@ -13,7 +13,7 @@ from time import perf_counter_ns
 
 kernel, *preload = sys.argv[1:]
 sys.path.insert(0, kernel)
-from belljar_kernel import warmup  # noqa: E402
+from belljar_runner import warmup  # noqa: E402
 
 for module in preload:
     importlib.import_module(module)

@@ -9,30 +9,30 @@ use std::process::Command;
 fn main() {
     let manifest = PathBuf::from(var("CARGO_MANIFEST_DIR"));
     let workspace = manifest.join("../..");
-    for watched in ["crates/jail/src", "crates/jail/Cargo.toml", "Cargo.lock", "kernel"] {
+    for watched in ["crates/jail/src", "crates/jail/Cargo.toml", "Cargo.lock", "runner"] {
         println!("cargo::rerun-if-changed={}", workspace.join(watched).display());
     }
     let out = PathBuf::from(var("OUT_DIR"));
-    let listing = list_kernel(&workspace.join("kernel"));
-    std::fs::write(out.join("kernel.rs"), listing)
-        .unwrap_or_else(|error| fail(&format!("kernel.rs could not be written: {error}")));
+    let listing = list_runner(&workspace.join("runner"));
+    std::fs::write(out.join("runner.rs"), listing)
+        .unwrap_or_else(|error| fail(&format!("runner.rs could not be written: {error}")));
     let library = build_library(&workspace, &out.join("native"));
     println!("cargo::rustc-env=BELLJAR_JAIL_LIBRARY={}", library.display());
 }
 
-/// A Rust expression that includes every source of the kernel, tests left out.
-fn list_kernel(kernel: &Path) -> String {
+/// A Rust expression that includes every source of the runner, tests left out.
+fn list_runner(runner: &Path) -> String {
     let mut files = Vec::new();
-    for directory in ["", "belljar_kernel", "site"] {
-        let entries = std::fs::read_dir(kernel.join(directory))
-            .unwrap_or_else(|error| fail(&format!("kernel/{directory}: {error}")));
+    for directory in ["", "belljar_runner", "site"] {
+        let entries = std::fs::read_dir(runner.join(directory))
+            .unwrap_or_else(|error| fail(&format!("runner/{directory}: {error}")));
         files.extend(entries.flatten().map(|entry| entry.path()));
     }
     files.retain(|path| path.extension().is_some_and(|extension| extension == "py"));
     files.sort();
     let mut listing = String::from("&[");
     for path in files {
-        let name = path.strip_prefix(kernel).unwrap_or(&path);
+        let name = path.strip_prefix(runner).unwrap_or(&path);
         let full = path.canonicalize().unwrap_or_else(|_| path.clone());
         listing += &format!(
             "({:?}, include_str!({:?})),",

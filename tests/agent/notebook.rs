@@ -30,7 +30,7 @@ fn python() -> &'static PathBuf {
         if std::fs::read(&has).is_ok_and(|has| has == std::fs::read(&wanted).unwrap()) {
             return home.join("bin/python");
         }
-        let found = engine::discover(&engine::Machine::from_env()).found;
+        let found = engine::discover(&engine::HostSettings::from_env()).found;
         let made = found.iter().any(|found| {
             let mut made = Command::new(&found.executable);
             let made = made.args(["-m", "venv", "--clear"]).arg(&home).output();

@@ -86,7 +86,7 @@ fn features_of_serde_json(options: &[&str]) -> BTreeSet<String> {
 /// A dependency of tests alone turns features on that a program that people build does not have.
 #[test]
 fn numbers_are_read_exactly_in_what_people_build() {
-    let built = ["--package", "belljar-server", "--edges", "no-dev,features"];
+    let built = ["--package", "belljar-cli", "--edges", "no-dev,features"];
     let features = features_of_serde_json(&built);
     assert!(features.contains("float_roundtrip"), "{features:?}");
 }
@@ -107,11 +107,11 @@ fn t129_no_crate_switches_a_feature_of_serde_json_on_that_changes_what_json_mean
 /// What code is given inside the walls is tested by itself too, with every Python there is.
 #[test]
 fn the_kernel_keeps_its_promises_without_walls() {
-    let pythons = engine::discover(&engine::Machine::from_env()).found;
+    let pythons = engine::discover(&engine::HostSettings::from_env()).found;
     assert!(!pythons.is_empty(), "there is no CPython to test with");
     for python in pythons {
         let output = Command::new(&python.executable)
-            .args(["-m", "unittest", "discover", "-s", "kernel/tests", "-t", "kernel"])
+            .args(["-m", "unittest", "discover", "-s", "runner/tests", "-t", "kernel"])
             .current_dir(root())
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .output()

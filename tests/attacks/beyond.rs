@@ -2,7 +2,7 @@
 
 use crate::harness;
 use crate::world::{Process, answer, attempts, engine, is_root, said, still_serves, with_prelude};
-use engine::{Bring, Command};
+use engine::{Command, FileCollection};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -320,8 +320,10 @@ os.makedirs('/workspace/closed'); create('/workspace/closed/x'); os.chmod('/work
 os.makedirs('/workspace/' + 'd/' * 40)
 create(b'/workspace/\\xff'); create('/workspace/new\\nline'); create('/workspace/ok \\u2603')
 print('done')";
-    let command =
-        Command { bring: Bring::Contents, ..harness::command("bare", &with_prelude(litter)) };
+    let command = Command {
+        collect_files: FileCollection::Contents,
+        ..harness::command("bare", &with_prelude(litter))
+    };
     let finished = harness::run_with(&engine, command).await;
     let mut names: Vec<&str> = finished.contents.iter().map(|(name, _)| name.as_str()).collect();
     names.sort_unstable();

@@ -3,13 +3,13 @@
 
 use crate::harness;
 use crate::world::{Process, config_with, engine, malicious, said, still_serves, with_prelude};
-use engine::{Command, Engine, Kernel};
+use engine::{Command, Engine, RunnerSource};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
-use types::{Execution, LimitsRequest, Status, Stream};
+use types::{Execution, ExecutionStatus, LimitsRequest, OutputStream};
 
 const MIB: u64 = 1024 * 1024;
 /// What the limits promise, and some more for a machine that is busy with other tests.
@@ -30,7 +30,7 @@ fn limited(code: &str, wall_ms: u64) -> Command {
 }
 
 /// What a kernel gets for its pains, and how long it took.
-async fn against(kernel: Kernel, wall_ms: u64) -> (Execution, Duration) {
+async fn against(kernel: RunnerSource, wall_ms: u64) -> (Execution, Duration) {
     let engine = Engine::start(config_with(kernel));
     engine.prepare("bare", |_| {}).await.unwrap();
     let start = Instant::now();
@@ -52,7 +52,7 @@ say(DONE)
 channel.recv(1)";
     let (_source, kernel) = malicious(&format!("{SAYS_DONE}{works}"));
     let (execution, _) = against(kernel, 20_000).await;
-    assert_eq!(execution.status, Status::Succeeded);
+    assert_eq!(execution.status, ExecutionStatus::Succeeded);
     assert!(execution.usage.wall_ms >= 300, "{:?}", execution.usage);
     assert!(execution.usage.cpu_ms >= 290, "{:?}", execution.usage);
     assert!(execution.usage.rss_peak_bytes >= 120 * MIB, "{:?}", execution.usage);
@@ -63,10 +63,10 @@ channel.recv(1)";
 import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)
 time.sleep(1.2); say(DONE); channel.recv(1)";
     for (does, status, error, exit) in [
-        (says_figures, Status::Failed, "sandbox.crashed", 125),
-        ("os.kill(os.getpid(), 9)", Status::Failed, "sandbox.crashed", 137),
-        ("os._exit(7)", Status::Failed, "sandbox.crashed", 7),
-        (late, Status::TimedOut, "time.exceeded", 124),
+        (says_figures, ExecutionStatus::Failed, "sandbox.crashed", 125),
+        ("os.kill(os.getpid(), 9)", ExecutionStatus::Failed, "sandbox.crashed", 137),
+        ("os._exit(7)", ExecutionStatus::Failed, "sandbox.crashed", 7),
+        (late, ExecutionStatus::TimedOut, "time.exceeded", 124),
     ] {
         let (_source, kernel) = malicious(&format!("{SAYS_DONE}{does}"));
         let (execution, _) = against(kernel, 1_000).await;
@@ -107,7 +107,7 @@ async fn t16_limits_hold_whatever_the_kernel_has_become() {
     let engine = engine();
     // Everything in the process that could be asked to be fair, replaced.
     let mutiny = "
-import belljar_kernel.session as s, belljar_kernel.signals as g, belljar_kernel.channel as c
+import belljar_runner.session as s, belljar_runner.signals as g, belljar_runner.channel as c
 sys.excepthook = sys.unraisablehook = lambda *args: None
 sys.settrace(lambda *args: None); sys.setprofile(lambda *args: None)
 g.listen = g.ignore = g.install = lambda *args: None
@@ -123,7 +123,7 @@ while True:
     let start = Instant::now();
     let execution =
         harness::run_with(&engine, limited(&with_prelude(mutiny), 1_000)).await.execution;
-    assert_eq!((execution.status, execution.exit_code), (Status::TimedOut, Some(124)));
+    assert_eq!((execution.status, execution.exit_code), (ExecutionStatus::TimedOut, Some(124)));
     assert!(start.elapsed() < Duration::from_secs(1) + LATE_AT_MOST + Duration::from_secs(1));
     still_serves(&engine).await;
 }
@@ -136,7 +136,7 @@ frame = (43).to_bytes(4, 'little') + DONE.encode()
 for byte in frame:
     channel.send(bytes([byte])); time.sleep(1)";
     let half = "channel.sendall((43).to_bytes(4, 'little') + DONE.encode()[:20]); time.sleep(60)";
-    let only_header = "channel.sendall((8 << 20).to_bytes(4, 'little')); time.sleep(60)";
+    let only_header = "channel.sendall((1 << 20).to_bytes(4, 'little')); time.sleep(60)";
     let closed = "channel.close(); time.sleep(60)";
     let half_closed = "channel.shutdown(socket.SHUT_WR); time.sleep(60)";
     let deaf = "channel.shutdown(socket.SHUT_RD); time.sleep(60)";
@@ -207,7 +207,7 @@ signal.pause()";
         assert_eq!(code(&execution), "time.exceeded");
         assert!(start.elapsed() < Duration::from_secs(1) + LATE_AT_MOST, "{:?}", start.elapsed());
         assert!(execution.results.len() <= 256);
-        assert!(harness::printed(&execution, Stream::Stdout).len() as u64 <= MIB);
+        assert!(harness::printed(&execution, OutputStream::Stdout).len() as u64 <= MIB);
         still_serves(&engine).await;
     }
 }
@@ -243,13 +243,13 @@ while True:
     // The twins: much that is shown, large and small, and attempts to reach somebody without end.
     let shows = "for n in range(5_000): display(n)\n7";
     let execution = harness::run(&engine, shows).await;
-    assert_eq!((execution.status, execution.results.len()), (Status::Succeeded, 256));
+    assert_eq!((execution.status, execution.results.len()), (ExecutionStatus::Succeeded, 256));
     assert_eq!(execution.value, Some(7.into()));
     let warned = execution.warnings.iter().map(|it| it.message.as_str()).collect::<String>();
     assert!(warned.contains("4745 results"), "{warned}");
     let charts = "for n in range(60): display('x' * 1_000_000)\n7";
     let execution = harness::run(&engine, charts).await;
-    assert_eq!((execution.status, execution.value), (Status::Succeeded, Some(7.into())));
+    assert_eq!((execution.status, execution.value), (ExecutionStatus::Succeeded, Some(7.into())));
     assert!(execution.results.len() >= 30, "{}", execution.results.len());
     let tries = "
 import socket
@@ -258,7 +258,7 @@ for n in range(3_000):
     except OSError: pass
 7";
     let execution = harness::run(&engine, tries).await;
-    assert_eq!((execution.status, execution.value), (Status::Succeeded, Some(7.into())));
+    assert_eq!((execution.status, execution.value), (ExecutionStatus::Succeeded, Some(7.into())));
     assert!(execution.network.len() >= 100, "{}", execution.network.len());
 }
 

@@ -2,7 +2,7 @@
 
 use crate::harness;
 use crate::world::{engine, said, still_serves, with_prelude};
-use engine::{Bring, Command, Staging};
+use engine::{Command, FileCollection, StagingDirectory};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -117,9 +117,11 @@ fn reasons(execution: &Execution) -> BTreeMap<&str, &str> {
 }
 
 fn copied_to(directory: &std::path::Path, code: &str) -> Command {
-    let bring =
-        Bring::Copies(Staging { directory: directory.to_owned(), bytes_max: 64 * 1024 * 1024 });
-    Command { bring, ..harness::command("bare", &with_prelude(code)) }
+    let bring = FileCollection::Staged(StagingDirectory {
+        directory: directory.to_owned(),
+        bytes_max: 64 * 1024 * 1024,
+    });
+    Command { collect_files: bring, ..harness::command("bare", &with_prelude(code)) }
 }
 
 /// One look at each is enough to leave it alone: not a byte is read of what is no plain file.
@@ -253,7 +255,7 @@ print('swapping')",
         }
         let command = Command {
             session: Some(session),
-            bring: Bring::Contents,
+            collect_files: FileCollection::Contents,
             ..harness::command("bare", "pass")
         };
         let finished = harness::run_with(&engine, command).await;

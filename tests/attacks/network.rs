@@ -3,7 +3,7 @@
 
 use crate::harness;
 use crate::world::{answer, attempts, engine, said, still_serves, with_prelude};
-use engine::{Command, Engine, Outlet};
+use engine::{Command, EgressHandler, Engine};
 use std::io::{ErrorKind, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
@@ -106,8 +106,8 @@ async fn t37_netns_is_empty() {
 }
 
 /// An outlet that says who it is for.
-fn named(name: &'static str) -> Outlet {
-    Outlet::new(move |listener| {
+fn named(name: &'static str) -> EgressHandler {
+    EgressHandler::new(move |listener| {
         listener.set_nonblocking(false).unwrap();
         let ours = listener.try_clone().unwrap();
         std::thread::spawn(move || {
@@ -128,9 +128,9 @@ impl Drop for Shut {
     }
 }
 
-async fn with_outlet(engine: &Arc<Engine>, outlet: Outlet, code: &str) -> String {
+async fn with_outlet(engine: &Arc<Engine>, outlet: EgressHandler, code: &str) -> String {
     let code = with_prelude(code);
-    let command = Command { outlet: Some(outlet), ..harness::command("bare", &code) };
+    let command = Command { egress: Some(outlet), ..harness::command("bare", &code) };
     said(&harness::run_with(engine, command).await.execution)
 }
 

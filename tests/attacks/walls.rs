@@ -6,15 +6,15 @@ use crate::world::{
     Process, answer, attempts, born, born_once, built, doctored, engine, is_root, nursery_config,
     runtime, still_serves, told,
 };
-use engine::Kernel;
-use environment::Python;
-use sandbox::Nursery;
+use engine::RunnerSource;
+use environment::PythonInstallation;
+use sandbox::ZygoteHost;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use types::Stream;
+use types::OutputStream;
 
 // proves C-129, C-130, U-052
 #[tokio::test(flavor = "multi_thread")]
@@ -55,10 +55,10 @@ async fn t02_landlock_denies_outside_even_if_mounted() {
     let attempt = "print(outcome(lambda: os.stat('/canary/canary')), \
                    outcome(lambda: read('/canary/canary')), \
                    outcome(lambda: read('/etc/passwd')))";
-    for (kernel, expected) in [(Kernel::Embedded, "ok ok ok"), (forgetful, "ok EACCES ok")] {
+    for (kernel, expected) in [(RunnerSource::Embedded, "ok ok ok"), (forgetful, "ok EACCES ok")] {
         let mut config = nursery_config(&kernel);
-        config.view.binds.push((canary.path().into(), "/canary".into()));
-        let nursery = Nursery::start(config).await.unwrap();
+        config.spec.binds.push((canary.path().into(), "/canary".into()));
+        let nursery = ZygoteHost::start(config).await.unwrap();
         assert_eq!(told(&mut born(&nursery).await, attempt).await, expected);
     }
 }
@@ -252,7 +252,7 @@ print(os.listdir('/proc/1/fd'), outcome(lambda: os.readlink('/proc/1/ns/net')))"
 // proves P-046, U-051, U-053
 #[tokio::test(flavor = "multi_thread")]
 async fn t04_two_sandboxes_are_blind() {
-    let nursery = Nursery::start(nursery_config(&Kernel::Embedded)).await.unwrap();
+    let nursery = ZygoteHost::start(nursery_config(&RunnerSource::Embedded)).await.unwrap();
     let (mut a, mut b) = (born(&nursery).await, born(&nursery).await);
     let (inside_a, inside_b) = (Process::of(&a), Process::of(&b));
     for kind in ["user", "pid", "mnt", "net", "ipc", "uts", "cgroup"] {
@@ -354,9 +354,9 @@ async fn t06_runtime_tree_hash_unchanged() {
 /// every program loads, with what it holds and who may do what with it.
 fn shared_files() -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
-    hash_tree(runtime(&Kernel::Embedded).path(), usize::MAX, &mut files);
+    hash_tree(runtime(&RunnerSource::Embedded).path(), usize::MAX, &mut files);
     hash_tree(&built("bare").directory, usize::MAX, &mut files);
-    let Python { executable, prefix, .. } = built("bare").python.clone();
+    let PythonInstallation { executable, prefix, .. } = built("bare").python.clone();
     hash_tree(&executable, 0, &mut files);
     for entry in fs::read_dir(prefix.join("lib")).unwrap().flatten() {
         if entry.file_name().to_string_lossy().starts_with("python3") {
@@ -386,7 +386,7 @@ fn hash_tree(path: &Path, depth: usize, files: &mut BTreeMap<String, String>) {
 /// Nobody watches the memory of what a single execution has left running, so nothing of it goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn t135_what_code_leaves_running_ends_with_a_sandbox_for_one_execution() {
-    let nursery = Nursery::start(nursery_config(&Kernel::Embedded)).await.unwrap();
+    let nursery = ZygoteHost::start(nursery_config(&RunnerSource::Embedded)).await.unwrap();
     let leaves = "
 if os.fork() == 0:
     while True: time.sleep(1)
@@ -414,7 +414,7 @@ print('left')";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t09_privilege_bits_from_outside() {
-    let nursery = Nursery::start(nursery_config(&Kernel::Embedded)).await.unwrap();
+    let nursery = ZygoteHost::start(nursery_config(&RunnerSource::Embedded)).await.unwrap();
     // Nothing was run in it yet: this is what the first byte of user code will find.
     let sandbox = born(&nursery).await;
     let interpreter = Process::of(&sandbox);
@@ -476,7 +476,7 @@ async fn t10_crash_leaves_no_core() {
     assert_eq!(error.code.to_string(), "sandbox.crashed");
     assert_eq!(error.message, "the interpreter was ended by signal 11 (segmentation fault)");
     assert_eq!(execution.exit_code, Some(139));
-    assert_eq!(harness::printed(&execution, Stream::Stdout), "so far\n");
+    assert_eq!(harness::printed(&execution, OutputStream::Stdout), "so far\n");
     assert_eq!(execution.files_out, []);
     assert_eq!(core_files(), before);
 

@@ -2,11 +2,11 @@
 //! look at a sandbox from outside.
 
 use crate::harness;
-use engine::{Config, Engine, Kernel, Warmth};
+use engine::{Config, Engine, Preload, RunnerSource};
 use environment::{Definition, Environments, INSIDE_INTERPRETER};
 use sandbox::{
-    Cause, Cell, Ending, Nursery, NurseryConfig, Processes, Runtime, Sandbox, Stopper, ValueRoom,
-    View, Work,
+    Cell, ExitCause, ExitReport, ProcessPolicy, RunnerFiles, Sandbox, SandboxSpec, SandboxTask,
+    StopHandle, ValueRoom, ZygoteHost, ZygoteHostConfig,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, AsRawFd};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, process};
 use tempfile::TempDir;
-use types::{Event, Execution, Limits, Status, Stream};
+use types::{Event, Execution, ExecutionStatus, Limits, OutputStream};
 
 /// Functions that every attack from inside uses: see `inside/prelude.py`.
 const PRELUDE: &str = include_str!("inside/prelude.py");
@@ -34,9 +34,9 @@ pub(crate) async fn answer(engine: &Arc<Engine>, code: &str) -> String {
 }
 
 pub(crate) fn said(execution: &Execution) -> String {
-    let stderr = harness::printed(execution, Stream::Stderr);
-    assert_eq!(execution.status, Status::Succeeded, "{:?}\n{stderr}", execution.error);
-    harness::printed(execution, Stream::Stdout).trim_end().to_owned()
+    let stderr = harness::printed(execution, OutputStream::Stderr);
+    assert_eq!(execution.status, ExecutionStatus::Succeeded, "{:?}\n{stderr}", execution.error);
+    harness::printed(execution, OutputStream::Stdout).trim_end().to_owned()
 }
 
 /// The engine has to be of use to the next caller, whatever the last one did.
@@ -68,8 +68,8 @@ pub(crate) struct Doctored {
 }
 
 impl Doctored {
-    fn kernel(&self) -> Kernel {
-        Kernel::Directory(self.source.path().to_path_buf())
+    fn kernel(&self) -> RunnerSource {
+        RunnerSource::Directory(self.source.path().to_path_buf())
     }
 }
 
@@ -80,9 +80,9 @@ impl Drop for Doctored {
 }
 
 /// A copy of the kernel in which texts are replaced, each of which must be there.
-pub(crate) fn doctored(edits: &[(&str, &str, &str)]) -> (Doctored, Kernel) {
+pub(crate) fn doctored(edits: &[(&str, &str, &str)]) -> (Doctored, RunnerSource) {
     let directory = tempfile::tempdir().unwrap();
-    let original = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kernel");
+    let original = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runner");
     copy_sources(&original, directory.path());
     for (file, from, to) in edits {
         let path = directory.path().join(file);
@@ -97,10 +97,10 @@ pub(crate) fn doctored(edits: &[(&str, &str, &str)]) -> (Doctored, Kernel) {
 
 /// A kernel that reseeds and says that it is ready as it should, and then runs `code` with the
 /// channel as `channel`, a socket.
-pub(crate) fn malicious(code: &str) -> (Doctored, Kernel) {
+pub(crate) fn malicious(code: &str) -> (Doctored, RunnerSource) {
     let body: String = code.lines().map(|line| format!("        {line}\n")).collect();
     let turned = format!("import socket, time\n        channel = socket.socket(fileno=3)\n{body}");
-    doctored(&[("belljar_kernel/session.py", "session.loop()", &turned)])
+    doctored(&[("belljar_runner/session.py", "session.loop()", &turned)])
 }
 
 fn copy_sources(from: &Path, to: &Path) {
@@ -122,58 +122,58 @@ pub(crate) fn mounts(name: &str) -> Vec<(PathBuf, PathBuf)> {
     mounts.map(|mount| (mount.host, mount.inside)).collect()
 }
 
-pub(crate) fn built(name: &str) -> environment::InUse {
+pub(crate) fn built(name: &str) -> environment::EnvironmentLease {
     let definition = Definition::built_in(name).unwrap();
     let environments = Environments::open(&harness::data()).unwrap();
     environments.ensure(&definition, None, &mut |_| {}).unwrap()
 }
 
-pub(crate) fn runtime(kernel: &Kernel) -> Runtime {
-    Runtime::install(&harness::data(), kernel).unwrap()
+pub(crate) fn runtime(kernel: &RunnerSource) -> RunnerFiles {
+    RunnerFiles::install(&harness::data(), kernel).unwrap()
 }
 
 /// For tests that need the sandbox itself in their hands, which the engine does not give away.
-pub(crate) fn nursery_config(kernel: &Kernel) -> NurseryConfig {
-    of_environment("bare", kernel, Warmth::Bare)
+pub(crate) fn nursery_config(kernel: &RunnerSource) -> ZygoteHostConfig {
+    of_environment("bare", kernel, Preload::Nothing)
 }
 
 /// With numpy, pandas and matplotlib loaded in the zygote.
-pub(crate) fn warm_nursery_config() -> NurseryConfig {
-    of_environment("default", &Kernel::Embedded, Warmth::Preloaded)
+pub(crate) fn warm_nursery_config() -> ZygoteHostConfig {
+    of_environment("default", &RunnerSource::Embedded, Preload::Modules)
 }
 
-fn of_environment(name: &str, kernel: &Kernel, warmth: Warmth) -> NurseryConfig {
+fn of_environment(name: &str, kernel: &RunnerSource, warmth: Preload) -> ZygoteHostConfig {
     let environment = built(name);
-    NurseryConfig {
-        helper: harness::binary(),
+    ZygoteHostConfig {
+        warden_program: harness::binary(),
         runtime: runtime(kernel),
-        view: View {
+        spec: SandboxSpec {
             environment: name.into(),
             binds: mounts(name),
             interpreter: INSIDE_INTERPRETER.into(),
             variables: environment.variables.clone().into_iter().collect(),
             preload: environment.preload.iter().map(|name| name.as_str().to_owned()).collect(),
-            processes: Processes::Allow,
+            processes: ProcessPolicy::Allow,
             installs: false,
             imports: None,
             stores: None,
         },
-        warmth,
-        without: Vec::new(),
+        preload: warmth,
+        allowed_missing_layers: Vec::new(),
         jails_ready: 8,
     }
 }
 
 /// One that stays, as that of a session.
-pub(crate) async fn born(nursery: &Arc<Nursery>) -> Sandbox {
+pub(crate) async fn born(nursery: &Arc<ZygoteHost>) -> Sandbox {
     let mut sandbox = born_once(nursery).await;
     sandbox.stay();
     sandbox
 }
 
 /// One for a single execution.
-pub(crate) async fn born_once(nursery: &Arc<Nursery>) -> Sandbox {
-    nursery.birth(&Limits::DEFAULT, &[]).await.unwrap()
+pub(crate) async fn born_once(nursery: &Arc<ZygoteHost>) -> Sandbox {
+    nursery.spawn(&Limits::DEFAULT, &[]).await.unwrap()
 }
 
 /// What code prints in this sandbox, with the prelude.
@@ -184,11 +184,11 @@ pub(crate) async fn told(sandbox: &mut Sandbox, code: &str) -> String {
 }
 
 /// How code ends in this sandbox.
-pub(crate) async fn ended(sandbox: &mut Sandbox, code: &str) -> Cause {
+pub(crate) async fn ended(sandbox: &mut Sandbox, code: &str) -> ExitCause {
     run(sandbox, code).await.0.cause
 }
 
-async fn run(sandbox: &mut Sandbox, code: &str) -> (Ending, String) {
+async fn run(sandbox: &mut Sandbox, code: &str) -> (ExitReport, String) {
     let code = with_prelude(code);
     let cell = Cell {
         code: &code,
@@ -207,8 +207,8 @@ async fn run(sandbox: &mut Sandbox, code: &str) -> (Ending, String) {
             text.push_str(&piece.text);
         }
     };
-    let installs: sandbox::Install<'_> = &|_| Box::pin(std::future::pending());
-    let (work, stopper) = (Work::Cell(cell), Stopper::default());
+    let installs: sandbox::InstallCallback<'_> = &|_| Box::pin(std::future::pending());
+    let (work, stopper) = (SandboxTask::Cell(cell), StopHandle::default());
     let room = ValueRoom::default();
     let ending = sandbox.run(&work, &Limits::DEFAULT, &stopper, hear, &room, installs).await;
     (ending, text)
@@ -298,6 +298,6 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-pub(crate) fn config_with(kernel: Kernel) -> Config {
-    Config { kernel, ..harness::config() }
+pub(crate) fn config_with(kernel: RunnerSource) -> Config {
+    Config { runner: kernel, ..harness::config() }
 }

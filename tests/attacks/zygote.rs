@@ -6,9 +6,9 @@ use crate::world::{
     Doctored, Process, answer, born, config_with, doctored, ended, is_root, malicious,
     nursery_config, own_descriptors, said, still_serves, told, warm_nursery_config,
 };
-use engine::{Config, Engine, Kernel};
+use engine::{Config, Engine, RunnerSource};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sandbox::{Cause, Nursery, NurseryConfig};
+use sandbox::{ExitCause, ZygoteHost, ZygoteHostConfig};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -20,13 +20,13 @@ use types::Limits;
 
 /// Every generator is used in the zygote as well, so that each has a state that could be copied.
 const DRAW: &str = include_str!("inside/draw.py");
-/// Known gaps: the kernel does not renew these, and nothing that is preloaded draws from them.
+/// Known gaps: the runner does not renew these, and nothing that is preloaded draws from them.
 /// libuuid keeps its node and clock, SQLite its generator (for databases in memory).
 const NOT_RENEWED: [&str; 2] = ["sqlite", "uuid1"];
 const AT_A_TIME: usize = 6;
 
-/// A kernel whose zygote has drawn from every generator before it forks, and what else is edited.
-fn used_up(edits: &[(&str, &str, &str)]) -> (Doctored, Kernel) {
+/// A runner whose zygote has drawn from every generator before it forks, and what else is edited.
+fn used_up(edits: &[(&str, &str, &str)]) -> (Doctored, RunnerSource) {
     let indented: String = DRAW.lines().map(|line| format!("    {line}\n")).collect();
     let drawn = format!("{}    draw()\n    _settle_memory()\n", indented.trim_start());
     let first = [("zygote.py", "_settle_memory()\n", drawn.as_str())];
@@ -73,22 +73,22 @@ async fn t11_thousand_forks_no_collision() {
 /// that could be copied.
 #[tokio::test(flavor = "multi_thread")]
 async fn t11_no_collision_even_if_the_zygote_has_drawn() {
-    let (_source, kernel) = used_up(&[]);
-    let engine = Engine::start(Config { kernel, ..harness::warm_config() });
+    let (_source, runner) = used_up(&[]);
+    let engine = Engine::start(Config { runner, ..harness::warm_config() });
     let draws = draws(&engine, "default", 60).await;
     let repeating = repeating(&draws);
     let new: Vec<_> = repeating.iter().filter(|name| !NOT_RENEWED.contains(name)).collect();
     assert!(new.is_empty(), "{new:?}");
 }
 
-/// The control of the test above: with a kernel that only says that it has reseeded, the sandboxes
+/// The control of the test above: with a runner that only says that it has reseeded, the sandboxes
 /// do draw the same, and it is seen.
 #[tokio::test(flavor = "multi_thread")]
 async fn t11_a_lie_about_reseeding_would_be_seen() {
     let lie = "return ['random', 'tempfile', 'numpy', 'ssl', 'uuid', 'multiprocessing']
     random.seed()";
-    let (_source, kernel) = used_up(&[("belljar_kernel/reseed.py", "random.seed()", lie)]);
-    let engine = Engine::start(config_with(kernel));
+    let (_source, runner) = used_up(&[("belljar_runner/reseed.py", "random.seed()", lie)]);
+    let engine = Engine::start(config_with(runner));
     let draws = draws(&engine, "bare", 2).await;
     let mut repeating = repeating(&draws);
     // It has the time in it, so that it repeats only for those who draw in the same moment.
@@ -98,15 +98,15 @@ async fn t11_a_lie_about_reseeding_would_be_seen() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn t11_what_was_not_reseeded_does_not_serve() {
-    let file = "belljar_kernel/reseed.py";
+    let file = "belljar_runner/reseed.py";
     for edit in [
         (file, "random.seed()", "return []"),
         (file, "random.seed()", "return ['random']"),
         (file, "random.seed()", "raise OSError('no entropy')"),
-        ("belljar_kernel/session.py", "\"reseeded\": reseeded", "\"reseeded\": []"),
+        ("belljar_runner/session.py", "\"reseeded\": reseeded", "\"reseeded\": []"),
     ] {
-        let (_source, kernel) = doctored(&[edit]);
-        let engine = Engine::start(config_with(kernel));
+        let (_source, runner) = doctored(&[edit]);
+        let engine = Engine::start(config_with(runner));
         let refused = engine.run(harness::command("bare", "print(1)"), &mut |_| {}).await;
         let fault = refused.expect_err("it must not have run");
         assert_eq!(fault.code.to_string(), "sandbox.unreachable", "{edit:?}");
@@ -118,7 +118,7 @@ async fn t11_what_was_not_reseeded_does_not_serve() {
 async fn t12_zygote_rotates() {
     // Where libc lies: a Python that is not built to be moved lies always in the same place itself.
     const LOOK: &str = "print(hash('belljar'), ctypes.cast(_libc.lcong48, ctypes.c_void_p).value)";
-    let engine = Engine::start(Config { rotate_after_births: 15, ..harness::config() });
+    let engine = Engine::start(Config { rotate_after_spawns: 15, ..harness::config() });
     let (mut seeds, mut layouts, mut runs) = (BTreeSet::new(), BTreeSet::new(), 0);
     let start = Instant::now();
     while seeds.len() < 4 && start.elapsed() < Duration::from_secs(60) {
@@ -150,10 +150,10 @@ async fn t13_fd_table_is_exact() {
     let leaked: Vec<_> = (0..1_000).map(|_| rustix::io::dup(std::io::stdin()).unwrap()).collect();
     assert!(own_descriptors() >= 1_000);
 
-    let nursery = Nursery::start(nursery_config(&Kernel::Embedded)).await.unwrap();
+    let nursery = ZygoteHost::start(nursery_config(&RunnerSource::Embedded)).await.unwrap();
     let mut sandbox = born(&nursery).await;
     let interpreter = Process::of(&sandbox);
-    // The kernel keeps copies of the first three, to put them back if code has closed them.
+    // The runner keeps copies of the first three, to put them back if code has closed them.
     assert_eq!(interpreter.descriptors(), BTreeSet::from([0, 1, 2, 3, 100, 101, 102]));
     let target = |number: u32| fs::read_link(interpreter.path(&format!("fd/{number}"))).unwrap();
     for number in 0..3 {
@@ -285,7 +285,7 @@ async fn t15_fork_under_load_no_deadlock() {
     const PATIENCE: Duration = Duration::from_secs(10);
     let asked = std::env::var("BELLJAR_T15_FORKS").ok();
     let forks: usize = asked.map_or(2_000, |asked| asked.parse().unwrap());
-    let nursery = Nursery::start(warm_nursery_config()).await.unwrap();
+    let nursery = ZygoteHost::start(warm_nursery_config()).await.unwrap();
     let first = born(&nursery).await;
     let warden = Process::of(&first).parent().unwrap();
     let zygote = warden.descendants().into_iter().find(|process| process.is_zygote()).unwrap();
@@ -293,7 +293,7 @@ async fn t15_fork_under_load_no_deadlock() {
         let batch = (0..AT_A_TIME).map(|_| {
             let nursery = Arc::clone(&nursery);
             tokio::spawn(async move {
-                let mut born = nursery.birth(&Limits::DEFAULT, &[]).await.unwrap();
+                let mut born = nursery.spawn(&Limits::DEFAULT, &[]).await.unwrap();
                 if round % 25 == 0 {
                     let code =
                         "import numpy, pandas, ssl; print(int(numpy.ones(9) @ numpy.ones(9)))";
@@ -328,16 +328,16 @@ print(hasattr(builtins, 'left'), '/left' in sys.path, 'LEFT' in os.environ, hasa
     assert_eq!(pristine, "False False False False 1000 /workspace 18 0");
     assert_eq!(answer(&engine, change).await, "changed");
     assert_eq!(answer(&engine, look).await, pristine);
-    // A kernel that falls out of its own loop must not become a second zygote.
-    let (_source, kernel) = malicious("channel.close(); return");
-    let engine = Engine::start(config_with(kernel));
+    // A runner that falls out of its own loop must not become a second zygote.
+    let (_source, runner) = malicious("channel.close(); return");
+    let engine = Engine::start(config_with(runner));
     let execution = harness::run(&engine, "print(1)").await;
     assert_eq!(execution.error.unwrap().code.to_string(), "sandbox.crashed");
 }
 
 /// Makes the next process of the pid namespace of `inside` have the number after this one.
 fn set_last_pid(inside: Process, last: i32) {
-    let write = format!("echo {last} > /proc/sys/kernel/ns_last_pid");
+    let write = format!("echo {last} > /proc/sys/runner/ns_last_pid");
     let target = inside.0.to_string();
     // An ordinary user may do it as the owner of the user namespace that the other one belongs to.
     let as_owner: &[&str] = if is_root() { &[] } else { &["--user", "--preserve-credentials"] };
@@ -353,8 +353,8 @@ fn set_last_pid(inside: Process, last: i32) {
 /// T82: numbers of processes are used again, and code inside can bring that about by forking.
 #[tokio::test(flavor = "multi_thread")]
 async fn t82_an_execution_has_its_own_exit_status_when_pids_come_round() {
-    let config = NurseryConfig { jails_ready: 0, ..nursery_config(&Kernel::Embedded) };
-    let nursery = Nursery::start(config).await.unwrap();
+    let config = ZygoteHostConfig { jails_ready: 0, ..nursery_config(&RunnerSource::Embedded) };
+    let nursery = ZygoteHost::start(config).await.unwrap();
     let mut reused = 0;
     for _ in 0..20 {
         // Killed, which is not how the next one ends.
@@ -368,7 +368,7 @@ async fn t82_an_execution_has_its_own_exit_status_when_pids_come_round() {
         let ending = ended(&mut second, "import os\nos._exit(7)").await;
         let exit_code = 7 << 8;
         assert!(
-            matches!(ending, Cause::Died { status: Some(status) } if status == exit_code),
+            matches!(ending, ExitCause::Died { status: Some(status) } if status == exit_code),
             "{ending:?}"
         );
         second.end().await;

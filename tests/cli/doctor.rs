@@ -142,6 +142,6 @@ fn a_machine_without_python_is_told_to_install_one_and_a_named_one_is_enough() {
     assert!(row["fix"].as_str().unwrap().starts_with("apt install python3\n"));
     assert_eq!(output.status.code(), Some(1));
 
-    let found = engine::discover(&engine::Machine::from_env()).found;
+    let found = engine::discover(&engine::HostSettings::from_env()).found;
     check_all_well(&doctor(&["--python", found[0].executable.to_str().unwrap()]));
 }

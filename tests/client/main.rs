@@ -22,7 +22,7 @@ fn python() -> PathBuf {
     if std::fs::read(&has).is_ok_and(|has| has == wanted) {
         return python;
     }
-    let found = engine::discover(&engine::Machine::from_env()).found;
+    let found = engine::discover(&engine::HostSettings::from_env()).found;
     let made = found.iter().find(|found| {
         let made =
             Command::new(&found.executable).args(["-m", "venv", "--clear"]).arg(&home).output();

@@ -140,7 +140,7 @@ class Coverage(unittest.TestCase):
                 def test_c(self):
                     self.check("C-002")
         """
-        self.write("kernel/tests/test_cells.py", textwrap.dedent(source))
+        self.write("runner/tests/test_cells.py", textwrap.dedent(source))
         suite = "test the_kernel_keeps_its_promises_without_walls ..."
         self.assert_proven({"C-001", "S-001"}, f"{suite} ok\n")
         self.assert_proven(set(), f"{suite} ignored\n")

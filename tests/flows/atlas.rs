@@ -3,11 +3,11 @@
 
 use crate::harness::{self, error_code, printed, run_with};
 use engine::{Command, Engine};
-use environment::{Definition, Environments, Python};
+use environment::{Definition, Environments, PythonInstallation};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use types::{Execution, Fault, LimitsRequest, Status, Stream};
+use types::{Error, Execution, ExecutionStatus, LimitsRequest, OutputStream};
 
 const NO_PROCESSES: &str = "processes are not allowed in environment `atlas`: use Python itself \
      (json, csv, pathlib, threading, ...) instead of a command; a function with an environment of \
@@ -30,13 +30,13 @@ async fn run(engine: &Arc<Engine>, code: &str) -> Execution {
 
 async fn value(engine: &Arc<Engine>, code: &str) -> Value {
     let execution = run(engine, code).await;
-    assert_eq!(execution.status, Status::Succeeded, "{code}: {:?}", execution.error);
+    assert_eq!(execution.status, ExecutionStatus::Succeeded, "{code}: {:?}", execution.error);
     execution.value.unwrap_or_default()
 }
 
-async fn failure(engine: &Arc<Engine>, code: &str) -> Fault {
+async fn failure(engine: &Arc<Engine>, code: &str) -> Error {
     let execution = run(engine, code).await;
-    assert_eq!(execution.status, Status::Failed, "{code}");
+    assert_eq!(execution.status, ExecutionStatus::Failed, "{code}");
     execution.error.unwrap()
 }
 
@@ -98,8 +98,8 @@ async fn the_whole_standard_library_can_be_imported() {
 pub(crate) async fn imports_everything(environment: &str) {
     let command = harness::command(environment, IMPORT_EVERYTHING);
     let execution = run_with(&engine(), command).await.execution;
-    assert_eq!(execution.status, Status::Succeeded, "{:?}", execution.error);
-    let missing = names(&printed(&execution, Stream::Stdout));
+    assert_eq!(execution.status, ExecutionStatus::Succeeded, "{:?}", execution.error);
+    let missing = names(&printed(&execution, OutputStream::Stdout));
     let unexplained: Vec<_> =
         missing.iter().filter(|name| !ABSENT_ON_LINUX.contains(&name.as_str())).collect();
     assert!(unexplained.is_empty(), "{unexplained:?}");
@@ -111,7 +111,7 @@ pub(crate) async fn imports_everything(environment: &str) {
 }
 
 /// The one that an environment was built with.
-fn python(environment: &str) -> Python {
+fn python(environment: &str) -> PythonInstallation {
     let definition = Definition::built_in(environment).unwrap();
     let environments = Environments::open(&harness::data()).unwrap();
     environments.ensure(&definition, None, &mut |_| {}).unwrap().python.clone()
@@ -132,7 +132,7 @@ plt.plot(numpy.arange(3)); plt.show()
         assert_eq!(execution.value, Some(json!([3, "agg", []])), "{:?}", execution.error);
         let charts = execution.results.iter().filter(|rich| rich.data.contains_key("image/png"));
         assert_eq!(charts.count(), 1);
-        assert_eq!(printed(&execution, Stream::Stderr), "");
+        assert_eq!(printed(&execution, OutputStream::Stderr), "");
     }
 }
 
@@ -315,7 +315,7 @@ async fn too_much_time_is_a_failure_that_names_the_limit() {
     let execution = run_under(&engine, "while True: pass", limits).await;
     assert_eq!(
         (execution.status, error_code(&execution)),
-        (Status::TimedOut, "time.exceeded".into())
+        (ExecutionStatus::TimedOut, "time.exceeded".into())
     );
     assert_eq!(execution.error.unwrap().message, "over the wall time of 700 ms");
     assert_eq!(value(&engine, "6 * 7").await, json!(42));
@@ -330,7 +330,7 @@ async fn too_much_memory_is_a_failure_that_names_the_limit() {
     let execution = run_under(&engine, greedy, limits).await;
     assert_eq!(
         (execution.status, error_code(&execution)),
-        (Status::Failed, "memory.exceeded".into())
+        (ExecutionStatus::Failed, "memory.exceeded".into())
     );
     assert_eq!(execution.error.unwrap().message, "over the memory limit of 128 MiB");
     let modest = run_under(&engine, "len(bytearray(b'x') * (8 << 20))", limits).await;

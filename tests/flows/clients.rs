@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 use tempfile::TempDir;
-use types::{Status, Stream};
+use types::{ExecutionStatus, OutputStream};
 
 /// Those that read proxy variables and those that do not. With aiodns, aiohttp would rather ask a
 /// name server.
@@ -126,10 +126,10 @@ async fn report(data: &Path, beyond: Option<&Beyond>, code: &str) -> BTreeMap<St
     let engine = Engine::start(config(data));
     let code = format!("{CLIENTS}\n{code}");
     let command =
-        Command { outlet: beyond.map(Beyond::outlet), ..harness::script("clients", &code) };
+        Command { egress: beyond.map(Beyond::outlet), ..harness::script("clients", &code) };
     let ran = run_with(&engine, command).await.execution;
-    assert_eq!(ran.status, Status::Succeeded, "{:?}", ran.error);
-    serde_json::from_str(&printed(&ran, Stream::Stdout)).unwrap()
+    assert_eq!(ran.status, ExecutionStatus::Succeeded, "{:?}", ran.error);
+    serde_json::from_str(&printed(&ran, OutputStream::Stdout)).unwrap()
 }
 
 // proves P-037, S-053
@@ -185,7 +185,7 @@ async fn what_ends_for_lack_of_the_network_says_so_by_its_code() {
 server = http.server.HTTPServer(('127.0.0.1', 0), http.server.SimpleHTTPRequestHandler)
 threading.Thread(target=server.handle_request, daemon=True).start()
 print(urllib.request.urlopen(f'http://localhost:{server.server_port}').status)";
-    assert_eq!(printed(&harness::run(&engine, inside).await, Stream::Stdout), "200\n");
+    assert_eq!(printed(&harness::run(&engine, inside).await, OutputStream::Stdout), "200\n");
 }
 
 const PROVIDERS: [(&str, &str, &str); 3] = [
@@ -202,7 +202,7 @@ async fn clients_of_providers_are_there_and_say_what_they_lack_when_they_are_use
 print([bool(it) for it in (openai_client, anthropic_client, gemini_client, client)])
 print([name for name in os.environ if name.endswith('_API_KEY')], 'client' in globals())";
     let ran = run_with(&engine, harness::script("bare", untouched)).await.execution;
-    assert_eq!(printed(&ran, Stream::Stdout), "[True, True, True, True]\n[] False\n");
+    assert_eq!(printed(&ran, OutputStream::Stdout), "[True, True, True, True]\n[] False\n");
     for (name, attribute, key) in PROVIDERS {
         let unset = format!("{name} is not configured for this deployment");
         let missing = format!("{name} is unavailable: Python SDK missing (No module named '");
@@ -220,7 +220,7 @@ print([name for name in os.environ if name.endswith('_API_KEY')], 'client' in gl
         let tool = harness::tool(&format!(
             "def handle() -> str:\n    \"\"\"Ask.\"\"\"\n    return str(client.{attribute})\n"
         ));
-        let call = harness::call("bare", tool.call(serde_json::json!({})).unwrap());
+        let call = harness::call("bare", tool.validate_call(serde_json::json!({})).unwrap());
         assert_eq!(run_with(&engine, call).await.execution.error.unwrap().message, unset);
     }
 }
@@ -238,5 +238,5 @@ print(isinstance(gemini_client, genai.Client), bool(gemini_client.models))";
     let command = Command { variables: variables.into(), ..harness::script("coderunner", code) };
     let ran = run_with(&engine, command).await.execution;
     let expected = "True placeholder True\nTrue placeholder\nTrue True\n";
-    assert_eq!(printed(&ran, Stream::Stdout), expected, "{:?}", ran.error);
+    assert_eq!(printed(&ran, OutputStream::Stdout), expected, "{:?}", ran.error);
 }

@@ -4,11 +4,11 @@
 use crate::harness::{self, cgroups_of, descendants_of, error_code, open, printed, run_in};
 use engine::Engine;
 use std::time::Duration;
-use types::{LimitsRequest, Status, Stream};
+use types::{ExecutionStatus, LimitsRequest, OutputStream};
 
 #[derive(Debug, PartialEq)]
 struct End {
-    status: Status,
+    status: ExecutionStatus,
     exit_code: i32,
     error_code: &'static str,
     /// Whether the interpreter, with its variables, is still there for the next execution.
@@ -29,20 +29,20 @@ fn ends(code: &str, expected: End) {
         let execution = run_in(&engine, session, &code).await;
         let error_code = error_code(&execution);
         let next = run_in(&engine, session, "print('kept' in globals())").await;
-        let state_kept = printed(&next, Stream::Stdout) == "True\n";
-        assert_eq!(next.status, Status::Succeeded, "{next:?}");
+        let state_kept = printed(&next, OutputStream::Stdout) == "True\n";
+        assert_eq!(next.status, ExecutionStatus::Succeeded, "{next:?}");
         assert_eq!(next.generation, if state_kept { 1 } else { 2 });
         assert_eq!(
             (execution.status, execution.exit_code, error_code.as_str(), state_kept),
             (expected.status, Some(expected.exit_code), expected.error_code, expected.state_kept),
             "{execution:?}"
         );
-        assert_eq!(printed(&execution, Stream::Stdout), "before\n");
+        assert_eq!(printed(&execution, OutputStream::Stdout), "before\n");
     });
 }
 
 fn failed(exit_code: i32, error_code: &'static str) -> End {
-    End { status: Status::Failed, exit_code, error_code, state_kept: false }
+    End { status: ExecutionStatus::Failed, exit_code, error_code, state_kept: false }
 }
 
 fn raised(exit_code: i32, error_code: &'static str) -> End {
@@ -78,7 +78,8 @@ with open('f', 'w+b') as f:
 
 #[test]
 fn t28_leaving_at_once_with_zero() {
-    let left = End { status: Status::Succeeded, exit_code: 0, error_code: "", state_kept: false };
+    let left =
+        End { status: ExecutionStatus::Succeeded, exit_code: 0, error_code: "", state_kept: false };
     ends("import os\nos._exit(0)", left);
 }
 
@@ -94,7 +95,8 @@ fn t28_sys_exit_ends_the_execution_and_not_the_session() {
 
 #[test]
 fn t28_sys_exit_with_zero_is_a_success() {
-    let left = End { status: Status::Succeeded, exit_code: 0, error_code: "", state_kept: true };
+    let left =
+        End { status: ExecutionStatus::Succeeded, exit_code: 0, error_code: "", state_kept: true };
     ends("import sys\nsys.exit(0)", left);
 }
 
@@ -159,7 +161,7 @@ fn t28_code_that_does_not_compile() {
         harness::run(&engine, "print('before')\nfor").await
     });
     assert_eq!((execution.exit_code, error_code(&execution).as_str()), (Some(1), "code.syntax"));
-    assert_eq!(printed(&execution, Stream::Stdout), "");
+    assert_eq!(printed(&execution, OutputStream::Stdout), "");
 }
 
 #[test]
@@ -243,8 +245,8 @@ async fn alone_a_zygote_or_warden_that_dies() {
     kill_first_called("zygote.py");
     tokio::time::sleep(Duration::from_millis(200)).await;
     let kept = run_in(&engine, session, "print(kept)").await;
-    assert_eq!(printed(&kept, Stream::Stdout), "1\n", "sandboxes outlive their zygote");
-    assert_eq!(printed(&harness::run(&engine, "print(2)").await, Stream::Stdout), "2\n");
+    assert_eq!(printed(&kept, OutputStream::Stdout), "1\n", "sandboxes outlive their zygote");
+    assert_eq!(printed(&harness::run(&engine, "print(2)").await, OutputStream::Stdout), "2\n");
     // An end after that of the zygote is still told as what it was.
     let code = "import os\nos._exit(7)";
     assert_eq!(run_in(&engine, session, code).await.exit_code, Some(7));
@@ -257,8 +259,8 @@ async fn alone_a_zygote_or_warden_that_dies() {
     let lost = run_in(&engine, session, "print(kept)").await;
     assert_eq!((error_code(&lost).as_str(), lost.generation), ("sandbox.crashed", 3), "{lost:?}");
     let next = run_in(&engine, session, "print(3)").await;
-    assert_eq!(printed(&next, Stream::Stdout), "3\n", "{next:?}");
-    assert_eq!(printed(&harness::run(&engine, "print(4)").await, Stream::Stdout), "4\n");
+    assert_eq!(printed(&next, OutputStream::Stdout), "3\n", "{next:?}");
+    assert_eq!(printed(&harness::run(&engine, "print(4)").await, OutputStream::Stdout), "4\n");
 }
 
 /// The processes with this name that were not forked from another one with it.
@@ -288,7 +290,7 @@ fn t27_closing_a_session_ends_its_processes() {
         let code = "import subprocess\nchild = subprocess.Popen(['sleep', '600.27'])";
         run_in(&engine, session, code).await;
         let alive = run_in(&engine, session, "print(child.poll())").await;
-        assert_eq!(printed(&alive, Stream::Stdout), "None\n");
+        assert_eq!(printed(&alive, OutputStream::Stdout), "None\n");
         assert_eq!(sleepers("600.27"), 1);
         engine.close(session).await.unwrap();
         assert_eq!(sleepers("600.27"), 0);

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use types::{Execution, Status};
+use types::{Execution, ExecutionStatus};
 
 fn bare(args: &[&str]) -> Output {
     exec(&[&["--env", "bare"], args].concat())
@@ -179,7 +179,7 @@ fn json_is_one_record_and_nothing_else() {
     let said = stdout(&output);
     assert_eq!(said.lines().count(), 1);
     let record: Execution = serde_json::from_str(&said).unwrap();
-    assert_eq!((record.status, record.exit_code), (Status::Succeeded, Some(0)));
+    assert_eq!((record.status, record.exit_code), (ExecutionStatus::Succeeded, Some(0)));
     let texts: Vec<&str> = record.output.iter().map(|piece| piece.text.as_str()).collect();
     assert_eq!(texts, ["out\n", "err\n"]);
     assert_eq!(record.value, Some(serde_json::json!([1])));
@@ -193,7 +193,7 @@ fn json_keeps_the_exit_code_and_tells_the_error() {
     let output = bare(&["--json", "import sys; sys.exit(3)"]);
     assert_eq!((stderr(&output).as_str(), output.status.code()), ("", Some(3)));
     let record: Execution = serde_json::from_str(&stdout(&output)).unwrap();
-    assert_eq!((record.status, record.exit_code), (Status::Failed, Some(3)));
+    assert_eq!((record.status, record.exit_code), (ExecutionStatus::Failed, Some(3)));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
-use types::{LimitsRequest, SandboxId, Stream};
+use types::{LimitsRequest, OutputStream, SandboxId};
 
 /// Longer than any answer takes here, and shorter than for ever.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -81,13 +81,13 @@ fn stop(pid: u32) {
 }
 
 async fn says(engine: &Arc<Engine>, session: SandboxId, code: &str) -> String {
-    printed(&run_in(engine, session, code).await, Stream::Stdout)
+    printed(&run_in(engine, session, code).await, OutputStream::Stdout)
 }
 
 /// A fresh run, which has to be answered.
 async fn fresh(engine: &Arc<Engine>, code: &str) -> String {
     let answer = timeout(PATIENCE, harness::run(engine, code)).await;
-    printed(&answer.unwrap_or_else(|_| panic!("no answer to {code}")), Stream::Stdout)
+    printed(&answer.unwrap_or_else(|_| panic!("no answer to {code}")), OutputStream::Stdout)
 }
 
 #[test]
@@ -142,7 +142,7 @@ async fn closing(engine: &Arc<Engine>, cpu_percent: u64) -> Duration {
                 os.close(go)\n        os.read(wait, 1)\n        time.sleep(0.5)\n        \
                 while True: pass\nprint('up')";
     let up = run_in(engine, session, code).await;
-    assert_eq!(printed(&up, Stream::Stdout), "up\n", "{up:?}");
+    assert_eq!(printed(&up, OutputStream::Stdout), "up\n", "{up:?}");
     let limits = LimitsRequest { cpu_percent: Some(cpu_percent), ..LimitsRequest::default() };
     let command =
         Command { session: Some(session), limits, ..harness::command("bare", "os.close(go)") };

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use types::{LimitsRequest, Stream};
+use types::{LimitsRequest, OutputStream};
 
 /// Everything that a run could leave, counted for this process and all below it.
 #[derive(Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ async fn endings(engine: &Arc<Engine>, run: usize) {
         }
         _ => {
             let execution = harness::run(engine, "open('f', 'w').write('x')\nprint(1)").await;
-            assert_eq!(printed(&execution, Stream::Stdout), "1\n");
+            assert_eq!(printed(&execution, OutputStream::Stdout), "1\n");
         }
     }
 }

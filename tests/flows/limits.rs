@@ -2,10 +2,10 @@
 //! error code within a second, while neighbours notice nothing.
 
 use crate::harness::{self, error_code, open, open_with, printed, run_in};
-use engine::{Command, Engine, Finished};
+use engine::{Command, Engine, FinishedExecution};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use types::{Execution, Limits, LimitsRequest, Status, Stream};
+use types::{Execution, ExecutionStatus, Limits, LimitsRequest, OutputStream};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -19,7 +19,7 @@ async fn run_once(code: &str, limits: LimitsRequest) -> Execution {
 }
 
 fn out(execution: &Execution) -> String {
-    printed(execution, Stream::Stdout)
+    printed(execution, OutputStream::Stdout)
 }
 
 fn none() -> LimitsRequest {
@@ -329,7 +329,7 @@ async fn t23_the_next_sandbox_finds_all_its_space() {
 #[tokio::test(flavor = "multi_thread")]
 async fn t23_an_input_file_that_does_not_fit_is_refused() {
     let engine = Engine::start(harness::config());
-    let file = engine::FileIn { name: "big".into(), content: vec![0; 5 << 20].into() };
+    let file = engine::InputFile { name: "big".into(), content: vec![0; 5 << 20].into() };
     let limits = disk(4 * MIB, 100);
     let command = Command { files: vec![file], limits, ..harness::command("bare", "1") };
     let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
@@ -358,7 +358,7 @@ async fn t24_as_much_output_as_allowed_is_kept_whole() {
 async fn t24_one_byte_more_is_dropped_and_said() {
     let execution = run_once("print('x' * 1000)", output(1000)).await;
     assert_eq!(kept_and_dropped(&execution), (1000, 1));
-    assert_eq!(execution.status, Status::Succeeded);
+    assert_eq!(execution.status, ExecutionStatus::Succeeded);
     let warned: Vec<_> = execution.warnings.iter().map(|w| w.code.as_str()).collect();
     assert_eq!(warned, ["output.too_large"]);
 }
@@ -368,7 +368,7 @@ async fn t24_the_limit_counts_both_streams() {
     let code = "import sys\nprint('x' * 599, flush=True)\nprint('y' * 599, file=sys.stderr)";
     let execution = run_once(code, output(1000)).await;
     assert_eq!(kept_and_dropped(&execution), (1000, 200));
-    assert_eq!(printed(&execution, Stream::Stderr), "y".repeat(400));
+    assert_eq!(printed(&execution, OutputStream::Stderr), "y".repeat(400));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -492,7 +492,7 @@ async fn t25_deaf_code_dies_within_a_second_of_its_limit() {
             let took = began.elapsed();
             assert_eq!(
                 (execution.status, execution.exit_code),
-                (Status::TimedOut, Some(124)),
+                (ExecutionStatus::TimedOut, Some(124)),
                 "{name}"
             );
             assert_eq!(error_code(&execution), "time.exceeded", "{name}");
@@ -507,7 +507,7 @@ async fn t25_code_that_swallows_every_exception_dies_too() {
         "while True:\n    try:\n        while True: pass\n    except BaseException: print('no')";
     let limits = LimitsRequest { wall_ms: Some(300), ..none() };
     let execution = run_once(code, limits).await;
-    assert_eq!((execution.status, out(&execution).as_str()), (Status::TimedOut, "no\n"));
+    assert_eq!((execution.status, out(&execution).as_str()), (ExecutionStatus::TimedOut, "no\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -517,8 +517,8 @@ async fn t25_an_exit_handler_of_a_script_does_not_outlast_the_limit() {
     let code = "import atexit, time\n@atexit.register\ndef _():\n    while True:\n        \
                 try: time.sleep(9)\n        except BaseException: pass";
     let command = Command { limits, ..harness::script("bare", code) };
-    let Finished { execution, .. } = harness::run_with(&engine, command).await;
-    assert_eq!((execution.status, execution.exit_code), (Status::TimedOut, Some(124)));
+    let FinishedExecution { execution, .. } = harness::run_with(&engine, command).await;
+    assert_eq!((execution.status, execution.exit_code), (ExecutionStatus::TimedOut, Some(124)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -556,7 +556,7 @@ async fn t26_cpu_time_is_limited_apart_from_wall_time() {
         ..none()
     };
     let execution = run_once("import os\nos.fork()\nwhile True: pass", limits).await;
-    assert_eq!((execution.status, execution.exit_code), (Status::TimedOut, Some(124)));
+    assert_eq!((execution.status, execution.exit_code), (ExecutionStatus::TimedOut, Some(124)));
     let error = execution.error.unwrap();
     assert_eq!(error.code.to_string(), "time.exceeded");
     assert_eq!(error.message, "over the CPU time of 300 ms");
@@ -712,7 +712,10 @@ async fn a_session_has_the_limits_it_was_opened_with_and_an_execution_may_lower_
     let command =
         Command { session: Some(session), limits, ..harness::command("bare", "while True: pass") };
     let execution = harness::run_with(&engine, command).await.execution;
-    assert_eq!((execution.status, execution.limits.memory_bytes), (Status::TimedOut, 128 * MIB));
+    assert_eq!(
+        (execution.status, execution.limits.memory_bytes),
+        (ExecutionStatus::TimedOut, 128 * MIB)
+    );
     let limits = LimitsRequest { disk_bytes: Some(MIB), ..none() };
     let command = Command { session: Some(session), limits, ..harness::command("bare", "1") };
     let refused = engine.run(command, &mut |_| {}).await.unwrap_err();

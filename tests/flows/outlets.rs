@@ -5,7 +5,7 @@ use crate::harness;
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use engine::{Config, Engine, NewSession, Outlet};
+use engine::{Config, EgressHandler, Engine, NewSession};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
-use types::{Status, Stream};
+use types::{ExecutionStatus, OutputStream};
 
 /// The only host there is, whatever its address.
 pub(crate) const KNOWN: &str = "known.example:80";
@@ -58,9 +58,9 @@ impl Beyond {
         Self { server, served: Arc::default(), open: Arc::default() }
     }
 
-    pub(crate) fn outlet(&self) -> Outlet {
+    pub(crate) fn outlet(&self) -> EgressHandler {
         let (server, served, open) = (self.server, self.served.clone(), self.open.clone());
-        Outlet::new(move |listener| {
+        EgressHandler::new(move |listener| {
             served.fetch_add(1, Ordering::Relaxed);
             open.fetch_add(1, Ordering::Relaxed);
             let listener = TcpListener::from_std(listener).unwrap();
@@ -125,11 +125,11 @@ print(urllib.request.urlopen('http://known.example/').read())";
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_has_its_outlet_for_life_through_reset_and_crash() {
     let (engine, beyond) = (Engine::start(harness::config()), Beyond::start().await);
-    let asked = NewSession { outlet: Some(beyond.outlet()), ..NewSession::new("bare") };
+    let asked = NewSession { egress: Some(beyond.outlet()), ..NewSession::new("bare") };
     let session = engine.open(&asked).await.unwrap().id;
     let reaches = async || {
         let ran = harness::run_in(&engine, session, FETCH).await;
-        assert_eq!(harness::printed(&ran, Stream::Stdout), "b'hello'\n", "{:?}", ran.error);
+        assert_eq!(harness::printed(&ran, OutputStream::Stdout), "b'hello'\n", "{:?}", ran.error);
         assert_eq!(beyond.open(), 1);
     };
     reaches().await;
@@ -137,7 +137,7 @@ async fn a_session_has_its_outlet_for_life_through_reset_and_crash() {
     assert_eq!(beyond.open(), 0);
     reaches().await;
     let died = harness::run_in(&engine, session, "import os; os._exit(3)").await;
-    assert_eq!((died.status, beyond.open()), (Status::Failed, 0));
+    assert_eq!((died.status, beyond.open()), (ExecutionStatus::Failed, 0));
     reaches().await;
     engine.close(session).await.unwrap();
     assert_eq!((beyond.open(), beyond.served.load(Ordering::Relaxed)), (0, 3));
@@ -146,9 +146,9 @@ async fn a_session_has_its_outlet_for_life_through_reset_and_crash() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fresh_sandbox_has_the_outlet_of_its_command_and_another_none() {
     let (engine, beyond) = (Engine::start(harness::config()), Beyond::start().await);
-    let with = engine::Command { outlet: Some(beyond.outlet()), ..harness::command("bare", FETCH) };
+    let with = engine::Command { egress: Some(beyond.outlet()), ..harness::command("bare", FETCH) };
     let ran = harness::run_with(&engine, with).await.execution;
-    assert_eq!(harness::printed(&ran, Stream::Stdout), "b'hello'\n", "{:?}", ran.error);
+    assert_eq!(harness::printed(&ran, OutputStream::Stdout), "b'hello'\n", "{:?}", ran.error);
     assert_eq!(beyond.open(), 0);
     let code = "import os, socket
 print([name for name in os.environ if 'proxy' in name.lower()])
@@ -158,7 +158,7 @@ except ConnectionRefusedError:
     print('nobody listens')
 socket.create_server(('127.0.0.1', 3128)).close()";
     let without = harness::run(&engine, code).await;
-    let printed = harness::printed(&without, Stream::Stdout);
+    let printed = harness::printed(&without, OutputStream::Stdout);
     assert_eq!(printed, "[]\nnobody listens\n", "{:?}", without.error);
 }
 
@@ -169,9 +169,14 @@ async fn programs_that_code_starts_are_told_of_the_proxy() {
 print(subprocess.check_output([sys.executable, '-c', '''
 import urllib.request
 print(urllib.request.urlopen('http://known.example/').read())''']))";
-    let with = engine::Command { outlet: Some(beyond.outlet()), ..harness::command("bare", code) };
+    let with = engine::Command { egress: Some(beyond.outlet()), ..harness::command("bare", code) };
     let ran = harness::run_with(&engine, with).await.execution;
-    assert_eq!(harness::printed(&ran, Stream::Stdout), "b\"b'hello'\\n\"\n", "{:?}", ran.error);
+    assert_eq!(
+        harness::printed(&ran, OutputStream::Stdout),
+        "b\"b'hello'\\n\"\n",
+        "{:?}",
+        ran.error
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -187,7 +192,7 @@ async fn variables_of_a_session_stay_and_those_of_a_run_go() {
             variables: variables.clone(),
             ..harness::command("bare", code)
         };
-        harness::printed(&harness::run_with(&engine, command).await.execution, Stream::Stdout)
+        harness::printed(&harness::run_with(&engine, command).await.execution, OutputStream::Stdout)
     };
     let (passing, none) = (named("PASSING", "2"), BTreeMap::new());
     assert_eq!(run(&passing, show).await, "1 2\n");
@@ -201,7 +206,7 @@ async fn variables_of_a_session_stay_and_those_of_a_run_go() {
     let late = "import atexit, os\natexit.register(lambda: print(os.environ['PASSING']))";
     let script = engine::Command { variables: passing, ..harness::script("bare", late) };
     let ran = harness::run_with(&engine, script).await.execution;
-    assert_eq!(harness::printed(&ran, Stream::Stdout), "2\n");
+    assert_eq!(harness::printed(&ran, OutputStream::Stdout), "2\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -219,7 +224,7 @@ except OSError:
     print('read-only')";
     let ran = harness::run(&Engine::start(config), code).await;
     assert_eq!(
-        harness::printed(&ran, Stream::Stdout),
+        harness::printed(&ran, OutputStream::Stdout),
         "/etc/ssl/belljar.pem # nobody\n{'/etc/ssl/belljar.pem'}\nread-only\n",
         "{:?}",
         ran.error
@@ -230,7 +235,7 @@ except OSError:
 async fn whoever_goes_away_in_the_middle_takes_the_outlet_along() {
     let (engine, beyond) = (Engine::start(harness::config()), Beyond::start().await);
     let command = engine::Command {
-        outlet: Some(beyond.outlet()),
+        egress: Some(beyond.outlet()),
         ..harness::command("bare", "import time; time.sleep(60)")
     };
     let mut quiet = |_: &types::Event| {};

@@ -5,11 +5,11 @@
 //! `corpus/packages` stand beside the text that they print.
 
 use crate::harness::{self, error_code, open, printed, run_in};
-use engine::{Code, Command, Discovery, Engine, Entry, Machine, discover};
+use engine::{Code, Command, DiscoveredPythons, Engine, EntryPoint, HostSettings, discover};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
-use types::{Execution, Status, Stream};
+use types::{Execution, ExecutionStatus, OutputStream};
 
 /// Scripts that speak of being one: of their file, of their end, or of children that import them.
 const ONLY_AS_SCRIPTS: [&str; 6] = [
@@ -75,14 +75,14 @@ pub(crate) async fn in_the_jar(
 ) -> Ran {
     let code = Code::new(std::fs::read(script).unwrap()).unwrap();
     let entry = match how {
-        As::Cell => Entry::Cell(code),
-        As::Script => Entry::Script { code, argv: vec![format!("{}.py", stem(script))] },
+        As::Cell => EntryPoint::Cell(code),
+        As::Script => EntryPoint::Script { code, argv: vec![format!("{}.py", stem(script))] },
     };
     let command = Command { entry, ..harness::command(environment, "pass") };
     let execution = harness::run_with(engine, command).await.execution;
     Ran {
-        stdout: printed(&execution, Stream::Stdout),
-        stderr: printed(&execution, Stream::Stderr),
+        stdout: printed(&execution, OutputStream::Stdout),
+        stderr: printed(&execution, OutputStream::Stderr),
         exit_code: execution.exit_code.unwrap(),
     }
 }
@@ -95,7 +95,7 @@ pub(crate) enum As {
 
 /// The Python that the jar uses unless told otherwise.
 fn newest() -> PathBuf {
-    let Discovery { found, .. } = discover(&Machine::from_env());
+    let DiscoveredPythons { found, .. } = discover(&HostSettings::from_env());
     found[0].executable.clone()
 }
 
@@ -270,7 +270,7 @@ async fn await_works_at_the_top_of_a_cell() {
                 print(await f())\nasync with asyncio.TaskGroup() as group:\n    \
                 t = group.create_task(f())\nt.result()";
     let execution = run_once("bare", code).await;
-    assert_eq!(printed(&execution, Stream::Stdout), "42\n");
+    assert_eq!(printed(&execution, OutputStream::Stdout), "42\n");
     assert_eq!(execution.value, Some(42.into()));
 }
 
@@ -361,7 +361,7 @@ async fn classes_of_a_cell_can_be_pickled_in_a_later_one() {
                 saved = pickle.dumps([P(1), P])";
     run_in(&engine, session, code).await;
     let next = run_in(&engine, session, "print(pickle.loads(saved))").await;
-    assert_eq!(printed(&next, Stream::Stdout), "[P(x=1), <class '__main__.P'>]\n");
+    assert_eq!(printed(&next, OutputStream::Stdout), "[P(x=1), <class '__main__.P'>]\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -370,17 +370,17 @@ async fn a_source_can_be_looked_at_from_a_later_cell() {
     let session = open(&engine, "bare").await;
     run_in(&engine, session, "def f():\n    return 1").await;
     let next = run_in(&engine, session, "import inspect\nprint(inspect.getsource(f))").await;
-    assert_eq!(printed(&next, Stream::Stdout), "def f():\n    return 1\n\n");
+    assert_eq!(printed(&next, OutputStream::Stdout), "def f():\n    return 1\n\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_module_given_as_a_file_can_be_imported() {
     let engine = Engine::start(harness::config());
-    let file = engine::FileIn { name: "own.py".into(), content: b"VALUE = 42".to_vec().into() };
+    let file = engine::InputFile { name: "own.py".into(), content: b"VALUE = 42".to_vec().into() };
     let command =
         Command { files: vec![file], ..harness::command("bare", "import own\nprint(own.VALUE)") };
     let execution = harness::run_with(&engine, command).await.execution;
-    assert_eq!(printed(&execution, Stream::Stdout), "42\n");
+    assert_eq!(printed(&execution, OutputStream::Stdout), "42\n");
     assert_eq!((execution.files_in, execution.files_out.len()), (vec!["own.py".into()], 0));
 }
 
@@ -401,8 +401,8 @@ async fn code_that_breaks_its_own_interpreter_does_not_break_the_next_cell() {
         run_in(&engine, session, code).await;
     }
     let next = run_in(&engine, session, "import sys\nsys.stdout.write('still here\\n')").await;
-    assert_eq!((next.status, next.generation), (Status::Succeeded, 1), "{next:?}");
-    assert_eq!(printed(&next, Stream::Stdout), "still here\n");
+    assert_eq!((next.status, next.generation), (ExecutionStatus::Succeeded, 1), "{next:?}");
+    assert_eq!(printed(&next, OutputStream::Stdout), "still here\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -413,7 +413,7 @@ async fn two_sandboxes_draw_different_random_numbers() {
     let one = harness::run(&engine, code).await;
     let other = harness::run(&engine, code).await;
     assert_eq!(error_code(&one), "");
-    let (one, other) = (printed(&one, Stream::Stdout), printed(&other, Stream::Stdout));
+    let (one, other) = (printed(&one, OutputStream::Stdout), printed(&other, OutputStream::Stdout));
     let shared: Vec<&str> = one.split(' ').filter(|word| other.contains(word)).collect();
     assert_eq!(shared, [""; 0]);
 }

@@ -2,7 +2,7 @@
 
 use crate::harness;
 use crate::python::{As, corpus, in_the_jar, on_the_host, stem};
-use engine::{Config, Discovery, Engine, Machine, PythonChoice, discover};
+use engine::{Config, DiscoveredPythons, Engine, HostSettings, PythonChoice, discover};
 
 /// Scripts that touch what differs most between versions and builds: extension modules, zones,
 /// certificates, children, and the machinery of `__main__`.
@@ -25,7 +25,7 @@ const SHORT: [&str; 14] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_python_of_this_machine_runs_in_the_jar() {
-    let Discovery { found, .. } = discover(&Machine::from_env());
+    let DiscoveredPythons { found, .. } = discover(&HostSettings::from_env());
     assert!(!found.is_empty());
     let data = tempfile::tempdir().unwrap();
     let mut differences = Vec::new();

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
-use types::{Event, Execution, ExecutionId, Fault, SandboxId, Status, Stream};
+use types::{Error, Event, Execution, ExecutionId, ExecutionStatus, OutputStream, SandboxId};
 
 fn out(execution: &Execution) -> String {
-    printed(execution, Stream::Stdout)
+    printed(execution, OutputStream::Stdout)
 }
 
 fn in_session(session: SandboxId, code: &str) -> Command {
@@ -22,7 +22,7 @@ async fn run(admitted: Admitted) -> Execution {
 }
 
 /// Runs in the background, and returns when the code has printed something.
-async fn begin(engine: &Arc<Engine>, command: Command) -> JoinHandle<Result<Execution, Fault>> {
+async fn begin(engine: &Arc<Engine>, command: Command) -> JoinHandle<Result<Execution, Error>> {
     let (begun, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
     let engine = Arc::clone(engine);
     let running = tokio::spawn(async move {
@@ -48,11 +48,11 @@ async fn what_is_let_in_is_known_before_it_runs() {
         let (id, asked_for) = (command.id, command.session);
         let admitted = engine.admit(Command { principal, ..command }).await.unwrap();
         let before = admitted.record();
-        assert_eq!((before.id, before.status), (id, Status::Queued));
+        assert_eq!((before.id, before.status), (id, ExecutionStatus::Queued));
         assert_eq!((before.started_at, before.exit_code), (None, None));
         assert!(asked_for.is_none() || asked_for == before.sandbox_id);
         let after = run(admitted).await;
-        assert_eq!((after.status, out(&after).as_str()), (Status::Succeeded, "1\n"));
+        assert_eq!((after.status, out(&after).as_str()), (ExecutionStatus::Succeeded, "1\n"));
         let told = |record: &Execution| {
             let place = (record.sandbox_id, record.generation, record.environment.clone());
             (record.id, place, record.limits, record.principal, record.created_at)
@@ -111,7 +111,10 @@ async fn a_running_execution_is_cancelled_by_its_id_wherever_it_runs() {
         assert!(engine.cancel(id));
         let execution = running.await.unwrap().unwrap();
         assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
-        assert_eq!((execution.status, execution.exit_code), (Status::Cancelled, Some(130)));
+        assert_eq!(
+            (execution.status, execution.exit_code),
+            (ExecutionStatus::Cancelled, Some(130))
+        );
         assert_eq!(error_code(&execution), "execution.cancelled");
         assert_eq!(out(&execution), "begun\n");
         assert!(execution.ended_at.is_some());
@@ -130,7 +133,7 @@ async fn a_cancel_before_the_first_byte_of_code_is_not_lost_and_costs_no_memory(
         let admitted = engine.admit(command).await.unwrap();
         assert!(engine.cancel(id));
         let execution = run(admitted).await;
-        assert_eq!((execution.status, out(&execution).as_str()), (Status::Cancelled, ""));
+        assert_eq!((execution.status, out(&execution).as_str()), (ExecutionStatus::Cancelled, ""));
         assert_eq!((execution.started_at, execution.exit_code), (None, Some(130)));
         assert!(execution.ended_at.is_some());
     }
@@ -149,12 +152,12 @@ async fn a_cancel_in_the_moment_of_the_start_keeps_the_memory() {
         let id = command.id;
         let canceller = Arc::clone(&engine);
         let mut cancel = |event: &Event| {
-            if let Event::Status { status: Status::Running } = event {
+            if let Event::Status { status: ExecutionStatus::Running } = event {
                 canceller.cancel(id);
             }
         };
         let execution = engine.run(command, &mut cancel).await.unwrap().execution;
-        assert_eq!((execution.status, execution.generation), (Status::Cancelled, 1));
+        assert_eq!((execution.status, execution.generation), (ExecutionStatus::Cancelled, 1));
     }
     assert_eq!(out(&run_in(&engine, session, "print(kept)").await), "1\n");
 }
@@ -175,7 +178,7 @@ async fn closing_a_session_ends_what_was_let_in_and_has_not_begun() {
     let closing = tokio::spawn(async move { closer.close(session).await });
     assert!(soon(Duration::from_secs(2), || engine.list().is_empty()));
     let began = Instant::now();
-    assert_eq!(run(admitted).await.status, Status::Cancelled);
+    assert_eq!(run(admitted).await.status, ExecutionStatus::Cancelled);
     closing.await.unwrap().unwrap();
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
 }
@@ -297,7 +300,7 @@ async fn alone_nothing_is_left() {
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     assert_eq!(out(&short.await.unwrap().unwrap()), "begun\ndone\n", "it had the time to end");
     for cancelled in [endless, in_session] {
-        assert_eq!(cancelled.await.unwrap().unwrap().status, Status::Cancelled);
+        assert_eq!(cancelled.await.unwrap().unwrap().status, ExecutionStatus::Cancelled);
     }
     let waited = queued.await.unwrap().unwrap_err();
     let late = engine.admit(harness::command("bare", "1")).await.unwrap_err();
@@ -321,7 +324,7 @@ async fn events_tell_the_execution_in_its_order() {
     };
     let finished = engine.run(harness::command("bare", code), &mut hear).await.unwrap();
     assert_eq!(names, ["status", "output", "result", "file", "error"]);
-    assert_eq!(finished.execution.status, Status::Failed);
+    assert_eq!(finished.execution.status, ExecutionStatus::Failed);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -348,7 +351,7 @@ async fn code_is_told_its_session_and_for_whom_it_runs() {
     let tool = harness::tool(&format!(
         "import os\ndef handle() -> list:\n    \"\"\"Looks.\"\"\"\n    return {look}"
     ));
-    let call = || harness::call("bare", tool.call(serde_json::json!({})).unwrap());
+    let call = || harness::call("bare", tool.validate_call(serde_json::json!({})).unwrap());
     let cell = || harness::command("bare", &format!("import os\n{look}"));
     for command in [call(), cell()] {
         let principal = Some("ada".to_owned());

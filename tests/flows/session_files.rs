@@ -2,14 +2,14 @@
 //! copied aside when an execution has made them.
 
 use crate::harness::{self, open, read_file, run_in, run_with};
-use engine::{Bring, Command, Engine, Staging};
+use engine::{Command, Engine, FileCollection, StagingDirectory};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::io::{BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use types::{SandboxId, Status};
+use types::{ExecutionStatus, SandboxId};
 
 async fn started() -> (Arc<Engine>, SandboxId) {
     let engine = Engine::start(harness::config());
@@ -105,8 +105,9 @@ async fn a_disk_that_is_full_refuses_a_file_and_keeps_the_session() {
 }
 
 fn staged(directory: &Path, bytes_max: u64, code: &str) -> Command {
-    let bring = Bring::Copies(Staging { directory: directory.to_owned(), bytes_max });
-    Command { bring, ..harness::command("bare", code) }
+    let bring =
+        FileCollection::Staged(StagingDirectory { directory: directory.to_owned(), bytes_max });
+    Command { collect_files: bring, ..harness::command("bare", code) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -150,7 +151,7 @@ async fn a_copy_that_cannot_be_written_is_a_file_left_out_with_its_reason() {
     fs::write(aside.path().join("0"), "somebody else's").unwrap();
     let code = "open('a', 'w').write('one')\nopen('b', 'w').write('two')";
     let finished = run_with(&engine, staged(aside.path(), 1 << 20, code)).await;
-    assert_eq!(finished.execution.status, Status::Succeeded);
+    assert_eq!(finished.execution.status, ExecutionStatus::Succeeded);
     assert_eq!(finished.copies, [("b".to_owned(), aside.path().join("1"))]);
     let left = &finished.execution.truncated.files[0];
     assert!(left.name == "a" && left.reason.starts_with("it could not be kept"), "{left:?}");
@@ -165,7 +166,7 @@ async fn t90_a_file_that_is_changed_through_a_mapping_is_one_that_was_changed() 
     engine.write_file(session, "other.bin".into(), &[b'a'; 8192][..]).await.unwrap();
     let changed = async |code: &str| {
         let execution = run_in(&engine, session, code).await;
-        assert_eq!(execution.status, Status::Succeeded, "{execution:?}");
+        assert_eq!(execution.status, ExecutionStatus::Succeeded, "{execution:?}");
         execution.files_out.into_iter().map(|file| file.name).collect::<Vec<_>>()
     };
     let map =

@@ -2,11 +2,11 @@
 
 use crate::harness::{self, error_code, open, printed, run_in, soon};
 use engine::{
-    Command, Config, EndReason, Engine, Expiry, ExpiryRequest, FileIn, NewSession, SessionEnded,
+    Command, Config, EndReason, Engine, Expiry, ExpiryRequest, InputFile, NewSession, SessionEnded,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use types::{Event, Execution, LimitsRequest, SandboxId, Status, Stream};
+use types::{Event, Execution, ExecutionStatus, LimitsRequest, OutputStream, SandboxId};
 
 async fn started() -> (Arc<Engine>, SandboxId) {
     let engine = Engine::start(harness::config());
@@ -15,7 +15,7 @@ async fn started() -> (Arc<Engine>, SandboxId) {
 }
 
 fn out(execution: &Execution) -> String {
-    printed(execution, Stream::Stdout)
+    printed(execution, OutputStream::Stdout)
 }
 
 fn warned_of(execution: &Execution) -> Vec<&str> {
@@ -111,7 +111,7 @@ async fn an_interrupt_ends_the_execution_and_keeps_the_state() {
         begin(&engine, session, "import time\ntime.sleep(60)", LimitsRequest::default()).await;
     assert!(engine.interrupt(session).unwrap());
     let execution = running.await.unwrap();
-    assert_eq!((execution.status, execution.exit_code), (Status::Cancelled, Some(130)));
+    assert_eq!((execution.status, execution.exit_code), (ExecutionStatus::Cancelled, Some(130)));
     assert_eq!(error_code(&execution), "execution.cancelled");
     let next = run_in(&engine, session, "print(kept)").await;
     assert_eq!((out(&next).as_str(), next.generation), ("42\n", 1));
@@ -167,7 +167,7 @@ async fn an_interrupt_that_comes_too_late_does_not_hit_the_next_execution() {
         }
         running.await.unwrap();
         let next = run_in(&engine, session, "import time\ntime.sleep(0.01)\nprint(1)").await;
-        assert_eq!((next.status, out(&next).as_str()), (Status::Succeeded, "1\n"));
+        assert_eq!((next.status, out(&next).as_str()), (ExecutionStatus::Succeeded, "1\n"));
     }
 }
 
@@ -183,7 +183,7 @@ async fn deaf_code_is_killed_after_an_interrupt_and_the_session_says_that_it_los
     engine.interrupt(session).unwrap();
     let execution = running.await.unwrap();
     assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
-    assert_eq!((execution.status, execution.generation), (Status::Cancelled, 2));
+    assert_eq!((execution.status, execution.generation), (ExecutionStatus::Cancelled, 2));
     assert_eq!(warned_of(&execution), ["session.lost"]);
     let next = run_in(&engine, session, "print('kept' in globals())").await;
     assert_eq!((out(&next).as_str(), next.generation), ("False\n", 2));
@@ -197,7 +197,7 @@ async fn a_time_limit_keeps_the_state_of_code_that_listens() {
     run_in(&engine, session, "kept = 42").await;
     let limits = LimitsRequest { wall_ms: Some(200), ..LimitsRequest::default() };
     let execution = begin(&engine, session, "while True: pass", limits).await.await.unwrap();
-    assert_eq!((execution.status, execution.exit_code), (Status::TimedOut, Some(124)));
+    assert_eq!((execution.status, execution.exit_code), (ExecutionStatus::TimedOut, Some(124)));
     assert_eq!(execution.error.unwrap().message, "over the wall time of 200 ms");
     let next = run_in(&engine, session, "print(kept)").await;
     assert_eq!((out(&next).as_str(), next.generation), ("42\n", 1));
@@ -238,7 +238,7 @@ async fn closing_a_session_ends_what_it_is_running() {
     let asked = Instant::now();
     engine.close(session).await.unwrap();
     assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
-    assert_eq!(running.await.unwrap().status, Status::Cancelled);
+    assert_eq!(running.await.unwrap().status, ExecutionStatus::Cancelled);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -255,7 +255,7 @@ async fn reset_gives_a_new_interpreter_and_an_empty_directory() {
 async fn a_file_that_is_refused_leaves_the_session_as_it_was() {
     let (engine, session) = started().await;
     run_in(&engine, session, "kept = 1").await;
-    let files = vec![FileIn { name: "../out".into(), content: Vec::new().into() }];
+    let files = vec![InputFile { name: "../out".into(), content: Vec::new().into() }];
     let command = Command { session: Some(session), files, ..harness::command("bare", "1") };
     let refused = engine.run(command, &mut |_| {}).await.unwrap_err();
     assert_eq!(refused.code.to_string(), "file.unsupported");
@@ -291,10 +291,10 @@ async fn a_session_whose_caller_went_away_is_not_busy() {
 async fn code_that_was_never_run_is_no_success() {
     let (engine, session) = started().await;
     let code = "import os, threading\nthreading.Timer(0.1, os._exit, (0,)).start()";
-    assert_eq!(run_in(&engine, session, code).await.status, Status::Succeeded);
+    assert_eq!(run_in(&engine, session, code).await.status, ExecutionStatus::Succeeded);
     tokio::time::sleep(Duration::from_millis(600)).await;
     let lost = run_in(&engine, session, "print('never')").await;
-    assert_eq!((lost.status, lost.generation), (Status::Failed, 2));
+    assert_eq!((lost.status, lost.generation), (ExecutionStatus::Failed, 2));
     assert_eq!(harness::error_code(&lost), "sandbox.crashed");
     assert_eq!(out(&run_in(&engine, session, "print('again')").await), "again\n");
 }
@@ -303,7 +303,10 @@ async fn code_that_was_never_run_is_no_success() {
 async fn a_script_in_a_session_leaves_it_alive() {
     let (engine, session) = started().await;
     let script = Command { session: Some(session), ..harness::script("bare", "x = 41") };
-    assert_eq!(engine.run(script, &mut |_| {}).await.unwrap().execution.status, Status::Succeeded);
+    assert_eq!(
+        engine.run(script, &mut |_| {}).await.unwrap().execution.status,
+        ExecutionStatus::Succeeded
+    );
     let after = run_in(&engine, session, "print(x + 1)").await;
     assert_eq!((out(&after).as_str(), after.generation), ("42\n", 1));
 }
@@ -353,7 +356,7 @@ async fn a_session_expires_in_the_end_however_busy_it_is() {
     let (engine, session) = expiring(expiry, "600.43").await;
     let began = Instant::now();
     let execution = run_in(&engine, session, "while True: pass").await;
-    assert_eq!(execution.status, Status::Cancelled);
+    assert_eq!(execution.status, ExecutionStatus::Cancelled);
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     assert!(soon(Duration::from_secs(2), || sleepers("600.43") == 0));
     assert!(engine.list().is_empty());
@@ -412,7 +415,7 @@ async fn a_session_that_is_opened_again_says_that_its_memory_was_lost() {
 async fn whoever_wants_to_know_is_told_of_sessions_that_expire_and_of_no_others() {
     let (sender, mut ended) = tokio::sync::mpsc::unbounded_channel();
     let expiry = Expiry { idle: LONG, absolute: LONG };
-    let engine = Engine::start(Config { expiry, ended: Some(sender), ..harness::config() });
+    let engine = Engine::start(Config { expiry, session_ended: Some(sender), ..harness::config() });
     let closed = open(&engine, "bare").await;
     engine.close(closed).await.unwrap();
     let soon = Some(Duration::from_millis(100));

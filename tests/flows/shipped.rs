@@ -4,12 +4,12 @@ use crate::atlas::imports_everything;
 use crate::harness::{self, run_with};
 use engine::Engine;
 use serde_json::{Value, json};
-use types::{EnvironmentStatus, Status};
+use types::{EnvironmentStatus, ExecutionStatus};
 
 async fn value(environment: &str, code: &str) -> Value {
     let engine = Engine::start(harness::config());
     let execution = run_with(&engine, harness::command(environment, code)).await.execution;
-    assert_eq!(execution.status, Status::Succeeded, "{code}: {:?}", execution.error);
+    assert_eq!(execution.status, ExecutionStatus::Succeeded, "{code}: {:?}", execution.error);
     execution.value.unwrap_or_default()
 }
 

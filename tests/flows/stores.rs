@@ -4,7 +4,7 @@
 use crate::harness::{self, error_code, run_in};
 use engine::{Config, Engine, NewSession, StoreBase, StoreIn};
 use std::sync::Arc;
-use types::{Execution, SandboxId, Status, StoreAccess, Stream};
+use types::{Execution, ExecutionStatus, OutputStream, SandboxId, StoreAccess};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -48,8 +48,8 @@ impl World {
 
     async fn says(&self, session: SandboxId, code: &str) -> String {
         let ran = self.run(session, code).await;
-        assert_eq!(ran.status, Status::Succeeded, "{:?}", ran.error);
-        harness::printed(&ran, Stream::Stdout).trim_end().to_owned()
+        assert_eq!(ran.status, ExecutionStatus::Succeeded, "{:?}", ran.error);
+        harness::printed(&ran, OutputStream::Stdout).trim_end().to_owned()
     }
 
     fn kept(&self) -> Vec<String> {
@@ -66,7 +66,7 @@ async fn what_one_session_writes_to_a_store_the_next_one_finds() {
     let world = World::start();
     let first = world.writer().await;
     let ran = world.run(first, WRITE).await;
-    assert_eq!(ran.status, Status::Succeeded, "{:?}", ran.error);
+    assert_eq!(ran.status, ExecutionStatus::Succeeded, "{:?}", ran.error);
     assert_eq!(ran.files_out, [], "it is no file of the working directory");
     assert_eq!(world.kept(), ["deep/a.txt"]);
     world.engine.close(first).await.unwrap();
@@ -101,7 +101,7 @@ async fn a_store_survives_a_reset_and_a_crash_of_its_session() {
     world.engine.reset(session).await.unwrap();
     assert_eq!(world.says(session, READ).await, "first");
     let died = "open('/mnt/notes/last', 'w').write('x')\nimport os; os.kill(os.getpid(), 9)";
-    assert_eq!(world.run(session, died).await.status, Status::Failed);
+    assert_eq!(world.run(session, died).await.status, ExecutionStatus::Failed);
     assert_eq!(world.kept(), ["deep/a.txt", "last"]);
     assert_eq!(world.says(session, READ).await, "first");
 }
@@ -152,7 +152,7 @@ async fn the_quota_is_met_as_a_full_disk_and_files_with_holes_do_not_get_round_i
     world.run(session, "import os; os.remove('/mnt/notes/big')").await;
     let holes = "f = open('/mnt/notes/holes', 'wb'); f.truncate(1 << 26); f.close()";
     let ran = world.run(session, holes).await;
-    assert_eq!((ran.status, error_code(&ran).as_str()), (Status::Failed, "disk.exceeded"));
+    assert_eq!((ran.status, error_code(&ran).as_str()), (ExecutionStatus::Failed, "disk.exceeded"));
     assert_eq!(world.kept(), [""; 0]);
     world.run(session, "import os; os.remove('/mnt/notes/holes')").await;
     world.run(session, "open('/mnt/notes/fits', 'wb').write(bytes(900_000))").await;
@@ -168,7 +168,7 @@ async fn what_is_no_plain_file_is_not_kept_and_said() {
                os.mkfifo('/mnt/notes/pipe')\n\
                open('/mnt/notes/plain', 'w').write('x')";
     let ran = world.run(session, odd).await;
-    assert_eq!(ran.status, Status::Succeeded, "{:?}", ran.error);
+    assert_eq!(ran.status, ExecutionStatus::Succeeded, "{:?}", ran.error);
     let told: Vec<_> = ran.warnings.iter().map(|warning| warning.message.as_str()).collect();
     assert_eq!(
         told,
@@ -199,10 +199,10 @@ async fn a_file_that_becomes_a_directory_and_back_is_kept_as_what_it_is() {
     world.run(session, "open('/mnt/notes/a', 'w').write('1')").await;
     let swap = "import os, shutil\nos.remove('/mnt/notes/a'); os.mkdir('/mnt/notes/a')\n\
                 open('/mnt/notes/a/b', 'w').write('2'); open('/mnt/notes/z', 'w').write('3')";
-    assert_eq!(world.run(session, swap).await.status, Status::Succeeded);
+    assert_eq!(world.run(session, swap).await.status, ExecutionStatus::Succeeded);
     assert_eq!(world.kept(), ["a/b", "z"]);
     let back = "shutil.rmtree('/mnt/notes/a'); open('/mnt/notes/a', 'w').write('4')";
-    assert_eq!(world.run(session, back).await.status, Status::Succeeded);
+    assert_eq!(world.run(session, back).await.status, ExecutionStatus::Succeeded);
     assert_eq!(world.kept(), ["a", "z"]);
 }
 
@@ -222,7 +222,7 @@ async fn one_file_that_cannot_be_kept_does_not_keep_the_others_out() {
     world.run(session, full).await;
     let turned =
         "open('/mnt/notes/z', 'wb').write(b'1'); open('/mnt/notes/a', 'wb').write(bytes(900_000))";
-    assert_eq!(world.run(session, turned).await.status, Status::Succeeded);
+    assert_eq!(world.run(session, turned).await.status, ExecutionStatus::Succeeded);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -252,7 +252,7 @@ async fn whoever_keeps_much_does_not_hold_up_another_store() {
         assert!(began.elapsed() < std::time::Duration::from_secs(1), "{:?}", began.elapsed());
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
-    assert_eq!(keeping.await.unwrap().status, Status::Succeeded);
+    assert_eq!(keeping.await.unwrap().status, ExecutionStatus::Succeeded);
     assert_eq!(world.kept().len(), 200);
 }
 

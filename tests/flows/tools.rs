@@ -1,29 +1,29 @@
 //! Tools: a plain function is called with what its contract allows, and gives back JSON.
 
 use crate::harness::{self, call, config, error_code, open, printed, run_with, tool};
-use contract::{Annotations, Tool};
-use engine::{Command, Config, Engine, Kernel};
+use contract::{AnnotationMode, CodeTool};
+use engine::{Command, Config, Engine, RunnerSource};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use types::{Execution, LimitsRequest, Status, Stream};
+use types::{Execution, ExecutionStatus, LimitsRequest, OutputStream};
 
 async fn called(engine: &Arc<Engine>, code: &str, arguments: Value) -> Execution {
     let tool = tool(code);
-    let checked = tool.call(arguments).unwrap();
+    let checked = tool.validate_call(arguments).unwrap();
     run_with(engine, call("bare", checked)).await.execution
 }
 
 async fn value_of(engine: &Arc<Engine>, code: &str, arguments: Value) -> Value {
     let execution = called(engine, code, arguments).await;
-    assert_eq!(execution.status, Status::Succeeded, "{execution:#?}");
+    assert_eq!(execution.status, ExecutionStatus::Succeeded, "{execution:#?}");
     execution.value.unwrap()
 }
 
 async fn tested(engine: &Arc<Engine>, code: &str) -> Execution {
     let tool = tool(code);
-    let test = tool.test().unwrap();
+    let test = tool.test_call().unwrap();
     run_with(engine, call("bare", test)).await.execution
 }
 
@@ -40,20 +40,20 @@ fn seed(name: &str) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-fn json_tool(text: &str) -> Tool {
-    Tool::from_json(text, Annotations::Strict).outcome.unwrap()
+fn json_tool(text: &str) -> CodeTool {
+    CodeTool::from_json(text, AnnotationMode::Strict).result.unwrap()
 }
 
 /// A CodeRunner tool with that source and those schemas.
-fn run_tool(code: &str, schemas: Value) -> Tool {
+fn run_tool(code: &str, schemas: Value) -> CodeTool {
     let mut configuration = json!({"type": "CodeRunner", "code": code});
     configuration.as_object_mut().unwrap().extend(schemas.as_object().unwrap().clone());
     let tool = json!({"name": "t", "tool_type": "code_runner", "configuration": configuration});
     json_tool(&tool.to_string())
 }
 
-async fn ran(engine: &Arc<Engine>, tool: &Tool, arguments: Value) -> Execution {
-    let checked = tool.call(arguments).unwrap();
+async fn ran(engine: &Arc<Engine>, tool: &CodeTool, arguments: Value) -> Execution {
+    let checked = tool.validate_call(arguments).unwrap();
     run_with(engine, call("bare", checked)).await.execution
 }
 
@@ -76,9 +76,9 @@ async fn a_function_is_not_called_with_what_its_contract_does_not_allow() {
         (json!({"n": true}), "Invalid argument 'n': expected integer, got boolean true"),
         (json!({}), "Missing required argument 'n'"),
     ] {
-        assert_eq!(tool.call(arguments).unwrap_err().message, refusal);
+        assert_eq!(tool.validate_call(arguments).unwrap_err().message, refusal);
     }
-    assert!(tool.call(json!({"n": 25})).is_ok());
+    assert!(tool.validate_call(json!({"n": 25})).is_ok());
 }
 
 // proves C-115
@@ -87,12 +87,12 @@ async fn arguments_are_checked_then_converted_then_passed() {
     let engine = Engine::start(config());
     let code = "import datetime\nprint('loaded')\n\
                 def handle(when: datetime.datetime):\n    return type(when).__name__";
-    let refusal = tool(code).call(json!({"when": "yesterday"})).unwrap_err();
+    let refusal = tool(code).validate_call(json!({"when": "yesterday"})).unwrap_err();
     assert_eq!(refusal.code.to_string(), "args.invalid");
     let execution = called(&engine, code, json!({"when": "2024-05-06T00:00:00Z"})).await;
     assert_eq!(execution.value, Some(json!("datetime")));
     assert_eq!(execution.arguments, Some(json!({"when": "2024-05-06T00:00:00+00:00"})));
-    assert_eq!(printed(&execution, Stream::Stdout), "loaded\n");
+    assert_eq!(printed(&execution, OutputStream::Stdout), "loaded\n");
 }
 
 // proves C-042
@@ -102,7 +102,8 @@ async fn numbers_arrive_as_the_type_that_was_declared() {
     let code = "def handle(f: float, i: int, fs: list[float]): return [repr(f), repr(i), repr(fs)]";
     let value = value_of(&engine, code, json!({"f": 25, "i": 25.0, "fs": [1, 2.5]})).await;
     assert_eq!(value, json!(["25.0", "25", "[1.0, 2.5]"]));
-    let refusal = tool(code).call(json!({"f": 1, "i": 25.5, "fs": []})).unwrap_err().message;
+    let refusal =
+        tool(code).validate_call(json!({"f": 1, "i": 25.5, "fs": []})).unwrap_err().message;
     assert_eq!(refusal, "Invalid argument 'i': expected integer, got number 25.5");
 }
 
@@ -187,8 +188,11 @@ async fn everything_that_the_seed_returns_comes_back_as_json() {
         assert_eq!(value.to_string(), expected);
     }
     let nothing = called(&engine, &code, json!({"which": "nothing"})).await;
-    assert_eq!((nothing.status, nothing.value.clone()), (Status::Succeeded, Some(Value::Null)));
-    assert_eq!(printed(&nothing, Stream::Stdout), "Operation completed\n");
+    assert_eq!(
+        (nothing.status, nothing.value.clone()),
+        (ExecutionStatus::Succeeded, Some(Value::Null))
+    );
+    assert_eq!(printed(&nothing, OutputStream::Stdout), "Operation completed\n");
 }
 
 // proves C-081
@@ -222,7 +226,7 @@ async fn what_is_not_json_fails_with_its_type_its_place_and_what_to_do() {
         ("2**64", "integer", "str("),
     ] {
         let execution = called(&engine, code, json!({"which": which})).await;
-        assert_eq!(execution.status, Status::Failed, "{which}");
+        assert_eq!(execution.status, ExecutionStatus::Failed, "{which}");
         assert_eq!(error_code(&execution), "value.not_json", "{which}");
         assert_eq!(execution.value, None);
         let message = message(&execution);
@@ -310,7 +314,7 @@ async fn the_tests_of_the_seed_pass_as_written() {
         ("comprehensive.py", json!("sample 100")),
     ] {
         let execution = tested(&engine, &seed(&format!("seed-000/{name}"))).await;
-        assert_eq!(execution.status, Status::Succeeded, "{name}: {:#?}", execution.error);
+        assert_eq!(execution.status, ExecutionStatus::Succeeded, "{name}: {:#?}", execution.error);
         assert_eq!(execution.value, Some(returned), "{name}");
     }
 }
@@ -327,7 +331,7 @@ async fn a_failed_assert_shows_its_line_and_the_values_in_it() {
     let execution = tested(&engine, &told).await;
     assert_eq!(error_code(&execution), "python.AssertionError");
     assert_eq!(message(&execution), "Expected 42, got 41");
-    assert_eq!(printed(&execution, Stream::Stdout), "first\nhandling 42\nlast\n");
+    assert_eq!(printed(&execution, OutputStream::Stdout), "first\nhandling 42\nlast\n");
     let assertion = execution.error.unwrap().assertion.unwrap();
     assert_eq!(assertion.line, 8);
     assert_eq!(assertion.source, "assert result == 42, f'Expected 42, got {result}'");
@@ -346,19 +350,19 @@ async fn a_test_passes_fails_or_runs_out_of_time() {
     let engine = Engine::start(config());
     let handle = "def handle(n: int): return n\n";
     let passed = tested(&engine, &format!("{handle}def test():\n    assert handle(1) == 1")).await;
-    assert_eq!((passed.status, passed.value), (Status::Succeeded, Some(Value::Null)));
+    assert_eq!((passed.status, passed.value), (ExecutionStatus::Succeeded, Some(Value::Null)));
     let failed = tested(&engine, &format!("{handle}def test():\n    [][1]")).await;
     assert_eq!(
         (failed.status, error_code(&failed).as_str()),
-        (Status::Failed, "python.IndexError")
+        (ExecutionStatus::Failed, "python.IndexError")
     );
     assert!(failed.error.unwrap().traceback.unwrap().contains("line 3, in test"));
 
     let tool = tool(&format!("{handle}def test():\n    while True: pass"));
     let limits = LimitsRequest { wall_ms: Some(300), ..LimitsRequest::default() };
-    let endless = Command { limits, ..call("bare", tool.test().unwrap()) };
+    let endless = Command { limits, ..call("bare", tool.test_call().unwrap()) };
     let endless = run_with(&engine, endless).await.execution;
-    assert_eq!(endless.status, Status::TimedOut);
+    assert_eq!(endless.status, ExecutionStatus::TimedOut);
     assert!(message(&endless).contains("300 ms"), "{}", message(&endless));
     assert!(endless.usage.wall_ms >= 300, "{:?}", endless.usage);
 }
@@ -367,12 +371,12 @@ async fn a_test_passes_fails_or_runs_out_of_time() {
 #[tokio::test]
 async fn a_test_that_cannot_be_called_leaves_the_tool_valid() {
     let absent = tool("def handle(n: int): return n");
-    assert_eq!(absent.test().unwrap_err().message, "Function 'test' not found.");
+    assert_eq!(absent.test_call().unwrap_err().message, "Function 'test' not found.");
     let asking = tool("def handle(n: int): return n\ndef test(x): pass");
-    let refusal = asking.test().unwrap_err().message;
+    let refusal = asking.test_call().unwrap_err().message;
     assert!(refusal.ends_with("no parameters are allowed"), "{refusal}");
     let engine = Engine::start(config());
-    let checked = asking.call(json!({"n": 5})).unwrap();
+    let checked = asking.validate_call(json!({"n": 5})).unwrap();
     assert_eq!(run_with(&engine, call("bare", checked)).await.execution.value, Some(json!(5)));
 }
 
@@ -387,8 +391,8 @@ async fn a_test_runs_where_the_tool_runs_and_never_on_its_own() {
     let tested = tested(&engine, code).await;
     assert_eq!(called.value, tested.value);
     assert_eq!(called.limits, tested.limits);
-    assert_eq!(printed(&called, Stream::Stdout), "");
-    assert_eq!(printed(&tested, Stream::Stdout), "the test ran\n");
+    assert_eq!(printed(&called, OutputStream::Stdout), "");
+    assert_eq!(printed(&tested, OutputStream::Stdout), "the test ran\n");
 }
 
 // proves C-138
@@ -397,7 +401,7 @@ async fn an_endless_tool_does_not_hold_up_another() {
     let engine = Engine::start(config());
     let endless = tool("def handle():\n    while True: pass");
     let limits = LimitsRequest { wall_ms: Some(3_000), ..LimitsRequest::default() };
-    let endless = Command { limits, ..call("bare", endless.call(json!({})).unwrap()) };
+    let endless = Command { limits, ..call("bare", endless.validate_call(json!({})).unwrap()) };
     let beside = Arc::clone(&engine);
     let endless = tokio::spawn(async move { run_with(&beside, endless).await.execution });
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -405,7 +409,7 @@ async fn an_endless_tool_does_not_hold_up_another() {
     assert_eq!(value_of(&engine, "def handle(): return 1", json!({})).await, 1);
     assert!(started.elapsed() < Duration::from_secs(2));
     assert!(!endless.is_finished());
-    assert_eq!(endless.await.unwrap().status, Status::TimedOut);
+    assert_eq!(endless.await.unwrap().status, ExecutionStatus::TimedOut);
 }
 
 #[tokio::test]
@@ -419,7 +423,7 @@ async fn a_tool_that_ends_itself_has_failed() {
     ] {
         let execution = called(&engine, &format!("def handle():\n    {ending}"), json!({})).await;
         assert_eq!(error_code(&execution), code, "{ending}");
-        assert_eq!(execution.status == Status::Succeeded, code.is_empty(), "{ending}");
+        assert_eq!(execution.status == ExecutionStatus::Succeeded, code.is_empty(), "{ending}");
         assert_eq!(execution.exit_code == Some(0), code.is_empty(), "{ending}");
     }
     let exited = called(&engine, "def handle():\n    raise SystemExit", json!({})).await;
@@ -464,14 +468,14 @@ async fn run_sees_only_the_fields_that_were_declared() {
     let execution = ran(&engine, &tool, json!({"a": "x", "other": 1})).await;
     assert_eq!(execution.value, Some(json!({"a": "x"})));
     assert_eq!(
-        tool.call(json!({"b": "x"})).unwrap_err().message,
+        tool.validate_call(json!({"b": "x"})).unwrap_err().message,
         "Missing required code runner input field 'a'"
     );
     let open = run_tool("def run(input): return input", json!({}));
     let anything = json!({"anything": [1, {"b": null}]});
     assert_eq!(ran(&engine, &open, anything.clone()).await.value, Some(anything));
     assert_eq!(
-        open.call(json!([1])).unwrap_err().message,
+        open.validate_call(json!([1])).unwrap_err().message,
         "Code runner execution parameters must be an object"
     );
 }
@@ -512,7 +516,7 @@ async fn run_may_be_async_may_print_and_may_fail() {
     );
     let execution = ran(&engine, &tool, json!({})).await;
     assert_eq!(execution.value, Some(json!({"ok": true})));
-    assert_eq!(printed(&execution, Stream::Stdout), "{\"value\": \"not this\"}\n");
+    assert_eq!(printed(&execution, OutputStream::Stdout), "{\"value\": \"not this\"}\n");
     let tool = run_tool("def run(input): return input['missing']", json!({}));
     let execution = ran(&engine, &tool, json!({})).await;
     assert_eq!(
@@ -534,7 +538,7 @@ async fn a_tool_in_a_session_sees_its_files_and_leaves_its_variables_alone() {
          return open(input['path']).read()",
         json!({}),
     );
-    let checked = tool.call(json!({"path": "/workspace/a.txt"})).unwrap();
+    let checked = tool.validate_call(json!({"path": "/workspace/a.txt"})).unwrap();
     let in_session = Command { session: Some(session), ..call("bare", checked) };
     let execution = run_with(&engine, in_session).await.execution;
     assert_eq!(execution.value, Some(json!("from a cell")));
@@ -542,7 +546,7 @@ async fn a_tool_in_a_session_sees_its_files_and_leaves_its_variables_alone() {
     assert_eq!(after.value, Some(json!(["of the session", "from a tool"])));
     let tool =
         run_tool("import os\ndef run(input): return os.environ['BELLJAR_SESSION']", json!({}));
-    let checked = tool.call(json!({})).unwrap();
+    let checked = tool.validate_call(json!({})).unwrap();
     let in_session = Command { session: Some(session), ..call("bare", checked) };
     let told = run_with(&engine, in_session).await.execution;
     assert_eq!(told.value, Some(json!(session.to_string())), "a tool knows its session");
@@ -554,7 +558,7 @@ async fn variables_of_a_tool_are_there_for_its_call_alone() {
     let session = open(&engine, "bare").await;
     let variables = json!({"env_variables": [{"name": "TOKEN", "value": "abc"}]});
     let tool = run_tool("import os\ndef run(input): return os.environ['TOKEN']", variables);
-    let command = call("bare", tool.call(json!({})).unwrap());
+    let command = call("bare", tool.validate_call(json!({})).unwrap());
     let command = Command { session: Some(session), ..command };
     assert_eq!(run_with(&engine, command).await.execution.value, Some(json!("abc")));
     let after =
@@ -564,7 +568,7 @@ async fn variables_of_a_tool_are_there_for_its_call_alone() {
 
 async fn in_atlas(engine: &Arc<Engine>, code: &str, arguments: Value) -> Execution {
     let tool = tool(code);
-    let checked = tool.call(arguments).unwrap();
+    let checked = tool.validate_call(arguments).unwrap();
     run_with(engine, call("atlas", checked)).await.execution
 }
 
@@ -586,7 +590,7 @@ async fn a_node_id_arrives_as_the_one_of_the_sdk() {
     assert_eq!(execution.value, Some(json!([true, true])));
     for wrong in [json!({"space": "s"}), json!({"externalId": "e"}), json!("s:e"), json!({})] {
         let arguments = json!({"asset_id": wrong, "related_asset_ids": []});
-        let refusal = tool(&code).call(arguments).unwrap_err().message;
+        let refusal = tool(&code).validate_call(arguments).unwrap_err().message;
         assert!(refusal.contains("'asset_id'"), "{refusal}");
     }
 }
@@ -627,7 +631,7 @@ async fn values_of_numpy_and_pandas_say_how_they_become_json() {
         ("pandas.Timestamp(0)", "Timestamp", "call .isoformat() on it"),
     ] {
         let tool = tool(code);
-        let command = call("default", tool.call(json!({"which": which})).unwrap());
+        let command = call("default", tool.validate_call(json!({"which": which})).unwrap());
         let execution = run_with(&engine, command).await.execution;
         assert_eq!(error_code(&execution), "value.not_json", "{which}: {:?}", execution.error);
         let message = message(&execution);
@@ -635,23 +639,27 @@ async fn values_of_numpy_and_pandas_say_how_they_become_json() {
         assert_eq!(hint(&execution), fix, "{which}");
         let fixed =
             format!("({which}){}", fix.trim_start_matches("call ").trim_end_matches(" on it"));
-        let command = call("default", tool.call(json!({"which": fixed})).unwrap());
-        assert_eq!(run_with(&engine, command).await.execution.status, Status::Succeeded, "{fixed}");
+        let command = call("default", tool.validate_call(json!({"which": fixed})).unwrap());
+        assert_eq!(
+            run_with(&engine, command).await.execution.status,
+            ExecutionStatus::Succeeded,
+            "{fixed}"
+        );
     }
 }
 
 /// An engine whose kernel has been changed, to be what an attacker made of it.
 fn lying_engine(from: &str, to: &str) -> (Arc<Engine>, tempfile::TempDir) {
-    let kernel = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../kernel");
+    let kernel = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../runner");
     let copy = tempfile::tempdir().unwrap();
     let target = copy.path().join("kernel");
     let copied = std::process::Command::new("cp").arg("-r").args([&kernel, &target]).status();
     assert!(copied.unwrap().success());
-    let session = target.join("belljar_kernel/session.py");
+    let session = target.join("belljar_runner/session.py");
     let source = std::fs::read_to_string(&session).unwrap();
     assert!(source.contains(from), "the kernel does not have {from:?} any more");
     std::fs::write(&session, source.replace(from, to)).unwrap();
-    (Engine::start(Config { kernel: Kernel::Directory(target), ..config() }), copy)
+    (Engine::start(Config { runner: RunnerSource::Directory(target), ..config() }), copy)
 }
 
 #[tokio::test]

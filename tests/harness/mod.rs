@@ -5,15 +5,15 @@
 #![allow(clippy::unwrap_used, reason = "a harness that cannot set up a test has to fail it")]
 #![allow(unreachable_pub, reason = "a test binary has no outside")]
 
-use contract::{Annotations, Source, Tool};
-use engine::{Code, Command, Config, Engine, Entry, Finished, NewSession, Warmth};
+use contract::{AnnotationMode, CodeTool, PythonSource};
+use engine::{Code, Command, Config, Engine, EntryPoint, FinishedExecution, NewSession, Preload};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{self, Output};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use types::{Execution, Fault, LimitsRequest, OperatorCaps, SandboxId, Stream};
+use types::{Error, Execution, LimitsRequest, OperatorCaps, OutputStream, SandboxId};
 
 /// The binary under test.
 pub fn binary() -> PathBuf {
@@ -71,33 +71,33 @@ pub fn stderr(output: &Output) -> String {
 pub fn config() -> Config {
     // Tests ask for more cores than a small machine has.
     let caps = OperatorCaps(OperatorCaps::HIGHEST);
-    Config { jails_ready: 2, caps, ..Config::single(data(), binary()) }
+    Config { jails_ready: 2, caps, ..Config::for_command_line(data(), binary()) }
 }
 
 /// An engine as a server has it, with numpy, pandas and matplotlib loaded in the zygote.
 pub fn warm_config() -> Config {
-    Config { warmth: Warmth::Preloaded, ..Config::service(data(), binary()) }
+    Config { preload: Preload::Modules, ..Config::for_server(data(), binary()) }
 }
 
 pub fn command(environment: &str, code: &str) -> Command {
-    Command::new(environment, Entry::Cell(Code::new(code.into()).unwrap()))
+    Command::new(environment, EntryPoint::Cell(Code::new(code.into()).unwrap()))
 }
 
 /// A tool in Python, which has to be one.
-pub fn tool(code: &str) -> Tool {
-    let source = Source::new(code).unwrap();
-    Tool::from_python("tool", source, Annotations::Strict).outcome.unwrap()
+pub fn tool(code: &str) -> CodeTool {
+    let source = PythonSource::new(code).unwrap();
+    CodeTool::from_python("tool", source, AnnotationMode::Strict).result.unwrap()
 }
 
 /// The call of a tool, in a fresh sandbox.
-pub fn call(environment: &str, call: contract::Call) -> Command {
-    Command { entry: Entry::Call(Box::new(call)), ..command(environment, "pass") }
+pub fn call(environment: &str, call: contract::ValidatedCall) -> Command {
+    Command { entry: EntryPoint::Call(Box::new(call)), ..command(environment, "pass") }
 }
 
 /// A script called `s.py`, in a fresh sandbox.
 pub fn script(environment: &str, code: &str) -> Command {
     let code = Code::new(code.into()).unwrap();
-    let entry = Entry::Script { code, argv: vec!["s.py".into()] };
+    let entry = EntryPoint::Script { code, argv: vec!["s.py".into()] };
     Command { entry, ..command(environment, "pass") }
 }
 
@@ -106,11 +106,11 @@ pub async fn run(engine: &Arc<Engine>, code: &str) -> Execution {
     run_with(engine, command("bare", code)).await.execution
 }
 
-pub async fn run_with(engine: &Arc<Engine>, command: Command) -> Finished {
+pub async fn run_with(engine: &Arc<Engine>, command: Command) -> FinishedExecution {
     engine.run(command, &mut |_| {}).await.unwrap()
 }
 
-pub fn printed(execution: &Execution, stream: Stream) -> String {
+pub fn printed(execution: &Execution, stream: OutputStream) -> String {
     let pieces = execution.output.iter().filter(|piece| piece.stream == stream);
     pieces.map(|piece| piece.text.as_str()).collect()
 }
@@ -140,7 +140,7 @@ pub async fn read_file(
     engine: &Arc<Engine>,
     session: SandboxId,
     name: &str,
-) -> Result<Vec<u8>, Fault> {
+) -> Result<Vec<u8>, Error> {
     let (mut file, _) = engine.open_file(session, name.into()).await?;
     let mut content = Vec::new();
     file.read_to_end(&mut content).unwrap();

@@ -1,7 +1,7 @@
 //! A model provider on loopback that plays a written script over the real wire: OpenAI's chat
 //! completions and responses, Anthropic's messages and Gemini's, each as a stream.
 //!
-//! A turn is one of `agent::Turn`, and may also say how it goes wrong:
+//! A turn is one of `agent::ScriptTurn`, and may also say how it goes wrong:
 //!
 //! - `fail: {status, message, retry_after?, location?}` answers with that error;
 //! - `raw: "…"` is the body instead of one in the format of the wire;
@@ -17,7 +17,7 @@
 #[path = "model/wires.rs"]
 mod wires;
 
-use agent::{Answer, ScriptedCall, Stop, Tokens, Turn};
+use agent::{ModelResponse, ModelStopReason, ScriptTurn, ScriptedCall, TokenUsage};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
@@ -118,8 +118,8 @@ struct WireTurn {
     expect: Option<String>,
     say: String,
     calls: Vec<ScriptedCall>,
-    tokens: Tokens,
-    stop: Stop,
+    tokens: TokenUsage,
+    stop: ModelStopReason,
     fail: Option<Fail>,
     raw: Option<String>,
     flood: Option<String>,
@@ -139,9 +139,9 @@ struct Fail {
 }
 
 impl WireTurn {
-    fn answer(&self, number: usize) -> Answer {
+    fn answer(&self, number: usize) -> ModelResponse {
         let Self { expect, say, calls, tokens, stop, .. } = self.clone();
-        Turn { expect, say, calls, tokens, stop }.answer(number)
+        ScriptTurn { expect, say, calls, tokens, stop }.response(number)
     }
 }
 

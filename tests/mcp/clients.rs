@@ -16,7 +16,7 @@ fn python(sdk: &str) -> PathBuf {
     if done.exists() {
         return python;
     }
-    let found = engine::discover(&engine::Machine::from_env()).found;
+    let found = engine::discover(&engine::HostSettings::from_env()).found;
     let made = found.iter().find(|found| {
         let made =
             Command::new(&found.executable).args(["-m", "venv", "--clear"]).arg(&home).output();

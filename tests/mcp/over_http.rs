@@ -196,7 +196,13 @@ async fn t112_a_session_with_a_call_under_way_is_not_ended_for_another() {
     let refused = older(api, None, &begin).await;
     assert_eq!(refused.status(), 429);
     assert!(refused.headers().contains_key("retry-after"));
-    assert!(refused.text().await.unwrap().contains("2 sessions of MCP with calls under way"));
+    assert!(
+        refused
+            .text()
+            .await
+            .unwrap()
+            .contains("2 sessions of MCP of this principal with calls under way")
+    );
     for call in [first, second] {
         let result = call.await.unwrap();
         assert_eq!(result["result"]["structuredContent"]["result"], 42, "{result}");

@@ -1,9 +1,9 @@
 //! What a run may use, and what it has used of it.
 
-use crate::model::{Answer, Tokens};
+use crate::model::{ModelResponse, TokenUsage};
 use service::ROUNDS_MAX;
 use std::time::Duration;
-use types::{Code, Fault};
+use types::{Error, ErrorCode};
 
 /// Rounds of a run of code whose plan is short, as the published example shows them.
 const CODE_ROUNDS: u32 = 6;
@@ -23,7 +23,7 @@ const FAILURES: u32 = 3;
 const FAILURE_CHARS_MAX: usize = 300;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Budget {
+pub(crate) struct RunBudget {
     pub(crate) rounds: u32,
     pub(crate) tokens: u64,
     pub(crate) time: Duration,
@@ -33,7 +33,7 @@ pub(crate) struct Budget {
 
 /// What there is no more of.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Spent {
+pub(crate) enum BudgetExceeded {
     #[error("the limit of {0} rounds was reached")]
     Rounds(u32),
     #[error("the limit of {0} tokens was reached")]
@@ -44,8 +44,8 @@ pub(crate) enum Spent {
     Failures { times: u32, last: String },
 }
 
-impl Spent {
-    pub(crate) fn fault(&self) -> Fault {
+impl BudgetExceeded {
+    pub(crate) fn to_error(&self) -> Error {
         let hint = match self {
             Self::Rounds(_) => "ask for less at once, or go on in the same session",
             Self::Tokens(_) => "ask for less at once, or raise the agent's budget",
@@ -54,21 +54,21 @@ impl Spent {
                 "look at what failed in the trace, and say more about what is wanted"
             }
         };
-        Fault::new(Code::BudgetExhausted, self.to_string()).hint(hint)
+        Error::new(ErrorCode::BudgetExhausted, self.to_string()).hint(hint)
     }
 }
 
-impl Budget {
-    pub(crate) fn agent() -> Self {
+impl RunBudget {
+    pub(crate) fn for_agent() -> Self {
         Self { rounds: AGENT_ROUNDS, tokens: TOKENS, time: TIME, failures: FAILURES }
     }
 
-    pub(crate) fn code(rounds: Option<u32>) -> Self {
-        Self { rounds: rounds.unwrap_or(CODE_ROUNDS), ..Self::agent() }
+    pub(crate) fn for_code(rounds: Option<u32>) -> Self {
+        Self { rounds: rounds.unwrap_or(CODE_ROUNDS), ..Self::for_agent() }
     }
 
     /// For a plan of so many steps, if nobody has said how many rounds there are.
-    pub(crate) fn for_steps(steps: usize) -> u32 {
+    pub(crate) fn rounds_for_steps(steps: usize) -> u32 {
         let steps = u32::try_from(steps).unwrap_or(u32::MAX);
         steps.saturating_mul(ROUNDS_PER_STEP).clamp(CODE_ROUNDS, ROUNDS_MAX)
     }
@@ -76,54 +76,57 @@ impl Budget {
 
 /// What was used so far.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Used {
+pub(crate) struct RunUsage {
     pub(crate) rounds: u32,
     pub(crate) requests: u64,
-    pub(crate) tokens: Tokens,
+    pub(crate) tokens: TokenUsage,
     /// What failed since something worked last, and how the last of it did.
     failures: u32,
-    last: String,
+    last_failure: String,
 }
 
-impl Used {
+impl RunUsage {
     /// What a provider says of itself is believed upwards only: all that was said is kept.
-    pub(crate) fn asked(&mut self, answer: &Answer) {
+    pub(crate) fn record_response(&mut self, answer: &ModelResponse) {
         let calls = answer.calls.iter().map(|call| call.arguments.to_string().len());
         let bytes = answer.text.len() + calls.sum::<usize>();
         let least = u64::try_from(bytes).unwrap_or(u64::MAX) / BYTES_PER_TOKEN_MAX;
-        let Tokens { input, output } = answer.tokens;
+        let TokenUsage { input, output } = answer.tokens;
         self.requests += 1;
-        self.tokens += Tokens { input, output: output.max(least) };
+        self.tokens += TokenUsage { input, output: output.max(least) };
     }
 
     /// Before a model is asked again.
-    pub(crate) fn check(&self, budget: &Budget) -> Result<(), Spent> {
+    pub(crate) fn check(&self, budget: &RunBudget) -> Result<(), BudgetExceeded> {
         if self.tokens.input + self.tokens.output >= budget.tokens {
-            return Err(Spent::Tokens(budget.tokens));
+            return Err(BudgetExceeded::Tokens(budget.tokens));
         }
         if self.failures >= budget.failures {
-            return Err(Spent::Failures { times: self.failures, last: self.last.clone() });
+            return Err(BudgetExceeded::Failures {
+                times: self.failures,
+                last: self.last_failure.clone(),
+            });
         }
         Ok(())
     }
 
     /// Before another round.
-    pub(crate) fn round(&mut self, budget: &Budget) -> Result<u32, Spent> {
+    pub(crate) fn begin_round(&mut self, budget: &RunBudget) -> Result<u32, BudgetExceeded> {
         if self.rounds >= budget.rounds {
-            return Err(Spent::Rounds(budget.rounds));
+            return Err(BudgetExceeded::Rounds(budget.rounds));
         }
         self.rounds += 1;
         Ok(self.rounds)
     }
 
     /// `what` is said to people, so that it is no longer than they read.
-    pub(crate) fn failed(&mut self, what: &str) {
+    pub(crate) fn record_failure(&mut self, what: &str) {
         self.failures += 1;
         let line = what.split_whitespace().collect::<Vec<_>>().join(" ");
-        self.last = line.chars().take(FAILURE_CHARS_MAX).collect();
+        self.last_failure = line.chars().take(FAILURE_CHARS_MAX).collect();
     }
 
-    pub(crate) fn worked(&mut self) {
+    pub(crate) fn reset_failures(&mut self) {
         self.failures = 0;
     }
 }
@@ -135,20 +138,20 @@ mod tests {
     // proves P-060
     #[test]
     fn a_task_is_tried_once_and_mended_twice() {
-        let (budget, mut used) = (Budget::code(None), Used::default());
+        let (budget, mut used) = (RunBudget::for_code(None), RunUsage::default());
         for tried in 0..3 {
             assert_eq!(used.check(&budget), Ok(()), "{tried}");
-            used.failed(&format!("try {tried}\nfailed"));
+            used.record_failure(&format!("try {tried}\nfailed"));
         }
         let last = "try 2 failed".to_owned();
-        assert_eq!(used.check(&budget), Err(Spent::Failures { times: 3, last }));
-        used.worked();
+        assert_eq!(used.check(&budget), Err(BudgetExceeded::Failures { times: 3, last }));
+        used.reset_failures();
         assert_eq!(used.check(&budget), Ok(()), "what has worked is a new beginning");
     }
 
     #[test]
     fn a_plan_has_two_rounds_for_each_step_and_six_at_least() {
-        let rounds = [0, 1, 3, 4, 6, usize::MAX].map(Budget::for_steps);
+        let rounds = [0, 1, 3, 4, 6, usize::MAX].map(RunBudget::rounds_for_steps);
         assert_eq!(rounds, [6, 6, 6, 8, 12, ROUNDS_MAX]);
     }
 }

@@ -1,24 +1,29 @@
 //! Runs of agents: a message in, an answer out. Where somebody has to be asked first, the run ends
 //! with what they are asked, and their reply goes on from there.
 
-use crate::budget::Budget;
-use crate::code::no_result;
-use crate::confirm::{Confirmation, Given, Reply, decide};
+use crate::agent_loop::{AgentLoop, LoopOutcome, RunError};
+use crate::budget::RunBudget;
+use crate::code_task::no_result_answer;
+use crate::confirmation::{ApprovalReply, Confirmation, IndexedConfirmation, check_replies};
+use crate::conversation::Conversation;
 use crate::interpreter::Interpreter;
 use crate::prompts;
-use crate::runs::{Agents, Occupied, Outcome, Remains, Rest, unfinished, within};
+use crate::runs::{
+    Agents, ResumeOption, RunOutcome, RunState, SessionReservation, run_within, stopped_outcome,
+};
 use crate::skills::Skills;
-use crate::talk::Talk;
 use crate::toolbox::{Toolbox, check_choice};
-use crate::walk::{Left, Stopped, Walk};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use service::{
-    AgentWork, Attached, Before, Caller, Manner, NewRun, Opened, Refused, Run, SessionRequest,
+    Caller, ExecutionHandle, NewRun, OpenedSession, PreviousRun, RequestError, ResolvedAgent,
+    RunHandle, SessionRequest, SubmitOptions,
 };
 use std::sync::Arc;
 use std::time::Duration;
-use types::{AgentId, Event, ExecutionId, Fault, FileId, Session, SessionStatus, Status, Warning};
+use types::{
+    AgentId, Error, Event, ExecutionId, ExecutionStatus, FileId, Session, SessionStatus, Warning,
+};
 use utoipa::ToSchema;
 
 /// As its record calls it.
@@ -32,7 +37,7 @@ pub struct ChatRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub messages: Vec<Said>,
+    pub messages: Vec<InputMessage>,
     /// Of the answer that this goes on from; a new conversation if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
@@ -50,7 +55,7 @@ pub struct ChatRequest {
 /// One of `messages`.
 #[derive(Debug, Clone, Deserialize, Serialize, ToSchema)]
 #[serde(tag = "role", rename_all = "snake_case")]
-pub enum Said {
+pub enum InputMessage {
     User {
         /// Text, or `{"type": "text", "text": …}`.
         #[schema(value_type = Object)]
@@ -61,7 +66,7 @@ pub enum Said {
 
 /// What a run of an agent has to say besides its record.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Spoken {
+pub(crate) struct ChatOutput {
     pub(crate) answer: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) actions: Vec<Value>,
@@ -71,25 +76,25 @@ pub(crate) struct Spoken {
 
 impl ChatRequest {
     /// What the user says, all in one, and what those who were asked reply.
-    fn read(&self) -> Result<(Option<String>, Vec<Given>), Refused> {
+    fn parse(&self) -> Result<(Option<String>, Vec<IndexedConfirmation>), RequestError> {
         let (mut texts, mut replies) = (Vec::from_iter(self.message.clone()), Vec::new());
         for (index, said) in self.messages.iter().enumerate() {
             match said {
-                Said::User { content } => {
+                InputMessage::User { content } => {
                     let text = content.as_str().or_else(|| content["text"].as_str());
                     let path = format!("/messages/{index}/content");
-                    let wrong = || Refused::invalid(&path, "must be text");
+                    let wrong = || RequestError::invalid_field(&path, "must be text");
                     texts.push(text.ok_or_else(wrong)?.to_owned());
                 }
-                Said::Action(confirmation) => {
-                    replies.push(Given { index, confirmation: confirmation.clone() });
+                InputMessage::Action(confirmation) => {
+                    replies.push(IndexedConfirmation { index, confirmation: confirmation.clone() });
                 }
             }
         }
         let text = texts.join("\n\n");
         if text.len() > MESSAGE_BYTES_MAX {
             let message = format!("has at most {MESSAGE_BYTES_MAX} bytes; send it as a document");
-            return Err(Refused::invalid("/message", message));
+            return Err(RequestError::invalid_field("/message", message));
         }
         Ok(((!text.trim().is_empty()).then_some(text), replies))
     }
@@ -97,25 +102,25 @@ impl ChatRequest {
 
 /// Where the code of a conversation runs.
 #[derive(Default)]
-struct Place {
+struct ChatSession {
     session: Option<Session>,
     /// Whether it had another one, which is gone.
     lost: bool,
     /// Whether it is worth nothing unless something runs in it.
-    passing: bool,
+    disposable: bool,
 }
 
 /// A run that has passed every check and can begin.
-struct Chat {
-    passing: bool,
-    work: AgentWork,
+struct ChatRun {
+    disposable: bool,
+    work: ResolvedAgent,
     skills: Skills,
     session: Option<Session>,
-    occupied: Option<Occupied>,
+    reservation: Option<SessionReservation>,
     names: Vec<String>,
-    talk: Talk,
+    conversation: Conversation,
     text: Option<String>,
-    replies: Vec<Reply>,
+    replies: Vec<ApprovalReply>,
     agent_external_id: Option<String>,
     warnings: Vec<String>,
 }
@@ -127,36 +132,40 @@ impl Agents {
         caller: &Caller,
         id: AgentId,
         request: ChatRequest,
-        manner: Manner,
-    ) -> Result<Attached, Refused> {
-        let (text, confirmations) = request.read()?;
-        let work = self.service.agent_work(caller, id).await?;
+        manner: SubmitOptions,
+    ) -> Result<ExecutionHandle, RequestError> {
+        let (text, confirmations) = request.parse()?;
+        let work = self.service.resolve_agent(caller, id).await?;
         self.check_documents(caller, &request.document_ids)?;
-        let before = self.before(caller, id, request.cursor.as_deref())?;
-        let model = self.model(caller, work.orchestration.model.as_deref())?;
+        let before = self.previous_run(caller, id, request.cursor.as_deref())?;
+        let model = self.choose_model(caller, work.orchestration.model.as_deref())?;
         let runs_code = work.code_execution.enabled;
         let names = &work.orchestration.skills;
-        let skills = Skills::find(names, self.skills.as_deref(), runs_code)?;
+        let skills = Skills::load_all(names, self.skills.as_deref(), runs_code)?;
         check_choice(&work, &skills)?;
-        let talk = before.as_ref().map(talk_of).transpose()?;
-        let talk = talk.unwrap_or_default().recent();
-        let replies = decide(&self.service, caller, &talk, &confirmations).await?;
+        let talk = before.as_ref().map(conversation_of).transpose()?;
+        let talk = talk.unwrap_or_default().truncate_to_recent();
+        let replies = check_replies(&self.service, caller, &talk, &confirmations).await?;
         if text.is_none() && talk.pending.is_empty() {
-            return Err(Refused::invalid("/message", "says what is wanted; it is empty"));
+            return Err(RequestError::invalid_field(
+                "/message",
+                "says what is wanted; it is empty",
+            ));
         }
         if !runs_code && !request.document_ids.is_empty() {
             let message = "are for code, and this agent may not run any";
-            return Err(Refused::invalid("/document_ids", message));
+            return Err(RequestError::invalid_field("/document_ids", message));
         }
-        let Place { session, lost, passing } = match runs_code {
+        let ChatSession { session, lost, disposable: passing } = match runs_code {
             true => self.chat_session(caller, id, &request, before.as_ref()).await?,
-            false => Place::default(),
+            false => ChatSession::default(),
         };
-        let occupied = session.as_ref().map(|it| self.occupy(it.sandbox_id)).transpose()?;
+        let occupied =
+            session.as_ref().map(|it| self.reserve_session(it.sandbox_id)).transpose()?;
         let names = match &session {
             Some(session) => {
                 let (id, documents) = (session.sandbox_id, &request.document_ids);
-                self.service.bring_documents(caller, id, documents).await?
+                self.service.copy_documents(caller, id, documents).await?
             }
             None => Vec::new(),
         };
@@ -175,40 +184,41 @@ impl Agents {
             entry: AGENT,
             agent: Some(id),
             session: session.clone(),
-            asked: json!(request),
+            arguments: json!(request),
             files_in: names.clone(),
-            after: before.map(|before| before.id),
+            previous: before.map(|before| before.id),
         };
         let (run, attached) = self.service.begin_run(caller, new, manner).await?;
         let agent_external_id = request.agent_external_id;
-        let chat = Chat {
-            passing,
+        let chat = ChatRun {
+            disposable: passing,
             work,
             skills,
             session,
-            occupied,
+            reservation: occupied,
             names,
-            talk,
+            conversation: talk,
             text,
             replies,
             agent_external_id,
             warnings,
         };
         let agents = Arc::clone(self);
-        tokio::spawn(async move { chat.see_through(&agents, run, &*model).await });
+        tokio::spawn(async move { chat.run(&agents, run, &*model).await });
         Ok(attached)
     }
 
-    fn before(
+    fn previous_run(
         &self,
         caller: &Caller,
         agent: AgentId,
         cursor: Option<&str>,
-    ) -> Result<Option<Before>, Refused> {
+    ) -> Result<Option<PreviousRun>, RequestError> {
         let Some(cursor) = cursor else { return Ok(None) };
         let id: Result<ExecutionId, _> = cursor.parse();
-        let wrong = || Refused::invalid("/cursor", "is no cursor of an answer of this agent");
-        let before = self.service.run_before(caller, id.map_err(|_| wrong())?)?;
+        let wrong =
+            || RequestError::invalid_field("/cursor", "is no cursor of an answer of this agent");
+        let before = self.service.previous_run(caller, id.map_err(|_| wrong())?)?;
         if before.agent == Some(agent) { Ok(Some(before)) } else { Err(wrong()) }
     }
 
@@ -218,14 +228,14 @@ impl Agents {
         caller: &Caller,
         agent: AgentId,
         request: &ChatRequest,
-        before: Option<&Before>,
-    ) -> Result<Place, Refused> {
+        before: Option<&PreviousRun>,
+    ) -> Result<ChatSession, RequestError> {
         let earlier = before.and_then(|before| before.sandbox_id);
         if let Some(id) = earlier
             && let Ok(session) = self.service.session(caller, id)
             && matches!(session.status, SessionStatus::Ready | SessionStatus::Busy)
         {
-            return Ok(Place { session: Some(session), lost: false, passing: false });
+            return Ok(ChatSession { session: Some(session), lost: false, disposable: false });
         }
         let asked = SessionRequest {
             agent_id: Some(agent),
@@ -233,99 +243,111 @@ impl Agents {
             ..SessionRequest::default()
         };
         let opened = self.service.open_session(caller, asked).await?;
-        let (Opened::New(session) | Opened::Found(session)) = opened;
+        let (OpenedSession::New(session) | OpenedSession::Found(session)) = opened;
         // Nobody could find it again by anything but what has run in it.
         let passing = request.key.is_none() && request.document_ids.is_empty();
-        Ok(Place { session: Some(session), lost: earlier.is_some(), passing })
+        Ok(ChatSession { session: Some(session), lost: earlier.is_some(), disposable: passing })
     }
 }
 
-fn talk_of(before: &Before) -> Result<Talk, Refused> {
-    let unreadable = || Refused::invalid("/cursor", "is of a conversation of another version");
-    Talk::from_bytes(&before.conversation).ok_or_else(unreadable)
+fn conversation_of(before: &PreviousRun) -> Result<Conversation, RequestError> {
+    let unreadable =
+        || RequestError::invalid_field("/cursor", "is of a conversation of another version");
+    Conversation::from_bytes(&before.conversation).ok_or_else(unreadable)
 }
 
-impl Chat {
-    async fn see_through(self, agents: &Arc<Agents>, run: Run, model: &dyn crate::Model) {
-        let Self { work, skills, session, occupied, names, talk, text, replies, .. } = self;
-        let Self { agent_external_id, warnings, passing, .. } = self;
+impl ChatRun {
+    async fn run(self, agents: &Arc<Agents>, run: RunHandle, model: &dyn crate::Model) {
+        let Self {
+            work,
+            skills,
+            session,
+            reservation: occupied,
+            names,
+            conversation: talk,
+            text,
+            replies,
+            ..
+        } = self;
+        let Self { agent_external_id, warnings, disposable: passing, .. } = self;
         let id = session.as_ref().map(|session| session.sandbox_id);
-        let system = system(&work, &skills);
-        let budget = budget(&work);
+        let system = system_prompt(&work, &skills);
+        let budget = budget_for(&work);
         let interpreter = session.map(|session| Interpreter::new(session, names.clone(), false));
-        let mut tools = Toolbox::of_agent(&work, interpreter, skills);
+        let mut tools = Toolbox::for_agent(&work, interpreter, skills);
         let about = (AGENT, text.as_deref().unwrap_or_default());
-        let mut rest = Rest::new(&agents.service, &run, model, budget, talk, about);
+        let mut rest = RunState::new(&agents.service, &run, model, budget, talk, about);
         let message = text.as_deref().map(|text| with_files(text, &names));
-        let (time, walk, talk) = (rest.walk.budget.time, &mut rest.walk, &mut rest.talk);
-        let work = answer(walk, talk, &mut tools, &system, message.as_deref(), replies);
-        let done = within(&run, time, work).await;
+        let (time, walk, talk) =
+            (rest.agent_loop.budget.time, &mut rest.agent_loop, &mut rest.conversation);
+        let work = answer_message(walk, talk, &mut tools, &system, message.as_deref(), replies);
+        let done = run_within(&run, time, work).await;
         if done.is_err() {
-            rest.withdraw().await;
+            rest.withdraw_approvals().await;
         }
         let outcome = match done {
-            Ok(Spoke::Answer(answer)) => {
-                Outcome { status: Status::Succeeded, error: None, value: answer }
+            Ok(ChatOutcome::Answer(answer)) => {
+                RunOutcome { status: ExecutionStatus::Succeeded, error: None, value: answer }
             }
-            Ok(Spoke::Question) => {
-                Outcome { status: Status::Succeeded, error: None, value: String::new() }
+            Ok(ChatOutcome::NeedsApproval) => {
+                RunOutcome { status: ExecutionStatus::Succeeded, error: None, value: String::new() }
             }
-            Ok(Spoke::Withheld(fault)) => {
-                let value = no_result(&fault);
-                Outcome { status: Status::Failed, error: Some(fault), value }
+            Ok(ChatOutcome::Unverified(fault)) => {
+                let value = no_result_answer(&fault);
+                RunOutcome { status: ExecutionStatus::Failed, error: Some(fault), value }
             }
             Err(stopped) => {
-                let (status, fault, answer) = unfinished(&stopped, Remains::Conversation);
-                Outcome { status, error: Some(fault), value: answer }
+                let (status, fault, answer) = stopped_outcome(&stopped, ResumeOption::Conversation);
+                RunOutcome { status, error: Some(fault), value: answer }
             }
         };
         if !outcome.value.is_empty() {
-            run.tell(Event::Answer { text: outcome.value.clone() });
+            run.publish(Event::Answer { text: outcome.value.clone() });
         }
-        let actions = rest.open().map(crate::confirm::action).collect();
-        let spoken = Spoken { answer: outcome.value, actions, agent_external_id };
-        let mut end = rest.end(tools.interpreter.as_mut(), outcome.error, &spoken);
+        let actions = rest.open_approvals().map(crate::confirmation::confirmation_action).collect();
+        let spoken = ChatOutput { answer: outcome.value, actions, agent_external_id };
+        let mut end = rest.into_run_end(tools.interpreter.as_mut(), outcome.error, &spoken);
         let warning = |message| Warning { code: "agent.incomplete".to_owned(), message };
         end.warnings.extend(warnings.into_iter().map(warning));
-        end.leaves_session = passing && end.rounds.is_empty() && spoken.actions.is_empty();
-        if let Some(id) = id.filter(|_| end.leaves_session) {
+        end.discard_session = passing && end.rounds.is_empty() && spoken.actions.is_empty();
+        if let Some(id) = id.filter(|_| end.discard_session) {
             // It ends by itself as well, when nobody has used it for a while.
             let _ = agents.service.close_session(run.caller(), id).await;
         }
-        if let Err(refused) = run.end(outcome.status, end, occupied).await {
-            tracing::error!(error = %refused.fault, "the end of a run could not be kept");
+        if let Err(refused) = run.finish(outcome.status, end, occupied).await {
+            tracing::error!(error = %refused.error, "the end of a run could not be kept");
         }
     }
 }
 
 /// How an agent has spoken.
-enum Spoke {
+enum ChatOutcome {
     Answer(String),
     /// Somebody has to be asked first.
-    Question,
+    NeedsApproval,
     /// It has numbers that nothing has computed, after this has failed.
-    Withheld(Fault),
+    Unverified(Error),
 }
 
 /// What was asked before is settled first, then the model goes on.
-async fn answer(
-    walk: &mut Walk<'_>,
-    talk: &mut Talk,
+async fn answer_message(
+    walk: &mut AgentLoop<'_>,
+    talk: &mut Conversation,
     tools: &mut Toolbox,
     system: &str,
     message: Option<&str>,
-    replies: Vec<Reply>,
-) -> Result<Spoke, Stopped> {
+    replies: Vec<ApprovalReply>,
+) -> Result<ChatOutcome, RunError> {
     if !talk.pending.is_empty() {
-        tools.settle(walk, talk, replies).await;
+        tools.settle_pending(walk, talk, replies).await;
     }
-    message.into_iter().for_each(|message| talk.say(message));
-    Ok(match walk.converse(system, talk, tools).await? {
-        Left::Said(said) => match walk.judge(talk, said) {
-            Ok(answer) => Spoke::Answer(answer),
-            Err(fault) => Spoke::Withheld(fault),
+    message.into_iter().for_each(|message| talk.push_user(message));
+    Ok(match walk.run(system, talk, tools).await? {
+        LoopOutcome::Answered(said) => match walk.verify_answer(talk, said) {
+            Ok(answer) => ChatOutcome::Answer(answer),
+            Err(fault) => ChatOutcome::Unverified(fault),
         },
-        Left::Asking => Spoke::Question,
+        LoopOutcome::NeedsApproval => ChatOutcome::NeedsApproval,
     })
 }
 
@@ -336,7 +358,7 @@ fn with_files(text: &str, names: &[String]) -> String {
     }
 }
 
-fn system(work: &AgentWork, skills: &Skills) -> String {
+fn system_prompt(work: &ResolvedAgent, skills: &Skills) -> String {
     let mut parts = vec![work.orchestration.instructions.trim().to_owned()];
     parts.push(prompts::AGENT.trim_end().to_owned());
     if work.code_execution.enabled {
@@ -347,9 +369,9 @@ fn system(work: &AgentWork, skills: &Skills) -> String {
     parts.join("\n\n")
 }
 
-fn budget(work: &AgentWork) -> Budget {
-    let (usual, asked) = (Budget::agent(), &work.orchestration);
-    Budget {
+fn budget_for(work: &ResolvedAgent) -> RunBudget {
+    let (usual, asked) = (RunBudget::for_agent(), &work.orchestration);
+    RunBudget {
         rounds: asked.rounds.unwrap_or(usual.rounds).min(service::ROUNDS_MAX),
         tokens: asked.tokens.unwrap_or(usual.tokens),
         time: asked.seconds.map_or(usual.time, Duration::from_secs),

@@ -1,20 +1,25 @@
 //! `code_execution` as a run of its own: what is asked, and what is answered.
 
-use crate::budget::Budget;
-use crate::code::{Task, carry_out};
+use crate::budget::RunBudget;
+use crate::code_task::{CodeTask, run_code_task};
+use crate::conversation::Conversation;
 use crate::interpreter::Interpreter;
-use crate::logs::logs;
-use crate::runs::{Agents, Occupied, Outcome, Remains, Rest, unfinished, within};
-use crate::talk::Talk;
+use crate::logs::render_logs;
+use crate::runs::{
+    Agents, ResumeOption, RunOutcome, RunState, SessionReservation, run_within, stopped_outcome,
+};
 use crate::toolbox::{CODE_EXECUTION, Toolbox};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use service::{Attached, Caller, Manner, NewRun, Opened, ROUNDS_MAX, Refused, Run, SessionRequest};
+use service::{
+    Caller, ExecutionHandle, NewRun, OpenedSession, ROUNDS_MAX, RequestError, RunHandle,
+    SessionRequest, SubmitOptions,
+};
 use std::sync::Arc;
 use types::{
-    Code, Event, Execution, ExecutionId, Fault, FileId, FileKind, FileOut, ModelUse, Round,
-    SandboxId, Session, Status,
+    Error, ErrorCode, Event, Execution, ExecutionId, ExecutionStatus, FileId, FileKind, ModelUsage,
+    OutputFile, Round, SandboxId, Session,
 };
 use utoipa::ToSchema;
 
@@ -44,12 +49,12 @@ pub struct CodeRequest {
 
 /// What a run of code has to say besides its record.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Said {
+struct CodeRunOutput {
     answer: String,
     complete: bool,
     resumed: bool,
     max_rounds: u32,
-    uploaded: Vec<Uploaded>,
+    uploaded: Vec<UploadedFile>,
     expires_at: Option<DateTime<Utc>>,
     /// The session that was made for it, if it is closed again since nothing ran in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,7 +63,7 @@ struct Said {
 
 /// Where a document is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Uploaded {
+pub struct UploadedFile {
     pub document_id: FileId,
     /// Its name in `/home/uploaded_files/`; two documents of one name are two files.
     pub name: String,
@@ -86,14 +91,14 @@ pub struct CodeResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_id: Option<SandboxId>,
     pub execution_id: ExecutionId,
-    pub status: Status,
+    pub status: ExecutionStatus,
     /// In plain words.
     pub answer: String,
     /// Whether the request was carried out with code. If not, `error` says why, or the model has
     /// answered in words alone and carried out no step.
     pub complete: bool,
     /// Data files that the code made or changed.
-    pub generated_files: Vec<FileOut>,
+    pub generated_files: Vec<OutputFile>,
     /// Everything that was run and printed, as one text.
     pub logs: String,
     pub artifacts: Vec<Artifact>,
@@ -102,31 +107,34 @@ pub struct CodeResult {
     pub max_rounds: u32,
     pub rounds: Vec<Round>,
     /// Where the documents are.
-    pub uploaded_files: Vec<Uploaded>,
+    pub uploaded_files: Vec<UploadedFile>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<Fault>,
+    pub error: Option<Error>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<ModelUse>,
+    pub model: Option<ModelUsage>,
     /// When the session is closed if nobody uses it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<DateTime<Utc>>,
 }
 
 impl CodeRequest {
-    fn check(&self) -> Result<(), Refused> {
+    fn check(&self) -> Result<(), RequestError> {
         if self.request.trim().is_empty() {
-            return Err(Refused::invalid("/request", "says in words what is wanted; it is empty"));
+            return Err(RequestError::invalid_field(
+                "/request",
+                "says in words what is wanted; it is empty",
+            ));
         }
         let texts = [("/request", Some(&self.request)), ("/context", self.context.as_ref())];
         for (path, text) in texts {
             if text.is_some_and(|text| text.len() > TEXT_BYTES_MAX) {
                 let message = format!("has at most {TEXT_BYTES_MAX} bytes; send it as a document");
-                return Err(Refused::invalid(path, message));
+                return Err(RequestError::invalid_field(path, message));
             }
         }
         if self.max_rounds.is_some_and(|rounds| !(1..=ROUNDS_MAX).contains(&rounds)) {
             let message = format!("must be from 1 to {ROUNDS_MAX}");
-            return Err(Refused::invalid("/max_rounds", message));
+            return Err(RequestError::invalid_field("/max_rounds", message));
         }
         Ok(())
     }
@@ -138,8 +146,8 @@ impl Agents {
         self: &Arc<Self>,
         caller: &Caller,
         request: CodeRequest,
-        manner: Manner,
-    ) -> Result<Attached, Refused> {
+        manner: SubmitOptions,
+    ) -> Result<ExecutionHandle, RequestError> {
         request.check()?;
         // What they may not have is not told apart by whether there is a model.
         match request.sandbox_id {
@@ -147,48 +155,57 @@ impl Agents {
             None => self.service.require_usage(caller).map(drop)?,
         }
         self.check_documents(caller, &request.document_ids)?;
-        let model = self.model(caller, None)?;
-        let session = self.session(caller, request.sandbox_id).await?;
-        let occupied = self.occupy(session.sandbox_id)?;
+        let model = self.choose_model(caller, None)?;
+        let session = self.open_session(caller, request.sandbox_id).await?;
+        let occupied = self.reserve_session(session.sandbox_id)?;
         let id = session.sandbox_id;
-        let names = self.service.bring_documents(caller, id, &request.document_ids).await?;
+        let names = self.service.copy_documents(caller, id, &request.document_ids).await?;
         let before = match request.sandbox_id {
-            Some(id) => self.service.last_run_in(caller, id)?,
+            Some(id) => self.service.last_run_in_session(caller, id)?,
             None => None,
         };
-        let talk = before.and_then(|before| Talk::from_bytes(&before.conversation));
+        let talk = before.and_then(|before| Conversation::from_bytes(&before.conversation));
         let new = NewRun {
             entry: CODE_EXECUTION,
             agent: None,
             session: Some(session.clone()),
-            asked: json!(request),
+            arguments: json!(request),
             files_in: names.clone(),
-            after: None,
+            previous: None,
         };
         let (run, attached) = self.service.begin_run(caller, new, manner).await?;
         let agents = Arc::clone(self);
-        let talk = talk.unwrap_or_default().recent();
+        let talk = talk.unwrap_or_default().truncate_to_recent();
         tokio::spawn(async move {
-            let work = CodeRun { request, session, occupied, names, talk };
-            work.see_through(&agents, run, &*model).await;
+            let work =
+                CodeRun { request, session, reservation: occupied, names, conversation: talk };
+            work.run(&agents, run, &*model).await;
         });
         Ok(attached)
     }
 
-    pub(crate) fn check_documents(&self, caller: &Caller, ids: &[FileId]) -> Result<(), Refused> {
+    pub(crate) fn check_documents(
+        &self,
+        caller: &Caller,
+        ids: &[FileId],
+    ) -> Result<(), RequestError> {
         if ids.len() > DOCUMENTS_MAX {
             let message = format!("has at most {DOCUMENTS_MAX} documents");
-            return Err(Refused::invalid("/document_ids", message));
+            return Err(RequestError::invalid_field("/document_ids", message));
         }
         ids.iter().try_for_each(|id| self.service.document(caller, *id).map(drop))
     }
 
-    async fn session(&self, caller: &Caller, id: Option<SandboxId>) -> Result<Session, Refused> {
+    async fn open_session(
+        &self,
+        caller: &Caller,
+        id: Option<SandboxId>,
+    ) -> Result<Session, RequestError> {
         match id {
             Some(id) => self.service.usable_session(caller, id),
             None => {
                 let opened = self.service.open_session(caller, SessionRequest::default()).await?;
-                let (Opened::New(session) | Opened::Found(session)) = opened;
+                let (OpenedSession::New(session) | OpenedSession::Found(session)) = opened;
                 Ok(session)
             }
         }
@@ -198,73 +215,75 @@ impl Agents {
 struct CodeRun {
     request: CodeRequest,
     session: Session,
-    occupied: Occupied,
+    reservation: SessionReservation,
     /// Of the documents, as they are called in the working directory.
     names: Vec<String>,
-    talk: Talk,
+    conversation: Conversation,
 }
 
 impl CodeRun {
-    async fn see_through(self, agents: &Arc<Agents>, run: Run, model: &dyn crate::Model) {
-        let Self { request, session, occupied, names, talk } = self;
+    async fn run(self, agents: &Arc<Agents>, run: RunHandle, model: &dyn crate::Model) {
+        let Self { request, session, reservation: occupied, names, conversation: talk } = self;
         let id = session.sandbox_id;
-        let mut tools = Toolbox::of_code(Interpreter::new(session, names.clone(), true));
-        let budget = Budget::code(request.max_rounds);
+        let mut tools = Toolbox::for_code(Interpreter::new(session, names.clone(), true));
+        let budget = RunBudget::for_code(request.max_rounds);
         let about = (CODE_EXECUTION, request.request.as_str());
-        let mut rest = Rest::new(&agents.service, &run, model, budget, talk, about);
-        let task = Task {
+        let mut rest = RunState::new(&agents.service, &run, model, budget, talk, about);
+        let task = CodeTask {
             request: &request.request,
             context: request.context.as_deref(),
             files: &names,
             rounds: request.max_rounds,
         };
-        let (time, walk, talk) = (rest.walk.budget.time, &mut rest.walk, &mut rest.talk);
-        let done = within(&run, time, carry_out(walk, &mut tools, talk, task)).await;
+        let (time, walk, talk) =
+            (rest.agent_loop.budget.time, &mut rest.agent_loop, &mut rest.conversation);
+        let done = run_within(&run, time, run_code_task(walk, &mut tools, talk, task)).await;
         let ran = tools.interpreter.as_ref().is_some_and(Interpreter::has_run);
         let outcome = match done {
             Ok(carried) => {
-                let failed = carried.fault.is_some();
-                let status = if failed { Status::Failed } else { Status::Succeeded };
-                Outcome { status, error: carried.fault, value: (carried.answer, ran && !failed) }
+                let failed = carried.error.is_some();
+                let status =
+                    if failed { ExecutionStatus::Failed } else { ExecutionStatus::Succeeded };
+                RunOutcome { status, error: carried.error, value: (carried.answer, ran && !failed) }
             }
             Err(stopped) => {
                 let usable = agents.service.usable_session(run.caller(), id).is_ok();
                 let remains = match (ran, usable) {
-                    (true, true) => Remains::Session,
-                    (true, false) => Remains::Logs,
-                    (false, true) if request.sandbox_id.is_some() => Remains::Untouched,
-                    (false, _) => Remains::Nothing,
+                    (true, true) => ResumeOption::Session,
+                    (true, false) => ResumeOption::Logs,
+                    (false, true) if request.sandbox_id.is_some() => ResumeOption::Untouched,
+                    (false, _) => ResumeOption::Nothing,
                 };
-                let (status, fault, answer) = unfinished(&stopped, remains);
-                Outcome { status, error: Some(fault), value: (answer, false) }
+                let (status, fault, answer) = stopped_outcome(&stopped, remains);
+                RunOutcome { status, error: Some(fault), value: (answer, false) }
             }
         };
         let (answer, complete) = outcome.value;
-        run.tell(Event::Answer { text: answer.clone() });
-        let failed = outcome.status != Status::Succeeded;
+        run.publish(Event::Answer { text: answer.clone() });
+        let failed = outcome.status != ExecutionStatus::Succeeded;
         let leaves_session = failed && request.sandbox_id.is_none() && !ran;
         let session = agents.service.session(run.caller(), id).ok().filter(|_| !leaves_session);
         let ids = request.document_ids.iter().copied();
-        let said = Said {
+        let said = CodeRunOutput {
             answer,
             complete,
             resumed: request.sandbox_id.is_some(),
-            max_rounds: rest.walk.budget.rounds,
+            max_rounds: rest.agent_loop.budget.rounds,
             uploaded: ids
                 .zip(names.clone())
-                .map(|(document_id, name)| Uploaded { document_id, name })
+                .map(|(document_id, name)| UploadedFile { document_id, name })
                 .collect(),
             expires_at: session.and_then(|session| session.expires_at),
             closed: leaves_session.then_some(id),
         };
-        let mut end = rest.end(tools.interpreter.as_mut(), outcome.error, &said);
-        end.leaves_session = leaves_session;
+        let mut end = rest.into_run_end(tools.interpreter.as_mut(), outcome.error, &said);
+        end.discard_session = leaves_session;
         if leaves_session {
             // It ends by itself as well, when nobody has used it for a while.
             let _ = agents.service.close_session(run.caller(), id).await;
         }
-        if let Err(refused) = run.end(outcome.status, end, occupied).await {
-            tracing::error!(error = %refused.fault, "the end of a run could not be kept");
+        if let Err(refused) = run.finish(outcome.status, end, occupied).await {
+            tracing::error!(error = %refused.error, "the end of a run could not be kept");
         }
     }
 }
@@ -274,21 +293,21 @@ pub fn code_result(execution: Execution) -> Option<CodeResult> {
     if execution.entry != CODE_EXECUTION {
         return None;
     }
-    let said: Said = execution
+    let said: CodeRunOutput = execution
         .value
         .as_ref()
-        .and_then(|value| Said::deserialize(value).ok())
+        .and_then(|value| CodeRunOutput::deserialize(value).ok())
         .unwrap_or_default();
     let max_rounds = match execution.ended_at {
         Some(_) => said.max_rounds,
-        None => rounds_of(&execution),
+        None => running_max_rounds(&execution),
     };
-    let (media, data): (Vec<FileOut>, Vec<FileOut>) =
+    let (media, data): (Vec<OutputFile>, Vec<OutputFile>) =
         execution.files_out.into_iter().partition(|file| file.kind == FileKind::Media);
     let logs = execution
         .sandbox_id
         .or(said.closed)
-        .map(|id| logs(id, said.resumed, &execution.plan, &execution.rounds, max_rounds));
+        .map(|id| render_logs(id, said.resumed, &execution.plan, &execution.rounds, max_rounds));
     Some(CodeResult {
         sandbox_id: execution.sandbox_id,
         execution_id: execution.id,
@@ -297,7 +316,7 @@ pub fn code_result(execution: Execution) -> Option<CodeResult> {
         complete: said.complete,
         generated_files: data,
         logs: logs.unwrap_or_default(),
-        artifacts: artifacts(media),
+        artifacts: image_artifacts(media),
         plan: execution.plan,
         total_rounds: execution.rounds.len(),
         max_rounds,
@@ -310,15 +329,15 @@ pub fn code_result(execution: Execution) -> Option<CodeResult> {
 }
 
 /// Of one that is under way.
-fn rounds_of(execution: &Execution) -> u32 {
+fn running_max_rounds(execution: &Execution) -> u32 {
     let asked = execution.arguments.as_ref().and_then(|asked| asked["max_rounds"].as_u64());
     let asked = asked.and_then(|rounds| u32::try_from(rounds).ok());
-    asked.unwrap_or_else(|| Budget::for_steps(execution.plan.len()))
+    asked.unwrap_or_else(|| RunBudget::rounds_for_steps(execution.plan.len()))
 }
 
-pub(crate) fn artifacts(media: Vec<FileOut>) -> Vec<Artifact> {
+pub(crate) fn image_artifacts(media: Vec<OutputFile>) -> Vec<Artifact> {
     let numbered = media.into_iter().enumerate();
-    let artifact = |(number, file): (usize, FileOut)| {
+    let artifact = |(number, file): (usize, OutputFile)| {
         let ending = file.name.rsplit_once('.').map_or("png", |(_, ending)| ending);
         Artifact {
             kind: "media_reference",
@@ -332,7 +351,7 @@ pub(crate) fn artifacts(media: Vec<FileOut>) -> Vec<Artifact> {
 }
 
 /// What there is no result of.
-pub fn not_a_run(id: ExecutionId) -> Refused {
+pub fn not_a_run_error(id: ExecutionId) -> RequestError {
     let message = format!("execution {id} is no run of a model");
-    Fault::new(Code::ObjectNotFound, message).hint("its record is at /v1/executions").into()
+    Error::new(ErrorCode::ObjectNotFound, message).hint("its record is at /v1/executions").into()
 }

@@ -1,15 +1,18 @@
 //! The live session of a run: code that a model wrote runs in it, round by round.
 
-use crate::observe::{Observed, Told, failed, fault_of};
-use crate::trace::Did;
-use crate::walk::Walk;
+use crate::agent_loop::AgentLoop;
+use crate::observation::{ExecutionObservation, ToolOutcome, error_of, is_failed};
+use crate::trace::TraceAction;
 use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
-use service::{Asked, Caller, EntryKind, ExecuteRequest, FileInput, Numbered, Refused, Service};
+use service::{
+    Caller, EntryKind, ExecuteRequest, FileInput, NumberedEvent, RequestError, Service, Submitted,
+};
 use std::sync::Arc;
 use std::time::Instant;
 use types::{
-    ApprovalId, Code, Event, Execution, ExecutionId, Fault, LimitsRequest, Round, Session, Status,
+    ApprovalId, Error, ErrorCode, Event, Execution, ExecutionId, ExecutionStatus, LimitsRequest,
+    Round, Session,
 };
 
 #[derive(Debug)]
@@ -21,20 +24,20 @@ pub(crate) struct Interpreter {
     pub(crate) plan: Vec<String>,
     pub(crate) rounds: Vec<Round>,
     /// Whether the run waits while a person is asked. If not, it ends and is gone on from later.
-    pub(crate) patient: bool,
+    pub(crate) waits_for_approval: bool,
     /// The step that comes next.
     step: usize,
     /// What the last round ended with, if it failed.
-    fault: Option<Fault>,
+    last_error: Option<Error>,
     /// Code that has begun, and when.
     running: Option<(String, Instant)>,
 }
 
 /// What came of some code.
-pub(crate) enum Ran {
-    Round(Told),
+pub(crate) enum RoundOutcome {
+    Round(ToolOutcome),
     /// A person is asked about it first.
-    Waits {
+    NeedsApproval {
         approval_id: ApprovalId,
         execution_id: ExecutionId,
     },
@@ -43,27 +46,36 @@ pub(crate) enum Ran {
 impl Interpreter {
     pub(crate) fn new(session: Session, files: Vec<String>, patient: bool) -> Self {
         let (plan, rounds) = (Vec::new(), Vec::new());
-        Self { session, files, plan, rounds, patient, step: 0, fault: None, running: None }
+        Self {
+            session,
+            files,
+            plan,
+            rounds,
+            waits_for_approval: patient,
+            step: 0,
+            last_error: None,
+            running: None,
+        }
     }
 
     /// The steps of another request in the same session.
-    pub(crate) fn follow(&mut self, plan: Vec<String>) {
+    pub(crate) fn set_plan(&mut self, plan: Vec<String>) {
         self.plan = plan;
         self.step = 0;
     }
 
-    pub(crate) fn last_fault(&self) -> Option<&Fault> {
-        self.fault.as_ref()
+    pub(crate) fn last_error(&self) -> Option<&Error> {
+        self.last_error.as_ref()
     }
 
     /// Runs it as the next round. `step` is the one that the model says it is about, from one.
-    pub(crate) async fn run(
+    pub(crate) async fn run_round(
         &mut self,
-        walk: &mut Walk<'_>,
+        walk: &mut AgentLoop<'_>,
         code: String,
         step: Option<usize>,
         files: Vec<FileInput>,
-    ) -> Ran {
+    ) -> RoundOutcome {
         let since = Instant::now();
         let step = step.and_then(|step| step.checked_sub(1)).filter(|it| *it < self.plan.len());
         self.step = step.unwrap_or(self.step);
@@ -79,37 +91,48 @@ impl Interpreter {
         };
         self.running = Some((code.clone(), since));
         let (caller, session) = (&walk.caller, self.session.sandbox_id);
-        let asked = walk.service.execute(caller, Some(session), request, walk.run.manner()).await;
+        let asked =
+            walk.service.execute(caller, Some(session), request, walk.run.child_options()).await;
         let ended = match asked {
-            Ok(Asked::Begun(attached)) => attached.finished().await,
-            Ok(Asked::Waiting(execution, events)) => match execution.approval_id {
-                Some(approval_id) if !self.patient => {
+            Ok(Submitted::Started(attached)) => attached.wait().await,
+            Ok(Submitted::AwaitingApproval(execution, events)) => match execution.approval_id {
+                Some(approval_id) if !self.waits_for_approval => {
                     self.running = None;
-                    walk.run.tell(Event::Approval { approval_id });
-                    return Ran::Waits { approval_id, execution_id: execution.id };
+                    walk.run.publish(Event::Approval { approval_id });
+                    return RoundOutcome::NeedsApproval { approval_id, execution_id: execution.id };
                 }
-                _ => see_answer(walk, &execution, events).await,
+                _ => await_approval(walk, &execution, events).await,
             },
             Err(refused) => Err(refused),
         };
-        Ran::Round(self.note(walk, since, code, ended))
+        RoundOutcome::Round(self.record_round(walk, since, code, ended))
     }
 
     /// Writes down what came of it, and tells it.
-    pub(crate) fn note(
+    pub(crate) fn record_round(
         &mut self,
-        walk: &mut Walk<'_>,
+        walk: &mut AgentLoop<'_>,
         since: Instant,
         code: String,
-        ended: Result<Execution, Refused>,
-    ) -> Told {
+        ended: Result<Execution, RequestError>,
+    ) -> ToolOutcome {
         self.running = None;
         let (observed, status, execution_id, files) = match &ended {
             Ok(execution) => {
                 let files = execution.files_out.clone();
-                (Observed::of(execution), execution.status, Some(execution.id), files)
+                (
+                    ExecutionObservation::from_execution(execution),
+                    execution.status,
+                    Some(execution.id),
+                    files,
+                )
             }
-            Err(refused) => (Observed::refused(&refused.fault), Status::Failed, None, Vec::new()),
+            Err(refused) => (
+                ExecutionObservation::from_error(&refused.error),
+                ExecutionStatus::Failed,
+                None,
+                Vec::new(),
+            ),
         };
         let round = Round {
             number: u32::try_from(self.rounds.len() + 1).unwrap_or(u32::MAX),
@@ -121,22 +144,22 @@ impl Interpreter {
             stderr: observed.stderr.clone(),
             error: observed.error.clone(),
         };
-        let failed = failed(status);
-        self.fault = match ended {
-            Ok(execution) => fault_of(&execution),
-            Err(refused) => Some(*refused.fault),
+        let failed = is_failed(status);
+        self.last_error = match ended {
+            Ok(execution) => error_of(&execution),
+            Err(refused) => Some(*refused.error),
         };
-        walk.unproven = false;
+        walk.unverified = false;
         if !failed {
             self.step += 1;
         }
-        walk.run.tell(Event::Round(round.clone()));
-        walk.made(&files, Some(self.session.sandbox_id));
-        walk.scribe.did(since, Did::Ran { round: round.clone(), files });
+        walk.run.publish(Event::Round(round.clone()));
+        walk.add_artifacts(&files, Some(self.session.sandbox_id));
+        walk.trace_recorder.record(since, TraceAction::Ran { round: round.clone(), files });
         self.rounds.push(round);
-        let (fault, computed) = (self.fault.clone(), !failed && observed.has_number());
-        let told = Told { text: observed.of_code(), failed, fault, computed };
-        walk.came(&told);
+        let (fault, computed) = (self.last_error.clone(), !failed && observed.has_number());
+        let told = ToolOutcome { text: observed.text_for_code(), failed, error: fault, computed };
+        walk.record_outcome(&told);
         told
     }
 
@@ -149,33 +172,36 @@ impl Interpreter {
     }
 
     /// Writes down code that was stopped with the run: what it has done is not known.
-    pub(crate) fn stop(&mut self, walk: &mut Walk<'_>) {
+    pub(crate) fn record_stopped(&mut self, walk: &mut AgentLoop<'_>) {
         let Some((code, since)) = self.running.take() else { return };
-        let fault = Fault::new(Code::Cancelled, "it was stopped in the middle, with the run");
+        let fault = Error::new(ErrorCode::Cancelled, "it was stopped in the middle, with the run");
         let rounds = self.rounds.len();
-        self.note(walk, since, code, Err(fault.into()));
-        self.rounds.iter_mut().skip(rounds).for_each(|round| round.status = Status::Cancelled);
+        self.record_round(walk, since, code, Err(fault.into()));
+        self.rounds
+            .iter_mut()
+            .skip(rounds)
+            .for_each(|round| round.status = ExecutionStatus::Cancelled);
     }
 }
 
 /// Waits until somebody has answered and what they allowed has run. Nobody is asked any more if the
 /// run ends before.
-async fn see_answer(
-    walk: &Walk<'_>,
+async fn await_approval(
+    walk: &AgentLoop<'_>,
     execution: &Execution,
-    mut events: BoxStream<'static, Numbered>,
-) -> Result<Execution, Refused> {
+    mut events: BoxStream<'static, NumberedEvent>,
+) -> Result<Execution, RequestError> {
     if let Some(approval_id) = execution.approval_id {
-        walk.run.tell(Event::Approval { approval_id });
+        walk.run.publish(Event::Approval { approval_id });
     }
-    let mut question = Question::new(walk.service, &walk.caller, execution.id);
-    until_end(&mut events).await;
+    let mut question = ApprovalGuard::new(walk.service, &walk.caller, execution.id);
+    drain_events(&mut events).await;
     question.open = false;
     walk.service.execution(&walk.caller, execution.id).await
 }
 
 /// Hears them to the last.
-pub(crate) async fn until_end(events: &mut (impl Stream<Item = Numbered> + Unpin)) {
+pub(crate) async fn drain_events(events: &mut (impl Stream<Item = NumberedEvent> + Unpin)) {
     while let Some((_, event)) = events.next().await {
         if matches!(*event, Event::End { .. }) {
             return;
@@ -185,24 +211,24 @@ pub(crate) async fn until_end(events: &mut (impl Stream<Item = Numbered> + Unpin
 
 /// An execution that somebody was asked about: it is withdrawn, or stopped, when nobody waits for it
 /// any more.
-pub(crate) struct Question {
+pub(crate) struct ApprovalGuard {
     service: Arc<Service>,
     caller: Caller,
     id: ExecutionId,
     pub(crate) open: bool,
 }
 
-impl Question {
+impl ApprovalGuard {
     pub(crate) fn new(service: &Arc<Service>, caller: &Caller, id: ExecutionId) -> Self {
         Self { service: Arc::clone(service), caller: caller.clone(), id, open: true }
     }
 }
 
-impl Drop for Question {
+impl Drop for ApprovalGuard {
     fn drop(&mut self) {
         if self.open {
             let (service, caller, id) = (Arc::clone(&self.service), self.caller.clone(), self.id);
-            tokio::spawn(async move { service.cancel(&caller, id).await });
+            tokio::spawn(async move { service.cancel_execution(&caller, id).await });
         }
     }
 }

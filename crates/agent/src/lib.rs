@@ -4,39 +4,39 @@
 //! Start reading at `walk.rs`, which is the loop. `code.rs` is the loop with a plan and the
 //! interpreter alone, `chat.rs` with the tools of an agent.
 
+mod agent_loop;
+mod artifacts;
 mod budget;
 mod chat;
-mod chat_view;
-mod code;
+mod chat_result;
 mod code_run;
-mod confirm;
-mod ground;
+mod code_task;
+mod confirmation;
+mod conversation;
 mod interpreter;
 mod logs;
-mod made;
 mod model;
 mod models;
-mod observe;
+mod numeric_grounding;
+mod observation;
 mod prompts;
 mod runs;
 mod skills;
-mod talk;
 mod toolbox;
 mod trace;
-mod walk;
 
-pub use chat::{AGENT, ChatRequest, Said};
-pub use chat_view::{ChatResult, Envelope};
-pub use code_run::{Artifact, CodeRequest, CodeResult, Uploaded, code_result, not_a_run};
-pub use confirm::{Confirmation, ConfirmationKind, ConfirmationStatus};
+pub use chat::{AGENT, ChatRequest, InputMessage};
+pub use chat_result::{ChatEnvelope, ChatResult};
+pub use code_run::{Artifact, CodeRequest, CodeResult, UploadedFile, code_result, not_a_run_error};
+pub use confirmation::{Confirmation, ConfirmationKind, ConfirmationStatus};
 pub use model::{
-    Answer, Ask, Choice, Listener, Message, Model, ModelError, Offer, Stop, Tokens, ToolCall,
-    ToolResult,
+    Message, Model, ModelError, ModelRequest, ModelResponse, ModelStopReason, TextListener,
+    TokenUsage, ToolCall, ToolCallMode, ToolDefinition, ToolResult,
 };
 pub use models::{
-    ModelSettings, Models, ModelsError, Patience, Script, ScriptError, ScriptedCall, ScriptedModel,
-    Turn,
+    ModelScript, ModelSettings, Models, ModelsError, ProviderRetryPolicy, ScriptError, ScriptTurn,
+    ScriptedCall, ScriptedModel,
 };
 pub use runs::Agents;
 pub use toolbox::{CODE_EXECUTION, CODE_INTERPRETER};
-pub use trace::{Did, Purpose, Step, Story, Trace};
+pub use trace::{Purpose, RunDetails, Trace, TraceAction, TraceStep};

@@ -1,12 +1,12 @@
 //! The transcript of a run of code, with the markers that its readers look for.
 
-use crate::observe::failed;
+use crate::observation::is_failed;
 use types::{Round, SandboxId};
 
 /// Of a step in the heading of a round.
 const STEP_CHARS_MAX: usize = 80;
 
-pub(crate) fn logs(
+pub(crate) fn render_logs(
     sandbox_id: SandboxId,
     resumed: bool,
     plan: &[String],
@@ -15,7 +15,7 @@ pub(crate) fn logs(
 ) -> String {
     let begun = if resumed { "Resumed" } else { "Started" };
     let mut text = format!("INFO: {begun} sandbox session: {sandbox_id}\n");
-    text.push_str(&format!("INFO: Development plan: {}\n", list(plan)));
+    text.push_str(&format!("INFO: Development plan: {}\n", json_list(plan)));
     for round in rounds {
         text.push_str(&format!(
             "\n--- Round {}/{max_rounds}: {}... ---\nGENERATED CODE:\n{}\n",
@@ -30,7 +30,7 @@ pub(crate) fn logs(
         };
         stream("STDOUT", &round.stdout);
         stream("STDERR", &round.stderr);
-        match (&round.error, failed(round.status)) {
+        match (&round.error, is_failed(round.status)) {
             (_, false) => text.push_str("\nSTATUS: Execution successful\n"),
             (Some(error), true) => {
                 text.push_str(&format!("\nSTATUS: Execution failed: {error}\n"));
@@ -45,7 +45,7 @@ pub(crate) fn logs(
 }
 
 /// A JSON list as people write it, with a space after each comma.
-fn list(plan: &[String]) -> String {
+fn json_list(plan: &[String]) -> String {
     let steps = plan.iter().map(|step| serde_json::Value::from(step.as_str()).to_string());
     format!("[{}]", steps.collect::<Vec<_>>().join(", "))
 }
@@ -60,7 +60,7 @@ fn heading(step: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::Status;
+    use types::ExecutionStatus;
     use uuid::Uuid;
 
     fn round(number: u32, step: &str) -> Round {
@@ -69,7 +69,7 @@ mod tests {
             step: step.to_owned(),
             code: "import pandas as pd\nprint(pd)\n".to_owned(),
             execution_id: None,
-            status: Status::Succeeded,
+            status: ExecutionStatus::Succeeded,
             stdout: "First few rows\n".to_owned(),
             stderr: String::new(),
             error: None,
@@ -82,7 +82,7 @@ mod tests {
         let id = SandboxId::new(Uuid::nil());
         let plan = ["Load the CSV file.".to_owned(), "Say \"done\"".to_owned()];
         let failed = Round {
-            status: Status::Failed,
+            status: ExecutionStatus::Failed,
             stdout: String::new(),
             stderr: "a warning\n".to_owned(),
             error: Some("ValueError: no such column".to_owned()),
@@ -101,8 +101,8 @@ mod tests {
              STDERR:\na warning\n\
              \nSTATUS: Execution failed: ValueError: no such column\n"
         );
-        assert_eq!(logs(id, false, &plan, &rounds, 6), expected);
-        let resumed = logs(id, true, &[], &[], 6);
+        assert_eq!(render_logs(id, false, &plan, &rounds, 6), expected);
+        let resumed = render_logs(id, true, &[], &[], 6);
         assert!(resumed.starts_with(&format!("INFO: Resumed sandbox session: {id}\n")));
     }
 }

@@ -1,35 +1,35 @@
 //! A language model as the loop knows it: what is asked, and what is answered. Everything that
 //! differs between vendors stays behind [`Model`].
 
-use crate::models::Settings;
+use crate::models::ProviderSettingNames;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
-use types::{Code, Fault};
+use types::{Error, ErrorCode};
 use utoipa::ToSchema;
 
 /// Told piece by piece what a model says, while it says it.
-pub type Listener<'a> = &'a (dyn Fn(&str) + Send + Sync);
+pub type TextListener<'a> = &'a (dyn Fn(&str) + Send + Sync);
 
 pub trait Model: Send + Sync + fmt::Debug {
     /// As people choose it: `provider/model`.
     fn name(&self) -> &str;
 
     /// One answer. Dropping the future gives it up.
-    fn answer<'a>(
+    fn respond<'a>(
         &'a self,
-        ask: &'a Ask,
-        said: Listener<'a>,
-    ) -> BoxFuture<'a, Result<Answer, ModelError>>;
+        ask: &'a ModelRequest,
+        said: TextListener<'a>,
+    ) -> BoxFuture<'a, Result<ModelResponse, ModelError>>;
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
+pub struct ModelRequest {
     pub system: String,
     pub messages: Vec<Message>,
-    pub tools: Vec<Offer>,
-    pub choice: Choice,
+    pub tools: Vec<ToolDefinition>,
+    pub call_mode: ToolCallMode,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -68,7 +68,7 @@ pub struct ToolResult {
 
 /// A tool that a model may call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Offer {
+pub struct ToolDefinition {
     pub name: String,
     pub description: String,
     pub input_schema: Value,
@@ -76,7 +76,7 @@ pub struct Offer {
 
 /// Whether a tool is called.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Choice {
+pub enum ToolCallMode {
     #[default]
     Auto,
     Required,
@@ -85,17 +85,17 @@ pub enum Choice {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub struct ModelResponse {
     pub text: String,
     pub calls: Vec<ToolCall>,
-    pub tokens: Tokens,
-    pub stop: Stop,
+    pub tokens: TokenUsage,
+    pub stop_reason: ModelStopReason,
 }
 
 /// Why an answer ends where it ends.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stop {
+pub enum ModelStopReason {
     #[default]
     Done,
     /// It would have gone on.
@@ -105,12 +105,12 @@ pub enum Stop {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Tokens {
+pub struct TokenUsage {
     pub input: u64,
     pub output: u64,
 }
 
-impl std::ops::AddAssign for Tokens {
+impl std::ops::AddAssign for TokenUsage {
     fn add_assign(&mut self, more: Self) {
         self.input += more.input;
         self.output += more.output;
@@ -126,33 +126,36 @@ pub enum ModelError {
     Busy { provider: String, said: String },
     /// Its fault or ours, but not one that passes.
     #[error("the model provider {provider} refuses the request ({status}): {said}")]
-    Refused { provider: String, status: u16, said: String },
+    Rejected { provider: String, status: u16, said: String },
     #[error("the answer of the model provider {provider} cannot be read: {reason}")]
-    Unreadable { provider: String, reason: String },
+    InvalidResponse { provider: String, reason: String },
 }
 
 impl ModelError {
-    pub fn fault(&self) -> Fault {
+    pub fn to_error(&self) -> Error {
         let hint = match self {
             Self::Unreachable { provider, .. } => format!(
                 "check that it is running, and its address where the server starts: {}",
-                Settings::of(provider).address
+                ProviderSettingNames::for_provider(provider).address
             ),
             Self::Busy { .. } => "wait a while, or choose another model".to_owned(),
-            Self::Refused { provider, status: 401 | 403, .. } => {
-                format!("check the key in {} where the server starts", Settings::of(provider).key)
+            Self::Rejected { provider, status: 401 | 403, .. } => {
+                format!(
+                    "check the key in {} where the server starts",
+                    ProviderSettingNames::for_provider(provider).key
+                )
             }
-            Self::Refused { .. } => {
+            Self::Rejected { .. } => {
                 "check the name of the model, or choose another one: --model, BELLJAR_MODEL, or \
                  preferences.code_model"
                     .to_owned()
             }
-            Self::Unreadable { .. } => "try again, or choose another model".to_owned(),
+            Self::InvalidResponse { .. } => "try again, or choose another model".to_owned(),
         };
-        let passes = !matches!(self, Self::Refused { .. });
-        Fault {
+        let passes = !matches!(self, Self::Rejected { .. });
+        Error {
             retryable: passes,
-            ..Fault::new(Code::ModelUnavailable, self.to_string()).hint(hint)
+            ..Error::new(ErrorCode::ModelUnavailable, self.to_string()).hint(hint)
         }
     }
 }

@@ -2,33 +2,33 @@
 //! them by name. No address comes from a caller, and no key ever leaves for anything but the
 //! provider that it belongs to.
 
-mod calls;
 mod endpoint;
-mod failure;
-mod hearing;
+mod frame_observer;
 mod provider;
-mod record;
+mod provider_error;
+mod recorder;
 mod request;
+mod response_reader;
 mod script;
-mod wiretap;
+mod tool_calls;
 
-pub(crate) use endpoint::Settings;
-pub use provider::Patience;
-pub use script::{Script, ScriptError, ScriptedCall, ScriptedModel, Turn};
+pub(crate) use endpoint::ProviderSettingNames;
+pub use provider::ProviderRetryPolicy;
+pub use script::{ModelScript, ScriptError, ScriptTurn, ScriptedCall, ScriptedModel};
 
 use crate::model::Model;
-use endpoint::{Endpoint, Place};
-use provider::Provider;
-use record::Recorded;
+use endpoint::{Endpoint, ProviderEntry};
+use provider::ProviderModel;
+use recorder::RecordingModel;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use types::{Code, Fault};
+use types::{Error, ErrorCode};
 use url::Url;
 
 /// As the default model: the file of a script instead of a provider.
-const SCRIPT: &str = "script:";
+const SCRIPT_PREFIX: &str = "script:";
 /// The longest names in use have about eighty bytes.
 const NAME_BYTES_MAX: usize = 200;
 
@@ -43,7 +43,7 @@ pub struct ModelSettings {
     pub variables: BTreeMap<String, String>,
     /// Where the answers of providers are kept as scripts.
     pub record: Option<PathBuf>,
-    pub patience: Patience,
+    pub retry_policy: ProviderRetryPolicy,
 }
 
 impl fmt::Debug for ModelSettings {
@@ -65,8 +65,8 @@ pub enum ModelsError {
     Address { name: String, reason: String },
     #[error("{0} is not a key: it has a quote, a backslash, a space, or a sign that is not ASCII")]
     Key(String),
-    #[error("the default model: {}{}", .0.message, said(.0.hint.as_deref()))]
-    Default(Box<Fault>),
+    #[error("the default model: {}{}", .0.message, hint_suffix(.0.hint.as_deref()))]
+    Default(Box<Error>),
     #[error(transparent)]
     Script(#[from] ScriptError),
     #[error("the directory of recordings {path} cannot be used: {error}")]
@@ -78,60 +78,61 @@ pub enum ModelsError {
 #[derive(Debug, Clone)]
 enum DefaultModel {
     Named(String),
-    Script(Script),
+    Script(ModelScript),
 }
 
 #[derive(Debug)]
 pub struct Models {
     default: Option<DefaultModel>,
-    places: BTreeMap<String, Place>,
+    providers: BTreeMap<String, ProviderEntry>,
     client: genai::Client,
     record: Option<PathBuf>,
-    patience: Patience,
+    retry_policy: ProviderRetryPolicy,
 }
 
 impl Models {
     pub fn new(settings: ModelSettings) -> Result<Self, ModelsError> {
         let default = settings.default.as_deref();
-        let places = endpoint::places(&settings.variables, &settings.endpoints, default)?;
+        let places = endpoint::providers(&settings.variables, &settings.endpoints, default)?;
         let default = match default {
-            Some(text) => Some(match text.strip_prefix(SCRIPT) {
-                Some(path) => DefaultModel::Script(Script::read(path.as_ref())?),
+            Some(text) => Some(match text.strip_prefix(SCRIPT_PREFIX) {
+                Some(path) => DefaultModel::Script(ModelScript::read(path.as_ref())?),
                 None => DefaultModel::Named(text.to_owned()),
             }),
             None => None,
         };
         if let Some(DefaultModel::Named(name)) = &default {
-            place(&places, name).map_err(|fault| ModelsError::Default(Box::new(fault)))?;
+            find_provider(&places, name).map_err(|fault| ModelsError::Default(Box::new(fault)))?;
         }
         if let Some(path) = &settings.record {
-            record::prepare(path)
+            recorder::prepare_directory(path)
                 .map_err(|error| ModelsError::Record { path: path.clone(), error })?;
         }
-        let client = provider::client().map_err(ModelsError::Client)?;
-        let ModelSettings { record, patience, .. } = settings;
-        Ok(Self { default, places, client, record, patience })
+        let client = provider::genai_client().map_err(ModelsError::Client)?;
+        let ModelSettings { record, retry_policy: patience, .. } = settings;
+        Ok(Self { default, providers: places, client, record, retry_policy: patience })
     }
 
     /// Whether anything can be chosen at all.
-    pub fn any(&self) -> bool {
-        self.default.is_some() || self.places.values().any(|place| matches!(place, Place::Ready(_)))
+    pub fn has_any(&self) -> bool {
+        self.default.is_some()
+            || self.providers.values().any(|place| matches!(place, ProviderEntry::Ready(_)))
     }
 
     /// The named one or the default, as a value of its own for each run.
-    pub fn choose(&self, name: Option<&str>) -> Result<Arc<dyn Model>, Fault> {
+    pub fn choose(&self, name: Option<&str>) -> Result<Arc<dyn Model>, Error> {
         let name = match (name, &self.default) {
             (Some(name), _) => name,
             (None, Some(DefaultModel::Named(name))) => name,
             (None, Some(DefaultModel::Script(script))) => {
                 return Ok(Arc::new(ScriptedModel::new(script.clone())));
             }
-            (None, None) => return Err(nothing_chosen()),
+            (None, None) => return Err(no_model_error()),
         };
-        match place(&self.places, name)? {
-            (Place::Ready(endpoint), model) => Ok(self.provider(endpoint, model)),
-            (Place::Needs(variable), _) => {
-                Err(unavailable(format!("{name} is not set up")).hint(format!(
+        match find_provider(&self.providers, name)? {
+            (ProviderEntry::Ready(endpoint), model) => Ok(self.provider(endpoint, model)),
+            (ProviderEntry::MissingVariable(variable), _) => {
+                Err(unavailable_error(format!("{name} is not set up")).hint(format!(
                     "set {variable} where the server starts, or choose another model: \
                      preferences.code_model"
                 )))
@@ -140,10 +141,10 @@ impl Models {
     }
 
     fn provider(&self, endpoint: &Endpoint, model: &str) -> Arc<dyn Model> {
-        let provider = Provider::new(endpoint, model, self.client.clone(), self.patience);
+        let provider = ProviderModel::new(endpoint, model, self.client.clone(), self.retry_policy);
         match &self.record {
             Some(directory) => {
-                Arc::new(Recorded::new(provider, directory.clone(), endpoint.key.clone()))
+                Arc::new(RecordingModel::new(provider, directory.clone(), endpoint.key.clone()))
             }
             None => Arc::new(provider),
         }
@@ -151,23 +152,23 @@ impl Models {
 }
 
 /// Where a name leads, and what the model is called there.
-fn place<'a, 'n>(
-    places: &'a BTreeMap<String, Place>,
+fn find_provider<'a, 'n>(
+    places: &'a BTreeMap<String, ProviderEntry>,
     name: &'n str,
-) -> Result<(&'a Place, &'n str), Fault> {
+) -> Result<(&'a ProviderEntry, &'n str), Error> {
     let shown: String = name.chars().take(NAME_BYTES_MAX).collect();
     let known = places.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
     let Some((provider, model)) = name.split_once('/') else {
-        return Err(unavailable(format!("{shown:?} does not say whose model it is")).hint(
+        return Err(unavailable_error(format!("{shown:?} does not say whose model it is")).hint(
             format!("name it as provider/model, such as openai/{shown}; the providers are {known}"),
         ));
     };
     let Some(place) = places.get(provider) else {
-        return Err(unavailable(format!("there is no model {shown:?} here"))
+        return Err(unavailable_error(format!("there is no model {shown:?} here"))
             .hint(format!("choose one of another provider; there are {known}")));
     };
     if !is_model_name(model) {
-        return Err(unavailable(format!("{shown:?} is not a name that a model can have"))
+        return Err(unavailable_error(format!("{shown:?} is not a name that a model can have"))
             .hint("write it as the provider does, such as openai/gpt-4.1"));
     }
     Ok((place, model))
@@ -181,20 +182,20 @@ fn is_model_name(name: &str) -> bool {
         && name.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
 }
 
-fn said(hint: Option<&str>) -> String {
+fn hint_suffix(hint: Option<&str>) -> String {
     hint.map(|hint| format!("; {hint}")).unwrap_or_default()
 }
 
-fn nothing_chosen() -> Fault {
-    unavailable("no model is chosen, and the server has no default").hint(
+fn no_model_error() -> Error {
+    unavailable_error("no model is chosen, and the server has no default").hint(
         "choose one in preferences.code_model, such as openai/gpt-4.1, or set BELLJAR_MODEL where \
          the server starts (without a server: --model openai/gpt-4.1)",
     )
 }
 
-fn unavailable(message: impl Into<String>) -> Fault {
+fn unavailable_error(message: impl Into<String>) -> Error {
     // Trying again changes nothing until somebody has set something.
-    Fault { retryable: false, ..Fault::new(Code::ModelUnavailable, message) }
+    Error { retryable: false, ..Error::new(ErrorCode::ModelUnavailable, message) }
 }
 
 #[cfg(test)]

@@ -1,28 +1,28 @@
 //! Runs as a door begins them: everything is checked first, then the run is written down, and then
 //! it goes on by itself to an end that is kept, whatever becomes of whoever asked.
 
-use crate::budget::{Budget, Spent};
-use crate::confirm::stop;
+use crate::agent_loop::{AgentLoop, RunError, STOPPED, close_open_calls};
+use crate::artifacts::Artifacts;
+use crate::budget::{BudgetExceeded, RunBudget};
+use crate::confirmation::stop_execution;
+use crate::conversation::{Conversation, PendingApproval};
 use crate::interpreter::Interpreter;
-use crate::made::Made;
 use crate::model::Model;
 use crate::models::Models;
-use crate::observe::Told;
+use crate::observation::ToolOutcome;
 use crate::prompts;
-use crate::talk::{Pending, Talk};
-use crate::toolbox::tell;
-use crate::trace::{Scribe, Trace};
-use crate::walk::{STOPPED, Stopped, Walk, close};
+use crate::toolbox::record_outcome;
+use crate::trace::{Trace, TraceRecorder};
 use serde::Serialize;
-use service::{Caller, Refused, Run, RunEnd, SECONDS_MAX, Service};
+use service::{Caller, RequestError, RunEnd, RunHandle, SECONDS_MAX, Service};
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use types::{ApprovalState, Code, Fault, ModelUse, SandboxId, Status, Warning};
+use types::{ApprovalState, Error, ErrorCode, ExecutionStatus, ModelUsage, SandboxId, Warning};
 
 /// What a principal likes to be answered by.
-const PREFERENCE: &str = "code_model";
+const MODEL_PREFERENCE: &str = "code_model";
 
 /// Everything that a run of a model needs.
 #[derive(Debug)]
@@ -32,12 +32,12 @@ pub struct Agents {
     /// Skills of the operator's own.
     pub(crate) skills: Option<PathBuf>,
     /// Sessions in which a run is under way.
-    busy: Mutex<HashSet<SandboxId>>,
+    reserved_sessions: Mutex<HashSet<SandboxId>>,
 }
 
 impl Agents {
     pub fn new(service: Arc<Service>, models: Models, skills: Option<PathBuf>) -> Arc<Self> {
-        Arc::new(Self { service, models, skills, busy: Mutex::default() })
+        Arc::new(Self { service, models, skills, reserved_sessions: Mutex::default() })
     }
 
     pub fn service(&self) -> &Arc<Service> {
@@ -46,160 +46,174 @@ impl Agents {
 
     /// Whether there is a model that could be asked.
     pub fn has_models(&self) -> bool {
-        self.models.any()
+        self.models.has_any()
     }
 
     /// As the caller likes it, or as the agent says, or as the server has it.
-    pub(crate) fn model(
+    pub(crate) fn choose_model(
         &self,
         caller: &Caller,
         of_agent: Option<&str>,
-    ) -> Result<Arc<dyn Model>, Refused> {
-        Ok(self.models.choose(caller.preference(PREFERENCE).or(of_agent))?)
+    ) -> Result<Arc<dyn Model>, RequestError> {
+        Ok(self.models.choose(caller.preference(MODEL_PREFERENCE).or(of_agent))?)
     }
 
     /// One run at a time in a session: two would write over each other's variables.
-    pub(crate) fn occupy(self: &Arc<Self>, id: SandboxId) -> Result<Occupied, Refused> {
-        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn reserve_session(
+        self: &Arc<Self>,
+        id: SandboxId,
+    ) -> Result<SessionReservation, RequestError> {
+        let mut busy = self.reserved_sessions.lock().unwrap_or_else(PoisonError::into_inner);
         if busy.insert(id) {
-            return Ok(Occupied { agents: Arc::clone(self), id });
+            return Ok(SessionReservation { agents: Arc::clone(self), id });
         }
         let message = format!("another run is under way in session {id}");
-        Err(Fault::new(Code::SessionBusy, message).hint("wait for its end, or cancel it").into())
+        Err(Error::new(ErrorCode::SessionBusy, message)
+            .hint("wait for its end, or cancel it")
+            .into())
     }
 }
 
 /// The session is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Occupied {
+pub(crate) struct SessionReservation {
     agents: Arc<Agents>,
     id: SandboxId,
 }
 
-impl Drop for Occupied {
+impl Drop for SessionReservation {
     fn drop(&mut self) {
-        self.agents.busy.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        self.agents
+            .reserved_sessions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&self.id);
     }
 }
 
 /// How a run ended, in its own words.
 #[derive(Debug)]
-pub(crate) struct Outcome<V> {
-    pub(crate) status: Status,
-    pub(crate) error: Option<Fault>,
+pub(crate) struct RunOutcome<V> {
+    pub(crate) status: ExecutionStatus,
+    pub(crate) error: Option<Error>,
     pub(crate) value: V,
 }
 
 /// What remains of a run, whatever stopped it.
-pub(crate) struct Rest<'a> {
-    pub(crate) walk: Walk<'a>,
-    pub(crate) talk: Talk,
+pub(crate) struct RunState<'a> {
+    pub(crate) agent_loop: AgentLoop<'a>,
+    pub(crate) conversation: Conversation,
 }
 
-impl<'a> Rest<'a> {
+impl<'a> RunState<'a> {
     pub(crate) fn new(
         service: &'a Arc<Service>,
-        run: &'a Run,
+        run: &'a RunHandle,
         model: &'a dyn Model,
-        budget: Budget,
-        talk: Talk,
+        budget: RunBudget,
+        talk: Conversation,
         (kind, request): (&str, &str),
     ) -> Self {
         let time = budget.time.min(Duration::from_secs(SECONDS_MAX));
-        let budget = Budget { time, ..budget };
-        let scribe = Scribe::new(Trace {
+        let budget = RunBudget { time, ..budget };
+        let scribe = TraceRecorder::new(Trace {
             run: run.id(),
             kind: kind.to_owned(),
             request: request.to_owned(),
             model: model.name().to_owned(),
             steps: Vec::new(),
         });
-        let used = crate::budget::Used::default();
+        let used = crate::budget::RunUsage::default();
         let (caller, mut talk) = (run.caller().clone(), talk);
         // Whoever says something new is not answered by what failed before.
         let doubt = talk.doubt.take().filter(|_| !talk.pending.is_empty());
-        let walk = Walk {
+        let walk = AgentLoop {
             service,
             run,
             caller,
             model,
             budget,
-            used,
-            scribe,
-            made: Made::default(),
-            unisolated: BTreeMap::new(),
-            doubt,
-            unproven: false,
+            usage: used,
+            trace_recorder: scribe,
+            artifacts: Artifacts::default(),
+            isolation_warnings: BTreeMap::new(),
+            unverified_error: doubt,
+            unverified: false,
         };
-        Self { walk, talk }
+        Self { agent_loop: walk, conversation: talk }
     }
 
     /// Nobody is asked any more what a run wanted to do that has ended otherwise. What is settled in
     /// it was asked before: what was allowed is stopped, and the rest stays.
-    pub(crate) async fn withdraw(&mut self) {
-        if self.talk.settling {
-            for pending in &self.talk.pending {
-                stop(self.walk.service, &self.walk.caller, pending.execution_id).await;
+    pub(crate) async fn withdraw_approvals(&mut self) {
+        if self.conversation.settling {
+            for pending in &self.conversation.pending {
+                stop_execution(
+                    self.agent_loop.service,
+                    &self.agent_loop.caller,
+                    pending.execution_id,
+                )
+                .await;
             }
             return;
         }
-        self.walk.run.withdraw().await;
-        for pending in std::mem::take(&mut self.talk.pending) {
-            self.talk.begun.retain(|id| *id != pending.call.id);
+        self.agent_loop.run.withdraw_approvals().await;
+        for pending in std::mem::take(&mut self.conversation.pending) {
+            self.conversation.begun.retain(|id| *id != pending.call.id);
         }
     }
 
     /// What somebody has still to answer.
-    pub(crate) fn open(&self) -> impl Iterator<Item = &Pending> {
-        let (service, caller) = (self.walk.service, &self.walk.caller);
-        self.talk.pending.iter().filter(move |pending| {
+    pub(crate) fn open_approvals(&self) -> impl Iterator<Item = &PendingApproval> {
+        let (service, caller) = (self.agent_loop.service, &self.agent_loop.caller);
+        self.conversation.pending.iter().filter(move |pending| {
             let approval = service.approval(caller, pending.approval_id);
             approval.is_ok_and(|approval| approval.state == ApprovalState::Pending)
         })
     }
 
     /// What is written down of it.
-    pub(crate) fn end(
+    pub(crate) fn into_run_end(
         mut self,
         mut interpreter: Option<&mut Interpreter>,
-        error: Option<Fault>,
+        error: Option<Error>,
         value: &impl Serialize,
     ) -> RunEnd {
-        for call in close(&mut self.talk) {
+        for call in close_open_calls(&mut self.conversation) {
             // Code says more of itself.
             if interpreter.as_mut().is_none_or(|interpreter| !interpreter.is_running()) {
-                let told = Told::wrong(Code::Cancelled, STOPPED.to_owned());
-                tell(&mut self.walk, Instant::now(), &call, "", None, told);
+                let told = ToolOutcome::invalid_call(ErrorCode::Cancelled, STOPPED.to_owned());
+                record_outcome(&mut self.agent_loop, Instant::now(), &call, "", None, told);
             }
         }
         if let Some(interpreter) = &mut interpreter {
-            interpreter.stop(&mut self.walk);
+            interpreter.record_stopped(&mut self.agent_loop);
         }
         let interpreter = interpreter.as_deref();
-        self.talk.doubt = self.walk.doubt.take();
-        let used = &self.walk.used;
+        self.conversation.doubt = self.agent_loop.unverified_error.take();
+        let used = &self.agent_loop.usage;
         RunEnd {
             error,
             value: serde_json::to_value(value).ok(),
             plan: interpreter.map(|it| it.plan.clone()).unwrap_or_default(),
             rounds: interpreter.map(|it| it.rounds.clone()).unwrap_or_default(),
-            files_out: self.walk.made.into_files(),
-            model: Some(ModelUse {
-                name: self.walk.model.name().to_owned(),
+            files_out: self.agent_loop.artifacts.into_files(),
+            model: Some(ModelUsage {
+                name: self.agent_loop.model.name().to_owned(),
                 requests: used.requests,
                 input_tokens: used.tokens.input,
                 output_tokens: used.tokens.output,
             }),
-            warnings: unisolated(self.walk.unisolated),
-            conversation: Some(self.talk.to_bytes()),
-            trace: self.walk.scribe.trace.to_bytes(),
-            leaves_session: false,
+            warnings: isolation_warnings(self.agent_loop.isolation_warnings),
+            conversation: Some(self.conversation.to_bytes()),
+            trace: self.agent_loop.trace_recorder.trace.to_bytes(),
+            discard_session: false,
         }
     }
 }
 
 /// The warnings about tools that ran in the interpreter of the session, each with its tool's name.
-fn unisolated(warnings: BTreeMap<String, Warning>) -> Vec<Warning> {
+fn isolation_warnings(warnings: BTreeMap<String, Warning>) -> Vec<Warning> {
     let named = warnings.into_iter().map(|(tool, Warning { code, message })| Warning {
         code,
         message: format!("tool {tool:?}: {message}"),
@@ -208,24 +222,24 @@ fn unisolated(warnings: BTreeMap<String, Warning>) -> Vec<Warning> {
 }
 
 /// Sees work to its end, or to that of its time, or until nobody wants it.
-pub(crate) async fn within<T>(
-    run: &Run,
+pub(crate) async fn run_within<T>(
+    run: &RunHandle,
     time: Duration,
-    work: impl Future<Output = Result<T, Stopped>>,
-) -> Result<T, Stopped> {
+    work: impl Future<Output = Result<T, RunError>>,
+) -> Result<T, RunError> {
     let stopped = tokio::select! {
         done = work => return done,
-        () = run.stopped() => if run.is_revoked() { Stopped::Unknown } else { Stopped::Cancelled },
-        () = tokio::time::sleep(time) => Spent::Time(time).into(),
+        () = run.stop_requested() => if run.is_revoked() { RunError::Unauthenticated } else { RunError::Cancelled },
+        () = tokio::time::sleep(time) => BudgetExceeded::Time(time).into(),
     };
     // Its session takes the next request when it is told that this one is over.
-    run.at_rest().await;
+    run.wait_for_children().await;
     Err(stopped)
 }
 
 /// What there is to go on with after a run that is not finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Remains {
+pub(crate) enum ResumeOption {
     /// Of code that has run, in a session that is there.
     Session,
     /// Of code that has run, in a session that has ended meanwhile.
@@ -238,7 +252,7 @@ pub(crate) enum Remains {
     Conversation,
 }
 
-impl Remains {
+impl ResumeOption {
     fn sentence(self) -> &'static str {
         match self {
             Self::Session => {
@@ -255,15 +269,19 @@ impl Remains {
 }
 
 /// The status of a run that was stopped, and what is said instead of an answer.
-pub(crate) fn unfinished(stopped: &Stopped, remains: Remains) -> (Status, Fault, String) {
+pub(crate) fn stopped_outcome(
+    stopped: &RunError,
+    remains: ResumeOption,
+) -> (ExecutionStatus, Error, String) {
     let status = match stopped {
-        Stopped::Cancelled => Status::Cancelled,
-        Stopped::Spent(Spent::Time(_)) => Status::TimedOut,
-        Stopped::Spent(_) | Stopped::Model(_) | Stopped::Refusal | Stopped::Unknown => {
-            Status::Failed
-        }
+        RunError::Cancelled => ExecutionStatus::Cancelled,
+        RunError::BudgetExceeded(BudgetExceeded::Time(_)) => ExecutionStatus::TimedOut,
+        RunError::BudgetExceeded(_)
+        | RunError::Model(_)
+        | RunError::ModelRefused
+        | RunError::Unauthenticated => ExecutionStatus::Failed,
     };
-    let fault = stopped.fault();
+    let fault = stopped.to_error();
     let reason = fault.message.trim_end_matches('.');
     let answer = prompts::fill(prompts::INCOMPLETE, "reason", reason);
     (status, fault, format!("{answer} {}", remains.sentence()))

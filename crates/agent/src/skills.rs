@@ -1,7 +1,7 @@
 //! The skills of an agent, disclosed step by step: their names at first, one of them when it is
 //! loaded, a file of it when it is asked for, all of them when its scripts run.
 
-use crate::model::Offer;
+use crate::model::ToolDefinition;
 use crate::prompts;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use service::FileInput;
 use skill::Skill;
 use std::path::Path;
-use types::{Code, Fault};
+use types::{Error, ErrorCode};
 
 pub(crate) const LOAD: &str = "load_skill";
-pub(crate) const SCRIPT: &str = "run_skill_script";
+pub(crate) const RUN_SCRIPT: &str = "run_skill_script";
 /// The instructions have a file of their own, which is what is loaded.
 const INSTRUCTIONS: &str = "SKILL.md";
 /// Of one file, which a model reads as a whole: a long chapter.
@@ -27,20 +27,20 @@ pub(crate) struct Skills(Vec<Skill>);
 
 impl Skills {
     /// All of them are there, and can be used by an agent that may or may not run code.
-    pub(crate) fn find(
+    pub(crate) fn load_all(
         names: &[String],
         folder: Option<&Path>,
         runs_code: bool,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, Error> {
         let mut found = Vec::with_capacity(names.len());
         for name in names {
-            let skill = one(name, folder).ok_or_else(|| missing(name))?;
+            let skill = find_skill(name, folder).ok_or_else(|| skill_not_found(name))?;
             if !runs_code && !scripts(&skill).is_empty() {
                 let message = format!(
                     "the skill {name:?} has scripts, and to use it you must enable the code \
                      execution tool"
                 );
-                return Err(Fault::new(Code::ToolUnavailable, message)
+                return Err(Error::new(ErrorCode::ToolUnavailable, message)
                     .hint("code_execution has to stand in both places of the specification"));
             }
             found.push(skill);
@@ -50,52 +50,56 @@ impl Skills {
 
     /// What the model is told from the beginning.
     pub(crate) fn prompt(&self) -> Option<String> {
-        let line = |skill: &Skill| format!("- {}: {}", skill.entry.name, skill.entry.description);
+        let line =
+            |skill: &Skill| format!("- {}: {}", skill.summary.name, skill.summary.description);
         let lines: Vec<String> = self.0.iter().map(line).collect();
         (!lines.is_empty()).then(|| prompts::fill(prompts::SKILLS, "skills", &lines.join("\n")))
     }
 
-    pub(crate) fn offers(&self) -> Vec<Offer> {
+    pub(crate) fn tool_definitions(&self) -> Vec<ToolDefinition> {
         let mut offers = Vec::new();
         if !self.0.is_empty() {
-            offers.push(load_offer(&self.0));
+            offers.push(load_skill_tool(&self.0));
         }
         if self.0.iter().any(|skill| !scripts(skill).is_empty()) {
-            offers.push(script_offer());
+            offers.push(run_script_tool());
         }
         offers
     }
 
     fn get(&self, name: &str) -> Result<&Skill, String> {
-        self.0.iter().find(|skill| skill.entry.name == name).ok_or_else(|| {
-            let names: Vec<&str> = self.0.iter().map(|skill| &*skill.entry.name).collect();
+        self.0.iter().find(|skill| skill.summary.name == name).ok_or_else(|| {
+            let names: Vec<&str> = self.0.iter().map(|skill| &*skill.summary.name).collect();
             format!("There is no skill {name:?}. The skills are: {}.", names.join(", "))
         })
     }
 
     /// The instructions of one, and which files and scripts it has; or one of its files.
-    pub(crate) fn load(&self, arguments: &Value) -> Result<String, String> {
+    pub(crate) fn load_skill(&self, arguments: &Value) -> Result<String, String> {
         let name = arguments["name"].as_str().ok_or("`name` is the name of a skill.")?;
         let skill = self.get(name)?;
         if !arguments["path"].is_null() {
             let path = arguments["path"].as_str().ok_or("`path` is the path of a file.")?;
-            return text_of(skill, path);
+            return read_text(skill, path);
         }
         let mut body = skill.body().map_err(|problem| problem.to_string())?;
-        let files = named(skill);
+        let files = file_list(skill);
         if !files.is_empty() {
             body.push_str(&format!("\n\nFiles for `path` of {LOAD}: {files}\n"));
         }
         let scripts = scripts(skill);
         if !scripts.is_empty() {
-            body.push_str(&format!("\n\nScripts for {SCRIPT}: {}\n", scripts.join(", ")));
+            body.push_str(&format!("\n\nScripts for {RUN_SCRIPT}: {}\n", scripts.join(", ")));
         }
         Ok(body)
     }
 
     /// The code that runs a script where the rest of the conversation runs, and the files that it
     /// needs there.
-    pub(crate) fn script(&self, arguments: &Value) -> Result<(String, Vec<FileInput>), String> {
+    pub(crate) fn script_code(
+        &self,
+        arguments: &Value,
+    ) -> Result<(String, Vec<FileInput>), String> {
         let name = arguments["skill"].as_str().ok_or("`skill` is the name of a skill.")?;
         let skill = self.get(name)?;
         let script = arguments["script"].as_str().ok_or("`script` is the path of a script.")?;
@@ -112,7 +116,7 @@ impl Skills {
 }
 
 /// One that ships, or one of the operator's.
-fn one(name: &str, folder: Option<&Path>) -> Option<Skill> {
+fn find_skill(name: &str, folder: Option<&Path>) -> Option<Skill> {
     let is_name = !name.is_empty() && !name.contains(['/', '\\', '\0']) && !name.starts_with('.');
     Skill::built_in(name).or_else(|| {
         let folder = folder.filter(|_| is_name)?;
@@ -142,7 +146,7 @@ fn scripts(skill: &Skill) -> Vec<String> {
 }
 
 /// The files that a skill has besides its instructions, for a model.
-fn named(skill: &Skill) -> String {
+fn file_list(skill: &Skill) -> String {
     let files = skill.files().map(|listing| listing.files).unwrap_or_default();
     let mut paths: Vec<String> = files.into_keys().filter(|path| path != INSTRUCTIONS).collect();
     let more = paths.len().saturating_sub(NAMED_MAX);
@@ -152,10 +156,13 @@ fn named(skill: &Skill) -> String {
 }
 
 /// A file as a model reads it, or why it cannot.
-fn text_of(skill: &Skill, path: &str) -> Result<String, String> {
+fn read_text(skill: &Skill, path: &str) -> Result<String, String> {
     let listing = skill.files().map_err(|error| error.to_string())?;
     let Some(size) = listing.files.get(path) else {
-        return Err(format!("There is no file {path:?} in it. Its files are: {}.", named(skill)));
+        return Err(format!(
+            "There is no file {path:?} in it. Its files are: {}.",
+            file_list(skill)
+        ));
     };
     if *size > FILE_BYTES_MAX {
         return Err(format!(
@@ -168,7 +175,7 @@ fn text_of(skill: &Skill, path: &str) -> Result<String, String> {
 }
 
 fn files(skill: &Skill) -> Result<Vec<FileInput>, skill::FolderError> {
-    let name = &skill.entry.name;
+    let name = &skill.summary.name;
     let paths = skill.files()?.files.into_keys();
     paths
         .map(|path| {
@@ -179,9 +186,9 @@ fn files(skill: &Skill) -> Result<Vec<FileInput>, skill::FolderError> {
         .collect()
 }
 
-fn load_offer(skills: &[Skill]) -> Offer {
-    let names: Vec<&str> = skills.iter().map(|skill| &*skill.entry.name).collect();
-    Offer {
+fn load_skill_tool(skills: &[Skill]) -> ToolDefinition {
+    let names: Vec<&str> = skills.iter().map(|skill| &*skill.summary.name).collect();
+    ToolDefinition {
         name: LOAD.to_owned(),
         description: "Load a skill: its instructions, and which files and scripts it has. With \
                       `path`, load one of its files instead."
@@ -198,9 +205,9 @@ fn load_offer(skills: &[Skill]) -> Offer {
     }
 }
 
-fn script_offer() -> Offer {
-    Offer {
-        name: SCRIPT.to_owned(),
+fn run_script_tool() -> ToolDefinition {
+    ToolDefinition {
+        name: RUN_SCRIPT.to_owned(),
         description: "Run a script of a skill, in the session of this conversation.".to_owned(),
         input_schema: json!({
             "type": "object",
@@ -215,8 +222,8 @@ fn script_offer() -> Offer {
     }
 }
 
-fn missing(name: &str) -> Fault {
+fn skill_not_found(name: &str) -> Error {
     let known: Vec<&str> = Skill::built_in_names().collect();
-    Fault::new(Code::ObjectNotFound, format!("there is no skill {name:?}"))
+    Error::new(ErrorCode::ObjectNotFound, format!("there is no skill {name:?}"))
         .hint(format!("the skills are {}", known.join(", ")))
 }

@@ -1,26 +1,27 @@
 //! The tools of a run: what a model is offered, and who does what it calls.
 
-use crate::code;
-use crate::interpreter::{Interpreter, Ran};
+use crate::agent_loop::{AgentLoop, RunError};
+use crate::code_task;
+use crate::conversation::{Conversation, PendingApproval};
+use crate::interpreter::{Interpreter, RoundOutcome};
 use crate::model::Message;
-use crate::model::{Choice, Offer, ToolCall, ToolResult};
-use crate::observe::{Observed, Told, failed, fault_of};
+use crate::model::{ToolCall, ToolCallMode, ToolDefinition, ToolResult};
+use crate::observation::{ExecutionObservation, ToolOutcome, error_of, is_failed};
 use crate::prompts;
 use crate::skills::{self, Skills};
-use crate::talk::{Pending, Talk};
-use crate::trace::Did;
-use crate::walk::{Stopped, Walk};
+use crate::trace::TraceAction;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use serde_json::json;
 use service::{
-    AgentWork, Asked, CallRequest, Caller, FileInput, OfferedTool, Refused, Run, Service,
-    ToolChoice,
+    CallRequest, Caller, FileInput, OfferedTool, RequestError, ResolvedAgent, RunHandle, Service,
+    Submitted, ToolChoice,
 };
 use std::sync::Arc;
 use std::time::Instant;
 use types::{
-    AgentId, Code, Event, Execution, ExecutionId, Fault, LimitsRequest, TOOL_UNISOLATED, ToolUse,
+    AgentId, Error, ErrorCode, Event, Execution, ExecutionId, LimitsRequest, TOOL_UNISOLATED,
+    ToolUse,
 };
 
 /// As a run of code calls it: the code of one step.
@@ -39,35 +40,35 @@ pub(crate) struct Toolbox {
     pub(crate) agent: Option<AgentId>,
     pub(crate) tools: Vec<OfferedTool>,
     pub(crate) skills: Skills,
-    pub(crate) steering: ToolChoice,
+    pub(crate) tool_choice: ToolChoice,
     /// Whether the model has called anything.
     pub(crate) has_called: bool,
 }
 
 /// What came of a call.
-pub(crate) enum Came {
-    Back(ToolResult),
+pub(crate) enum CallOutcome {
+    Done(ToolResult),
     /// Somebody has to be asked.
-    Waits(Pending),
+    NeedsApproval(PendingApproval),
 }
 
 /// Who does what was called.
-enum Doer<'a> {
+enum ToolHandler<'a> {
     Code,
-    Load,
-    Script,
+    LoadSkill,
+    SkillScript,
     Tool(&'a OfferedTool),
-    Nobody,
+    Unknown,
 }
 
 impl Toolbox {
     /// The interpreter alone.
-    pub(crate) fn of_code(interpreter: Interpreter) -> Self {
+    pub(crate) fn for_code(interpreter: Interpreter) -> Self {
         Self { interpreter: Some(interpreter), ..Self::default() }
     }
 
-    pub(crate) fn of_agent(
-        work: &AgentWork,
+    pub(crate) fn for_agent(
+        work: &ResolvedAgent,
         interpreter: Option<Interpreter>,
         skills: Skills,
     ) -> Self {
@@ -76,15 +77,15 @@ impl Toolbox {
             agent: Some(work.agent.id),
             tools: work.tools.clone(),
             skills,
-            steering: work.orchestration.tool_choice.clone(),
+            tool_choice: work.orchestration.tool_choice.clone(),
             has_called: false,
         }
     }
 
     /// What the model is offered now: where it has to choose among some tools, those at first.
-    pub(crate) fn offers(&self) -> Vec<Offer> {
-        let mut offers = self.all();
-        if let ToolChoice::Tools(names) = &self.steering
+    pub(crate) fn tool_definitions(&self) -> Vec<ToolDefinition> {
+        let mut offers = self.all_definitions();
+        if let ToolChoice::Tools(names) = &self.tool_choice
             && !self.has_called
         {
             offers.retain(|offer| names.contains(&offer.name));
@@ -92,87 +93,94 @@ impl Toolbox {
         offers
     }
 
-    fn all(&self) -> Vec<Offer> {
+    fn all_definitions(&self) -> Vec<ToolDefinition> {
         let code = self.interpreter.as_ref().map(|_| match self.agent {
-            Some(_) => agent_code_offer(),
-            None => run_python_offer(),
+            Some(_) => code_execution_tool(),
+            None => run_python_tool(),
         });
-        let tools = self.tools.iter().map(|tool| Offer {
+        let tools = self.tools.iter().map(|tool| ToolDefinition {
             name: tool.name.clone(),
             description: tool.description.clone(),
             input_schema: tool.input_schema.clone(),
         });
-        code.into_iter().chain(tools).chain(self.skills.offers()).collect()
+        code.into_iter().chain(tools).chain(self.skills.tool_definitions()).collect()
     }
 
     /// Whoever must call a tool has done so once: it could never answer otherwise.
-    pub(crate) fn choice(&self) -> Choice {
-        match &self.steering {
-            _ if self.has_called => Choice::Auto,
-            ToolChoice::Auto => Choice::Auto,
-            ToolChoice::Required => Choice::Required,
+    pub(crate) fn call_mode(&self) -> ToolCallMode {
+        match &self.tool_choice {
+            _ if self.has_called => ToolCallMode::Auto,
+            ToolChoice::Auto => ToolCallMode::Auto,
+            ToolChoice::Required => ToolCallMode::Required,
             ToolChoice::Tools(names) => match &names[..] {
-                [name] => Choice::Tool(name.clone()),
-                _ => Choice::Required,
+                [name] => ToolCallMode::Tool(name.clone()),
+                _ => ToolCallMode::Required,
             },
         }
     }
 
-    fn doer(&self, name: &str) -> Doer<'_> {
+    fn handler_for(&self, name: &str) -> ToolHandler<'_> {
         let code = match self.agent {
             Some(_) => name == CODE_EXECUTION || name == CODE_INTERPRETER,
             None => name == RUN_PYTHON,
         };
         match name {
-            _ if code && self.interpreter.is_some() => Doer::Code,
-            skills::LOAD if self.has(name) => Doer::Load,
-            skills::SCRIPT if self.has(name) && self.interpreter.is_some() => Doer::Script,
+            _ if code && self.interpreter.is_some() => ToolHandler::Code,
+            skills::LOAD if self.has_tool(name) => ToolHandler::LoadSkill,
+            skills::RUN_SCRIPT if self.has_tool(name) && self.interpreter.is_some() => {
+                ToolHandler::SkillScript
+            }
             _ => match self.tools.iter().find(|tool| tool.name == name) {
-                Some(tool) => Doer::Tool(tool),
-                None => Doer::Nobody,
+                Some(tool) => ToolHandler::Tool(tool),
+                None => ToolHandler::Unknown,
             },
         }
     }
 
-    fn has(&self, name: &str) -> bool {
-        self.skills.offers().iter().any(|offer| offer.name == name)
+    fn has_tool(&self, name: &str) -> bool {
+        self.skills.tool_definitions().iter().any(|offer| offer.name == name)
     }
 
     /// Those that share nothing run side by side. What comes of each is in the conversation as soon
     /// as it is known: the run may be stopped before the others are over.
     pub(crate) async fn call_all(
         &mut self,
-        walk: &mut Walk<'_>,
-        talk: &mut Talk,
+        walk: &mut AgentLoop<'_>,
+        talk: &mut Conversation,
         calls: Vec<ToolCall>,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), RunError> {
         // None of them is begun if not all of them may be.
         for _ in &calls {
-            walk.used.round(&walk.budget)?;
+            walk.usage.begin_round(&walk.budget)?;
         }
         self.has_called = true;
-        let apart = |call: &ToolCall| match self.doer(&call.name) {
-            Doer::Tool(tool) => !self.sees_session(tool),
+        let apart = |call: &ToolCall| match self.handler_for(&call.name) {
+            ToolHandler::Tool(tool) => !self.uses_session(tool),
             _ => false,
         };
         let (apart, here): (Vec<ToolCall>, Vec<ToolCall>) = calls.into_iter().partition(apart);
-        self.call_apart(walk, talk, &apart).await;
+        self.call_isolated(walk, talk, &apart).await;
         for call in here {
             talk.begun.push(call.id.clone());
-            let came = self.call_here(walk, &talk.messages, call).await?;
-            talk.came(came);
+            let came = self.call_one(walk, &talk.messages, call).await?;
+            talk.record_outcome(came);
         }
         Ok(())
     }
 
     /// Calls in sandboxes of their own, all at once.
-    async fn call_apart(&self, walk: &mut Walk<'_>, talk: &mut Talk, calls: &[ToolCall]) {
+    async fn call_isolated(
+        &self,
+        walk: &mut AgentLoop<'_>,
+        talk: &mut Conversation,
+        calls: &[ToolCall],
+    ) {
         let since = Instant::now();
         let (service, run, caller) = (walk.service, walk.run, &walk.caller.clone());
         let mut under_way: FuturesUnordered<_> = calls
             .iter()
-            .filter_map(|call| match self.doer(&call.name) {
-                Doer::Tool(tool) => Some((tool, call)),
+            .filter_map(|call| match self.handler_for(&call.name) {
+                ToolHandler::Tool(tool) => Some((tool, call)),
                 _ => None,
             })
             .map(async |(tool, call)| {
@@ -181,42 +189,53 @@ impl Toolbox {
             .collect();
         talk.begun.extend(calls.iter().map(|call| call.id.clone()));
         while let Some((tool, call, outcome)) = under_way.next().await {
-            talk.came(note(walk, since, tool, call, outcome));
+            talk.record_outcome(record_tool_execution(walk, since, tool, call, outcome));
         }
     }
 
-    fn sees_session(&self, tool: &OfferedTool) -> bool {
+    fn uses_session(&self, tool: &OfferedTool) -> bool {
         tool.in_session && self.interpreter.is_some()
     }
 
     /// `asked` is what the model that calls was told.
-    async fn call_here(
+    async fn call_one(
         &mut self,
-        walk: &mut Walk<'_>,
+        walk: &mut AgentLoop<'_>,
         asked: &[Message],
         call: ToolCall,
-    ) -> Result<Came, Stopped> {
+    ) -> Result<CallOutcome, RunError> {
         let since = Instant::now();
-        let (kind, told) = match self.doer(&call.name) {
-            Doer::Code => return self.run_code(walk, asked, call).await,
-            Doer::Script => match self.skills.script(&call.arguments) {
-                Ok((code, files)) => return Ok(self.run_one(walk, call, code, None, files).await),
-                Err(wrong) => (SKILL, Told::wrong(Code::ArgsInvalid, wrong)),
+        let (kind, told) = match self.handler_for(&call.name) {
+            ToolHandler::Code => return self.run_code(walk, asked, call).await,
+            ToolHandler::SkillScript => match self.skills.script_code(&call.arguments) {
+                Ok((code, files)) => {
+                    return Ok(self.run_code_round(walk, call, code, None, files).await);
+                }
+                Err(wrong) => (SKILL, ToolOutcome::invalid_call(ErrorCode::ArgsInvalid, wrong)),
             },
-            Doer::Load => (SKILL, loaded(self.skills.load(&call.arguments))),
-            Doer::Tool(tool) => {
+            ToolHandler::LoadSkill => {
+                (SKILL, skill_outcome(self.skills.load_skill(&call.arguments)))
+            }
+            ToolHandler::Tool(tool) => {
                 let outcome =
                     self.call_tool(walk.service, (walk.run, &walk.caller), tool, &call).await;
                 let tool = tool.clone();
-                return Ok(note(walk, since, &tool, &call, outcome));
+                return Ok(record_tool_execution(walk, since, &tool, &call, outcome));
             }
-            Doer::Nobody => (SKILL, Told::wrong(Code::ToolUnavailable, self.nobody(&call.name))),
+            ToolHandler::Unknown => (
+                SKILL,
+                ToolOutcome::invalid_call(
+                    ErrorCode::ToolUnavailable,
+                    self.unknown_tool_message(&call.name),
+                ),
+            ),
         };
-        Ok(Came::Back(tell(walk, since, &call, kind, None, told)))
+        Ok(CallOutcome::Done(record_outcome(walk, since, &call, kind, None, told)))
     }
 
-    fn nobody(&self, name: &str) -> String {
-        let names: Vec<String> = self.all().into_iter().map(|offer| offer.name).collect();
+    fn unknown_tool_message(&self, name: &str) -> String {
+        let names: Vec<String> =
+            self.all_definitions().into_iter().map(|offer| offer.name).collect();
         let tools = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         let said = prompts::fill(prompts::UNKNOWN_TOOL, "name", &format!("{name:?}"));
         prompts::fill(&said, "tools", &tools)
@@ -225,90 +244,124 @@ impl Toolbox {
     /// Code as it is, or what is wanted of code that is still to be written.
     async fn run_code(
         &mut self,
-        walk: &mut Walk<'_>,
+        walk: &mut AgentLoop<'_>,
         asked: &[Message],
         call: ToolCall,
-    ) -> Result<Came, Stopped> {
+    ) -> Result<CallOutcome, RunError> {
         let since = Instant::now();
         let text = |key: &str| call.arguments[key].as_str().map(str::to_owned);
         match (text("code"), text("request").filter(|_| self.agent.is_some())) {
             (Some(code), None) => {
                 let step = call.arguments["step"].as_u64();
                 let step = step.and_then(|step| usize::try_from(step).ok());
-                Ok(self.run_one(walk, call, code, step, Vec::new()).await)
+                Ok(self.run_code_round(walk, call, code, step, Vec::new()).await)
             }
             (None, Some(request)) => {
                 let context = text("context");
-                let told = self.carry_out(walk, asked, &request, context.as_deref()).await?;
-                Ok(Came::Back(tell(walk, since, &call, CODE_EXECUTION, None, told)))
+                let told = self.run_code_task(walk, asked, &request, context.as_deref()).await?;
+                Ok(CallOutcome::Done(record_outcome(
+                    walk,
+                    since,
+                    &call,
+                    CODE_EXECUTION,
+                    None,
+                    told,
+                )))
             }
             _ => {
                 let wrong = match self.agent {
                     Some(_) => "Give exactly one of `code` and `request`, as text.",
                     None => "`code` is missing: give the code of this step, as text.",
                 };
-                let told = Told::wrong(Code::ArgsInvalid, wrong.to_owned());
-                Ok(Came::Back(tell(walk, since, &call, CODE_EXECUTION, None, told)))
+                let told = ToolOutcome::invalid_call(ErrorCode::ArgsInvalid, wrong.to_owned());
+                Ok(CallOutcome::Done(record_outcome(
+                    walk,
+                    since,
+                    &call,
+                    CODE_EXECUTION,
+                    None,
+                    told,
+                )))
             }
         }
     }
 
-    async fn run_one(
+    async fn run_code_round(
         &mut self,
-        walk: &mut Walk<'_>,
+        walk: &mut AgentLoop<'_>,
         call: ToolCall,
         code: String,
         step: Option<usize>,
         files: Vec<FileInput>,
-    ) -> Came {
+    ) -> CallOutcome {
         let since = Instant::now();
         let Some(interpreter) = &mut self.interpreter else {
-            let told = Told::wrong(Code::ToolUnavailable, "No code can be run here.".to_owned());
-            return Came::Back(tell(walk, since, &call, CODE_EXECUTION, None, told));
+            let told = ToolOutcome::invalid_call(
+                ErrorCode::ToolUnavailable,
+                "No code can be run here.".to_owned(),
+            );
+            return CallOutcome::Done(record_outcome(
+                walk,
+                since,
+                &call,
+                CODE_EXECUTION,
+                None,
+                told,
+            ));
         };
-        match interpreter.run(walk, code, step, files).await {
-            Ran::Round(told) => Came::Back(result(&call, told)),
-            Ran::Waits { approval_id, execution_id } => {
-                let (kind, description) = (CODE_EXECUTION.to_owned(), self.about_code(&call.name));
-                Came::Waits(Pending { call, approval_id, execution_id, kind, description })
+        match interpreter.run_round(walk, code, step, files).await {
+            RoundOutcome::Round(told) => CallOutcome::Done(tool_result(&call, told)),
+            RoundOutcome::NeedsApproval { approval_id, execution_id } => {
+                let (kind, description) =
+                    (CODE_EXECUTION.to_owned(), self.code_description(&call.name));
+                CallOutcome::NeedsApproval(PendingApproval {
+                    call,
+                    approval_id,
+                    execution_id,
+                    kind,
+                    description,
+                })
             }
         }
     }
 
     /// What a call that runs code is for: that of a skill's script, or of code in either name.
-    fn about_code(&self, name: &str) -> String {
-        let script = self.skills.offers().into_iter().find(|offer| offer.name == name);
-        script.unwrap_or_else(agent_code_offer).description
+    fn code_description(&self, name: &str) -> String {
+        let script = self.skills.tool_definitions().into_iter().find(|offer| offer.name == name);
+        script.unwrap_or_else(code_execution_tool).description
     }
 
     /// A plan and its rounds inside the run of an agent, in its session and within its budget.
-    async fn carry_out(
+    async fn run_code_task(
         &mut self,
-        walk: &mut Walk<'_>,
+        walk: &mut AgentLoop<'_>,
         asked: &[Message],
         request: &str,
         context: Option<&str>,
-    ) -> Result<Told, Stopped> {
-        let Some(mut lent) = Lent::of(self) else { return Ok(Told::words(String::new())) };
+    ) -> Result<ToolOutcome, RunError> {
+        let Some(mut lent) = BorrowedInterpreter::borrow_from(self) else {
+            return Ok(ToolOutcome::from_text(String::new()));
+        };
         let (asker, rounds) = (Some(asked.to_vec()), Some(walk.budget.rounds));
-        let mut talk = Talk { asker, ..Talk::default() };
+        let mut talk = Conversation { asker, ..Conversation::default() };
         let files = lent.files.clone();
-        let task = code::Task { request, context, files: &files, rounds };
-        let carried = Box::pin(code::carry_out(walk, &mut lent.tools, &mut talk, task)).await;
-        carried.map(|code::Carried { answer, fault }| Told {
+        let task = code_task::CodeTask { request, context, files: &files, rounds };
+        let carried =
+            Box::pin(code_task::run_code_task(walk, &mut lent.tools, &mut talk, task)).await;
+        carried.map(|code_task::CodeTaskResult { answer, error: fault }| ToolOutcome {
             failed: fault.is_some(),
-            fault,
-            ..Told::words(answer)
+            error: fault,
+            ..ToolOutcome::from_text(answer)
         })
     }
 
     async fn call_tool(
         &self,
         service: &Arc<Service>,
-        (run, caller): (&Run, &Caller),
+        (run, caller): (&RunHandle, &Caller),
         tool: &OfferedTool,
         call: &ToolCall,
-    ) -> Result<Outcome, Refused> {
+    ) -> Result<ToolExecution, RequestError> {
         let session = self.interpreter.as_ref().filter(|_| tool.in_session);
         let request = CallRequest {
             arguments: call.arguments.clone(),
@@ -317,64 +370,68 @@ impl Toolbox {
             files: Vec::new(),
             limits: LimitsRequest::default(),
         };
-        let asked = service.call_tool(caller, tool.id, request, run.manner()).await?;
+        let asked = service.call_tool(caller, tool.id, request, run.child_options()).await?;
         match asked {
-            Asked::Begun(attached) => attached.finished().await.map(Box::new).map(Outcome::Ended),
-            Asked::Waiting(execution, _) => Ok(Outcome::Waits(execution)),
+            Submitted::Started(attached) => {
+                attached.wait().await.map(Box::new).map(ToolExecution::Ended)
+            }
+            Submitted::AwaitingApproval(execution, _) => {
+                Ok(ToolExecution::NeedsApproval(execution))
+            }
         }
     }
 }
 
 /// The interpreter of an agent in the hands of one request, which waits for whoever is asked. The
 /// agent has it back whatever becomes of that, with what was done.
-struct Lent<'a> {
+struct BorrowedInterpreter<'a> {
     owner: &'a mut Toolbox,
     tools: Toolbox,
     /// That were brought for the agent.
     files: Vec<String>,
 }
 
-impl<'a> Lent<'a> {
-    fn of(owner: &'a mut Toolbox) -> Option<Self> {
+impl<'a> BorrowedInterpreter<'a> {
+    fn borrow_from(owner: &'a mut Toolbox) -> Option<Self> {
         let mut interpreter = owner.interpreter.take()?;
-        interpreter.patient = true;
+        interpreter.waits_for_approval = true;
         let files = interpreter.files.clone();
-        Some(Self { owner, tools: Toolbox::of_code(interpreter), files })
+        Some(Self { owner, tools: Toolbox::for_code(interpreter), files })
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for BorrowedInterpreter<'_> {
     fn drop(&mut self) {
         self.owner.interpreter = self.tools.interpreter.take();
         if let Some(interpreter) = &mut self.owner.interpreter {
-            interpreter.patient = false;
+            interpreter.waits_for_approval = false;
             // What comes next belongs to no step of this plan.
-            interpreter.follow(Vec::new());
+            interpreter.set_plan(Vec::new());
         }
     }
 }
 
 /// What came of a call of a tool: it is over, or waits for a person.
-enum Outcome {
+enum ToolExecution {
     Ended(Box<Execution>),
-    Waits(Box<Execution>),
+    NeedsApproval(Box<Execution>),
 }
 
-fn note(
-    walk: &mut Walk<'_>,
+fn record_tool_execution(
+    walk: &mut AgentLoop<'_>,
     since: Instant,
     tool: &OfferedTool,
     call: &ToolCall,
-    outcome: Result<Outcome, Refused>,
-) -> Came {
+    outcome: Result<ToolExecution, RequestError>,
+) -> CallOutcome {
     match outcome {
-        Ok(Outcome::Ended(execution)) => {
-            Came::Back(ended(walk, since, call, &tool.kind, Ok(*execution)))
+        Ok(ToolExecution::Ended(execution)) => {
+            CallOutcome::Done(record_ended(walk, since, call, &tool.kind, Ok(*execution)))
         }
-        Ok(Outcome::Waits(execution)) => match execution.approval_id {
+        Ok(ToolExecution::NeedsApproval(execution)) => match execution.approval_id {
             Some(approval_id) => {
-                walk.run.tell(Event::Approval { approval_id });
-                Came::Waits(Pending {
+                walk.run.publish(Event::Approval { approval_id });
+                CallOutcome::NeedsApproval(PendingApproval {
                     call: call.clone(),
                     approval_id,
                     execution_id: execution.id,
@@ -382,52 +439,55 @@ fn note(
                     description: tool.description.clone(),
                 })
             }
-            None => Came::Back(ended(walk, since, call, &tool.kind, Ok(*execution))),
+            None => CallOutcome::Done(record_ended(walk, since, call, &tool.kind, Ok(*execution))),
         },
-        Err(refused) => Came::Back(ended(walk, since, call, &tool.kind, Err(refused))),
+        Err(refused) => {
+            CallOutcome::Done(record_ended(walk, since, call, &tool.kind, Err(refused)))
+        }
     }
 }
 
 /// Tells what came of a tool.
-pub(crate) fn ended(
-    walk: &mut Walk<'_>,
+pub(crate) fn record_ended(
+    walk: &mut AgentLoop<'_>,
     since: Instant,
     call: &ToolCall,
     kind: &str,
-    ended: Result<Execution, Refused>,
+    ended: Result<Execution, RequestError>,
 ) -> ToolResult {
     match ended {
         Ok(execution) => {
             let warned = execution.warnings.iter().find(|it| it.code == TOOL_UNISOLATED);
             if let Some(warning) = warned {
-                walk.unisolated.insert(call.name.clone(), warning.clone());
+                walk.isolation_warnings.insert(call.name.clone(), warning.clone());
             }
-            let observed = Observed::of(&execution);
-            let told = Told {
-                text: observed.of_tool(),
-                failed: failed(execution.status),
-                fault: fault_of(&execution),
+            let observed = ExecutionObservation::from_execution(&execution);
+            let told = ToolOutcome {
+                text: observed.text_for_tool(),
+                failed: is_failed(execution.status),
+                error: error_of(&execution),
                 computed: observed.has_number(),
             };
-            let told = tell(walk, since, call, kind, Some(execution.id), told);
-            walk.made(&execution.files_out, execution.sandbox_id);
+            let told = record_outcome(walk, since, call, kind, Some(execution.id), told);
+            walk.add_artifacts(&execution.files_out, execution.sandbox_id);
             told
         }
         Err(refused) => {
-            let text = Observed::refused(&refused.fault).of_tool();
-            let told = Told { text, failed: true, fault: Some(*refused.fault), computed: false };
-            tell(walk, since, call, kind, None, told)
+            let text = ExecutionObservation::from_error(&refused.error).text_for_tool();
+            let told =
+                ToolOutcome { text, failed: true, error: Some(*refused.error), computed: false };
+            record_outcome(walk, since, call, kind, None, told)
         }
     }
 }
 
-pub(crate) fn tell(
-    walk: &mut Walk<'_>,
+pub(crate) fn record_outcome(
+    walk: &mut AgentLoop<'_>,
     since: Instant,
     call: &ToolCall,
     kind: &str,
     execution_id: Option<ExecutionId>,
-    told: Told,
+    told: ToolOutcome,
 ) -> ToolResult {
     let tool = ToolUse {
         id: call.id.clone(),
@@ -438,30 +498,30 @@ pub(crate) fn tell(
         result: told.text.clone(),
         failed: told.failed,
     };
-    walk.run.tell(Event::Tool(tool.clone()));
-    walk.scribe.did(since, Did::Called { tool });
-    walk.came(&told);
-    result(call, told)
+    walk.run.publish(Event::Tool(tool.clone()));
+    walk.trace_recorder.record(since, TraceAction::Called { tool });
+    walk.record_outcome(&told);
+    tool_result(call, told)
 }
 
 /// A skill that could not be loaded would have computed nothing.
-fn loaded(loaded: Result<String, String>) -> Told {
+fn skill_outcome(loaded: Result<String, String>) -> ToolOutcome {
     match loaded {
-        Ok(text) => Told::words(text),
-        Err(text) => Told { failed: true, ..Told::words(text) },
+        Ok(text) => ToolOutcome::from_text(text),
+        Err(text) => ToolOutcome { failed: true, ..ToolOutcome::from_text(text) },
     }
 }
 
-pub(crate) fn result(call: &ToolCall, told: Told) -> ToolResult {
-    let Told { text, failed, .. } = told;
+pub(crate) fn tool_result(call: &ToolCall, told: ToolOutcome) -> ToolResult {
+    let ToolOutcome { text, failed, .. } = told;
     ToolResult { call_id: call.id.clone(), name: call.name.clone(), text, failed }
 }
 
 /// Whoever has to call a tool has it.
-pub(crate) fn check_choice(work: &AgentWork, skills: &Skills) -> Result<(), Fault> {
+pub(crate) fn check_choice(work: &ResolvedAgent, skills: &Skills) -> Result<(), Error> {
     let code = work.code_execution.enabled.then(|| CODE_EXECUTION.to_owned());
     let tools = work.tools.iter().map(|tool| tool.name.clone());
-    let skills = skills.offers().into_iter().map(|offer| offer.name);
+    let skills = skills.tool_definitions().into_iter().map(|offer| offer.name);
     let known: Vec<String> = code.into_iter().chain(tools).chain(skills).collect();
     let problem = match &work.orchestration.tool_choice {
         ToolChoice::Auto => None,
@@ -479,13 +539,13 @@ pub(crate) fn check_choice(work: &AgentWork, skills: &Skills) -> Result<(), Faul
         Some(problem) => {
             let message = format!("tool_choice asks for {problem}");
             let hint = format!("the tools of the agent are: {}", known.join(", "));
-            Err(Fault::new(Code::ToolUnavailable, message).hint(hint))
+            Err(Error::new(ErrorCode::ToolUnavailable, message).hint(hint))
         }
     }
 }
 
-fn run_python_offer() -> Offer {
-    Offer {
+fn run_python_tool() -> ToolDefinition {
+    ToolDefinition {
         name: RUN_PYTHON.to_owned(),
         description: "Run the Python code of one step, in the interpreter that has run the steps \
                       before."
@@ -502,8 +562,8 @@ fn run_python_offer() -> Offer {
     }
 }
 
-fn agent_code_offer() -> Offer {
-    Offer {
+fn code_execution_tool() -> ToolDefinition {
+    ToolDefinition {
         name: CODE_EXECUTION.to_owned(),
         description: "Run Python in the session of this conversation: `code` as it is, or \
                       `request` in plain words to have it planned and written."

@@ -1,20 +1,20 @@
 //! What a run has done, step by step, for people: every question to the model and its answer, all
 //! code with what came of it, and how long each took.
 
-mod inert;
+mod html;
 mod notebook;
-mod plain;
-mod report;
+mod run_details;
 #[cfg(test)]
 mod sample;
-mod story;
+mod sanitize;
+mod text;
 
-pub use story::Story;
+pub use run_details::RunDetails;
 
-use crate::model::{Answer, Message, ModelError, Stop, Tokens, ToolCall};
+use crate::model::{Message, ModelError, ModelResponse, ModelStopReason, TokenUsage, ToolCall};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
-use types::{ExecutionId, FileOut, Round, ToolUse};
+use types::{ExecutionId, OutputFile, Round, ToolUse};
 use utoipa::ToSchema;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -25,21 +25,21 @@ pub struct Trace {
     pub request: String,
     /// `provider/model`.
     pub model: String,
-    pub steps: Vec<Step>,
+    pub steps: Vec<TraceStep>,
 }
 
 /// One step, `at_ms` after the beginning of the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Step {
+pub struct TraceStep {
     pub at_ms: u64,
     pub ms: u64,
     #[serde(flatten)]
-    pub did: Did,
+    pub did: TraceAction,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "step", rename_all = "snake_case")]
-pub enum Did {
+pub enum TraceAction {
     /// The model was asked.
     Asked {
         purpose: Purpose,
@@ -49,10 +49,10 @@ pub enum Did {
         said: String,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         calls: Vec<ToolCall>,
-        tokens: Tokens,
+        tokens: TokenUsage,
     },
     /// Code that it wrote has run.
-    Ran { round: Round, files: Vec<FileOut> },
+    Ran { round: Round, files: Vec<OutputFile> },
     /// Another tool has answered.
     Called { tool: ToolUse },
 }
@@ -76,31 +76,31 @@ impl Trace {
 
 /// Writes a trace while its run goes on.
 #[derive(Debug)]
-pub(crate) struct Scribe {
+pub(crate) struct TraceRecorder {
     pub(crate) trace: Trace,
-    began: Instant,
+    started_at: Instant,
 }
 
-impl Scribe {
+impl TraceRecorder {
     pub(crate) fn new(trace: Trace) -> Self {
-        Self { trace, began: Instant::now() }
+        Self { trace, started_at: Instant::now() }
     }
 
-    pub(crate) fn asked(
+    pub(crate) fn record_ask(
         &mut self,
         since: Instant,
         purpose: Purpose,
         system: &str,
         new: &[Message],
-        answer: &Answer,
+        answer: &ModelResponse,
     ) {
         let (said, calls) = (answer.text.clone(), answer.calls.clone());
         let (system, messages, tokens) = (system.to_owned(), new.to_vec(), answer.tokens);
-        self.did(since, Did::Asked { purpose, system, messages, said, calls, tokens });
+        self.record(since, TraceAction::Asked { purpose, system, messages, said, calls, tokens });
     }
 
     /// A question that nobody has answered.
-    pub(crate) fn unanswered(
+    pub(crate) fn record_failed_ask(
         &mut self,
         since: Instant,
         purpose: Purpose,
@@ -109,13 +109,19 @@ impl Scribe {
         error: &ModelError,
     ) {
         let text = format!("(no answer: {error})");
-        let (calls, tokens, stop) = (Vec::new(), Tokens::default(), Stop::Done);
-        self.asked(since, purpose, system, new, &Answer { text, calls, tokens, stop });
+        let (calls, tokens, stop) = (Vec::new(), TokenUsage::default(), ModelStopReason::Done);
+        self.record_ask(
+            since,
+            purpose,
+            system,
+            new,
+            &ModelResponse { text, calls, tokens, stop_reason: stop },
+        );
     }
 
-    pub(crate) fn did(&mut self, since: Instant, did: Did) {
-        let at_ms = millis(since.duration_since(self.began));
-        self.trace.steps.push(Step { at_ms, ms: millis(since.elapsed()), did });
+    pub(crate) fn record(&mut self, since: Instant, did: TraceAction) {
+        let at_ms = millis(since.duration_since(self.started_at));
+        self.trace.steps.push(TraceStep { at_ms, ms: millis(since.elapsed()), did });
     }
 }
 

@@ -3,17 +3,18 @@
 //! Strict is what the seed's tool takes, and people rely on what it refuses. Extended is for those
 //! who ask for it: optional values, literals, dicts, typed dicts, dataclasses and lists of lists.
 
-use crate::expression::{Form, Written};
-use crate::python::{Class, Field, Module};
+use crate::expression::{ExpressionKind, SourceExpression};
+use crate::python::{ClassField, PythonClass, PythonModule};
 use crate::schema::{
-    Array, CHOICES_MAX, DEPTH_MAX, Format, Kind, Object, Others, Property, Python, Range, Schema,
+    AdditionalProperties, ArraySchema, CHOICES_MAX, DEPTH_MAX, NumberBounds, ObjectSchema,
+    PropertySchema, PythonConversion, Schema, SchemaFormat, SchemaKind,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
 
 /// Which annotations are taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Annotations {
+pub enum AnnotationMode {
     #[default]
     Strict,
     Extended,
@@ -27,7 +28,7 @@ const CLASSES_CHARS_MAX: usize = 64 * 1024;
 
 /// Why an annotation has no schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Unsupported {
+pub(crate) enum UnsupportedAnnotation {
     /// The annotation as a whole.
     Annotation,
     NestedList,
@@ -42,7 +43,7 @@ pub(crate) enum Unsupported {
     TooLarge,
 }
 
-impl Unsupported {
+impl UnsupportedAnnotation {
     /// What stands after the name of the parameter.
     pub(crate) fn reason(&self, annotation: &str) -> String {
         match self {
@@ -62,37 +63,41 @@ impl Unsupported {
 }
 
 /// Reads all the annotations of one contract, which is bounded as a whole.
-pub(crate) struct Reader<'a> {
-    module: &'a Module,
-    annotations: Annotations,
+pub(crate) struct AnnotationReader<'a> {
+    module: &'a PythonModule,
+    annotations: AnnotationMode,
     /// The classes that are being read.
-    open: Vec<&'a str>,
+    classes_in_progress: Vec<&'a str>,
     depth: usize,
     classes_chars: usize,
 }
 
-impl<'a> Reader<'a> {
-    pub(crate) fn new(module: &'a Module, annotations: Annotations) -> Self {
-        Self { module, annotations, open: Vec::new(), depth: 0, classes_chars: 0 }
+impl<'a> AnnotationReader<'a> {
+    pub(crate) fn new(module: &'a PythonModule, annotations: AnnotationMode) -> Self {
+        Self { module, annotations, classes_in_progress: Vec::new(), depth: 0, classes_chars: 0 }
     }
 
-    pub(crate) fn read(&mut self, form: &Form) -> Result<Schema, Unsupported> {
+    pub(crate) fn read(&mut self, form: &ExpressionKind) -> Result<Schema, UnsupportedAnnotation> {
         if self.depth == DEPTH_MAX {
-            return Err(Unsupported::TooDeep);
+            return Err(UnsupportedAnnotation::TooDeep);
         }
         self.depth += 1;
-        let schema = match (self.plain(form), self.annotations) {
+        let schema = match (self.read_primitive(form), self.annotations) {
             (Some(schema), _) => Ok(schema),
-            (None, Annotations::Strict) => self.strict_list(form),
-            (None, Annotations::Extended) => self.extended(form),
+            (None, AnnotationMode::Strict) => self.read_strict_list(form),
+            (None, AnnotationMode::Extended) => self.read_extended(form),
         };
         self.depth -= 1;
         schema
     }
 
-    fn spend(&mut self, chars: usize) -> Result<(), Unsupported> {
+    fn count_class_chars(&mut self, chars: usize) -> Result<(), UnsupportedAnnotation> {
         self.classes_chars += chars;
-        if self.classes_chars > CLASSES_CHARS_MAX { Err(Unsupported::TooLarge) } else { Ok(()) }
+        if self.classes_chars > CLASSES_CHARS_MAX {
+            Err(UnsupportedAnnotation::TooLarge)
+        } else {
+            Ok(())
+        }
     }
 
     /// What a name stands for, with the module that it was imported from. What typing has now,
@@ -109,7 +114,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A name in the annotation that nothing in the module defines, if Python will ask for it.
-    pub(crate) fn undefined(&self, form: &Form) -> Option<String> {
+    pub(crate) fn undefined_name(&self, form: &ExpressionKind) -> Option<String> {
         const BUILT_IN: [&str; 12] = [
             "str",
             "int",
@@ -124,38 +129,42 @@ impl<'a> Reader<'a> {
             "object",
             "complex",
         ];
-        let Module { imports, bound, classes, .. } = self.module;
+        let PythonModule { imports, bound_names: bound, classes, .. } = self.module;
         // Then annotations are not evaluated, or anything may be defined.
         if imports.contains_key("*") || imports.get("annotations").is_some_and(|of| of == FUTURE) {
             return None;
         }
         match form {
-            Form::Name(path) => path.first().cloned().filter(|name| {
+            ExpressionKind::Name(path) => path.first().cloned().filter(|name| {
                 !BUILT_IN.contains(&name.as_str())
                     && !imports.contains_key(name)
                     && !bound.contains(name)
                     && !classes.contains_key(name)
             }),
-            Form::Subscript { of, items } => {
-                self.undefined(of).or_else(|| items.iter().find_map(|item| self.undefined(item)))
+            ExpressionKind::Subscript { of, items } => self
+                .undefined_name(of)
+                .or_else(|| items.iter().find_map(|item| self.undefined_name(item))),
+            ExpressionKind::Union(left, right) => {
+                self.undefined_name(left).or_else(|| self.undefined_name(right))
             }
-            Form::Either(left, right) => self.undefined(left).or_else(|| self.undefined(right)),
-            Form::Call { .. } | Form::Literal(_) | Form::Other => None,
+            ExpressionKind::Call { .. } | ExpressionKind::Literal(_) | ExpressionKind::Other => {
+                None
+            }
         }
     }
 
-    fn plain(&self, form: &Form) -> Option<Schema> {
-        let Form::Name(path) = form else { return None };
+    fn read_primitive(&self, form: &ExpressionKind) -> Option<Schema> {
+        let ExpressionKind::Name(path) = form else { return None };
         if let [name] = path.as_slice() {
             if self.module.class(name).is_some() {
                 return None;
             }
             let kind = match name.as_str() {
-                "str" => Some(Kind::String { format: None }),
-                "int" => Some(Kind::Integer(Range::default())),
-                "bool" => Some(Kind::Boolean),
-                "float" => return Some(float()),
-                "datetime" => return Some(datetime()),
+                "str" => Some(SchemaKind::String { format: None }),
+                "int" => Some(SchemaKind::Integer(NumberBounds::default())),
+                "bool" => Some(SchemaKind::Boolean),
+                "float" => return Some(float_schema()),
+                "datetime" => return Some(datetime_schema()),
                 _ => None,
             };
             if let Some(kind) = kind {
@@ -164,143 +173,158 @@ impl<'a> Reader<'a> {
         }
         let full = self.full_name(path);
         if full == "datetime.datetime" {
-            return Some(datetime());
+            return Some(datetime_schema());
         }
-        (full == "NodeId" || full.ends_with(".NodeId")).then(node_id)
+        (full == "NodeId" || full.ends_with(".NodeId")).then(node_id_schema)
     }
 
-    fn is_list(&self, form: &Form) -> bool {
-        let Form::Name(path) = form else { return false };
+    fn is_list(&self, form: &ExpressionKind) -> bool {
+        let ExpressionKind::Name(path) = form else { return false };
         let full = self.full_name(path);
-        full == "list" || self.annotations == Annotations::Extended && full == "typing.List"
+        full == "list" || self.annotations == AnnotationMode::Extended && full == "typing.List"
     }
 
-    fn strict_list(&mut self, form: &Form) -> Result<Schema, Unsupported> {
-        let Form::Subscript { of, items } = form else { return Err(Unsupported::Annotation) };
-        let [item] = items.as_slice() else { return Err(Unsupported::Annotation) };
+    fn read_strict_list(&mut self, form: &ExpressionKind) -> Result<Schema, UnsupportedAnnotation> {
+        let ExpressionKind::Subscript { of, items } = form else {
+            return Err(UnsupportedAnnotation::Annotation);
+        };
+        let [item] = items.as_slice() else { return Err(UnsupportedAnnotation::Annotation) };
         if !self.is_list(of) {
-            return Err(Unsupported::Annotation);
+            return Err(UnsupportedAnnotation::Annotation);
         }
         let unquoted = item.unquoted();
         let item = unquoted.as_ref().unwrap_or(item);
         let is_nested = match item {
-            Form::Subscript { of, .. } => self.is_list(of),
+            ExpressionKind::Subscript { of, .. } => self.is_list(of),
             other => self.is_list(other),
         };
         if is_nested {
-            return Err(Unsupported::NestedList);
+            return Err(UnsupportedAnnotation::NestedList);
         }
-        self.plain(item).map(list_of).ok_or(Unsupported::Annotation)
+        self.read_primitive(item).map(list_schema).ok_or(UnsupportedAnnotation::Annotation)
     }
 
-    fn extended(&mut self, form: &Form) -> Result<Schema, Unsupported> {
+    fn read_extended(&mut self, form: &ExpressionKind) -> Result<Schema, UnsupportedAnnotation> {
         match form {
-            Form::Name(path) => self.extended_name(path),
-            Form::Subscript { of, items } => match of.as_ref() {
-                Form::Name(path) => {
+            ExpressionKind::Name(path) => self.read_extended_name(path),
+            ExpressionKind::Subscript { of, items } => match of.as_ref() {
+                ExpressionKind::Name(path) => {
                     let full = self.full_name(path);
-                    self.extended_generic(&full, items)
+                    self.read_extended_generic(&full, items)
                 }
-                _ => Err(Unsupported::Annotation),
+                _ => Err(UnsupportedAnnotation::Annotation),
             },
-            Form::Either(left, right) if right.is_none() => self.nullable(left),
-            Form::Either(left, right) if left.is_none() => self.nullable(right),
-            Form::Literal(Value::String(_)) => {
-                let unquoted = form.unquoted().ok_or(Unsupported::Annotation)?;
+            ExpressionKind::Union(left, right) if right.is_none() => self.read_nullable(left),
+            ExpressionKind::Union(left, right) if left.is_none() => self.read_nullable(right),
+            ExpressionKind::Literal(Value::String(_)) => {
+                let unquoted = form.unquoted().ok_or(UnsupportedAnnotation::Annotation)?;
                 // A string in a string would be read again and again.
-                if matches!(unquoted, Form::Literal(_)) {
-                    return Err(Unsupported::Annotation);
+                if matches!(unquoted, ExpressionKind::Literal(_)) {
+                    return Err(UnsupportedAnnotation::Annotation);
                 }
                 self.read(&unquoted)
             }
-            Form::Either(..) | Form::Call { .. } | Form::Literal(_) | Form::Other => {
-                Err(Unsupported::Annotation)
-            }
+            ExpressionKind::Union(..)
+            | ExpressionKind::Call { .. }
+            | ExpressionKind::Literal(_)
+            | ExpressionKind::Other => Err(UnsupportedAnnotation::Annotation),
         }
     }
 
-    fn extended_name(&mut self, path: &[String]) -> Result<Schema, Unsupported> {
+    fn read_extended_name(&mut self, path: &[String]) -> Result<Schema, UnsupportedAnnotation> {
         if let [name] = path
             && let Some(class) = self.module.class(name)
         {
-            return self.class(class);
+            return self.read_class(class);
         }
         match self.full_name(path).as_str() {
-            "dict" | "typing.Dict" => Ok(Kind::Object(Object::default()).into()),
-            "list" | "typing.List" => Ok(Kind::Array(Array::default()).into()),
-            "typing.Any" => Ok(Kind::Any.into()),
-            _ => Err(Unsupported::Annotation),
+            "dict" | "typing.Dict" => Ok(SchemaKind::Object(ObjectSchema::default()).into()),
+            "list" | "typing.List" => Ok(SchemaKind::Array(ArraySchema::default()).into()),
+            "typing.Any" => Ok(SchemaKind::Any.into()),
+            _ => Err(UnsupportedAnnotation::Annotation),
         }
     }
 
-    fn extended_generic(&mut self, full: &str, items: &[Form]) -> Result<Schema, Unsupported> {
+    fn read_extended_generic(
+        &mut self,
+        full: &str,
+        items: &[ExpressionKind],
+    ) -> Result<Schema, UnsupportedAnnotation> {
         match (full, items) {
-            ("list" | "typing.List", [item]) => self.read(item).map(list_of),
-            ("typing.Optional", [item]) => self.nullable(item),
-            ("typing.Union", [item, none]) if none.is_none() => self.nullable(item),
-            ("typing.Union", [none, item]) if none.is_none() => self.nullable(item),
+            ("list" | "typing.List", [item]) => self.read(item).map(list_schema),
+            ("typing.Optional", [item]) => self.read_nullable(item),
+            ("typing.Union", [item, none]) if none.is_none() => self.read_nullable(item),
+            ("typing.Union", [none, item]) if none.is_none() => self.read_nullable(item),
             ("typing.Annotated", [item, ..]) => self.read(item),
-            ("typing.Literal", choices) => literal(choices).ok_or(Unsupported::Annotation),
+            ("typing.Literal", choices) => {
+                literal_schema(choices).ok_or(UnsupportedAnnotation::Annotation)
+            }
             ("dict" | "typing.Dict", [key, value]) => {
-                let is_text = matches!(key, Form::Name(path) if path == &["str"]);
+                let is_text = matches!(key, ExpressionKind::Name(path) if path == &["str"]);
                 if !is_text {
-                    return Err(Unsupported::Annotation);
+                    return Err(UnsupportedAnnotation::Annotation);
                 }
                 let each = Box::new(self.read(value)?);
-                let object = Object { properties: Vec::new(), others: Others::Each(each) };
-                Ok(Kind::Object(object).into())
+                let object = ObjectSchema {
+                    properties: Vec::new(),
+                    additional_properties: AdditionalProperties::Matching(each),
+                };
+                Ok(SchemaKind::Object(object).into())
             }
-            _ => Err(Unsupported::Annotation),
+            _ => Err(UnsupportedAnnotation::Annotation),
         }
     }
 
-    fn nullable(&mut self, form: &Form) -> Result<Schema, Unsupported> {
+    fn read_nullable(&mut self, form: &ExpressionKind) -> Result<Schema, UnsupportedAnnotation> {
         Ok(Schema { nullable: true, ..self.read(form)? })
     }
 
-    fn class(&mut self, class: &'a Class) -> Result<Schema, Unsupported> {
-        if self.open.contains(&class.name.as_str()) {
-            return Err(Unsupported::Recursive(class.name.clone()));
+    fn read_class(&mut self, class: &'a PythonClass) -> Result<Schema, UnsupportedAnnotation> {
+        if self.classes_in_progress.contains(&class.name.as_str()) {
+            return Err(UnsupportedAnnotation::Recursive(class.name.clone()));
         }
-        let mut lineage = self.lineage(class)?;
-        self.spend(lineage.len())?;
+        let mut lineage = self.inheritance_order(class)?;
+        self.count_class_chars(lineage.len())?;
         let python = if self.is_dataclass(class) {
             lineage.retain(|class| self.is_dataclass(class));
-            Some(Python::Dataclass(class.name.clone()))
+            Some(PythonConversion::Dataclass(class.name.clone()))
         } else if lineage.iter().any(|class| self.is_typed_dict(class)) {
             None
         } else {
-            return Err(Unsupported::Annotation);
+            return Err(UnsupportedAnnotation::Annotation);
         };
-        self.open.push(&class.name);
+        self.classes_in_progress.push(&class.name);
         let properties = self.properties(&lineage);
-        self.open.pop();
-        let object = Object { properties: properties?, others: Others::Nothing };
-        Ok(Schema { python, ..Kind::Object(object).into() })
+        self.classes_in_progress.pop();
+        let object = ObjectSchema {
+            properties: properties?,
+            additional_properties: AdditionalProperties::Forbidden,
+        };
+        Ok(Schema { conversion: python, ..SchemaKind::Object(object).into() })
     }
 
-    fn is_dataclass(&self, class: &Class) -> bool {
+    fn is_dataclass(&self, class: &PythonClass) -> bool {
         class.decorators.iter().any(|decorator| {
-            let form = match &decorator.form {
-                Form::Call { of, .. } => of.as_ref(),
+            let form = match &decorator.kind {
+                ExpressionKind::Call { of, .. } => of.as_ref(),
                 form => form,
             };
-            self.is_named(form, "dataclasses.dataclass")
+            self.resolves_to(form, "dataclasses.dataclass")
         })
     }
 
-    fn is_typed_dict(&self, class: &Class) -> bool {
-        class.bases.iter().any(|base| self.is_named(&base.form, "typing.TypedDict"))
+    fn is_typed_dict(&self, class: &PythonClass) -> bool {
+        class.bases.iter().any(|base| self.resolves_to(&base.kind, "typing.TypedDict"))
     }
 
-    fn is_named(&self, form: &Form, full_name: &str) -> bool {
-        matches!(form, Form::Name(path) if self.full_name(path) == full_name)
+    fn resolves_to(&self, form: &ExpressionKind, full_name: &str) -> bool {
+        matches!(form, ExpressionKind::Name(path) if self.full_name(path) == full_name)
     }
 
     /// The class of this module that stands among the bases of another.
-    fn base(&self, base: &Written) -> Option<&'a Class> {
-        match &base.form {
-            Form::Name(path) => match path.as_slice() {
+    fn base_class(&self, base: &SourceExpression) -> Option<&'a PythonClass> {
+        match &base.kind {
+            ExpressionKind::Name(path) => match path.as_slice() {
                 [name] => self.module.class(name),
                 _ => None,
             },
@@ -310,43 +334,49 @@ impl<'a> Reader<'a> {
 
     /// The class and all that it inherits from, each after its own bases and, of several bases,
     /// the first one last: whoever comes later overrides, as in Python.
-    fn lineage(&self, class: &'a Class) -> Result<Vec<&'a Class>, Unsupported> {
-        enum Step<'a> {
-            Enter(&'a Class),
-            Leave(&'a Class),
+    fn inheritance_order(
+        &self,
+        class: &'a PythonClass,
+    ) -> Result<Vec<&'a PythonClass>, UnsupportedAnnotation> {
+        enum VisitStep<'a> {
+            Enter(&'a PythonClass),
+            Leave(&'a PythonClass),
         }
         let mut lineage = Vec::new();
         let (mut entered, mut left) = (BTreeSet::new(), BTreeSet::new());
-        let mut steps = vec![Step::Enter(class)];
+        let mut steps = vec![VisitStep::Enter(class)];
         while let Some(step) = steps.pop() {
             match step {
-                Step::Leave(class) => {
+                VisitStep::Leave(class) => {
                     left.insert(&class.name);
                     lineage.push(class);
                 }
-                Step::Enter(class) if left.contains(&class.name) => {}
-                Step::Enter(class) if !entered.insert(&class.name) => {
-                    return Err(Unsupported::Recursive(class.name.clone()));
+                VisitStep::Enter(class) if left.contains(&class.name) => {}
+                VisitStep::Enter(class) if !entered.insert(&class.name) => {
+                    return Err(UnsupportedAnnotation::Recursive(class.name.clone()));
                 }
-                Step::Enter(class) => {
-                    steps.push(Step::Leave(class));
-                    let bases = class.bases.iter().filter_map(|base| self.base(base));
-                    steps.extend(bases.map(Step::Enter));
+                VisitStep::Enter(class) => {
+                    steps.push(VisitStep::Leave(class));
+                    let bases = class.bases.iter().filter_map(|base| self.base_class(base));
+                    steps.extend(bases.map(VisitStep::Enter));
                 }
             }
         }
         Ok(lineage)
     }
 
-    fn properties(&mut self, lineage: &[&'a Class]) -> Result<Vec<Property>, Unsupported> {
-        let mut properties: Vec<Property> = Vec::new();
+    fn properties(
+        &mut self,
+        lineage: &[&'a PythonClass],
+    ) -> Result<Vec<PropertySchema>, UnsupportedAnnotation> {
+        let mut properties: Vec<PropertySchema> = Vec::new();
         for class in lineage {
             let total = !class.keywords.iter().any(|(name, value)| {
-                name == "total" && matches!(value.form, Form::Literal(Value::Bool(false)))
+                name == "total" && matches!(value.kind, ExpressionKind::Literal(Value::Bool(false)))
             });
             for field in &class.fields {
                 let default = field.default.as_ref().map_or(0, |default| default.text.len());
-                self.spend(field.name.len() + field.annotation.text.len() + default)?;
+                self.count_class_chars(field.name.len() + field.annotation.text.len() + default)?;
                 let Some(property) = self.property(class, field, total)? else { continue };
                 match properties.iter_mut().find(|other| other.name == property.name) {
                     Some(inherited) => *inherited = property,
@@ -359,20 +389,20 @@ impl<'a> Reader<'a> {
 
     fn property(
         &mut self,
-        class: &Class,
-        field: &Field,
+        class: &PythonClass,
+        field: &ClassField,
         total: bool,
-    ) -> Result<Option<Property>, Unsupported> {
-        let (form, required) = self.unwrapped(&field.annotation.form, total);
+    ) -> Result<Option<PropertySchema>, UnsupportedAnnotation> {
+        let (form, required) = self.strip_qualifier(&field.annotation.kind, total);
         let is_of_class = ["typing.ClassVar", "dataclasses.KW_ONLY"]
             .into_iter()
-            .any(|name| self.is_named(form, name));
+            .any(|name| self.resolves_to(form, name));
         let default = self.field_default(field);
-        if is_of_class || default == FieldDefault::NoArgument {
+        if is_of_class || default == FieldDefault::NotAnArgument {
             return Ok(None);
         }
         let mut schema = self.read(form).map_err(|reason| match reason {
-            Unsupported::Annotation => Unsupported::Field {
+            UnsupportedAnnotation::Annotation => UnsupportedAnnotation::Field {
                 class: class.name.clone(),
                 field: field.name.clone(),
                 annotation: field.annotation.text.clone(),
@@ -383,13 +413,17 @@ impl<'a> Reader<'a> {
             schema.default = schema.conform(value.clone()).ok();
         }
         let required = required && default == FieldDefault::Nothing;
-        Ok(Some(Property { name: field.name.clone(), required, schema }))
+        Ok(Some(PropertySchema { name: field.name.clone(), required, schema }))
     }
 
     /// What is in `Required[…]` and its like; a `ClassVar[…]` is a `ClassVar`.
-    fn unwrapped<'f>(&self, form: &'f Form, total: bool) -> (&'f Form, bool) {
-        if let Form::Subscript { of, items } = form
-            && let (Form::Name(path), [item]) = (of.as_ref(), items.as_slice())
+    fn strip_qualifier<'f>(
+        &self,
+        form: &'f ExpressionKind,
+        total: bool,
+    ) -> (&'f ExpressionKind, bool) {
+        if let ExpressionKind::Subscript { of, items } = form
+            && let (ExpressionKind::Name(path), [item]) = (of.as_ref(), items.as_slice())
         {
             match self.full_name(path).as_str() {
                 "typing.ClassVar" => return (of, total),
@@ -401,21 +435,21 @@ impl<'a> Reader<'a> {
         (form, total)
     }
 
-    fn field_default(&self, field: &Field) -> FieldDefault {
-        let shown = |form: &Form| match form {
-            Form::Literal(value) => Some(value.clone()),
+    fn field_default(&self, field: &ClassField) -> FieldDefault {
+        let shown = |form: &ExpressionKind| match form {
+            ExpressionKind::Literal(value) => Some(value.clone()),
             _ => None,
         };
         let Some(default) = &field.default else { return FieldDefault::Nothing };
-        let Form::Call { of, keywords } = &default.form else {
-            return FieldDefault::Value(shown(&default.form));
+        let ExpressionKind::Call { of, keywords } = &default.kind else {
+            return FieldDefault::Value(shown(&default.kind));
         };
-        if !self.is_named(of, "dataclasses.field") {
+        if !self.resolves_to(of, "dataclasses.field") {
             return FieldDefault::Value(None);
         }
         let given = |name: &str| keywords.iter().find(|(other, _)| other == name);
-        if matches!(given("init"), Some((_, Form::Literal(Value::Bool(false))))) {
-            return FieldDefault::NoArgument;
+        if matches!(given("init"), Some((_, ExpressionKind::Literal(Value::Bool(false))))) {
+            return FieldDefault::NotAnArgument;
         }
         match (given("default"), given("default_factory")) {
             (Some((_, default)), _) => FieldDefault::Value(shown(default)),
@@ -432,53 +466,58 @@ enum FieldDefault {
     /// As JSON, if it is one that a model can be shown.
     Value(Option<Value>),
     /// It cannot be given either.
-    NoArgument,
+    NotAnArgument,
 }
 
-fn float() -> Schema {
-    Schema::from(Kind::Number(Range::default())).becomes(Python::Float)
+fn float_schema() -> Schema {
+    Schema::from(SchemaKind::Number(NumberBounds::default()))
+        .with_conversion(PythonConversion::Float)
 }
 
-fn datetime() -> Schema {
-    Schema::from(Kind::String { format: Some(Format::DateTime) }).becomes(Python::Datetime)
+fn datetime_schema() -> Schema {
+    Schema::from(SchemaKind::String { format: Some(SchemaFormat::DateTime) })
+        .with_conversion(PythonConversion::Datetime)
 }
 
-fn node_id() -> Schema {
-    let text = |name: &str| Property {
+fn node_id_schema() -> Schema {
+    let text = |name: &str| PropertySchema {
         name: name.to_owned(),
         required: true,
-        schema: Kind::String { format: None }.into(),
+        schema: SchemaKind::String { format: None }.into(),
     };
     let properties = vec![text("space"), text("externalId")];
-    let object = Object { properties, others: Others::NothingUnsaid };
-    Schema::from(Kind::Object(object)).becomes(Python::NodeId)
+    let object = ObjectSchema {
+        properties,
+        additional_properties: AdditionalProperties::ForbiddenImplicitly,
+    };
+    Schema::from(SchemaKind::Object(object)).with_conversion(PythonConversion::NodeId)
 }
 
-fn list_of(items: Schema) -> Schema {
-    Kind::Array(Array { items: Some(Box::new(items)), ..Array::default() }).into()
+fn list_schema(items: Schema) -> Schema {
+    SchemaKind::Array(ArraySchema { items: Some(Box::new(items)), ..ArraySchema::default() }).into()
 }
 
 /// Choices of one type, and perhaps None.
-fn literal(choices: &[Form]) -> Option<Schema> {
+fn literal_schema(choices: &[ExpressionKind]) -> Option<Schema> {
     let mut one_of = Vec::new();
     let mut nullable = false;
     for choice in choices.iter().take(CHOICES_MAX + 1) {
         match choice {
-            Form::Literal(Value::Null) => nullable = true,
-            Form::Literal(value) if one_of.contains(value) => {}
-            Form::Literal(value) => one_of.push(value.clone()),
+            ExpressionKind::Literal(Value::Null) => nullable = true,
+            ExpressionKind::Literal(value) if one_of.contains(value) => {}
+            ExpressionKind::Literal(value) => one_of.push(value.clone()),
             _ => return None,
         }
     }
     let kind = match one_of.first()? {
-        Value::String(_) => Kind::String { format: None },
-        Value::Bool(_) => Kind::Boolean,
-        Value::Number(number) if !number.is_f64() => Kind::Integer(Range::default()),
+        Value::String(_) => SchemaKind::String { format: None },
+        Value::Bool(_) => SchemaKind::Boolean,
+        Value::Number(number) if !number.is_f64() => SchemaKind::Integer(NumberBounds::default()),
         _ => return None,
     };
     let alike = |value: &Value| match kind {
-        Kind::String { .. } => value.is_string(),
-        Kind::Boolean => value.is_boolean(),
+        SchemaKind::String { .. } => value.is_string(),
+        SchemaKind::Boolean => value.is_boolean(),
         _ => value.is_i64() || value.is_u64(),
     };
     let fits = one_of.iter().all(alike) && choices.len() <= CHOICES_MAX;

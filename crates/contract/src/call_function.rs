@@ -2,18 +2,18 @@
 
 use crate::call::ARGUMENTS_BYTES_MAX;
 use crate::call::check_size;
+use crate::diagnostic::SourceCheck;
 use crate::json_schema::JsonSchema;
-use crate::problem::Checked;
-use crate::tool::refused;
-use crate::tool_json::{JsonReader, named};
+use crate::tool::invalid;
+use crate::tool_json::{JsonReader, read_name_and_description};
 use serde_json::{Map, Value};
-use types::Fault;
+use types::Error;
 
 /// As the platform has it.
 pub const POLLING_SECONDS_MAX: u64 = 540;
 
 #[derive(Debug, Clone)]
-pub struct CallFunction {
+pub struct CallFunctionTool {
     pub name: String,
     /// What it is for, in the words of its author to the model.
     pub description: String,
@@ -26,12 +26,12 @@ pub struct CallFunction {
     pub input_bytes_max: usize,
 }
 
-impl CallFunction {
+impl CallFunctionTool {
     /// `{"type":"callFunction","name","description","configuration":{"externalId",…}}`.
-    pub fn from_json(tool: &Map<String, Value>) -> Checked<Self> {
+    pub fn from_json(tool: &Map<String, Value>) -> SourceCheck<Self> {
         let mut reader = JsonReader { object: tool, path: "$", problems: Vec::new() };
-        reader.known(&["type", "name", "description", "configuration"]);
-        let (name, description) = named(&mut reader);
+        reader.check_known_keys(&["type", "name", "description", "configuration"]);
+        let (name, description) = read_name_and_description(&mut reader);
         let empty = Map::new();
         let configuration = tool.get("configuration").and_then(Value::as_object);
         let mut inner = JsonReader {
@@ -39,13 +39,13 @@ impl CallFunction {
             path: "$.configuration",
             problems: reader.problems,
         };
-        inner.known(&["externalId", "maxPollingTime", "schema"]);
-        let external_id = inner.text("externalId").unwrap_or_default();
+        inner.check_known_keys(&["externalId", "maxPollingTime", "schema"]);
+        let external_id = inner.read_text("externalId").unwrap_or_default();
         if external_id.trim().is_empty() {
-            inner.wrong("externalId", "'externalId' must be the name of a deployed function");
+            inner.add_problem("externalId", "'externalId' must be the name of a deployed function");
         }
-        let polling_seconds = polling(&mut inner);
-        let schema = schema(&mut inner);
+        let polling_seconds = read_polling(&mut inner);
+        let schema = read_schema(&mut inner);
         let warnings = Vec::new();
         match schema {
             Some(schema) if inner.problems.is_empty() => {
@@ -58,41 +58,41 @@ impl CallFunction {
                     schema,
                     input_bytes_max,
                 });
-                Checked { outcome, warnings }
+                SourceCheck { result: outcome, warnings }
             }
-            _ => refused(inner.problems),
+            _ => invalid(inner.problems),
         }
     }
 
     /// Whether the function may be called with these.
-    pub fn check(&self, arguments: &Value) -> Result<(), Fault> {
+    pub fn check(&self, arguments: &Value) -> Result<(), Error> {
         check_size(arguments, self.input_bytes_max)?;
         self.schema.check(arguments)
     }
 }
 
-fn polling(reader: &mut JsonReader<'_>) -> u64 {
-    match reader.given("maxPollingTime").map(Value::as_u64) {
+fn read_polling(reader: &mut JsonReader<'_>) -> u64 {
+    match reader.get_non_null("maxPollingTime").map(Value::as_u64) {
         None => POLLING_SECONDS_MAX,
         Some(Some(seconds @ 1..=POLLING_SECONDS_MAX)) => seconds,
         Some(_) => {
             let message = format!(
                 "'maxPollingTime' must be a number of seconds from 1 to {POLLING_SECONDS_MAX}"
             );
-            reader.wrong("maxPollingTime", message);
+            reader.add_problem("maxPollingTime", message);
             POLLING_SECONDS_MAX
         }
     }
 }
 
-fn schema(reader: &mut JsonReader<'_>) -> Option<JsonSchema> {
-    let written = match reader.given("schema") {
+fn read_schema(reader: &mut JsonReader<'_>) -> Option<JsonSchema> {
+    let written = match reader.get_non_null("schema") {
         None => Map::new(),
         Some(Value::Object(written)) => written.clone(),
         Some(_) => {
-            reader.wrong("schema", "'schema' must be a JSON Schema, an object");
+            reader.add_problem("schema", "'schema' must be a JSON Schema, an object");
             return None;
         }
     };
-    JsonSchema::new(written).map_err(|error| reader.wrong("schema", error.to_string())).ok()
+    JsonSchema::new(written).map_err(|error| reader.add_problem("schema", error.to_string())).ok()
 }

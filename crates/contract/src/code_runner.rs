@@ -1,17 +1,22 @@
 //! Seed 003: a tool whose schemas stand beside its code.
 
 use crate::call::ARGUMENTS_BYTES_MAX;
-use crate::fields;
+use crate::diagnostic::{Diagnostic, DiagnosticCollector, SourceCheck, UnlocatedDiagnostic};
 use crate::handle::HANDLE;
-use crate::problem::{Checked, Finding, Findings, Problem};
-use crate::python::{Function, Module};
-use crate::schema::Object;
-use crate::source::{SOURCE_BYTES_MAX, Source};
-use crate::tool::{Entry, NO_RUN, RUN, Test, Tool, Variables, file_of, find_test, refused};
-use crate::tool_json::{BINARIES, INTEGRATIONS, JsonReader, binaries, finish, integrations};
+use crate::python::{PythonFunction, PythonModule};
+use crate::schema::ObjectSchema;
+use crate::schema_field_list;
+use crate::source::{PythonSource, SOURCE_BYTES_MAX};
+use crate::tool::{
+    CodeTool, NO_RUN, RUN_FUNCTION, TestFunction, ToolEntryPoint, ToolVariables, default_file_name,
+    find_test, invalid,
+};
+use crate::tool_json::{
+    BINARIES, INTEGRATIONS, JsonReader, build_tool, read_binaries, read_integrations,
+};
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
-use types::{ClientKind, Code};
+use types::{ClientKind, ErrorCode};
 
 /// As the seed has it when nothing is said.
 const TIMEOUT_SECONDS: u64 = 30;
@@ -23,40 +28,45 @@ const MODEL_PROVIDERS: [ClientKind; 3] =
     [ClientKind::Openai, ClientKind::Anthropic, ClientKind::Gemini];
 
 /// Seed 003: `{"name","description","tool_type":"code_runner","configuration":{…}}`.
-pub(crate) fn code_runner(tool: &Map<String, Value>) -> Checked<Tool> {
+pub(crate) fn parse_code_runner(tool: &Map<String, Value>) -> SourceCheck<CodeTool> {
     let mut reader = JsonReader { object: tool, path: "$", problems: Vec::new() };
-    let name = reader.text("name").unwrap_or_default().trim().to_owned();
+    let name = reader.read_text("name").unwrap_or_default().trim().to_owned();
     if name.is_empty() {
-        reader.wrong("name", "Tool name is required");
+        reader.add_problem("name", "Tool name is required");
     }
-    let description = reader.text("description");
-    match reader.text("tool_type").as_deref() {
+    let description = reader.read_text("description");
+    match reader.read_text("tool_type").as_deref() {
         Some("code_runner") => {}
         Some(other) => {
             let message = format!("tool_type '{other}' is not supported; use 'code_runner'");
-            reader.wrong("tool_type", message);
+            reader.add_problem("tool_type", message);
         }
-        None => reader.wrong("tool_type", "tool_type must be 'code_runner'"),
+        None => reader.add_problem("tool_type", "tool_type must be 'code_runner'"),
     }
     let mut problems = std::mem::take(&mut reader.problems);
     let empty = Map::new();
     let configuration = tool.get("configuration").and_then(Value::as_object);
     if configuration.is_none() {
-        reader.wrong("configuration", "a tool needs its configuration, an object");
+        reader.add_problem("configuration", "a tool needs its configuration, an object");
         problems.append(&mut reader.problems);
     }
-    let mut settings = Settings::read(configuration.unwrap_or(&empty), &name, &mut problems);
+    let mut settings =
+        CodeRunnerConfiguration::read(configuration.unwrap_or(&empty), &name, &mut problems);
     let Some(source) = settings.source.take() else {
-        return refused(problems);
+        return invalid(problems);
     };
     let checked = check_run(source);
-    finish(problems, checked.warnings, checked.outcome, "$.configuration.code", |(source, test)| {
-        Tool {
-            file: file_of(&name),
+    build_tool(
+        problems,
+        checked.warnings,
+        checked.result,
+        "$.configuration.code",
+        |(source, test)| CodeTool {
+            file: default_file_name(&name),
             name,
             description,
             source,
-            entry: Entry::Run { input: settings.input, output: settings.output },
+            entry: ToolEntryPoint::Run { input: settings.input, output: settings.output },
             test,
             timeout_seconds: Some(settings.timeout_seconds),
             allow_network: settings.allow_network,
@@ -64,39 +74,40 @@ pub(crate) fn code_runner(tool: &Map<String, Value>) -> Checked<Tool> {
             variables: settings.variables,
             requires_binaries: settings.requires_binaries,
             input_bytes_max: ARGUMENTS_BYTES_MAX,
-        }
-    })
+        },
+    )
 }
 
-fn check_run(source: Source) -> Checked<(Source, Test)> {
-    let module = match Module::parse(&source) {
+fn check_run(source: PythonSource) -> SourceCheck<(PythonSource, TestFunction)> {
+    let module = match PythonModule::parse(&source) {
         Ok(module) => module,
-        Err(problem) => return refused(vec![problem]),
+        Err(problem) => return invalid(vec![problem]),
     };
-    let mut findings = Findings::default();
+    let mut findings = DiagnosticCollector::default();
     let test = find_test(&module, &mut findings);
-    match module.function(RUN) {
-        Some(run) if takes_one(run) => {}
+    match module.function(RUN_FUNCTION) {
+        Some(run) if takes_one_argument(run) => {}
         Some(run) => {
-            let finding = Finding::new(Code::CodeNoEntry, NO_RUN).at(run.span);
-            findings.errors.push(finding.hint("run() takes one argument, the input"));
+            let finding =
+                UnlocatedDiagnostic::new(ErrorCode::CodeNoEntry, NO_RUN).with_span(run.span);
+            findings.errors.push(finding.with_hint("run() takes one argument, the input"));
         }
         // Whether that is callable is known when it is called.
-        None if module.bound.contains(RUN) => {}
+        None if module.bound_names.contains(RUN_FUNCTION) => {}
         None => {
-            let finding = Finding::new(Code::CodeNoEntry, NO_RUN);
+            let finding = UnlocatedDiagnostic::new(ErrorCode::CodeNoEntry, NO_RUN);
             let alike = module.function(HANDLE).or(module.functions.first());
             findings.errors.push(match alike {
-                Some(function) => finding.at(function.span).hint("name it `run`"),
-                None => finding.hint("def run(input): return {\"ok\": True}"),
+                Some(function) => finding.with_span(function.span).with_hint("name it `run`"),
+                None => finding.with_hint("def run(input): return {\"ok\": True}"),
             });
         }
     }
-    findings.conclude(&source, Some((source.clone(), test)))
+    findings.finish(&source, Some((source.clone(), test)))
 }
 
 /// Whether it can be called with one argument and nothing else.
-fn takes_one(run: &Function) -> bool {
+fn takes_one_argument(run: &PythonFunction) -> bool {
     let needed = |keyword_only: bool| {
         let parameters = run.parameters.iter();
         parameters.filter(move |it| it.keyword_only == keyword_only && it.default.is_none()).count()
@@ -107,22 +118,26 @@ fn takes_one(run: &Function) -> bool {
 }
 
 /// The `configuration` of a CodeRunner tool.
-struct Settings {
-    source: Option<Source>,
-    input: Option<Object>,
-    output: Option<Object>,
+struct CodeRunnerConfiguration {
+    source: Option<PythonSource>,
+    input: Option<ObjectSchema>,
+    output: Option<ObjectSchema>,
     timeout_seconds: u64,
     allow_network: bool,
     integrations: Vec<String>,
-    variables: Variables,
+    variables: ToolVariables,
     requires_binaries: Vec<String>,
 }
 
-impl Settings {
-    fn read(configuration: &Map<String, Value>, name: &str, problems: &mut Vec<Problem>) -> Self {
+impl CodeRunnerConfiguration {
+    fn read(
+        configuration: &Map<String, Value>,
+        name: &str,
+        problems: &mut Vec<Diagnostic>,
+    ) -> Self {
         let path = "$.configuration";
         let mut reader = JsonReader { object: configuration, path, problems: Vec::new() };
-        reader.known(&[
+        reader.check_known_keys(&[
             "type",
             "runtime",
             "code",
@@ -134,36 +149,45 @@ impl Settings {
             BINARIES,
             INTEGRATIONS,
         ]);
-        match reader.text("type").as_deref() {
+        match reader.read_text("type").as_deref() {
             Some("CodeRunner") | None => {}
-            Some(other) => reader.wrong("type", format!("'{other}' must be written 'CodeRunner'")),
+            Some(other) => {
+                reader.add_problem("type", format!("'{other}' must be written 'CodeRunner'"))
+            }
         }
-        if let Some(other) = reader.text("runtime").filter(|runtime| runtime != "python") {
-            reader.wrong("runtime", format!("runtime '{other}' is not supported; use 'python'"));
+        if let Some(other) = reader.read_text("runtime").filter(|runtime| runtime != "python") {
+            reader.add_problem(
+                "runtime",
+                format!("runtime '{other}' is not supported; use 'python'"),
+            );
         }
-        let timeout_seconds = match reader.given("timeout_seconds").map(Value::as_u64) {
+        let timeout_seconds = match reader.get_non_null("timeout_seconds").map(Value::as_u64) {
             None => TIMEOUT_SECONDS,
             Some(Some(seconds @ 1..)) => seconds,
             Some(_) => {
-                reader.wrong("timeout_seconds", "'timeout_seconds' must be a whole number from 1");
+                reader.add_problem(
+                    "timeout_seconds",
+                    "'timeout_seconds' must be a whole number from 1",
+                );
                 TIMEOUT_SECONDS
             }
         };
-        let allow_network = match reader.given("allow_network").map(Value::as_bool) {
+        let allow_network = match reader.get_non_null("allow_network").map(Value::as_bool) {
             None => false,
             Some(Some(allowed)) => allowed,
             Some(None) => {
-                reader.wrong("allow_network", "'allow_network' must be true or false");
+                reader.add_problem("allow_network", "'allow_network' must be true or false");
                 false
             }
         };
-        let source = source_of(&mut reader, name);
-        let variables = variables(&mut reader);
-        let (requires_binaries, integrations) = (binaries(&mut reader), integrations(&mut reader));
+        let source = read_source(&mut reader, name);
+        let variables = read_variables(&mut reader);
+        let (requires_binaries, integrations) =
+            (read_binaries(&mut reader), read_integrations(&mut reader));
         let mut schema = |key: &str| {
             let list = configuration.get(key).filter(|value| !value.is_null())?;
             let path = format!("{path}.{key}");
-            let object = fields::import(list, &path, &mut reader.problems);
+            let object = schema_field_list::import_schema_fields(list, &path, &mut reader.problems);
             // A list without fields says as little as none.
             (!object.properties.is_empty()).then_some(object)
         };
@@ -182,33 +206,33 @@ impl Settings {
     }
 }
 
-fn source_of(reader: &mut JsonReader<'_>, name: &str) -> Option<Source> {
-    let code = reader.text("code").unwrap_or_default();
+fn read_source(reader: &mut JsonReader<'_>, name: &str) -> Option<PythonSource> {
+    let code = reader.read_text("code").unwrap_or_default();
     if code.trim().is_empty() {
-        reader.wrong("code", "Code runner source is required");
+        reader.add_problem("code", "Code runner source is required");
         return None;
     }
     if code.len() > SOURCE_BYTES_MAX {
         let message = format!("Code runner '{name}' source exceeds {SOURCE_BYTES_MAX} bytes");
-        reader.wrong("code", message);
+        reader.add_problem("code", message);
         return None;
     }
-    Source::new(&code)
-        .map_err(|problem| reader.problems.push(problem.in_json("$.configuration.code")))
+    PythonSource::new(&code)
+        .map_err(|problem| reader.problems.push(problem.with_json_path("$.configuration.code")))
         .ok()
 }
 
-fn variables(reader: &mut JsonReader<'_>) -> Variables {
-    let list = match reader.given("env_variables") {
-        None => return Variables::default(),
+fn read_variables(reader: &mut JsonReader<'_>) -> ToolVariables {
+    let list = match reader.get_non_null("env_variables") {
+        None => return ToolVariables::default(),
         Some(Value::Array(list)) => list.clone(),
         Some(_) => {
-            reader.wrong("env_variables", "'env_variables' must be a list of {name, value}");
-            return Variables::default();
+            reader.add_problem("env_variables", "'env_variables' must be a list of {name, value}");
+            return ToolVariables::default();
         }
     };
     let mut names = BTreeSet::new();
-    let mut variables = Variables::default();
+    let mut variables = ToolVariables::default();
     for (at, variable) in list.iter().enumerate() {
         let text = |key: &str| variable.get(key).and_then(Value::as_str);
         let name = text("name").unwrap_or_default().trim();
@@ -226,7 +250,7 @@ fn variables(reader: &mut JsonReader<'_>) -> Variables {
             None
         };
         match problem {
-            Some(problem) => reader.wrong(&format!("env_variables[{at}]"), problem),
+            Some(problem) => reader.add_problem(&format!("env_variables[{at}]"), problem),
             None => {
                 let value = text("value").unwrap_or_default().to_owned();
                 variables.0.insert(name.to_owned(), value);

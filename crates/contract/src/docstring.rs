@@ -1,13 +1,13 @@
 //! What a Google docstring says about each parameter. Nothing else of it reaches a model.
 
 use crate::python::Docstring;
-use crate::source::{Source, Span};
+use crate::source::{PythonSource, Span};
 use pydocstring::model::SectionKind;
 use pydocstring::parse::{Document, Style, detect_style, parse_google};
 use std::collections::BTreeMap;
 
 /// How the docstring is written, where that is not as it should be.
-pub(crate) fn other_style(docstring: &Docstring) -> Option<&'static str> {
+pub(crate) fn non_google_style(docstring: &Docstring) -> Option<&'static str> {
     let text = dedent(&docstring.text);
     if detect_style(&text) == Style::NumPy {
         Some("NumPy's")
@@ -19,7 +19,7 @@ pub(crate) fn other_style(docstring: &Docstring) -> Option<&'static str> {
 }
 
 /// The descriptions of the `Args:` section, by the names of their parameters.
-pub(crate) fn descriptions(docstring: &Docstring) -> BTreeMap<String, String> {
+pub(crate) fn parameter_descriptions(docstring: &Docstring) -> BTreeMap<String, String> {
     let text = dedent(&docstring.text);
     if detect_style(&text) == Style::NumPy {
         return BTreeMap::new();
@@ -39,7 +39,7 @@ pub(crate) fn descriptions(docstring: &Docstring) -> BTreeMap<String, String> {
 }
 
 /// The line of the docstring that speaks of `name`, or all of it.
-pub(crate) fn span_of(name: &str, docstring: &Docstring, source: &Source) -> Span {
+pub(crate) fn parameter_span(name: &str, docstring: &Docstring, source: &PythonSource) -> Span {
     let mut start = docstring.span.start;
     for line in source.slice(docstring.span).split_inclusive('\n') {
         let said = line.trim_start();

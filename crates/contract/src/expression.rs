@@ -1,81 +1,85 @@
 //! Annotations and defaults: the expressions that a contract has to understand.
 
 use crate::schema::DEPTH_MAX;
-use crate::source::{Source, Span, with_tree};
+use crate::source::{PythonSource, Span, with_parser_stack};
 use ruff_python_ast::{Expr, Number, Operator, UnaryOp};
 use serde_json::{Map, Value};
 
 /// An expression and how it is written.
 #[derive(Debug, Clone)]
-pub(crate) struct Written {
+pub(crate) struct SourceExpression {
     /// As `ast.unparse` would write it.
     pub(crate) text: String,
     pub(crate) span: Span,
-    pub(crate) form: Form,
+    pub(crate) kind: ExpressionKind,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Form {
+pub(crate) enum ExpressionKind {
     /// `a.b.c`
     Name(Vec<String>),
     /// `of[items]`
     Subscript {
-        of: Box<Form>,
-        items: Vec<Form>,
+        of: Box<ExpressionKind>,
+        items: Vec<ExpressionKind>,
     },
     /// `a | b`
-    Either(Box<Form>, Box<Form>),
+    Union(Box<ExpressionKind>, Box<ExpressionKind>),
     /// `of(name=value)`
     Call {
-        of: Box<Form>,
-        keywords: Vec<(String, Form)>,
+        of: Box<ExpressionKind>,
+        keywords: Vec<(String, ExpressionKind)>,
     },
     /// A constant, or a list or dict of constants, that JSON can hold.
     Literal(Value),
     Other,
 }
 
-impl Written {
-    pub(crate) fn read(tree: &Expr, source: &Source) -> Self {
-        Self { text: unparse(tree, source), span: Span::of(tree), form: Form::of(tree) }
+impl SourceExpression {
+    pub(crate) fn read(tree: &Expr, source: &PythonSource) -> Self {
+        Self {
+            text: unparse(tree, source),
+            span: Span::of(tree),
+            kind: ExpressionKind::from_tree(tree),
+        }
     }
 
     /// An annotation, of which a string says what is in it.
-    pub(crate) fn annotation(tree: &Expr, source: &Source) -> Self {
+    pub(crate) fn annotation(tree: &Expr, source: &PythonSource) -> Self {
         let written = Self::read(tree, source);
-        let quoted = match &written.form {
-            Form::Literal(Value::String(text)) => read_quoted(text),
+        let quoted = match &written.kind {
+            ExpressionKind::Literal(Value::String(text)) => parse_quoted(text),
             _ => None,
         };
         match quoted {
-            Some((text, form)) => Self { text, form, ..written },
+            Some((text, form)) => Self { text, kind: form, ..written },
             None => written,
         }
     }
 }
 
 /// Bounded before it is parsed, like any other source.
-fn read_quoted(text: &str) -> Option<(String, Form)> {
-    let quoted = Source::new(text.trim()).ok()?;
-    with_tree(|| {
+fn parse_quoted(text: &str) -> Option<(String, ExpressionKind)> {
+    let quoted = PythonSource::new(text.trim()).ok()?;
+    with_parser_stack(|| {
         let parsed = ruff_python_parser::parse_expression(quoted.as_str()).ok()?;
         let tree = &parsed.syntax().body;
-        Some((unparse(tree, &quoted), Form::of(tree)))
+        Some((unparse(tree, &quoted), ExpressionKind::from_tree(tree)))
     })
 }
 
-impl Form {
+impl ExpressionKind {
     /// What a string in the place of a type says.
     pub(crate) fn unquoted(&self) -> Option<Self> {
         let Self::Literal(Value::String(text)) = self else { return None };
-        read_quoted(text).map(|(_, form)| form)
+        parse_quoted(text).map(|(_, form)| form)
     }
 
     pub(crate) fn is_none(&self) -> bool {
         matches!(self, Self::Literal(Value::Null))
     }
 
-    fn of(tree: &Expr) -> Self {
+    fn from_tree(tree: &Expr) -> Self {
         Self::read(tree, 0)
     }
 
@@ -83,12 +87,12 @@ impl Form {
         if depth > DEPTH_MAX {
             return Self::Other;
         }
-        if let Some(literal) = literal(tree, depth) {
+        if let Some(literal) = json_literal(tree, depth) {
             return Self::Literal(literal);
         }
         let inside = |tree: &Expr| Self::read(tree, depth + 1);
         match tree {
-            Expr::Name(_) | Expr::Attribute(_) => dotted(tree).map_or(Self::Other, Self::Name),
+            Expr::Name(_) | Expr::Attribute(_) => dotted_name(tree).map_or(Self::Other, Self::Name),
             Expr::Subscript(subscript) => {
                 let of = Box::new(inside(&subscript.value));
                 let items = match subscript.slice.as_ref() {
@@ -98,7 +102,7 @@ impl Form {
                 Self::Subscript { of, items: items.iter().map(inside).collect() }
             }
             Expr::BinOp(operation) if operation.op == Operator::BitOr => {
-                Self::Either(Box::new(inside(&operation.left)), Box::new(inside(&operation.right)))
+                Self::Union(Box::new(inside(&operation.left)), Box::new(inside(&operation.right)))
             }
             Expr::Call(call) => {
                 let keywords = call.arguments.keywords.iter();
@@ -112,7 +116,7 @@ impl Form {
     }
 }
 
-fn dotted(mut tree: &Expr) -> Option<Vec<String>> {
+fn dotted_name(mut tree: &Expr) -> Option<Vec<String>> {
     let mut path = Vec::new();
     while let Expr::Attribute(attribute) = tree {
         path.push(attribute.attr.to_string());
@@ -123,19 +127,19 @@ fn dotted(mut tree: &Expr) -> Option<Vec<String>> {
     Some(path)
 }
 
-fn literal(tree: &Expr, depth: usize) -> Option<Value> {
+fn json_literal(tree: &Expr, depth: usize) -> Option<Value> {
     if depth > DEPTH_MAX {
         return None;
     }
-    let inside = |tree: &Expr| literal(tree, depth + 1);
+    let inside = |tree: &Expr| json_literal(tree, depth + 1);
     match tree {
         Expr::NoneLiteral(_) => Some(Value::Null),
         Expr::BooleanLiteral(literal) => Some(Value::Bool(literal.value)),
         Expr::StringLiteral(literal) => Some(literal.value.to_str().into()),
-        Expr::NumberLiteral(literal) => number(&literal.value, UnaryOp::UAdd),
+        Expr::NumberLiteral(literal) => json_number(&literal.value, UnaryOp::UAdd),
         Expr::UnaryOp(operation) => {
             let literal = operation.operand.as_number_literal_expr()?;
-            number(&literal.value, operation.op)
+            json_number(&literal.value, operation.op)
         }
         Expr::List(list) => list.elts.iter().map(inside).collect(),
         Expr::Dict(dict) => {
@@ -150,7 +154,7 @@ fn literal(tree: &Expr, depth: usize) -> Option<Value> {
 }
 
 /// A number that JSON readers hold without loss.
-fn number(number: &Number, sign: UnaryOp) -> Option<Value> {
+fn json_number(number: &Number, sign: UnaryOp) -> Option<Value> {
     match (number, sign) {
         (Number::Int(int), UnaryOp::UAdd) => int.as_u64().map(Value::from),
         (Number::Int(int), UnaryOp::USub) => {
@@ -167,13 +171,13 @@ fn json_float(float: f64) -> Option<Value> {
 }
 
 /// As `ast.unparse` writes the forms that annotations have; anything else as it stands.
-fn unparse(tree: &Expr, source: &Source) -> String {
+fn unparse(tree: &Expr, source: &PythonSource) -> String {
     let mut text = String::new();
     unparse_into(&mut text, tree, source, 0);
     text
 }
 
-fn unparse_into(text: &mut String, tree: &Expr, source: &Source, depth: usize) {
+fn unparse_into(text: &mut String, tree: &Expr, source: &PythonSource, depth: usize) {
     let inside = |text: &mut String, tree: &Expr| unparse_into(text, tree, source, depth + 1);
     let list = |text: &mut String, items: &[Expr]| {
         for (at, item) in items.iter().enumerate() {
@@ -182,7 +186,7 @@ fn unparse_into(text: &mut String, tree: &Expr, source: &Source, depth: usize) {
         }
     };
     match tree {
-        _ if depth > DEPTH_MAX => as_it_stands(text, tree, source),
+        _ if depth > DEPTH_MAX => push_verbatim(text, tree, source),
         Expr::Name(name) => text.push_str(&name.id),
         Expr::Attribute(attribute) => {
             inside(text, &attribute.value);
@@ -208,14 +212,14 @@ fn unparse_into(text: &mut String, tree: &Expr, source: &Source, depth: usize) {
             list(text, &items.elts);
             text.push(']');
         }
-        Expr::StringLiteral(literal) => text.push_str(&quote(literal.value.to_str())),
+        Expr::StringLiteral(literal) => text.push_str(&python_repr(literal.value.to_str())),
         Expr::NoneLiteral(_) => text.push_str("None"),
         Expr::EllipsisLiteral(_) => text.push_str("..."),
-        _ => as_it_stands(text, tree, source),
+        _ => push_verbatim(text, tree, source),
     }
 }
 
-fn as_it_stands(text: &mut String, tree: &Expr, source: &Source) {
+fn push_verbatim(text: &mut String, tree: &Expr, source: &PythonSource) {
     for (at, word) in source.slice(Span::of(tree)).split_whitespace().enumerate() {
         text.push_str(if at == 0 { "" } else { " " });
         text.push_str(word);
@@ -223,7 +227,7 @@ fn as_it_stands(text: &mut String, tree: &Expr, source: &Source) {
 }
 
 /// As Python's `repr` has it.
-fn quote(text: &str) -> String {
+fn python_repr(text: &str) -> String {
     let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
     let mut quoted = String::from(quote);
     for character in text.chars() {

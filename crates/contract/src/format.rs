@@ -1,6 +1,6 @@
 //! What the formats of a schema mean.
 
-use crate::schema::Format;
+use crate::schema::SchemaFormat;
 use chrono::{NaiveDate, NaiveTime, Timelike};
 use serde_json::Number;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -9,28 +9,32 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 const HOSTNAME_BYTES_MAX: usize = 253;
 const LABEL_BYTES_MAX: usize = 63;
 
-pub(crate) fn is(format: Format, text: &str) -> bool {
+pub(crate) fn matches_format(format: SchemaFormat, text: &str) -> bool {
     match format {
-        Format::DateTime => canonical_datetime(text).is_some(),
-        Format::Date => is_plain_date(text),
-        Format::Time => time_and_offset(text).is_some(),
-        Format::Email => is_email(text),
-        Format::Uuid => text.len() == 36 && uuid::Uuid::try_parse(text).is_ok(),
-        Format::Uri => is_uri(text),
-        Format::Hostname => is_hostname(text),
-        Format::Ipv4 => text.parse::<Ipv4Addr>().is_ok(),
-        Format::Ipv6 => text.parse::<Ipv6Addr>().is_ok(),
+        SchemaFormat::DateTime => canonical_datetime(text).is_some(),
+        SchemaFormat::Date => is_plain_date(text),
+        SchemaFormat::Time => time_and_offset(text).is_some(),
+        SchemaFormat::Email => is_email(text),
+        SchemaFormat::Uuid => text.len() == 36 && uuid::Uuid::try_parse(text).is_ok(),
+        SchemaFormat::Uri => is_uri(text),
+        SchemaFormat::Hostname => is_hostname(text),
+        SchemaFormat::Ipv4 => text.parse::<Ipv4Addr>().is_ok(),
+        SchemaFormat::Ipv6 => text.parse::<Ipv6Addr>().is_ok(),
         // Of numbers; a string has none of these.
-        Format::Int32 | Format::Int64 | Format::Float | Format::Double => false,
+        SchemaFormat::Int32 | SchemaFormat::Int64 | SchemaFormat::Float | SchemaFormat::Double => {
+            false
+        }
     }
 }
 
 /// Whether a number of that format can be this one.
-pub(crate) fn holds(format: Format, number: &Number) -> bool {
+pub(crate) fn fits_format(format: SchemaFormat, number: &Number) -> bool {
     match format {
-        Format::Int32 => number.as_i64().is_some_and(|integer| i32::try_from(integer).is_ok()),
-        Format::Int64 => number.is_i64(),
-        Format::Float => number.as_f64().is_some_and(|float| (float as f32).is_finite()),
+        SchemaFormat::Int32 => {
+            number.as_i64().is_some_and(|integer| i32::try_from(integer).is_ok())
+        }
+        SchemaFormat::Int64 => number.is_i64(),
+        SchemaFormat::Float => number.as_f64().is_some_and(|float| (float as f32).is_finite()),
         _ => true,
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! Unlike the `handle` of a tool it has no schema of its own: whoever calls it says what its data are.
 
-use crate::call::{ARGUMENTS_BYTES_MAX, Arguments, Call, check_size};
-use crate::handle::{HANDLE, not_found};
-use crate::problem::{Checked, Finding, Findings};
-use crate::python::{Module, Parameter};
-use crate::source::Source;
-use crate::tool::{Variables, refused};
+use crate::call::{ARGUMENTS_BYTES_MAX, CallArguments, ValidatedCall, check_size};
+use crate::diagnostic::{DiagnosticCollector, SourceCheck, UnlocatedDiagnostic};
+use crate::handle::{HANDLE, handle_not_found};
+use crate::python::{PythonModule, PythonParameter};
+use crate::source::PythonSource;
+use crate::tool::{ToolVariables, invalid};
 use serde_json::{Map, Value, json};
-use types::{Code, Fault};
+use types::{Error, ErrorCode};
 
 /// Where `handle` is.
 pub const HANDLER: &str = "handler.py";
@@ -23,74 +23,79 @@ const CLIENT_PLAN: &str = "cognite_client";
 
 /// A function whose `handle` can be called.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Function {
-    source: Source,
+pub struct FunctionContract {
+    source: PythonSource,
     /// Which of the things that there are its `handle` asks for.
-    asked: Vec<String>,
+    parameters: Vec<String>,
     /// Of the data, as JSON.
     pub input_bytes_max: usize,
 }
 
-impl Function {
+impl FunctionContract {
     /// The source of its `handler.py`.
-    pub fn from_python(source: Source) -> Checked<Self> {
-        let module = match Module::parse(&source) {
+    pub fn from_python(source: PythonSource) -> SourceCheck<Self> {
+        let module = match PythonModule::parse(&source) {
             Ok(module) => module,
-            Err(problem) => return refused(vec![problem]),
+            Err(problem) => return invalid(vec![problem]),
         };
-        let mut findings = Findings::default();
+        let mut findings = DiagnosticCollector::default();
         let function = match module.function(HANDLE) {
             None => {
-                findings.errors.push(not_found(&module, &source));
+                findings.errors.push(handle_not_found(&module, &source));
                 None
             }
             Some(handle) => {
-                findings.errors.extend(handle.parameters.iter().filter_map(unknown));
+                findings.errors.extend(handle.parameters.iter().filter_map(unknown_parameter));
                 let names = handle.parameters.iter().map(|parameter| parameter.name.clone());
-                let asked = names.filter(|name| is_known(name)).collect();
+                let asked = names.filter(|name| is_known_parameter(name)).collect();
                 let input_bytes_max = ARGUMENTS_BYTES_MAX;
-                Some(Self { source: source.clone(), asked, input_bytes_max })
+                Some(Self { source: source.clone(), parameters: asked, input_bytes_max })
             }
         };
-        findings.conclude(&source, function)
+        findings.finish(&source, function)
     }
 
     /// `name` is what its caller knows it by, and `call_info` says which call it is.
-    pub fn call(&self, name: &str, data: Value, call_info: Value) -> Result<Call, Fault> {
+    pub fn call(&self, name: &str, data: Value, call_info: Value) -> Result<ValidatedCall, Error> {
         check_size(&data, self.input_bytes_max)?;
         // What `client` is cannot be said in JSON: the kernel makes it of nothing.
         let given =
             [(DATA, data), (SECRETS, json!({})), (CALL_INFO, call_info), (CLIENT, json!({}))];
-        let asked = given.into_iter().filter(|(name, _)| self.asked.iter().any(|it| it == name));
+        let asked =
+            given.into_iter().filter(|(name, _)| self.parameters.iter().any(|it| it == name));
         let keywords: Map<String, Value> =
             asked.map(|(name, value)| (name.to_owned(), value)).collect();
-        Ok(Call {
+        Ok(ValidatedCall {
             tool: name.to_owned(),
             code: self.source.as_str().to_owned(),
             file: HANDLER.to_owned(),
-            variables: Variables::default(),
+            variables: ToolVariables::default(),
             wall_ms: None,
             function: HANDLE,
-            arguments: Arguments::Keywords(keywords),
+            arguments: CallArguments::Keywords(keywords),
             conversions: Map::from_iter([(CLIENT.to_owned(), json!(CLIENT_PLAN))]),
             output: None,
-            deployed: true,
+            is_deployed: true,
         })
     }
 }
 
-fn is_known(name: &str) -> bool {
+fn is_known_parameter(name: &str) -> bool {
     [DATA, SECRETS, CALL_INFO, CLIENT].contains(&name)
 }
 
 /// What `handle` asks for and nobody has.
-fn unknown(parameter: &Parameter) -> Option<Finding> {
+fn unknown_parameter(parameter: &PythonParameter) -> Option<UnlocatedDiagnostic> {
     let name = parameter.name.as_str();
-    if is_known(name) || parameter.default.is_some() {
+    if is_known_parameter(name) || parameter.default.is_some() {
         return None;
     }
     let message = format!("handle() asks for `{name}`, which no function is given");
     let hint =
         format!("it may ask for {DATA}, {CLIENT}, {SECRETS} and {CALL_INFO}, by these names");
-    Some(Finding::new(Code::CodeType, message).at(parameter.span).hint(hint))
+    Some(
+        UnlocatedDiagnostic::new(ErrorCode::CodeType, message)
+            .with_span(parameter.span)
+            .with_hint(hint),
+    )
 }

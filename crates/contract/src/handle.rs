@@ -1,90 +1,103 @@
 //! Importer 1: the annotations and the docstring of `handle` to a schema.
 
-use crate::annotation::{Annotations, Reader};
+use crate::annotation::{AnnotationMode, AnnotationReader};
 use crate::call;
+use crate::diagnostic::{DiagnosticCollector, UnlocatedDiagnostic};
 use crate::docstring;
-use crate::expression::{Form, Written};
-use crate::problem::{Finding, Findings};
-use crate::python::{Function, Module, Parameter};
-use crate::schema::{Kind, Object, Others, Property, Python, Schema};
-use crate::source::{Source, Span};
-use crate::tool::RUN;
+use crate::expression::{ExpressionKind, SourceExpression};
+use crate::python::{PythonFunction, PythonModule, PythonParameter};
+use crate::schema::{
+    AdditionalProperties, ObjectSchema, PropertySchema, PythonConversion, Schema, SchemaKind,
+};
+use crate::source::{PythonSource, Span};
+use crate::tool::RUN_FUNCTION;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use types::Code;
+use types::ErrorCode;
 
 pub(crate) const HANDLE: &str = "handle";
 /// Letters that were left out, doubled, changed or swapped.
-const SLIPS_MAX: usize = 2;
+const TYPO_DISTANCE_MAX: usize = 2;
 const PRIMITIVE: &str =
     "str, int, float, bool, datetime.datetime, NodeId, or a list of one of them";
 
 /// The schema of the arguments, or `None` when `findings` have the reasons.
-pub(crate) fn import(
-    module: &Module,
-    source: &Source,
-    annotations: Annotations,
-    findings: &mut Findings,
-) -> Option<Object> {
+pub(crate) fn import_handle(
+    module: &PythonModule,
+    source: &PythonSource,
+    annotations: AnnotationMode,
+    findings: &mut DiagnosticCollector,
+) -> Option<ObjectSchema> {
     let Some(handle) = module.function(HANDLE) else {
-        findings.errors.push(not_found(module, source));
+        findings.errors.push(handle_not_found(module, source));
         return None;
     };
     for earlier in module.functions.iter().filter(|other| other.name == HANDLE) {
         if earlier.span != handle.span {
             let message = "handle() is defined again below; the last definition is used";
-            findings.warnings.push(Finding::new(Code::CodeNoEntry, message).at(earlier.span));
+            findings.warnings.push(
+                UnlocatedDiagnostic::new(ErrorCode::CodeNoEntry, message).with_span(earlier.span),
+            );
         }
     }
-    names(handle, findings);
-    let mut object = Object { properties: Vec::new(), others: Others::NothingUnsaid };
-    let mut types = Types {
-        asked: Reader::new(module, annotations),
-        extended: Reader::new(module, Annotations::Extended),
+    check_parameters(handle, findings);
+    let mut object = ObjectSchema {
+        properties: Vec::new(),
+        additional_properties: AdditionalProperties::ForbiddenImplicitly,
+    };
+    let mut types = ParameterTypes {
+        reader: AnnotationReader::new(module, annotations),
+        extended_reader: AnnotationReader::new(module, AnnotationMode::Extended),
         annotations,
     };
     for parameter in &handle.parameters {
         object.properties.extend(types.property(parameter, findings));
     }
-    describe(handle, source, &mut object, findings);
+    apply_descriptions(handle, source, &mut object, findings);
     Some(object)
 }
 
-pub(crate) fn not_found(module: &Module, source: &Source) -> Finding {
-    let finding = Finding::new(Code::CodeNoEntry, crate::NO_HANDLE);
-    if let Some((_, span)) = module.hidden.iter().find(|(name, _)| name == HANDLE) {
+pub(crate) fn handle_not_found(
+    module: &PythonModule,
+    source: &PythonSource,
+) -> UnlocatedDiagnostic {
+    let finding = UnlocatedDiagnostic::new(ErrorCode::CodeNoEntry, crate::NO_HANDLE);
+    if let Some((_, span)) = module.nested_functions.iter().find(|(name, _)| name == HANDLE) {
         let hint = "this one is inside of something else; `handle` must start at the left margin";
-        return finding.at(*span).hint(hint);
+        return finding.with_span(*span).with_hint(hint);
     }
     let alike = module.functions.iter().find(|function| {
         let name = function.name.to_lowercase();
         name.starts_with(HANDLE)
             || name == "main"
-            || strsim::damerau_levenshtein(&name, HANDLE) <= SLIPS_MAX
+            || strsim::damerau_levenshtein(&name, HANDLE) <= TYPO_DISTANCE_MAX
     });
-    match alike.or(module.function(RUN)) {
-        Some(function) if function.name == RUN => finding.at(function.span).hint(
+    match alike.or(module.function(RUN_FUNCTION)) {
+        Some(function) if function.name == RUN_FUNCTION => finding.with_span(function.span).with_hint(
             "a tool with run(input) has its schemas in a JSON file: `belljar tool new NAME --style \
              run` writes one; or name this function `handle`",
         ),
         Some(function) => finding
-            .at(function.span)
-            .hint(format!("name this function `handle` instead of `{}`", function.name)),
+            .with_span(function.span)
+            .with_hint(format!("name this function `handle` instead of `{}`", function.name)),
         None => finding
-            .at(Span { start: 0, end: source.as_str().find('\n').unwrap_or(0) })
-            .hint("a tool is a function: def handle(name: str) -> str"),
+            .with_span(Span { start: 0, end: source.as_str().find('\n').unwrap_or(0) })
+            .with_hint("a tool is a function: def handle(name: str) -> str"),
     }
 }
 
 /// What is wrong with the list of parameters, whatever their types.
-fn names(handle: &Function, findings: &mut Findings) {
-    let unannotated: Vec<&Parameter> =
+fn check_parameters(handle: &PythonFunction, findings: &mut DiagnosticCollector) {
+    let unannotated: Vec<&PythonParameter> =
         handle.parameters.iter().filter(|parameter| parameter.annotation.is_none()).collect();
     if let Some(first) = unannotated.first() {
         let names = unannotated.iter().map(|it| it.name.as_str()).collect::<Vec<_>>().join(", ");
         let message = format!("Missing type annotation for parameter(s): {names}");
-        let finding = Finding::new(Code::CodeAnnotation, message).at(first.span);
-        findings.errors.push(finding.hint(format!("write `{}: str`, or {PRIMITIVE}", first.name)));
+        let finding =
+            UnlocatedDiagnostic::new(ErrorCode::CodeAnnotation, message).with_span(first.span);
+        findings
+            .errors
+            .push(finding.with_hint(format!("write `{}: str`, or {PRIMITIVE}", first.name)));
     }
     let (mut seen, mut seen_again) = (BTreeSet::new(), BTreeSet::new());
     let mut repeated: Vec<(&str, Span)> = Vec::new();
@@ -99,41 +112,46 @@ fn names(handle: &Function, findings: &mut Findings) {
         let names = repeated.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
         let message = format!("Duplicate argument name(s) found: {names}");
         findings.errors.push(
-            Finding::new(Code::CodeDuplicateArgument, message)
-                .at(*span)
-                .hint("each parameter needs a name of its own"),
+            UnlocatedDiagnostic::new(ErrorCode::CodeDuplicateArgument, message)
+                .with_span(*span)
+                .with_hint("each parameter needs a name of its own"),
         );
     }
     if let Some((_, span)) = handle.variadic.first() {
         let names = handle.variadic.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>();
         let message = format!("Unsupported parameter(s): {}", names.join(", "));
         findings.errors.push(
-            Finding::new(Code::CodeType, message)
-                .at(*span)
-                .hint("a contract names every argument; write each as a parameter of its own"),
+            UnlocatedDiagnostic::new(ErrorCode::CodeType, message)
+                .with_span(*span)
+                .with_hint("a contract names every argument; write each as a parameter of its own"),
         );
     }
 }
 
 /// Reads the types of all parameters.
-struct Types<'a> {
-    asked: Reader<'a>,
+struct ParameterTypes<'a> {
+    reader: AnnotationReader<'a>,
     /// To tell those who were refused.
-    extended: Reader<'a>,
-    annotations: Annotations,
+    extended_reader: AnnotationReader<'a>,
+    annotations: AnnotationMode,
 }
 
-impl Types<'_> {
-    fn property(&mut self, parameter: &Parameter, findings: &mut Findings) -> Option<Property> {
+impl ParameterTypes<'_> {
+    fn property(
+        &mut self,
+        parameter: &PythonParameter,
+        findings: &mut DiagnosticCollector,
+    ) -> Option<PropertySchema> {
         let annotation = parameter.annotation.as_ref()?;
         let name = &parameter.name;
-        let mut schema = match self.asked.read(&annotation.form) {
+        let mut schema = match self.reader.read(&annotation.kind) {
             Ok(schema) => schema,
             Err(unsupported) => {
                 let reason = unsupported.reason(&annotation.text);
                 let message = format!("Unsupported type for parameter '{name}': {reason}");
-                let finding = Finding::new(Code::CodeType, message).at(annotation.span);
-                findings.errors.push(finding.hint(self.hint(annotation)));
+                let finding = UnlocatedDiagnostic::new(ErrorCode::CodeType, message)
+                    .with_span(annotation.span);
+                findings.errors.push(finding.with_hint(self.hint(annotation)));
                 return None;
             }
         };
@@ -142,39 +160,41 @@ impl Types<'_> {
                 Ok(shown) => schema.default = shown,
                 Err(reason) => {
                     let message = format!("Unsupported default for parameter '{name}': {reason}");
-                    let finding = Finding::new(Code::CodeType, message).at(default.span);
-                    findings.errors.push(finding.hint(self.default_hint(default)));
+                    let finding = UnlocatedDiagnostic::new(ErrorCode::CodeType, message)
+                        .with_span(default.span);
+                    findings.errors.push(finding.with_hint(self.default_hint(default)));
                 }
             }
         }
-        if let Some(missing) = self.asked.undefined(&annotation.form) {
+        if let Some(missing) = self.reader.undefined_name(&annotation.kind) {
             let message = format!("{missing} is not defined; calls will end in a NameError");
-            let finding = Finding::new(Code::CodeAnnotation, message).at(annotation.span);
-            findings.warnings.push(finding.hint(format!("import {missing}")));
+            let finding = UnlocatedDiagnostic::new(ErrorCode::CodeAnnotation, message)
+                .with_span(annotation.span);
+            findings.warnings.push(finding.with_hint(format!("import {missing}")));
         }
-        Some(Property { name: name.clone(), required: parameter.default.is_none(), schema })
+        Some(PropertySchema { name: name.clone(), required: parameter.default.is_none(), schema })
     }
 
-    fn default_hint(&self, default: &Written) -> String {
-        match (self.annotations, &default.form) {
-            (Annotations::Strict, Form::Literal(Value::Null)) => {
+    fn default_hint(&self, default: &SourceExpression) -> String {
+        match (self.annotations, &default.kind) {
+            (AnnotationMode::Strict, ExpressionKind::Literal(Value::Null)) => {
                 "give it a value of its type; `--extended` takes Optional[...] = None".to_owned()
             }
-            (_, Form::Literal(_)) => "give it a value of its type".to_owned(),
+            (_, ExpressionKind::Literal(_)) => "give it a value of its type".to_owned(),
             _ => "write the value itself, as text, a number, True or False".to_owned(),
         }
     }
 
-    fn hint(&mut self, annotation: &Written) -> String {
-        if let Some(missing) = self.extended.undefined(&annotation.form) {
+    fn hint(&mut self, annotation: &SourceExpression) -> String {
+        if let Some(missing) = self.extended_reader.undefined_name(&annotation.kind) {
             return format!("{missing} is not defined; import it, or use {PRIMITIVE}");
         }
         match self.annotations {
-            Annotations::Strict if self.extended.read(&annotation.form).is_ok() => {
+            AnnotationMode::Strict if self.extended_reader.read(&annotation.kind).is_ok() => {
                 format!("use {PRIMITIVE}; with `--extended` this one is taken too")
             }
-            Annotations::Strict => format!("use {PRIMITIVE}"),
-            Annotations::Extended => format!(
+            AnnotationMode::Strict => format!("use {PRIMITIVE}"),
+            AnnotationMode::Extended => format!(
                 "use {PRIMITIVE}; Optional, Literal, dict[str, ...], a TypedDict, a dataclass or \
                  a list of these"
             ),
@@ -185,24 +205,28 @@ impl Types<'_> {
 /// The default as JSON, if it is one that a model can be shown.
 fn read_default(
     schema: &Schema,
-    default: &Written,
-    annotations: Annotations,
+    default: &SourceExpression,
+    annotations: AnnotationMode,
 ) -> Result<Option<Value>, String> {
-    if annotations == Annotations::Strict {
-        if matches!(schema.kind, Kind::Array(_)) {
+    if annotations == AnnotationMode::Strict {
+        if matches!(schema.kind, SchemaKind::Array(_)) {
             return Err("default values are not supported for lists".into());
         }
-        if matches!(schema.python, Some(Python::Datetime | Python::NodeId)) {
+        if matches!(schema.conversion, Some(PythonConversion::Datetime | PythonConversion::NodeId))
+        {
             return Err(
                 "only primitive types (str, int, float, bool) support default values".into()
             );
         }
     }
-    let is_primitive = schema.python.as_ref().is_none_or(|python| *python == Python::Float)
-        && !matches!(schema.kind, Kind::Array(_) | Kind::Object(_) | Kind::Any);
-    match &default.form {
-        Form::Literal(value) => {
-            let is_integral = matches!(schema.kind, Kind::Integer(_)) && value.is_f64();
+    let is_primitive = schema
+        .conversion
+        .as_ref()
+        .is_none_or(|python| *python == PythonConversion::Float)
+        && !matches!(schema.kind, SchemaKind::Array(_) | SchemaKind::Object(_) | SchemaKind::Any);
+    match &default.kind {
+        ExpressionKind::Literal(value) => {
+            let is_integral = matches!(schema.kind, SchemaKind::Integer(_)) && value.is_f64();
             // Arguments are converted, and defaults are not: Python would see the text of a date.
             let is_raw = is_filled(value) && call::conversion(schema).is_some();
             match schema.conform(value.clone()) {
@@ -226,13 +250,20 @@ fn is_filled(value: &Value) -> bool {
 }
 
 /// Puts the descriptions of the docstring where they belong.
-fn describe(handle: &Function, source: &Source, object: &mut Object, findings: &mut Findings) {
+fn apply_descriptions(
+    handle: &PythonFunction,
+    source: &PythonSource,
+    object: &mut ObjectSchema,
+    findings: &mut DiagnosticCollector,
+) {
     let Some(docstring) = &handle.docstring else {
         let message = "handle() has no docstring; the agent will see no parameter descriptions";
-        findings.warnings.push(Finding::new(Code::CodeDocstring, message).at(handle.span));
+        findings.warnings.push(
+            UnlocatedDiagnostic::new(ErrorCode::CodeDocstring, message).with_span(handle.span),
+        );
         return;
     };
-    let mut descriptions = docstring::descriptions(docstring);
+    let mut descriptions = docstring::parameter_descriptions(docstring);
     for property in &mut object.properties {
         let description = descriptions.get(&property.name).filter(|text| !text.is_empty());
         property.schema.description = description.cloned();
@@ -248,12 +279,13 @@ fn describe(handle: &Function, source: &Source, object: &mut Object, findings: &
             "the docstring of handle() does not describe parameter(s): {}",
             undescribed.join(", ")
         );
-        let hint = match docstring::other_style(docstring) {
+        let hint = match docstring::non_google_style(docstring) {
             Some(style) => format!("this is {style} style; only `Args:` of Google's style is read"),
             None => "describe each one under `Args:`, as `name: what it is`".to_owned(),
         };
-        let finding = Finding::new(Code::CodeDocstring, message).at(handle.span);
-        findings.warnings.push(finding.hint(hint));
+        let finding =
+            UnlocatedDiagnostic::new(ErrorCode::CodeDocstring, message).with_span(handle.span);
+        findings.warnings.push(finding.with_hint(hint));
     }
     let known: BTreeSet<&str> = handle.parameters.iter().map(|it| it.name.as_str()).collect();
     let variadic: BTreeSet<&str> =
@@ -264,9 +296,9 @@ fn describe(handle: &Function, source: &Source, object: &mut Object, findings: &
         let names = descriptions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
         let message = format!("The docstring documents parameter(s) that do not exist: {names}");
         findings.errors.push(
-            Finding::new(Code::CodeDocstring, message)
-                .at(docstring::span_of(first, docstring, source))
-                .hint("remove it from `Args:`, or give handle() a parameter of that name"),
+            UnlocatedDiagnostic::new(ErrorCode::CodeDocstring, message)
+                .with_span(docstring::parameter_span(first, docstring, source))
+                .with_hint("remove it from `Args:`, or give handle() a parameter of that name"),
         );
     }
 }

@@ -1,7 +1,7 @@
 //! What a source imports, as far as it can be known without running it.
 
-use crate::problem::Place;
-use crate::source::{Source, Span, with_tree};
+use crate::diagnostic::SourceLocation;
+use crate::source::{PythonSource, Span, with_parser_stack};
 use ruff_python_ast::statement_visitor::{StatementVisitor, walk_body, walk_stmt};
 use ruff_python_ast::{ExceptHandler, Expr, Stmt, StmtIf, StmtTry};
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Import {
     pub module: String,
-    pub place: Place,
+    pub location: SourceLocation,
 }
 
 /// Whether it comes with Python 3 of this minor version.
@@ -19,13 +19,14 @@ pub fn is_standard(minor: u8, module: &str) -> bool {
         || ruff_python_stdlib::sys::is_known_standard_library(minor, module)
 }
 
-impl Source {
+impl PythonSource {
     /// What will be imported, also inside of functions. What is for type checkers only is left out,
     /// and what the source can do without: imports whose failure it catches.
     pub fn imports(&self) -> Vec<Import> {
-        with_tree(|| match ruff_python_parser::parse_module(self.as_str()) {
+        with_parser_stack(|| match ruff_python_parser::parse_module(self.as_str()) {
             Ok(parsed) => {
-                let mut found = Found { source: self, seen: BTreeSet::new(), imports: Vec::new() };
+                let mut found =
+                    ImportVisitor { source: self, seen: BTreeSet::new(), imports: Vec::new() };
                 walk_body(&mut found, &parsed.syntax().body);
                 found.imports
             }
@@ -34,29 +35,29 @@ impl Source {
     }
 }
 
-struct Found<'a> {
-    source: &'a Source,
+struct ImportVisitor<'a> {
+    source: &'a PythonSource,
     seen: BTreeSet<String>,
     imports: Vec<Import>,
 }
 
-impl Found<'_> {
-    fn take(&mut self, module: &str, span: Span) {
+impl ImportVisitor<'_> {
+    fn add_import(&mut self, module: &str, span: Span) {
         let top = module.split('.').next().unwrap_or(module);
         if self.seen.insert(top.to_owned()) {
-            let place = self.source.place(span);
-            self.imports.push(Import { module: top.to_owned(), place });
+            let place = self.source.location(span);
+            self.imports.push(Import { module: top.to_owned(), location: place });
         }
     }
 
-    fn take_if(&mut self, statement: &StmtIf) {
+    fn visit_if(&mut self, statement: &StmtIf) {
         if !is_type_checking(&statement.test) {
             walk_body(self, &statement.body);
         }
         statement.elif_else_clauses.iter().for_each(|clause| walk_body(self, &clause.body));
     }
 
-    fn take_try(&mut self, statement: &StmtTry) {
+    fn visit_try(&mut self, statement: &StmtTry) {
         if !statement.handlers.iter().any(catches_imports) {
             walk_body(self, &statement.body);
         }
@@ -68,18 +69,21 @@ impl Found<'_> {
     }
 }
 
-impl StatementVisitor<'_> for Found<'_> {
+impl StatementVisitor<'_> for ImportVisitor<'_> {
     fn visit_stmt(&mut self, statement: &Stmt) {
         match statement {
             Stmt::Import(import) => {
                 let names = import.names.iter();
-                names.for_each(|alias| self.take(&alias.name, Span::of(statement)));
+                names.for_each(|alias| self.add_import(&alias.name, Span::of(statement)));
             }
             Stmt::ImportFrom(import) if import.level == 0 => {
-                import.module.iter().for_each(|module| self.take(module, Span::of(statement)));
+                import
+                    .module
+                    .iter()
+                    .for_each(|module| self.add_import(module, Span::of(statement)));
             }
-            Stmt::If(statement) => self.take_if(statement),
-            Stmt::Try(statement) => self.take_try(statement),
+            Stmt::If(statement) => self.visit_if(statement),
+            Stmt::Try(statement) => self.visit_try(statement),
             _ => walk_stmt(self, statement),
         }
     }

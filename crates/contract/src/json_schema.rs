@@ -4,13 +4,13 @@
 //! itself, is finite and small with all references written out, and its patterns take linear time.
 //! What would break that is refused before there is a [`JsonSchema`].
 
-use crate::call::{TRY_AGAIN, cut, type_of};
+use crate::call::{TRY_AGAIN, json_type_name, truncate_message};
 use crate::conform::VIOLATIONS_MAX;
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use types::{Code, Fault};
+use types::{Error, ErrorCode};
 
 /// Values of the schema with references written out. Those of large APIs have some thousands.
 const NODES_MAX: usize = 10_000;
@@ -22,9 +22,9 @@ const UNEVALUATED_MAX: usize = 4;
 const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 
 /// With these a reference could mean something else than what stands at its path.
-const REBASING: [&str; 6] =
+const REBASING_KEYWORDS: [&str; 6] =
     ["$id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"];
-const UNEVALUATED: [&str; 2] = ["unevaluatedProperties", "unevaluatedItems"];
+const UNEVALUATED_KEYWORDS: [&str; 2] = ["unevaluatedProperties", "unevaluatedItems"];
 const DRAFTS: [&str; 3] = [
     "https://json-schema.org/draft/2020-12/schema",
     "https://json-schema.org/draft/2019-09/schema",
@@ -34,7 +34,7 @@ const DRAFTS: [&str; 3] = [
 /// A schema of arguments, which are always an object.
 #[derive(Debug, Clone)]
 pub struct JsonSchema {
-    written: Map<String, Value>,
+    source: Map<String, Value>,
     validator: Arc<Validator>,
 }
 
@@ -43,7 +43,7 @@ pub enum JsonSchemaError {
     #[error(
         "arguments are an object, and this schema is of another type; set \"type\": \"object\""
     )]
-    NotOfObjects,
+    NotAnObjectSchema,
     #[error("\"{named}\" is not known as a \"$schema\"; use one of {}", DRAFTS.join(", "))]
     Draft { named: String },
     #[error("\"{0}\" cannot be used here; refer to parts of the schema as \"#/$defs/NAME\"")]
@@ -55,7 +55,7 @@ pub enum JsonSchemaError {
          {DEPTH_MAX}; a schema that refers to itself has no end"
     )]
     TooLarge,
-    #[error("it has more than {UNEVALUATED_MAX} of {}", UNEVALUATED.join(" and "))]
+    #[error("it has more than {UNEVALUATED_MAX} of {}", UNEVALUATED_KEYWORDS.join(" and "))]
     Unevaluated,
     #[error("it is not a schema at \"{path}\": {reason}")]
     Invalid { path: String, reason: String },
@@ -66,32 +66,32 @@ impl JsonSchema {
         match written.get("type") {
             None => {}
             Some(Value::String(kind)) if kind == "object" => {}
-            Some(_) => return Err(JsonSchemaError::NotOfObjects),
+            Some(_) => return Err(JsonSchemaError::NotAnObjectSchema),
         }
         check_draft(&written)?;
         let schema = Value::Object(written.clone());
-        measure(&schema)?;
+        check_complexity(&schema)?;
         let patterns = PatternOptions::regex().size_limit(PATTERN_BYTES_MAX);
         let built = jsonschema::options().with_pattern_options(patterns).build(&schema);
         let validator = built.map_err(|error| JsonSchemaError::Invalid {
             path: error.instance_path().to_string(),
             reason: error.to_string(),
         })?;
-        Ok(Self { written, validator: Arc::new(validator) })
+        Ok(Self { source: written, validator: Arc::new(validator) })
     }
 
     /// As a model is shown it.
     pub fn descriptor(&self) -> Value {
-        let mut shown = self.written.clone();
+        let mut shown = self.source.clone();
         shown.entry("type").or_insert_with(|| json!("object"));
         Value::Object(shown)
     }
 
-    pub(crate) fn check(&self, arguments: &Value) -> Result<(), Fault> {
+    pub(crate) fn check(&self, arguments: &Value) -> Result<(), Error> {
         if !arguments.is_object() {
-            let kind = type_of(arguments);
+            let kind = json_type_name(arguments);
             let message = format!("Arguments must be a JSON object, got {kind}");
-            return Err(Fault::new(Code::ArgsInvalid, message).hint(TRY_AGAIN));
+            return Err(Error::new(ErrorCode::ArgsInvalid, message).hint(TRY_AGAIN));
         }
         let errors: Vec<_> = self.validator.iter_errors(arguments).take(VIOLATIONS_MAX).collect();
         if errors.is_empty() {
@@ -102,20 +102,20 @@ impl JsonSchema {
             is_at_top && matches!(error.kind(), ValidationErrorKind::Required { .. })
         };
         let all_missing = errors.iter().all(is_missing);
-        let code = if all_missing { Code::ArgsMissing } else { Code::ArgsInvalid };
-        let message = errors.iter().map(sentence).collect::<Vec<_>>().join("; ");
-        Err(Fault::new(code, cut(&message)).hint(TRY_AGAIN))
+        let code = if all_missing { ErrorCode::ArgsMissing } else { ErrorCode::ArgsInvalid };
+        let message = errors.iter().map(error_text).collect::<Vec<_>>().join("; ");
+        Err(Error::new(code, truncate_message(&message)).hint(TRY_AGAIN))
     }
 }
 
-fn sentence(error: &ValidationError<'_>) -> String {
+fn error_text(error: &ValidationError<'_>) -> String {
     let path = error.instance_path().to_string();
     match (path.as_str(), error.kind()) {
         ("", ValidationErrorKind::Required { property }) => {
             format!("Missing required argument '{}'", property.as_str().unwrap_or_default())
         }
-        ("", _) => format!("Invalid arguments: {}", cut(&error.to_string())),
-        (path, _) => format!("Invalid argument '{path}': {}", cut(&error.to_string())),
+        ("", _) => format!("Invalid arguments: {}", truncate_message(&error.to_string())),
+        (path, _) => format!("Invalid argument '{path}': {}", truncate_message(&error.to_string())),
     }
 }
 
@@ -129,7 +129,7 @@ fn check_draft(written: &Map<String, Value>) -> Result<(), JsonSchemaError> {
 }
 
 /// Walks the schema as whoever evaluates it does, references and all, with a bound on both.
-fn measure(schema: &Value) -> Result<(), JsonSchemaError> {
+fn check_complexity(schema: &Value) -> Result<(), JsonSchemaError> {
     let mut left = vec![(schema, 0)];
     let (mut nodes, mut unevaluated) = (0, 0);
     while let Some((value, depth)) = left.pop() {
@@ -141,8 +141,9 @@ fn measure(schema: &Value) -> Result<(), JsonSchemaError> {
             Value::Array(items) => left.extend(items.iter().map(|item| (item, depth + 1))),
             Value::Object(members) => {
                 left.extend(members.values().map(|member| (member, depth + 1)));
-                unevaluated += UNEVALUATED.iter().filter(|key| members.contains_key(**key)).count();
-                left.extend(referred(schema, members)?.map(|target| (target, depth + 1)));
+                unevaluated +=
+                    UNEVALUATED_KEYWORDS.iter().filter(|key| members.contains_key(**key)).count();
+                left.extend(resolve_reference(schema, members)?.map(|target| (target, depth + 1)));
             }
             _ => {}
         }
@@ -150,13 +151,13 @@ fn measure(schema: &Value) -> Result<(), JsonSchemaError> {
     if unevaluated > UNEVALUATED_MAX { Err(JsonSchemaError::Unevaluated) } else { Ok(()) }
 }
 
-fn referred<'a>(
+fn resolve_reference<'a>(
     schema: &'a Value,
     members: &Map<String, Value>,
 ) -> Result<Option<&'a Value>, JsonSchemaError> {
     // A property may be called so, and is an object then.
     let text = |key: &str| members.get(key).filter(|value| !value.is_object());
-    if let Some(key) = REBASING.into_iter().find(|key| text(key).is_some()) {
+    if let Some(key) = REBASING_KEYWORDS.into_iter().find(|key| text(key).is_some()) {
         return Err(JsonSchemaError::Keyword(key.to_owned()));
     }
     let Some(reference) = text("$ref") else { return Ok(None) };

@@ -11,34 +11,37 @@ mod call;
 mod call_function;
 mod code_runner;
 mod conform;
+mod diagnostic;
 mod docstring;
 mod expression;
-mod fields;
 mod format;
 mod function;
 mod handle;
 mod imports;
 mod json_schema;
-mod problem;
 mod python;
 mod schema;
+mod schema_field_list;
 mod source;
 mod tool;
 mod tool_json;
 
-pub use annotation::Annotations;
-pub use call::{ARGUMENTS_BYTES_MAX, Arguments, Call};
-pub use call_function::{CallFunction, POLLING_SECONDS_MAX};
+pub use annotation::AnnotationMode;
+pub use call::{ARGUMENTS_BYTES_MAX, CallArguments, ValidatedCall};
+pub use call_function::{CallFunctionTool, POLLING_SECONDS_MAX};
 pub use code_runner::{is_reserved_variable, is_variable_name};
-pub use conform::{Nonconformity, Path, Violation};
-pub use fields::{NoField, export as schema_fields};
-pub use function::{Function, HANDLER};
+pub use conform::{ValuePath, Violation, ViolationKind};
+pub use diagnostic::{Diagnostic, SourceCheck, SourceLocation};
+pub use function::{FunctionContract, HANDLER};
 pub use imports::{Import, is_standard};
 pub use json_schema::{JsonSchema, JsonSchemaError};
-pub use problem::{Checked, Place, Problem};
-pub use schema::{Array, Format, Kind, Object, Others, Property, Python, Range, Schema};
-pub use source::{SOURCE_BYTES_MAX, Source};
-pub use tool::{Entry, Test, Tool, Variables};
+pub use schema::{
+    AdditionalProperties, ArraySchema, NumberBounds, ObjectSchema, PropertySchema,
+    PythonConversion, Schema, SchemaFormat, SchemaKind,
+};
+pub use schema_field_list::{SchemaFieldError, export_schema_fields as schema_fields};
+pub use source::{PythonSource, SOURCE_BYTES_MAX};
+pub use tool::{CodeTool, TestFunction, ToolEntryPoint, ToolVariables};
 
 use handle::HANDLE;
 

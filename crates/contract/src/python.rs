@@ -3,48 +3,48 @@
 //! This, [`crate::expression`] and [`crate::imports`] are the modules that know the parser's tree, which
 //! does not leave them.
 
-use crate::expression::Written;
-use crate::problem::Problem;
-use crate::source::{Source, Span, with_tree};
+use crate::diagnostic::Diagnostic;
+use crate::expression::SourceExpression;
+use crate::source::{PythonSource, Span, with_parser_stack};
 use ruff_python_ast::statement_visitor::{StatementVisitor, walk_stmt};
 use ruff_python_ast::{
     Expr, ParameterWithDefault, Stmt, StmtClassDef, StmtFunctionDef, StmtImport, StmtImportFrom,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use types::Code;
+use types::ErrorCode;
 
 const NOT_PYTHON: &str = "Failed to parse Python code. Check that the code is valid Python code.";
 
 #[derive(Debug, Default)]
-pub(crate) struct Module {
+pub(crate) struct PythonModule {
     /// Of the top level, in their order.
-    pub(crate) functions: Vec<Function>,
+    pub(crate) functions: Vec<PythonFunction>,
     /// Functions that are inside of something else.
-    pub(crate) hidden: Vec<(String, Span)>,
+    pub(crate) nested_functions: Vec<(String, Span)>,
     /// Of the top level; of two with one name the last, as Python has it.
-    pub(crate) classes: BTreeMap<String, Class>,
+    pub(crate) classes: BTreeMap<String, PythonClass>,
     /// Names that something else than a definition at the top was bound to.
-    pub(crate) bound: BTreeSet<String>,
+    pub(crate) bound_names: BTreeSet<String>,
     /// What an imported name stands for: `dt` for `datetime`.
     pub(crate) imports: BTreeMap<String, String>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Function {
+pub(crate) struct PythonFunction {
     pub(crate) name: String,
     pub(crate) span: Span,
-    pub(crate) parameters: Vec<Parameter>,
+    pub(crate) parameters: Vec<PythonParameter>,
     /// `*args` and `**kwargs`, as they are written.
     pub(crate) variadic: Vec<(String, Span)>,
     pub(crate) docstring: Option<Docstring>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Parameter {
+pub(crate) struct PythonParameter {
     pub(crate) name: String,
     pub(crate) span: Span,
-    pub(crate) annotation: Option<Written>,
-    pub(crate) default: Option<Written>,
+    pub(crate) annotation: Option<SourceExpression>,
+    pub(crate) default: Option<SourceExpression>,
     pub(crate) keyword_only: bool,
 }
 
@@ -56,69 +56,71 @@ pub(crate) struct Docstring {
 }
 
 #[derive(Debug)]
-pub(crate) struct Class {
+pub(crate) struct PythonClass {
     pub(crate) name: String,
-    pub(crate) decorators: Vec<Written>,
-    pub(crate) bases: Vec<Written>,
+    pub(crate) decorators: Vec<SourceExpression>,
+    pub(crate) bases: Vec<SourceExpression>,
     /// `total=False` of a `TypedDict`.
-    pub(crate) keywords: Vec<(String, Written)>,
+    pub(crate) keywords: Vec<(String, SourceExpression)>,
     /// Annotated names of its body.
-    pub(crate) fields: Vec<Field>,
+    pub(crate) fields: Vec<ClassField>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Field {
+pub(crate) struct ClassField {
     pub(crate) name: String,
-    pub(crate) annotation: Written,
-    pub(crate) default: Option<Written>,
+    pub(crate) annotation: SourceExpression,
+    pub(crate) default: Option<SourceExpression>,
 }
 
-impl Module {
-    pub(crate) fn parse(source: &Source) -> Result<Self, Problem> {
-        with_tree(|| Self::read(source))
+impl PythonModule {
+    pub(crate) fn parse(source: &PythonSource) -> Result<Self, Diagnostic> {
+        with_parser_stack(|| Self::read(source))
     }
 
-    fn read(source: &Source) -> Result<Self, Problem> {
+    fn read(source: &PythonSource) -> Result<Self, Diagnostic> {
         let parsed = ruff_python_parser::parse_module(source.as_str()).map_err(|error| {
             let hint = error.error.to_string();
-            Problem::new(Code::CodeSyntax, NOT_PYTHON)
-                .at(source.place(error.location.into()))
-                .hint(hint)
+            Diagnostic::new(ErrorCode::CodeSyntax, NOT_PYTHON)
+                .with_location(source.location(error.location.into()))
+                .with_hint(hint)
         })?;
         let mut module = Self::default();
         for statement in &parsed.syntax().body {
-            module.take(statement, source);
+            module.add_statement(statement, source);
         }
         Ok(module)
     }
 
     /// The last one of that name, as Python has it.
-    pub(crate) fn function(&self, name: &str) -> Option<&Function> {
+    pub(crate) fn function(&self, name: &str) -> Option<&PythonFunction> {
         self.functions.iter().rfind(|function| function.name == name)
     }
 
-    pub(crate) fn class(&self, name: &str) -> Option<&Class> {
+    pub(crate) fn class(&self, name: &str) -> Option<&PythonClass> {
         self.classes.get(name)
     }
 
-    fn take(&mut self, statement: &Stmt, source: &Source) {
+    fn add_statement(&mut self, statement: &Stmt, source: &PythonSource) {
         match statement {
-            Stmt::FunctionDef(function) => self.functions.push(Function::read(function, source)),
+            Stmt::FunctionDef(function) => {
+                self.functions.push(PythonFunction::read(function, source))
+            }
             Stmt::ClassDef(class) => {
-                self.classes.insert(class.name.to_string(), Class::read(class, source));
+                self.classes.insert(class.name.to_string(), PythonClass::read(class, source));
             }
             _ => {}
         }
-        Inner { module: self, place: Place::Top }.visit_stmt(statement);
+        NestedScopeVisitor { module: self, scope: ScopeKind::Top }.visit_stmt(statement);
     }
 
-    fn bind(&mut self, target: &Expr) {
+    fn bind_target(&mut self, target: &Expr) {
         if let Some(name) = target.as_name_expr() {
-            self.bound.insert(name.id.to_string());
+            self.bound_names.insert(name.id.to_string());
         }
     }
 
-    fn take_import(&mut self, import: &StmtImport) {
+    fn add_import(&mut self, import: &StmtImport) {
         for alias in &import.names {
             let full = alias.name.as_str();
             let root = full.split('.').next().unwrap_or(full);
@@ -126,16 +128,16 @@ impl Module {
                 Some(name) => (name.as_str(), full),
                 None => (root, root),
             };
-            self.bound.insert(name.to_owned());
+            self.bound_names.insert(name.to_owned());
             self.imports.insert(name.to_owned(), origin.to_owned());
         }
     }
 
-    fn take_import_from(&mut self, import: &StmtImportFrom) {
+    fn add_import_from(&mut self, import: &StmtImportFrom) {
         let module = import.module.as_ref().map_or("", |module| module.as_str());
         for alias in &import.names {
             let name = alias.asname.as_ref().unwrap_or(&alias.name).to_string();
-            self.bound.insert(name.clone());
+            self.bound_names.insert(name.clone());
             self.imports.insert(name, format!("{module}.{}", alias.name));
         }
     }
@@ -143,13 +145,13 @@ impl Module {
 
 /// Looks into statements for what may be inside: names that are bound under a condition, and
 /// functions that their author may think of as being at the top.
-struct Inner<'a> {
-    module: &'a mut Module,
-    place: Place,
+struct NestedScopeVisitor<'a> {
+    module: &'a mut PythonModule,
+    scope: ScopeKind,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum ScopeKind {
     Top,
     /// In an `if`, a `try` or the like, whose names are the module's.
     Block,
@@ -157,51 +159,54 @@ enum Place {
     Body,
 }
 
-impl StatementVisitor<'_> for Inner<'_> {
+impl StatementVisitor<'_> for NestedScopeVisitor<'_> {
     fn visit_stmt(&mut self, statement: &Stmt) {
-        let place = self.place;
+        let place = self.scope;
         if let Stmt::FunctionDef(function) = statement
-            && place != Place::Top
+            && place != ScopeKind::Top
         {
             let hidden = (function.name.to_string(), Span::of(&function.name));
-            self.module.hidden.push(hidden);
+            self.module.nested_functions.push(hidden);
         }
-        if place != Place::Body {
-            self.take_names(statement);
+        if place != ScopeKind::Body {
+            self.bind_names(statement);
         }
         let is_body = matches!(statement, Stmt::FunctionDef(_) | Stmt::ClassDef(_));
-        self.place = if is_body || place == Place::Body { Place::Body } else { Place::Block };
+        self.scope =
+            if is_body || place == ScopeKind::Body { ScopeKind::Body } else { ScopeKind::Block };
         walk_stmt(self, statement);
-        self.place = place;
+        self.scope = place;
     }
 }
 
-impl Inner<'_> {
-    fn take_names(&mut self, statement: &Stmt) {
+impl NestedScopeVisitor<'_> {
+    fn bind_names(&mut self, statement: &Stmt) {
         match statement {
-            Stmt::Import(import) => self.module.take_import(import),
-            Stmt::ImportFrom(import) => self.module.take_import_from(import),
+            Stmt::Import(import) => self.module.add_import(import),
+            Stmt::ImportFrom(import) => self.module.add_import_from(import),
             Stmt::Assign(assign) => {
-                assign.targets.iter().for_each(|target| self.module.bind(target));
+                assign.targets.iter().for_each(|target| self.module.bind_target(target));
             }
-            Stmt::AnnAssign(assign) if assign.value.is_some() => self.module.bind(&assign.target),
-            Stmt::FunctionDef(function) if self.place == Place::Block => {
-                self.module.bound.insert(function.name.to_string());
+            Stmt::AnnAssign(assign) if assign.value.is_some() => {
+                self.module.bind_target(&assign.target)
+            }
+            Stmt::FunctionDef(function) if self.scope == ScopeKind::Block => {
+                self.module.bound_names.insert(function.name.to_string());
             }
             _ => {}
         }
     }
 }
 
-impl Function {
-    fn read(function: &StmtFunctionDef, source: &Source) -> Self {
+impl PythonFunction {
+    fn read(function: &StmtFunctionDef, source: &PythonSource) -> Self {
         let parameters = &function.parameters;
         let positional = parameters.posonlyargs.iter().chain(&parameters.args);
-        let read = |parameter: &ParameterWithDefault, keyword_only: bool| Parameter {
+        let read = |parameter: &ParameterWithDefault, keyword_only: bool| PythonParameter {
             name: parameter.name().to_string(),
             span: Span::of(&parameter.parameter),
-            annotation: parameter.annotation().map(|it| Written::annotation(it, source)),
-            default: parameter.default().map(|it| Written::read(it, source)),
+            annotation: parameter.annotation().map(|it| SourceExpression::annotation(it, source)),
+            default: parameter.default().map(|it| SourceExpression::read(it, source)),
             keyword_only,
         };
         let variadic = [("*", &parameters.vararg), ("**", &parameters.kwarg)];
@@ -219,49 +224,51 @@ impl Function {
                     Some((format!("{stars}{}", parameter.name), Span::of(parameter.as_ref())))
                 })
                 .collect(),
-            docstring: docstring(&function.body),
+            docstring: read_docstring(&function.body),
         }
     }
 }
 
-fn docstring(body: &[Stmt]) -> Option<Docstring> {
+fn read_docstring(body: &[Stmt]) -> Option<Docstring> {
     let literal = body.first()?.as_expr_stmt()?.value.as_string_literal_expr()?;
     Some(Docstring { text: literal.value.to_str().to_owned(), span: Span::of(literal) })
 }
 
-impl Class {
-    fn read(class: &StmtClassDef, source: &Source) -> Self {
+impl PythonClass {
+    fn read(class: &StmtClassDef, source: &PythonSource) -> Self {
         let arguments = class.arguments.as_deref();
         let bases = arguments.map_or(&[][..], |arguments| &arguments.args);
         let keywords = arguments.map_or(&[][..], |arguments| arguments.keywords.as_slice());
         let decorators = class.decorator_list.iter();
         Self {
             name: class.name.to_string(),
-            decorators: decorators.map(|it| Written::read(&it.expression, source)).collect(),
-            bases: bases.iter().map(|base| Written::read(base, source)).collect(),
+            decorators: decorators
+                .map(|it| SourceExpression::read(&it.expression, source))
+                .collect(),
+            bases: bases.iter().map(|base| SourceExpression::read(base, source)).collect(),
             keywords: keywords
                 .iter()
                 .filter_map(|keyword| {
                     let name = keyword.arg.as_ref()?.to_string();
-                    Some((name, Written::read(&keyword.value, source)))
+                    Some((name, SourceExpression::read(&keyword.value, source)))
                 })
                 .collect(),
             fields: class
                 .body
                 .iter()
-                .filter_map(|statement| Field::read(statement, source))
+                .filter_map(|statement| ClassField::read(statement, source))
                 .collect(),
         }
     }
 }
 
-impl Field {
-    fn read(statement: &Stmt, source: &Source) -> Option<Self> {
+impl ClassField {
+    fn read(statement: &Stmt, source: &PythonSource) -> Option<Self> {
         let annotated = statement.as_ann_assign_stmt()?;
         Some(Self {
             name: annotated.target.as_name_expr()?.id.to_string(),
-            annotation: Written::annotation(&annotated.annotation, source),
-            default: annotated.value.as_deref().map(|value| Written::read(value, source)),
+            annotation: SourceExpression::annotation(&annotated.annotation, source),
+            default: annotated.value.as_deref().map(|value| SourceExpression::read(value, source)),
         })
     }
 }

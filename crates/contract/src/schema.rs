@@ -10,7 +10,7 @@ pub(crate) const CHOICES_MAX: usize = 1000;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schema {
-    pub kind: Kind,
+    pub kind: SchemaKind,
     /// Whether null is a value of it too.
     pub nullable: bool,
     pub title: Option<String>,
@@ -19,31 +19,31 @@ pub struct Schema {
     /// If not empty, nothing else is a value of it.
     pub one_of: Vec<Value>,
     /// The keyword that drives conversion.
-    pub python: Option<Python>,
+    pub conversion: Option<PythonConversion>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub enum Kind {
+pub enum SchemaKind {
     Any,
-    String { format: Option<Format> },
-    Integer(Range),
-    Number(Range),
+    String { format: Option<SchemaFormat> },
+    Integer(NumberBounds),
+    Number(NumberBounds),
     Boolean,
-    Array(Array),
-    Object(Object),
+    Array(ArraySchema),
+    Object(ObjectSchema),
 }
 
 /// Both ends belong to it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Range {
+pub struct NumberBounds {
     pub minimum: Option<f64>,
     pub maximum: Option<f64>,
     /// How wide the number is, where the author has said so.
-    pub format: Option<Format>,
+    pub format: Option<SchemaFormat>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Array {
+pub struct ArraySchema {
     /// Any, when absent.
     pub items: Option<Box<Schema>>,
     pub min_items: Option<u64>,
@@ -51,13 +51,13 @@ pub struct Array {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Object {
-    pub properties: Vec<Property>,
-    pub others: Others,
+pub struct ObjectSchema {
+    pub properties: Vec<PropertySchema>,
+    pub additional_properties: AdditionalProperties,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Property {
+pub struct PropertySchema {
     pub name: String,
     pub required: bool,
     pub schema: Schema,
@@ -65,18 +65,18 @@ pub struct Property {
 
 /// What an object may have besides its properties.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub enum Others {
+pub enum AdditionalProperties {
     #[default]
-    Anything,
-    Nothing,
+    Allowed,
+    Forbidden,
     /// Nothing either, and the schema does not say so: the published form of a seed leaves it out.
-    NothingUnsaid,
-    Each(Box<Schema>),
+    ForbiddenImplicitly,
+    Matching(Box<Schema>),
 }
 
 /// What a value becomes before a function is called with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Python {
+pub enum PythonConversion {
     Float,
     Datetime,
     NodeId,
@@ -85,7 +85,7 @@ pub enum Python {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum SchemaFormat {
     DateTime,
     Date,
     Time,
@@ -101,7 +101,7 @@ pub enum Format {
     Double,
 }
 
-impl Format {
+impl SchemaFormat {
     pub const ALL: [Self; 13] = [
         Self::DateTime,
         Self::Date,
@@ -136,13 +136,13 @@ impl Format {
         }
     }
 
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
 }
 
-impl From<Kind> for Schema {
-    fn from(kind: Kind) -> Self {
+impl From<SchemaKind> for Schema {
+    fn from(kind: SchemaKind) -> Self {
         Self {
             kind,
             nullable: false,
@@ -150,14 +150,14 @@ impl From<Kind> for Schema {
             description: None,
             default: None,
             one_of: Vec::new(),
-            python: None,
+            conversion: None,
         }
     }
 }
 
 impl Schema {
-    pub(crate) fn becomes(self, python: Python) -> Self {
-        Self { python: Some(python), ..self }
+    pub(crate) fn with_conversion(self, python: PythonConversion) -> Self {
+        Self { conversion: Some(python), ..self }
     }
 
     /// As a model sees it. What an argument becomes in Python is none of its business.
@@ -185,7 +185,7 @@ impl Schema {
     }
 }
 
-impl Kind {
+impl SchemaKind {
     pub(crate) fn type_name(&self) -> Option<&'static str> {
         Some(match self {
             Self::Any => return None,
@@ -204,13 +204,13 @@ impl Kind {
                 schema.insert(keyword.into(), value);
             }
         };
-        let format = |format: &Option<Format>| format.map(|format| json!(format.name()));
+        let format = |format: &Option<SchemaFormat>| format.map(|format| json!(format.name()));
         match self {
             Self::Any | Self::Boolean => {}
             Self::String { format: named } => say("format", format(named)),
             Self::Integer(range) | Self::Number(range) => {
-                say("minimum", range.minimum.map(number));
-                say("maximum", range.maximum.map(number));
+                say("minimum", range.minimum.map(number_value));
+                say("maximum", range.maximum.map(number_value));
                 say("format", format(&range.format));
             }
             Self::Array(array) => {
@@ -224,12 +224,12 @@ impl Kind {
 }
 
 /// A bound as its author wrote it: 5 and not 5.0.
-pub(crate) fn number(bound: f64) -> Value {
+pub(crate) fn number_value(bound: f64) -> Value {
     let whole = bound.fract() == 0.0 && bound.abs() < 2f64.powi(53);
     if whole { json!(bound as i64) } else { json!(bound) }
 }
 
-impl Object {
+impl ObjectSchema {
     /// As a model sees it.
     pub fn descriptor(&self) -> Value {
         let mut schema = Map::from_iter([("type".to_owned(), json!("object"))]);
@@ -246,8 +246,11 @@ impl Object {
 
     /// `required` is sorted, as the seed has it. A map of anything has no properties to speak of.
     fn render_into(&self, schema: &mut Map<String, Value>) {
-        let is_map =
-            self.properties.is_empty() && matches!(self.others, Others::Anything | Others::Each(_));
+        let is_map = self.properties.is_empty()
+            && matches!(
+                self.additional_properties,
+                AdditionalProperties::Allowed | AdditionalProperties::Matching(_)
+            );
         if !is_map {
             let properties: Map<String, Value> = self
                 .properties
@@ -259,12 +262,12 @@ impl Object {
             schema.insert("properties".into(), Value::Object(properties));
             schema.insert("required".into(), json!(required));
         }
-        match &self.others {
-            Others::Anything | Others::NothingUnsaid => {}
-            Others::Nothing => {
+        match &self.additional_properties {
+            AdditionalProperties::Allowed | AdditionalProperties::ForbiddenImplicitly => {}
+            AdditionalProperties::Forbidden => {
                 schema.insert("additionalProperties".into(), Value::Bool(false));
             }
-            Others::Each(each) => {
+            AdditionalProperties::Matching(each) => {
                 schema.insert("additionalProperties".into(), each.descriptor());
             }
         }

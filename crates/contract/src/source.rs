@@ -4,24 +4,24 @@
 //! it is walked or dropped. So the text is measured before there is a tree, and the tree lives on
 //! a stack that is measured too.
 
-use crate::problem::{Place, Problem};
+use crate::diagnostic::{Diagnostic, SourceLocation};
 use ruff_python_ast::token::TokenKind;
 use ruff_python_parser::{Mode, lexer};
 use ruff_text_size::{Ranged, TextRange};
-use types::Code;
+use types::ErrorCode;
 
 /// Ten times what the longest tool that we know of has.
 pub const SOURCE_BYTES_MAX: usize = 1024 * 1024;
 /// CPython gives up at 200 brackets and 100 indentations; operators in a row nest as well.
 const NESTING_MAX: usize = 1000;
 /// What nests, of whatever kind and wherever it stands: no tree of the source is deeper.
-const NESTERS_MAX: usize = 20_000;
+const NESTING_TOKENS_MAX: usize = 20_000;
 /// Three kilobytes for each level of the deepest tree, of which dropping it takes a tenth. Memory
 /// that is not reached is not used.
 const STACK_BYTES: usize = 64 * 1024 * 1024;
 
 /// More of a line than this is not shown: a line may be as long as the source.
-const SHOWN_CHARS_MAX: usize = 240;
+const LINE_CHARS_MAX: usize = 240;
 
 /// A range of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,20 +44,20 @@ impl From<TextRange> for Span {
 
 /// Python source that can be parsed: UTF-8, bounded in size and in nesting.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
-    written: String,
+pub struct PythonSource {
+    text: String,
     /// Where each line starts, in bytes of [`Source::as_str`].
-    lines: Vec<usize>,
+    line_starts: Vec<usize>,
 }
 
-impl Source {
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Problem> {
+impl PythonSource {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Diagnostic> {
         if bytes.len() > SOURCE_BYTES_MAX {
             let message = format!(
                 "the source has {} bytes, and at most {SOURCE_BYTES_MAX} are read",
                 bytes.len()
             );
-            return Err(Problem::new(Code::CodeSyntax, message));
+            return Err(Diagnostic::new(ErrorCode::CodeSyntax, message));
         }
         match std::str::from_utf8(bytes) {
             Ok(text) => Self::new(text),
@@ -65,78 +65,79 @@ impl Source {
                 let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
                 let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
                 let message = format!("the source is not UTF-8: line {line} has other bytes");
-                Err(Problem::new(Code::CodeSyntax, message).hint("save the file as UTF-8"))
+                Err(Diagnostic::new(ErrorCode::CodeSyntax, message)
+                    .with_hint("save the file as UTF-8"))
             }
         }
     }
 
-    pub fn new(written: &str) -> Result<Self, Problem> {
+    pub fn new(written: &str) -> Result<Self, Diagnostic> {
         if written.len() > SOURCE_BYTES_MAX {
             return Self::from_bytes(written.as_bytes());
         }
-        let mut source = Self { written: written.to_owned(), lines: Vec::new() };
-        source.lines = line_starts(source.as_str());
+        let mut source = Self { text: written.to_owned(), line_starts: Vec::new() };
+        source.line_starts = line_starts(source.as_str());
         if let Some(at) = source.as_str().find('\0') {
-            let problem = Problem::new(Code::CodeSyntax, "the source has a NUL character");
-            return Err(problem.at(source.place(Span { start: at, end: at + 1 })));
+            let problem = Diagnostic::new(ErrorCode::CodeSyntax, "the source has a NUL character");
+            return Err(problem.with_location(source.location(Span { start: at, end: at + 1 })));
         }
-        match measure(source.as_str()) {
-            Measure::Bounded => Ok(source),
-            Measure::TooDeep => {
+        match check_nesting(source.as_str()) {
+            NestingCheck::Bounded => Ok(source),
+            NestingCheck::TooDeep => {
                 let message = format!("the source is nested deeper than {NESTING_MAX} levels here");
-                Err(Problem::new(Code::CodeSyntax, message)
-                    .at(source.too_deep_line())
-                    .hint("name the parts of the expression, or put the data into a list"))
+                Err(Diagnostic::new(ErrorCode::CodeSyntax, message)
+                    .with_location(source.too_deep_location())
+                    .with_hint("name the parts of the expression, or put the data into a list"))
             }
-            Measure::Unclear => {
+            NestingCheck::Unclear => {
                 let message = format!(
-                    "the source has more than {NESTERS_MAX} operators, and strings or comments \
+                    "the source has more than {NESTING_TOKENS_MAX} operators, and strings or comments \
                      inside of the braces of f-strings"
                 );
-                Err(Problem::new(Code::CodeSyntax, message)
-                    .hint("name these values before the f-string, or make the source smaller"))
+                Err(Diagnostic::new(ErrorCode::CodeSyntax, message)
+                    .with_hint("name these values before the f-string, or make the source smaller"))
             }
         }
     }
 
     /// The lexer keeps positions to itself, so the line is found by cutting the text.
-    fn too_deep_line(&self) -> Place {
+    fn too_deep_location(&self) -> SourceLocation {
         let text = self.as_str();
-        let ends = |line: usize| self.lines.get(line + 1).copied().unwrap_or(text.len());
-        let (mut fine, mut deep) = (0, self.lines.len());
+        let ends = |line: usize| self.line_starts.get(line + 1).copied().unwrap_or(text.len());
+        let (mut fine, mut deep) = (0, self.line_starts.len());
         while fine < deep {
             let middle = usize::midpoint(fine, deep);
             let part = text.get(..ends(middle)).unwrap_or_default();
-            let is_fine = measure(part) != Measure::TooDeep;
+            let is_fine = check_nesting(part) != NestingCheck::TooDeep;
             (fine, deep) = if is_fine { (middle + 1, deep) } else { (fine, middle) };
         }
-        let start = self.lines.get(deep).copied().unwrap_or(0);
-        self.place(Span { start, end: ends(deep) })
+        let start = self.line_starts.get(deep).copied().unwrap_or(0);
+        self.location(Span { start, end: ends(deep) })
     }
 
     /// What is compiled: Python takes the mark of byte order from files, not from text.
     pub fn as_str(&self) -> &str {
-        self.written.strip_prefix('\u{feff}').unwrap_or(&self.written)
+        self.text.strip_prefix('\u{feff}').unwrap_or(&self.text)
     }
 
     /// What was given, byte for byte.
-    pub fn as_written(&self) -> &str {
-        &self.written
+    pub fn original_text(&self) -> &str {
+        &self.text
     }
 
     /// The place of a span, of which only the first line is shown.
-    pub(crate) fn place(&self, Span { start, end }: Span) -> Place {
-        let line = self.lines.partition_point(|first| *first <= start).saturating_sub(1);
-        let first = self.lines.get(line).copied().unwrap_or(0);
-        let next = self.lines.get(line + 1).copied().unwrap_or(self.as_str().len());
+    pub(crate) fn location(&self, Span { start, end }: Span) -> SourceLocation {
+        let line = self.line_starts.partition_point(|first| *first <= start).saturating_sub(1);
+        let first = self.line_starts.get(line).copied().unwrap_or(0);
+        let next = self.line_starts.get(line + 1).copied().unwrap_or(self.as_str().len());
         let text = self.slice(Span { start: first, end: next }).trim_end_matches(['\r', '\n']);
         let last = first + text.len();
         let characters = |start: usize, end: usize| self.slice(Span { start, end }).chars().count();
-        Place {
+        SourceLocation {
             line: line + 1,
             column: characters(first, start.min(last)) + 1,
-            width: characters(start.min(last), end.min(last)).clamp(1, SHOWN_CHARS_MAX),
-            text: text.chars().take(SHOWN_CHARS_MAX).collect(),
+            width: characters(start.min(last), end.min(last)).clamp(1, LINE_CHARS_MAX),
+            text: text.chars().take(LINE_CHARS_MAX).collect(),
         }
     }
 
@@ -146,7 +147,7 @@ impl Source {
 }
 
 /// Does what has to do with a tree, its end included.
-pub(crate) fn with_tree<T>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn with_parser_stack<T>(work: impl FnOnce() -> T) -> T {
     stacker::maybe_grow(STACK_BYTES / 2, STACK_BYTES, work)
 }
 
@@ -162,7 +163,7 @@ fn line_starts(text: &str) -> Vec<usize> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Measure {
+enum NestingCheck {
     Bounded,
     TooDeep,
     /// After an error in the braces of an f-string, the parser takes quotes there for its end, and
@@ -170,25 +171,29 @@ enum Measure {
     Unclear,
 }
 
-fn measure(text: &str) -> Measure {
+fn check_nesting(text: &str) -> NestingCheck {
     let mut lexer = lexer::lex(text, Mode::Module);
     let mut nesting = Nesting::default();
     loop {
         let token = lexer.next_token();
-        nesting.take(token);
+        nesting.push_token(token);
         if nesting.depth() > NESTING_MAX {
-            return Measure::TooDeep;
+            return NestingCheck::TooDeep;
         }
         if token == TokenKind::EndOfFile {
             break;
         }
     }
     let is_unclear = nesting.quoted_in_braces || nesting.interpolated > 0;
-    if is_unclear && nesters(text) > NESTERS_MAX { Measure::Unclear } else { Measure::Bounded }
+    if is_unclear && count_nesting_tokens(text) > NESTING_TOKENS_MAX {
+        NestingCheck::Unclear
+    } else {
+        NestingCheck::Bounded
+    }
 }
 
 /// Each level of a tree has one of these signs or words at least.
-fn nesters(text: &str) -> usize {
+fn count_nesting_tokens(text: &str) -> usize {
     let nests = |sign: &u8| sign.is_ascii_punctuation() && !matches!(sign, b',' | b'#' | b'_');
     let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
     text.bytes().filter(nests).count()
@@ -200,10 +205,10 @@ fn nesters(text: &str) -> usize {
 struct Nesting {
     indents: usize,
     /// What was open when each bracket was opened, the innermost last.
-    brackets: Vec<Level>,
+    brackets: Vec<BracketLevel>,
     /// The depth of all of them.
     outer: usize,
-    inner: Level,
+    inner: BracketLevel,
     previous: Option<TokenKind>,
     /// f-strings that are open.
     interpolated: usize,
@@ -212,7 +217,7 @@ struct Nesting {
 
 /// What nests between one bracket and the next.
 #[derive(Default)]
-struct Level {
+struct BracketLevel {
     /// Operators in a row.
     chain: usize,
     /// Lambdas and conditions with the operators before them. A comma may be one of a lambda's
@@ -222,7 +227,7 @@ struct Level {
     lambdas: usize,
 }
 
-impl Level {
+impl BracketLevel {
     fn depth(&self) -> usize {
         self.chain + self.kept
     }
@@ -244,7 +249,7 @@ impl Nesting {
         self.indents + self.outer + self.inner.depth()
     }
 
-    fn take(&mut self, token: TokenKind) {
+    fn push_token(&mut self, token: TokenKind) {
         match token {
             TokenKind::Indent => self.indents += 1,
             TokenKind::Dedent => self.indents = self.indents.saturating_sub(1),
@@ -294,7 +299,7 @@ impl Nesting {
     fn end_statement(&mut self) {
         self.brackets.clear();
         self.outer = 0;
-        self.inner = Level::default();
+        self.inner = BracketLevel::default();
     }
 
     fn open(&mut self) {

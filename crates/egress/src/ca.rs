@@ -27,15 +27,15 @@ const NAME: &str = "Belljar interception";
 const CA_LIFE: Duration = Duration::days(10 * 365);
 /// A leaf lives in memory. It is made anew long before its end.
 const LEAF_LIFE: Duration = Duration::days(30);
-const LEAF_USE: Duration = Duration::days(10);
+const LEAF_RENEWAL_AGE: Duration = Duration::days(10);
 /// Clocks differ.
-const EARLIER: Duration = Duration::hours(1);
+const CLOCK_SKEW: Duration = Duration::hours(1);
 /// More hosts than credentials are for. What is forgotten is made again.
 const LEAVES_MAX: usize = 1024;
 /// Many times what a key and a certificate have.
 const FILE_BYTES_MAX: usize = 64 * 1024;
 /// Signed once to see whether the authority can.
-const TRIAL: &str = "trial.invalid";
+const SELF_TEST_HOST: &str = "trial.invalid";
 
 #[derive(Debug, thiserror::Error)]
 pub enum CaError {
@@ -46,16 +46,16 @@ pub enum CaError {
          another",
         path.display()
     )]
-    Broken { path: PathBuf, source: Unfit },
+    InvalidFile { path: PathBuf, source: CaFileError },
     #[error("no certificate can be made")]
-    Make(#[from] rcgen::Error),
+    Generate(#[from] rcgen::Error),
     #[error("a certificate that was made cannot be used")]
-    Use(#[from] rustls::Error),
+    Tls(#[from] rustls::Error),
 }
 
 /// What is wrong with a file.
 #[derive(Debug, thiserror::Error)]
-pub enum Unfit {
+pub enum CaFileError {
     #[error("it has no certificate")]
     Certificate(#[source] rustls::pki_types::pem::Error),
     #[error("it is not text")]
@@ -70,22 +70,22 @@ pub enum Unfit {
 pub struct Ca {
     issuer: Issuer<'static, KeyPair>,
     certificate: CertificateDer<'static>,
-    leaves: Mutex<HashMap<Host, Leaf>>,
+    leaves: Mutex<HashMap<Host, LeafCertificate>>,
 }
 
-struct Leaf {
-    made: OffsetDateTime,
+struct LeafCertificate {
+    issued_at: OffsetDateTime,
     config: Arc<ServerConfig>,
 }
 
 impl Ca {
     /// The one that is kept in a directory, or a new one.
-    pub fn load_or_make(directory: &Path) -> Result<Self, CaError> {
+    pub fn load_or_create(directory: &Path) -> Result<Self, CaError> {
         let path = directory.join(FILE);
         if let Some(kept) = keyfile::read(&path, FILE_BYTES_MAX)? {
             return Self::load(&path, &kept);
         }
-        let made = make()?;
+        let made = generate_pem()?;
         match keyfile::create(&path, made.as_bytes()) {
             // Somebody else may have been faster; what is kept is what counts.
             Err(error) if !error.is_already_there() => return Err(error.into()),
@@ -96,14 +96,14 @@ impl Ca {
     }
 
     fn load(path: &Path, text: &[u8]) -> Result<Self, CaError> {
-        let broken = |source| CaError::Broken { path: path.to_owned(), source };
+        let broken = |source| CaError::InvalidFile { path: path.to_owned(), source };
         let certificate = CertificateDer::from_pem_slice(text);
-        let certificate = certificate.map_err(|error| broken(Unfit::Certificate(error)))?;
-        let text = std::str::from_utf8(text).map_err(|error| broken(Unfit::Text(error)))?;
-        let key = KeyPair::from_pem(text).map_err(|error| broken(Unfit::Key(error)))?;
-        let issuer = Issuer::new(authority(), key);
+        let certificate = certificate.map_err(|error| broken(CaFileError::Certificate(error)))?;
+        let text = std::str::from_utf8(text).map_err(|error| broken(CaFileError::Text(error)))?;
+        let key = KeyPair::from_pem(text).map_err(|error| broken(CaFileError::Key(error)))?;
+        let issuer = Issuer::new(ca_certificate_params(), key);
         let ca = Self { issuer, certificate, leaves: Mutex::default() };
-        ca.try_out().map_err(|error| broken(Unfit::Signature(Box::new(error))))?;
+        ca.verify_key_pair().map_err(|error| broken(CaFileError::Signature(Box::new(error))))?;
         Ok(ca)
     }
 
@@ -113,14 +113,16 @@ impl Ca {
     }
 
     /// How to answer a client that wants to speak TLS with this host.
-    pub(crate) fn stand_in(&self, to: &Destination) -> Result<Arc<ServerConfig>, CaError> {
+    pub(crate) fn server_config_for(&self, to: &Destination) -> Result<Arc<ServerConfig>, CaError> {
         let now = OffsetDateTime::now_utc();
         let mut leaves = self.leaves.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(leaf) = leaves.get(to.host()).filter(|leaf| now - leaf.made < LEAF_USE) {
+        if let Some(leaf) =
+            leaves.get(to.host()).filter(|leaf| now - leaf.issued_at < LEAF_RENEWAL_AGE)
+        {
             return Ok(leaf.config.clone());
         }
         let (certificate, key) = self.sign(to.host())?;
-        let mut config = ServerConfig::builder_with_provider(provider())
+        let mut config = ServerConfig::builder_with_provider(crypto_provider())
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(vec![certificate], key.into())?;
@@ -129,7 +131,8 @@ impl Ca {
         if leaves.len() >= LEAVES_MAX {
             leaves.clear();
         }
-        leaves.insert(to.host().clone(), Leaf { made: now, config: config.clone() });
+        leaves
+            .insert(to.host().clone(), LeafCertificate { issued_at: now, config: config.clone() });
         Ok(config)
     }
 
@@ -139,7 +142,7 @@ impl Ca {
         host: &Host,
     ) -> Result<(CertificateDer<'static>, PrivatePkcs8KeyDer<'static>), rcgen::Error> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-        let mut leaf = lasting(LEAF_LIFE);
+        let mut leaf = certificate_params(LEAF_LIFE);
         leaf.distinguished_name.push(DnType::CommonName, "host of a credential");
         leaf.subject_alt_names = vec![match host {
             Host::Domain(name) => SanType::DnsName(name.as_str().try_into()?),
@@ -155,14 +158,14 @@ impl Ca {
     }
 
     /// A key that is another's, or a certificate that has expired, is found here and not by users.
-    fn try_out(&self) -> Result<(), CaError> {
-        let (leaf, _) = self.sign(&Host::Domain(TRIAL.to_owned()))?;
+    fn verify_key_pair(&self) -> Result<(), CaError> {
+        let (leaf, _) = self.sign(&Host::Domain(SELF_TEST_HOST.to_owned()))?;
         let mut roots = RootCertStore::empty();
         roots.add(self.certificate.clone())?;
-        let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), provider())
+        let verifier = WebPkiServerVerifier::builder_with_provider(roots.into(), crypto_provider())
             .build()
             .map_err(|error| rustls::Error::General(error.to_string()))?;
-        let name = ServerName::try_from(TRIAL)
+        let name = ServerName::try_from(SELF_TEST_HOST)
             .map_err(|error| rustls::Error::General(error.to_string()))?;
         verifier.verify_server_cert(&leaf, &[], &name, &[], UnixTime::now())?;
         Ok(())
@@ -175,32 +178,32 @@ impl std::fmt::Debug for Ca {
     }
 }
 
-pub(crate) fn provider() -> Arc<CryptoProvider> {
+pub(crate) fn crypto_provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
 /// What the authority is called and may do. Its leaves are made of this too, so a change here
 /// needs a new authority.
-fn authority() -> CertificateParams {
-    let mut params = lasting(CA_LIFE);
+fn ca_certificate_params() -> CertificateParams {
+    let mut params = certificate_params(CA_LIFE);
     params.distinguished_name.push(DnType::CommonName, NAME);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params
 }
 
-fn lasting(life: Duration) -> CertificateParams {
+fn certificate_params(life: Duration) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
-    params.not_before = OffsetDateTime::now_utc() - EARLIER;
+    params.not_before = OffsetDateTime::now_utc() - CLOCK_SKEW;
     params.not_after = OffsetDateTime::now_utc() + life;
     params
 }
 
 /// A new key and its certificate.
-fn make() -> Result<Zeroizing<String>, rcgen::Error> {
+fn generate_pem() -> Result<Zeroizing<String>, rcgen::Error> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
-    let certificate = authority().self_signed(&key)?;
+    let certificate = ca_certificate_params().self_signed(&key)?;
     let key = Zeroizing::new(key.serialize_pem());
     Ok(Zeroizing::new(format!("{}{}", *key, certificate.pem())))
 }

@@ -3,24 +3,24 @@
 //! The text of an error is what a user may know. It never names an address, where a redirect led,
 //! or what a server said beyond its status: those are in the fields and the sources, for logs.
 
-use policy::{RouteRefused, UrlRefused};
+use policy::{RouteError, UrlError};
 use std::io;
 use std::time::Duration;
-use types::{Code, Fault};
+use types::{Error, ErrorCode};
 
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     #[error("{0}")]
-    Url(UrlRefused),
+    Url(UrlError),
 
     #[error("the URL leads on to one that is not fetched")]
-    Redirect(#[source] UrlRefused),
+    Redirect(#[source] UrlError),
 
     // One text for two failures: which one it is would tell which names the inner network knows.
     #[error("the host of the URL is unknown, or it is not on the public internet")]
     Unresolved { host: String, source: io::Error },
     #[error("the host of the URL is unknown, or it is not on the public internet")]
-    Route { host: String, source: RouteRefused },
+    Route { host: String, source: RouteError },
 
     #[error("this server has no certificates to know others by")]
     Client(#[source] reqwest::Error),
@@ -29,44 +29,50 @@ pub enum FetchError {
     Connect(#[source] reqwest::Error),
 
     #[error("the server of the URL gave no answer that can be read")]
-    Unreadable(#[source] reqwest::Error),
+    InvalidResponse(#[source] reqwest::Error),
 
     #[error("the server of the URL answered with status {status}")]
     Status { status: u16 },
 
     #[error("the URL leads on without saying where")]
-    Location,
+    MissingLocation,
 
     #[error("the URL leads on more than {max} times")]
-    Redirects { max: usize },
+    TooManyRedirects { max: usize },
 
     #[error("the file has more than the {max} bytes that are fetched")]
     TooLarge { max: u64 },
 
     #[error("the file did not arrive within {} seconds", .max.as_secs_f32())]
-    Time { max: Duration },
+    Timeout { max: Duration },
 
     #[error("the server of the URL was silent for {} seconds", .max.as_secs_f32())]
-    Idle { max: Duration },
+    IdleTimeout { max: Duration },
 
     #[error("the file broke off before its end")]
-    Broken(#[source] reqwest::Error),
+    Incomplete(#[source] reqwest::Error),
 
     #[error("the file could not be written")]
     Write(#[source] io::Error),
 }
 
 impl FetchError {
-    fn may_pass(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::Time { .. } | Self::Idle { .. } | Self::Broken(_))
+    fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Self::Connect(_)
+                | Self::Timeout { .. }
+                | Self::IdleTimeout { .. }
+                | Self::Incomplete(_)
+        )
     }
 }
 
-impl From<FetchError> for Fault {
+impl From<FetchError> for Error {
     fn from(error: FetchError) -> Self {
-        let mut fault = Self::new(Code::FileFetchFailed, error.to_string())
+        let mut fault = Self::new(ErrorCode::FileFetchFailed, error.to_string())
             .hint("check the URL, or download the file and give it as a file");
-        fault.retryable = error.may_pass();
+        fault.retryable = error.is_retryable();
         fault
     }
 }

@@ -7,7 +7,7 @@
 use crate::error::FetchError;
 use crate::file_name::file_name;
 use crate::resolve::Resolver;
-use policy::{Exception, Route, Target};
+use policy::{FetchException, FetchRoute, FetchTarget};
 use reqwest::dns::{Name, Resolve, Resolving};
 use reqwest::header::{
     ACCEPT_ENCODING, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION,
@@ -34,13 +34,13 @@ const HEADERS_MAX: usize = 100;
 /// Longer than any registered type.
 const MIME_BYTES_MAX: usize = 127;
 const UNKNOWN_MIME: &str = "application/octet-stream";
-const AGENT: &str = concat!("belljar/", env!("CARGO_PKG_VERSION"));
+const USER_AGENT: &str = concat!("belljar/", env!("CARGO_PKG_VERSION"));
 
 /// What the operator decides about fetching.
 #[derive(Debug, Clone)]
 pub struct FetchConfig {
     /// Hosts of the operator's own network that may be fetched from.
-    pub exceptions: Vec<Exception>,
+    pub exceptions: Vec<FetchException>,
     pub resolver: Resolver,
     pub bytes_max: u64,
     /// For everything: names, redirects and the last byte.
@@ -65,7 +65,7 @@ impl Default for FetchConfig {
 
 /// What was fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fetched {
+pub struct FetchedFile {
     /// A file name, never a path.
     pub name: String,
     /// What the server called it, without parameters.
@@ -89,17 +89,17 @@ impl Fetcher {
 
     /// Writes the file behind `url` into `into`. After an error, what was written is worth
     /// nothing.
-    pub async fn fetch<W>(&self, url: &str, into: &mut W) -> Result<Fetched, FetchError>
+    pub async fn fetch<W>(&self, url: &str, into: &mut W) -> Result<FetchedFile, FetchError>
     where
         W: AsyncWrite + Unpin,
     {
         let max = self.config.time_max;
         let walk = async {
-            let target = Target::new(url, &self.config.exceptions).map_err(FetchError::Url)?;
-            let (route, mut answer) = self.follow(target).await?;
-            let (size, sha256) = self.keep(&mut answer, into).await?;
+            let target = FetchTarget::new(url, &self.config.exceptions).map_err(FetchError::Url)?;
+            let (route, mut answer) = self.follow_redirects(target).await?;
+            let (size, sha256) = self.write_body(&mut answer, into).await?;
             let disposition = header(&answer, CONTENT_DISPOSITION);
-            Ok(Fetched {
+            Ok(FetchedFile {
                 name: file_name(disposition.map(HeaderValue::as_bytes), route.url()),
                 mime: mime(&answer),
                 size,
@@ -107,15 +107,18 @@ impl Fetcher {
                 sha256,
             })
         };
-        timeout(max, walk).await.unwrap_or(Err(FetchError::Time { max }))
+        timeout(max, walk).await.unwrap_or(Err(FetchError::Timeout { max }))
     }
 
     /// Goes where it is sent until a server has the file.
-    async fn follow(&self, mut target: Target) -> Result<(Route, Response), FetchError> {
+    async fn follow_redirects(
+        &self,
+        mut target: FetchTarget,
+    ) -> Result<(FetchRoute, Response), FetchError> {
         let max = self.config.redirects_max;
         for _ in 0..=max {
             let route = self.route(target).await?;
-            let answer = self.ask(&route).await?;
+            let answer = self.send_request(&route).await?;
             let status = answer.status();
             if status == StatusCode::OK {
                 return Ok((route, answer));
@@ -123,45 +126,46 @@ impl Fetcher {
             if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
                 return Err(FetchError::Status { status: status.as_u16() });
             }
-            let location = header(&answer, LOCATION).ok_or(FetchError::Location)?;
-            let location = str::from_utf8(location.as_bytes()).map_err(|_| FetchError::Location)?;
+            let location = header(&answer, LOCATION).ok_or(FetchError::MissingLocation)?;
+            let location =
+                str::from_utf8(location.as_bytes()).map_err(|_| FetchError::MissingLocation)?;
             target = route
                 .target()
-                .redirected(location, &self.config.exceptions)
+                .follow_redirect(location, &self.config.exceptions)
                 .map_err(FetchError::Redirect)?;
         }
-        Err(FetchError::Redirects { max })
+        Err(FetchError::TooManyRedirects { max })
     }
 
-    async fn route(&self, target: Target) -> Result<Route, FetchError> {
+    async fn route(&self, target: FetchTarget) -> Result<FetchRoute, FetchError> {
         let host = target.host().to_string();
         let answers: Vec<IpAddr> = match *target.host() {
             Host::Ipv4(address) => vec![address.into()],
             Host::Ipv6(address) => vec![address.into()],
             Host::Domain(ref name) => {
-                match self.config.resolver.addresses(name, Vec::new()).await {
+                match self.config.resolver.lookup_addresses(name, Vec::new()).await {
                     Ok(answers) => answers,
                     Err(source) => return Err(FetchError::Unresolved { host, source }),
                 }
             }
         };
-        target.route(&answers).map_err(|source| FetchError::Route { host, source })
+        target.resolve_with(&answers).map_err(|source| FetchError::Route { host, source })
     }
 
-    async fn ask(&self, route: &Route) -> Result<Response, FetchError> {
+    async fn send_request(&self, route: &FetchRoute) -> Result<Response, FetchError> {
         let client = client_for(route).map_err(FetchError::Client)?;
         let request = client.get(route.url().clone()).header(ACCEPT_ENCODING, "identity");
-        self.not_idle(request.send()).await?.map_err(|error| {
+        self.with_idle_timeout(request.send()).await?.map_err(|error| {
             if error.is_connect() {
                 FetchError::Connect(error)
             } else {
-                FetchError::Unreadable(error)
+                FetchError::InvalidResponse(error)
             }
         })
     }
 
     /// Writes the body as it arrives; gives its size and hash.
-    async fn keep<W>(
+    async fn write_body<W>(
         &self,
         answer: &mut Response,
         into: &mut W,
@@ -175,7 +179,9 @@ impl Fetcher {
         }
         let mut size = 0;
         let mut hash = Sha256::new();
-        while let Some(part) = self.not_idle(answer.chunk()).await?.map_err(FetchError::Broken)? {
+        while let Some(part) =
+            self.with_idle_timeout(answer.chunk()).await?.map_err(FetchError::Incomplete)?
+        {
             size += part.len() as u64;
             if size > max {
                 return Err(FetchError::TooLarge { max });
@@ -187,14 +193,17 @@ impl Fetcher {
         Ok((size, hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    async fn not_idle<T>(&self, waiting: impl Future<Output = T>) -> Result<T, FetchError> {
+    async fn with_idle_timeout<T>(
+        &self,
+        waiting: impl Future<Output = T>,
+    ) -> Result<T, FetchError> {
         let max = self.config.idle_max;
-        timeout(max, waiting).await.map_err(|_| FetchError::Idle { max })
+        timeout(max, waiting).await.map_err(|_| FetchError::IdleTimeout { max })
     }
 }
 
 /// A client that can connect to this route and to nothing else.
-fn client_for(route: &Route) -> reqwest::Result<Client> {
+fn client_for(route: &FetchRoute) -> reqwest::Result<Client> {
     Client::builder()
         // Bytes are kept as they came. Another crate of the program may have asked for the features
         // that would unpack them.
@@ -202,21 +211,21 @@ fn client_for(route: &Route) -> reqwest::Result<Client> {
         .no_brotli()
         .no_zstd()
         .no_deflate()
-        .dns_resolver(Pinned(route.addresses().into()))
+        .dns_resolver(PinnedResolver(route.addresses().into()))
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
         .http1_only()
         .http1_max_headers(HEADERS_MAX)
         .pool_max_idle_per_host(0)
-        .user_agent(AGENT)
+        .user_agent(USER_AGENT)
         .build()
 }
 
 /// Answers every name with the addresses that were judged, so that a name that is spelt
 /// differently further down cannot be looked up again.
-struct Pinned(Arc<[SocketAddr]>);
+struct PinnedResolver(Arc<[SocketAddr]>);
 
-impl Resolve for Pinned {
+impl Resolve for PinnedResolver {
     fn resolve(&self, _: Name) -> Resolving {
         let addresses = self.0.to_vec();
         Box::pin(async { Ok(Box::new(addresses.into_iter()) as Box<_>) })

@@ -9,20 +9,20 @@ use url::Url;
 /// File systems take 255; the rest is for whoever has to make two names differ.
 const BYTES_MAX: usize = 200;
 const EXTENSION_BYTES_MAX: usize = 16;
-const NAMELESS: &str = "download";
+const DEFAULT_FILE_NAME: &str = "download";
 
 /// The name for the answer to `url`, which said `disposition`.
 pub(crate) fn file_name(disposition: Option<&[u8]>, url: &Url) -> String {
     let header = disposition.map(String::from_utf8_lossy).unwrap_or_default();
     let parameters = parameters(&header);
     let named = |name| parameters.iter().find(|(key, _)| key == name).map(|(_, value)| value);
-    let extended = || extended(named("filename*")?);
-    let plain = || clean(named("filename")?);
+    let extended = || decode_extended_value(named("filename*")?);
+    let plain = || sanitize_file_name(named("filename")?);
     let path = || {
         let segment = url.path_segments()?.next_back()?;
-        clean(&percent_decode_str(segment).decode_utf8_lossy())
+        sanitize_file_name(&percent_decode_str(segment).decode_utf8_lossy())
     };
-    extended().or_else(plain).or_else(path).unwrap_or_else(|| NAMELESS.to_owned())
+    extended().or_else(plain).or_else(path).unwrap_or_else(|| DEFAULT_FILE_NAME.to_owned())
 }
 
 /// The parameters behind the type of a disposition, names in lower case, quotes undone.
@@ -33,7 +33,7 @@ fn parameters(header: &str) -> Vec<(String, String)> {
         let name = name.rsplit(';').next().unwrap_or(name).trim().to_ascii_lowercase();
         let after = after.trim_start();
         let (value, left) = match after.strip_prefix('"') {
-            Some(quoted) => unquoted(quoted),
+            Some(quoted) => unquote(quoted),
             None => {
                 let (value, left) = after.split_at(after.find(';').unwrap_or(after.len()));
                 (value.trim().to_owned(), left)
@@ -46,7 +46,7 @@ fn parameters(header: &str) -> Vec<(String, String)> {
 }
 
 /// A quoted string without its escapes, and what is behind its closing quote.
-fn unquoted(text: &str) -> (String, &str) {
+fn unquote(text: &str) -> (String, &str) {
     let mut value = String::new();
     let mut characters = text.chars();
     while let Some(character) = characters.next() {
@@ -61,18 +61,18 @@ fn unquoted(text: &str) -> (String, &str) {
 
 /// The value of `filename*`: a charset, a language and escaped bytes (RFC 8187). UTF-8 is the only
 /// charset that must be known.
-fn extended(value: &str) -> Option<String> {
+fn decode_extended_value(value: &str) -> Option<String> {
     let (charset, rest) = value.split_once('\'')?;
     let (_language, escaped) = rest.split_once('\'')?;
     if !charset.eq_ignore_ascii_case("utf-8") {
         return None;
     }
-    clean(&percent_decode_str(escaped).decode_utf8().ok()?)
+    sanitize_file_name(&percent_decode_str(escaped).decode_utf8().ok()?)
 }
 
 /// The last component, if anything is left of it. Leading dots go, so that no file is hidden and
 /// none is a directory.
-fn clean(text: &str) -> Option<String> {
+fn sanitize_file_name(text: &str) -> Option<String> {
     let last = text.rsplit(['/', '\\']).next()?;
     let shown: String = last
         .chars()
@@ -80,7 +80,7 @@ fn clean(text: &str) -> Option<String> {
         .map(|character| if "<>:\"|?*".contains(character) { '_' } else { character })
         .collect();
     let name = shown.trim_matches(|character: char| character == '.' || character.is_whitespace());
-    (!name.is_empty()).then(|| shortened(name))
+    (!name.is_empty()).then(|| truncate_file_name(name))
 }
 
 /// Control characters, and those that turn or hide the text around them.
@@ -95,7 +95,7 @@ fn is_invisible(character: char) -> bool {
 }
 
 /// Cut in its stem, because the extension says what it is.
-fn shortened(name: &str) -> String {
+fn truncate_file_name(name: &str) -> String {
     let extension = match name.rfind('.') {
         Some(dot) if name.len() - dot <= EXTENSION_BYTES_MAX => &name[dot..],
         _ => "",

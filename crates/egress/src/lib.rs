@@ -4,22 +4,25 @@
 //! addresses that were judged, within bounds of bytes and time. Nothing is asked of a host that
 //! was not let through, and nothing that a host answers is believed.
 
-mod authority;
 mod ca;
 mod error;
 mod fetch;
 mod file_name;
+mod policy_source;
 mod proxy;
 mod resolve;
 mod roots;
 
-pub use authority::{Asked, Attempt, Authority, Credential, NamedIn, Scheme, SecretText, Way};
-pub use ca::{Ca, CaError, Unfit};
+pub use ca::{Ca, CaError, CaFileError};
 pub use error::FetchError;
-pub use fetch::{FetchConfig, Fetched, Fetcher};
+pub use fetch::{FetchConfig, FetchedFile, Fetcher};
 pub use http::HeaderName;
-pub use policy::{Exception, NotAnException};
-pub use proxy::{Limits, Proxy, ProxyConfig};
+pub use policy::{FetchException, FetchExceptionParseError};
+pub use policy_source::{
+    Credential, EgressAttempt, EgressPolicy, EgressPolicyFuture, EgressPolicySource,
+    IntegrationsField, Scheme, SecretText,
+};
+pub use proxy::{Proxy, ProxyConfig, ProxyLimits};
 pub use resolve::Resolver;
 pub use roots::{Roots, RootsError};
 pub use tokio_rustls::rustls::Error as TlsError;

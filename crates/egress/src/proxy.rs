@@ -5,37 +5,37 @@
 //! and carried out to an address that was judged. On every other path it ends in a refusal that is
 //! written down; nothing must go through because something failed.
 
+mod allowed_route;
 mod attempt;
-mod buffers;
-mod frames;
-mod grams;
-mod hello;
+mod connection;
+mod connection_slots;
+mod error;
 mod limits;
-mod line;
 mod message;
 mod meter;
-mod passage;
+mod prefilter;
 mod redact;
-mod refusal;
-mod seats;
-mod shared_spellings;
-mod spelling;
+mod secret_encodings;
+mod secret_encodings_cache;
+mod sni;
+mod socket_buffers;
 mod upstream;
+mod websocket_redact;
 
-pub use limits::Limits;
+pub use limits::ProxyLimits;
 
-use crate::authority::{Authority, Way};
-use crate::ca::{Ca, provider};
+use crate::ca::{Ca, crypto_provider};
+use crate::policy_source::{EgressPolicy, EgressPolicySource};
 use crate::resolve::Resolver;
 use crate::roots::Roots;
-use line::Line;
-use meter::Meter;
-use passage::Passage;
+use allowed_route::AllowedRoute;
+use connection::Connection;
+use connection_slots::{ConnectionSlots, TrackedConnection};
+use error::EgressError;
+use meter::TrafficMeter;
 use policy::Destination;
-use redact::Redactor;
-use refusal::Refusal;
-use seats::{Presence, Seats};
-use shared_spellings::SharedSpellings;
+use redact::ResponseRedactor;
+use secret_encodings_cache::SecretEncodingsCache;
 use std::collections::HashSet;
 use std::fmt;
 use std::io;
@@ -55,7 +55,7 @@ const HTTP2: &[u8] = b"h2";
 const TLS_READ_BYTES: usize = 64 * 1024;
 
 /// Before asking again for a connection when the machine has no room for one.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// What the operator decides about the proxy.
 #[derive(Debug)]
@@ -64,23 +64,23 @@ pub struct ProxyConfig {
     /// By which hosts with credentials are known.
     pub roots: Roots,
     pub resolver: Resolver,
-    pub limits: Limits,
+    pub limits: ProxyLimits,
 }
 
 /// Serves any number of sandboxes.
 #[derive(Debug, Clone)]
-pub struct Proxy(Arc<Shared>);
+pub struct Proxy(Arc<ProxyState>);
 
 /// What is the same for all sandboxes.
 #[derive(Debug)]
-struct Shared {
+struct ProxyState {
     ca: Ca,
     resolver: Resolver,
-    limits: Limits,
+    limits: ProxyLimits,
     /// For connections of all sandboxes.
-    seats: Seats,
+    connection_slots: ConnectionSlots,
     /// What is taken out of the answers of hosts.
-    spellings: SharedSpellings,
+    secret_encodings: SecretEncodingsCache,
     /// By which sandboxes are told apart.
     sandboxes: AtomicU64,
     /// For questions of all sandboxes.
@@ -92,23 +92,23 @@ struct Shared {
 impl Proxy {
     pub fn new(config: ProxyConfig) -> Result<Self, rustls::Error> {
         let ProxyConfig { ca, roots, resolver, limits } = config;
-        let mut http1 = ClientConfig::builder_with_provider(provider())
+        let mut http1 = ClientConfig::builder_with_provider(crypto_provider())
             .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots.store())
+            .with_root_certificates(roots.to_cert_store())
             .with_no_client_auth();
         let mut http2 = http1.clone();
         http1.alpn_protocols = vec![HTTP1.to_vec()];
         http2.alpn_protocols = vec![HTTP2.to_vec()];
         let (tls_http1, tls_http2) = (Arc::new(http1), Arc::new(http2));
-        let seats = Seats::new(limits.clone());
-        let (spellings, sandboxes) = (SharedSpellings::default(), AtomicU64::new(0));
-        let lookups = Arc::new(Semaphore::new(limits.lookups_of_all));
-        Ok(Self(Arc::new(Shared {
+        let seats = ConnectionSlots::new(limits.clone());
+        let (spellings, sandboxes) = (SecretEncodingsCache::default(), AtomicU64::new(0));
+        let lookups = Arc::new(Semaphore::new(limits.lookups_total));
+        Ok(Self(Arc::new(ProxyState {
             ca,
             resolver,
             limits,
-            seats,
-            spellings,
+            connection_slots: seats,
+            secret_encodings: spellings,
             sandboxes,
             lookups,
             tls_http1,
@@ -121,20 +121,20 @@ impl Proxy {
     pub async fn serve(
         &self,
         listener: std::net::TcpListener,
-        authority: Arc<dyn Authority>,
+        authority: Arc<dyn EgressPolicySource>,
     ) -> io::Result<()> {
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
-        let sandbox = Arc::new(Sandbox::new(self.0.clone(), authority));
+        let sandbox = Arc::new(ProxyClient::new(self.0.clone(), authority));
         let mut lines = JoinSet::new();
         loop {
             let stream = accept(&listener, &mut lines).await;
-            let presence = Presence::new(sandbox.clone());
-            let line = Line::run(sandbox.clone(), presence.clone(), stream);
+            let presence = TrackedConnection::new(sandbox.clone());
+            let line = Connection::run(sandbox.clone(), presence.clone(), stream);
             lines.spawn(async move {
                 tokio::select! {
                     () = line => {}
-                    () = presence.given_way() => {}
+                    () = presence.evicted() => {}
                 }
             });
         }
@@ -147,62 +147,75 @@ async fn accept(listener: &TcpListener, lines: &mut JoinSet<()>) -> TcpStream {
         tokio::select! {
             Some(_) = lines.join_next() => {}
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) if buffers::bound(&stream, buffers::NEAR_BYTES).is_ok() => return stream,
+                Ok((stream, _)) if socket_buffers::set_socket_buffers(&stream, socket_buffers::SANDBOX_BUFFER_BYTES).is_ok() => return stream,
                 Ok(_) => {}
-                Err(_) => tokio::time::sleep(PAUSE).await,
+                Err(_) => tokio::time::sleep(ACCEPT_RETRY_DELAY).await,
             },
         }
     }
 }
 
 /// The one who asks.
-struct Sandbox {
-    proxy: Arc<Shared>,
-    authority: Arc<dyn Authority>,
-    meter: Arc<Meter>,
-    number: u64,
+struct ProxyClient {
+    proxy: Arc<ProxyState>,
+    policy_source: Arc<dyn EgressPolicySource>,
+    meter: Arc<TrafficMeter>,
+    id: u64,
     /// For its questions: nobody takes all of the room for those of all.
     lookups: Arc<Semaphore>,
     /// Hosts that take HTTP/1.1 and do not say so in their greeting.
-    plain: Mutex<HashSet<Destination>>,
+    http1_only: Mutex<HashSet<Destination>>,
 }
 
-impl Sandbox {
-    fn new(proxy: Arc<Shared>, authority: Arc<dyn Authority>) -> Self {
-        let meter = Arc::new(Meter::new(proxy.limits.clone()));
+impl ProxyClient {
+    fn new(proxy: Arc<ProxyState>, authority: Arc<dyn EgressPolicySource>) -> Self {
+        let meter = Arc::new(TrafficMeter::new(proxy.limits.clone()));
         let number = proxy.sandboxes.fetch_add(1, Ordering::Relaxed);
         let lookups = Arc::new(Semaphore::new(proxy.limits.lookups));
-        Self { proxy, authority, meter, number, lookups, plain: Mutex::default() }
+        Self {
+            proxy,
+            policy_source: authority,
+            meter,
+            id: number,
+            lookups,
+            http1_only: Mutex::default(),
+        }
     }
 
     /// Waits for room for one more question.
-    async fn room_to_look_up(&self) -> Result<Vec<OwnedSemaphorePermit>, AcquireError> {
+    async fn acquire_lookup_permits(&self) -> Result<Vec<OwnedSemaphorePermit>, AcquireError> {
         let own = self.lookups.clone().acquire_owned().await?;
         Ok(vec![own, self.proxy.lookups.clone().acquire_owned().await?])
     }
 
     /// The rules of now.
-    async fn way(&self) -> Result<Arc<Way>, Refusal> {
-        self.authority.way().await.map_err(|why| Refusal::Undecided { why })
+    async fn current_policy(&self) -> Result<Arc<EgressPolicy>, EgressError> {
+        self.policy_source
+            .current_policy()
+            .await
+            .map_err(|why| EgressError::PolicyUnavailable { why })
     }
 
     /// Whether HTTP/2 has been offered to this host, which did not choose it.
-    fn is_plain(&self, to: &Destination) -> bool {
-        self.plain.lock().unwrap_or_else(PoisonError::into_inner).contains(to)
+    fn is_http1_only(&self, to: &Destination) -> bool {
+        self.http1_only.lock().unwrap_or_else(PoisonError::into_inner).contains(to)
     }
 
     /// There are no more of them than hosts with a credential, which alone are greeted by the proxy.
-    fn note_plain(&self, to: &Destination) {
-        self.plain.lock().unwrap_or_else(PoisonError::into_inner).insert(to.clone());
+    fn mark_http1_only(&self, to: &Destination) {
+        self.http1_only.lock().unwrap_or_else(PoisonError::into_inner).insert(to.clone());
     }
 
     /// What takes the credentials of a passage out of an answer, where there are any.
-    async fn redactor(&self, passage: &Passage) -> Result<Option<Redactor>, Refusal> {
-        Ok(self.proxy.spellings.of(passage).await?.map(Redactor::new))
+    async fn redactor(
+        &self,
+        passage: &AllowedRoute,
+    ) -> Result<Option<ResponseRedactor>, EgressError> {
+        Ok(self.proxy.secret_encodings.get_or_build(passage).await?.map(ResponseRedactor::new))
     }
 }
 
-impl fmt::Debug for Sandbox {
+impl fmt::Debug for ProxyClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sandbox").field("meter", &self.meter).finish_non_exhaustive()
     }

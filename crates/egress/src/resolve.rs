@@ -17,9 +17,9 @@ pub enum Resolver {
     #[default]
     System,
     /// Names of the operator's own, and the resolver of this machine for all others.
-    Named(Arc<HashMap<String, IpAddr>>),
+    WithHosts(Arc<HashMap<String, IpAddr>>),
     /// A table or another source of the operator's. It is judged like any other.
-    Own(Arc<Lookup>),
+    Custom(Arc<Lookup>),
 }
 
 type Lookup = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
@@ -27,32 +27,32 @@ type Lookup = dyn Fn(&str) -> io::Result<Vec<IpAddr>> + Send + Sync;
 impl Resolver {
     /// A question takes a thread for as long as it takes, also when nobody waits for its answer any
     /// more. `held` is given back when the thread is.
-    pub(crate) async fn addresses(
+    pub(crate) async fn lookup_addresses(
         &self,
         name: &str,
         held: Vec<OwnedSemaphorePermit>,
     ) -> io::Result<Vec<IpAddr>> {
-        if let Self::Named(names) = self
+        if let Self::WithHosts(names) = self
             && let Some(address) = names.get(name)
         {
             return Ok(vec![*address]);
         }
         let (name, resolver) = (name.to_owned(), self.clone());
         let asking = spawn_blocking(move || {
-            let answers = resolver.ask(&name);
+            let answers = resolver.lookup_blocking(&name);
             drop(held);
             answers
         });
         asking.await.map_err(io::Error::other)?
     }
 
-    fn ask(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+    fn lookup_blocking(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         match self {
             // The port is not part of the question, but of this function's type.
-            Self::System | Self::Named(_) => {
+            Self::System | Self::WithHosts(_) => {
                 Ok((name, 0).to_socket_addrs()?.map(|answer| answer.ip()).collect())
             }
-            Self::Own(lookup) => lookup(name),
+            Self::Custom(lookup) => lookup(name),
         }
     }
 }
@@ -61,8 +61,8 @@ impl fmt::Debug for Resolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::System => "System",
-            Self::Named(_) => "Named",
-            Self::Own(_) => "Own",
+            Self::WithHosts(_) => "Named",
+            Self::Custom(_) => "Own",
         })
     }
 }

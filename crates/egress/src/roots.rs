@@ -18,7 +18,7 @@ pub struct Roots(Vec<CertificateDer<'static>>);
 
 impl Roots {
     /// Those that this machine trusts.
-    pub fn of_this_machine() -> Result<Self, RootsError> {
+    pub fn load_native() -> Result<Self, RootsError> {
         let found = rustls_native_certs::load_native_certs().certs;
         if found.is_empty() { Err(RootsError::None) } else { Ok(Self(found)) }
     }
@@ -39,7 +39,7 @@ impl Roots {
     }
 
     /// Machines have certificates that nothing here can read; they vouch for nobody.
-    pub(crate) fn store(&self) -> RootCertStore {
+    pub(crate) fn to_cert_store(&self) -> RootCertStore {
         let mut store = RootCertStore::empty();
         store.add_parsable_certificates(self.0.iter().cloned());
         store

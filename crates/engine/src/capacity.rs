@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
-use types::{Code, Fault};
+use types::{Error, ErrorCode};
 
 #[derive(Debug)]
 pub(crate) struct Capacity {
     /// Fair: whoever waits is served before whoever comes.
-    room: Arc<Semaphore>,
-    most: u32,
+    permits: Arc<Semaphore>,
+    max: u32,
     queue_max: usize,
     queue_wait: Duration,
     waiting: AtomicUsize,
@@ -22,23 +22,23 @@ pub(crate) struct Capacity {
 
 /// How full an engine is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Load {
+pub struct EngineLoad {
     pub in_use: u32,
-    pub most: u32,
+    pub max: u32,
     /// Requests in the queue.
     pub waiting: usize,
 }
 
 /// Room for one sandbox, given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct CapacityPermit {
     _permit: OwnedSemaphorePermit,
 }
 
 /// A place in the queue.
-struct Waiting<'a>(&'a AtomicUsize);
+struct QueueGuard<'a>(&'a AtomicUsize);
 
-impl Drop for Waiting<'_> {
+impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -47,8 +47,8 @@ impl Drop for Waiting<'_> {
 impl Capacity {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
-            room: Arc::new(Semaphore::new(config.sandboxes_max as usize)),
-            most: config.sandboxes_max,
+            permits: Arc::new(Semaphore::new(config.sandboxes_max as usize)),
+            max: config.sandboxes_max,
             queue_max: config.queue_max,
             queue_wait: config.queue_wait,
             waiting: AtomicUsize::new(0),
@@ -56,54 +56,54 @@ impl Capacity {
         }
     }
 
-    pub(crate) async fn take(&self) -> Result<Slot, Fault> {
+    pub(crate) async fn acquire(&self) -> Result<CapacityPermit, Error> {
         self.check_open()?;
-        let room = || Arc::clone(&self.room);
+        let room = || Arc::clone(&self.permits);
         if let Ok(permit) = room().try_acquire_owned() {
-            return Ok(Slot { _permit: permit });
+            return Ok(CapacityPermit { _permit: permit });
         }
         let _waiting = self.queue()?;
         let mut stopping = self.stopping.subscribe();
         tokio::select! {
             biased;
-            _ = stopping.wait_for(|stopping| *stopping) => Err(Self::closed()),
+            _ = stopping.wait_for(|stopping| *stopping) => Err(Self::stopping_error()),
             waited = timeout(self.queue_wait, room().acquire_owned()) => match waited {
-                Ok(Ok(permit)) => Ok(Slot { _permit: permit }),
-                Ok(Err(_)) | Err(_) => Err(self.exhausted()),
+                Ok(Ok(permit)) => Ok(CapacityPermit { _permit: permit }),
+                Ok(Err(_)) | Err(_) => Err(self.exhausted_error()),
             },
         }
     }
 
-    fn queue(&self) -> Result<Waiting<'_>, Fault> {
+    fn queue(&self) -> Result<QueueGuard<'_>, Error> {
         let one_more = |waiting| (waiting < self.queue_max).then_some(waiting + 1);
         match self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more) {
-            Ok(_) => Ok(Waiting(&self.waiting)),
-            Err(_) => Err(self.exhausted()),
+            Ok(_) => Ok(QueueGuard(&self.waiting)),
+            Err(_) => Err(self.exhausted_error()),
         }
     }
 
-    fn exhausted(&self) -> Fault {
-        let message = format!("all {} sandboxes are in use", self.most);
-        Fault::new(Code::CapacityExhausted, message)
+    fn exhausted_error(&self) -> Error {
+        let message = format!("all {} sandboxes are in use", self.max);
+        Error::new(ErrorCode::CapacityExhausted, message)
             .hint("close a session that is no longer needed, or try again in a moment")
     }
 
-    fn closed() -> Fault {
-        Fault::new(Code::CapacityExhausted, "the server is stopping, and takes nothing new")
+    fn stopping_error() -> Error {
+        Error::new(ErrorCode::CapacityExhausted, "the server is stopping, and takes nothing new")
             .hint("try again when it has been started anew")
     }
 
-    pub(crate) fn load(&self) -> Load {
-        let free = u32::try_from(self.room.available_permits()).unwrap_or(u32::MAX);
-        Load {
-            in_use: self.most.saturating_sub(free),
-            most: self.most,
+    pub(crate) fn load(&self) -> EngineLoad {
+        let free = u32::try_from(self.permits.available_permits()).unwrap_or(u32::MAX);
+        EngineLoad {
+            in_use: self.max.saturating_sub(free),
+            max: self.max,
             waiting: self.waiting.load(Ordering::Relaxed),
         }
     }
 
-    pub(crate) fn check_open(&self) -> Result<(), Fault> {
-        if *self.stopping.borrow() { Err(Self::closed()) } else { Ok(()) }
+    pub(crate) fn check_open(&self) -> Result<(), Error> {
+        if *self.stopping.borrow() { Err(Self::stopping_error()) } else { Ok(()) }
     }
 
     /// From now on nothing is let in.
@@ -112,8 +112,8 @@ impl Capacity {
     }
 
     /// Returns when every sandbox has given its room back.
-    pub(crate) async fn emptied(&self) {
+    pub(crate) async fn wait_until_empty(&self) {
         // An error would say that nobody can have any.
-        let _ = self.room.acquire_many(self.most).await;
+        let _ = self.permits.acquire_many(self.max).await;
     }
 }

@@ -3,43 +3,46 @@
 //! One that is added is built and started before its name stands for it, so that whatever fails on
 //! the way leaves what was there before.
 
-use crate::builds::{Change, Happening};
+use crate::build_queues::{BuildStatus, QueuedChange};
 use crate::engine::Engine;
-use crate::environments::{aside, fault, make, start};
+use crate::environment_cache::{build_and_start, build_error, run_blocking, start_pool};
 use chrono::DateTime;
 use environment::{
-    BuildError, Environments, Order, Origin, Prepared, Progress, PythonChoice, Recipe,
+    BuildError, BuildRequest, Environments, Origin, PreparedEnvironment, Progress, PythonChoice,
+    Recipe,
 };
 use std::sync::Arc;
 use std::time::SystemTime;
-use types::{Code, Environment, EnvironmentOrigin, EnvironmentStatus, Fault, InstalledPackage};
+use types::{
+    Environment, EnvironmentOrigin, EnvironmentStatus, Error, ErrorCode, InstalledPackage,
+};
 
 /// All environments that can be asked for, without their definitions and locks.
 pub fn list(environments: &Environments, python: Option<&PythonChoice>) -> Vec<Environment> {
     let names = environments.names().into_iter();
-    names.map(|name| described(environments, python, &name)).map(without_texts).collect()
+    names.map(|name| describe_or_failed(environments, python, &name)).map(without_texts).collect()
 }
 
 /// One environment, with its definition and its lock.
-pub fn show(
+pub fn describe(
     environments: &Environments,
     python: Option<&PythonChoice>,
     name: &str,
-) -> Result<Environment, Fault> {
-    let recipe = environments.find(name).map_err(|error| fault(&error))?;
-    Ok(of_recipe(environments, python, &recipe))
+) -> Result<Environment, Error> {
+    let recipe = environments.find(name).map_err(|error| build_error(&error))?;
+    Ok(describe_recipe(environments, python, &recipe))
 }
 
 /// A definition that cannot be read any more is shown as one that has failed.
-fn described(
+fn describe_or_failed(
     environments: &Environments,
     python: Option<&PythonChoice>,
     name: &str,
 ) -> Environment {
-    show(environments, python, name).unwrap_or_else(|fault| failed(name, fault))
+    describe(environments, python, name).unwrap_or_else(|fault| failed(name, fault))
 }
 
-fn of_recipe(
+fn describe_recipe(
     environments: &Environments,
     python: Option<&PythonChoice>,
     recipe: &Recipe,
@@ -57,7 +60,7 @@ fn of_recipe(
         description: definition.description.clone(),
         origin: match recipe.origin {
             Origin::Shipped => EnvironmentOrigin::Shipped,
-            Origin::Own | Origin::Needed => EnvironmentOrigin::Own,
+            Origin::Custom | Origin::Derived => EnvironmentOrigin::Own,
         },
         python: definition.python.to_string(),
         definition: Some(recipe.toml.clone()),
@@ -97,7 +100,7 @@ fn empty(name: &str, status: EnvironmentStatus) -> Environment {
     }
 }
 
-fn failed(name: &str, fault: Fault) -> Environment {
+fn failed(name: &str, fault: Error) -> Environment {
     Environment { error: Some(fault), ..empty(name, EnvironmentStatus::Failed) }
 }
 
@@ -105,8 +108,8 @@ fn without_texts(environment: Environment) -> Environment {
     Environment { definition: None, lock: None, ..environment }
 }
 
-impl Happening {
-    fn shown(self, known: Environment) -> Environment {
+impl BuildStatus {
+    fn apply_to(self, known: Environment) -> Environment {
         match self {
             Self::Building { progress } => Environment {
                 status: EnvironmentStatus::Building,
@@ -127,48 +130,48 @@ impl Happening {
 
 impl Engine {
     /// Fails if there is no environment of that name.
-    pub fn check_environment(&self, name: &str) -> Result<(), Fault> {
-        self.shelf.find(&self.config, name).map(drop)
+    pub fn check_environment(&self, name: &str) -> Result<(), Error> {
+        self.environment_cache.find(&self.config, name).map(drop)
     }
 
     /// The exact packages that the name stands for now.
-    pub fn lock_of(&self, name: &str) -> Result<String, Fault> {
-        Ok(self.shelf.find(&self.config, name)?.lock().to_owned())
+    pub fn lock_of(&self, name: &str) -> Result<String, Error> {
+        Ok(self.environment_cache.find(&self.config, name)?.lock().to_owned())
     }
 
-    pub fn environments(&self) -> Result<Vec<Environment>, Fault> {
-        let environments = self.shelf.environments(&self.config)?;
+    pub fn environments(&self) -> Result<Vec<Environment>, Error> {
+        let environments = self.environment_cache.environments(&self.config)?;
         let mut ordered = self.builds.names();
         let mut listed = list(&environments, self.config.python.as_ref());
         for known in &mut listed {
             ordered.retain(|name| *name != known.name);
-            if let Some(happening) = self.happening(&environments, &known.name) {
-                *known = happening.shown(known.clone());
+            if let Some(happening) = self.build_status(&environments, &known.name) {
+                *known = happening.apply_to(known.clone());
             }
         }
         listed.extend(ordered.into_iter().filter_map(|name| {
-            let happening = self.happening(&environments, &name)?;
-            Some(happening.shown(empty(&name, EnvironmentStatus::Unbuilt)))
+            let happening = self.build_status(&environments, &name)?;
+            Some(happening.apply_to(empty(&name, EnvironmentStatus::Unbuilt)))
         }));
         Ok(listed)
     }
 
-    pub fn environment(&self, name: &str) -> Result<Environment, Fault> {
-        let environments = self.shelf.environments(&self.config)?;
-        let shown = show(&environments, self.config.python.as_ref(), name);
-        match self.happening(&environments, name) {
+    pub fn environment(&self, name: &str) -> Result<Environment, Error> {
+        let environments = self.environment_cache.environments(&self.config)?;
+        let shown = describe(&environments, self.config.python.as_ref(), name);
+        match self.build_status(&environments, name) {
             None => shown,
             Some(happening) => {
                 let known = shown.unwrap_or_else(|_| empty(name, EnvironmentStatus::Unbuilt));
-                Ok(happening.shown(known))
+                Ok(happening.apply_to(known))
             }
         }
     }
 
-    fn happening(&self, environments: &Environments, name: &str) -> Option<Happening> {
+    fn build_status(&self, environments: &Environments, name: &str) -> Option<BuildStatus> {
         let stamp = environments.stamp(name);
-        let failed = || self.shelf.failure(name, stamp).map(Happening::Failed);
-        self.builds.happening(name, stamp).or_else(failed)
+        let failed = || self.environment_cache.failure(name, stamp).map(BuildStatus::Failed);
+        self.builds.status(name, stamp).or_else(failed)
     }
 
     /// Builds what was ordered, starts it, and lets its name stand for it. Sandboxes that were made
@@ -177,30 +180,30 @@ impl Engine {
     /// It is said to be building from the call on, before anybody waits for what is given.
     pub fn add_environment(
         self: &Arc<Self>,
-        order: Order,
+        order: BuildRequest,
         mut progress: impl FnMut(&Progress) + Send + 'static,
-    ) -> impl Future<Output = Result<Environment, Fault>> + Send + 'static {
+    ) -> impl Future<Output = Result<Environment, Error>> + Send + 'static {
         let engine = Arc::clone(self);
         let name = order.draft.name().to_string();
-        let turn = self.builds.queue(&name, Change::Order);
+        let turn = self.builds.enqueue(&name, QueuedChange::Build);
         let (builds, watched) = (self.builds.clone(), name.clone());
         let told = move |event: Progress| {
             progress(&event);
-            builds.tell(&watched, &event);
+            builds.set_progress(&watched, &event);
         };
         async move {
-            turn.come().await;
-            let environments = engine.shelf.environments(&engine.config)?;
+            turn.wait_for_turn().await;
+            let environments = engine.environment_cache.environments(&engine.config)?;
             let made = engine.replace_environment(Arc::clone(&environments), order, told).await;
-            turn.ended(made.clone().err(), environments.stamp(&name));
+            turn.record_result(made.clone().err(), environments.stamp(&name));
             made.and_then(|()| engine.environment(&name))
         }
     }
 
     /// Whether an environment that is built can also be started.
-    pub async fn prove(&self, recipe: &Recipe) -> Result<(), Fault> {
-        let environments = self.shelf.environments(&self.config)?;
-        make(&self.config, environments, recipe.clone(), |_| {})
+    pub async fn check_starts(&self, recipe: &Recipe) -> Result<(), Error> {
+        let environments = self.environment_cache.environments(&self.config)?;
+        build_and_start(&self.config, environments, recipe.clone(), |_| {})
             .await
             .map(drop)
             .map_err(not_started)
@@ -209,62 +212,65 @@ impl Engine {
     async fn replace_environment(
         &self,
         environments: Arc<Environments>,
-        order: Order,
+        order: BuildRequest,
         mut progress: impl FnMut(Progress) + Send + 'static,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Error> {
         let builder = Arc::clone(&environments);
-        let prepared = aside(move || Ok(builder.prepare(&order, &mut progress)));
-        let Prepared { recipe, built } = prepared.await?.map_err(|error| not_made(&error))?;
-        let ready = match start(&self.config, &recipe.definition, built).await {
+        let prepared = run_blocking(move || Ok(builder.prepare(&order, &mut progress)));
+        let PreparedEnvironment { recipe, built } =
+            prepared.await?.map_err(|error| not_made(&error))?;
+        let ready = match start_pool(&self.config, &recipe.definition, built).await {
             Ok(ready) => ready,
             Err(fault) => {
-                aside(move || environments.abandon(&recipe)).await?;
+                run_blocking(move || environments.discard_build(&recipe)).await?;
                 return Err(not_started(fault));
             }
         };
         let name = recipe.definition.name.to_string();
         let kept = recipe.clone();
-        let stamp = aside(move || environments.keep(&kept)).await?;
-        self.shelf.put(&name, stamp, recipe, ready);
+        let stamp = run_blocking(move || environments.save_definition(&kept)).await?;
+        self.environment_cache.insert(&name, stamp, recipe, ready);
         Ok(())
     }
 
     /// Removes an environment, once it is built if it is just being; of one that ships, what was built.
     /// What is in use of it goes later.
-    pub async fn remove_environment(&self, name: &str) -> Result<(), Fault> {
-        let environments = self.shelf.environments(&self.config)?;
-        let turn = self.builds.queue(name, Change::Removal);
-        turn.come().await;
-        let was_failed = self.builds.forgive(name);
-        let place = self.shelf.forget(name);
+    pub async fn remove_environment(&self, name: &str) -> Result<(), Error> {
+        let environments = self.environment_cache.environments(&self.config)?;
+        let turn = self.builds.enqueue(name, QueuedChange::Removal);
+        turn.wait_for_turn().await;
+        let was_failed = self.builds.clear_failure(name);
+        let place = self.environment_cache.remove(name);
         drop(place);
         let name = name.to_owned();
-        match aside(move || environments.remove(&name)).await {
-            Err(fault) if was_failed && fault.code == Code::ObjectNotFound => Ok(()),
+        match run_blocking(move || environments.remove(&name)).await {
+            Err(fault) if was_failed && fault.code == ErrorCode::ObjectNotFound => Ok(()),
             removed => removed,
         }
     }
 
     /// Removes environments that nobody needs any more.
-    pub async fn collect_environments(&self) -> Result<Vec<String>, Fault> {
-        let environments = self.shelf.environments(&self.config)?;
-        aside(move || environments.collect(SystemTime::now())).await
+    pub async fn remove_unused_environments(&self) -> Result<Vec<String>, Error> {
+        let environments = self.environment_cache.environments(&self.config)?;
+        run_blocking(move || environments.remove_unused(SystemTime::now())).await
     }
 }
 
 /// Whoever orders an environment chooses its Python, unlike those who run code in it.
-fn not_made(error: &BuildError) -> Fault {
+fn not_made(error: &BuildError) -> Error {
     match error {
         BuildError::NoPython { .. }
         | BuildError::OldPython { .. }
         | BuildError::OtherPython { .. }
-        | BuildError::UnusablePython { .. } => Fault::new(Code::ArgsInvalid, error.to_string()),
-        _ => fault(error),
+        | BuildError::UnusablePython { .. } => {
+            Error::new(ErrorCode::ArgsInvalid, error.to_string())
+        }
+        _ => build_error(error),
     }
 }
 
 /// What was built does not start, most often for a module of `preload`.
-fn not_started(fault: Fault) -> Fault {
+fn not_started(fault: Error) -> Error {
     let message = format!("the environment is built and does not start: {}", fault.message);
-    Fault { message, ..fault }
+    Error { message, ..fault }
 }

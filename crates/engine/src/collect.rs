@@ -4,9 +4,9 @@
 //! the time that they take are bounded, and what is left out is named with its reason. Values that code
 //! was given are not brought out, neither in a name nor in a file.
 
-use crate::command::{Bring, Staging};
-use crate::redact::Redactor;
-use sandbox::{FileError, Files, Sandbox};
+use crate::command::{FileCollection, StagingDirectory};
+use crate::redact::OutputRedactor;
+use sandbox::{FileError, Sandbox, SandboxDirectory};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -16,7 +16,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::task::spawn_blocking;
-use types::{FileKind, FileOut, SkippedFile};
+use types::{FileKind, OutputFile, SkippedFile};
 
 /// Of all the files of one execution together. The working directory is bounded as well, but files
 /// with holes can be longer than all of it.
@@ -31,35 +31,35 @@ const COPY_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 
 #[derive(Debug, Default)]
-pub(crate) struct Collected {
-    pub(crate) files: Vec<FileOut>,
+pub(crate) struct CollectedFiles {
+    pub(crate) files: Vec<OutputFile>,
     pub(crate) skipped: Vec<SkippedFile>,
     pub(crate) contents: Vec<(String, Vec<u8>)>,
     pub(crate) copies: Vec<(String, PathBuf)>,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum LeftOut {
+enum CollectError {
     #[error("{0}")]
     File(#[from] FileError),
     #[error("it has {size} bytes, more than the {most} that are brought out")]
     TooLarge { size: u64, most: u64 },
     #[error("there was no time left to read it")]
-    Late,
+    Timeout,
     #[error("it could not be read: {0}")]
-    Unread(io::Error),
+    Read(io::Error),
     #[error("it could not be kept: {0}")]
-    Unkept(io::Error),
+    Write(io::Error),
 }
 
 /// Reads every file that is new or changed since the last execution.
-pub(crate) async fn collect(
+pub(crate) async fn collect_files(
     sandbox: &mut Sandbox,
-    bring: &Bring,
-    redactor: &Redactor,
-) -> Collected {
-    let mut collected = Collected::default();
-    let Ok(files) = sandbox.files() else {
+    bring: &FileCollection,
+    redactor: &OutputRedactor,
+) -> CollectedFiles {
+    let mut collected = CollectedFiles::default();
+    let Ok(files) = sandbox.directory() else {
         return collected;
     };
     // Reading can take a second, and other executions are served by the same threads.
@@ -67,74 +67,76 @@ pub(crate) async fn collect(
     let Ok((listing, files)) = looking.await else {
         return collected;
     };
-    let changed = sandbox.changed_files(&listing);
+    let changed = sandbox.take_changed_files(&listing);
     if !changed.is_empty() {
-        let collector = Collector::new(files, bring.clone(), redactor.clone());
+        let collector = FileCollector::new(files, bring.clone(), redactor.clone());
         let reading = spawn_blocking(move || collector.collect(changed));
         collected = reading.await.unwrap_or_default();
     }
     let others = listing.skipped.into_iter();
-    let clean = |text: String| redactor.text(&text).into_owned();
+    let clean = |text: String| redactor.redact_text(&text).into_owned();
     let others = others.map(|(name, reason)| (clean(name), clean(reason)));
     collected.skipped.extend(others.map(|(name, reason)| SkippedFile { name, reason }));
     collected.skipped.truncate(SKIPPED_MAX);
     collected
 }
 
-struct Collector {
-    files: Files,
-    bring: Bring,
+struct FileCollector {
+    files: SandboxDirectory,
+    collection: FileCollection,
     bytes_left: u64,
     until: Instant,
     piece: Vec<u8>,
     copies: usize,
-    redactor: Redactor,
+    redactor: OutputRedactor,
     /// Names that were given in the place of others.
-    given: HashSet<String>,
+    used_names: HashSet<String>,
 }
 
 /// Where the bytes of one file go while they are hashed.
-enum Copy {
+enum CopyTarget {
     Nowhere,
     Memory(Vec<u8>),
     Staged(File, PathBuf),
 }
 
-impl Collector {
-    fn new(files: Files, bring: Bring, redactor: Redactor) -> Self {
+impl FileCollector {
+    fn new(files: SandboxDirectory, bring: FileCollection, redactor: OutputRedactor) -> Self {
         let bytes_left = match &bring {
-            Bring::Copies(Staging { bytes_max, .. }) => FILES_BYTES_MAX.min(*bytes_max),
-            Bring::Nothing | Bring::Contents => FILES_BYTES_MAX,
+            FileCollection::Staged(StagingDirectory { bytes_max, .. }) => {
+                FILES_BYTES_MAX.min(*bytes_max)
+            }
+            FileCollection::Nothing | FileCollection::Contents => FILES_BYTES_MAX,
         };
         let until = Instant::now() + COLLECTING_MAX;
         Self {
             files,
-            bring,
+            collection: bring,
             bytes_left,
             until,
             piece: vec![0; PIECE_BYTES],
             copies: 0,
             redactor,
-            given: HashSet::new(),
+            used_names: HashSet::new(),
         }
     }
 
-    fn collect(mut self, names: Vec<String>) -> Collected {
-        let mut collected = Collected::default();
+    fn collect(mut self, names: Vec<String>) -> CollectedFiles {
+        let mut collected = CollectedFiles::default();
         for name in names {
-            let taken = self.take(&name);
-            let name = self.shown(name);
+            let taken = self.collect_file(&name);
+            let name = self.public_name(name);
             match taken {
                 Err(reason) => {
-                    let reason = self.redactor.text(&reason.to_string()).into_owned();
+                    let reason = self.redactor.redact_text(&reason.to_string()).into_owned();
                     collected.skipped.push(SkippedFile { name, reason });
                 }
                 Ok((size, hash, copy)) => {
                     collected.files.push(describe(&name, size, &hash));
                     match copy {
-                        Copy::Nowhere => {}
-                        Copy::Memory(content) => collected.contents.push((name, content)),
-                        Copy::Staged(_, path) => collected.copies.push((name, path)),
+                        CopyTarget::Nowhere => {}
+                        CopyTarget::Memory(content) => collected.contents.push((name, content)),
+                        CopyTarget::Staged(_, path) => collected.copies.push((name, path)),
                     }
                 }
             }
@@ -143,25 +145,25 @@ impl Collector {
     }
 
     /// As it is called outside, where no two files have one name.
-    fn shown(&mut self, name: String) -> String {
-        let clean = self.redactor.text(&name).into_owned();
+    fn public_name(&mut self, name: String) -> String {
+        let clean = self.redactor.redact_text(&name).into_owned();
         if clean == name {
             return name;
         }
         let numbered = (2..).map(|number| format!("{clean}-{number}"));
         let mut free = iter::once(clean.clone()).chain(numbered);
-        let shown = free.find(|shown| !self.given.contains(shown)).unwrap_or(clean);
-        self.given.insert(shown.clone());
+        let shown = free.find(|shown| !self.used_names.contains(shown)).unwrap_or(clean);
+        self.used_names.insert(shown.clone());
         shown
     }
 
-    fn take(&mut self, name: &str) -> Result<(u64, Vec<u8>, Copy), LeftOut> {
+    fn collect_file(&mut self, name: &str) -> Result<(u64, Vec<u8>, CopyTarget), CollectError> {
         if Instant::now() > self.until {
-            return Err(LeftOut::Late);
+            return Err(CollectError::Timeout);
         }
         let (file, size) = self.files.open(name)?;
         if size > self.bytes_left {
-            return Err(LeftOut::TooLarge { size, most: self.bytes_left });
+            return Err(CollectError::TooLarge { size, most: self.bytes_left });
         }
         let mut copy = self.begin_copy()?;
         match self.read(file, &mut copy) {
@@ -173,26 +175,30 @@ impl Collector {
         }
     }
 
-    fn begin_copy(&mut self) -> Result<Copy, LeftOut> {
-        let staging = match &self.bring {
-            Bring::Nothing => return Ok(Copy::Nowhere),
-            Bring::Contents => return Ok(Copy::Memory(Vec::new())),
-            Bring::Copies(staging) => staging,
+    fn begin_copy(&mut self) -> Result<CopyTarget, CollectError> {
+        let staging = match &self.collection {
+            FileCollection::Nothing => return Ok(CopyTarget::Nowhere),
+            FileCollection::Contents => return Ok(CopyTarget::Memory(Vec::new())),
+            FileCollection::Staged(staging) => staging,
         };
         if self.copies == 0 {
             let mut directory = DirBuilder::new();
             let made = directory.recursive(true).mode(DIRECTORY_MODE).create(&staging.directory);
-            made.map_err(LeftOut::Unkept)?;
+            made.map_err(CollectError::Write)?;
         }
         let path = staging.directory.join(self.copies.to_string());
         self.copies += 1;
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(COPY_MODE);
-        Ok(Copy::Staged(options.open(&path).map_err(LeftOut::Unkept)?, path))
+        Ok(CopyTarget::Staged(options.open(&path).map_err(CollectError::Write)?, path))
     }
 
     /// To its end, which may move while it is read.
-    fn read(&mut self, mut file: File, copy: &mut Copy) -> Result<(u64, Vec<u8>), LeftOut> {
+    fn read(
+        &mut self,
+        mut file: File,
+        copy: &mut CopyTarget,
+    ) -> Result<(u64, Vec<u8>), CollectError> {
         let mut clean = self.redactor.stream();
         let (mut hash, mut size, mut brought) = (Sha256::new(), 0, 0);
         let most = self.bytes_left;
@@ -201,24 +207,24 @@ impl Collector {
             brought += piece.len() as u64;
             // What stands in the place of a value can be longer than it.
             if brought > most {
-                return Err(LeftOut::TooLarge { size: brought, most });
+                return Err(CollectError::TooLarge { size: brought, most });
             }
-            copy.write(piece).map_err(LeftOut::Unkept)
+            copy.write(piece).map_err(CollectError::Write)
         };
         loop {
             let piece = match file.read(&mut self.piece) {
                 Ok(0) => break,
                 Ok(count) => &self.piece[..count],
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) => return Err(LeftOut::Unread(error)),
+                Err(error) => return Err(CollectError::Read(error)),
             };
             size += piece.len() as u64;
             self.bytes_left = most.saturating_sub(size);
             if size > most {
-                return Err(LeftOut::TooLarge { size, most });
+                return Err(CollectError::TooLarge { size, most });
             }
             if Instant::now() > self.until {
-                return Err(LeftOut::Late);
+                return Err(CollectError::Timeout);
             }
             bring(&clean.feed(piece))?;
         }
@@ -228,7 +234,7 @@ impl Collector {
     }
 }
 
-impl Copy {
+impl CopyTarget {
     fn write(&mut self, piece: &[u8]) -> io::Result<()> {
         match self {
             Self::Nowhere => Ok(()),
@@ -248,10 +254,10 @@ impl Copy {
     }
 }
 
-fn describe(name: &str, size: u64, hash: &[u8]) -> FileOut {
+fn describe(name: &str, size: u64, hash: &[u8]) -> OutputFile {
     let mime = mime_guess::from_path(name).first_or_octet_stream();
     let media = matches!(mime.type_().as_str(), "image" | "audio" | "video");
-    FileOut {
+    OutputFile {
         name: name.to_owned(),
         mime: mime.essence_str().to_owned(),
         size,

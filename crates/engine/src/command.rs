@@ -1,9 +1,9 @@
 //! What can be asked of the engine, checked as far as it can be without a sandbox.
 
 use crate::config::ExpiryRequest;
-use crate::installs::Installer;
-use crate::outlet::Outlet;
-use crate::redact::Redactor;
+use crate::egress::EgressHandler;
+use crate::package_installer::InstallHandler;
+use crate::redact::OutputRedactor;
 use crate::stores::StoreIn;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -56,26 +56,26 @@ impl Code {
 
 /// What is run, and how it is entered.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Entry {
+pub enum EntryPoint {
     /// As in a notebook: the value of a last expression is a result.
     Cell(Code),
     /// As a cell whose result is what it binds to the name `result`, if it does.
-    Answer(Code),
+    ResultCell(Code),
     /// As `python3 FILE ARGS`.
     Script { code: Code, argv: Vec<String> },
     /// The same, started in a directory of [`Config::mounts`](crate::Config::mounts) where the file
     /// already is. Its path from there is the first of `argv`.
     ScriptIn { directory: String, code: Code, argv: Vec<String> },
     /// As a module of which one function is called, with arguments that conform to its contract.
-    Call(Box<contract::Call>),
+    Call(Box<contract::ValidatedCall>),
 }
 
-impl Entry {
+impl EntryPoint {
     /// As a record says it.
     pub fn name(&self) -> &str {
         match self {
             Self::Cell(_) => "cell",
-            Self::Answer(_) => "answer",
+            Self::ResultCell(_) => "answer",
             Self::Script { .. } | Self::ScriptIn { .. } => "script",
             Self::Call(call) => call.function(),
         }
@@ -85,14 +85,16 @@ impl Entry {
     pub fn tool(&self) -> Option<&str> {
         match self {
             Self::Call(call) => Some(call.tool()),
-            Self::Cell(_) | Self::Answer(_) | Self::Script { .. } | Self::ScriptIn { .. } => None,
+            Self::Cell(_) | Self::ResultCell(_) | Self::Script { .. } | Self::ScriptIn { .. } => {
+                None
+            }
         }
     }
 
     pub fn code(&self) -> &str {
         match self {
             Self::Cell(code)
-            | Self::Answer(code)
+            | Self::ResultCell(code)
             | Self::Script { code, .. }
             | Self::ScriptIn { code, .. } => code.as_str(),
             Self::Call(call) => call.code(),
@@ -102,21 +104,21 @@ impl Entry {
 
 /// A file for the working directory.
 #[derive(Debug, Clone)]
-pub struct FileIn {
+pub struct InputFile {
     /// Its name there.
     pub name: String,
-    pub content: Content,
+    pub content: FileContent,
 }
 
 /// Where the bytes of a file are.
 #[derive(Debug, Clone)]
-pub enum Content {
+pub enum FileContent {
     Bytes(Vec<u8>),
     /// Open, and read from where it is.
     File(Arc<File>),
 }
 
-impl Content {
+impl FileContent {
     pub fn into_reader(self) -> Box<dyn Read + Send> {
         match self {
             Self::Bytes(bytes) => Box::new(Cursor::new(bytes)),
@@ -125,7 +127,7 @@ impl Content {
     }
 }
 
-impl From<Vec<u8>> for Content {
+impl From<Vec<u8>> for FileContent {
     fn from(bytes: Vec<u8>) -> Self {
         Self::Bytes(bytes)
     }
@@ -133,18 +135,18 @@ impl From<Vec<u8>> for Content {
 
 /// What becomes of the files that the code makes, besides that the record names them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Bring {
+pub enum FileCollection {
     #[default]
     Nothing,
     /// Their content, in memory.
     Contents,
     /// A copy of each in a directory of the caller's, where they are called `0`, `1` and so on. It
     /// is made when there is something to copy.
-    Copies(Staging),
+    Staged(StagingDirectory),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Staging {
+pub struct StagingDirectory {
     pub directory: PathBuf,
     /// Of all copies together. A file with holes counts, and takes, its whole length.
     pub bytes_max: u64,
@@ -160,27 +162,27 @@ pub struct Command {
     pub session: Option<SandboxId>,
     /// Of a fresh sandbox; a session has its own.
     pub environment: String,
-    pub entry: Entry,
-    pub files: Vec<FileIn>,
+    pub entry: EntryPoint,
+    pub files: Vec<InputFile>,
     /// What is absent is as the tool asks for it, as the session has it, or as it is by default.
     pub limits: LimitsRequest,
     /// The most that its limits can be, if that is less than the engine allows.
     pub caps: Option<OperatorCaps>,
-    pub bring: Bring,
+    pub collect_files: FileCollection,
     /// Asked when the code wants packages; it can have none without.
-    pub installer: Option<Installer>,
+    pub installer: Option<InstallHandler>,
     /// Environment variables for this execution, besides those of its session.
     pub variables: BTreeMap<String, String>,
     /// Of a fresh sandbox, by which code reaches whom it may reach, nobody without; a session has its
     /// own.
-    pub outlet: Option<Outlet>,
+    pub egress: Option<EgressHandler>,
     /// Taken out of what comes back, besides the variables of a tool.
-    pub redactor: Redactor,
+    pub redactor: OutputRedactor,
 }
 
 impl Command {
     /// In a fresh sandbox, with an id of its own, and nothing asked for.
-    pub fn new(environment: impl Into<String>, entry: Entry) -> Self {
+    pub fn new(environment: impl Into<String>, entry: EntryPoint) -> Self {
         Self {
             id: ExecutionId::new(Uuid::now_v7()),
             principal: None,
@@ -190,21 +192,22 @@ impl Command {
             files: Vec::new(),
             limits: LimitsRequest::default(),
             caps: None,
-            bring: Bring::Nothing,
+            collect_files: FileCollection::Nothing,
             installer: None,
             variables: BTreeMap::new(),
-            outlet: None,
-            redactor: Redactor::default(),
+            egress: None,
+            redactor: OutputRedactor::default(),
         }
     }
 
     /// The limits that were asked for, by the caller or else by the author of the tool.
     pub(crate) fn limits(&self) -> LimitsRequest {
         let of_tool = match &self.entry {
-            Entry::Call(call) => call.wall_ms(),
-            Entry::Cell(_) | Entry::Answer(_) | Entry::Script { .. } | Entry::ScriptIn { .. } => {
-                None
-            }
+            EntryPoint::Call(call) => call.wall_ms(),
+            EntryPoint::Cell(_)
+            | EntryPoint::ResultCell(_)
+            | EntryPoint::Script { .. }
+            | EntryPoint::ScriptIn { .. } => None,
         };
         LimitsRequest { wall_ms: self.limits.wall_ms.or(of_tool), ..self.limits }
     }
@@ -225,24 +228,24 @@ pub struct NewSession {
     pub variables: BTreeMap<String, String>,
     /// By which code reaches whom it may reach; nobody without. It is given each sandbox that the
     /// session has in its life.
-    pub outlet: Option<Outlet>,
+    pub egress: Option<EgressHandler>,
     /// Taken out of what comes back from it.
-    pub redactor: Redactor,
+    pub redactor: OutputRedactor,
 }
 
 /// What the sandboxes of a session have besides their working directory.
 #[derive(Debug, Clone, Default)]
-pub struct Lent {
+pub struct SandboxGrants {
     pub stores: Vec<StoreIn>,
     pub variables: BTreeMap<String, String>,
-    pub outlet: Option<Outlet>,
-    pub redactor: Redactor,
+    pub egress: Option<EgressHandler>,
+    pub redactor: OutputRedactor,
 }
 
 impl NewSession {
-    pub(crate) fn lent(&self) -> Lent {
-        let Self { stores, variables, outlet, redactor, .. } = self.clone();
-        Lent { stores, variables, outlet, redactor }
+    pub(crate) fn grants(&self) -> SandboxGrants {
+        let Self { stores, variables, egress: outlet, redactor, .. } = self.clone();
+        SandboxGrants { stores, variables, egress: outlet, redactor }
     }
 
     /// With an id of its own, and nothing asked for.
@@ -256,8 +259,8 @@ impl NewSession {
             expiry: ExpiryRequest::default(),
             stores: Vec::new(),
             variables: BTreeMap::new(),
-            outlet: None,
-            redactor: Redactor::default(),
+            egress: None,
+            redactor: OutputRedactor::default(),
         }
     }
 }

@@ -2,38 +2,38 @@
 
 use crate::resources::HostResources;
 use crate::stores::StoreBase;
-use environment::{House, Mount, PythonChoice};
-use jail::Wall;
-use sandbox::{Kernel, Warmth};
+use environment::{Mount, PackageRoot, PythonChoice};
+use jail::IsolationLayer;
+use sandbox::{Preload, RunnerSource};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
-use types::{Code, Fault, OperatorCaps, SandboxId};
+use types::{Error, ErrorCode, OperatorCaps, SandboxId};
 
 #[derive(Debug, Clone)]
 pub struct Config {
     /// Where environments and the runtime are kept.
     pub data: PathBuf,
     /// This program, which also becomes the warden.
-    pub helper: PathBuf,
+    pub warden_program: PathBuf,
     /// A Python to be used instead of the newest one found, where an environment names none.
     pub python: Option<PythonChoice>,
-    pub warmth: Warmth,
-    pub kernel: Kernel,
+    pub preload: Preload,
+    pub runner: RunnerSource,
     /// Directories that every sandbox sees besides its environment, read-only. All that is in them
     /// can be read by code, and a socket there could be spoken to.
     pub mounts: Vec<Mount>,
     /// Certificates (PEM) that code inside trusts, in the place of the system's; those by default.
     pub certificates: Option<PathBuf>,
     /// Where packages go that sessions install; without it nothing can be installed.
-    pub house: Option<Arc<House>>,
+    pub package_root: Option<Arc<PackageRoot>>,
     /// Where stores are; without it a session has none.
     pub stores: Option<StoreBase>,
     /// Of all copies that sessions have of stores, by their quotas: memory of the server's own.
     pub stores_bytes_max: u64,
     /// Walls that the operator has agreed to do without, each shown in every result.
-    pub without: Vec<Wall>,
+    pub allowed_missing_layers: Vec<IsolationLayer>,
     /// All that code may import besides the standard library; everything if absent.
     pub imports: Option<Vec<String>>,
     pub caps: OperatorCaps,
@@ -46,12 +46,12 @@ pub struct Config {
     pub pool_ready: usize,
     /// Empty jails kept waiting, for each environment in use.
     pub jails_ready: usize,
-    pub rotate_after_births: u64,
+    pub rotate_after_spawns: u64,
     pub rotate_after: Duration,
     /// Of a session that asks for nothing else, and the most that one can ask for.
     pub expiry: Expiry,
     /// Told of each session that ends though nobody has closed it.
-    pub ended: Option<UnboundedSender<SessionEnded>>,
+    pub session_ended: Option<UnboundedSender<SessionEnded>>,
 }
 
 /// When a session is closed though nobody has asked for it.
@@ -72,7 +72,7 @@ pub struct ExpiryRequest {
 
 impl ExpiryRequest {
     /// `present` with what was asked for, if the operator allows it.
-    pub(crate) fn resolve(self, present: Expiry, most: Expiry) -> Result<Expiry, Fault> {
+    pub(crate) fn resolve(self, present: Expiry, most: Expiry) -> Result<Expiry, Error> {
         for (name, asked, most) in
             [("idle", self.idle, most.idle), ("absolute", self.absolute, most.absolute)]
         {
@@ -81,7 +81,7 @@ impl ExpiryRequest {
                 let message = format!(
                     "the {name} expiry is {asked} s, and the operator allows at most {most} s"
                 );
-                return Err(Fault::new(Code::ArgsInvalid, message));
+                return Err(Error::new(ErrorCode::ArgsInvalid, message));
             }
         }
         Ok(Expiry {
@@ -108,31 +108,31 @@ pub enum EndReason {
 
 impl Config {
     /// For one caller at a command line: nothing waits, and nothing is imported in advance.
-    pub fn single(data: PathBuf, helper: PathBuf) -> Self {
+    pub fn for_command_line(data: PathBuf, helper: PathBuf) -> Self {
         Self {
-            warmth: Warmth::Bare,
+            preload: Preload::Nothing,
             queue_max: 0,
             pool_ready: 0,
             jails_ready: 1,
-            ..Self::service(data, helper)
+            ..Self::for_server(data, helper)
         }
     }
 
     /// For a process that serves many.
-    pub fn service(data: PathBuf, helper: PathBuf) -> Self {
+    pub fn for_server(data: PathBuf, helper: PathBuf) -> Self {
         Self {
             data,
-            helper,
+            warden_program: helper,
             python: None,
-            warmth: Warmth::Preloaded,
-            kernel: Kernel::Embedded,
+            preload: Preload::Modules,
+            runner: RunnerSource::Embedded,
             mounts: Vec::new(),
             certificates: None,
-            house: None,
+            package_root: None,
             stores: None,
             // Sixteen of the usual quota, beside what sandboxes have.
             stores_bytes_max: 4 * 1024 * 1024 * 1024,
-            without: Vec::new(),
+            allowed_missing_layers: Vec::new(),
             imports: None,
             caps: HostResources::detect().caps(),
             sandboxes_max: 256,
@@ -143,13 +143,13 @@ impl Config {
             pool_ready: 2,
             jails_ready: 8,
             // Sandboxes of one zygote share its hash seed and address layout.
-            rotate_after_births: 10_000,
+            rotate_after_spawns: 10_000,
             rotate_after: Duration::from_secs(10 * 60),
             expiry: Expiry {
                 idle: Duration::from_secs(30 * 60),
                 absolute: Duration::from_secs(24 * 60 * 60),
             },
-            ended: None,
+            session_ended: None,
         }
     }
 }

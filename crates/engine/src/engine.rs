@@ -1,25 +1,29 @@
 //! The engine: what it keeps, and everything about sessions but running code in them.
 
-use crate::builds::Builds;
-use crate::capacity::{Capacity, Load};
-use crate::command::{Lent, NewSession};
+use crate::build_queues::BuildQueues;
+use crate::capacity::{Capacity, EngineLoad};
+use crate::command::{NewSession, SandboxGrants};
 use crate::config::{Config, ExpiryRequest, SessionEnded};
-use crate::environments::{Installed, Outside, Ready, Shelf};
-use crate::installs::INSTALLS_AT_ONCE;
+use crate::environment_cache::{
+    EnvironmentCache, InstalledVersions, RunningEnvironment, UnsandboxedPython,
+};
+use crate::execution_outcome::spawn_error;
 use crate::limits;
-use crate::outcome::birth_fault;
-use crate::running::Running;
-use crate::session::{Equipment, Home, Parts, Session, SessionInfo, not_found};
-use crate::stores::{Budget, Held, StoreIn, Writers};
+use crate::package_installer::INSTALLS_AT_ONCE;
+use crate::running_executions::RunningExecutions;
+use crate::session::{
+    LiveSession, ReservedGrants, SandboxHandle, SessionInfo, SessionParts, not_found_error,
+};
+use crate::stores::{StoreIn, StoreLocks, StoreMemoryBudget, WritableStores};
 use environment::Progress;
-use sandbox::Stopper;
+use sandbox::StopHandle;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
-use types::{Code, ExecutionId, Fault, Limits, LimitsRequest, OperatorCaps, SandboxId};
+use types::{Error, ErrorCode, ExecutionId, Limits, LimitsRequest, OperatorCaps, SandboxId};
 
 /// How often expired sessions are looked for.
 const EXPIRY_CHECK: Duration = Duration::from_millis(500);
@@ -32,14 +36,14 @@ const END_PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) config: Config,
-    pub(crate) shelf: Shelf,
-    pub(crate) builds: Builds,
+    pub(crate) environment_cache: EnvironmentCache,
+    pub(crate) builds: BuildQueues,
     pub(crate) capacity: Capacity,
-    pub(crate) running: Running,
-    pub(crate) installs: Arc<Semaphore>,
-    pub(crate) writers: Writers,
-    stores_budget: Arc<Budget>,
-    sessions: Mutex<HashMap<SandboxId, Arc<Session>>>,
+    pub(crate) executions: RunningExecutions,
+    pub(crate) install_permits: Arc<Semaphore>,
+    pub(crate) store_locks: StoreLocks,
+    stores_budget: Arc<StoreMemoryBudget>,
+    sessions: Mutex<HashMap<SandboxId, Arc<LiveSession>>>,
     /// The last ones that were closed because nobody used them, for a better answer.
     expired: Mutex<VecDeque<SandboxId>>,
 }
@@ -49,12 +53,12 @@ impl Engine {
     pub fn start(config: Config) -> Arc<Self> {
         let engine = Arc::new(Self {
             capacity: Capacity::new(&config),
-            running: Running::default(),
-            installs: Arc::new(Semaphore::new(INSTALLS_AT_ONCE)),
-            shelf: Shelf::default(),
-            writers: Writers::default(),
-            stores_budget: Budget::new(config.stores_bytes_max),
-            builds: Builds::default(),
+            executions: RunningExecutions::default(),
+            install_permits: Arc::new(Semaphore::new(INSTALLS_AT_ONCE)),
+            environment_cache: EnvironmentCache::default(),
+            store_locks: StoreLocks::default(),
+            stores_budget: StoreMemoryBudget::new(config.stores_bytes_max),
+            builds: BuildQueues::default(),
             sessions: Mutex::default(),
             expired: Mutex::default(),
             config,
@@ -75,37 +79,40 @@ impl Engine {
         &self,
         environment: &str,
         progress: impl FnMut(Progress) + Send + 'static,
-    ) -> Result<Installed, Fault> {
-        let ready = self.shelf.get(&self.config, environment, progress).await?;
-        Ok(ready.installed())
+    ) -> Result<InstalledVersions, Error> {
+        let ready = self.environment_cache.get(&self.config, environment, progress).await?;
+        Ok(ready.versions())
     }
 
     /// How the same Python is started without walls, for those who measure what walls cost.
-    pub async fn outside(&self, environment: &str) -> Result<Outside, Fault> {
-        self.shelf.get(&self.config, environment, |_| {}).await?.outside(&self.config)
+    pub async fn unsandboxed_python(&self, environment: &str) -> Result<UnsandboxedPython, Error> {
+        self.environment_cache
+            .get(&self.config, environment, |_| {})
+            .await?
+            .unsandboxed_python(&self.config)
     }
 
     /// How many warmed sandboxes of an environment wait now.
-    pub async fn waiting(&self, environment: &str) -> Result<usize, Fault> {
-        Ok(self.shelf.get(&self.config, environment, |_| {}).await?.pool.ready())
+    pub async fn ready_sandboxes(&self, environment: &str) -> Result<usize, Error> {
+        Ok(self.environment_cache.get(&self.config, environment, |_| {}).await?.pool.ready_count())
     }
 
     /// Memory that the session alone uses: what ending it would give back.
-    pub async fn memory_of(&self, id: SandboxId) -> Result<u64, Fault> {
-        Ok(self.session(id)?.turn(Stopper::default())?.private_bytes())
+    pub async fn memory_of(&self, id: SandboxId) -> Result<u64, Error> {
+        Ok(self.session(id)?.lease(StopHandle::default())?.private_bytes())
     }
 
-    fn sessions(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Session>>> {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<LiveSession>>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn session(&self, id: SandboxId) -> Result<Arc<Session>, Fault> {
+    pub(crate) fn session(&self, id: SandboxId) -> Result<Arc<LiveSession>, Error> {
         self.sessions().get(&id).cloned().ok_or_else(|| {
             if self.expired().contains(&id) {
                 let message = format!("session {id} has expired");
-                Fault::new(Code::SessionExpired, message).hint("open a new one")
+                Error::new(ErrorCode::SessionExpired, message).hint("open a new one")
             } else {
-                not_found(id)
+                not_found_error(id)
             }
         })
     }
@@ -114,23 +121,32 @@ impl Engine {
         self.expired.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub async fn open(&self, request: &NewSession) -> Result<SessionInfo, Fault> {
+    pub async fn open(&self, request: &NewSession) -> Result<SessionInfo, Error> {
         let NewSession { id, generation, .. } = *request;
         let caps = request.caps.unwrap_or(self.config.caps);
-        let limits = limits::of_fresh(&caps, &request.limits)?;
+        let limits = limits::resolve_for_sandbox(&caps, &request.limits)?;
         let expiry = request.expiry.resolve(self.config.expiry, self.config.expiry)?;
-        self.shelf.find(&self.config, &request.environment)?;
-        let slot = self.capacity.take().await?;
-        let equipment = self.equipment(request.lent())?;
-        let ready = self.shelf.get(&self.config, &request.environment, |_| {}).await?;
-        let home = self.furnish(&ready, &limits, &equipment.lent).await?;
-        let parts = Parts { id, generation, limits, expiry, ready, equipment, home, slot };
-        let session = Arc::new(Session::new(parts));
+        self.environment_cache.find(&self.config, &request.environment)?;
+        let slot = self.capacity.acquire().await?;
+        let equipment = self.reserve_grants(request.grants())?;
+        let ready = self.environment_cache.get(&self.config, &request.environment, |_| {}).await?;
+        let home = self.attach_sandbox(&ready, &limits, &equipment.grants).await?;
+        let parts = SessionParts {
+            id,
+            generation,
+            limits,
+            expiry,
+            environment: ready,
+            grants: equipment,
+            handle: home,
+            permit: slot,
+        };
+        let session = Arc::new(LiveSession::new(parts));
         match self.sessions().entry(id) {
             Entry::Vacant(free) => free.insert(Arc::clone(&session)),
             Entry::Occupied(_) => {
                 let message = format!("session {id} is open already");
-                return Err(Fault::new(Code::ArgsInvalid, message));
+                return Err(Error::new(ErrorCode::ArgsInvalid, message));
             }
         };
         if let Err(stopping) = self.capacity.check_open() {
@@ -142,30 +158,33 @@ impl Engine {
     }
 
     /// A sandbox with the stores of its session, brought up to date.
-    pub(crate) async fn furnish(
+    pub(crate) async fn attach_sandbox(
         &self,
-        ready: &Ready,
+        ready: &RunningEnvironment,
         limits: &Limits,
-        lent: &Lent,
-    ) -> Result<Home, Fault> {
+        lent: &SandboxGrants,
+    ) -> Result<SandboxHandle, Error> {
         let (stores, outlet, redactor) =
-            (&lent.stores, lent.outlet.as_ref(), lent.redactor.clone());
+            (&lent.stores, lent.egress.as_ref(), lent.redactor.clone());
         if stores.is_empty() {
             let leased = ready.pool.lease(limits).await;
-            let mut sandbox = leased.map_err(|error| birth_fault(&error))?;
+            let mut sandbox = leased.map_err(|error| spawn_error(&error))?;
             sandbox.stay();
-            return Ok(Home::new(sandbox, Held::default(), outlet, redactor));
+            return Ok(SandboxHandle::new(sandbox, WritableStores::default(), outlet, redactor));
         }
         let mounts: Vec<_> = stores.iter().map(StoreIn::mount).collect();
-        let born = ready.pool.with_stores(limits, &mounts).await;
-        let mut sandbox = born.map_err(|error| birth_fault(&error))?;
+        let born = ready.pool.spawn_with_stores(limits, &mounts).await;
+        let mut sandbox = born.map_err(|error| spawn_error(&error))?;
         sandbox.stay();
-        let held = Held::of(&sandbox, stores, self.store_base()?, &self.writers);
+        let held = WritableStores::open(&sandbox, stores, self.store_base()?, &self.store_locks);
         let mut held = held.map_err(|error| {
-            Fault::new(Code::SandboxUnreachable, format!("its stores cannot be reached: {error}"))
+            Error::new(
+                ErrorCode::SandboxUnreachable,
+                format!("its stores cannot be reached: {error}"),
+            )
         })?;
         held.refresh().await?;
-        Ok(Home::new(sandbox, held, outlet, redactor))
+        Ok(SandboxHandle::new(sandbox, held, outlet, redactor))
     }
 
     /// The most that anybody can ask for.
@@ -177,12 +196,12 @@ impl Engine {
         self.sessions().values().map(|session| session.info()).collect()
     }
 
-    pub fn info(&self, id: SandboxId) -> Result<SessionInfo, Fault> {
+    pub fn info(&self, id: SandboxId) -> Result<SessionInfo, Error> {
         Ok(self.session(id)?.info())
     }
 
     /// Changes when a session is closed by itself.
-    pub fn set_expiry(&self, id: SandboxId, asked: ExpiryRequest) -> Result<SessionInfo, Fault> {
+    pub fn set_expiry(&self, id: SandboxId, asked: ExpiryRequest) -> Result<SessionInfo, Error> {
         let session = self.session(id)?;
         session.set_expiry(asked.resolve(session.expiry(), self.config.expiry)?);
         Ok(session.info())
@@ -191,47 +210,47 @@ impl Engine {
     /// Asks an execution to end, wherever it is on its way; says whether it was still on it. The
     /// state of a session is kept if the code lets itself be interrupted.
     pub fn cancel(&self, id: ExecutionId) -> bool {
-        self.running.stop(id)
+        self.executions.stop(id)
     }
 
     /// Asks what the session is running to end. Says whether anything was running.
-    pub fn interrupt(&self, id: SandboxId) -> Result<bool, Fault> {
+    pub fn interrupt(&self, id: SandboxId) -> Result<bool, Error> {
         Ok(self.session(id)?.interrupt())
     }
 
     /// What a session has besides its working directory.
-    pub fn stores_of(&self, id: SandboxId) -> Result<Vec<StoreIn>, Fault> {
-        Ok(self.session(id)?.lent().stores)
+    pub fn stores_of(&self, id: SandboxId) -> Result<Vec<StoreIn>, Error> {
+        Ok(self.session(id)?.grants().stores)
     }
 
-    fn equipment(&self, lent: Lent) -> Result<Equipment, Fault> {
+    fn reserve_grants(&self, lent: SandboxGrants) -> Result<ReservedGrants, Error> {
         let _reserved = self.stores_budget.reserve(&lent.stores)?;
-        Ok(Equipment { lent, _reserved })
+        Ok(ReservedGrants { grants: lent, _reserved })
     }
 
     /// A new interpreter and an empty working directory for the session.
-    pub async fn reset(&self, id: SandboxId) -> Result<u64, Fault> {
-        self.reset_with(id, self.session(id)?.lent()).await
+    pub async fn reset(&self, id: SandboxId) -> Result<u64, Error> {
+        self.reset_with(id, self.session(id)?.grants()).await
     }
 
     /// The same, with this instead of what it had besides its working directory.
-    pub async fn reset_with(&self, id: SandboxId, lent: Lent) -> Result<u64, Fault> {
-        let mut turn = self.session(id)?.turn(Stopper::default())?;
+    pub async fn reset_with(&self, id: SandboxId, lent: SandboxGrants) -> Result<u64, Error> {
+        let mut turn = self.session(id)?.lease(StopHandle::default())?;
         let (generation, sandbox) = turn.reset();
         if let Some(sandbox) = sandbox {
             sandbox.end().await;
         }
         // What it had was given back before.
-        turn.equip(self.equipment(lent)?);
+        turn.set_grants(self.reserve_grants(lent)?);
         Ok(generation)
     }
 
     /// Ends the session; nothing of it is left when this returns.
-    pub async fn close(&self, id: SandboxId) -> Result<(), Fault> {
+    pub async fn close(&self, id: SandboxId) -> Result<(), Error> {
         let session = self.session(id)?;
         self.sessions().remove(&id);
         session.close();
-        if let Some(sandbox) = session.emptied().await {
+        if let Some(sandbox) = session.take_sandbox().await {
             sandbox.end().await;
         }
         Ok(())
@@ -239,20 +258,20 @@ impl Engine {
 
     /// Takes a sandbox of the environment and ends it: whether one can be had now. Where all are in use
     /// nothing is tried, since that is not a failure.
-    pub async fn probe(&self, environment: &str) -> Result<(), Fault> {
-        if self.capacity.load().in_use >= self.capacity.load().most {
+    pub async fn probe(&self, environment: &str) -> Result<(), Error> {
+        if self.capacity.load().in_use >= self.capacity.load().max {
             return Ok(());
         }
-        let _slot = self.capacity.take().await?;
-        let limits = limits::of_fresh(&self.config.caps, &LimitsRequest::default())?;
-        let ready = self.shelf.get(&self.config, environment, |_| {}).await?;
-        let sandbox = ready.pool.lease(&limits).await.map_err(|error| birth_fault(&error))?;
+        let _slot = self.capacity.acquire().await?;
+        let limits = limits::resolve_for_sandbox(&self.config.caps, &LimitsRequest::default())?;
+        let ready = self.environment_cache.get(&self.config, environment, |_| {}).await?;
+        let sandbox = ready.pool.lease(&limits).await.map_err(|error| spawn_error(&error))?;
         sandbox.end().await;
         Ok(())
     }
 
     /// How full it is.
-    pub fn load(&self) -> Load {
+    pub fn load(&self) -> EngineLoad {
         self.capacity.load()
     }
 
@@ -265,34 +284,34 @@ impl Engine {
     /// and closes every session. Nothing is left when this returns.
     pub async fn shutdown(&self, patience: Duration) {
         self.capacity.stop();
-        if timeout(patience, self.running.none_left()).await.is_err() {
-            self.running.stop_all();
+        if timeout(patience, self.executions.wait_until_idle()).await.is_err() {
+            self.executions.stop_all();
             // Somebody may have been let in and never run; the sandboxes are counted below.
-            let _ = timeout(END_PATIENCE, self.running.none_left()).await;
+            let _ = timeout(END_PATIENCE, self.executions.wait_until_idle()).await;
         }
         let ids: Vec<SandboxId> = self.sessions().keys().copied().collect();
         for id in ids {
             let _ = timeout(END_PATIENCE, self.close(id)).await;
         }
-        let _ = timeout(END_PATIENCE, self.capacity.emptied()).await;
-        let pools = self.shelf.clear();
+        let _ = timeout(END_PATIENCE, self.capacity.wait_until_empty()).await;
+        let pools = self.environment_cache.clear();
         let closed = async {
             for pool in pools {
                 pool.close().await;
             }
         };
         let _ = timeout(END_PATIENCE, closed).await;
-        self.config.house.iter().for_each(|house| house.close());
+        self.config.package_root.iter().for_each(|house| house.close());
     }
 
     fn close_expired(&self) {
         let now = Instant::now();
-        let due = |session: &Arc<Session>| {
+        let due = |session: &Arc<LiveSession>| {
             let ended = SessionEnded { id: session.id, reason: session.expire(now)? };
             Some((ended, Arc::clone(session)))
         };
         // Held on to until the lock is given back: with a session go its sandbox and perhaps a nursery.
-        let expired: Vec<(SessionEnded, Arc<Session>)> = {
+        let expired: Vec<(SessionEnded, Arc<LiveSession>)> = {
             let mut sessions = self.sessions();
             let expired: Vec<_> = sessions.values().filter_map(due).collect();
             expired.iter().for_each(|(ended, _)| drop(sessions.remove(&ended.id)));
@@ -305,7 +324,7 @@ impl Engine {
                 remembered.pop_front();
             }
             // Nobody may be listening any more.
-            let _ = self.config.ended.as_ref().map(|listener| listener.send(ended));
+            let _ = self.config.session_ended.as_ref().map(|listener| listener.send(ended));
         }
     }
 }

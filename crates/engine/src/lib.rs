@@ -3,64 +3,68 @@
 //! [`run`] has the walk on one screen. Everything a door can ask for is a method of [`Engine`];
 //! it never prints, and what went wrong is always a [`types::Fault`].
 
-mod builds;
+mod build_queues;
 mod capacity;
 pub mod catalog;
+mod code_job;
 mod collect;
 mod command;
 mod config;
-mod digest;
+mod directory_digest;
+mod egress;
 mod engine;
-mod environments;
+mod environment_cache;
+mod execution_outcome;
 mod files;
-mod installs;
-mod job;
+mod host_support;
 mod limits;
-mod outcome;
-mod outlet;
+mod package_installer;
 pub mod preflight;
 mod record;
 mod redact;
 mod resources;
 mod run;
-mod running;
+mod running_executions;
 mod session;
 mod stores;
-mod walls;
 
-pub use capacity::Load;
+pub use capacity::EngineLoad;
 pub use command::{
-    Bring, Code, CodeError, Command, Content, Entry, FileIn, Lent, NewSession, Staging,
+    Code, CodeError, Command, EntryPoint, FileCollection, FileContent, InputFile, NewSession,
+    SandboxGrants, StagingDirectory,
 };
 pub use config::{Config, EndReason, Expiry, ExpiryRequest, SessionEnded};
+pub use egress::{EgressGuard, EgressHandler};
 pub use engine::Engine;
-pub use environments::{Installed, Outside};
+pub use environment_cache::{InstalledVersions, UnsandboxedPython};
 pub use files::check_file_name;
-pub use installs::{Added, Chosen, Installer, Wanted, without_agent};
-pub use outlet::{Outlet, OutletGuard};
-pub use redact::{Redactor, RedactorCache, SecretVersion, check_secrets};
+pub use host_support::{HostSupport, become_warden_if_asked};
+pub use package_installer::{
+    InstallHandler, InstallRequest, InstallResult, ResolvedInstall, install_denied_error,
+};
+pub use redact::{OutputRedactor, RedactorCache, SecretVersion, check_secret_limits};
 pub use resources::HostResources;
-pub use run::{Admitted, Finished};
-pub use sandbox::{Listing, ValueRoom};
+pub use run::{Admitted, FinishedExecution};
+pub use sandbox::{DirectoryListing, ValueRoom};
 pub use session::SessionInfo;
-pub use stores::{STORE_FILES_MAX, Stamp, StoreBase, StoreDirectory, StoreFileError, StoreIn};
-pub use walls::{Host, become_warden_if_asked};
+pub use stores::{FileStamp, STORE_FILES_MAX, StoreBase, StoreDirectory, StoreFileError, StoreIn};
 
 pub use environment::{
-    BuildError, Definition, Discovery, Draft, Environments, Header, House, Machine, Mount, Name,
-    Order, Package, PackageName, Prepared, Processes, Progress, Python, PythonChoice,
-    PythonVersion, Recipe, Requirement, SOURCE_BYTES_MAX, Skipped, SourceKind, Unmet, UvSource,
-    discover, kind_of,
+    BuildError, BuildRequest, Definition, DiscoveredPythons, Environments, Header, HostSettings,
+    Mount, Name, PackageName, PackageRoot, PackageVersion, PreparedEnvironment, ProcessesSetting,
+    Progress, PythonChoice, PythonInstallation, PythonVersion, Recipe, Requirement,
+    SOURCE_BYTES_MAX, SkippedPython, SourceKind, UnlockedDefinition, UnmetRequirement, UvSource,
+    discover, source_kind,
 };
-pub use jail::Wall;
-pub use jail::memory::{bound_kept as bound_kept_memory, give_back as give_back_memory};
+pub use jail::IsolationLayer;
+pub use jail::allocator::{bound_kept as bound_kept_memory, trim_allocator as give_back_memory};
 /// The answers in a [`Host`].
 pub mod host {
-    pub use jail::cgroup::{Missing as CgroupMissing, Version as CgroupVersion};
+    pub use jail::cgroup::{CgroupError as CgroupMissing, CgroupVersion};
     pub use jail::probe::{
-        HostIds, LandlockCause, Namespace, NamespaceCause, ProcCause, Refused, SeccompCause,
-        Surroundings,
+        ContainerRuntime, HostIds, LandlockCause, Namespace, NamespaceCause, ProbeFailure,
+        ProcCause, SeccompCause,
     };
     pub use sandbox::DESCRIPTORS_RESERVED;
 }
-pub use sandbox::{Kernel, Nursery, NurseryConfig, Pool, Sandbox, Stopper, Warmth};
+pub use sandbox::{Pool, Preload, RunnerSource, Sandbox, StopHandle, ZygoteHost, ZygoteHostConfig};

@@ -1,19 +1,22 @@
 //! The limits that hold for a command, out of what was asked for, the session's, and the operator's.
 
-use crate::session::Session;
-use types::{Code, Fault, Limits, LimitsRequest, OperatorCaps};
+use crate::session::LiveSession;
+use types::{Error, ErrorCode, Limits, LimitsRequest, OperatorCaps};
 
-pub(crate) fn of_fresh(caps: &OperatorCaps, request: &LimitsRequest) -> Result<Limits, Fault> {
-    request.resolve(caps).map_err(|error| Fault::new(Code::ArgsInvalid, error.to_string()))
+pub(crate) fn resolve_for_sandbox(
+    caps: &OperatorCaps,
+    request: &LimitsRequest,
+) -> Result<Limits, Error> {
+    request.resolve(caps).map_err(|error| Error::new(ErrorCode::ArgsInvalid, error.to_string()))
 }
 
 /// What was fixed when the session's sandbox was made stays.
-pub(crate) fn of_session(
+pub(crate) fn resolve_for_session(
     caps: &OperatorCaps,
-    session: &Session,
+    session: &LiveSession,
     request: &LimitsRequest,
-) -> Result<Limits, Fault> {
-    let asked = of_fresh(caps, request)?;
+) -> Result<Limits, Error> {
+    let asked = resolve_for_sandbox(caps, request)?;
     let fixed = session.limits;
     let changed = request.disk_bytes.is_some_and(|asked| asked != fixed.disk_bytes)
         || request.disk_inodes.is_some_and(|asked| asked != fixed.disk_inodes)
@@ -22,7 +25,7 @@ pub(crate) fn of_session(
     if changed {
         let message = "disk_bytes, disk_inodes and open_files of a session are fixed at its \
                        start, and processes cannot grow";
-        return Err(Fault::new(Code::ArgsInvalid, message)
+        return Err(Error::new(ErrorCode::ArgsInvalid, message)
             .hint("open another session with the limits that are wanted"));
     }
     let given = |asked: Option<u64>, resolved: u64, of_session: u64| {

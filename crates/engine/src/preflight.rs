@@ -3,16 +3,16 @@
 
 use crate::config::Config;
 use crate::engine::Engine;
-use crate::environments::{fault, imports};
-use contract::{Import, Problem, Tool, is_standard};
+use crate::environment_cache::{build_error, imports};
+use contract::{CodeTool, Diagnostic, Import, is_standard};
 use environment::{
-    Definition, Environment, Environments, PackageName, Processes, PythonChoice, Recipe,
+    BuiltEnvironment, Definition, Environments, PackageName, ProcessesSetting, PythonChoice, Recipe,
 };
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use types::{Code, Fault};
+use types::{Error, ErrorCode};
 
 /// Seen by every sandbox as it is on the host.
 const SYSTEM_PROGRAMS: &str = "/usr/bin";
@@ -23,49 +23,49 @@ const MISSING_MODULE: &str = "ModuleNotFoundError";
 
 /// An environment as far as it is known without starting it.
 #[derive(Debug)]
-pub struct Contents {
+pub struct EnvironmentContents {
     recipe: Recipe,
-    built: Option<Environment>,
+    built: Option<BuiltEnvironment>,
     /// By the first part of their names.
     modules: BTreeSet<String>,
     /// All that may be imported besides the standard library.
     allowed: Option<Vec<String>>,
 }
 
-impl Contents {
+impl EnvironmentContents {
     /// `operator` are the imports that the operator allows, if not all.
-    pub fn of(
+    pub fn load(
         environments: &Environments,
         python: Option<&PythonChoice>,
         operator: Option<&[String]>,
         name: &str,
-    ) -> Result<Self, Fault> {
-        let recipe = environments.find(name).map_err(|error| fault(&error))?;
+    ) -> Result<Self, Error> {
+        let recipe = environments.find(name).map_err(|error| build_error(&error))?;
         let built = environments.built(&recipe, python).map(|(built, _)| built);
         let modules = match &built {
-            Some(built) => installed(&built.site_packages()),
-            None => expected(&recipe.definition),
+            Some(built) => installed_modules(&built.site_packages()),
+            None => expected_modules(&recipe.definition),
         };
         let allowed = imports(operator, &recipe.definition.imports);
         Ok(Self { recipe, built, modules, allowed })
     }
 
     /// Everything that the tool will miss here.
-    pub fn missing(&self, tool: &Tool) -> Vec<Problem> {
+    pub fn check_tool(&self, tool: &CodeTool) -> Vec<Diagnostic> {
         let foreign = tool.source.imports().into_iter().filter(|it| !self.is_standard(&it.module));
         let foreign: Vec<Import> = foreign.collect();
         let guessed = self.built.is_none() && !foreign.is_empty();
-        let mut missing: Vec<Problem> =
-            foreign.into_iter().filter_map(|import| self.refused(import)).collect();
-        missing.extend(guessed.then(|| self.not_built()));
+        let mut missing: Vec<Diagnostic> =
+            foreign.into_iter().filter_map(|import| self.check_import(import)).collect();
+        missing.extend(guessed.then(|| self.not_built_problem()));
         let programs = self.missing_programs(&tool.requires_binaries);
-        missing.extend((!programs.is_empty()).then(|| self.no_programs(&programs)));
+        missing.extend((!programs.is_empty()).then(|| self.missing_programs_problem(&programs)));
         missing
     }
 
     /// Those of these programs that code could not start.
     pub fn missing_programs(&self, programs: &[String]) -> Vec<String> {
-        let places = self.program_places();
+        let places = self.program_directories();
         let is_there = |name: &String| places.iter().any(|place| is_program(&place.join(name)));
         programs.iter().filter(|name| !is_there(name)).cloned().collect()
     }
@@ -83,9 +83,9 @@ impl Contents {
         }
     }
 
-    fn refused(&self, Import { module, place }: Import) -> Option<Problem> {
+    fn check_import(&self, Import { module, location: place }: Import) -> Option<Diagnostic> {
         let environment = self.name();
-        let problem = |code, message, hint: &str| Problem {
+        let problem = |code, message, hint: &str| Diagnostic {
             code,
             message,
             place: Some(place),
@@ -93,7 +93,7 @@ impl Contents {
             hint: Some(hint.to_owned()),
         };
         if !self.modules.contains(&module) {
-            let elsewhere = match Definition::built_in_with(&module).as_slice() {
+            let elsewhere = match Definition::built_in_with_module(&module).as_slice() {
                 [] => String::new(),
                 [one] => format!("; {one} has"),
                 several => format!("; {} have", several.join(", ")),
@@ -103,25 +103,25 @@ impl Contents {
             );
             let hint = "use an environment that has it, or deploy the tool as a function with its \
                         own requirements.txt (`belljar tool deploy DIR`)";
-            return Some(problem(Code::Python(MISSING_MODULE.to_owned()), message, hint));
+            return Some(problem(ErrorCode::Python(MISSING_MODULE.to_owned()), message, hint));
         }
         let is_listed = |allowed: &Vec<String>| allowed.contains(&module);
         if self.allowed.as_ref().is_none_or(is_listed) {
             return None;
         }
         let message = format!("import {module}: it is not among what may be imported here");
-        Some(problem(Code::ImportDenied, message, "use the standard library instead"))
+        Some(problem(ErrorCode::ImportDenied, message, "use the standard library instead"))
     }
 
-    fn not_built(&self) -> Problem {
+    fn not_built_problem(&self) -> Diagnostic {
         let message = format!(
             "the environment {} is not built yet, so imports were compared with the names of its \
              packages",
             self.name()
         );
         let hint = Some("build it to know for certain".to_owned());
-        Problem {
-            code: Code::Python(MISSING_MODULE.to_owned()),
+        Diagnostic {
+            code: ErrorCode::Python(MISSING_MODULE.to_owned()),
             message,
             place: None,
             path: None,
@@ -129,13 +129,13 @@ impl Contents {
         }
     }
 
-    fn no_programs(&self, programs: &[String]) -> Problem {
-        let Fault { code, message, hint, .. } = no_programs(self.name(), programs);
-        Problem { code, message, place: None, path: None, hint }
+    fn missing_programs_problem(&self, programs: &[String]) -> Diagnostic {
+        let Error { code, message, hint, .. } = missing_programs_error(self.name(), programs);
+        Diagnostic { code, message, place: None, path: None, hint }
     }
 
-    fn program_places(&self) -> Vec<PathBuf> {
-        if self.recipe.definition.processes == Processes::Deny {
+    fn program_directories(&self) -> Vec<PathBuf> {
+        if self.recipe.definition.processes == ProcessesSetting::Deny {
             return Vec::new();
         }
         let own = self
@@ -147,26 +147,26 @@ impl Contents {
 }
 
 /// Why a tool is not called that starts these programs.
-pub fn no_programs(environment: &str, programs: &[String]) -> Fault {
+pub fn missing_programs_error(environment: &str, programs: &[String]) -> Error {
     let names = programs.join(", ");
     let message = format!("the tool needs {names}, which environment {environment} does not have");
-    Fault::new(Code::ToolUnavailable, message)
+    Error::new(ErrorCode::ToolUnavailable, message)
         .hint("install it where sandboxes run, in /usr/bin, or take another environment")
 }
 
 impl Engine {
     /// What an environment has, with what the operator allows of it.
-    pub fn contents(&self, environment: &str) -> Result<Contents, Fault> {
-        let environments = self.shelf.environments(&self.config)?;
+    pub fn environment_contents(&self, environment: &str) -> Result<EnvironmentContents, Error> {
+        let environments = self.environment_cache.environments(&self.config)?;
         let Config { python, imports, .. } = &self.config;
-        Contents::of(&environments, python.as_ref(), imports.as_deref(), environment)
+        EnvironmentContents::load(&environments, python.as_ref(), imports.as_deref(), environment)
     }
 
     /// The packages that an environment was asked to have and that nobody could import there, since
     /// none of their modules is on the list of those that may be.
-    pub fn unlisted(&self, environment: &str) -> Result<Vec<PackageName>, Fault> {
-        let environments = self.shelf.environments(&self.config)?;
-        let recipe = environments.find(environment).map_err(|error| fault(&error))?;
+    pub fn unimportable_packages(&self, environment: &str) -> Result<Vec<PackageName>, Error> {
+        let environments = self.environment_cache.environments(&self.config)?;
+        let recipe = environments.find(environment).map_err(|error| build_error(&error))?;
         let Config { python, imports: operator, .. } = &self.config;
         let allowed = imports(operator.as_deref(), &recipe.definition.imports);
         let built = environments.built(&recipe, python.as_ref());
@@ -181,7 +181,7 @@ impl Engine {
 }
 
 /// What a directory of packages has to import.
-fn installed(site_packages: &Path) -> BTreeSet<String> {
+fn installed_modules(site_packages: &Path) -> BTreeSet<String> {
     let entries = fs::read_dir(site_packages).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
     let top = |name: String| name.split('.').next().unwrap_or_default().to_owned();
@@ -189,7 +189,7 @@ fn installed(site_packages: &Path) -> BTreeSet<String> {
 }
 
 /// What the packages of a lock most likely are imported by.
-fn expected(definition: &Definition) -> BTreeSet<String> {
+fn expected_modules(definition: &Definition) -> BTreeSet<String> {
     let packages = definition.locked_names().map(|name| name.replace('-', "_"));
     let preloaded = definition.preload.iter();
     let top = |module: &str| module.split('.').next().unwrap_or_default().to_owned();

@@ -1,13 +1,13 @@
 //! Writing the record of an execution: what is known before it runs, and what was seen of it.
 
-use crate::collect::Collected;
-use crate::command::{Command, Entry};
-use crate::outcome::{judge, value_warning};
-use crate::redact::Redactor;
+use crate::collect::CollectedFiles;
+use crate::command::{Command, EntryPoint};
+use crate::execution_outcome::{classify_exit, value_warning};
+use crate::redact::OutputRedactor;
 use chrono::{DateTime, Utc};
-use sandbox::{Answer, Cause, Ending};
+use sandbox::{ExitCause, ExitReport, RunnerOutcome};
 use serde_json::Value;
-use types::{Code, Execution, Fault, Limits, SandboxId, TOOL_UNISOLATED, Truncated, Warning};
+use types::{Error, ErrorCode, Execution, Limits, SandboxId, TOOL_UNISOLATED, Truncation, Warning};
 
 /// That a session has other packages than its environment; no error, and so none of their codes.
 const INSTALLED: &str = "package.installed";
@@ -18,7 +18,7 @@ const LARGE_VALUE_BYTES: usize = 100_000;
 
 /// A command that was let in, and where it will run.
 #[derive(Debug)]
-pub(crate) struct Order {
+pub(crate) struct AdmittedCommand {
     pub(crate) command: Command,
     /// The names of its files, which are gone from the command once they are placed.
     pub(crate) files_in: Vec<String>,
@@ -30,26 +30,29 @@ pub(crate) struct Order {
     pub(crate) warnings: Vec<Warning>,
     pub(crate) created: DateTime<Utc>,
     /// For what its code is given.
-    pub(crate) redactor: Redactor,
+    pub(crate) redactor: OutputRedactor,
 }
 
 /// The redactor of what the code of a command is given. Variables of a tool are its own secrets.
-pub(crate) async fn redactor_of(command: &Command) -> Result<Redactor, Fault> {
+pub(crate) async fn redactor_for(command: &Command) -> Result<OutputRedactor, Error> {
     let given = &command.redactor;
     match &command.entry {
-        Entry::Call(call) => given.merge(&Redactor::prepare(call.variables().clone()).await?).await,
-        Entry::Cell(_) | Entry::Answer(_) | Entry::Script { .. } | Entry::ScriptIn { .. } => {
-            Ok(given.clone())
+        EntryPoint::Call(call) => {
+            given.merge(&OutputRedactor::prepare(call.variables().clone()).await?).await
         }
+        EntryPoint::Cell(_)
+        | EntryPoint::ResultCell(_)
+        | EntryPoint::Script { .. }
+        | EntryPoint::ScriptIn { .. } => Ok(given.clone()),
     }
 }
 
-impl Order {
+impl AdmittedCommand {
     /// The record of it while nothing has run.
-    pub(crate) fn draft(&self) -> Execution {
+    pub(crate) fn initial_record(&self) -> Execution {
         let command = &self.command;
         let arguments = match &command.entry {
-            Entry::Call(call) => arguments(call),
+            EntryPoint::Call(call) => arguments(call),
             _ => None,
         };
         Execution {
@@ -61,16 +64,16 @@ impl Order {
             code: command.entry.code().to_owned(),
             arguments,
             files_in: self.files_in.clone(),
-            warnings: self.warnings.iter().cloned().chain(self.unisolated()).collect(),
+            warnings: self.warnings.iter().cloned().chain(self.unisolated_warning()).collect(),
             ..Execution::new(command.id, self.limits, self.created)
         }
     }
 
     /// The warning about a tool in a session: earlier code there can have replaced whatever the tool uses,
     /// such as a module, a built-in function or a file, and so decide what it returns.
-    fn unisolated(&self) -> Option<Warning> {
+    fn unisolated_warning(&self) -> Option<Warning> {
         let in_session = self.command.session.is_some();
-        let is_tool = matches!(self.command.entry, Entry::Call(_));
+        let is_tool = matches!(self.command.entry, EntryPoint::Call(_));
         (in_session && is_tool).then(|| Warning {
             code: TOOL_UNISOLATED.to_owned(),
             message:
@@ -81,22 +84,22 @@ impl Order {
     }
 
     /// The record of it when it is over, without output and results, which its events have.
-    pub(crate) fn close(
+    pub(crate) fn final_record(
         &self,
         started: Option<DateTime<Utc>>,
-        mut ending: Ending,
-        collected: &Collected,
+        mut ending: ExitReport,
+        collected: &CollectedFiles,
     ) -> Execution {
-        let draft = self.draft();
+        let draft = self.initial_record();
         let entry = &self.command.entry;
         let mut warnings = draft.warnings;
-        warnings.extend(notices(&ending, entry));
+        warnings.extend(collect_warnings(&ending, entry));
         let returned = ending.take_returned();
-        let outcome = judge(&ending, returned, &self.limits, &self.environment, entry);
+        let outcome = classify_exit(&ending, returned, &self.limits, &self.environment, entry);
         Execution {
             status: outcome.status,
             value: outcome.value,
-            truncated: Truncated {
+            truncated: Truncation {
                 output_dropped_bytes: Some(ending.output_dropped_bytes).filter(|bytes| *bytes > 0),
                 files: collected.skipped.clone(),
             },
@@ -104,7 +107,7 @@ impl Order {
             exit_code: Some(outcome.exit_code),
             files_out: collected.files.clone(),
             warnings,
-            network: ending.refused,
+            network: ending.refused_connections,
             usage: ending.usage,
             started_at: started,
             ended_at: Some(Utc::now()),
@@ -113,31 +116,31 @@ impl Order {
     }
 }
 
-fn arguments(call: &contract::Call) -> Option<Value> {
+fn arguments(call: &contract::ValidatedCall) -> Option<Value> {
     match call.arguments() {
-        contract::Arguments::Keywords(keywords) => Some(Value::Object(keywords.clone())),
-        contract::Arguments::Input(input) => Some(input.clone()),
-        contract::Arguments::None => None,
+        contract::CallArguments::Keywords(keywords) => Some(Value::Object(keywords.clone())),
+        contract::CallArguments::Input(input) => Some(input.clone()),
+        contract::CallArguments::None => None,
     }
 }
 
 /// What did not stop the run, and should be known all the same.
-fn notices(ending: &Ending, entry: &Entry) -> Vec<Warning> {
+fn collect_warnings(ending: &ExitReport, entry: &EntryPoint) -> Vec<Warning> {
     let mut notices = Vec::new();
-    let mut notice = |code: Code, message: String| {
+    let mut notice = |code: ErrorCode, message: String| {
         notices.push(Warning { code: code.to_string(), message });
     };
     if ending.output_dropped_bytes > 0 {
         let message = format!("{} bytes of output were dropped", ending.output_dropped_bytes);
-        notice(Code::OutputTooLarge, message);
+        notice(ErrorCode::OutputTooLarge, message);
     }
     if ending.results_dropped > 0 {
         let message = format!("{} results were too large and were cut", ending.results_dropped);
-        notice(Code::OutputTooLarge, message);
+        notice(ErrorCode::OutputTooLarge, message);
     }
     if ending.alive && ending.oom_kills > 0 {
         let message = "a process of the code was killed for lack of memory".to_owned();
-        notice(Code::MemoryExceeded, message);
+        notice(ErrorCode::MemoryExceeded, message);
     }
     if !ending.installed.is_empty() {
         let packages = ending.installed.iter().map(|(name, version)| format!("{name} {version}"));
@@ -145,14 +148,19 @@ fn notices(ending: &Ending, entry: &Entry) -> Vec<Warning> {
         notices.push(Warning { code: INSTALLED.to_owned(), message });
     }
     match (entry, &ending.cause) {
-        (Entry::Call(_), Cause::Done(Answer::Value(value))) => notices.extend(large(value.bytes)),
-        (Entry::Call(call), Cause::Done(Answer::NotJson(error))) if call.is_test() => {
+        (EntryPoint::Call(_), ExitCause::Done(RunnerOutcome::Value(value))) => {
+            notices.extend(large_value_warning(value.bytes))
+        }
+        (EntryPoint::Call(call), ExitCause::Done(RunnerOutcome::NotJson(error)))
+            if call.is_test() =>
+        {
             notices.push(value_warning(error));
         }
         // A cell has succeeded without it, and nobody should wonder where it is.
-        (Entry::Cell(_) | Entry::Answer(_), Cause::Done(Answer::NotJson(error)))
-            if error.too_large =>
-        {
+        (
+            EntryPoint::Cell(_) | EntryPoint::ResultCell(_),
+            ExitCause::Done(RunnerOutcome::NotJson(error)),
+        ) if error.too_large => {
             notices.push(value_warning(error));
         }
         _ => {}
@@ -161,7 +169,7 @@ fn notices(ending: &Ending, entry: &Entry) -> Vec<Warning> {
 }
 
 /// It is delivered as it is. Whoever has it read by a model pays for each byte.
-fn large(bytes: usize) -> Option<Warning> {
+fn large_value_warning(bytes: usize) -> Option<Warning> {
     (bytes > LARGE_VALUE_BYTES).then(|| Warning {
         code: LARGE.to_owned(),
         message: format!(
@@ -172,9 +180,9 @@ fn large(bytes: usize) -> Option<Warning> {
 }
 
 /// Records that the memory of a session is gone, where the caller will see it.
-pub(crate) fn tell_loss(execution: &mut Execution) {
+pub(crate) fn add_loss_warning(execution: &mut Execution) {
     execution.warnings.push(Warning {
-        code: Code::SessionLost.to_string(),
+        code: ErrorCode::SessionLost.to_string(),
         message: format!(
             "the interpreter has ended: variables and files of the session are gone, and its \
              generation is now {}",

@@ -28,7 +28,7 @@ impl HostResources {
 
     /// What an operator allows who has said nothing.
     pub fn caps(self) -> OperatorCaps {
-        OperatorCaps::of_machine(self.cores, self.memory_bytes)
+        OperatorCaps::for_machine(self.cores, self.memory_bytes)
     }
 }
 

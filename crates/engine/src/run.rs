@@ -1,52 +1,55 @@
 //! The walk, in two steps that whoever keeps records can stand between: a command is let in, then it
 //! is run. Each stage takes what the stage before has produced, so that none can be left out.
 
-use crate::capacity::Slot;
-use crate::collect::{Collected, collect};
-use crate::command::{Command, FileIn};
-use crate::digest;
+use crate::capacity::CapacityPermit;
+use crate::code_job::{CodeJob, take_input_files};
+use crate::collect::{CollectedFiles, collect_files};
+use crate::command::{Command, InputFile};
+use crate::directory_digest;
+use crate::egress::proxy_variables;
 use crate::engine::Engine;
-use crate::environments::Ready;
-use crate::files::{no_directory, place};
-use crate::installs::{self, Desk};
-use crate::job::{Job, take_files};
-use crate::outcome::birth_fault;
-use crate::outlet::proxy_variables;
-use crate::record::{Order, redactor_of, tell_loss};
-use crate::redact::{Redactor, Screen};
-use crate::running::Ticket;
-use crate::session::{Home, Turn};
-use crate::stores::Held;
-use crate::{limits, walls};
+use crate::environment_cache::RunningEnvironment;
+use crate::execution_outcome::spawn_error;
+use crate::files::{directory_error, write_input_files};
+use crate::package_installer::{self, PackageInstaller};
+use crate::record::{AdmittedCommand, add_loss_warning, redactor_for};
+use crate::redact::{EventRedactor, OutputRedactor};
+use crate::running_executions::CancelHandle;
+use crate::session::{SandboxHandle, SessionLease};
+use crate::stores::WritableStores;
+use crate::{host_support, limits};
 use chrono::Utc;
-use sandbox::{Ending, Sandbox, Stopper, ValueRoom};
+use sandbox::{ExitReport, Sandbox, StopHandle, ValueRoom};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
-use types::{Code, Event, Execution, Fault, Limits, NetworkAttempt, SandboxId, Status, Transcript};
+use types::{
+    Error, ErrorCode, Event, Execution, ExecutionStatus, Limits, NetworkAttempt, SandboxId,
+    Transcript,
+};
 use uuid::Uuid;
 
 /// Records with a larger value are made on a thread that serves nobody else.
 const CLOSED_HERE_BYTES_MAX: usize = 16 * 1024;
 
 /// Takes the events of an execution while they happen.
-type Sink<'a> = &'a mut (dyn FnMut(Event) + Send);
+type EventSink<'a> = &'a mut (dyn FnMut(Event) + Send);
 
 /// The record of an execution, with what was to be brought of its files.
 #[derive(Debug)]
-pub struct Finished {
+pub struct FinishedExecution {
     pub execution: Execution,
     pub contents: Vec<(String, Vec<u8>)>,
     /// The copy of each file by its name.
     pub copies: Vec<(String, PathBuf)>,
-    redactor: Redactor,
+    redactor: OutputRedactor,
 }
 
-impl Finished {
+impl FinishedExecution {
     /// Attempts to reach somebody that others have seen. What its code was given stands in none.
-    pub fn add_attempts(&mut self, mut attempts: Vec<NetworkAttempt>) {
-        self.redactor.attempts(&mut attempts);
+    pub fn add_network_attempts(&mut self, mut attempts: Vec<NetworkAttempt>) {
+        self.redactor.redact_attempts(&mut attempts);
         self.execution.network.append(&mut attempts);
     }
 }
@@ -56,16 +59,16 @@ impl Finished {
 #[derive(Debug)]
 pub struct Admitted {
     engine: Arc<Engine>,
-    order: Order,
-    room: Room,
-    ticket: Ticket,
+    command: AdmittedCommand,
+    target: ExecutionTarget,
+    cancel: CancelHandle,
 }
 
 /// Where it will run.
 #[derive(Debug)]
-enum Room {
-    Fresh(Slot),
-    Session(Turn),
+enum ExecutionTarget {
+    Fresh(CapacityPermit),
+    Session(SessionLease),
 }
 
 impl Engine {
@@ -74,62 +77,66 @@ impl Engine {
         self: &Arc<Self>,
         command: Command,
         sink: &mut (dyn FnMut(&Event) + Send),
-    ) -> Result<Finished, Fault> {
+    ) -> Result<FinishedExecution, Error> {
         self.admit(command).await?.run(sink).await
     }
 
     /// Finds limits and room for a command. From here on it can be cancelled by its id.
-    pub async fn admit(self: &Arc<Self>, command: Command) -> Result<Admitted, Fault> {
+    pub async fn admit(self: &Arc<Self>, command: Command) -> Result<Admitted, Error> {
         let created = Utc::now();
         self.capacity.check_open()?;
-        let ticket = self.running.enter(command.id)?;
-        let redactor = redactor_of(&command).await?;
+        let ticket = self.executions.register(command.id)?;
+        let redactor = redactor_for(&command).await?;
         let (caps, asked) = (command.caps.unwrap_or(self.config.caps), command.limits());
         let (limits, sandbox_id, room) = match command.session {
             None => {
-                self.shelf.find(&self.config, &command.environment)?;
-                let limits = limits::of_fresh(&caps, &asked)?;
-                let slot = self.wait_for_room(&ticket.stopper).await?;
-                (limits, SandboxId::new(Uuid::now_v7()), Room::Fresh(slot))
+                self.environment_cache.find(&self.config, &command.environment)?;
+                let limits = limits::resolve_for_sandbox(&caps, &asked)?;
+                let slot = self.wait_for_capacity(&ticket.stopper).await?;
+                (limits, SandboxId::new(Uuid::now_v7()), ExecutionTarget::Fresh(slot))
             }
             Some(id) => {
                 let session = self.session(id)?;
-                let limits = limits::of_session(&caps, &session, &asked)?;
-                (limits, id, Room::Session(session.turn(ticket.stopper.clone())?))
+                let limits = limits::resolve_for_session(&caps, &session, &asked)?;
+                (limits, id, ExecutionTarget::Session(session.lease(ticket.stopper.clone())?))
             }
         };
-        let order = Order {
+        let order = AdmittedCommand {
             files_in: command.files.iter().map(|file| file.name.clone()).collect(),
             limits,
             sandbox_id,
             generation: room.generation(),
             environment: room.environment().unwrap_or(&command.environment).to_owned(),
-            warnings: walls::warnings(&self.config.without),
+            warnings: host_support::missing_layer_warnings(&self.config.allowed_missing_layers),
             created,
             redactor,
             command,
         };
-        Ok(Admitted { engine: Arc::clone(self), order, room, ticket })
+        Ok(Admitted { engine: Arc::clone(self), command: order, target: room, cancel: ticket })
     }
 
-    async fn wait_for_room(&self, stopper: &Stopper) -> Result<Slot, Fault> {
+    async fn wait_for_capacity(&self, stopper: &StopHandle) -> Result<CapacityPermit, Error> {
         tokio::select! {
             biased;
-            slot = self.capacity.take() => slot,
-            () = stopper.asked() => {
-                Err(Fault::new(Code::Cancelled, "the execution was cancelled while it waited"))
+            slot = self.capacity.acquire() => slot,
+            () = stopper.requested() => {
+                Err(Error::new(ErrorCode::Cancelled, "the execution was cancelled while it waited"))
             }
         }
     }
 
     /// Where the packages of a session go, if they can go anywhere.
-    fn desk(&self, turn: &Turn, home: &Home) -> Option<Desk> {
-        Some(Desk {
-            environments: self.shelf.environments(&self.config).ok()?,
-            ready: Arc::clone(&turn.session.ready),
-            house: Arc::clone(self.config.house.as_ref()?),
+    fn package_installer(
+        &self,
+        turn: &SessionLease,
+        home: &SandboxHandle,
+    ) -> Option<PackageInstaller> {
+        Some(PackageInstaller {
+            environments: self.environment_cache.environments(&self.config).ok()?,
+            environment: Arc::clone(&turn.session.environment),
+            package_root: Arc::clone(self.config.package_root.as_ref()?),
             packages: Arc::clone(&home.packages),
-            places: Arc::clone(&self.installs),
+            permits: Arc::clone(&self.install_permits),
         })
     }
 
@@ -137,14 +144,14 @@ impl Engine {
         &self,
         environment: &str,
         limits: &Limits,
-    ) -> Result<(Arc<Ready>, Sandbox), Fault> {
-        let ready = self.shelf.get(&self.config, environment, |_| {}).await?;
-        let sandbox = ready.pool.lease(limits).await.map_err(|error| birth_fault(&error))?;
+    ) -> Result<(Arc<RunningEnvironment>, Sandbox), Error> {
+        let ready = self.environment_cache.get(&self.config, environment, |_| {}).await?;
+        let sandbox = ready.pool.lease(limits).await.map_err(|error| spawn_error(&error))?;
         Ok((ready, sandbox))
     }
 }
 
-impl Room {
+impl ExecutionTarget {
     fn generation(&self) -> u64 {
         match self {
             Self::Fresh(_) => 1,
@@ -156,7 +163,7 @@ impl Room {
     fn environment(&self) -> Option<&str> {
         match self {
             Self::Fresh(_) => None,
-            Self::Session(turn) => Some(turn.session.ready.environment.name.as_str()),
+            Self::Session(turn) => Some(turn.session.environment.environment.name.as_str()),
         }
     }
 }
@@ -164,39 +171,42 @@ impl Room {
 impl Admitted {
     /// The record as far as it is known: everything but what only running it can tell.
     pub fn record(&self) -> Execution {
-        self.order.draft()
+        self.command.initial_record()
     }
 
     /// Takes out of texts what its code is given, besides what its session was given before.
-    pub fn redactor(&self) -> Redactor {
-        self.order.redactor.clone()
+    pub fn redactor(&self) -> OutputRedactor {
+        self.command.redactor.clone()
     }
 
     /// With files that nobody wanted to open before there was room.
-    pub fn with_files(mut self, files: Vec<FileIn>) -> Self {
-        self.order.files_in = files.iter().map(|file| file.name.clone()).collect();
-        self.order.command.files = files;
+    pub fn with_files(mut self, files: Vec<InputFile>) -> Self {
+        self.command.files_in = files.iter().map(|file| file.name.clone()).collect();
+        self.command.command.files = files;
         self
     }
 
     /// Of the names and contents in the working directory of its session, which nobody else uses from
     /// now on. Absent for a sandbox of its own.
-    pub async fn directory_digest(&mut self) -> Result<Option<String>, Fault> {
-        let Room::Session(turn) = &mut self.room else { return Ok(None) };
-        let home = turn.borrow(&self.engine).await?;
-        let files = home.sandbox.files();
-        turn.give_back(home);
-        let files = files.map_err(|error| no_directory(&error))?;
-        let read = spawn_blocking(move || digest::of(&files)).await;
-        read.unwrap_or_else(|error| Err(no_directory(&error.into()))).map(Some)
+    pub async fn directory_digest(&mut self) -> Result<Option<String>, Error> {
+        let ExecutionTarget::Session(turn) = &mut self.target else { return Ok(None) };
+        let home = turn.take_sandbox(&self.engine).await?;
+        let files = home.sandbox.directory();
+        turn.return_sandbox(home);
+        let files = files.map_err(|error| directory_error(&error))?;
+        let read = spawn_blocking(move || directory_digest::digest_directory(&files)).await;
+        read.unwrap_or_else(|error| Err(directory_error(&error.into()))).map(Some)
     }
 
     /// Runs it, shows each event while it happens, and gives the whole record.
-    pub async fn run(self, sink: &mut (dyn FnMut(&Event) + Send)) -> Result<Finished, Fault> {
+    pub async fn run(
+        self,
+        sink: &mut (dyn FnMut(&Event) + Send),
+    ) -> Result<FinishedExecution, Error> {
         let mut transcript = Transcript::default();
         let mut tell = |event: Event| {
             sink(&event);
-            transcript.hear(event);
+            transcript.push(event);
         };
         let mut finished = self.stream(&mut tell, &ValueRoom::default()).await?;
         let Transcript { output, results } = transcript;
@@ -206,51 +216,56 @@ impl Admitted {
 
     /// Runs it and gives its events away. The record is without output and results: those are in
     /// the events, and nobody needs them twice. A value is left out unless `value_room` has memory for it.
-    pub async fn stream(self, sink: Sink<'_>, value_room: &ValueRoom) -> Result<Finished, Fault> {
-        let Self { engine, mut order, room, ticket } = self;
+    pub async fn stream(
+        self,
+        sink: EventSink<'_>,
+        value_room: &ValueRoom,
+    ) -> Result<FinishedExecution, Error> {
+        let Self { engine, command: mut order, target: room, cancel: ticket } = self;
         let stopper = &ticket.stopper;
         match room {
-            Room::Fresh(_slot) => {
+            ExecutionTarget::Fresh(_slot) => {
                 let leased = tokio::select! {
                     biased;
                     // An environment may be built first, which takes minutes.
-                    () = stopper.asked() => return Ok(withdraw(&order, sink).finished),
+                    () = stopper.requested() => return Ok(cancelled_before_start(&order, sink).finished),
                     leased = engine.lease(&order.environment, &order.limits) => leased,
                 };
                 let (_ready, sandbox) = leased?;
-                let outlet = order.command.outlet.take();
+                let outlet = order.command.egress.take();
                 let variables = if outlet.is_some() { proxy_variables() } else { BTreeMap::new() };
-                let (held, redactor) = (Held::default(), Redactor::default());
-                let mut home = Home::new(sandbox, held, outlet.as_ref(), redactor);
-                let place = Place { number: 1, variables: &variables, desk: None, value_room };
-                let walked = walk(order, &mut home, place, stopper, sink).await?;
+                let (held, redactor) = (WritableStores::default(), OutputRedactor::default());
+                let mut home = SandboxHandle::new(sandbox, held, outlet.as_ref(), redactor);
+                let place =
+                    RunInputs { number: 1, variables: &variables, installer: None, value_room };
+                let walked = run_in_sandbox(order, &mut home, place, stopper, sink).await?;
                 home.sandbox.end().await;
                 Ok(walked.finished)
             }
-            Room::Session(mut turn) => {
-                let mut home = turn.borrow(&engine).await?;
+            ExecutionTarget::Session(mut turn) => {
+                let mut home = turn.take_sandbox(&engine).await?;
                 let variables = turn.session.variables();
-                let place = Place {
+                let place = RunInputs {
                     number: turn.count_execution(),
                     variables: &variables,
-                    desk: engine.desk(&turn, &home),
+                    installer: engine.package_installer(&turn, &home),
                     value_room,
                 };
-                let walked = walk(order, &mut home, place, stopper, sink).await;
-                let Ok(Walked { mut finished, alive }) = walked else {
+                let walked = run_in_sandbox(order, &mut home, place, stopper, sink).await;
+                let Ok(SandboxRun { mut finished, alive }) = walked else {
                     // Nothing was run, and the session is as it was.
-                    turn.give_back(home);
+                    turn.return_sandbox(home);
                     return walked.map(|walked| walked.finished);
                 };
-                let mut lost = turn.take_untold_loss();
+                let mut lost = turn.take_unreported_loss();
                 if alive {
-                    turn.give_back(home);
+                    turn.return_sandbox(home);
                 } else {
-                    finished.execution.generation = turn.lose_memory();
+                    finished.execution.generation = turn.record_state_loss();
                     lost = true;
                 }
                 if lost {
-                    tell_loss(&mut finished.execution);
+                    add_loss_warning(&mut finished.execution);
                 }
                 Ok(finished)
             }
@@ -258,64 +273,66 @@ impl Admitted {
     }
 }
 
-struct Walked {
-    finished: Finished,
+struct SandboxRun {
+    finished: FinishedExecution,
     /// Whether the interpreter is still there, with its state.
     alive: bool,
 }
 
 /// What a run finds besides its sandbox.
-struct Place<'a> {
+struct RunInputs<'a> {
     /// Tells it from the others there.
     number: u64,
     /// What everything there is told.
     variables: &'a BTreeMap<String, String>,
     /// Where packages go, if they can go anywhere.
-    desk: Option<Desk>,
+    installer: Option<PackageInstaller>,
     /// Asked for the memory of its value.
     value_room: &'a ValueRoom,
 }
 
 /// Places files, runs, collects and records, in a sandbox that is ours.
-async fn walk(
-    mut order: Order,
-    Home { sandbox, held, redactor, .. }: &mut Home,
-    Place { number, variables, desk, value_room }: Place<'_>,
-    stopper: &Stopper,
-    sink: Sink<'_>,
-) -> Result<Walked, Fault> {
+async fn run_in_sandbox(
+    mut order: AdmittedCommand,
+    SandboxHandle { sandbox, stores: held, redactor, .. }: &mut SandboxHandle,
+    RunInputs { number, variables, installer: desk, value_room }: RunInputs<'_>,
+    stopper: &StopHandle,
+    sink: EventSink<'_>,
+) -> Result<SandboxRun, Error> {
     held.refresh().await?;
-    place(sandbox, take_files(&mut order.command)).await?;
-    sandbox.allow(&order.limits).map_err(|error| unlimited(&error))?;
-    if stopper.was_asked() {
-        return Ok(withdraw(&order, sink));
+    write_input_files(sandbox, take_input_files(&mut order.command)).await?;
+    sandbox.set_limits(&order.limits).map_err(|error| limits_error(&error))?;
+    if stopper.is_requested() {
+        return Ok(cancelled_before_start(&order, sink));
     }
     *redactor = redactor.merge(&order.redactor).await?;
-    let mut screen = Screen::new(redactor);
-    let job = Job::new(&order.command, number, variables);
+    let mut screen = EventRedactor::new(redactor);
+    let job = CodeJob::new(&order.command, number, variables);
     let started = Utc::now();
-    sink(Event::Status { status: Status::Running });
-    let hear = &mut |event: Event| screen.pass(event, &mut *sink);
+    sink(Event::Status { status: ExecutionStatus::Running });
+    let hear = &mut |event: Event| screen.redact_event(event, &mut *sink);
     let installer = order.command.installer.as_ref();
-    let install = |wanted: Vec<String>| installs::answer(&wanted, installer, desk.as_ref());
-    let ending = sandbox.run(&job.work(), &order.limits, stopper, hear, value_room, &install).await;
+    let install = |wanted: Vec<String>| {
+        package_installer::handle_install_request(&wanted, installer, desk.as_ref())
+    };
+    let ending = sandbox.run(&job.task(), &order.limits, stopper, hear, value_room, &install).await;
     screen.finish(&mut *sink);
-    let collected = collect(sandbox, &order.command.bring, redactor).await;
-    let unkept = held.keep().await;
+    let collected = collect_files(sandbox, &order.command.collect_files, redactor).await;
+    let unkept = held.persist().await;
     let (alive, bytes, redactor) = (ending.alive, ending.returned_bytes(), redactor.clone());
     let close = move || {
-        let mut execution = order.close(Some(started), ending, &collected);
-        unkept.tell(&mut execution);
-        redactor.record(&mut execution);
+        let mut execution = order.final_record(Some(started), ending, &collected);
+        unkept.report_in(&mut execution);
+        redactor.redact_record(&mut execution);
         (execution, collected, redactor)
     };
-    let (execution, collected, redactor) = on_its_thread(bytes, close).await;
-    Ok(conclude(execution, collected, redactor, alive, sink))
+    let (execution, collected, redactor) = run_off_thread(bytes, close).await;
+    Ok(emit_final_events(execution, collected, redactor, alive, sink))
 }
 
 /// Does work on a value of so many bytes where nobody waits for it but the caller: schemas are checked
 /// and secrets looked for in every part of it.
-async fn on_its_thread<T: Send + 'static>(
+async fn run_off_thread<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
@@ -333,27 +350,27 @@ async fn on_its_thread<T: Send + 'static>(
 }
 
 /// The record of what was cancelled before any of it ran.
-fn withdraw(order: &Order, sink: Sink<'_>) -> Walked {
-    let (ending, nothing) = (Ending::withdrawn(), Collected::default());
+fn cancelled_before_start(order: &AdmittedCommand, sink: EventSink<'_>) -> SandboxRun {
+    let (ending, nothing) = (ExitReport::cancelled_before_start(), CollectedFiles::default());
     let alive = ending.alive;
-    let execution = order.close(None, ending, &nothing);
-    conclude(execution, nothing, Redactor::default(), alive, sink)
+    let execution = order.final_record(None, ending, &nothing);
+    emit_final_events(execution, nothing, OutputRedactor::default(), alive, sink)
 }
 
 /// Tells what is known only now. That it is over is told by whoever keeps the record.
-fn conclude(
+fn emit_final_events(
     execution: Execution,
-    collected: Collected,
-    redactor: Redactor,
+    collected: CollectedFiles,
+    redactor: OutputRedactor,
     alive: bool,
-    sink: Sink<'_>,
-) -> Walked {
+    sink: EventSink<'_>,
+) -> SandboxRun {
     execution.files_out.iter().for_each(|file| sink(Event::File(file.clone())));
     execution.error.iter().for_each(|error| sink(Event::Error(error.clone())));
-    let Collected { contents, copies, .. } = collected;
-    Walked { finished: Finished { execution, contents, copies, redactor }, alive }
+    let CollectedFiles { contents, copies, .. } = collected;
+    SandboxRun { finished: FinishedExecution { execution, contents, copies, redactor }, alive }
 }
 
-fn unlimited(error: &std::io::Error) -> Fault {
-    Fault::new(Code::SandboxUnreachable, format!("its limits could not be set: {error}"))
+fn limits_error(error: &std::io::Error) -> Error {
+    Error::new(ErrorCode::SandboxUnreachable, format!("its limits could not be set: {error}"))
 }

@@ -7,11 +7,13 @@
 
 mod directory;
 
-use directory::Change;
-pub use directory::{STORE_FILES_MAX, Stamp, StoreBase, StoreDirectory, StoreFileError};
+use directory::StoreTransaction;
+pub use directory::{FileStamp, STORE_FILES_MAX, StoreBase, StoreDirectory, StoreFileError};
 
 use crate::engine::Engine;
-use sandbox::{Entry, FileError, Files, Listing, Sandbox, StoreContent, StoreMount};
+use sandbox::{
+    DirectoryListing, FileEntry, FileError, Sandbox, SandboxDirectory, StoreContent, StoreMount,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -19,13 +21,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::spawn_blocking;
-use types::{Code, Execution, Fault, Status, StoreAccess, Warning};
+use types::{Error, ErrorCode, Execution, ExecutionStatus, StoreAccess, Warning};
 
 /// For the files of one execution: whoever waits for its answer waits for this.
-const KEEPING_MAX: Duration = Duration::from_secs(10);
+const PERSIST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Of what is not kept; code can make it as much as it likes.
-const TOLD_MAX: usize = 20;
+const REPORTED_MAX: usize = 20;
 
 /// A store that a session is given.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +45,7 @@ pub struct StoreIn {
 impl StoreIn {
     pub(crate) fn mount(&self) -> StoreMount {
         let content = match self.access {
-            StoreAccess::Read => sandbox::shown(&self.directory),
+            StoreAccess::Read => sandbox::read_only_store(&self.directory),
             StoreAccess::Write => {
                 StoreContent::Held { bytes: self.quota_bytes, inodes: STORE_FILES_MAX as u64 }
             }
@@ -54,70 +56,71 @@ impl StoreIn {
 
 /// The stores of one sandbox that are held.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
-    stores: Vec<HeldStore>,
+pub(crate) struct WritableStores {
+    stores: Vec<WritableStore>,
     /// They went in the middle of something, and nobody knows what is in them.
     lost: bool,
 }
 
 #[derive(Debug)]
-struct HeldStore {
+struct WritableStore {
     name: String,
-    kept: StoreDirectory,
+    directory: StoreDirectory,
     quota_bytes: u64,
-    inside: Files,
+    inside: SandboxDirectory,
     /// Each file as it was when both sides were the same.
-    same: BTreeMap<String, Pair>,
+    synced: BTreeMap<String, SyncedFile>,
     /// So that nobody else changes the store meanwhile.
-    writing: Arc<AsyncMutex<()>>,
+    lock: Arc<AsyncMutex<()>>,
 }
 
 #[derive(Debug, Clone)]
-struct Pair {
-    inside: Entry,
-    kept: Stamp,
+struct SyncedFile {
+    inside: FileEntry,
+    stored: FileStamp,
 }
 
 /// What could not be kept, and why.
 #[derive(Debug, Default)]
-pub(crate) struct Unkept {
-    failed: Option<Fault>,
+pub(crate) struct UnsavedFiles {
+    failed: Option<Error>,
     skipped: Vec<String>,
 }
 
-impl Held {
-    pub(crate) fn of(
+impl WritableStores {
+    pub(crate) fn open(
         sandbox: &Sandbox,
         stores: &[StoreIn],
         base: &StoreBase,
-        writers: &Writers,
+        writers: &StoreLocks,
     ) -> io::Result<Self> {
         let asked = stores.iter().filter(|store| store.access == StoreAccess::Write);
-        let directories = sandbox.stores()?;
+        let directories = sandbox.store_directories()?;
         if asked.clone().count() != directories.len() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let held = asked.zip(directories).map(|(store, inside)| HeldStore {
+        let held = asked.zip(directories).map(|(store, inside)| WritableStore {
             name: store.name.clone(),
-            kept: base.store(&store.directory),
+            directory: base.store(&store.directory),
             quota_bytes: store.quota_bytes,
             inside,
-            same: BTreeMap::new(),
-            writing: writers.of(&store.directory),
+            synced: BTreeMap::new(),
+            lock: writers.lock_for(&store.directory),
         });
         Ok(Self { stores: held.collect(), lost: false })
     }
 
     /// What others have kept since is seen from now on.
-    pub(crate) async fn refresh(&mut self) -> Result<(), Fault> {
-        let refreshed = self.each(|store| store.refresh().map_err(|error| store.fault(&error)));
+    pub(crate) async fn refresh(&mut self) -> Result<(), Error> {
+        let refreshed =
+            self.each(|store| store.refresh().map_err(|error| store.store_error(&error)));
         refreshed.await?.into_iter().collect()
     }
 
     /// What code has changed is on the disk from now on.
-    pub(crate) async fn keep(&mut self) -> Unkept {
-        let mut unkept = Unkept::default();
-        match self.each(HeldStore::keep).await {
+    pub(crate) async fn persist(&mut self) -> UnsavedFiles {
+        let mut unkept = UnsavedFiles::default();
+        match self.each(WritableStore::persist).await {
             Err(fault) => unkept.failed = Some(fault),
             Ok(stores) => stores.into_iter().for_each(|store| {
                 unkept.failed = unkept.failed.take().or(store.failed);
@@ -130,21 +133,21 @@ impl Held {
     /// One after the other, each while nobody else changes it.
     async fn each<T: Send + 'static>(
         &mut self,
-        work: impl Fn(&mut HeldStore) -> T + Copy + Send + 'static,
-    ) -> Result<Vec<T>, Fault> {
+        work: impl Fn(&mut WritableStore) -> T + Copy + Send + 'static,
+    ) -> Result<Vec<T>, Error> {
         if self.lost {
-            return Err(lost());
+            return Err(lost_error());
         }
         let mut done = Vec::with_capacity(self.stores.len());
         for mut store in std::mem::take(&mut self.stores) {
             self.lost = true;
-            let writing = Arc::clone(&store.writing).lock_owned().await;
+            let writing = Arc::clone(&store.lock).lock_owned().await;
             let worked = spawn_blocking(move || {
                 let _writing = writing;
                 let result = work(&mut store);
                 (store, result)
             });
-            let (store, result) = worked.await.map_err(|_| lost())?;
+            let (store, result) = worked.await.map_err(|_| lost_error())?;
             self.stores.push(store);
             done.push(result);
         }
@@ -153,21 +156,21 @@ impl Held {
     }
 }
 
-impl HeldStore {
+impl WritableStore {
     fn refresh(&mut self) -> Result<(), StoreFileError> {
-        let kept = self.kept.list()?;
+        let kept = self.directory.list()?;
         let stale: Vec<String> =
-            self.same.keys().filter(|name| !kept.contains_key(*name)).cloned().collect();
+            self.synced.keys().filter(|name| !kept.contains_key(*name)).cloned().collect();
         for name in stale {
             match self.inside.remove(&name) {
-                Ok(()) | Err(FileError::NotFound { .. }) => drop(self.same.remove(&name)),
+                Ok(()) | Err(FileError::NotFound { .. }) => drop(self.synced.remove(&name)),
                 Err(error) => return Err(error.into()),
             }
         }
         let mut fresh = BTreeMap::new();
         for (name, stamp) in kept {
-            if self.same.get(&name).is_none_or(|pair| pair.kept != stamp) {
-                let (mut file, _) = self.kept.open(&name)?;
+            if self.synced.get(&name).is_none_or(|pair| pair.stored != stamp) {
+                let (mut file, _) = self.directory.open(&name)?;
                 self.inside.write(&name, &mut file)?;
                 fresh.insert(name, stamp);
             }
@@ -178,31 +181,31 @@ impl HeldStore {
         let mut inside = self.inside.snapshot().files;
         for (name, kept) in fresh {
             if let Some(entry) = inside.remove(&name) {
-                self.same.insert(name, Pair { inside: entry, kept });
+                self.synced.insert(name, SyncedFile { inside: entry, stored: kept });
             }
         }
         Ok(())
     }
 
     /// All that can be kept, whatever becomes of the rest.
-    fn keep(&mut self) -> Unkept {
+    fn persist(&mut self) -> UnsavedFiles {
         let now = self.inside.snapshot();
         let mut left_out = Vec::new();
-        let store = self.kept.clone();
-        let changed = match Change::begin(&store, self.quota_bytes) {
+        let store = self.directory.clone();
+        let changed = match StoreTransaction::begin(&store, self.quota_bytes) {
             Ok(mut change) => {
-                self.forget_gone(&now, &mut change, &mut left_out);
-                self.keep_changed(now.files, &mut change, &mut left_out);
-                change.finish()
+                self.remove_deleted(&now, &mut change, &mut left_out);
+                self.persist_changed(now.files, &mut change, &mut left_out);
+                change.commit()
             }
             Err(error) => Err(error),
         };
         left_out.extend(changed.err().map(|error| ("/".to_owned(), error.into())));
-        let others = now.skipped.len().saturating_sub(TOLD_MAX);
+        let others = now.skipped.len().saturating_sub(REPORTED_MAX);
         let more = (others > 0).then(|| ("…".to_owned(), format!("and {others} more")));
-        let skipped = now.skipped.into_iter().take(TOLD_MAX).chain(more);
-        Unkept {
-            failed: self.left_out(&left_out),
+        let skipped = now.skipped.into_iter().take(REPORTED_MAX).chain(more);
+        UnsavedFiles {
+            failed: self.unsaved_error(&left_out),
             skipped: skipped
                 .map(|(file, why)| format!("store {}: {file}: {why}", self.name))
                 .collect(),
@@ -210,7 +213,12 @@ impl HeldStore {
     }
 
     /// Code has removed them; unless somebody else has changed one meanwhile, it goes.
-    fn forget_gone(&mut self, now: &Listing, change: &mut Change<'_>, left_out: &mut LeftOut) {
+    fn remove_deleted(
+        &mut self,
+        now: &DirectoryListing,
+        change: &mut StoreTransaction<'_>,
+        left_out: &mut UnsavedFileErrors,
+    ) {
         // A directory that cannot be read hides its files, and takes none of them away.
         let all_hidden = now.skipped.contains_key(".");
         let hidden = |name: &str| {
@@ -220,10 +228,10 @@ impl HeldStore {
                     .any(|path| path.to_str().is_some_and(|path| now.skipped.contains_key(path)))
         };
         let is_gone = |name: &&String| !now.files.contains_key(*name) && !hidden(name);
-        let gone: Vec<String> = self.same.keys().filter(is_gone).cloned().collect();
+        let gone: Vec<String> = self.synced.keys().filter(is_gone).cloned().collect();
         for name in gone {
-            let Some(pair) = self.same.remove(&name) else { continue };
-            if change.kept().get(&name) != Some(&pair.kept) {
+            let Some(pair) = self.synced.remove(&name) else { continue };
+            if change.files().get(&name) != Some(&pair.stored) {
                 continue;
             }
             match change.remove(&name) {
@@ -233,62 +241,68 @@ impl HeldStore {
         }
     }
 
-    fn keep_changed(
+    fn persist_changed(
         &mut self,
-        files: BTreeMap<String, Entry>,
-        change: &mut Change<'_>,
-        left_out: &mut LeftOut,
+        files: BTreeMap<String, FileEntry>,
+        change: &mut StoreTransaction<'_>,
+        left_out: &mut UnsavedFileErrors,
     ) {
-        let until = Instant::now() + KEEPING_MAX;
-        let is_same = |name: &str, entry: &Entry| {
-            self.same.get(name).is_some_and(|pair| pair.inside.is_same_as(entry))
+        let until = Instant::now() + PERSIST_TIMEOUT;
+        let is_same = |name: &str, entry: &FileEntry| {
+            self.synced.get(name).is_some_and(|pair| pair.inside.is_unchanged_from(entry))
         };
-        let mut changed: Vec<(String, Entry)> =
+        let mut changed: Vec<(String, FileEntry)> =
             files.into_iter().filter(|(name, entry)| !is_same(name, entry)).collect();
         // What shrinks makes room for what grows.
-        let before = |name: &str| change.kept().get(name).map_or(0, |stamp| stamp.size);
+        let before = |name: &str| change.files().get(name).map_or(0, |stamp| stamp.size);
         changed.sort_by_key(|(name, entry)| i128::from(entry.size) - i128::from(before(name)));
         for (name, entry) in changed {
             if Instant::now() > until {
-                left_out.push((name, StoreFileError::Late));
+                left_out.push((name, StoreFileError::Timeout));
                 continue;
             }
-            match self.keep_one(&name, change) {
-                Ok(kept) => drop(self.same.insert(name, Pair { inside: entry, kept })),
+            match self.persist_file(&name, change) {
+                Ok(kept) => {
+                    drop(self.synced.insert(name, SyncedFile { inside: entry, stored: kept }))
+                }
                 Err(error) => left_out.push((name, error)),
             }
         }
     }
 
-    fn keep_one(&self, name: &str, change: &mut Change<'_>) -> Result<Stamp, StoreFileError> {
+    fn persist_file(
+        &self,
+        name: &str,
+        change: &mut StoreTransaction<'_>,
+    ) -> Result<FileStamp, StoreFileError> {
         let (file, _) = self.inside.open(name)?;
         // It may still be growing.
-        change.put(name, &mut file.take(self.quota_bytes.saturating_add(1)))
+        change.write(name, &mut file.take(self.quota_bytes.saturating_add(1)))
     }
 
-    fn left_out(&self, left_out: &LeftOut) -> Option<Fault> {
+    fn unsaved_error(&self, left_out: &UnsavedFileErrors) -> Option<Error> {
         let (name, first) = left_out.first()?;
-        let fault = self.fault(first);
+        let fault = self.store_error(first);
         let others = left_out.len() - 1;
         let more = if others == 0 { String::new() } else { format!(" (and {others} more)") };
-        Some(Fault { message: format!("{}: {name}{more} was not kept", fault.message), ..fault })
+        Some(Error { message: format!("{}: {name}{more} was not kept", fault.message), ..fault })
     }
 
-    fn fault(&self, error: &StoreFileError) -> Fault {
-        let fault = fault(error);
-        Fault { message: format!("the store {:?}: {}", self.name, fault.message), ..fault }
+    fn store_error(&self, error: &StoreFileError) -> Error {
+        let fault = store_file_error(error);
+        Error { message: format!("the store {:?}: {}", self.name, fault.message), ..fault }
     }
 }
 
 /// Files that could not be kept.
-type LeftOut = Vec<(String, StoreFileError)>;
+type UnsavedFileErrors = Vec<(String, StoreFileError)>;
 
 /// Who changes which store, by its directory.
 #[derive(Debug, Default)]
-pub(crate) struct Writers(Mutex<HashMap<String, Arc<AsyncMutex<()>>>>);
+pub(crate) struct StoreLocks(Mutex<HashMap<String, Arc<AsyncMutex<()>>>>);
 
-impl Writers {
-    fn of(&self, directory: &str) -> Arc<AsyncMutex<()>> {
+impl StoreLocks {
+    fn lock_for(&self, directory: &str) -> Arc<AsyncMutex<()>> {
         let mut writers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Those that nobody holds are forgotten.
         writers.retain(|_, writer| Arc::strong_count(writer) > 1);
@@ -298,16 +312,16 @@ impl Writers {
 
 /// Memory for copies of stores, which is the server's own and no sandbox's.
 #[derive(Debug)]
-pub(crate) struct Budget(Mutex<u64>);
+pub(crate) struct StoreMemoryBudget(Mutex<u64>);
 
 /// A part of it, given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Reserved {
-    budget: Arc<Budget>,
+pub(crate) struct MemoryReservation {
+    budget: Arc<StoreMemoryBudget>,
     bytes: u64,
 }
 
-impl Budget {
+impl StoreMemoryBudget {
     pub(crate) fn new(bytes: u64) -> Arc<Self> {
         Arc::new(Self(Mutex::new(bytes)))
     }
@@ -316,34 +330,40 @@ impl Budget {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn reserve(self: &Arc<Self>, stores: &[StoreIn]) -> Result<Reserved, Fault> {
+    pub(crate) fn reserve(
+        self: &Arc<Self>,
+        stores: &[StoreIn],
+    ) -> Result<MemoryReservation, Error> {
         let held = stores.iter().filter(|store| store.access == StoreAccess::Write);
         let bytes = held.map(|store| store.quota_bytes).sum();
         let mut left = self.left();
         *left = left.checked_sub(bytes).ok_or_else(|| {
             let message = format!("there is no memory for another copy of {bytes} bytes of stores");
-            Fault::new(Code::CapacityExhausted, message)
+            Error::new(ErrorCode::CapacityExhausted, message)
                 .hint("close sessions that write to stores, or give the stores smaller quotas")
         })?;
-        Ok(Reserved { budget: Arc::clone(self), bytes })
+        Ok(MemoryReservation { budget: Arc::clone(self), bytes })
     }
 }
 
-impl Drop for Reserved {
+impl Drop for MemoryReservation {
     fn drop(&mut self) {
         *self.budget.left() += self.bytes;
     }
 }
 
-fn fault(error: &StoreFileError) -> Fault {
-    let fault = |code| Fault::new(code, error.to_string());
+fn store_file_error(error: &StoreFileError) -> Error {
+    let fault = |code| Error::new(code, error.to_string());
     match error {
         StoreFileError::Full { .. } | StoreFileError::Name(FileError::Full { .. }) => {
-            fault(Code::DiskExceeded).hint("remove files from the store, or give it a larger quota")
+            fault(ErrorCode::DiskExceeded)
+                .hint("remove files from the store, or give it a larger quota")
         }
-        StoreFileError::NotFound { .. } => fault(Code::FileNotFound),
-        StoreFileError::Name(_) | StoreFileError::Clash { .. } => fault(Code::FileUnsupported),
-        StoreFileError::Io(_) | StoreFileError::Late => fault(Code::StoreUnavailable),
+        StoreFileError::NotFound { .. } => fault(ErrorCode::FileNotFound),
+        StoreFileError::Name(_) | StoreFileError::NameConflict { .. } => {
+            fault(ErrorCode::FileUnsupported)
+        }
+        StoreFileError::Io(_) | StoreFileError::Timeout => fault(ErrorCode::StoreUnavailable),
     }
 }
 
@@ -353,10 +373,10 @@ impl Engine {
         &self,
         directory: String,
         work: impl FnOnce(&StoreDirectory) -> Result<T, StoreFileError> + Send + 'static,
-    ) -> Result<T, Fault> {
+    ) -> Result<T, Error> {
         let store = self.store_base()?.store(&directory);
-        let writing = self.writers.of(&directory).lock_owned().await;
-        blocking(move || {
+        let writing = self.store_locks.lock_for(&directory).lock_owned().await;
+        run_blocking(move || {
             let _writing = writing;
             work(&store)
         })
@@ -369,46 +389,46 @@ impl Engine {
         &self,
         is_known: impl Fn(&str) -> bool + Send + 'static,
         name: String,
-    ) -> Result<usize, Fault> {
+    ) -> Result<usize, Error> {
         let base = self.store_base()?.clone();
-        blocking(move || Ok(base.set_aside(is_known, &name)?)).await
+        run_blocking(move || Ok(base.set_aside(is_known, &name)?)).await
     }
 
     /// Removes directories of volumes that were set aside, by their names.
     pub async fn remove_stores_set_aside(
         &self,
         is_over: impl Fn(&str) -> bool + Send + 'static,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), Error> {
         let base = self.store_base()?.clone();
-        blocking(move || Ok(base.remove_set_aside(is_over)?)).await
+        run_blocking(move || Ok(base.remove_set_aside(is_over)?)).await
     }
 
-    pub(crate) fn store_base(&self) -> Result<&StoreBase, Fault> {
-        let none = || Fault::new(Code::StoreUnavailable, "there are no stores here");
+    pub(crate) fn store_base(&self) -> Result<&StoreBase, Error> {
+        let none = || Error::new(ErrorCode::StoreUnavailable, "there are no stores here");
         self.config.stores.as_ref().ok_or_else(none)
     }
 }
 
-async fn blocking<T: Send + 'static>(
+async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreFileError> + Send + 'static,
-) -> Result<T, Fault> {
+) -> Result<T, Error> {
     match spawn_blocking(work).await {
-        Ok(done) => done.map_err(|error| fault(&error)),
-        Err(error) => Err(fault(&StoreFileError::Io(error.into()))),
+        Ok(done) => done.map_err(|error| store_file_error(&error)),
+        Err(error) => Err(store_file_error(&StoreFileError::Io(error.into()))),
     }
 }
 
-impl Unkept {
+impl UnsavedFiles {
     /// What was not kept is not to be believed, whatever the code itself has said.
-    pub(crate) fn tell(self, execution: &mut Execution) {
+    pub(crate) fn report_in(self, execution: &mut Execution) {
         let warnings = self.skipped.into_iter().map(|message| Warning {
-            code: Code::FileUnsupported.to_string(),
+            code: ErrorCode::FileUnsupported.to_string(),
             message: format!("not kept: {message}"),
         });
         execution.warnings.extend(warnings);
         let Some(fault) = self.failed else { return };
-        if execution.status == Status::Succeeded {
-            execution.status = Status::Failed;
+        if execution.status == ExecutionStatus::Succeeded {
+            execution.status = ExecutionStatus::Failed;
             execution.error = Some(fault);
         } else {
             let warning = Warning { code: fault.code.to_string(), message: fault.message };
@@ -417,7 +437,7 @@ impl Unkept {
     }
 }
 
-fn lost() -> Fault {
-    Fault::new(Code::StoreUnavailable, "the session has lost its stores")
+fn lost_error() -> Error {
+    Error::new(ErrorCode::StoreUnavailable, "the session has lost its stores")
         .hint("reset the session; what was kept before is there")
 }

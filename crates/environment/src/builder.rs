@@ -13,16 +13,16 @@ use std::time::SystemTime;
 
 use crate::bytecode;
 use crate::definition::{Definition, DefinitionError, built_in_text};
-use crate::discovery::Python;
-use crate::environment::{Environment, Package};
+use crate::discovery::PythonInstallation;
+use crate::disk_usage::DiskUsage;
+use crate::environment::{BuiltEnvironment, PackageVersion};
 use crate::error::BuildError;
-use crate::machine::Machine;
-use crate::program;
+use crate::host_settings::HostSettings;
 use crate::progress::Progress;
-use crate::startup;
-use crate::unpacking::Amount;
-use crate::uv::{Failure, Installation, Uv};
-use crate::view::{INSIDE_ENVIRONMENT, INSIDE_INTERPRETER, INSIDE_SITE, View};
+use crate::sandbox_paths::{INSIDE_ENVIRONMENT, INSIDE_INTERPRETER, INSIDE_SITE, MountedPython};
+use crate::startup_hooks;
+use crate::subprocess;
+use crate::uv::{Installation, Uv, UvError};
 
 const FONT_CACHE: &str = include_str!("python/font_cache.py");
 
@@ -31,11 +31,11 @@ const MATPLOTLIB_CONFIG: &str = "etc/matplotlib";
 
 /// All that decides what an environment will contain.
 #[derive(Debug)]
-pub(crate) struct Plan<'a> {
+pub(crate) struct BuildPlan<'a> {
     pub(crate) definition: &'a Definition,
-    pub(crate) python: Python,
+    pub(crate) python: PythonInstallation,
     pub(crate) digest: String,
-    pub(crate) machine: &'a Machine,
+    pub(crate) machine: &'a HostSettings,
     pub(crate) tools: PathBuf,
     pub(crate) cache: PathBuf,
     /// Where bytecode is kept for other environments.
@@ -47,30 +47,30 @@ pub(crate) struct Plan<'a> {
 /// Carries out a plan in `directory`, which exists and is empty. Writing the record is left to the
 /// caller, who knows where the directory will end.
 pub(crate) fn build(
-    plan: &Plan<'_>,
+    plan: &BuildPlan<'_>,
     directory: &Path,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Environment, BuildError> {
-    let view = View::of(&plan.python);
-    lay_out(&view, directory).map_err(BuildError::files("laying out", directory))?;
+) -> Result<BuiltEnvironment, BuildError> {
+    let view = MountedPython::new(&plan.python);
+    create_venv(&view, directory).map_err(BuildError::files("laying out", directory))?;
     let mut matplotlib_config = None;
     if !plan.definition.lock.is_empty() {
         install(plan, directory, progress)?;
-        startup::disarm(&directory.join(view.site_packages()))
+        startup_hooks::remove_startup_hooks(&directory.join(view.site_packages()))
             .map_err(BuildError::files("quieting the packages in", directory))?;
-        point_scripts_inside(&directory.join("bin"))
+        rewrite_shebangs(&directory.join("bin"))
             .map_err(BuildError::files("adapting the programs in", directory))?;
         progress(Progress::Compiling);
         bytecode::compile(plan, &view, directory)?;
-        matplotlib_config = cache_fonts(plan, &view, directory, progress);
+        matplotlib_config = cache_matplotlib_fonts(plan, &view, directory, progress);
     }
     let amount =
-        open_to_read(directory).map_err(BuildError::files("opening to readers", directory))?;
-    Ok(Environment {
+        make_readable(directory).map_err(BuildError::files("opening to readers", directory))?;
+    Ok(BuiltEnvironment {
         name: plan.definition.name.clone(),
         digest: plan.digest.clone(),
         python: plan.python.clone(),
-        packages: installed(&directory.join(view.site_packages()))
+        packages: installed_packages(&directory.join(view.site_packages()))
             .map_err(BuildError::files("listing the packages in", directory))?,
         preload: plan.definition.preload.clone(),
         variables: variables(plan.definition, &view),
@@ -82,7 +82,7 @@ pub(crate) fn build(
 }
 
 /// A virtual environment without packages, as `python -m venv` would make it inside.
-fn lay_out(view: &View<'_>, directory: &Path) -> io::Result<()> {
+fn create_venv(view: &MountedPython<'_>, directory: &Path) -> io::Result<()> {
     let bin = directory.join("bin");
     let site_packages = directory.join(view.site_packages());
     fs::create_dir(&bin)?;
@@ -97,13 +97,14 @@ fn lay_out(view: &View<'_>, directory: &Path) -> io::Result<()> {
 }
 
 fn install(
-    plan: &Plan<'_>,
+    plan: &BuildPlan<'_>,
     directory: &Path,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<(), BuildError> {
     let uv = Uv::obtain(plan.machine, &plan.tools, &plan.python.executable, progress)?;
     let lock = directory.join("packages.lock");
-    fs::write(&lock, plan.definition.lock.for_uv()).map_err(BuildError::files("writing", &lock))?;
+    fs::write(&lock, plan.definition.lock.to_requirements())
+        .map_err(BuildError::files("writing", &lock))?;
     progress(Progress::Resolving);
     let installation = Installation {
         lock: &lock,
@@ -111,7 +112,8 @@ fn install(
         prefix: directory,
         cache: &plan.cache,
     };
-    uv.install(&installation, plan.machine, progress)?.map_err(|failure| explain(plan, failure))?;
+    uv.install(&installation, plan.machine, progress)?
+        .map_err(|failure| build_error(plan, failure))?;
     // uv's own, and of no use to anybody else.
     let uv_lock = directory.join(".lock");
     if uv_lock.exists() {
@@ -120,15 +122,15 @@ fn install(
     Ok(())
 }
 
-fn explain(plan: &Plan<'_>, failure: Failure) -> BuildError {
+fn build_error(plan: &BuildPlan<'_>, failure: UvError) -> BuildError {
     let name = plan.definition.name.clone();
     match failure {
-        Failure::Refused { detail, .. } if detail.contains("Hash mismatch") => {
-            let source = plan.definition.lock.forged(&detail);
+        UvError::Failed { detail, .. } if detail.contains("Hash mismatch") => {
+            let source = plan.definition.lock.hash_mismatch_error(&detail);
             DefinitionError::Lock { name, source }.into()
         }
-        Failure::Refused { status, detail } => BuildError::Install { name, status, detail },
-        Failure::IndexUnreachable { cause } => BuildError::IndexUnreachable {
+        UvError::Failed { status, detail } => BuildError::Install { name, status, detail },
+        UvError::IndexUnreachable { cause } => BuildError::IndexUnreachable {
             name,
             missing: plan.definition.packages.clone(),
             index: plan.machine.index.clone(),
@@ -138,7 +140,7 @@ fn explain(plan: &Plan<'_>, failure: Failure) -> BuildError {
 }
 
 /// Makes the programs that packages brought start the interpreter of the inside.
-fn point_scripts_inside(bin: &Path) -> io::Result<()> {
+fn rewrite_shebangs(bin: &Path) -> io::Result<()> {
     for entry in fs::read_dir(bin)? {
         let entry = entry?;
         if !entry.file_type()?.is_file() {
@@ -156,15 +158,15 @@ fn point_scripts_inside(bin: &Path) -> io::Result<()> {
 }
 
 /// Makes what uv has put into a directory of modules fit for the inside; tells how much it is.
-pub(crate) fn finish_flat(directory: &Path) -> io::Result<Amount> {
+pub(crate) fn finish_target_directory(directory: &Path) -> io::Result<DiskUsage> {
     let (bin, uv_lock) = (directory.join("bin"), directory.join(".lock"));
     if bin.is_dir() {
-        point_scripts_inside(&bin)?;
+        rewrite_shebangs(&bin)?;
     }
     if uv_lock.exists() {
         fs::remove_file(uv_lock)?;
     }
-    open_to_read(directory)
+    make_readable(directory)
 }
 
 /// The script with its first line exchanged, when that line names a Python of the host.
@@ -190,9 +192,9 @@ fn after_lines(text: &[u8], count: usize) -> Option<&[u8]> {
 /// Gives the directory with matplotlib's list of fonts, as seen from inside.
 ///
 /// Without the list everything works, a second slower: that it cannot be made is not an error.
-fn cache_fonts(
-    plan: &Plan<'_>,
-    view: &View<'_>,
+fn cache_matplotlib_fonts(
+    plan: &BuildPlan<'_>,
+    view: &MountedPython<'_>,
     directory: &Path,
     progress: &mut dyn FnMut(Progress),
 ) -> Option<PathBuf> {
@@ -204,7 +206,8 @@ fn cache_fonts(
     }
     let config = directory.join(MATPLOTLIB_CONFIG);
     fs::create_dir_all(config.parent()?).ok()?;
-    let version = installed(&site_packages).ok()?.into_iter().find(|it| it.name == "matplotlib")?;
+    let version =
+        installed_packages(&site_packages).ok()?.into_iter().find(|it| it.name == "matplotlib")?;
     let kept = plan.fonts.join(format!("matplotlib-{}", version.version));
     if !kept.is_dir() {
         progress(Progress::CachingFonts);
@@ -215,12 +218,12 @@ fn cache_fonts(
 }
 
 /// Makes the list, which has the fonts of matplotlib and no others, in a directory of its own.
-fn list_fonts(plan: &Plan<'_>, site_packages: &Path, kept: &Path) -> Option<()> {
+fn list_fonts(plan: &BuildPlan<'_>, site_packages: &Path, kept: &Path) -> Option<()> {
     fs::create_dir_all(&plan.fonts).ok()?;
     let aside = tempfile::TempDir::new_in(&plan.fonts).ok()?;
-    let mut command = program::isolated_python(&plan.python.executable);
+    let mut command = subprocess::isolated_python(&plan.python.executable);
     command.args(["-c", FONT_CACHE]).arg(site_packages).env("MPLCONFIGDIR", aside.path());
-    let ended = program::follow(&mut command, |_| {}).ok()?;
+    let ended = subprocess::run_streaming(&mut command, |_| {}).ok()?;
     // Where somebody else was faster, his list is the same.
     (ended.status.success() && (fs::rename(aside.path(), kept).is_ok() || kept.is_dir()))
         .then_some(())
@@ -235,7 +238,7 @@ fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn variables(definition: &Definition, view: &View<'_>) -> BTreeMap<String, String> {
+fn variables(definition: &Definition, view: &MountedPython<'_>) -> BTreeMap<String, String> {
     let library_path =
         view.library_path().map(|path| ("LD_LIBRARY_PATH".to_owned(), path.display().to_string()));
     let said = definition.variables.iter().map(|(name, value)| (name.to_string(), value.clone()));
@@ -243,38 +246,41 @@ fn variables(definition: &Definition, view: &View<'_>) -> BTreeMap<String, Strin
 }
 
 /// The packages by what they say of themselves, sorted by name.
-fn installed(site_packages: &Path) -> io::Result<Vec<Package>> {
+fn installed_packages(site_packages: &Path) -> io::Result<Vec<PackageVersion>> {
     let mut packages = Vec::new();
     for entry in fs::read_dir(site_packages)? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "dist-info") {
-            packages.extend(package_of(&fs::read_to_string(path.join("METADATA"))?));
+            packages.extend(parse_metadata(&fs::read_to_string(path.join("METADATA"))?));
         }
     }
     packages.sort();
     Ok(packages)
 }
 
-fn package_of(metadata: &str) -> Option<Package> {
+fn parse_metadata(metadata: &str) -> Option<PackageVersion> {
     let field = |name: &str| {
         metadata
             .lines()
             .take_while(|line| !line.is_empty())
             .find_map(|line| line.strip_prefix(name))
     };
-    Some(Package { name: field("Name: ")?.to_owned(), version: field("Version: ")?.to_owned() })
+    Some(PackageVersion {
+        name: field("Name: ")?.to_owned(),
+        version: field("Version: ")?.to_owned(),
+    })
 }
 
 /// Lets everybody read, whatever the umask: a sandbox runs as another user. Tells how much it is.
-fn open_to_read(directory: &Path) -> io::Result<Amount> {
+fn make_readable(directory: &Path) -> io::Result<DiskUsage> {
     fs::set_permissions(directory, Permissions::from_mode(0o755))?;
-    let mut amount = Amount::default();
+    let mut amount = DiskUsage::default();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         amount.files += 1;
         let kind = entry.file_type()?;
         if kind.is_dir() {
-            amount = amount + open_to_read(&entry.path())?;
+            amount = amount + make_readable(&entry.path())?;
         } else if kind.is_file() {
             let found = entry.metadata()?;
             amount.bytes += found.len();
@@ -327,7 +333,7 @@ mod tests {
     #[test]
     fn a_package_is_named_by_the_head_of_its_metadata() {
         let metadata = "Metadata-Version: 2.4\nName: et_xmlfile\nVersion: 2.0.0\n\nName: no\n";
-        let package = Package { name: "et_xmlfile".to_owned(), version: "2.0.0".to_owned() };
-        assert_eq!(package_of(metadata), Some(package));
+        let package = PackageVersion { name: "et_xmlfile".to_owned(), version: "2.0.0".to_owned() };
+        assert_eq!(parse_metadata(metadata), Some(package));
     }
 }

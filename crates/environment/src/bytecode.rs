@@ -13,13 +13,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use jail::Bounds;
+use jail::Confinement;
 use sha2::{Digest, Sha256};
 
-use crate::builder::Plan;
+use crate::builder::BuildPlan;
 use crate::error::BuildError;
-use crate::program;
-use crate::view::{INSIDE_ENVIRONMENT, View};
+use crate::sandbox_paths::{INSIDE_ENVIRONMENT, MountedPython};
+use crate::subprocess;
 
 /// Of one file; the longest that packages have are some megabytes.
 const BYTECODE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
@@ -27,40 +27,45 @@ const BYTECODE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 const COMPILE: &str = include_str!("python/compile.py");
 
 /// A source, where its bytecode belongs, and where that is kept for others.
-struct Source {
+struct SourceFile {
     path: PathBuf,
     bytecode: PathBuf,
-    kept: PathBuf,
+    cached: PathBuf,
 }
 
 /// Gives every source of the environment in `directory` its bytecode.
 pub(crate) fn compile(
-    plan: &Plan<'_>,
-    view: &View<'_>,
+    plan: &BuildPlan<'_>,
+    view: &MountedPython<'_>,
     directory: &Path,
 ) -> Result<(), BuildError> {
     let cache = plan.bytecode.join(plan.python.version.to_string());
     let found = || {
         fs::create_dir_all(&cache)?;
         let mut paths = Vec::new();
-        collect(&directory.join(view.site_packages()), &mut paths)?;
+        collect_sources(&directory.join(view.site_packages()), &mut paths)?;
         in_parallel(&paths, |path| {
-            let source = source(path.clone(), directory, view, &cache)?;
+            let source = source_file(path.clone(), directory, view, &cache)?;
             // One that cannot be linked is compiled, whatever the reason.
-            Ok(fs::hard_link(&source.kept, &source.bytecode).is_err().then_some(source))
+            Ok(fs::hard_link(&source.cached, &source.bytecode).is_err().then_some(source))
         })
     };
     let missing = found().map_err(BuildError::files("looking for bytecode in", &cache))?;
     if missing.is_empty() {
         return Ok(());
     }
-    run(plan, directory, &missing)?;
+    compile_missing(plan, directory, &missing)?;
     // What was not compiled is not there, and what somebody else has kept meanwhile is the same.
-    missing.iter().for_each(|it| drop(fs::hard_link(&it.bytecode, &it.kept)));
+    missing.iter().for_each(|it| drop(fs::hard_link(&it.bytecode, &it.cached)));
     Ok(())
 }
 
-fn source(path: PathBuf, directory: &Path, view: &View<'_>, cache: &Path) -> io::Result<Source> {
+fn source_file(
+    path: PathBuf,
+    directory: &Path,
+    view: &MountedPython<'_>,
+    cache: &Path,
+) -> io::Result<SourceFile> {
     let place = path.strip_prefix(directory).unwrap_or(&path);
     let mut hasher = Sha256::new();
     hasher.update(place.as_os_str().as_bytes());
@@ -71,16 +76,16 @@ fn source(path: PathBuf, directory: &Path, view: &View<'_>, cache: &Path) -> io:
     let folder = path.with_file_name("__pycache__");
     fs::create_dir_all(&folder)?;
     let bytecode = folder.join(format!("{stem}.{}.pyc", view.cache_tag()));
-    Ok(Source { bytecode, kept: cache.join(digest), path })
+    Ok(SourceFile { bytecode, cached: cache.join(digest), path })
 }
 
 /// All sources below, but for those of tests: a third of all files, and never imported.
-fn collect(directory: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
+fn collect_sources(directory: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let (path, kind) = (entry.path(), entry.file_type()?);
         if kind.is_dir() && entry.file_name() != "tests" {
-            collect(&path, found)?;
+            collect_sources(&path, found)?;
         } else if kind.is_file() && path.extension().is_some_and(|ending| ending == "py") {
             found.push(path);
         }
@@ -108,16 +113,20 @@ fn in_parallel<T: Send>(
     })
 }
 
-fn run(plan: &Plan<'_>, directory: &Path, missing: &[Source]) -> Result<(), BuildError> {
+fn compile_missing(
+    plan: &BuildPlan<'_>,
+    directory: &Path,
+    missing: &[SourceFile],
+) -> Result<(), BuildError> {
     let names = directory.join("sources");
     let list: Vec<&[u8]> = missing.iter().map(|it| it.path.as_os_str().as_bytes()).collect();
     fs::write(&names, list.join(&0)).map_err(BuildError::files("writing", &names))?;
-    let mut command = program::isolated_python(&plan.python.executable);
+    let mut command = subprocess::isolated_python(&plan.python.executable);
     command.args(["-c", COMPILE]).arg(&names).arg(directory).arg(INSIDE_ENVIRONMENT);
-    let bounds = Bounds { writable: vec![directory.into()], file_bytes: BYTECODE_BYTES_MAX };
+    let bounds = Confinement { writable: vec![directory.into()], file_bytes: BYTECODE_BYTES_MAX };
     let ended = bounds
-        .put_around(&mut command)
-        .and_then(|()| program::follow(&mut command, |_| {}))
+        .apply_to(&mut command)
+        .and_then(|()| subprocess::run_streaming(&mut command, |_| {}))
         .map_err(|source| BuildError::Run { program: plan.python.executable.clone(), source })?;
     fs::remove_file(&names).map_err(BuildError::files("removing", &names))?;
     if ended.status.success() {

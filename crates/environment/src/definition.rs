@@ -58,7 +58,7 @@ pub struct Definition {
     #[serde(default)]
     pub imports: Imports,
     #[serde(default)]
-    pub processes: Processes,
+    pub processes: ProcessesSetting,
     #[serde(default)]
     pub index: PackageIndex,
     /// Environment variables that the packages need, for every process inside.
@@ -95,7 +95,7 @@ pub enum Imports {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Processes {
+pub enum ProcessesSetting {
     #[default]
     Allow,
     Deny,
@@ -113,7 +113,7 @@ pub enum PackageIndex {
 
 #[derive(Debug, thiserror::Error)]
 pub enum DefinitionError {
-    #[error("there is no environment `{name}`; these ship with Belljar: {}", listed())]
+    #[error("there is no environment `{name}`; these ship with Belljar: {}", built_in_list())]
     Unknown { name: String },
     #[error("the definition of an environment cannot be read: {}", one_line(.source))]
     Toml {
@@ -130,7 +130,7 @@ impl Definition {
     /// Reads the TOML of an environment and the lock of its packages, which is empty for an
     /// environment without packages.
     pub fn parse(text: &str, lock: &str) -> Result<Self, DefinitionError> {
-        Self::unlocked(text)?.with_lock(lock)
+        Self::parse_unlocked(text)?.with_lock(lock)
     }
 
     /// One of the environments that ship.
@@ -141,7 +141,7 @@ impl Definition {
     }
 
     /// The environments that ship with what is imported by this name.
-    pub fn built_in_with(module: &str) -> Vec<&'static str> {
+    pub fn built_in_with_module(module: &str) -> Vec<&'static str> {
         let root = module.split('.').next().unwrap_or_default();
         let has = |definition: &Self| {
             let preloaded = definition.preload.iter().map(|it| it.as_str().split('.').next());
@@ -157,7 +157,7 @@ impl Definition {
     }
 
     /// The definition before its packages are locked; nothing can be built of it.
-    pub(crate) fn unlocked(text: &str) -> Result<Self, DefinitionError> {
+    pub(crate) fn parse_unlocked(text: &str) -> Result<Self, DefinitionError> {
         check_packages(text)?;
         toml::from_str(text).map_err(|source| DefinitionError::Toml { source: Box::new(source) })
     }
@@ -166,7 +166,7 @@ impl Definition {
         let lock = Lock::parse(text).and_then(|lock| {
             let outside = lock.made_for().filter(|made_for| !self.python.covers(made_for));
             if let Some(made_for) = outside {
-                return Err(LockError::OtherPython { made_for, wanted: self.python });
+                return Err(LockError::PythonMismatch { made_for, wanted: self.python });
             }
             self.packages.iter().try_for_each(|package| lock.require(package))?;
             Ok(lock)
@@ -178,7 +178,7 @@ impl Definition {
     }
 
     /// Which Pythons it can be built with, now that the packages are known.
-    pub(crate) fn accepts(&self) -> VersionRange {
+    pub(crate) fn accepted_pythons(&self) -> VersionRange {
         self.lock.made_for().unwrap_or(self.python)
     }
 
@@ -194,10 +194,10 @@ impl Definition {
 /// What is not even a list of texts is left to the proper reading.
 fn check_packages(text: &str) -> Result<(), DefinitionError> {
     #[derive(Deserialize)]
-    struct Packages {
+    struct PackagesField {
         packages: Vec<toml::Spanned<String>>,
     }
-    let Ok(Packages { packages }) = toml::from_str(text) else { return Ok(()) };
+    let Ok(PackagesField { packages }) = toml::from_str(text) else { return Ok(()) };
     packages.iter().try_for_each(|package| {
         let line = text[..package.span().start].matches('\n').count() + 1;
         let checked = package.get_ref().parse::<Requirement>();
@@ -215,7 +215,7 @@ pub(crate) fn built_in_names() -> impl Iterator<Item = &'static str> {
     BUILT_IN.iter().map(|(name, _, _)| *name)
 }
 
-fn listed() -> String {
+fn built_in_list() -> String {
     built_in_names().collect::<Vec<_>>().join(", ")
 }
 
@@ -399,7 +399,7 @@ mod tests {
     fn atlas_is_one_python_without_processes() {
         let atlas = Definition::built_in("atlas").unwrap();
         assert_eq!(atlas.python.to_string(), "3.11");
-        assert_eq!(atlas.processes, Processes::Deny);
+        assert_eq!(atlas.processes, ProcessesSetting::Deny);
         assert_eq!(atlas.index, PackageIndex::None);
     }
 
@@ -417,7 +417,7 @@ mod tests {
         let definition = Definition::parse(SMALL, SMALL_LOCK).unwrap();
         assert_eq!(definition.packages[0].name.as_str(), "et-xmlfile");
         assert_eq!(definition.imports, Imports::Any);
-        assert_eq!(definition.processes, Processes::Allow);
+        assert_eq!(definition.processes, ProcessesSetting::Allow);
         assert_eq!(definition.index, PackageIndex::None);
     }
 
@@ -429,7 +429,7 @@ mod tests {
         let definition = Definition::parse(&text, SMALL_LOCK).unwrap();
         let modules = ["numpy", "os.path"].map(|name| ModuleName(name.to_owned()));
         assert_eq!(definition.imports, Imports::Only(modules.into()));
-        assert_eq!(definition.processes, Processes::Deny);
+        assert_eq!(definition.processes, ProcessesSetting::Deny);
         assert_eq!(definition.index, PackageIndex::Url("https://example.org/simple".to_owned()));
     }
 
@@ -486,10 +486,10 @@ mod tests {
     #[test]
     fn an_environment_is_found_by_what_can_be_imported_in_it() {
         assert_eq!(
-            Definition::built_in_with("numpy.linalg"),
+            Definition::built_in_with_module("numpy.linalg"),
             ["default", "atlas", "cortex", "coderunner"]
         );
-        assert_eq!(Definition::built_in_with("cognite"), ["atlas"]);
-        assert_eq!(Definition::built_in_with("nothing"), Vec::<&str>::new());
+        assert_eq!(Definition::built_in_with_module("cognite"), ["atlas"]);
+        assert_eq!(Definition::built_in_with_module("nothing"), Vec::<&str>::new());
     }
 }

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::Machine;
-use crate::program;
+use crate::host_settings::HostSettings;
+use crate::subprocess;
 use crate::version::{OLDEST_MINOR, PythonVersion, VersionRange};
 
 const PROBE: &str = include_str!("python/probe.py");
@@ -27,7 +27,7 @@ pub(crate) const SYSTEM_PREFIX: &str = "/usr";
 
 /// A CPython that can be put into a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Python {
+pub struct PythonInstallation {
     pub version: PythonVersion,
     /// The real program, below `prefix`.
     pub executable: PathBuf,
@@ -39,14 +39,14 @@ pub struct Python {
 
 /// What a search brought to light.
 #[derive(Debug, Clone, Default)]
-pub struct Discovery {
+pub struct DiscoveredPythons {
     /// Newest first.
-    pub found: Vec<Python>,
-    pub skipped: Vec<Skipped>,
+    pub found: Vec<PythonInstallation>,
+    pub skipped: Vec<SkippedPython>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Skipped {
+pub struct SkippedPython {
     pub path: PathBuf,
     pub reason: SkipReason,
 }
@@ -56,7 +56,7 @@ pub struct Skipped {
 pub enum SkipReason {
     #[error("it cannot be started ({})", io::Error::from(*.kind))]
     CannotStart { kind: io::ErrorKind },
-    #[error("it did not say what it is{}", said(.message))]
+    #[error("it did not say what it is{}", in_parentheses(.message))]
     NoAnswer { message: Option<String> },
     #[error("it did not answer within {} s", PROBE_TIME.as_secs())]
     TooSlow,
@@ -71,18 +71,18 @@ pub enum SkipReason {
     #[error("it is a {bits}-bit build")]
     WrongWidth { bits: u16 },
     #[error("{} is outside its prefix {}", .part.display(), .prefix.display())]
-    Scattered { part: PathBuf, prefix: PathBuf },
+    OutsidePrefix { part: PathBuf, prefix: PathBuf },
     #[error("its prefix {} holds a home directory, which every sandbox would see", .prefix.display())]
     ExposesHome { prefix: PathBuf },
 }
 
-fn said(message: &Option<String>) -> String {
+fn in_parentheses(message: &Option<String>) -> String {
     message.as_ref().map(|line| format!(" ({line})")).unwrap_or_default()
 }
 
 /// What `probe.py` prints.
 #[derive(Debug, Clone, Deserialize)]
-struct Answer {
+struct ProbeReport {
     implementation: String,
     version: [u16; 3],
     release_level: String,
@@ -94,25 +94,25 @@ struct Answer {
     shared_library: bool,
 }
 
-impl Discovery {
+impl DiscoveredPythons {
     /// The newest Python that a definition accepts.
-    pub fn newest(&self, range: &VersionRange) -> Option<&Python> {
+    pub fn newest(&self, range: &VersionRange) -> Option<&PythonInstallation> {
         self.found.iter().find(|python| range.contains(python.version))
     }
 }
 
 /// Looks on `PATH`, among the versions of pyenv, and among those that uv installed.
-pub fn discover(machine: &Machine) -> Discovery {
-    let mut discovery = Discovery::default();
+pub fn discover(machine: &HostSettings) -> DiscoveredPythons {
+    let mut discovery = DiscoveredPythons::default();
     let mut seen = BTreeSet::new();
     for candidate in candidates(machine) {
         if !seen.insert(real_program(&candidate)) {
             continue;
         }
-        match examine(&candidate, machine) {
+        match probe_python(&candidate, machine) {
             Ok(python) if discovery.found.contains(&python) => {}
             Ok(python) => discovery.found.push(python),
-            Err(reason) => discovery.skipped.push(Skipped { path: candidate, reason }),
+            Err(reason) => discovery.skipped.push(SkippedPython { path: candidate, reason }),
         }
     }
     // Stable: of two with the same version, the one that comes first on `PATH` wins.
@@ -121,11 +121,14 @@ pub fn discover(machine: &Machine) -> Discovery {
 }
 
 /// Runs one Python and judges what it says of itself.
-pub(crate) fn examine(path: &Path, machine: &Machine) -> Result<Python, SkipReason> {
-    judge(probe(path)?, machine.home.as_deref())
+pub(crate) fn probe_python(
+    path: &Path,
+    machine: &HostSettings,
+) -> Result<PythonInstallation, SkipReason> {
+    validate(run_probe(path)?, machine.home.as_deref())
 }
 
-fn candidates(machine: &Machine) -> Vec<PathBuf> {
+fn candidates(machine: &HostSettings) -> Vec<PathBuf> {
     // What pyenv's shims stand for is found among its versions, without a shell for each.
     let shims = machine.pyenv_root.as_ref().map(|root| root.join("shims"));
     let on_path = machine
@@ -186,15 +189,18 @@ fn real_program(path: &Path) -> PathBuf {
         .unwrap_or_else(|| path.to_owned())
 }
 
-fn probe(path: &Path) -> Result<Answer, SkipReason> {
-    let ended = program::ask(program::isolated_python(path).args(["-c", PROBE]), PROBE_TIME)
-        .map_err(|error| SkipReason::CannotStart { kind: error.kind() })?
-        .ok_or(SkipReason::TooSlow)?;
+fn run_probe(path: &Path) -> Result<ProbeReport, SkipReason> {
+    let ended = subprocess::run_with_timeout(
+        subprocess::isolated_python(path).args(["-c", PROBE]),
+        PROBE_TIME,
+    )
+    .map_err(|error| SkipReason::CannotStart { kind: error.kind() })?
+    .ok_or(SkipReason::TooSlow)?;
     serde_json::from_str(&ended.stdout)
         .map_err(|_| SkipReason::NoAnswer { message: ended.last_lines.first().cloned() })
 }
 
-fn judge(answer: Answer, home: Option<&Path>) -> Result<Python, SkipReason> {
+fn validate(answer: ProbeReport, home: Option<&Path>) -> Result<PythonInstallation, SkipReason> {
     let [major, minor, micro] = answer.version;
     let version = PythonVersion { major, minor, micro };
     let prefix = answer.prefix;
@@ -218,10 +224,10 @@ fn judge(answer: Answer, home: Option<&Path>) -> Result<Python, SkipReason> {
     }
     for part in [&answer.executable, &answer.stdlib] {
         if !part.starts_with(&prefix) {
-            return Err(SkipReason::Scattered { part: part.clone(), prefix });
+            return Err(SkipReason::OutsidePrefix { part: part.clone(), prefix });
         }
     }
-    Ok(Python {
+    Ok(PythonInstallation {
         version,
         executable: answer.executable,
         prefix,
@@ -237,7 +243,7 @@ fn holds_a_home(prefix: &Path, home: Option<&Path>) -> bool {
         && homes.into_iter().flatten().any(|home| home.starts_with(prefix))
 }
 
-impl fmt::Display for Python {
+impl fmt::Display for PythonInstallation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "CPython {} at {}", self.version, self.executable.display())
     }
@@ -247,8 +253,8 @@ impl fmt::Display for Python {
 mod tests {
     use super::*;
 
-    fn answer() -> Answer {
-        Answer {
+    fn answer() -> ProbeReport {
+        ProbeReport {
             implementation: "CPython".to_owned(),
             version: [3, 13, 0],
             release_level: "final".to_owned(),
@@ -261,8 +267,8 @@ mod tests {
         }
     }
 
-    fn judged(answer: Answer) -> Result<PathBuf, SkipReason> {
-        judge(answer, Some(Path::new("/home/ada"))).map(|python| python.executable)
+    fn judged(answer: ProbeReport) -> Result<PathBuf, SkipReason> {
+        validate(answer, Some(Path::new("/home/ada"))).map(|python| python.executable)
     }
 
     #[test]
@@ -272,24 +278,24 @@ mod tests {
 
     #[test]
     fn other_kinds_of_python_are_refused_by_their_kind() {
-        let pypy = Answer { implementation: "PyPy".to_owned(), ..answer() };
+        let pypy = ProbeReport { implementation: "PyPy".to_owned(), ..answer() };
         assert_eq!(judged(pypy), Err(SkipReason::NotCPython { implementation: "PyPy".to_owned() }));
-        let free_threaded = Answer { free_threaded: true, ..answer() };
+        let free_threaded = ProbeReport { free_threaded: true, ..answer() };
         assert_eq!(judged(free_threaded), Err(SkipReason::FreeThreaded));
-        let narrow = Answer { pointer_bits: 32, ..answer() };
+        let narrow = ProbeReport { pointer_bits: 32, ..answer() };
         assert_eq!(judged(narrow), Err(SkipReason::WrongWidth { bits: 32 }));
     }
 
     #[test]
     fn old_and_unfinished_versions_are_refused() {
-        let old = Answer { version: [3, 10, 13], ..answer() };
+        let old = ProbeReport { version: [3, 10, 13], ..answer() };
         assert_eq!(judged(old).unwrap_err().to_string(), "3.10.13 is older than 3.11");
-        let candidate = Answer { release_level: "candidate".to_owned(), ..answer() };
+        let candidate = ProbeReport { release_level: "candidate".to_owned(), ..answer() };
         assert_eq!(judged(candidate).unwrap_err().to_string(), "3.13.0 is a candidate release");
     }
 
     fn judged_at(prefix: &str) -> Result<PathBuf, SkipReason> {
-        judged(Answer {
+        judged(ProbeReport {
             executable: Path::new(prefix).join("bin/python3"),
             stdlib: Path::new(prefix).join("lib/python3.13"),
             prefix: prefix.into(),
@@ -314,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_program_outside_its_prefix_is_refused() {
-        let scattered = Answer { executable: "/usr/bin/python3".into(), ..answer() };
+        let scattered = ProbeReport { executable: "/usr/bin/python3".into(), ..answer() };
         assert_eq!(
             judged(scattered).unwrap_err().to_string(),
             "/usr/bin/python3 is outside its prefix /opt/py"

@@ -11,20 +11,20 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::definition::{ModuleName, Name};
-use crate::discovery::Python;
+use crate::discovery::PythonInstallation;
 use crate::requirement::PackageName;
-use crate::view::{INSIDE_ENVIRONMENT, View};
+use crate::sandbox_paths::{INSIDE_ENVIRONMENT, MountedPython};
 
 /// A Python and its packages, ready to be mounted. Immutable: a change of anything that it was
 /// made from makes another one, with another digest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Environment {
+pub struct BuiltEnvironment {
     pub name: Name,
     pub digest: String,
-    pub python: Python,
+    pub python: PythonInstallation,
     /// All that is installed, with the exact versions.
-    pub packages: Vec<Package>,
+    pub packages: Vec<PackageVersion>,
     pub preload: Vec<ModuleName>,
     /// For every process inside; what the definition said and what this Python needs.
     pub variables: BTreeMap<String, String>,
@@ -41,7 +41,7 @@ pub struct Environment {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Package {
+pub struct PackageVersion {
     pub name: String,
     pub version: String,
 }
@@ -53,16 +53,16 @@ pub struct Mount {
     pub inside: PathBuf,
 }
 
-impl Environment {
+impl BuiltEnvironment {
     /// What a sandbox has to see. The Python of `/usr` needs no mount of its own.
     pub fn mounts(&self) -> Vec<Mount> {
         let own = Mount { host: self.directory.clone(), inside: INSIDE_ENVIRONMENT.into() };
-        View::of(&self.python).mount().into_iter().chain([own]).collect()
+        MountedPython::new(&self.python).mount().into_iter().chain([own]).collect()
     }
 
     /// Where the packages are on the host.
     pub fn site_packages(&self) -> PathBuf {
-        self.directory.join(View::of(&self.python).site_packages())
+        self.directory.join(MountedPython::new(&self.python).site_packages())
     }
 
     /// By which names these packages are imported, as they say themselves: `docx` of `python-docx`.
@@ -83,14 +83,14 @@ impl Environment {
     /// Reads the record of a built environment. `None` when the directory is not one, or was built
     /// by a Belljar that recorded something else.
     pub(crate) fn load(directory: &Path) -> Option<Self> {
-        let record = fs::read(record_of(directory)).ok()?;
+        let record = fs::read(record_path(directory)).ok()?;
         let environment: Self = serde_json::from_slice(&record).ok()?;
         directory.is_dir().then(|| Self { directory: directory.to_owned(), ..environment })
     }
 
     /// Makes the directory an environment, in one step for whoever looks at it.
     pub(crate) fn write_record(&self) -> io::Result<()> {
-        let record = record_of(&self.directory);
+        let record = record_path(&self.directory);
         let aside = record.with_extension("new");
         fs::write(&aside, serde_json::to_vec_pretty(self)?)?;
         fs::rename(&aside, record)
@@ -110,7 +110,7 @@ fn top_level(line: &str) -> Option<&str> {
 }
 
 /// `default-3f2a….json` for `default-3f2a…/`.
-pub(crate) fn record_of(directory: &Path) -> PathBuf {
+pub(crate) fn record_path(directory: &Path) -> PathBuf {
     directory.with_extension("json")
 }
 

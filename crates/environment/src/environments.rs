@@ -23,22 +23,22 @@ use std::time::{Instant, SystemTime};
 
 use sha2::{Digest, Sha256};
 
-use crate::builder::{self, Plan};
-use crate::choice::{self, PythonChoice};
+use crate::builder::{self, BuildPlan};
 use crate::definition::{Definition, Name};
-use crate::discovery::Python;
-use crate::environment::{Environment, record_of};
+use crate::definition_files::{DefinitionStamp, Definitions, Origin, Recipe};
+use crate::discovery::PythonInstallation;
+use crate::environment::{BuiltEnvironment, record_path};
 use crate::error::BuildError;
-use crate::in_use::InUse;
-use crate::installing::Installing;
-use crate::library::{Library, Origin, Recipe, Stamp};
-use crate::locking::Locking;
-use crate::machine::Machine;
-use crate::program::GiveUp;
+use crate::host_settings::HostSettings;
+use crate::lease::EnvironmentLease;
+use crate::lock_resolver::LockResolver;
 use crate::progress::Progress;
-use crate::source::Draft;
+use crate::python_choice::{self, PythonChoice};
+use crate::sandbox_paths::LAYOUT;
+use crate::session_installer::SessionInstaller;
+use crate::subprocess::CancelFlag;
+use crate::unlocked_definition::UnlockedDefinition;
 use crate::uv::UvSource;
-use crate::view::LAYOUT;
 
 /// 48 bits: there will never be a million environments on one machine.
 const DIGEST_HEX: usize = 12;
@@ -47,14 +47,14 @@ const DIGEST_HEX: usize = 12;
 #[derive(Debug)]
 pub struct Environments {
     data: PathBuf,
-    machine: Machine,
-    library: Library,
+    machine: HostSettings,
+    definitions: Definitions,
 }
 
 /// An environment that somebody wants to have under a name of his own.
 #[derive(Debug, Clone)]
-pub struct Order {
-    pub draft: Draft,
+pub struct BuildRequest {
+    pub draft: UnlockedDefinition,
     /// Made now where there is none.
     pub lock: Option<String>,
     pub python: Option<PythonChoice>,
@@ -62,37 +62,37 @@ pub struct Order {
 
 /// What was ordered, built and not yet kept.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedEnvironment {
     pub recipe: Recipe,
-    pub built: InUse,
+    pub built: EnvironmentLease,
 }
 
 impl Environments {
     /// Uses `data`, made if need be, on the machine as its environment variables describe it.
     pub fn open(data: &Path) -> Result<Self, BuildError> {
-        Self::open_on(data, Machine::from_env())
+        Self::open_on(data, HostSettings::from_env())
     }
 
-    pub fn open_on(data: &Path, machine: Machine) -> Result<Self, BuildError> {
+    pub fn open_on(data: &Path, machine: HostSettings) -> Result<Self, BuildError> {
         let environments = data.join("environments");
         fs::create_dir_all(&environments).map_err(BuildError::files("making", &environments))?;
         let data = fs::canonicalize(data).map_err(BuildError::files("finding", data))?;
-        Ok(Self { library: Library::new(&data), data, machine })
+        Ok(Self { definitions: Definitions::new(&data), data, machine })
     }
 
     /// The environment of that name, whether it ships or was added.
     pub fn find(&self, name: &str) -> Result<Recipe, BuildError> {
-        self.library.find(name)
+        self.definitions.find(name)
     }
 
     /// The names of all that can be asked for: first those that ship.
     pub fn names(&self) -> Vec<String> {
-        self.library.known()
+        self.definitions.names()
     }
 
     /// Another one than before means that the definition of that name was replaced.
-    pub fn stamp(&self, name: &str) -> Option<Stamp> {
-        self.library.stamp(name)
+    pub fn stamp(&self, name: &str) -> Option<DefinitionStamp> {
+        self.definitions.stamp(name)
     }
 
     /// The environment of a definition, built now unless it was before.
@@ -104,22 +104,27 @@ impl Environments {
         definition: &Definition,
         python: Option<&PythonChoice>,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<InUse, BuildError> {
+    ) -> Result<EnvironmentLease, BuildError> {
         let link = self.link(definition, python);
-        if let Some(environment) = self.recall(&link) {
+        if let Some(environment) = self.find_built(&link) {
             return Ok(environment);
         }
         let started = Instant::now();
-        let _hold = self.hold(&definition.name, progress)?;
+        let _hold = self.lock_name(&definition.name, progress)?;
         // Whoever held the lock may have built what is wanted.
-        if let Some(environment) = self.recall(&link) {
+        if let Some(environment) = self.find_built(&link) {
             return Ok(environment);
         }
-        let python = choice::python(&self.machine, &definition.name, definition.accepts(), python)?;
+        let python = python_choice::choose_python(
+            &self.machine,
+            &definition.name,
+            definition.accepted_pythons(),
+            python,
+        )?;
         progress(Progress::FoundPython { python: python.clone() });
         let plan = self.plan(definition, python);
         let directory = self.built_directory(&plan);
-        let environment = match InUse::take(&directory) {
+        let environment = match EnvironmentLease::acquire(&directory) {
             Some(environment) => environment,
             None => self.build(&plan, &directory, progress)?,
         };
@@ -129,81 +134,91 @@ impl Environments {
     }
 
     /// The exact packages of a draft, as the text of a lock. Nothing is kept or built.
-    pub fn lock(
+    pub fn lock_packages(
         &self,
-        draft: &Draft,
+        draft: &UnlockedDefinition,
         python: Option<&PythonChoice>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<String, BuildError> {
         let name = draft.name();
-        let _hold = self.hold(name, progress)?;
-        let python = choice::python(&self.machine, name, draft.definition.python, python)?;
+        let _hold = self.lock_name(name, progress)?;
+        let python =
+            python_choice::choose_python(&self.machine, name, draft.definition.python, python)?;
         let building = self.start_building(name)?;
-        self.locking(draft, &python).run(&building.directory, progress)
+        self.lock_resolver(draft, &python).resolve_lock(&building.directory, progress)
     }
 
     /// That a lock which somebody brings is whole, unless it was built before.
-    fn verify(
+    fn verify_lock(
         &self,
-        draft: &Draft,
+        draft: &UnlockedDefinition,
         definition: &Definition,
         python: Option<&PythonChoice>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), BuildError> {
-        if self.recall(&self.link(definition, python)).is_some() {
+        if self.find_built(&self.link(definition, python)).is_some() {
             return Ok(());
         }
         let name = draft.name();
-        let _hold = self.hold(name, progress)?;
-        let python = choice::python(&self.machine, name, definition.accepts(), python)?;
+        let _hold = self.lock_name(name, progress)?;
+        let python = python_choice::choose_python(
+            &self.machine,
+            name,
+            definition.accepted_pythons(),
+            python,
+        )?;
         let building = self.start_building(name)?;
-        self.locking(draft, &python).verify(&definition.lock, &building.directory, progress)
+        self.lock_resolver(draft, &python).verify(&definition.lock, &building.directory, progress)
     }
 
-    fn locking<'a>(&'a self, draft: &'a Draft, python: &'a Python) -> Locking<'a> {
+    fn lock_resolver<'a>(
+        &'a self,
+        draft: &'a UnlockedDefinition,
+        python: &'a PythonInstallation,
+    ) -> LockResolver<'a> {
         let (tools, cache) = (self.tools(), self.cache());
-        Locking { draft, python, machine: &self.machine, tools, cache }
+        LockResolver { draft, python, machine: &self.machine, tools, cache }
     }
 
     /// Locks and builds what was ordered. Its name stands for what it stood for before, until what is
     /// given here is kept.
     pub fn prepare(
         &self,
-        order: &Order,
+        order: &BuildRequest,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Prepared, BuildError> {
+    ) -> Result<PreparedEnvironment, BuildError> {
         let (draft, python) = (&order.draft, &order.python);
         let name = draft.name();
-        if self.library.ships(name) {
+        if self.definitions.is_built_in(name) {
             return Err(BuildError::Shipped { name: name.clone() });
         }
         let definition = match order.lock.as_ref().or(draft.lock.as_ref()) {
             Some(lock) => {
-                let definition = draft.locked(lock)?;
-                self.verify(draft, &definition, python.as_ref(), progress)?;
+                let definition = draft.with_lock(lock)?;
+                self.verify_lock(draft, &definition, python.as_ref(), progress)?;
                 definition
             }
-            None => draft.locked(&self.lock(draft, python.as_ref(), progress)?)?,
+            None => draft.with_lock(&self.lock_packages(draft, python.as_ref(), progress)?)?,
         };
         let built = self.ensure(&definition, python.as_ref(), progress)?;
         let (python, toml) = (python.clone(), draft.toml.clone());
         let origin = Origin::of(&definition.name);
         let recipe = Recipe { definition, python, origin, toml };
-        Ok(Prepared { recipe, built })
+        Ok(PreparedEnvironment { recipe, built })
     }
 
     /// From here on the name stands for this one, until the definition has another stamp.
-    pub fn keep(&self, recipe: &Recipe) -> Result<Stamp, BuildError> {
-        self.library.keep(recipe)
+    pub fn save_definition(&self, recipe: &Recipe) -> Result<DefinitionStamp, BuildError> {
+        self.definitions.save(recipe)
     }
 
     /// Removes what was prepared and will not be kept, unless its name stands for it already.
-    pub fn abandon(&self, recipe: &Recipe) -> Result<(), BuildError> {
+    pub fn discard_build(&self, recipe: &Recipe) -> Result<(), BuildError> {
         let name = &recipe.definition.name;
-        let _hold = self.hold(name, &mut |_| ())?;
+        let _hold = self.lock_name(name, &mut |_| ())?;
         let link = self.link(&recipe.definition, recipe.python.as_ref());
         let removed = fs::read_link(&link)
-            .and_then(|built| self.remove_unneeded(name, &self.directory().join(built)));
+            .and_then(|built| self.remove_build_unless_needed(name, &self.directory().join(built)));
         removed.map_err(BuildError::files("removing environments from", self.directory()))
     }
 
@@ -211,18 +226,18 @@ impl Environments {
     /// it is in use: that goes later, with [`Environments::collect`].
     pub fn remove(&self, name: &str) -> Result<(), BuildError> {
         // Whatever its definition says: one that cannot be read any more has to go as well.
-        let name = self.library.name(name)?;
-        let _hold = self.hold(&name, &mut |_| ())?;
-        if !self.library.ships(&name) {
-            self.library.remove(&name)?;
+        let name = self.definitions.known_name(name)?;
+        let _hold = self.lock_name(&name, &mut |_| ())?;
+        if !self.definitions.is_built_in(&name) {
+            self.definitions.remove(&name)?;
         }
-        self.discard(&name)
+        self.remove_builds(&name)
             .map_err(BuildError::files("removing environments from", self.directory()))
     }
 
     /// Forgets a definition of which nothing is built any more.
-    pub(crate) fn forget(&self, name: &Name) -> io::Result<()> {
-        self.library.forget(name)
+    pub(crate) fn remove_definition(&self, name: &Name) -> io::Result<()> {
+        self.definitions.delete_file(name)
     }
 
     /// What a recipe was built to, if it was, and when that was last used.
@@ -230,17 +245,27 @@ impl Environments {
         &self,
         recipe: &Recipe,
         usual_python: Option<&PythonChoice>,
-    ) -> Option<(Environment, SystemTime)> {
+    ) -> Option<(BuiltEnvironment, SystemTime)> {
         let link = self.link(&recipe.definition, recipe.python.as_ref().or(usual_python));
         let directory = self.directory().join(fs::read_link(link).ok()?);
-        let last_used = fs::metadata(record_of(&directory)).ok()?.modified().ok()?;
-        Some((Environment::load(&directory)?, last_used))
+        let last_used = fs::metadata(record_path(&directory)).ok()?.modified().ok()?;
+        Some((BuiltEnvironment::load(&directory)?, last_used))
     }
 
     /// For sessions of an environment that is built. What is under way ends when it is given up.
-    pub fn installing<'a>(&self, environment: &'a Environment, give_up: GiveUp) -> Installing<'a> {
+    pub fn session_installer<'a>(
+        &self,
+        environment: &'a BuiltEnvironment,
+        give_up: CancelFlag,
+    ) -> SessionInstaller<'a> {
         let (tools, cache) = (self.tools(), self.cache());
-        Installing { environment, machine: self.machine.clone(), tools, cache, give_up }
+        SessionInstaller {
+            environment,
+            machine: self.machine.clone(),
+            tools,
+            cache,
+            cancel: give_up,
+        }
     }
 
     /// Whether somebody is making the environment of that name now. Others may look at the same time.
@@ -250,20 +275,21 @@ impl Environments {
     }
 
     /// Where uv would come from, should something have to be installed.
-    pub fn uv(&self) -> UvSource {
+    pub fn uv_source(&self) -> UvSource {
         UvSource::find(&self.machine, &self.tools())
     }
 
     /// What an earlier request with the same link was given, if it is still good.
-    fn recall(&self, link: &Path) -> Option<InUse> {
+    fn find_built(&self, link: &Path) -> Option<EnvironmentLease> {
         let directory = self.directory().join(fs::read_link(link).ok()?);
-        InUse::take(&directory).filter(|environment| environment.python.executable.exists())
+        EnvironmentLease::acquire(&directory)
+            .filter(|environment| environment.python.executable.exists())
     }
 
-    fn plan<'a>(&'a self, definition: &'a Definition, python: Python) -> Plan<'a> {
+    fn plan<'a>(&'a self, definition: &'a Definition, python: PythonInstallation) -> BuildPlan<'a> {
         let mut hasher = hasher(definition);
         hasher.update(format!("{} {}", python.version, python.executable.display()));
-        Plan {
+        BuildPlan {
             definition,
             python,
             digest: short_hex(hasher),
@@ -278,33 +304,39 @@ impl Environments {
     /// Makes the environment aside and moves it to its place when it is whole.
     fn build(
         &self,
-        plan: &Plan<'_>,
+        plan: &BuildPlan<'_>,
         directory: &Path,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<InUse, BuildError> {
+    ) -> Result<EnvironmentLease, BuildError> {
         let building = self.start_building(&plan.definition.name)?;
         let environment = builder::build(plan, &building.directory, progress)?;
         sync(&building.directory).map_err(BuildError::files("saving", &building.directory))?;
         building.finish(directory)?;
         let recorded = BuildError::files("recording", directory);
-        let environment = Environment { directory: directory.to_owned(), ..environment };
+        let environment = BuiltEnvironment { directory: directory.to_owned(), ..environment };
         environment.write_record().map_err(recorded)?;
         // The name is held, so nobody can have removed it since.
         let vanished = || io::Error::from(io::ErrorKind::NotFound);
-        InUse::take(directory).ok_or_else(vanished).map_err(BuildError::files("using", directory))
+        EnvironmentLease::acquire(directory)
+            .ok_or_else(vanished)
+            .map_err(BuildError::files("using", directory))
     }
 
-    fn start_building(&self, name: &Name) -> Result<Building, BuildError> {
+    fn start_building(&self, name: &Name) -> Result<BuildDirectory, BuildError> {
         self.remove_leftovers(name)
             .map_err(BuildError::files("removing old builds from", self.directory()))?;
         let own = format!("{}{}", building_prefix(name), std::process::id());
-        Building::start(self.directory().join(own))
+        BuildDirectory::start(self.directory().join(own))
     }
 
     /// Held until it is dropped; the system drops it for a process that dies.
-    fn hold(&self, name: &Name, progress: &mut dyn FnMut(Progress)) -> Result<File, BuildError> {
+    fn lock_name(
+        &self,
+        name: &Name,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<File, BuildError> {
         let mut hold = || {
-            if let Some(held) = self.try_hold(name)? {
+            if let Some(held) = self.try_lock_name(name)? {
                 return Ok(held);
             }
             progress(Progress::Waiting);
@@ -316,7 +348,7 @@ impl Environments {
     }
 
     /// `None` if somebody else holds it.
-    pub(crate) fn try_hold(&self, name: &Name) -> io::Result<Option<File>> {
+    pub(crate) fn try_lock_name(&self, name: &Name) -> io::Result<Option<File>> {
         let file = self.lock_file(name)?;
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
@@ -343,7 +375,7 @@ impl Environments {
         self.directory().join(name)
     }
 
-    fn built_directory(&self, plan: &Plan<'_>) -> PathBuf {
+    fn built_directory(&self, plan: &BuildPlan<'_>) -> PathBuf {
         self.directory().join(format!("{}-{}", plan.definition.name, plan.digest))
     }
 
@@ -365,11 +397,11 @@ impl Environments {
 }
 
 /// A directory that is gone when it goes out of scope, unless it was finished.
-struct Building {
+struct BuildDirectory {
     directory: PathBuf,
 }
 
-impl Building {
+impl BuildDirectory {
     fn start(directory: PathBuf) -> Result<Self, BuildError> {
         fs::create_dir(&directory).map_err(BuildError::files("making", &directory))?;
         Ok(Self { directory })
@@ -384,7 +416,7 @@ impl Building {
     }
 }
 
-impl Drop for Building {
+impl Drop for BuildDirectory {
     fn drop(&mut self) {
         // After `finish` there is nothing to remove; after a failure the next build tries again.
         let _ = fs::remove_dir_all(&self.directory);

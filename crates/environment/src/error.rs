@@ -6,9 +6,9 @@ use std::process::ExitStatus;
 
 use crate::definition::{DefinitionError, Name};
 use crate::discovery::SkipReason;
-use crate::machine::IndexUrl;
+use crate::host_settings::IndexUrl;
 use crate::requirement::Requirement;
-use crate::source::Line;
+use crate::unlocked_definition::SourceLine;
 use crate::version::{OLDEST_MINOR, PythonVersion, VersionRange};
 
 /// What always works, by the options of those who run code and of those who serve it.
@@ -48,7 +48,7 @@ pub enum BuildError {
         "the uv that {index} gave is not the one that Belljar knows ({detail}), so it was thrown \
          away; install uv yourself, or {BARE}"
     )]
-    UvForged { index: IndexUrl, detail: String },
+    UvDigestMismatch { index: IndexUrl, detail: String },
 
     #[error(
         "there is no uv on this machine, and none is known for {architecture}; install uv, or {BARE}"
@@ -70,7 +70,7 @@ pub enum BuildError {
     Install { name: Name, status: ExitStatus, detail: String },
 
     #[error("environment `{name}` cannot be locked: {}{trouble}: {detail}", places(.lines))]
-    Lock { name: Name, lines: Vec<Line>, trouble: Trouble, detail: String },
+    Lock { name: Name, lines: Vec<SourceLine>, trouble: ResolutionFailure, detail: String },
 
     #[error("{0}")]
     Definition(#[from] DefinitionError),
@@ -82,7 +82,7 @@ pub enum BuildError {
     Shipped { name: Name },
 
     #[error("the kept definition of environment `{name}` cannot be read: {source}; build it again")]
-    Kept { name: Name, source: serde_json::Error },
+    StoredDefinition { name: Name, source: serde_json::Error },
 
     #[error("byte-compiling environment `{name}` failed ({status}): {detail}; try again")]
     Compile { name: Name, status: ExitStatus, detail: String },
@@ -103,7 +103,7 @@ pub enum BuildError {
 
 /// What is wrong with packages that cannot be locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Trouble {
+pub enum ResolutionFailure {
     #[error("there is no such package; check its name, or put a wheel of it into --wheels DIR")]
     Unknown,
     #[error("there is no such version; ask for another")]
@@ -140,7 +140,7 @@ fn list(packages: &[Requirement]) -> String {
     names.join(", ")
 }
 
-fn places(lines: &[Line]) -> String {
+fn places(lines: &[SourceLine]) -> String {
     let places: Vec<String> = lines.iter().map(ToString::to_string).collect();
     if places.is_empty() { String::new() } else { format!("{}: ", places.join(", ")) }
 }

@@ -11,53 +11,55 @@
 
 mod builder;
 mod bytecode;
-mod choice;
-mod collection;
+mod cache_pruning;
 mod definition;
+mod definition_files;
 mod discovery;
+mod disk_usage;
 mod environment;
 mod environments;
 mod error;
-mod in_use;
-mod installing;
-mod library;
-mod lines;
+mod garbage_collection;
+mod host_settings;
+mod lease;
 mod lock;
-mod locking;
-mod machine;
-mod program;
+mod lock_resolver;
+mod package_root;
 mod progress;
-mod pruning;
+mod python_choice;
 mod requirement;
-mod rooms;
-mod script;
-mod source;
-mod startup;
-mod unpacking;
+mod requirement_lines;
+mod sandbox_paths;
+mod script_metadata;
+mod session_installer;
+mod startup_hooks;
+mod subprocess;
+mod unlocked_definition;
 mod uv;
 mod version;
-mod view;
 
-pub use choice::PythonChoice;
 pub use definition::{
-    Definition, DefinitionError, Imports, ModuleName, Name, PackageIndex, Processes,
+    Definition, DefinitionError, Imports, ModuleName, Name, PackageIndex, ProcessesSetting,
 };
-pub use discovery::{Discovery, Python, SkipReason, Skipped, discover};
-pub use environment::{Environment, Mount, Package};
-pub use environments::{Environments, Order, Prepared};
-pub use error::{BuildError, Trouble};
-pub use in_use::InUse;
-pub use installing::{Choice, InstallError, Installing, Wish};
-pub use library::{Origin, Recipe, Stamp};
+pub use definition_files::{DefinitionStamp, Origin, Recipe};
+pub use discovery::{DiscoveredPythons, PythonInstallation, SkipReason, SkippedPython, discover};
+pub use disk_usage::DiskUsage;
+pub use environment::{BuiltEnvironment, Mount, PackageVersion};
+pub use environments::{BuildRequest, Environments, PreparedEnvironment};
+pub use error::{BuildError, ResolutionFailure};
+pub use host_settings::{HostSettings, IndexUrl};
+pub use lease::EnvironmentLease;
 pub use lock::LockError;
-pub use machine::{IndexUrl, Machine};
-pub use program::GiveUp;
+pub use package_root::{PackageRoot, SessionPackages};
 pub use progress::Progress;
+pub use python_choice::PythonChoice;
 pub use requirement::{PackageName, Requirement, RequirementError};
-pub use rooms::{House, Room};
-pub use script::{Header, HeaderError, Unmet};
-pub use source::{Draft, Line, SOURCE_BYTES_MAX, SourceError, SourceKind, kind_of};
-pub use unpacking::Amount;
+pub use sandbox_paths::{INSIDE_ENVIRONMENT, INSIDE_INTERPRETER, INSIDE_PYTHON, INSIDE_SITE};
+pub use script_metadata::{Header, HeaderError, UnmetRequirement};
+pub use session_installer::{InstallError, PackageRequest, ResolvedPackages, SessionInstaller};
+pub use subprocess::CancelFlag;
+pub use unlocked_definition::{
+    SOURCE_BYTES_MAX, SourceError, SourceKind, SourceLine, UnlockedDefinition, source_kind,
+};
 pub use uv::UvSource;
 pub use version::{PythonVersion, VersionRange};
-pub use view::{INSIDE_ENVIRONMENT, INSIDE_INTERPRETER, INSIDE_PYTHON, INSIDE_SITE};

@@ -10,10 +10,10 @@ use std::fmt;
 use pep440_rs::Version;
 use sha2::{Digest, Sha256};
 
-use crate::environment::Package;
-use crate::lines::{self, Unclear};
+use crate::environment::PackageVersion;
 use crate::requirement::{Marker, PackageName, Requirement};
-use crate::source::mentions;
+use crate::requirement_lines::{self, AmbiguousLine};
+use crate::unlocked_definition::mentions;
 use crate::version::VersionRange;
 
 /// How a lock begins that was made for one minor version of Python: the packages that others need
@@ -52,7 +52,7 @@ pub enum LockError {
     #[error(
         "line {line} of the lock has a character that ends a line for some programs; take it out"
     )]
-    Unclear { line: usize },
+    AmbiguousLine { line: usize },
     #[error("line {line} of the lock does not pin one version with `==`")]
     NotPinned { line: usize },
     #[error("line {line} of the lock has a marker that cannot be read")]
@@ -67,26 +67,26 @@ pub enum LockError {
         "line {line} of the lock has other hashes than the files of {name} {version}; make the lock \
          again"
     )]
-    OtherHash { line: usize, name: PackageName, version: String },
+    HashMismatch { line: usize, name: PackageName, version: String },
     #[error("what the lock has does not go together ({places}): {detail}; make the lock again")]
-    Apart { places: String, detail: String },
+    Conflict { places: String, detail: String },
     #[error(
         "line {line} of the lock has {name} {version}, and `{wanted}` is asked for; make the lock \
          again"
     )]
-    Outside { line: usize, name: PackageName, version: String, wanted: String },
+    VersionMismatch { line: usize, name: PackageName, version: String, wanted: String },
     #[error(
         "the lock was made for CPython {made_for}, and CPython {wanted} is asked for; make the lock \
          again"
     )]
-    OtherPython { made_for: VersionRange, wanted: VersionRange },
+    PythonMismatch { made_for: VersionRange, wanted: VersionRange },
 }
 
 impl Lock {
     pub(crate) fn parse(text: &str) -> Result<Self, LockError> {
         let mut pins = BTreeMap::<_, Vec<Pin>>::new();
-        for (line, requirement) in requirements(text)? {
-            let (name, pin) = pin(line, &requirement)?;
+        for (line, requirement) in join_lines(text)? {
+            let (name, pin) = parse_pin(line, &requirement)?;
             pins.entry(name).or_default().push(pin);
         }
         let digest = Sha256::digest(text).into();
@@ -99,8 +99,8 @@ impl Lock {
     }
 
     /// What it says and nothing else, for uv.
-    pub(crate) fn for_uv(&self) -> String {
-        written(self.pins.iter())
+    pub(crate) fn to_requirements(&self) -> String {
+        format_pins(self.pins.iter())
     }
 
     pub(crate) fn digest(&self) -> &[u8] {
@@ -122,14 +122,14 @@ impl Lock {
     /// A package at the version that it has here, if that is the same for every Python.
     pub(crate) fn pin_of(&self, package: &Requirement) -> Option<Requirement> {
         match self.pins.get(&package.name)?.as_slice() {
-            [pin] => Some(package.at(&pin.version)),
+            [pin] => Some(package.pinned_to(&pin.version)),
             _ => None,
         }
     }
 
     /// The exact packages; of a lock for several Pythons, those for any of them.
-    pub(crate) fn packages(&self) -> Vec<Package> {
-        let package = |(name, pin): (&PackageName, &Pin)| Package {
+    pub(crate) fn packages(&self) -> Vec<PackageVersion> {
+        let package = |(name, pin): (&PackageName, &Pin)| PackageVersion {
             name: name.to_string(),
             version: pin.version.to_string(),
         };
@@ -144,25 +144,25 @@ impl Lock {
         is_left_out: impl Fn(&PackageName) -> bool,
     ) -> Result<Self, LockError> {
         let left = self.pins.iter().filter(|(name, _)| !is_left_out(name));
-        Self::parse(&written(left))
+        Self::parse(&format_pins(left))
     }
 
     /// What it says of versions, without hashes.
-    pub(crate) fn versions(&self) -> String {
+    pub(crate) fn to_constraints(&self) -> String {
         let pins = self.pins.iter().flat_map(|(name, pins)| pins.iter().map(move |it| (name, it)));
         let bare = |pin: &Pin| Pin { hashes: Vec::new(), ..pin.clone() };
         pins.map(|(name, pin)| format!("{name}{}\n", bare(pin))).collect()
     }
 
     /// Fails when it lacks something of another lock for one Python, or has more than that.
-    pub(crate) fn agree_with(&self, chosen: &Self) -> Result<(), LockError> {
+    pub(crate) fn check_matches(&self, chosen: &Self) -> Result<(), LockError> {
         for (name, pins) in &chosen.pins {
             let own =
                 self.pins.get(name).ok_or_else(|| LockError::Missing { name: name.clone() })?;
             let known: Vec<&String> = pins.iter().flat_map(|pin| &pin.hashes).collect();
             let is_known = |pin: &&Pin| pin.hashes.iter().any(|hash| known.contains(&hash));
             if let (None, Some(pin)) = (own.iter().find(is_known), own.first()) {
-                return Err(pin.other_hash(name));
+                return Err(pin.hash_mismatch(name));
             }
         }
         // A marker may say that it is for another Python.
@@ -176,22 +176,22 @@ impl Lock {
     }
 
     /// That a file is not the one of the package that a text is about.
-    pub(crate) fn forged(&self, detail: &str) -> LockError {
+    pub(crate) fn hash_mismatch_error(&self, detail: &str) -> LockError {
         let about =
             |name: &PackageName, pin: &Pin| detail.contains(&format!("{name}=={}", pin.version));
         let pins = self.pins.iter().flat_map(|(name, pins)| pins.iter().map(move |it| (name, it)));
         let found = pins.into_iter().find(|(name, pin)| about(name, pin));
-        found.map_or_else(|| self.refused(detail), |(name, pin)| pin.other_hash(name))
+        found.map_or_else(|| self.conflict_error(detail), |(name, pin)| pin.hash_mismatch(name))
     }
 
     /// Why its versions are not taken, with the lines that a text is about.
-    pub(crate) fn refused(&self, detail: &str) -> LockError {
+    pub(crate) fn conflict_error(&self, detail: &str) -> LockError {
         let about = self.pins.iter().filter(|(name, _)| mentions(detail, name.as_str()));
         let places = about.flat_map(|(name, pins)| {
             pins.iter().map(move |pin| format!("line {} (`{name}=={}`)", pin.line, pin.version))
         });
         let places = places.collect::<Vec<_>>().join(", ");
-        LockError::Apart { places, detail: detail.to_owned() }
+        LockError::Conflict { places, detail: detail.to_owned() }
     }
 
     /// Fails when no pin is what is wanted.
@@ -201,7 +201,7 @@ impl Lock {
             [] if wanted.conditional => Ok(()),
             [] => Err(LockError::Missing { name: wanted.name.clone() }),
             pins if pins.iter().any(|pin| wanted.versions.contains(&pin.version)) => Ok(()),
-            [pin, ..] => Err(LockError::Outside {
+            [pin, ..] => Err(LockError::VersionMismatch {
                 line: pin.line,
                 name: wanted.name.clone(),
                 version: pin.version.to_string(),
@@ -211,7 +211,7 @@ impl Lock {
     }
 }
 
-fn written<'a>(pins: impl Iterator<Item = (&'a PackageName, &'a Vec<Pin>)>) -> String {
+fn format_pins<'a>(pins: impl Iterator<Item = (&'a PackageName, &'a Vec<Pin>)>) -> String {
     let pins = pins.flat_map(|(name, pins)| pins.iter().map(move |it| (name, it)));
     pins.map(|(name, pin)| format!("{name}{pin}\n")).collect()
 }
@@ -243,15 +243,16 @@ impl fmt::Display for Pin {
 }
 
 impl Pin {
-    fn other_hash(&self, name: &PackageName) -> LockError {
+    fn hash_mismatch(&self, name: &PackageName) -> LockError {
         let (name, version) = (name.clone(), self.version.to_string());
-        LockError::OtherHash { line: self.line, name, version }
+        LockError::HashMismatch { line: self.line, name, version }
     }
 }
 
 /// Each requirement with its hashes on one line, and the number of the line where it begins.
-fn requirements(text: &str) -> Result<Vec<(usize, String)>, LockError> {
-    let lines = lines::of(text).map_err(|Unclear(line)| LockError::Unclear { line })?;
+fn join_lines(text: &str) -> Result<Vec<(usize, String)>, LockError> {
+    let lines = requirement_lines::parse(text)
+        .map_err(|AmbiguousLine(line)| LockError::AmbiguousLine { line })?;
     let mut lines = lines.into_iter();
     let mut found = Vec::new();
     while let Some((line, first)) = lines.find(|(_, line)| !line.is_empty()) {
@@ -266,7 +267,7 @@ fn requirements(text: &str) -> Result<Vec<(usize, String)>, LockError> {
     Ok(found)
 }
 
-fn pin(line: usize, requirement: &str) -> Result<(PackageName, Pin), LockError> {
+fn parse_pin(line: usize, requirement: &str) -> Result<(PackageName, Pin), LockError> {
     let words: Vec<&str> = requirement.split_ascii_whitespace().collect();
     let first_option = words.iter().position(|word| word.starts_with('-'));
     let (wanted, options) = words.split_at(first_option.unwrap_or(words.len()));
@@ -278,21 +279,21 @@ fn pin(line: usize, requirement: &str) -> Result<(PackageName, Pin), LockError> 
         Some((pinned, marker)) => (pinned, Some(marker)),
         None => (wanted.as_str(), None),
     };
-    let (name, version) = exact(pinned.trim()).ok_or(LockError::NotPinned { line })?;
+    let (name, version) = parse_exact(pinned.trim()).ok_or(LockError::NotPinned { line })?;
     let marker = marker.map(|it| Marker::new(it).ok_or(LockError::Marker { line })).transpose()?;
     if options.is_empty() {
         return Err(LockError::NoHash { line, name: name.to_string() });
     }
-    let hashes = options.iter().map(|option| hash(option).ok_or(LockError::Option { line }));
+    let hashes = options.iter().map(|option| parse_hash(option).ok_or(LockError::Option { line }));
     Ok((name, Pin { line, version, marker, hashes: hashes.collect::<Result<_, _>>()? }))
 }
 
-fn exact(pinned: &str) -> Option<(PackageName, Version)> {
+fn parse_exact(pinned: &str) -> Option<(PackageName, Version)> {
     let (name, version) = pinned.split_once("==")?;
     Some((PackageName::new(name)?, version.parse().ok()?))
 }
 
-fn hash(option: &str) -> Option<String> {
+fn parse_hash(option: &str) -> Option<String> {
     let digits = option.strip_prefix(HASH)?;
     digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then(|| digits.to_owned())
 }
@@ -363,7 +364,7 @@ numpy==2.4.6 \\
     fn uv_is_given_what_was_understood_and_nothing_else() {
         let lock = Lock::parse(&format!("{PINNED}\nA==1.0 --hash=sha256:dd  # why\n")).unwrap();
         assert_eq!(
-            lock.for_uv(),
+            lock.to_requirements(),
             "a==1.0 --hash=sha256:dd\n\
              et-xmlfile==2.0.0 ; python_version < '3.12' --hash=sha256:aa --hash=sha256:bb\n\
              numpy==2.4.6 --hash=sha256:cc\n"
@@ -377,7 +378,7 @@ numpy==2.4.6 \\
             ["# x\r-r /tmp/private.txt", "# \rsix @ http://127.0.0.1:9/six.whl", "#\x0b-r a"];
         for line in hidden {
             let text = format!("{PINNED}{line}\n");
-            assert_eq!(Lock::parse(&text), Err(LockError::Unclear { line: 7 }), "{line:?}");
+            assert_eq!(Lock::parse(&text), Err(LockError::AmbiguousLine { line: 7 }), "{line:?}");
         }
         assert!(Lock::parse(&PINNED.replace('\n', "\r\n")).is_ok());
     }

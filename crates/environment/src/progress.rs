@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::discovery::Python;
+use crate::discovery::PythonInstallation;
 use crate::version::PythonVersion;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub enum Progress {
     /// Another process is making the same environment.
     Waiting,
     FoundPython {
-        python: Python,
+        python: PythonInstallation,
     },
     /// There is no uv on this machine; it comes from the package index, once.
     FetchingUv {

@@ -87,13 +87,13 @@ impl Marker {
     /// `None` if it cannot be one. What is given on is put together from what was understood, since
     /// uv takes options behind a requirement.
     pub(crate) fn new(text: &str) -> Option<Self> {
-        let words = words(text)?;
-        let rest = alternatives(&words, 0)?;
+        let words = tokenize(text)?;
+        let rest = parse_or(&words, 0)?;
         rest.is_empty().then(|| Self(words.join(" ")))
     }
 }
 
-fn words(text: &str) -> Option<Vec<String>> {
+fn tokenize(text: &str) -> Option<Vec<String>> {
     let (mut words, mut rest) = (Vec::new(), text.trim_start());
     while let Some(first) = rest.chars().next() {
         let length = match first {
@@ -117,38 +117,38 @@ fn words(text: &str) -> Option<Vec<String>> {
 }
 
 /// `a or b`, and what is left behind it.
-fn alternatives(words: &[String], depth: usize) -> Option<&[String]> {
-    let mut rest = conditions(words, depth)?;
+fn parse_or(words: &[String], depth: usize) -> Option<&[String]> {
+    let mut rest = parse_and(words, depth)?;
     while let Some(("or", left)) = first(rest) {
-        rest = conditions(left, depth)?;
+        rest = parse_and(left, depth)?;
     }
     Some(rest)
 }
 
-fn conditions(words: &[String], depth: usize) -> Option<&[String]> {
-    let mut rest = condition(words, depth)?;
+fn parse_and(words: &[String], depth: usize) -> Option<&[String]> {
+    let mut rest = parse_condition(words, depth)?;
     while let Some(("and", left)) = first(rest) {
-        rest = condition(left, depth)?;
+        rest = parse_condition(left, depth)?;
     }
     Some(rest)
 }
 
-fn condition(words: &[String], depth: usize) -> Option<&[String]> {
+fn parse_condition(words: &[String], depth: usize) -> Option<&[String]> {
     if let ("(", rest) = first(words)? {
-        let rest = (depth < MARKER_DEPTH_MAX).then(|| alternatives(rest, depth + 1))??;
+        let rest = (depth < MARKER_DEPTH_MAX).then(|| parse_or(rest, depth + 1))??;
         return first(rest).filter(|(word, _)| *word == ")").map(|(_, rest)| rest);
     }
-    let rest = value(words)?;
+    let rest = parse_value(words)?;
     let rest = match first(rest)? {
         ("not", rest) => first(rest).filter(|(word, _)| *word == "in")?.1,
         ("in", rest) => rest,
         (operator, rest) if MARKER_OPERATORS.contains(&operator) => rest,
         _ => return None,
     };
-    value(rest)
+    parse_value(rest)
 }
 
-fn value(words: &[String]) -> Option<&[String]> {
+fn parse_value(words: &[String]) -> Option<&[String]> {
     let (word, rest) = first(words)?;
     let text = word.strip_prefix(['\'', '"']).map(|text| &text[..text.len() - 1]);
     let is_plain = |text: &str| {
@@ -254,12 +254,12 @@ impl fmt::Display for Requirement {
 
 impl Requirement {
     /// As people wrote it, to tell them of it.
-    pub(crate) fn written(&self) -> &str {
+    pub(crate) fn original_text(&self) -> &str {
         &self.written
     }
 
     /// The same package, in this version and no other.
-    pub(crate) fn at(&self, version: &Version) -> Self {
+    pub(crate) fn pinned_to(&self, version: &Version) -> Self {
         let exactly = VersionSpecifier::equals_version(version.clone());
         let pinned = Self { versions: exactly.into(), ..self.clone() };
         Self { written: pinned.to_string(), ..pinned }

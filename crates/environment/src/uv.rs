@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use jail::Bounds;
+use jail::Confinement;
 
 use crate::error::BuildError;
-use crate::machine::Machine;
-use crate::program::{self, GiveUp};
+use crate::host_settings::HostSettings;
 use crate::progress::Progress;
+use crate::subprocess::{self, CancelFlag};
 
 const FETCH: &str = include_str!("python/fetch_uv.py");
 
@@ -24,20 +24,20 @@ const WRONG_DIGEST: i32 = 5;
 
 const PINNED_VERSION: &str = "0.13.7";
 
-struct Wheel {
+struct PinnedWheel {
     architecture: &'static str,
     file: &'static str,
     sha256: &'static str,
 }
 
 /// As listed by the page of uv at the public index.
-const PINNED_WHEELS: [Wheel; 2] = [
-    Wheel {
+const PINNED_WHEELS: [PinnedWheel; 2] = [
+    PinnedWheel {
         architecture: "x86_64",
         file: "uv-0.13.7-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
         sha256: "2c9bdc4a872b60a93c5f26c0791089ea11585a4f9d3b3c017d78eb8487505e25",
     },
-    Wheel {
+    PinnedWheel {
         architecture: "aarch64",
         file: "uv-0.13.7-py3-none-manylinux_2_17_aarch64.manylinux2014_aarch64.musllinux_1_1_aarch64.whl",
         sha256: "a90f5d95716ab83091f0f73a8e7ec64e557abf2a28537fcd719b2ac88e6f725a",
@@ -88,8 +88,9 @@ pub enum UvSource {
 }
 
 impl UvSource {
-    pub(crate) fn find(machine: &Machine, tools: &Path) -> Self {
-        let on_path = program::find(machine.search_path.iter().map(PathBuf::as_path), "uv");
+    pub(crate) fn find(machine: &HostSettings, tools: &Path) -> Self {
+        let on_path =
+            subprocess::find_program(machine.search_path.iter().map(PathBuf::as_path), "uv");
         if let Some(program) = on_path.filter(|program| is_recent(program)) {
             return Self::OnPath(program);
         }
@@ -110,7 +111,7 @@ fn pinned_program(tools: &Path) -> PathBuf {
 #[derive(Debug)]
 pub(crate) struct Uv {
     program: PathBuf,
-    give_up: GiveUp,
+    cancel: CancelFlag,
 }
 
 /// Where packages come from, and where they go.
@@ -138,15 +139,15 @@ pub(crate) struct Resolution<'a> {
 
 /// How uv failed.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum UvError {
     IndexUnreachable { cause: String },
-    Refused { status: ExitStatus, detail: String },
+    Failed { status: ExitStatus, detail: String },
 }
 
 impl Uv {
     /// Finds uv on the search path or among `tools`, or fetches it there with `python`.
     pub(crate) fn obtain(
-        machine: &Machine,
+        machine: &HostSettings,
         tools: &Path,
         python: &Path,
         progress: &mut dyn FnMut(Progress),
@@ -160,25 +161,25 @@ impl Uv {
             UvSource::Index { version } => {
                 let program = pinned_program(tools);
                 progress(Progress::FetchingUv { version });
-                fetch(machine, python, &program)?;
+                fetch_uv(machine, python, &program)?;
                 program
             }
         };
-        Ok(Self { program, give_up: GiveUp::default() })
+        Ok(Self { program, cancel: CancelFlag::default() })
     }
 
     /// The same, ended as soon as nobody waits for it any more.
-    pub(crate) fn until(self, give_up: GiveUp) -> Self {
-        Self { give_up, ..self }
+    pub(crate) fn with_cancel(self, give_up: CancelFlag) -> Self {
+        Self { cancel: give_up, ..self }
     }
 
     /// Installs exactly the lock. The outer error is that uv could not be started.
     pub(crate) fn install(
         &self,
         installation: &Installation<'_>,
-        machine: &Machine,
+        machine: &HostSettings,
         progress: &mut dyn FnMut(Progress),
-    ) -> Result<Result<(), Failure>, BuildError> {
+    ) -> Result<Result<(), UvError>, BuildError> {
         let command = |reach| self.install_command(installation, "--prefix", machine, reach);
         self.run(command, machine, &mut |line| {
             if let Some(event) = parse_progress(line) {
@@ -188,11 +189,11 @@ impl Uv {
     }
 
     /// The same into a directory of modules that is no environment.
-    pub(crate) fn install_flat(
+    pub(crate) fn install_to_target(
         &self,
         installation: &Installation<'_>,
-        machine: &Machine,
-    ) -> Result<Result<(), Failure>, BuildError> {
+        machine: &HostSettings,
+    ) -> Result<Result<(), UvError>, BuildError> {
         let command = |reach| self.install_command(installation, "--target", machine, reach);
         self.run(command, machine, &mut |_| ())
     }
@@ -202,8 +203,8 @@ impl Uv {
     pub(crate) fn resolve(
         &self,
         resolution: &Resolution<'_>,
-        machine: &Machine,
-    ) -> Result<Result<Vec<String>, Failure>, BuildError> {
+        machine: &HostSettings,
+    ) -> Result<Result<Vec<String>, UvError>, BuildError> {
         let command = |reach| self.resolve_command(resolution, machine, reach);
         let mut warnings = Vec::new();
         let ended = self.run(command, machine, &mut |line| {
@@ -215,26 +216,26 @@ impl Uv {
     /// Where the index cannot be reached, what is on this machine may be enough.
     fn run(
         &self,
-        command: impl Fn(Reach) -> Result<Command, BuildError>,
-        machine: &Machine,
+        command: impl Fn(IndexAccess) -> Result<Command, BuildError>,
+        machine: &HostSettings,
         watch: &mut dyn FnMut(&str),
-    ) -> Result<Result<(), Failure>, BuildError> {
-        let first = if machine.offline { Reach::Here } else { Reach::Index };
-        let ended = self.follow(command(first)?, watch)?;
+    ) -> Result<Result<(), UvError>, BuildError> {
+        let first = if machine.offline { IndexAccess::Offline } else { IndexAccess::Index };
+        let ended = self.run_command(command(first)?, watch)?;
         match ended {
-            Err(Failure::IndexUnreachable { .. }) if machine.wheels.is_some() => {
-                self.follow(command(Reach::Here)?, watch)
+            Err(UvError::IndexUnreachable { .. }) if machine.wheels.is_some() => {
+                self.run_command(command(IndexAccess::Offline)?, watch)
             }
             ended => Ok(ended),
         }
     }
 
-    fn follow(
+    fn run_command(
         &self,
         mut command: Command,
         watch: &mut dyn FnMut(&str),
-    ) -> Result<Result<(), Failure>, BuildError> {
-        let ended = program::follow_until(&mut command, &self.give_up, watch)
+    ) -> Result<Result<(), UvError>, BuildError> {
+        let ended = subprocess::run_streaming_until(&mut command, &self.cancel, watch)
             .map_err(|source| BuildError::Run { program: self.program.clone(), source })?;
         if ended.status.success() {
             return Ok(Ok(()));
@@ -242,19 +243,19 @@ impl Uv {
         // What a killed program had said by then is no refusal of what was asked for. One that was
         // given up was killed by us, and nobody listens.
         if let Some(signal) = ended.status.signal()
-            && !self.give_up.was_said()
+            && !self.cancel.is_cancelled()
         {
             return Err(BuildError::Killed { program: self.program.clone(), signal });
         }
-        Ok(Err(Failure::read(ended.status, &ended.last_lines)))
+        Ok(Err(UvError::from_output(ended.status, &ended.last_lines)))
     }
 
     fn install_command(
         &self,
         installation: &Installation<'_>,
         place: &str,
-        machine: &Machine,
-        reach: Reach,
+        machine: &HostSettings,
+        reach: IndexAccess,
     ) -> Result<Command, BuildError> {
         let places = [installation.cache, installation.prefix];
         let mut command = self.command("install", machine, reach, places)?;
@@ -275,8 +276,8 @@ impl Uv {
     fn resolve_command(
         &self,
         resolution: &Resolution<'_>,
-        machine: &Machine,
-        reach: Reach,
+        machine: &HostSettings,
+        reach: IndexAccess,
     ) -> Result<Command, BuildError> {
         let places = [resolution.cache, resolution.directory];
         let mut command = self.command("compile", machine, reach, places)?;
@@ -299,8 +300,8 @@ impl Uv {
     fn command(
         &self,
         verb: &str,
-        machine: &Machine,
-        reach: Reach,
+        machine: &HostSettings,
+        reach: IndexAccess,
         [cache, other]: [&Path; 2],
     ) -> Result<Command, BuildError> {
         let mut command = Command::new(&self.program);
@@ -322,14 +323,14 @@ impl Uv {
         if let Some(wheels) = &machine.wheels {
             command.arg("--find-links").arg(wheels);
         }
-        if reach == Reach::Here {
+        if reach == IndexAccess::Offline {
             command.arg("--offline");
         }
         fs::create_dir_all(cache).map_err(BuildError::files("making", cache))?;
         let bounds =
-            Bounds { writable: vec![cache.into(), other.into()], file_bytes: FILE_BYTES_MAX };
+            Confinement { writable: vec![cache.into(), other.into()], file_bytes: FILE_BYTES_MAX };
         bounds
-            .put_around(&mut command)
+            .apply_to(&mut command)
             .map_err(|source| BuildError::Run { program: self.program.clone(), source })?;
         Ok(command)
     }
@@ -337,39 +338,39 @@ impl Uv {
 
 /// How far uv may go for packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
+enum IndexAccess {
     Index,
     /// The cache, and the directory of wheels if there is one.
-    Here,
+    Offline,
 }
 
-impl Failure {
+impl UvError {
     /// uv has one status for every error, so its words have to tell which it was.
-    fn read(status: ExitStatus, lines: &[String]) -> Self {
+    fn from_output(status: ExitStatus, lines: &[String]) -> Self {
         let error = error_parts(lines);
         if error.iter().any(|part| part.starts_with("Failed to fetch")) {
             let cause = error.last().copied().unwrap_or_default().to_owned();
             return Self::IndexUnreachable { cause };
         }
-        Self::Refused { status, detail: error.join(": ") }
+        Self::Failed { status, detail: error.join(": ") }
     }
 }
 
 fn is_recent(program: &Path) -> bool {
-    program::ask(Command::new(program).arg("--version"), VERSION_TIME)
+    subprocess::run_with_timeout(Command::new(program).arg("--version"), VERSION_TIME)
         .ok()
         .flatten()
-        .and_then(|ended| release(&ended.stdout))
+        .and_then(|ended| parse_release(&ended.stdout))
         .is_some_and(|found| found >= OLDEST_RELEASE)
 }
 
 /// `[0, 13]` of `uv 0.13.7 (x86_64-unknown-linux-gnu)`.
-fn release(version_line: &str) -> Option<[u32; 2]> {
+fn parse_release(version_line: &str) -> Option<[u32; 2]> {
     let mut parts = version_line.strip_prefix("uv ")?.split(['.', ' ', '\n']);
     Some([parts.next()?.parse().ok()?, parts.next()?.parse().ok()?])
 }
 
-fn fetch(machine: &Machine, python: &Path, destination: &Path) -> Result<(), BuildError> {
+fn fetch_uv(machine: &HostSettings, python: &Path, destination: &Path) -> Result<(), BuildError> {
     let architecture = std::env::consts::ARCH;
     let wheel = PINNED_WHEELS
         .iter()
@@ -378,7 +379,7 @@ fn fetch(machine: &Machine, python: &Path, destination: &Path) -> Result<(), Bui
     if let Some(directory) = destination.parent() {
         fs::create_dir_all(directory).map_err(BuildError::files("making", directory))?;
     }
-    let mut command = program::isolated_python(python);
+    let mut command = subprocess::isolated_python(python);
     command
         .args(["-c", FETCH, wheel.file, wheel.sha256])
         .arg(destination)
@@ -386,13 +387,13 @@ fn fetch(machine: &Machine, python: &Path, destination: &Path) -> Result<(), Bui
     if let Some(certificates) = &machine.certificates {
         command.env("SSL_CERT_FILE", certificates);
     }
-    let ended = program::follow(&mut command, |_| {})
+    let ended = subprocess::run_streaming(&mut command, |_| {})
         .map_err(|source| BuildError::Run { program: python.to_owned(), source })?;
     let index = machine.index.clone();
     let detail = ended.last_lines.last().cloned().unwrap_or_default();
     match ended.status.code() {
         Some(0) => Ok(()),
-        Some(WRONG_DIGEST) => Err(BuildError::UvForged { index, detail }),
+        Some(WRONG_DIGEST) => Err(BuildError::UvDigestMismatch { index, detail }),
         _ => Err(BuildError::UvUnavailable { index, detail }),
     }
 }
@@ -429,9 +430,9 @@ mod tests {
 
     #[test]
     fn the_version_line_is_read() {
-        assert_eq!(release("uv 0.13.7 (x86_64-unknown-linux-gnu)\n"), Some([0, 13]));
-        assert_eq!(release("uv 0.5.1\n"), Some([0, 5]));
-        assert_eq!(release("something else"), None);
+        assert_eq!(parse_release("uv 0.13.7 (x86_64-unknown-linux-gnu)\n"), Some([0, 13]));
+        assert_eq!(parse_release("uv 0.5.1\n"), Some([0, 5]));
+        assert_eq!(parse_release("something else"), None);
     }
 
     #[test]
@@ -447,29 +448,29 @@ mod tests {
         assert_eq!(parse_progress(" Downloaded scipy"), None);
     }
 
-    fn followed(script: &str, give_up: GiveUp) -> Result<Result<(), Failure>, BuildError> {
-        let uv = Uv { program: PathBuf::from("/bin/sh"), give_up };
+    fn followed(script: &str, give_up: CancelFlag) -> Result<Result<(), UvError>, BuildError> {
+        let uv = Uv { program: PathBuf::from("/bin/sh"), cancel: give_up };
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]);
-        uv.follow(command, &mut |_| ())
+        uv.run_command(command, &mut |_| ())
     }
 
     #[test]
     fn t117_a_killed_uv_is_a_failure_of_the_machine_and_a_refusal_is_not() {
         let words = "echo 'error: no solution, there is no version of x' >&2";
-        let killed = followed(&format!("{words}; kill -9 $$"), GiveUp::default());
+        let killed = followed(&format!("{words}; kill -9 $$"), CancelFlag::default());
         assert!(matches!(killed, Err(BuildError::Killed { signal: 9, .. })), "{killed:?}");
-        let refused = followed(&format!("{words}; exit 1"), GiveUp::default());
-        assert!(matches!(refused, Ok(Err(Failure::Refused { .. }))), "{refused:?}");
-        let given_up = GiveUp::default();
-        given_up.now();
+        let refused = followed(&format!("{words}; exit 1"), CancelFlag::default());
+        assert!(matches!(refused, Ok(Err(UvError::Failed { .. }))), "{refused:?}");
+        let given_up = CancelFlag::default();
+        given_up.cancel();
         let stopped = followed("exec sleep 60", given_up);
-        assert!(matches!(stopped, Ok(Err(Failure::Refused { .. }))), "{stopped:?}");
+        assert!(matches!(stopped, Ok(Err(UvError::Failed { .. }))), "{stopped:?}");
     }
 
-    fn failure(lines: &[&str]) -> Failure {
+    fn failure(lines: &[&str]) -> UvError {
         let lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
-        Failure::read(ExitStatus::default(), &lines)
+        UvError::from_output(ExitStatus::default(), &lines)
     }
 
     #[test]
@@ -481,7 +482,7 @@ mod tests {
             "",
             "  cause: Connection refused (os error 111)",
         ]);
-        let Failure::IndexUnreachable { cause } = failure else { panic!("{failure:?}") };
+        let UvError::IndexUnreachable { cause } = failure else { panic!("{failure:?}") };
         assert_eq!(cause, "Connection refused (os error 111)");
     }
 
@@ -492,7 +493,7 @@ mod tests {
             "error: Failed to download `cycler==0.12.1`",
             "  Caused by: Hash mismatch for `cycler==0.12.1`",
         ]);
-        let Failure::Refused { detail, .. } = failure else { panic!("{failure:?}") };
+        let UvError::Failed { detail, .. } = failure else { panic!("{failure:?}") };
         assert_eq!(
             detail,
             "Failed to download `cycler==0.12.1`: Hash mismatch for `cycler==0.12.1`"

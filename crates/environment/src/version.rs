@@ -58,7 +58,7 @@ impl VersionRange {
     }
 
     /// The minor versions that a `requires-python` leaves; `None` if there is none.
-    pub(crate) fn of(specifiers: &VersionSpecifiers) -> Option<Self> {
+    pub(crate) fn from_specifiers(specifiers: &VersionSpecifiers) -> Option<Self> {
         // Whether a release within the minor version is too old shows when it is chosen.
         let accepted = |minor: &u16| {
             specifiers.contains(&Version::new([3, u64::from(*minor), MICRO_MAX]))
@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn what_a_script_requires_becomes_a_range() {
         let of = |text: &str| {
-            let range = VersionRange::of(&text.parse().unwrap());
+            let range = VersionRange::from_specifiers(&text.parse().unwrap());
             range.map(|range| range.to_string())
         };
         assert_eq!(of("").as_deref(), Some(">=3.11"));

@@ -36,32 +36,32 @@ const REMOVE_PAUSE: Duration = Duration::from_millis(2);
 
 /// Why this host's cgroups cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum Missing {
+pub enum CgroupError {
     #[error("no cgroup file system is mounted")]
     NotMounted,
     #[error("the {0} controller is neither in cgroup v1 nor delegated in v2")]
     Controller(&'static str),
     #[error("{} cannot be written: {source}", path.display())]
-    NotOurs { path: PathBuf, source: io::Error },
+    NotWritable { path: PathBuf, source: io::Error },
 }
 
 /// A place below which groups can be made.
 #[derive(Debug)]
-pub struct Parent {
-    version: Version,
+pub struct CgroupParent {
+    version: CgroupVersion,
     /// One directory for each hierarchy; version 2 has one for all.
     directories: BTreeMap<&'static str, PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Version {
+pub enum CgroupVersion {
     V1,
     V2,
 }
 
 /// What a group may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Allowance {
+pub struct CgroupLimits {
     pub memory_bytes: u64,
     pub processes: u64,
     pub cpu_percent: u64,
@@ -69,20 +69,20 @@ pub struct Allowance {
 
 /// What a group has used, as the kernel counted it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Used {
+pub struct CgroupUsage {
     pub cpu: Duration,
     pub memory_peak_bytes: u64,
     pub oom_kills: u64,
     pub forks_refused: u64,
 }
 
-impl Parent {
+impl CgroupParent {
     /// Makes a directory for one nursery of this process in every hierarchy that is needed.
-    pub fn create(number: u64) -> Result<Self, Missing> {
+    pub fn create(number: u64) -> Result<Self, CgroupError> {
         let name = format!("{PREFIX}{}-{number}-{}", std::process::id(), pid_namespace());
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let (version, places) = find(&mounts, &own)?;
+        let (version, places) = find_hierarchies(&mounts, &own)?;
         remove_orphans(&mounts);
         // Made first, so that dropping it on failure removes what was made up to there.
         let mut parent = Self { version, directories: BTreeMap::new() };
@@ -91,18 +91,18 @@ impl Parent {
             if let Err(source) = fs::create_dir(&path)
                 && source.kind() != io::ErrorKind::AlreadyExists
             {
-                return Err(Missing::NotOurs { path, source });
+                return Err(CgroupError::NotWritable { path, source });
             }
             parent.directories.insert(controller, path);
         }
         match version {
-            Version::V1 => parent.check_sockets_are_counted()?,
-            Version::V2 => parent.enable_controllers()?,
+            CgroupVersion::V1 => parent.check_sockets_are_counted()?,
+            CgroupVersion::V2 => parent.enable_controllers()?,
         }
         Ok(parent)
     }
 
-    pub fn version(&self) -> Version {
+    pub fn version(&self) -> CgroupVersion {
         self.version
     }
 
@@ -111,23 +111,23 @@ impl Parent {
     }
 
     /// Without it nobody would count the buffers of sockets; without groups, the supervisor does.
-    fn check_sockets_are_counted(&self) -> Result<(), Missing> {
+    fn check_sockets_are_counted(&self) -> Result<(), CgroupError> {
         let directory = self.directories.get("memory").cloned().unwrap_or_default();
         let counted = directory.join(SOCKET_LIMIT_V1).exists();
-        if counted { Ok(()) } else { Err(Missing::Controller("memory.kmem.tcp")) }
+        if counted { Ok(()) } else { Err(CgroupError::Controller("memory.kmem.tcp")) }
     }
 
-    fn enable_controllers(&self) -> Result<(), Missing> {
+    fn enable_controllers(&self) -> Result<(), CgroupError> {
         for directory in self.directories.values().take(1) {
             let path = directory.join("cgroup.subtree_control");
             fs::write(&path, "+memory +pids +cpu")
-                .map_err(|source| Missing::NotOurs { path, source })?;
+                .map_err(|source| CgroupError::NotWritable { path, source })?;
         }
         Ok(())
     }
 
     /// A new group with nothing in it.
-    pub fn group(&self, name: &str) -> io::Result<Group> {
+    pub fn create_cgroup(&self, name: &str) -> io::Result<Cgroup> {
         let mut directories = BTreeMap::new();
         for (controller, directory) in &self.directories {
             let path = directory.join(name);
@@ -136,12 +136,12 @@ impl Parent {
             }
             directories.insert(*controller, path);
         }
-        let counters = Counters::open(self.version, &directories);
-        Ok(Group { version: self.version, directories, counters })
+        let counters = CgroupCounters::open(self.version, &directories);
+        Ok(Cgroup { version: self.version, directories, counters })
     }
 }
 
-impl Drop for Parent {
+impl Drop for CgroupParent {
     fn drop(&mut self) {
         for directory in self.directories.values() {
             remove_when_empty(directory);
@@ -151,7 +151,7 @@ impl Drop for Parent {
 
 /// Gives the controllers of a version 2 group to the groups below it, for which it must have no
 /// processes of its own: we step down into one of those.
-fn hand_down(place: &Path, is_root: bool) -> io::Result<()> {
+fn delegate_controllers(place: &Path, is_root: bool) -> io::Result<()> {
     let enabled = fs::read_to_string(place.join("cgroup.subtree_control"))?;
     let enabled: Vec<&str> = enabled.split_whitespace().collect();
     if CONTROLLERS.iter().all(|name| enabled.contains(name)) {
@@ -193,7 +193,7 @@ fn remove_orphans_below(top: &Path) {
             let name = entry.file_name();
             match name.to_str().and_then(|name| name.strip_prefix(PREFIX)) {
                 Some(owner) if is_orphan(owner, &namespace) => {
-                    Sweeper::open(&[entry.path()]).sweep();
+                    CgroupSweeper::open(&[entry.path()]).sweep();
                 }
                 Some(_) => {}
                 None if entry.file_type().is_ok_and(|kind| kind.is_dir()) => {
@@ -220,21 +220,25 @@ fn pid_namespace() -> u64 {
 }
 
 /// Where to make our directory for each controller.
-fn find(mountinfo: &str, own: &str) -> Result<(Version, BTreeMap<&'static str, PathBuf>), Missing> {
+fn find_hierarchies(
+    mountinfo: &str,
+    own: &str,
+) -> Result<(CgroupVersion, BTreeMap<&'static str, PathBuf>), CgroupError> {
     let mounts: Vec<CgroupMount<'_>> = mountinfo.lines().filter_map(CgroupMount::parse).collect();
     if mounts.is_empty() {
-        return Err(Missing::NotMounted);
+        return Err(CgroupError::NotMounted);
     }
-    if let Some(place) = mounts.iter().find(|mount| mount.v2).and_then(|mount| mount.v2_place(own))
+    if let Some(place) =
+        mounts.iter().find(|mount| mount.v2).and_then(|mount| mount.v2_directory(own))
     {
-        return Ok((Version::V2, CONTROLLERS.map(|name| (name, place.clone())).into()));
+        return Ok((CgroupVersion::V2, CONTROLLERS.map(|name| (name, place.clone())).into()));
     }
     let mut places = BTreeMap::new();
     for controller in CONTROLLERS_V1 {
-        let place = mounts.iter().find_map(|mount| mount.v1_place(controller, own));
-        places.insert(controller, place.ok_or(Missing::Controller(controller))?);
+        let place = mounts.iter().find_map(|mount| mount.v1_directory(controller, own));
+        places.insert(controller, place.ok_or(CgroupError::Controller(controller))?);
     }
-    Ok((Version::V1, places))
+    Ok((CgroupVersion::V1, places))
 }
 
 struct CgroupMount<'a> {
@@ -260,7 +264,7 @@ impl<'a> CgroupMount<'a> {
 
     /// A process may not be beside groups that have limits, except in the root of all: root makes
     /// its groups there, and anybody else where a manager has delegated a group to us alone.
-    fn v2_place(&self, own: &str) -> Option<PathBuf> {
+    fn v2_directory(&self, own: &str) -> Option<PathBuf> {
         let is_root = rustix::process::geteuid().is_root();
         let place = if is_root {
             PathBuf::from(self.point)
@@ -273,10 +277,10 @@ impl<'a> CgroupMount<'a> {
         let offered = fs::read_to_string(place.join("cgroup.controllers")).ok()?;
         let offered: Vec<&str> = offered.split_whitespace().collect();
         let all = CONTROLLERS.iter().all(|name| offered.contains(name));
-        (all && hand_down(&place, is_root).is_ok()).then_some(place)
+        (all && delegate_controllers(&place, is_root).is_ok()).then_some(place)
     }
 
-    fn v1_place(&self, controller: &str, own: &str) -> Option<PathBuf> {
+    fn v1_directory(&self, controller: &str, own: &str) -> Option<PathBuf> {
         if self.v2 || !self.options.split(',').any(|option| option == controller) {
             return None;
         }
@@ -297,31 +301,31 @@ impl<'a> CgroupMount<'a> {
 
 /// One group. Dropping it removes its directories if nothing is in them, and does not wait for that.
 #[derive(Debug)]
-pub struct Group {
-    version: Version,
+pub struct Cgroup {
+    version: CgroupVersion,
     directories: BTreeMap<&'static str, PathBuf>,
-    counters: Counters,
+    counters: CgroupCounters,
 }
 
 /// The files that are read at every execution, kept open: that is most of what reading one costs.
 #[derive(Debug)]
-struct Counters {
-    cpu: Counter,
-    memory_peak: Counter,
+struct CgroupCounters {
+    cpu: CounterFile,
+    memory_peak: CounterFile,
     /// Of version 1, which counts them apart.
-    sockets_peak: Counter,
-    oom_kills: Counter,
-    forks_refused: Counter,
+    sockets_peak: CounterFile,
+    oom_kills: CounterFile,
+    forks_refused: CounterFile,
 }
 
 /// A number in a file, alone or behind a key.
 #[derive(Debug)]
-struct Counter {
+struct CounterFile {
     file: Option<File>,
     key: Option<&'static str>,
 }
 
-impl Counter {
+impl CounterFile {
     fn open(path: PathBuf, key: Option<&'static str>) -> Self {
         // A kernel may lack one of them; it then counts as zero.
         Self { file: File::open(path).ok(), key }
@@ -339,22 +343,22 @@ impl Counter {
     }
 }
 
-impl Counters {
-    fn open(version: Version, directories: &BTreeMap<&'static str, PathBuf>) -> Self {
+impl CgroupCounters {
+    fn open(version: CgroupVersion, directories: &BTreeMap<&'static str, PathBuf>) -> Self {
         let open = |controller, name: &str, key| {
             let directory = directories.get(controller).cloned().unwrap_or_default();
-            Counter::open(directory.join(name), key)
+            CounterFile::open(directory.join(name), key)
         };
         let forks_refused = open("pids", "pids.events", Some("max "));
         match version {
-            Version::V2 => Self {
+            CgroupVersion::V2 => Self {
                 cpu: open("cpu", "cpu.stat", Some("usage_usec ")),
                 memory_peak: open("memory", "memory.peak", None),
-                sockets_peak: Counter { file: None, key: None },
+                sockets_peak: CounterFile { file: None, key: None },
                 oom_kills: open("memory", "memory.events", Some("oom_kill ")),
                 forks_refused,
             },
-            Version::V1 => Self {
+            CgroupVersion::V1 => Self {
                 cpu: open("cpuacct", "cpuacct.usage", None),
                 memory_peak: open("memory", "memory.max_usage_in_bytes", None),
                 sockets_peak: open("memory", "memory.kmem.tcp.max_usage_in_bytes", None),
@@ -365,7 +369,7 @@ impl Counters {
     }
 }
 
-impl Group {
+impl Cgroup {
     fn file(&self, controller: &'static str, name: &str) -> PathBuf {
         self.directories.get(controller).map(|path| path.join(name)).unwrap_or_default()
     }
@@ -374,11 +378,11 @@ impl Group {
         fs::write(self.file(controller, name), value.to_string())
     }
 
-    pub fn allow(&self, allowance: &Allowance) -> io::Result<()> {
+    pub fn set_limits(&self, allowance: &CgroupLimits) -> io::Result<()> {
         let quota = allowance.cpu_percent.saturating_mul(CPU_PERIOD_US / 100);
         self.write("pids", "pids.max", allowance.processes)?;
         match self.version {
-            Version::V2 => {
+            CgroupVersion::V2 => {
                 self.write("memory", "memory.max", allowance.memory_bytes)?;
                 self.write("memory", "memory.oom.group", 1)?;
                 let swap = self.file("memory", "memory.swap.max");
@@ -387,7 +391,7 @@ impl Group {
                 }
                 fs::write(self.file("cpu", "cpu.max"), format!("{quota} {CPU_PERIOD_US}"))
             }
-            Version::V1 => {
+            CgroupVersion::V1 => {
                 self.limit_memory_v1(allowance.memory_bytes)?;
                 self.limit_sockets_v1(allowance.memory_bytes / SOCKET_SHARE)?;
                 self.write("cpu", "cpu.cfs_quota_us", quota)
@@ -415,7 +419,7 @@ impl Group {
     }
 
     /// Moves a process, whose future children will be in the group too.
-    pub fn add(&self, pid: i32) -> io::Result<()> {
+    pub fn add_process(&self, pid: i32) -> io::Result<()> {
         let mut done: Vec<&Path> = Vec::new();
         for directory in self.directories.values() {
             if !done.contains(&directory.as_path()) {
@@ -426,12 +430,12 @@ impl Group {
         Ok(())
     }
 
-    pub fn used(&self) -> Used {
+    pub fn usage(&self) -> CgroupUsage {
         let cpu = self.counters.cpu.read();
-        Used {
+        CgroupUsage {
             cpu: match self.version {
-                Version::V2 => Duration::from_micros(cpu),
-                Version::V1 => Duration::from_nanos(cpu),
+                CgroupVersion::V2 => Duration::from_micros(cpu),
+                CgroupVersion::V1 => Duration::from_nanos(cpu),
             },
             memory_peak_bytes: self.counters.memory_peak.read() + self.counters.sockets_peak.read(),
             oom_kills: self.counters.oom_kills.read(),
@@ -443,8 +447,8 @@ impl Group {
     /// that fails they end all the same, only later.
     pub fn lift_cpu_limit(&self) {
         let _ = match self.version {
-            Version::V2 => fs::write(self.file("cpu", "cpu.max"), "max"),
-            Version::V1 => fs::write(self.file("cpu", "cpu.cfs_quota_us"), "-1"),
+            CgroupVersion::V2 => fs::write(self.file("cpu", "cpu.max"), "max"),
+            CgroupVersion::V1 => fs::write(self.file("cpu", "cpu.cfs_quota_us"), "-1"),
         };
     }
 
@@ -458,13 +462,13 @@ impl Group {
     }
 
     /// How many processes and threads are in the group now.
-    pub fn population(&self) -> u64 {
+    pub fn task_count(&self) -> u64 {
         let text = fs::read_to_string(self.file("pids", "pids.current")).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
     }
 }
 
-impl Drop for Group {
+impl Drop for Cgroup {
     fn drop(&mut self) {
         self.remove();
     }
@@ -482,21 +486,21 @@ fn remove_when_empty(directory: &Path) {
 
 /// Removes the groups of a supervisor that could not do so itself, through directories that
 /// were opened while their paths could still be reached.
-pub(crate) struct Sweeper(Vec<Sweep>);
+pub(crate) struct CgroupSweeper(Vec<SweepTarget>);
 
-struct Sweep {
+struct SweepTarget {
     above: OwnedFd,
     name: CString,
     directory: OwnedFd,
 }
 
-impl Sweeper {
+impl CgroupSweeper {
     pub(crate) fn open(paths: &[PathBuf]) -> Self {
-        Self(paths.iter().filter_map(|path| Sweep::open(path)).collect())
+        Self(paths.iter().filter_map(|path| SweepTarget::open(path)).collect())
     }
 
     pub(crate) fn sweep(&self) {
-        for Sweep { above, name, directory } in &self.0 {
+        for SweepTarget { above, name, directory } in &self.0 {
             let Ok(entries) = Dir::read_from(directory) else {
                 continue;
             };
@@ -508,7 +512,7 @@ impl Sweeper {
     }
 }
 
-impl Sweep {
+impl SweepTarget {
     fn open(path: &Path) -> Option<Self> {
         let open = |path| openat(CWD, path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
         Some(Self {

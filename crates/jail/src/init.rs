@@ -2,10 +2,11 @@
 //! it could do, and from then on reaps orphans. Its death is the death of everything inside.
 
 use crate::plan::{
-    JailRequest, OUTLET_PORT, SANDBOX_ID, SandboxPlan, Step, Wall, WallError, WardenReply,
+    IsolationLayer, JailError, JailRequest, JailStep, PROXY_PORT, SANDBOX_ID, SandboxPlan,
+    WardenReply,
 };
 use crate::seccomp::{Policy, compile};
-use crate::{message, mount, userns, walls};
+use crate::{isolation, message, mount, userns};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 use rustix::process::{DumpableBehavior, PidfdFlags, getpid, pidfd_open, set_dumpable_behavior};
@@ -18,7 +19,7 @@ use std::{fs, io};
 const SCRATCH_INODES: u64 = 16_384;
 /// Connections that may wait until whoever serves the outlet takes them: more than a client with
 /// many threads opens at once.
-const OUTLET_BACKLOG: i32 = 256;
+const PROXY_BACKLOG: i32 = 256;
 /// Least, initial and largest buffer of a TCP connection, for receiving and for sending: no cgroup of
 /// version 1 counts them, so that one socket must not hold much. Loopback, all there is here, is as
 /// fast with them.
@@ -39,8 +40,8 @@ pub(crate) fn main(request: &JailRequest, plan: &SandboxPlan, control: OwnedFd, 
     }
     drop(go);
     let handed_over = prepare(request, plan).and_then(|jail| {
-        give_up_rights()?;
-        hand_over(request.jail, &control, &jail)
+        drop_privileges()?;
+        send_jail_ready(request.jail, &control, &jail)
     });
     if let Err(error) = handed_over {
         let reply = WardenReply::JailFailed { jail: request.jail, error };
@@ -49,64 +50,64 @@ pub(crate) fn main(request: &JailRequest, plan: &SandboxPlan, control: OwnedFd, 
     }
     // Nothing is dropped here: every descriptor is closed, whoever owns it.
     std::mem::forget(control);
-    if seal(plan).is_err() {
+    if lock_down(plan).is_err() {
         exit(1);
     }
     sleep_for_ever()
 }
 
-struct Jail {
+struct JailDescriptors {
     init: OwnedFd,
     workspace: OwnedFd,
     proc: OwnedFd,
-    outlet: OwnedFd,
+    proxy_socket: OwnedFd,
     stores: Vec<OwnedFd>,
 }
 
-fn prepare(request: &JailRequest, plan: &SandboxPlan) -> Result<Jail, WallError> {
-    userns::become_user(SANDBOX_ID).map_err(|error| Step::TakeIdentity.failed(error))?;
+fn prepare(request: &JailRequest, plan: &SandboxPlan) -> Result<JailDescriptors, JailError> {
+    userns::become_user(SANDBOX_ID).map_err(|error| JailStep::TakeIdentity.failed(error))?;
     rustix::system::sethostname(plan.hostname.as_bytes())
-        .map_err(|error| Step::Hostname.failed(error))?;
-    bound_sockets().map_err(|error| Step::Sysctl.failed(error))?;
-    loopback_up().map_err(|error| Step::Loopback.failed(error))?;
-    let outlet = outlet().map_err(|error| Step::Outlet.failed(error))?;
+        .map_err(|error| JailStep::Hostname.failed(error))?;
+    limit_socket_buffers().map_err(|error| JailStep::Sysctl.failed(error))?;
+    loopback_up().map_err(|error| JailStep::Loopback.failed(error))?;
+    let outlet = listen_for_proxy().map_err(|error| JailStep::Outlet.failed(error))?;
     // Through the warden's /proc, because the jail's own has no /proc/sys.
     fs::write("/proc/sys/user/max_user_namespaces", "0")
-        .map_err(|error| Step::Sysctl.failed(error))?;
-    mount::scratch("/workspace", request.disk_bytes, request.disk_inodes, "0755")?;
-    mount::scratch("/tmp", request.disk_bytes, SCRATCH_INODES, "1777")?;
+        .map_err(|error| JailStep::Sysctl.failed(error))?;
+    mount::tmpfs("/workspace", request.disk_bytes, request.disk_inodes, "0755")?;
+    mount::tmpfs("/tmp", request.disk_bytes, SCRATCH_INODES, "1777")?;
     for directory in SCRATCH_DIRECTORIES {
         fs::create_dir(directory)
-            .map_err(|error| Step::MountScratch(directory.into()).failed(error))?;
+            .map_err(|error| JailStep::MountScratch(directory.into()).failed(error))?;
     }
     let stores = mount::stores(&request.stores)?;
     plan.hidden.iter().try_for_each(|path| mount::hide(path))?;
     mount::proc(Some(c"subset=pid"))?;
     let directory = |path: &str| {
         open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|error| Step::HandOver.failed(error))
+            .map_err(|error| JailStep::HandOver.failed(error))
     };
-    Ok(Jail {
+    Ok(JailDescriptors {
         init: pidfd_open(getpid(), PidfdFlags::empty())
-            .map_err(|error| Step::HandOver.failed(error))?,
+            .map_err(|error| JailStep::HandOver.failed(error))?,
         workspace: directory("/workspace")?,
         proc: directory("/proc")?,
-        outlet,
+        proxy_socket: outlet,
         stores,
     })
 }
 
-fn hand_over(jail: u64, control: &OwnedFd, parts: &Jail) -> Result<(), WallError> {
-    let Jail { init, workspace, proc, outlet, stores } = parts;
+fn send_jail_ready(jail: u64, control: &OwnedFd, parts: &JailDescriptors) -> Result<(), JailError> {
+    let JailDescriptors { init, workspace, proc, proxy_socket: outlet, stores } = parts;
     let parts = [init, workspace, proc, outlet].into_iter().chain(stores);
     let descriptors: Vec<_> = parts.map(AsFd::as_fd).collect();
     message::send(control, &WardenReply::JailReady { jail }, &descriptors)
-        .map_err(|error| Step::HandOver.failed(error))
+        .map_err(|error| JailStep::HandOver.failed(error))
 }
 
 /// Bounds what each socket of this network namespace can hold. The filter keeps code from asking for
 /// more by SO_SNDBUF and SO_RCVBUF.
-fn bound_sockets() -> io::Result<()> {
+fn limit_socket_buffers() -> io::Result<()> {
     fs::write("/proc/sys/net/ipv4/tcp_rmem", TCP_RECEIVE_BYTES)?;
     fs::write("/proc/sys/net/ipv4/tcp_wmem", TCP_SEND_BYTES)?;
     match fs::write("/proc/sys/net/core/optmem_max", SOCKET_OPTIONS_BYTES) {
@@ -132,34 +133,34 @@ fn loopback_up() -> io::Result<()> {
 
 /// The only way out there can be: a socket that listens inside and is served outside. It belongs to
 /// this namespace wherever its descriptor goes, so that whoever holds it knows who is calling.
-fn outlet() -> io::Result<OwnedFd> {
+fn listen_for_proxy() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
-    bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, OUTLET_PORT))?;
-    listen(&socket, OUTLET_BACKLOG)?;
+    bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, PROXY_PORT))?;
+    listen(&socket, PROXY_BACKLOG)?;
     Ok(socket)
 }
 
 /// Done before the jail is handed over, so that nothing inside ever meets an init with rights.
-fn give_up_rights() -> Result<(), WallError> {
+fn drop_privileges() -> Result<(), JailError> {
     // It took its id by a change, which has closed its /proc entries; the zygote needs to see
     // them to enter these namespaces.
     set_dumpable_behavior(DumpableBehavior::Dumpable)
-        .map_err(|error| Step::TakeIdentity.failed(error))?;
-    walls::drop_capabilities()
+        .map_err(|error| JailStep::TakeIdentity.failed(error))?;
+    isolation::drop_capabilities()
 }
 
 /// Whoever took this process over from now on would be able to do less than before.
-fn seal(plan: &SandboxPlan) -> Result<(), WallError> {
-    walls::close_above(-1).map_err(|error| Step::Descriptors.failed(error))?;
+fn lock_down(plan: &SandboxPlan) -> Result<(), JailError> {
+    isolation::close_above(-1).map_err(|error| JailStep::Descriptors.failed(error))?;
     // SAFETY: installs no handler, and so touches no memory.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
-    if plan.without.contains(&Wall::Seccomp) {
+    if plan.without.contains(&IsolationLayer::Seccomp) {
         return Ok(());
     }
     let filter = compile(&Policy::init())
-        .map_err(|_| Step::Seccomp.failed(io::Error::from(io::ErrorKind::InvalidInput)))?;
-    walls::load(&filter).map_err(|error| Step::Seccomp.failed(error))
+        .map_err(|_| JailStep::Seccomp.failed(io::Error::from(io::ErrorKind::InvalidInput)))?;
+    isolation::load_seccomp_filter(&filter).map_err(|error| JailStep::Seccomp.failed(error))
 }
 
 /// A parent that ignores SIGCHLD has its children reaped by the system itself.

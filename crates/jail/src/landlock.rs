@@ -1,7 +1,7 @@
 //! Landlock: the second wall around files, which holds even if a mount is there by mistake, and
 //! the wall around signals and abstract sockets.
 
-use crate::plan::Access;
+use crate::plan::PathAccess;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -50,7 +50,7 @@ pub(crate) fn abi() -> io::Result<u32> {
 }
 
 /// Every file-system right that version `abi` can take away.
-fn handled_by(abi: u32) -> u64 {
+fn handled_access(abi: u32) -> u64 {
     let bits = match abi {
         0 | 1 => 13,
         2 => 14,
@@ -60,24 +60,24 @@ fn handled_by(abi: u32) -> u64 {
     (1 << bits) - 1
 }
 
-fn rights(access: Access) -> u64 {
+fn rights(access: PathAccess) -> u64 {
     match access {
-        Access::List => READ_DIR,
-        Access::Read => EXECUTE | READ_FILE | READ_DIR,
-        Access::Write => !(MAKE_CHAR | MAKE_BLOCK | IOCTL_DEV),
-        Access::Device => READ_FILE | WRITE_FILE | IOCTL_DEV,
+        PathAccess::List => READ_DIR,
+        PathAccess::Read => EXECUTE | READ_FILE | READ_DIR,
+        PathAccess::Write => !(MAKE_CHAR | MAKE_BLOCK | IOCTL_DEV),
+        PathAccess::Device => READ_FILE | WRITE_FILE | IOCTL_DEV,
     }
 }
 
 /// Restricts this process, and all it will start, to `rules`. What no rule names is closed.
-pub(crate) fn restrict(rules: &[(PathBuf, Access)]) -> io::Result<()> {
-    restrict_to(&ruleset(rules)?)
+pub(crate) fn restrict(rules: &[(PathBuf, PathAccess)]) -> io::Result<()> {
+    restrict_self(&ruleset(rules)?)
 }
 
 /// The same in two steps, the first of which needs memory.
-pub(crate) fn ruleset(rules: &[(PathBuf, Access)]) -> io::Result<OwnedFd> {
+pub(crate) fn ruleset(rules: &[(PathBuf, PathAccess)]) -> io::Result<OwnedFd> {
     let abi = abi()?;
-    let handled = handled_by(abi);
+    let handled = handled_access(abi);
     let scoped = if abi >= 6 { SCOPE_ABSTRACT_UNIX_SOCKET | SCOPE_SIGNAL } else { 0 };
     let ruleset =
         create_ruleset(&RulesetAttr { handled_access_fs: handled, handled_access_net: 0, scoped })?;
@@ -88,7 +88,7 @@ pub(crate) fn ruleset(rules: &[(PathBuf, Access)]) -> io::Result<OwnedFd> {
 }
 
 /// The second step: a system call.
-pub(crate) fn restrict_to(ruleset: &OwnedFd) -> io::Result<()> {
+pub(crate) fn restrict_self(ruleset: &OwnedFd) -> io::Result<()> {
     // SAFETY: takes a descriptor and flags, no memory.
     let result =
         unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0u32) };

@@ -16,12 +16,13 @@
 //! This is the only crate with `unsafe`. A wall that cannot be raised is an error that names the
 //! step; nothing here goes on without it unless the plan says so by name.
 
-mod bounds;
+pub mod allocator;
 pub mod cgroup;
 mod clone;
+mod confinement;
 mod init;
+mod isolation;
 mod landlock;
-pub mod memory;
 pub mod message;
 mod mount;
 mod owner;
@@ -29,14 +30,13 @@ mod plan;
 pub mod probe;
 pub mod seccomp;
 mod userns;
-mod walls;
 pub mod warden;
 pub mod zygote;
 
-pub use bounds::Bounds;
+pub use confinement::Confinement;
 pub use owner::as_owner;
 pub use plan::{
-    Access, Identity, JailRequest, OUTLET_PORT, Plan, Processes, Program, RootStep, SANDBOX_ID,
-    STORES, STORES_MAX, SandboxPlan, SpawnReply, SpawnRequest, Step, StoreContent, StoreMount,
-    Wall, WallError, WardenReply, WardenRequest,
+    HostIdentity, IsolationLayer, JailError, JailRequest, JailStep, PROXY_PORT, PathAccess,
+    ProcessPolicy, ProgramSpec, RootStep, SANDBOX_ID, STORES, STORES_MAX, SandboxPlan, SpawnReply,
+    SpawnRequest, StoreContent, StoreMount, WardenPlan, WardenReply, WardenRequest,
 };

@@ -1,6 +1,6 @@
 //! Building the root that zygote and sandboxes share, and the mounts of one sandbox.
 
-use crate::plan::{RootStep, STORES, Step, StoreContent, StoreMount, WallError};
+use crate::plan::{JailError, JailStep, RootStep, STORES, StoreContent, StoreMount};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive,
@@ -15,7 +15,7 @@ use std::{fs, io};
 
 /// Where the new root is put together: a directory that exists on every host and below which no
 /// source of a bind mount can be. It is covered in our own mount namespace only.
-const STAGE: &str = "/sys";
+const NEW_ROOT: &str = "/sys";
 const TMPFS_FLAGS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
 /// What the places of stores need, which are directories without content.
@@ -28,12 +28,12 @@ const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
 /// Builds the root on a new tmpfs and makes it read-only, as `/` of this mount namespace.
 ///
 /// Every mount is made before anything is pivoted, because sources are paths of the host.
-pub(crate) fn build_root(steps: &[RootStep]) -> Result<(), WallError> {
+pub(crate) fn build_root(steps: &[RootStep]) -> Result<(), JailError> {
     // Nothing we mount may travel back to the host.
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-        .map_err(|error| Step::UnshareMounts.failed(error))?;
-    let whole = |path: &str| Step::BuildRoot(PathBuf::from(path));
-    mount("tmpfs", STAGE, "tmpfs", TMPFS_FLAGS, Some(c"mode=0755,size=16m"))
+        .map_err(|error| JailStep::UnshareMounts.failed(error))?;
+    let whole = |path: &str| JailStep::BuildRoot(PathBuf::from(path));
+    mount("tmpfs", NEW_ROOT, "tmpfs", TMPFS_FLAGS, Some(c"mode=0755,size=16m"))
         .map_err(|error| whole("/").failed(error))?;
     for step in steps {
         let path = match step {
@@ -42,15 +42,15 @@ pub(crate) fn build_root(steps: &[RootStep]) -> Result<(), WallError> {
             | RootStep::File { path, .. }
             | RootStep::Bind { to: path, .. } => path,
         };
-        apply(step).map_err(|error| Step::BuildRoot(path.clone()).failed(error))?;
+        apply_root_step(step).map_err(|error| JailStep::BuildRoot(path.clone()).failed(error))?;
     }
-    devices().map_err(|error| whole("/dev").failed(error))?;
+    bind_devices().map_err(|error| whole("/dev").failed(error))?;
     bind(Path::new("/proc"), &staged(Path::new("/proc")))
         .map_err(|error| whole("/proc").failed(error))?;
-    enter_root().map_err(|error| Step::PivotRoot.failed(error))
+    enter_root().map_err(|error| JailStep::PivotRoot.failed(error))
 }
 
-fn apply(step: &RootStep) -> io::Result<()> {
+fn apply_root_step(step: &RootStep) -> io::Result<()> {
     match step {
         RootStep::Dir { path } => fs::create_dir_all(staged(path)),
         RootStep::Symlink { path, target } => {
@@ -63,12 +63,12 @@ fn apply(step: &RootStep) -> io::Result<()> {
         }
         RootStep::Bind { from, to } => {
             bind(from, &staged(to))?;
-            lock(&staged(to))
+            make_read_only(&staged(to))
         }
     }
 }
 
-fn devices() -> io::Result<()> {
+fn bind_devices() -> io::Result<()> {
     // A read-only mount keeps their times and modes as they are on the host; what a device itself
     // does with a write is another matter.
     let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NOEXEC;
@@ -81,7 +81,7 @@ fn devices() -> io::Result<()> {
 }
 
 fn staged(path: &Path) -> PathBuf {
-    Path::new(STAGE).join(path.strip_prefix("/").unwrap_or(path))
+    Path::new(NEW_ROOT).join(path.strip_prefix("/").unwrap_or(path))
 }
 
 fn make_parent(path: &Path) -> io::Result<()> {
@@ -102,7 +102,7 @@ fn bind(from: &Path, to: &Path) -> io::Result<()> {
 ///
 /// `mount_setattr` only adds attributes. A remount would have to repeat those that a user
 /// namespace must not take off, and they differ from host to host.
-fn lock(path: &Path) -> io::Result<()> {
+fn make_read_only(path: &Path) -> io::Result<()> {
     let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
     set_attributes(path, attributes, libc::AT_RECURSIVE)
 }
@@ -127,8 +127,8 @@ fn set_attributes(path: &Path, attributes: u64, flags: libc::c_int) -> io::Resul
 }
 
 fn enter_root() -> io::Result<()> {
-    set_attributes(Path::new(STAGE), libc::MOUNT_ATTR_RDONLY, 0)?;
-    chdir(STAGE)?;
+    set_attributes(Path::new(NEW_ROOT), libc::MOUNT_ATTR_RDONLY, 0)?;
+    chdir(NEW_ROOT)?;
     let old = rustix::fs::open("/", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     // The old root ends up below the new one, at the same place, and is let go from there.
     pivot_root(".", ".")?;
@@ -142,14 +142,15 @@ fn enter_root() -> io::Result<()> {
 ///
 /// `subset=pid` leaves out everything that is not about processes: an allow-list, where masking
 /// single files would let each new kernel add a leak.
-pub(crate) fn proc(options: Option<&CStr>) -> Result<(), WallError> {
+pub(crate) fn proc(options: Option<&CStr>) -> Result<(), JailError> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    mount("proc", "/proc", "proc", flags, options).map_err(|error| Step::MountProc.failed(error))
+    mount("proc", "/proc", "proc", flags, options)
+        .map_err(|error| JailStep::MountProc.failed(error))
 }
 
 /// Writable memory of a bounded size over `path`.
-pub(crate) fn scratch(path: &str, bytes: u64, inodes: u64, mode: &str) -> Result<(), WallError> {
-    let failed = |error: io::Error| Step::MountScratch(PathBuf::from(path)).failed(error);
+pub(crate) fn tmpfs(path: &str, bytes: u64, inodes: u64, mode: &str) -> Result<(), JailError> {
+    let failed = |error: io::Error| JailStep::MountScratch(PathBuf::from(path)).failed(error);
     let options = std::ffi::CString::new(format!("size={bytes},nr_inodes={inodes},mode={mode}"))
         .map_err(|_| failed(io::ErrorKind::InvalidInput.into()))?;
     mount("tmpfs", path, "tmpfs", TMPFS_FLAGS, Some(options.as_c_str()))
@@ -157,32 +158,36 @@ pub(crate) fn scratch(path: &str, bytes: u64, inodes: u64, mode: &str) -> Result
 }
 
 /// The stores of one jail, and the directories of those that are held.
-pub(crate) fn stores(stores: &[StoreMount]) -> Result<Vec<OwnedFd>, WallError> {
+pub(crate) fn stores(stores: &[StoreMount]) -> Result<Vec<OwnedFd>, JailError> {
     if stores.is_empty() {
         return Ok(Vec::new());
     }
     // The root cannot be written to; the places to mount on need one that can.
-    scratch(STORES, STORES_BYTES, STORES_INODES, "0755")?;
+    tmpfs(STORES, STORES_BYTES, STORES_INODES, "0755")?;
     let mut held = Vec::new();
     for store in stores {
         let mounted = match &store.content {
-            StoreContent::Shown { from } => show(from, &store.path).map(|()| None),
-            StoreContent::Held { bytes, inodes } => hold(&store.path, *bytes, *inodes).map(Some),
+            StoreContent::Shown { from } => bind_read_only(from, &store.path).map(|()| None),
+            StoreContent::Held { bytes, inodes } => {
+                mount_writable(&store.path, *bytes, *inodes).map(Some)
+            }
         };
-        held.extend(mounted.map_err(|error| Step::MountStore(store.path.clone()).failed(error))?);
+        held.extend(
+            mounted.map_err(|error| JailStep::MountStore(store.path.clone()).failed(error))?,
+        );
     }
     set_attributes(Path::new(STORES), libc::MOUNT_ATTR_RDONLY, 0)
-        .map_err(|error| Step::MountStore(STORES.into()).failed(error))?;
+        .map_err(|error| JailStep::MountStore(STORES.into()).failed(error))?;
     Ok(held)
 }
 
 /// It is read-only where it comes from, and that cannot be taken off in a user namespace.
-fn show(from: &Path, path: &Path) -> io::Result<()> {
+fn bind_read_only(from: &Path, path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)?;
     Ok(mount_bind(from, path)?)
 }
 
-fn hold(path: &Path, bytes: u64, inodes: u64) -> io::Result<OwnedFd> {
+fn mount_writable(path: &Path, bytes: u64, inodes: u64) -> io::Result<OwnedFd> {
     fs::create_dir_all(path)?;
     let options = std::ffi::CString::new(format!("size={bytes},nr_inodes={inodes},mode=0755"))?;
     mount("tmpfs", path, "tmpfs", TMPFS_FLAGS, Some(options.as_c_str()))?;
@@ -191,8 +196,8 @@ fn hold(path: &Path, bytes: u64, inodes: u64) -> io::Result<OwnedFd> {
 }
 
 /// Covers a directory with one that is empty.
-pub(crate) fn hide(path: &Path) -> Result<(), WallError> {
+pub(crate) fn hide(path: &Path) -> Result<(), JailError> {
     let flags = TMPFS_FLAGS | MountFlags::RDONLY | MountFlags::NOEXEC;
     mount("tmpfs", path, "tmpfs", flags, Some(c"size=4k,nr_inodes=1,mode=0555"))
-        .map_err(|error| Step::Hide(path.to_owned()).failed(error))
+        .map_err(|error| JailStep::Hide(path.to_owned()).failed(error))
 }

@@ -9,11 +9,11 @@ pub const SANDBOX_ID: u32 = 1000;
 
 /// Everything the warden is told at its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Plan {
-    pub identity: Identity,
+pub struct WardenPlan {
+    pub identity: HostIdentity,
     /// Builds the root directory that zygote and sandboxes share, in this order, read-only.
     pub root: Vec<RootStep>,
-    pub zygote: Program,
+    pub zygote: ProgramSpec,
     pub sandbox: SandboxPlan,
     /// Cgroup directories to be removed, with all below them, once nothing runs any more.
     pub cgroups: Vec<PathBuf>,
@@ -21,7 +21,7 @@ pub struct Plan {
 
 /// Whose rights the sandboxes have on the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Identity {
+pub enum HostIdentity {
     /// Started by root: each sandbox is given a host uid of its own out of this range.
     Range { first: u32, count: u32 },
     /// Started by an ordinary user, who may map nobody but himself.
@@ -49,7 +49,7 @@ pub enum RootStep {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Program {
+pub struct ProgramSpec {
     pub path: PathBuf,
     pub args: Vec<String>,
     pub env: Vec<(String, String)>,
@@ -59,26 +59,26 @@ pub struct Program {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SandboxPlan {
     pub hostname: String,
-    pub landlock: Vec<(PathBuf, Access)>,
-    pub processes: Processes,
+    pub landlock: Vec<(PathBuf, PathAccess)>,
+    pub processes: ProcessPolicy,
     /// Whether a cgroup counts the memory of the sandbox.
     pub memory_counted: bool,
     /// Directories of the root that no sandbox may look into.
     pub hidden: Vec<PathBuf>,
     /// Walls that the operator has agreed to do without.
-    pub without: Vec<Wall>,
+    pub without: Vec<IsolationLayer>,
 }
 
 /// Whether code may start processes of its own. Threads it may have in any case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Processes {
+pub enum ProcessPolicy {
     Allow,
     Deny,
 }
 
 /// What Landlock lets a process do beneath a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Access {
+pub enum PathAccess {
     /// See the names in directories, and nothing of what is in the files.
     List,
     Read,
@@ -91,12 +91,12 @@ pub enum Access {
 /// A wall that can be missing on a host, by the name that `--allow-missing-wall` takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Wall {
+pub enum IsolationLayer {
     Landlock,
     Seccomp,
 }
 
-impl Wall {
+impl IsolationLayer {
     pub const ALL: [Self; 2] = [Self::Landlock, Self::Seccomp];
 
     pub fn name(self) -> &'static str {
@@ -120,7 +120,7 @@ pub struct JailRequest {
 
 /// Where the outlet of a jail listens, on its own loopback: the usual port of an HTTP proxy, which no
 /// other program inside expects to have to itself.
-pub const OUTLET_PORT: u16 = 3128;
+pub const PROXY_PORT: u16 = 3128;
 
 /// Where stores are in a jail that has some.
 pub const STORES: &str = "/mnt";
@@ -163,7 +163,7 @@ pub enum WardenReply {
     },
     JailFailed {
         jail: u64,
-        error: WallError,
+        error: JailError,
     },
     /// A process that the zygote forked has ended. The pid is as the zygote saw it.
     Exited {
@@ -175,7 +175,7 @@ pub enum WardenReply {
         status: i32,
     },
     WardenFailed {
-        error: WallError,
+        error: JailError,
     },
 }
 
@@ -198,20 +198,20 @@ pub enum SpawnReply {
     Started {
         pid: i32,
     },
-    Failed(WallError),
+    Failed(JailError),
 }
 
 /// Which step failed, and how the kernel put it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{step}: {}", io::Error::from_raw_os_error(*errno))]
-pub struct WallError {
-    pub step: Step,
+pub struct JailError {
+    pub step: JailStep,
     pub errno: i32,
 }
 
 /// The steps of building and entering a jail, in the order in which they happen.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Step {
+pub enum JailStep {
     ReadPlan,
     UnshareMounts,
     UnshareUser,
@@ -242,14 +242,14 @@ pub enum Step {
     Seccomp,
 }
 
-impl Step {
-    pub(crate) fn failed(self, error: impl Into<io::Error>) -> WallError {
+impl JailStep {
+    pub(crate) fn failed(self, error: impl Into<io::Error>) -> JailError {
         let errno = error.into().raw_os_error().unwrap_or(libc::EIO);
-        WallError { step: self, errno }
+        JailError { step: self, errno }
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for JailStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Self::ReadPlan => "reading the plan",

@@ -7,7 +7,7 @@
 use crate::clone::{Forked, clone3};
 use crate::mount;
 use crate::seccomp::{Policy, compile};
-use crate::{landlock, walls};
+use crate::{isolation, landlock};
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::process::{Pid, Resource, WaitOptions, getrlimit, waitpid};
 use rustix::thread::CapabilitySet;
@@ -59,7 +59,7 @@ impl Namespace {
 
 /// Why a wall is missing: what the kernel said, and what it comes from as far as that shows.
 #[derive(Debug)]
-pub struct Refused<Cause> {
+pub struct ProbeFailure<Cause> {
     pub cause: Cause,
     pub error: io::Error,
 }
@@ -76,7 +76,7 @@ pub enum NamespaceCause {
     /// `kernel.apparmor_restrict_unprivileged_userns` is one, as Ubuntu has it.
     AppArmor,
     /// A filter that whoever started this process has put on it.
-    Filtered(Surroundings),
+    Filtered(ContainerRuntime),
     Unknown,
 }
 
@@ -84,7 +84,7 @@ pub enum NamespaceCause {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcCause {
     /// Parts of `/proc` are covered, and the kernel refuses another one that would show them.
-    Covered(Surroundings),
+    Covered(ContainerRuntime),
     /// There are no namespaces to mount it in.
     NoNamespaces,
     Unknown,
@@ -95,50 +95,52 @@ pub enum LandlockCause {
     NotBuiltIn,
     /// It is in the kernel, but not in its `lsm=` list.
     NotEnabled,
-    Filtered(Surroundings),
+    Filtered(ContainerRuntime),
     Unknown,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeccompCause {
     NotBuiltIn,
-    Filtered(Surroundings),
+    Filtered(ContainerRuntime),
     Unknown,
 }
 
 /// What kind of place this process runs in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Surroundings {
+pub enum ContainerRuntime {
     Docker,
     Podman,
     /// No container that we know.
-    Plain,
+    NoContainer,
 }
 
 /// Makes a process in a namespace of that kind, inside a user namespace as sandboxes have it.
-pub fn namespace(kind: Namespace) -> Result<(), Refused<NamespaceCause>> {
-    in_copy(libc::CLONE_NEWUSER | kind.flag(), || Ok(()))
-        .map_err(|error| Refused { cause: Settings::read().namespace_cause(kind), error })
+pub fn namespace(kind: Namespace) -> Result<(), ProbeFailure<NamespaceCause>> {
+    in_forked_child(libc::CLONE_NEWUSER | kind.flag(), || Ok(())).map_err(|error| ProbeFailure {
+        cause: KernelSettings::read().namespace_cause(kind),
+        error,
+    })
 }
 
 /// Mounts a `/proc` for a pid namespace, as every sandbox needs it.
-pub fn proc_mount() -> Result<(), Refused<ProcCause>> {
+pub fn proc_mount() -> Result<(), ProbeFailure<ProcCause>> {
     let namespaces = libc::CLONE_NEWUSER | libc::CLONE_NEWPID | libc::CLONE_NEWNS;
-    if let Err(error) = in_copy(namespaces, || Ok(())) {
-        return Err(Refused { cause: ProcCause::NoNamespaces, error });
+    if let Err(error) = in_forked_child(namespaces, || Ok(())) {
+        return Err(ProbeFailure { cause: ProcCause::NoNamespaces, error });
     }
-    in_copy(namespaces, || {
+    in_forked_child(namespaces, || {
         mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
         mount::proc(None).map_err(|failed| io::Error::from_raw_os_error(failed.errno))
     })
     .map_err(|error| {
-        let covered = proc_is_covered(&text("/proc/self/mountinfo"));
+        let covered = proc_is_covered(&read_or_empty("/proc/self/mountinfo"));
         let cause = if covered {
-            ProcCause::Covered(Settings::read().surroundings)
+            ProcCause::Covered(KernelSettings::read().container_runtime)
         } else {
             ProcCause::Unknown
         };
-        Refused { cause, error }
+        ProbeFailure { cause, error }
     })
 }
 
@@ -148,41 +150,41 @@ pub fn descriptors() -> u64 {
 }
 
 /// The version of Landlock.
-pub fn landlock_abi() -> Result<u32, Refused<LandlockCause>> {
+pub fn landlock_abi() -> Result<u32, ProbeFailure<LandlockCause>> {
     landlock::abi().map_err(|error| {
-        let settings = Settings::read();
+        let settings = KernelSettings::read();
         let cause = match error.raw_os_error() {
             Some(libc::EOPNOTSUPP) => LandlockCause::NotEnabled,
-            Some(_) if settings.filtered => LandlockCause::Filtered(settings.surroundings),
+            Some(_) if settings.filtered => LandlockCause::Filtered(settings.container_runtime),
             Some(libc::ENOSYS) => LandlockCause::NotBuiltIn,
             _ => LandlockCause::Unknown,
         };
-        Refused { cause, error }
+        ProbeFailure { cause, error }
     })
 }
 
 /// Loads the filter of a sandbox into a copy of this process.
-pub fn seccomp_filter() -> Result<(), Refused<SeccompCause>> {
-    in_plain_copy(|| {
+pub fn seccomp_filter() -> Result<(), ProbeFailure<SeccompCause>> {
+    in_plain_forked_child(|| {
         let filter = compile(&Policy::sandbox()).map_err(|_| io::ErrorKind::InvalidInput)?;
         rustix::thread::set_no_new_privs(true)?;
-        walls::load(&filter)
+        isolation::load_seccomp_filter(&filter)
     })
     .map_err(|error| {
-        let settings = Settings::read();
+        let settings = KernelSettings::read();
         let cause = match error.raw_os_error() {
-            Some(_) if settings.filtered => SeccompCause::Filtered(settings.surroundings),
+            Some(_) if settings.filtered => SeccompCause::Filtered(settings.container_runtime),
             Some(libc::ENOSYS | libc::EINVAL) => SeccompCause::NotBuiltIn,
             _ => SeccompCause::Unknown,
         };
-        Refused { cause, error }
+        ProbeFailure { cause, error }
     })
 }
 
 /// Gives up every capability in a copy of this process, and the way back to them.
 pub fn capabilities() -> io::Result<()> {
-    in_copy(libc::CLONE_NEWUSER, || {
-        walls::drop_capabilities().map_err(|failed| io::Error::from_raw_os_error(failed.errno))
+    in_forked_child(libc::CLONE_NEWUSER, || {
+        isolation::drop_capabilities().map_err(|failed| io::Error::from_raw_os_error(failed.errno))
     })
 }
 
@@ -200,7 +202,9 @@ pub enum HostIds {
 
 /// Asks for the ids that are meant for sandboxes.
 pub fn host_ids(wanted: &Range<u32>) -> HostIds {
-    if !rustix::process::geteuid().is_root() || !is_mapped(&text("/proc/self/uid_map"), wanted) {
+    if !rustix::process::geteuid().is_root()
+        || !is_mapped(&read_or_empty("/proc/self/uid_map"), wanted)
+    {
         return HostIds::Shared;
     }
     let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::SETUID | CapabilitySet::SETGID;
@@ -209,32 +213,35 @@ pub fn host_ids(wanted: &Range<u32>) -> HostIds {
 }
 
 /// Runs `trial` in a copy of this process, in new namespaces, and gives what it gave.
-fn in_copy(namespaces: libc::c_int, trial: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+fn in_forked_child(
+    namespaces: libc::c_int,
+    trial: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
     match clone3(namespaces, libc::SIGCHLD)? {
-        Forked::Child => end_with(trial()),
-        Forked::Parent { pid, .. } => end_of(pid),
+        Forked::Child => exit_with(trial()),
+        Forked::Parent { pid, .. } => wait_for_child(pid),
     }
 }
 
 /// The same without namespaces. By `fork`, which a host without `clone3` has too, so that its
 /// absence is not taken for the absence of something else.
-fn in_plain_copy(trial: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+fn in_plain_forked_child(trial: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     // SAFETY: there is one thread, so that the copy may do whatever this process may.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
-        0 => end_with(trial()),
-        pid => end_of(Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?),
+        0 => exit_with(trial()),
+        pid => wait_for_child(Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidData)?),
     }
 }
 
 /// Every errno is below 256, so that an exit code can carry it.
-fn end_with(result: io::Result<()>) -> ! {
+fn exit_with(result: io::Result<()>) -> ! {
     let code = result.map_or_else(|error| error.raw_os_error().unwrap_or(libc::EIO), |()| 0);
     // SAFETY: ends the copy at once, without running handlers that belong to the original.
     unsafe { libc::_exit(code) }
 }
 
-fn end_of(copy: Pid) -> io::Result<()> {
+fn wait_for_child(copy: Pid) -> io::Result<()> {
     let ended = waitpid(Some(copy), WaitOptions::empty())?;
     match ended.and_then(|(_, status)| status.exit_status()) {
         Some(0) => Ok(()),
@@ -245,7 +252,7 @@ fn end_of(copy: Pid) -> io::Result<()> {
 
 /// What the host says of itself, read once something was refused.
 #[derive(Debug)]
-struct Settings {
+struct KernelSettings {
     built_in: bool,
     /// `user.max_NAME_namespaces`, for the kinds that are set to zero.
     none_allowed: Vec<Namespace>,
@@ -254,12 +261,12 @@ struct Settings {
     /// A seccomp filter is on this process.
     filtered: bool,
     root: bool,
-    surroundings: Surroundings,
+    container_runtime: ContainerRuntime,
 }
 
-impl Settings {
+impl KernelSettings {
     fn read() -> Self {
-        let is = |path: &str, value: &str| text(path).trim() == value;
+        let is = |path: &str, value: &str| read_or_empty(path).trim() == value;
         let none =
             |kind: &Namespace| is(&format!("/proc/sys/user/max_{}_namespaces", kind.name()), "0");
         Self {
@@ -267,9 +274,9 @@ impl Settings {
             none_allowed: Namespace::ALL.into_iter().filter(none).collect(),
             unprivileged_off: is("/proc/sys/kernel/unprivileged_userns_clone", "0"),
             apparmor_on: is("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"),
-            filtered: is_filtered(&text("/proc/self/status")),
+            filtered: has_seccomp_filter(&read_or_empty("/proc/self/status")),
             root: rustix::process::geteuid().is_root(),
-            surroundings: surroundings(),
+            container_runtime: detect_container_runtime(),
         }
     }
 
@@ -285,7 +292,7 @@ impl Settings {
         } else if self.unprivileged_off && !self.root {
             NamespaceCause::Unprivileged
         } else if self.filtered {
-            NamespaceCause::Filtered(self.surroundings)
+            NamespaceCause::Filtered(self.container_runtime)
         } else if self.apparmor_on && !self.root {
             NamespaceCause::AppArmor
         } else {
@@ -306,21 +313,21 @@ fn is_mapped(uid_map: &str, wanted: &Range<u32>) -> bool {
     })
 }
 
-fn text(path: impl AsRef<Path>) -> String {
+fn read_or_empty(path: impl AsRef<Path>) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
 
-fn is_filtered(status: &str) -> bool {
+fn has_seccomp_filter(status: &str) -> bool {
     status.lines().any(|line| line.split_whitespace().eq(["Seccomp:", "2"]))
 }
 
-fn surroundings() -> Surroundings {
+fn detect_container_runtime() -> ContainerRuntime {
     if Path::new("/run/.containerenv").exists() {
-        Surroundings::Podman
+        ContainerRuntime::Podman
     } else if Path::new("/.dockerenv").exists() {
-        Surroundings::Docker
+        ContainerRuntime::Docker
     } else {
-        Surroundings::Plain
+        ContainerRuntime::NoContainer
     }
 }
 
@@ -337,41 +344,48 @@ fn proc_is_covered(mountinfo: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn open_host() -> Settings {
-        Settings {
+    fn open_host() -> KernelSettings {
+        KernelSettings {
             built_in: true,
             none_allowed: Vec::new(),
             unprivileged_off: false,
             apparmor_on: false,
             filtered: false,
             root: false,
-            surroundings: Surroundings::Plain,
+            container_runtime: ContainerRuntime::NoContainer,
         }
     }
 
     #[test]
     fn each_setting_that_refuses_namespaces_is_named() {
-        let cause = |settings: Settings| settings.namespace_cause(Namespace::Net);
+        let cause = |settings: KernelSettings| settings.namespace_cause(Namespace::Net);
         assert_eq!(cause(open_host()), NamespaceCause::Unknown);
-        assert_eq!(cause(Settings { built_in: false, ..open_host() }), NamespaceCause::NotBuiltIn);
+        assert_eq!(
+            cause(KernelSettings { built_in: false, ..open_host() }),
+            NamespaceCause::NotBuiltIn
+        );
         for kind in [Namespace::User, Namespace::Net] {
-            let settings = Settings { none_allowed: vec![kind], ..open_host() };
+            let settings = KernelSettings { none_allowed: vec![kind], ..open_host() };
             assert_eq!(cause(settings), NamespaceCause::NoneAllowed(kind));
         }
-        let other = Settings { none_allowed: vec![Namespace::Ipc], ..open_host() };
+        let other = KernelSettings { none_allowed: vec![Namespace::Ipc], ..open_host() };
         assert_eq!(cause(other), NamespaceCause::Unknown);
-        let debian = Settings { unprivileged_off: true, ..open_host() };
+        let debian = KernelSettings { unprivileged_off: true, ..open_host() };
         assert_eq!(cause(debian), NamespaceCause::Unprivileged);
-        let ubuntu = Settings { apparmor_on: true, ..open_host() };
+        let ubuntu = KernelSettings { apparmor_on: true, ..open_host() };
         assert_eq!(cause(ubuntu), NamespaceCause::AppArmor);
-        let docker = Settings { filtered: true, surroundings: Surroundings::Docker, ..open_host() };
-        assert_eq!(cause(docker), NamespaceCause::Filtered(Surroundings::Docker));
+        let docker = KernelSettings {
+            filtered: true,
+            container_runtime: ContainerRuntime::Docker,
+            ..open_host()
+        };
+        assert_eq!(cause(docker), NamespaceCause::Filtered(ContainerRuntime::Docker));
     }
 
     #[test]
     fn root_is_not_told_to_change_what_holds_for_others_only() {
         let settings =
-            Settings { unprivileged_off: true, apparmor_on: true, root: true, ..open_host() };
+            KernelSettings { unprivileged_off: true, apparmor_on: true, root: true, ..open_host() };
         assert_eq!(settings.namespace_cause(Namespace::Pid), NamespaceCause::Unknown);
     }
 
@@ -398,7 +412,7 @@ mod tests {
 
     #[test]
     fn only_a_filter_counts_as_filtered() {
-        assert!(is_filtered("NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"));
-        assert!(!is_filtered("NoNewPrivs:\t0\nSeccomp:\t0\nSeccomp_filters:\t2\n"));
+        assert!(has_seccomp_filter("NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"));
+        assert!(!has_seccomp_filter("NoNewPrivs:\t0\nSeccomp:\t0\nSeccomp_filters:\t2\n"));
     }
 }

@@ -25,16 +25,16 @@ mod simulate;
 #[cfg(test)]
 mod tests;
 
-pub use compile::{CompileError, Program, compile};
+pub use compile::{BpfProgram, CompileError, compile};
 
 /// A full decision table: what is listed, and the answer for everything that is not.
 #[derive(Debug, Clone, Copy)]
 pub struct Policy {
-    tables: &'static [&'static [Group]],
+    tables: &'static [&'static [SyscallGroup]],
     /// Two more, in which policies that share the others differ.
-    memory: &'static [Group],
-    processes: &'static [Group],
-    unlisted: Verdict,
+    memory: &'static [SyscallGroup],
+    processes: &'static [SyscallGroup],
+    unlisted: SyscallVerdict,
 }
 
 impl Policy {
@@ -54,12 +54,12 @@ impl Policy {
             ],
             memory: memory::COUNTED,
             processes: processes::ALLOWED,
-            unlisted: Verdict::Errno(libc::ENOSYS),
+            unlisted: SyscallVerdict::Errno(libc::ENOSYS),
         }
     }
 
     /// The same where no cgroup counts memory: what no process has mapped would be nobody's.
-    pub const fn uncounted(self) -> Policy {
+    pub const fn without_memory_cgroup(self) -> Policy {
         Policy { memory: memory::UNCOUNTED, ..self }
     }
 
@@ -76,16 +76,16 @@ impl Policy {
             tables: &[table::INIT, table::INIT_ON_THIS_ARCH],
             memory: &[],
             processes: &[],
-            unlisted: Verdict::Errno(libc::EPERM),
+            unlisted: SyscallVerdict::Errno(libc::EPERM),
         }
     }
 
     /// Every listed call with its rule, in the order of the tables.
-    fn rules(&self) -> impl Iterator<Item = (&'static Call, &'static Rule)> {
-        self.groups().flat_map(|group| group.calls.iter().map(|call| (call, &group.rule)))
+    fn rules(&self) -> impl Iterator<Item = (&'static Syscall, &'static SyscallRule)> {
+        self.syscall_groups().flat_map(|group| group.calls.iter().map(|call| (call, &group.rule)))
     }
 
-    fn groups(&self) -> impl Iterator<Item = &'static Group> {
+    fn syscall_groups(&self) -> impl Iterator<Item = &'static SyscallGroup> {
         let shared = self.tables.iter().flat_map(|table| table.iter());
         shared.chain(self.memory).chain(self.processes)
     }
@@ -93,35 +93,35 @@ impl Policy {
 
 /// Calls that share a rule and the reason for it.
 #[derive(Debug)]
-struct Group {
+struct SyscallGroup {
     why: &'static str,
-    rule: Rule,
-    calls: &'static [Call],
+    rule: SyscallRule,
+    calls: &'static [Syscall],
 }
 
 #[derive(Debug)]
-struct Call {
+struct Syscall {
     name: &'static str,
     number: u32,
 }
 
 #[derive(Debug)]
-enum Rule {
-    Always(Verdict),
-    ByArgument(Decision),
+enum SyscallRule {
+    Always(SyscallVerdict),
+    ByArgument(ArgumentCases),
 }
 
 /// The first case whose tests all hold decides.
 #[derive(Debug)]
-struct Decision {
-    cases: &'static [Case],
-    otherwise: Verdict,
+struct ArgumentCases {
+    cases: &'static [ArgumentCase],
+    otherwise: SyscallVerdict,
 }
 
 #[derive(Debug)]
-struct Case {
-    tests: &'static [Test],
-    then: Verdict,
+struct ArgumentCase {
+    tests: &'static [ArgumentTest],
+    then: SyscallVerdict,
 }
 
 /// Holds when one half of an argument, masked, is one of some values.
@@ -131,45 +131,45 @@ struct Case {
 /// let `TIOCSTI | 1 << 32` pass as an unknown command and act as TIOCSTI (CVE-2019-7303,
 /// CVE-2019-10063). A pointer is null only when both halves are zero.
 #[derive(Debug)]
-struct Test {
-    argument: Argument,
+struct ArgumentTest {
+    argument: SyscallArgument,
     mask: u32,
-    any_of: &'static [Value],
+    any_of: &'static [NamedValue],
 }
 
 /// Position of an argument, and the word the manual page has for it.
 #[derive(Debug)]
-struct Argument {
+struct SyscallArgument {
     index: u8,
-    half: Half,
+    half: ArgumentHalf,
     name: &'static str,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Half {
+enum ArgumentHalf {
     Low,
     High,
 }
 
 #[derive(Debug)]
-struct Value {
+struct NamedValue {
     name: &'static str,
     bits: u32,
 }
 
 /// What the kernel answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Verdict {
+enum SyscallVerdict {
     Allow,
     /// Return 0 without making the call.
-    Pretend,
+    Succeed,
     Errno(i32),
 }
 
 /// `calls![SYS_read SYS_write]`: the name is taken from the constant, so that the two agree.
 macro_rules! calls {
     ($($constant:ident)*) => {
-        &[$($crate::seccomp::Call {
+        &[$($crate::seccomp::Syscall {
             name: stringify!($constant).split_at("SYS_".len()).1,
             number: $constant as u32,
         }),*]

@@ -1,6 +1,6 @@
 //! Mapping ids into user namespaces.
 
-use crate::plan::{Identity, SANDBOX_ID};
+use crate::plan::{HostIdentity, SANDBOX_ID};
 use rustix::process::{Gid, Pid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use std::{fs, io};
@@ -16,32 +16,32 @@ pub(crate) struct IdMap {
 
 impl IdMap {
     /// The namespace of warden and zygote, where they are root.
-    pub(crate) fn warden(identity: Identity) -> Self {
+    pub(crate) fn warden(identity: HostIdentity) -> Self {
         match identity {
-            Identity::Range { first, count } => {
+            HostIdentity::Range { first, count } => {
                 Self { inside: 0, outside_uid: first, outside_gid: first, count }
             }
-            Identity::Own { uid, gid } => {
+            HostIdentity::Own { uid, gid } => {
                 Self { inside: 0, outside_uid: uid, outside_gid: gid, count: 1 }
             }
         }
     }
 
     /// The namespace of one sandbox, seen from the warden's: one user, who is not root.
-    pub(crate) fn sandbox(identity: Identity, slot: u32) -> Self {
+    pub(crate) fn sandbox(identity: HostIdentity, slot: u32) -> Self {
         let outside = match identity {
-            Identity::Range { .. } => slot,
-            Identity::Own { .. } => 0,
+            HostIdentity::Range { .. } => slot,
+            HostIdentity::Own { .. } => 0,
         };
         Self { inside: SANDBOX_ID, outside_uid: outside, outside_gid: outside, count: 1 }
     }
 
     /// Writes the map of a process in a new user namespace. `setgroups` is denied first: an
     /// unprivileged writer must, and a sandbox never needs it.
-    pub(crate) fn write(self, process: Target) -> io::Result<()> {
+    pub(crate) fn write(self, process: MapTarget) -> io::Result<()> {
         let directory = match process {
-            Target::Itself => "/proc/self".to_owned(),
-            Target::Child(pid) => format!("/proc/{}", pid.as_raw_nonzero()),
+            MapTarget::Itself => "/proc/self".to_owned(),
+            MapTarget::Child(pid) => format!("/proc/{}", pid.as_raw_nonzero()),
         };
         let Self { inside, outside_uid, outside_gid, count } = self;
         if count == 1 {
@@ -53,7 +53,7 @@ impl IdMap {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Target {
+pub(crate) enum MapTarget {
     Itself,
     Child(Pid),
 }

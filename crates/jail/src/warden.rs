@@ -7,10 +7,10 @@
 
 use crate::clone::{Forked, clone3};
 use crate::plan::{
-    Identity, JailRequest, Plan, Program, SandboxPlan, Step, Wall, WallError, WardenReply,
-    WardenRequest,
+    HostIdentity, IsolationLayer, JailError, JailRequest, JailStep, ProgramSpec, SandboxPlan,
+    WardenPlan, WardenReply, WardenRequest,
 };
-use crate::userns::{IdMap, Target};
+use crate::userns::{IdMap, MapTarget};
 use crate::{cgroup, init, message, mount, probe, userns};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Mode;
@@ -34,7 +34,7 @@ const HIGHEST_SIGNAL: i32 = 64;
 /// Where the zygote finds its two descriptors.
 const ZYGOTE_SOCKET_FD: i32 = 3;
 const ZYGOTE_PLAN_FD: i32 = 4;
-const BOX_NAMESPACES: i32 = libc::CLONE_NEWUSER
+const JAIL_NAMESPACES: i32 = libc::CLONE_NEWUSER
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNS
     | libc::CLONE_NEWNET
@@ -63,23 +63,23 @@ pub fn main() -> i32 {
 }
 
 /// Builds the root and puts the real warden into its namespaces; this process then only waits.
-fn launch(control: &OwnedFd, spawn: OwnedFd) -> Result<i32, WallError> {
-    let (plan, _): (Plan, _) = message::receive(control)
-        .map_err(|error| Step::ReadPlan.failed(error))?
-        .ok_or_else(|| Step::ReadPlan.failed(io::Error::from_raw_os_error(libc::EPIPE)))?;
-    let cgroups = cgroup::Sweeper::open(&plan.cgroups);
+fn launch(control: &OwnedFd, spawn: OwnedFd) -> Result<i32, JailError> {
+    let (plan, _): (WardenPlan, _) = message::receive(control)
+        .map_err(|error| JailStep::ReadPlan.failed(error))?
+        .ok_or_else(|| JailStep::ReadPlan.failed(io::Error::from_raw_os_error(libc::EPIPE)))?;
+    let cgroups = cgroup::CgroupSweeper::open(&plan.cgroups);
     let flags = match plan.identity {
         // Root reads the sources of the mounts with its own rights, and gives them up after.
-        Identity::Range { .. } => {
-            unshare(UnshareFlags::NEWNS).map_err(|error| Step::UnshareMounts.failed(error))?;
+        HostIdentity::Range { .. } => {
+            unshare(UnshareFlags::NEWNS).map_err(|error| JailStep::UnshareMounts.failed(error))?;
             WARDEN_NAMESPACES | libc::CLONE_NEWUSER
         }
-        Identity::Own { .. } => {
+        HostIdentity::Own { .. } => {
             unshare(UnshareFlags::NEWUSER | UnshareFlags::NEWNS)
-                .map_err(|error| Step::UnshareUser.failed(error))?;
+                .map_err(|error| JailStep::UnshareUser.failed(error))?;
             IdMap::warden(plan.identity)
-                .write(Target::Itself)
-                .map_err(|error| Step::MapIds.failed(error))?;
+                .write(MapTarget::Itself)
+                .map_err(|error| JailStep::MapIds.failed(error))?;
             WARDEN_NAMESPACES
         }
     };
@@ -87,8 +87,8 @@ fn launch(control: &OwnedFd, spawn: OwnedFd) -> Result<i32, WallError> {
     rustix::process::umask(Mode::from_raw_mode(0o022));
     mount::build_root(&plan.root)?;
     let (wait_go, go) =
-        pipe_with(PipeFlags::CLOEXEC).map_err(|error| Step::NewNamespaces.failed(error))?;
-    match clone3(flags, libc::SIGCHLD).map_err(|error| Step::NewNamespaces.failed(error))? {
+        pipe_with(PipeFlags::CLOEXEC).map_err(|error| JailStep::NewNamespaces.failed(error))?;
+    match clone3(flags, libc::SIGCHLD).map_err(|error| JailStep::NewNamespaces.failed(error))? {
         Forked::Child => {
             drop(go);
             let code = Warden::start(plan, control, spawn, wait_go).map_or_else(
@@ -102,13 +102,13 @@ fn launch(control: &OwnedFd, spawn: OwnedFd) -> Result<i32, WallError> {
         }
         Forked::Parent { pid, .. } => {
             drop((spawn, wait_go));
-            if matches!(plan.identity, Identity::Range { .. }) {
+            if matches!(plan.identity, HostIdentity::Range { .. }) {
                 IdMap::warden(plan.identity)
-                    .write(Target::Child(pid))
-                    .map_err(|error| Step::MapIds.failed(error))?;
-                favour_moves_between_cgroups();
+                    .write(MapTarget::Child(pid))
+                    .map_err(|error| JailStep::MapIds.failed(error))?;
+                enable_favordynmods();
             }
-            rustix::io::write(&go, &[1]).map_err(|error| Step::NewNamespaces.failed(error))?;
+            rustix::io::write(&go, &[1]).map_err(|error| JailStep::NewNamespaces.failed(error))?;
             let status = rustix::process::waitpid(Some(pid), WaitOptions::empty());
             cgroups.sweep();
             Ok(status.ok().flatten().and_then(|(_, status)| status.exit_status()).unwrap_or(1))
@@ -125,13 +125,13 @@ fn unshare(namespaces: UnshareFlags) -> rustix::io::Result<()> {
 /// Moving a process into a cgroup v1 waits for an RCU grace period, 7 to 15 ms on a quiet
 /// machine, unless some hierarchy asks for quick moves while it is mounted. This one is private
 /// to our mount namespace, has no controllers, and goes away with us. Only speed depends on it.
-fn favour_moves_between_cgroups() {
+fn enable_favordynmods() {
     let options = c"none,name=belljar,favordynmods";
     let _ = mount_fs("none", "/tmp", "cgroup", MountFlags::empty(), Some(options));
 }
 
 struct Warden {
-    identity: Identity,
+    identity: HostIdentity,
     sandbox: SandboxPlan,
     zygote: Pid,
     inits: Vec<Pid>,
@@ -140,41 +140,41 @@ struct Warden {
 
 impl Warden {
     fn start(
-        plan: Plan,
+        plan: WardenPlan,
         control: &OwnedFd,
         spawn: OwnedFd,
         go: OwnedFd,
-    ) -> Result<Self, WallError> {
+    ) -> Result<Self, JailError> {
         let mut byte = [0];
-        rustix::io::read(&go, &mut byte).map_err(|error| Step::NewNamespaces.failed(error))?;
-        if matches!(plan.identity, Identity::Range { .. }) {
+        rustix::io::read(&go, &mut byte).map_err(|error| JailStep::NewNamespaces.failed(error))?;
+        if matches!(plan.identity, HostIdentity::Range { .. }) {
             userns::become_user(0)
                 .and_then(|()| userns::drop_groups())
-                .map_err(|error| Step::TakeIdentity.failed(error))?;
+                .map_err(|error| JailStep::TakeIdentity.failed(error))?;
             // Changing ids has closed our /proc entries, and those of the inits to be copied from
             // us, whose id maps we have to write.
             set_dumpable_behavior(DumpableBehavior::Dumpable)
-                .map_err(|error| Step::TakeIdentity.failed(error))?;
+                .map_err(|error| JailStep::TakeIdentity.failed(error))?;
         }
         // After the change of ids, which would have undone it.
         set_parent_process_death_signal(Some(Signal::KILL))
-            .map_err(|error| Step::NewNamespaces.failed(error))?;
-        rustix::process::setsid().map_err(|error| Step::NewNamespaces.failed(error))?;
+            .map_err(|error| JailStep::NewNamespaces.failed(error))?;
+        rustix::process::setsid().map_err(|error| JailStep::NewNamespaces.failed(error))?;
         mount::proc(None)?;
-        mount::scratch("/workspace", ZYGOTE_SCRATCH_BYTES, ZYGOTE_SCRATCH_INODES, "0755")?;
-        mount::scratch("/tmp", ZYGOTE_SCRATCH_BYTES, ZYGOTE_SCRATCH_INODES, "1777")?;
+        mount::tmpfs("/workspace", ZYGOTE_SCRATCH_BYTES, ZYGOTE_SCRATCH_INODES, "0755")?;
+        mount::tmpfs("/tmp", ZYGOTE_SCRATCH_BYTES, ZYGOTE_SCRATCH_INODES, "1777")?;
         for directory in init::SCRATCH_DIRECTORIES {
             std::fs::create_dir(directory)
-                .map_err(|error| Step::MountScratch(directory.into()).failed(error))?;
+                .map_err(|error| JailStep::MountScratch(directory.into()).failed(error))?;
         }
-        if !plan.sandbox.without.contains(&Wall::Seccomp) {
+        if !plan.sandbox.without.contains(&IsolationLayer::Seccomp) {
             // Asked here, because an init that cannot load its filter can no longer say so.
-            probe::seccomp_filter().map_err(|refused| Step::Seccomp.failed(refused.error))?;
+            probe::seccomp_filter().map_err(|refused| JailStep::Seccomp.failed(refused.error))?;
         }
-        let child_ended = watch_children().map_err(|error| Step::StartZygote.failed(error))?;
-        burn_pid_2().map_err(|error| Step::StartZygote.failed(error))?;
+        let child_ended = open_sigchld_fd().map_err(|error| JailStep::StartZygote.failed(error))?;
+        skip_pid_2().map_err(|error| JailStep::StartZygote.failed(error))?;
         let zygote = start_zygote(&plan.zygote, &plan.sandbox, control, spawn)?;
-        let Plan { identity, sandbox, .. } = plan;
+        let WardenPlan { identity, sandbox, .. } = plan;
         Ok(Self { identity, sandbox, zygote, inits: Vec::new(), child_ended })
     }
 
@@ -215,12 +215,12 @@ impl Warden {
         }
     }
 
-    fn fork_init(&mut self, request: &JailRequest, control: &OwnedFd) -> Result<(), WallError> {
-        let failed = |error: rustix::io::Errno| Step::NewNamespaces.failed(error);
+    fn fork_init(&mut self, request: &JailRequest, control: &OwnedFd) -> Result<(), JailError> {
+        let failed = |error: rustix::io::Errno| JailStep::NewNamespaces.failed(error);
         let (wait_go, go) = pipe_with(PipeFlags::CLOEXEC).map_err(failed)?;
-        let control = control.try_clone().map_err(|error| Step::NewNamespaces.failed(error))?;
-        match clone3(BOX_NAMESPACES, libc::SIGCHLD)
-            .map_err(|error| Step::NewNamespaces.failed(error))?
+        let control = control.try_clone().map_err(|error| JailStep::NewNamespaces.failed(error))?;
+        match clone3(JAIL_NAMESPACES, libc::SIGCHLD)
+            .map_err(|error| JailStep::NewNamespaces.failed(error))?
         {
             Forked::Child => {
                 drop(go);
@@ -229,8 +229,8 @@ impl Warden {
             Forked::Parent { pid, .. } => {
                 self.inits.push(pid);
                 IdMap::sandbox(self.identity, request.slot)
-                    .write(Target::Child(pid))
-                    .map_err(|error| Step::MapIds.failed(error))?;
+                    .write(MapTarget::Child(pid))
+                    .map_err(|error| JailStep::MapIds.failed(error))?;
                 rustix::io::write(&go, &[1]).map_err(failed)?;
                 Ok(())
             }
@@ -241,7 +241,7 @@ impl Warden {
     fn reap(&mut self, control: &OwnedFd) {
         let mut record = [0; size_of::<libc::signalfd_siginfo>()];
         let _ = self.child_ended.read(&mut record);
-        while let Some((pid, status)) = next_ended() {
+        while let Some((pid, status)) = next_exited_child() {
             if let Some(index) = self.inits.iter().position(|init| *init == pid) {
                 self.inits.swap_remove(index);
                 continue;
@@ -257,12 +257,12 @@ impl Warden {
     }
 }
 
-fn next_ended() -> Option<(Pid, WaitStatus)> {
+fn next_exited_child() -> Option<(Pid, WaitStatus)> {
     rustix::process::wait(WaitOptions::NOHANG).ok().flatten()
 }
 
 /// A descriptor that can be read when a child has ended.
-fn watch_children() -> io::Result<File> {
+fn open_sigchld_fd() -> io::Result<File> {
     // SAFETY: an all-zero sigset is initialised by sigemptyset before it is used, and every
     // pointer outlives its call.
     unsafe {
@@ -279,7 +279,7 @@ fn watch_children() -> io::Result<File> {
 
 /// Every sandbox sees itself as pid 2. OpenSSL and tempfile notice a fork by a changed pid only,
 /// so the zygote must have another one.
-fn burn_pid_2() -> io::Result<()> {
+fn skip_pid_2() -> io::Result<()> {
     match clone3(0, libc::SIGCHLD)? {
         // SAFETY: ends the copy at once.
         Forked::Child => unsafe { libc::_exit(0) },
@@ -291,18 +291,18 @@ fn burn_pid_2() -> io::Result<()> {
 }
 
 fn start_zygote(
-    program: &Program,
+    program: &ProgramSpec,
     sandbox: &SandboxPlan,
     control: &OwnedFd,
     spawn: OwnedFd,
-) -> Result<Pid, WallError> {
-    let failed = |error: io::Error| Step::StartZygote.failed(error);
+) -> Result<Pid, JailError> {
+    let failed = |error: io::Error| JailStep::StartZygote.failed(error);
     let plan = sandbox_plan_file(sandbox).map_err(failed)?;
-    let exec = Exec::new(program).map_err(failed)?;
+    let exec = ExecArgs::new(program).map_err(failed)?;
     match clone3(0, libc::SIGCHLD).map_err(failed)? {
         Forked::Child => {
             let error = match hide_from_zygote(sandbox) {
-                Ok(()) => Step::StartZygote.failed(exec_zygote(&exec, &spawn, &plan)),
+                Ok(()) => JailStep::StartZygote.failed(exec_zygote(&exec, &spawn, &plan)),
                 Err(error) => error,
             };
             let _ = message::send(control, &WardenReply::WardenFailed { error }, &[]);
@@ -314,12 +314,12 @@ fn start_zygote(
 }
 
 /// It runs packages that people have chosen, and every sandbox is a copy of it.
-fn hide_from_zygote(sandbox: &SandboxPlan) -> Result<(), WallError> {
+fn hide_from_zygote(sandbox: &SandboxPlan) -> Result<(), JailError> {
     if sandbox.hidden.is_empty() {
         return Ok(());
     }
     // The warden, from whom each jail has its mounts, goes on to see them.
-    unshare(UnshareFlags::NEWNS).map_err(|error| Step::UnshareMounts.failed(error))?;
+    unshare(UnshareFlags::NEWNS).map_err(|error| JailStep::UnshareMounts.failed(error))?;
     sandbox.hidden.iter().try_for_each(|path| mount::hide(path))
 }
 
@@ -332,14 +332,14 @@ fn sandbox_plan_file(sandbox: &SandboxPlan) -> io::Result<File> {
 }
 
 /// The arguments of `execve`, made before the fork.
-struct Exec {
+struct ExecArgs {
     path: CString,
     args: Vec<CString>,
     env: Vec<CString>,
 }
 
-impl Exec {
-    fn new(program: &Program) -> io::Result<Self> {
+impl ExecArgs {
+    fn new(program: &ProgramSpec) -> io::Result<Self> {
         let path = CString::new(program.path.as_os_str().as_bytes())?;
         let mut args = vec![path.clone()];
         for arg in &program.args {
@@ -354,7 +354,7 @@ impl Exec {
 }
 
 /// Becomes the zygote; returns only if that fails.
-fn exec_zygote(exec: &Exec, spawn: &OwnedFd, plan: &File) -> io::Error {
+fn exec_zygote(exec: &ExecArgs, spawn: &OwnedFd, plan: &File) -> io::Error {
     match zygote_descriptors(spawn, plan) {
         Ok(()) => {}
         Err(error) => return error,

@@ -7,10 +7,10 @@
 //! its channel and ends; it never returns.
 
 use crate::clone::{Forked, clone3};
+use crate::isolation::{self, ChildDescriptors};
 use crate::message;
-use crate::plan::{Processes, SandboxPlan, SpawnReply, SpawnRequest, Step, WallError};
-use crate::seccomp::{Policy, Program, compile};
-use crate::walls::{self, Descriptors};
+use crate::plan::{JailError, JailStep, ProcessPolicy, SandboxPlan, SpawnReply, SpawnRequest};
+use crate::seccomp::{BpfProgram, Policy, compile};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use std::cell::RefCell;
 use std::fs::File;
@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// The exit code of a child that a wall has failed, for whoever looks at the warden's reports; the
 /// kernel's own codes are 70 to 72.
-const WALL_FAILED_EXIT: i32 = 73;
+const ISOLATION_FAILED_EXIT: i32 = 73;
 
 const REQUEST_READY: i32 = 0;
 const SOCKET_CLOSED: i32 = 1;
@@ -27,8 +27,8 @@ const SOCKET_CLOSED: i32 = 1;
 struct Zygote {
     socket: OwnedFd,
     plan: SandboxPlan,
-    filter: Program,
-    pending: Option<(SpawnRequest, Descriptors)>,
+    filter: BpfProgram,
+    pending: Option<(SpawnRequest, ChildDescriptors)>,
 }
 
 thread_local! {
@@ -38,11 +38,11 @@ thread_local! {
 fn with_zygote(work: impl FnOnce(&mut Zygote) -> io::Result<i32>) -> i32 {
     ZYGOTE.with_borrow_mut(|zygote| {
         let result = zygote.as_mut().ok_or(io::ErrorKind::NotConnected.into()).and_then(work);
-        result.unwrap_or_else(|error| negative(&error))
+        result.unwrap_or_else(|error| negative_errno(&error))
     })
 }
 
-fn negative(error: &io::Error) -> i32 {
+fn negative_errno(error: &io::Error) -> i32 {
     -error.raw_os_error().unwrap_or(libc::EIO)
 }
 
@@ -53,7 +53,7 @@ pub extern "C" fn belljar_zygote_open(plan_fd: i32, socket_fd: i32) -> i32 {
     let (plan, socket) = unsafe { (File::from_raw_fd(plan_fd), OwnedFd::from_raw_fd(socket_fd)) };
     let opened = || -> io::Result<Zygote> {
         let plan: SandboxPlan = serde_json::from_reader(plan)?;
-        let filter = compile(&policy(&plan)).map_err(io::Error::other)?;
+        let filter = compile(&seccomp_policy(&plan)).map_err(io::Error::other)?;
         Ok(Zygote { socket, plan, filter, pending: None })
     };
     match opened() {
@@ -61,16 +61,16 @@ pub extern "C" fn belljar_zygote_open(plan_fd: i32, socket_fd: i32) -> i32 {
             ZYGOTE.set(Some(zygote));
             0
         }
-        Err(error) => negative(&error),
+        Err(error) => negative_errno(&error),
     }
 }
 
-fn policy(plan: &SandboxPlan) -> Policy {
+fn seccomp_policy(plan: &SandboxPlan) -> Policy {
     let policy = Policy::sandbox();
-    let policy = if plan.memory_counted { policy } else { policy.uncounted() };
+    let policy = if plan.memory_counted { policy } else { policy.without_memory_cgroup() };
     match plan.processes {
-        Processes::Allow => policy,
-        Processes::Deny => policy.without_processes(),
+        ProcessPolicy::Allow => policy,
+        ProcessPolicy::Deny => policy.without_processes(),
     }
 }
 
@@ -92,7 +92,7 @@ pub extern "C" fn belljar_zygote_next() -> i32 {
         };
         let [init, channel, stdout, stderr] = <[OwnedFd; 4]>::try_from(descriptors)
             .map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-        zygote.pending = Some((request, Descriptors { init, channel, stdout, stderr }));
+        zygote.pending = Some((request, ChildDescriptors { init, channel, stdout, stderr }));
         Ok(REQUEST_READY)
     })
 }
@@ -105,7 +105,7 @@ pub extern "C" fn belljar_zygote_fork() -> i32 {
             zygote.pending.take().ok_or(io::Error::from(io::ErrorKind::InvalidInput))?;
         match fork_into(&descriptors.init) {
             Ok(Forked::Child) => {
-                wall_in(zygote, &request, descriptors);
+                isolate_child(zygote, &request, descriptors);
                 Ok(0)
             }
             Ok(Forked::Parent { pid, pidfd }) => {
@@ -123,29 +123,29 @@ pub extern "C" fn belljar_zygote_fork() -> i32 {
 }
 
 /// The child belongs to the zygote's parent, the warden, which reaps it.
-fn fork_into(init: &OwnedFd) -> Result<Forked, WallError> {
+fn fork_into(init: &OwnedFd) -> Result<Forked, JailError> {
     // SAFETY: takes a descriptor and a flag. Choosing the pid namespace concerns future children
     // only, and this process makes none but here.
     if unsafe { libc::setns(init.as_raw_fd(), libc::CLONE_NEWPID) } == -1 {
-        return Err(Step::EnterPidNamespace.failed(io::Error::last_os_error()));
+        return Err(JailStep::EnterPidNamespace.failed(io::Error::last_os_error()));
     }
-    clone3(libc::CLONE_PARENT, 0).map_err(|error| Step::Fork.failed(error))
+    clone3(libc::CLONE_PARENT, 0).map_err(|error| JailStep::Fork.failed(error))
 }
 
-fn wall_in(zygote: &Zygote, request: &SpawnRequest, descriptors: Descriptors) {
-    let Ok(init) = walls::arrange(descriptors) else {
+fn isolate_child(zygote: &Zygote, request: &SpawnRequest, descriptors: ChildDescriptors) {
+    let Ok(init) = isolation::install_descriptors(descriptors) else {
         // Descriptor 3 may still be the socket of the zygote, so that nothing can be said.
         // SAFETY: ends the half-walled child at once, before it could run anything.
-        unsafe { libc::_exit(WALL_FAILED_EXIT) }
+        unsafe { libc::_exit(ISOLATION_FAILED_EXIT) }
     };
-    if let Err(error) = walls::raise(&zygote.plan, &zygote.filter, request, init) {
+    if let Err(error) = isolation::apply(&zygote.plan, &zygote.filter, request, init) {
         let text = serde_json::json!({"ev": "wall", "wall": error}).to_string();
         let mut frame = u32::try_from(text.len()).unwrap_or(0).to_le_bytes().to_vec();
         frame.extend(text.into_bytes());
         // SAFETY: descriptors have been arranged, so that 3 is the channel.
-        let channel = unsafe { BorrowedFd::borrow_raw(walls::CHANNEL_FD) };
+        let channel = unsafe { BorrowedFd::borrow_raw(isolation::CHANNEL_FD) };
         let _ = rustix::io::write(channel, &frame);
         // SAFETY: ends the half-walled child at once, before it could run anything.
-        unsafe { libc::_exit(WALL_FAILED_EXIT) }
+        unsafe { libc::_exit(ISOLATION_FAILED_EXIT) }
     }
 }

@@ -4,9 +4,9 @@
 //! very call like any other. A client that cannot is told where the question can be answered.
 //! Nothing runs before the answer.
 
-use crate::answer::{Shown, refused};
-use crate::asker::Asker;
-use crate::python::Script;
+use crate::caller::McpCaller;
+use crate::execute_python::ExecutePythonCall;
+use crate::run_result::{ResultFormat, error_result};
 use rmcp::model::{
     CallToolResponse, ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction,
     ElicitationSchema, InputRequest, InputRequests, InputRequiredResult, InputResponses,
@@ -14,31 +14,31 @@ use rmcp::model::{
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer};
-use service::{Decision, Refused, Service};
+use service::{ApprovalDecision, RequestError, Service};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use types::{Approval, ApprovalScope, Code, Execution, ExecutionId, Fault};
+use types::{Approval, ApprovalScope, Error, ErrorCode, Execution, ExecutionId};
 
 /// Under which the answer comes back.
-const KEY: &str = "approval";
+const INPUT_KEY: &str = "approval";
 
 /// What becomes of a question.
-pub(crate) enum Answered {
-    By(Decision),
+pub(crate) enum ElicitationOutcome {
+    Decided(ApprovalDecision),
     /// The person left it open.
-    Not,
+    Unanswered,
     /// A client of the newer era asks, and calls again.
-    Later(InputRequiredResult),
+    InputRequired(InputRequiredResult),
 }
 
 /// What a client has called, to be known again when it comes back with an answer.
-pub(crate) enum Called<'a> {
+pub(crate) enum CalledTool<'a> {
     Tool(&'a types::Tool, Option<&'a JsonObject>),
-    Python(&'a Script),
+    Python(&'a ExecutePythonCall),
 }
 
-impl Called<'_> {
-    pub(crate) fn is_of(&self, approval: &Approval) -> bool {
+impl CalledTool<'_> {
+    pub(crate) fn matches(&self, approval: &Approval) -> bool {
         match self {
             Self::Tool(tool, given) => {
                 let nothing = JsonObject::new();
@@ -54,129 +54,135 @@ impl Called<'_> {
         }
     }
 
-    pub(crate) fn shown(&self) -> Shown {
+    pub(crate) fn result_format(&self) -> ResultFormat {
         match self {
-            Self::Tool(..) => Shown::Value,
-            Self::Python(script) => Shown::Answer { visuals: script.visuals },
+            Self::Tool(..) => ResultFormat::ToolValue,
+            Self::Python(script) => ResultFormat::Python { visuals: script.visuals },
         }
     }
 }
 
 /// A question while somebody waits for what comes of it.
-pub(crate) struct Question<'a> {
+pub(crate) struct ApprovalElicitation<'a> {
     pub(crate) service: &'a Arc<Service>,
-    pub(crate) asker: &'a Asker,
-    pub(crate) shown: Shown,
+    pub(crate) caller: &'a McpCaller,
+    pub(crate) format: ResultFormat,
     pub(crate) context: &'a RequestContext<RoleServer>,
 }
 
-impl Question<'_> {
+impl ApprovalElicitation<'_> {
     /// Whether this client can put it to its user, and this is one to answer it.
-    pub(crate) fn is_asked(
+    pub(crate) fn can_elicit(
         service: &Service,
-        asker: &Asker,
+        asker: &McpCaller,
         context: &RequestContext<RoleServer>,
         approval: &Approval,
-    ) -> Result<bool, Refused> {
+    ) -> Result<bool, RequestError> {
         let can_ask = context.client_capabilities().is_some_and(|can| can.elicitation.is_some());
-        Ok(can_ask && service.may_answer_oneself(&asker.caller, approval)?)
+        Ok(can_ask && service.may_decide_as_requester(&asker.caller, approval)?)
     }
 
-    pub(crate) async fn ask(
+    pub(crate) async fn elicit(
         &self,
         execution: &Execution,
         address: Option<&str>,
-    ) -> Result<CallToolResponse, Refused> {
-        let id = execution.approval_id.ok_or_else(|| Refused::from(left()))?;
-        let approval = self.service.approval(&self.asker.caller, id)?;
-        if !Self::is_asked(self.service, self.asker, self.context, &approval)? {
+    ) -> Result<CallToolResponse, RequestError> {
+        let id = execution.approval_id.ok_or_else(|| RequestError::from(unanswered_error()))?;
+        let approval = self.service.approval(&self.caller.caller, id)?;
+        if !Self::can_elicit(self.service, self.caller, self.context, &approval)? {
             let Some(address) = address else {
                 // There is nobody else who could answer.
-                self.leave(&approval).await?;
-                return Ok(refused(&cannot_ask().into()).into());
+                self.cancel_unanswered(&approval).await?;
+                return Ok(error_result(&cannot_elicit_error().into()).into());
             };
-            let fault = elsewhere(&approval, approval.execution_id, address);
-            return Ok(refused(&fault.into()).into());
+            let fault = approve_elsewhere_error(&approval, approval.execution_id, address);
+            return Ok(error_result(&fault.into()).into());
         }
-        let ticket = self.service.ticket(&approval);
-        let answer = ask(self.context, &approval, ticket).await;
-        self.go_on(approval, answer).await
+        let ticket = self.service.elicitation_token(&approval);
+        let answer = elicit_approval(self.context, &approval, ticket).await;
+        self.apply_outcome(approval, answer).await
     }
 
     /// Carries out an answer, and waits for what comes of it.
-    pub(crate) async fn go_on(
+    pub(crate) async fn apply_outcome(
         &self,
         approval: Approval,
-        answer: Answered,
-    ) -> Result<CallToolResponse, Refused> {
-        let caller = &self.asker.caller;
+        answer: ElicitationOutcome,
+    ) -> Result<CallToolResponse, RequestError> {
+        let caller = &self.caller.caller;
         let decision = match answer {
-            Answered::Later(required) => return Ok(required.into()),
-            Answered::By(decision) => decision,
+            ElicitationOutcome::InputRequired(required) => return Ok(required.into()),
+            ElicitationOutcome::Decided(decision) => decision,
             // A question that its asker has left is not to be answered later by somebody else.
-            Answered::Not => return self.leave(&approval).await,
+            ElicitationOutcome::Unanswered => return self.cancel_unanswered(&approval).await,
         };
-        self.service.answer_oneself(caller, approval.id, decision).await?;
+        self.service.decide_as_requester(caller, approval.id, decision).await?;
         tokio::select! {
-            () = self.context.ct.cancelled() => self.leave(&approval).await,
-            settled = self.service.settled(caller, approval.execution_id) => {
-                Ok(self.shown.show(&settled?).into())
+            () = self.context.ct.cancelled() => self.cancel_unanswered(&approval).await,
+            settled = self.service.wait_for_execution(caller, approval.execution_id) => {
+                Ok(self.format.render(&settled?).into())
             }
         }
     }
 
-    async fn leave(&self, approval: &Approval) -> Result<CallToolResponse, Refused> {
-        self.service.cancel(&self.asker.caller, approval.execution_id).await?;
-        Ok(refused(&left().into()).into())
+    async fn cancel_unanswered(
+        &self,
+        approval: &Approval,
+    ) -> Result<CallToolResponse, RequestError> {
+        self.service.cancel_execution(&self.caller.caller, approval.execution_id).await?;
+        Ok(error_result(&unanswered_error().into()).into())
     }
 }
 
-pub(crate) async fn ask(
+pub(crate) async fn elicit_approval(
     context: &RequestContext<RoleServer>,
     approval: &Approval,
     ticket: String,
-) -> Answered {
-    let question = question(approval);
-    if is_modern(context) {
+) -> ElicitationOutcome {
+    let question = elicitation_params(approval);
+    if is_current_revision(context) {
         let request = InputRequest::Elicitation(ElicitRequest::new(question));
-        let requests = InputRequests::from([(KEY.to_owned(), request)]);
-        return Answered::Later(InputRequiredResult::new(Some(requests), Some(ticket)));
+        let requests = InputRequests::from([(INPUT_KEY.to_owned(), request)]);
+        return ElicitationOutcome::InputRequired(InputRequiredResult::new(
+            Some(requests),
+            Some(ticket),
+        ));
     }
     tokio::select! {
-        () = context.ct.cancelled() => Answered::Not,
+        () = context.ct.cancelled() => ElicitationOutcome::Unanswered,
         answer = context.peer.create_elicitation(question) => {
-            answer.map_or(Answered::Not, |answer| decided(&answer))
+            answer.map_or(ElicitationOutcome::Unanswered, |answer| outcome_of(&answer))
         }
     }
 }
 
 /// The answer that a client of the newer era brings along, and to which question.
-pub(crate) fn brought<'a>(
+pub(crate) fn resumed_answer<'a>(
     state: Option<&'a str>,
     responses: Option<&InputResponses>,
-) -> Result<Option<(&'a str, Answered)>, ErrorData> {
+) -> Result<Option<(&'a str, ElicitationOutcome)>, ErrorData> {
     let (Some(ticket), Some(responses)) = (state, responses) else { return Ok(None) };
-    let Some(response) = responses.get(KEY) else { return Ok(None) };
+    let Some(response) = responses.get(INPUT_KEY) else { return Ok(None) };
     let answer: ElicitResult = serde_json::from_value(response.clone()).map_err(|_| {
         ErrorData::invalid_params("the answer to the question cannot be read", None)
     })?;
-    Ok(Some((ticket, decided(&answer))))
+    Ok(Some((ticket, outcome_of(&answer))))
 }
 
-fn decided(answer: &ElicitResult) -> Answered {
+fn outcome_of(answer: &ElicitResult) -> ElicitationOutcome {
     match answer.action {
-        ElicitationAction::Accept => Answered::By(Decision::Allow),
-        ElicitationAction::Decline => Answered::By(Decision::Deny),
-        _ => Answered::Not,
+        ElicitationAction::Accept => ElicitationOutcome::Decided(ApprovalDecision::Allow),
+        ElicitationAction::Decline => ElicitationOutcome::Decided(ApprovalDecision::Deny),
+        _ => ElicitationOutcome::Unanswered,
     }
 }
 
-pub(crate) fn is_modern(context: &RequestContext<RoleServer>) -> bool {
+pub(crate) fn is_current_revision(context: &RequestContext<RoleServer>) -> bool {
     let version = context.protocol_version();
     version.is_some_and(|version| version.as_str() >= ProtocolVersion::V_2026_07_28.as_str())
 }
 
-fn question(approval: &Approval) -> ElicitRequestParams {
+fn elicitation_params(approval: &Approval) -> ElicitRequestParams {
     let mut message = match approval.tool_name.as_str() {
         service::EXECUTE_PYTHON if approval.scope == ApprovalScope::Session => format!(
             "Run this Python code, and without asking again all later code of this session?\n\n{}",
@@ -208,24 +214,28 @@ fn question(approval: &Approval) -> ElicitRequestParams {
 }
 
 /// A state is the client's to keep: a model could not put it right, so it is not told to.
-pub(crate) fn foreign() -> ErrorData {
+pub(crate) fn invalid_state_error() -> ErrorData {
     ErrorData::invalid_params("the request state is of no open question about this call", None)
 }
 
-fn left() -> Fault {
-    Fault::new(Code::ApprovalDenied, "nobody has answered, and nothing was run")
+fn unanswered_error() -> Error {
+    Error::new(ErrorCode::ApprovalDenied, "nobody has answered, and nothing was run")
         .hint("go on without it, or ask the user whether to call it again")
 }
 
 /// For a client that cannot ask, where somebody else can be asked.
 /// `execution` is what was called, and will have the result.
-pub(crate) fn elsewhere(approval: &Approval, execution: ExecutionId, address: &str) -> Fault {
+pub(crate) fn approve_elsewhere_error(
+    approval: &Approval,
+    execution: ExecutionId,
+    address: &str,
+) -> Error {
     let id = approval.id;
     let message = format!(
         "{:?} waits for a person who may allow it: {address}/v1/approvals/{id}",
         approval.tool_name
     );
-    Fault::new(Code::ApprovalRequired, message).hint(format!(
+    Error::new(ErrorCode::ApprovalRequired, message).hint(format!(
         "do not call it again; tell the user that somebody with another key than yours has to answer \
          (`belljar approvals allow {id}`). It then runs once, and get_result with \
          {{\"execution\": \"{execution}\"}} gives what came of it"
@@ -233,9 +243,9 @@ pub(crate) fn elsewhere(approval: &Approval, execution: ExecutionId, address: &s
 }
 
 /// For a client that cannot ask, and has Belljar to itself.
-pub(crate) fn cannot_ask() -> Fault {
+pub(crate) fn cannot_elicit_error() -> Error {
     let message = "nothing was run: the user has to be asked first, and this client cannot ask";
-    Fault::new(Code::ApprovalDenied, message).hint(
+    Error::new(ErrorCode::ApprovalDenied, message).hint(
         "tell the user that it takes a client with elicitation, or `belljar mcp` without --permission",
     )
 }

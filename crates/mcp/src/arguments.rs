@@ -4,39 +4,44 @@
 use rmcp::model::JsonObject;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use types::{Code, Fault, SandboxId};
+use types::{Error, ErrorCode, SandboxId};
 
 /// Refuses what the schema of the tool does not have: nobody can say by an argument who they are.
-pub(crate) fn read<T: DeserializeOwned>(
+pub(crate) fn parse_arguments<T: DeserializeOwned>(
     given: Option<JsonObject>,
     schema: &JsonObject,
-) -> Result<T, Fault> {
+) -> Result<T, Error> {
     let given = given.unwrap_or_default();
     let known = schema.get("properties").and_then(Value::as_object);
     if let Some(name) =
         given.keys().find(|name| !known.is_some_and(|known| known.contains_key(*name)))
     {
-        return Err(Fault::new(Code::ArgsUnknown, format!("there is no argument {name:?}"))
+        return Err(Error::new(ErrorCode::ArgsUnknown, format!("there is no argument {name:?}"))
             .hint("use those that the tool's input schema has"));
     }
     let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
     for name in required.filter_map(Value::as_str) {
         if given.get(name).is_none_or(Value::is_null) {
-            return Err(Fault::new(Code::ArgsMissing, format!("the argument {name:?} is missing")));
+            return Err(Error::new(
+                ErrorCode::ArgsMissing,
+                format!("the argument {name:?} is missing"),
+            ));
         }
     }
     for (name, value) in &given {
         let wanted = known.and_then(|known| known.get(name)?.get("type")?.as_str());
-        if let Some(wanted) = wanted.filter(|wanted| !value.is_null() && !is(value, wanted)) {
+        if let Some(wanted) =
+            wanted.filter(|wanted| !value.is_null() && !has_json_type(value, wanted))
+        {
             let message = format!("the argument {name:?} must be of type {wanted}");
-            return Err(Fault::new(Code::ArgsInvalid, message));
+            return Err(Error::new(ErrorCode::ArgsInvalid, message));
         }
     }
     serde_json::from_value(Value::Object(given))
-        .map_err(|error| Fault::new(Code::ArgsInvalid, error.to_string()))
+        .map_err(|error| Error::new(ErrorCode::ArgsInvalid, error.to_string()))
 }
 
-fn is(value: &Value, wanted: &str) -> bool {
+fn has_json_type(value: &Value, wanted: &str) -> bool {
     match wanted {
         "string" => value.is_string(),
         "array" => value.is_array(),
@@ -47,9 +52,12 @@ fn is(value: &Value, wanted: &str) -> bool {
     }
 }
 
-pub(crate) fn session(handle: &str) -> Result<SandboxId, Fault> {
+pub(crate) fn parse_session(handle: &str) -> Result<SandboxId, Error> {
     handle.parse().map_err(|_| {
-        Fault::new(Code::ArgsInvalid, format!("the argument \"session\" is no handle: {handle:?}"))
-            .hint("use the `session` that create_session has returned")
+        Error::new(
+            ErrorCode::ArgsInvalid,
+            format!("the argument \"session\" is no handle: {handle:?}"),
+        )
+        .hint("use the `session` that create_session has returned")
     })
 }

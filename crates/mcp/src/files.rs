@@ -1,16 +1,16 @@
 //! Files of a session: listed, read and written by name.
 
-use crate::answer::object;
 use crate::arguments;
-use crate::sessions::structured;
+use crate::create_session::structured_result;
+use crate::run_result::json_object;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use service::{Caller, Refused, Service};
+use service::{Caller, RequestError, Service};
 use std::io::Read;
-use types::{Code, Fault};
+use types::{Error, ErrorCode};
 
 pub(crate) const LIST: &str = "list_files";
 pub(crate) const READ: &str = "read_file";
@@ -20,18 +20,18 @@ pub(crate) const WRITE: &str = "write_file";
 const READ_BYTES_MAX: u64 = 1024 * 1024;
 
 #[derive(Debug, Deserialize)]
-struct Listing {
+struct ListFilesArguments {
     session: String,
 }
 
 #[derive(Debug, Deserialize)]
-struct Reading {
+struct ReadFileArguments {
     session: String,
     name: String,
 }
 
 #[derive(Debug, Deserialize)]
-struct Writing {
+struct WriteFileArguments {
     session: String,
     name: String,
     #[serde(default)]
@@ -44,24 +44,24 @@ pub(crate) async fn list(
     service: &Service,
     caller: &Caller,
     given: Option<JsonObject>,
-) -> Result<CallToolResult, Refused> {
-    let Listing { session } = arguments::read(given, &list_schema())?;
-    let files = service.session_files(caller, arguments::session(&session)?).await?;
-    Ok(structured(serde_json::to_value(files).unwrap_or_default()))
+) -> Result<CallToolResult, RequestError> {
+    let ListFilesArguments { session } = arguments::parse_arguments(given, &list_schema())?;
+    let files = service.session_files(caller, arguments::parse_session(&session)?).await?;
+    Ok(structured_result(serde_json::to_value(files).unwrap_or_default()))
 }
 
 pub(crate) async fn read(
     service: &Service,
     caller: &Caller,
     given: Option<JsonObject>,
-) -> Result<CallToolResult, Refused> {
-    let Reading { session, name } = arguments::read(given, &read_schema())?;
-    let id = arguments::session(&session)?;
+) -> Result<CallToolResult, RequestError> {
+    let ReadFileArguments { session, name } = arguments::parse_arguments(given, &read_schema())?;
+    let id = arguments::parse_session(&session)?;
     let (file, size) = service.read_session_file(caller, id, name.clone()).await?;
     if size > READ_BYTES_MAX {
         let message =
             format!("{name:?} has {size} bytes, and {READ_BYTES_MAX} can be read at once");
-        return Err(Fault::new(Code::OutputTooLarge, message)
+        return Err(Error::new(ErrorCode::OutputTooLarge, message)
             .hint("read the part you need with execute_python in the same session")
             .into());
     }
@@ -70,20 +70,21 @@ pub(crate) async fn read(
         // It may grow while it is read.
         file.take(READ_BYTES_MAX).read_to_end(&mut content).map(|_| content)
     });
-    let unreadable = |error: String| Fault::new(Code::FileNotFound, format!("{name:?}: {error}"));
+    let unreadable =
+        |error: String| Error::new(ErrorCode::FileNotFound, format!("{name:?}: {error}"));
     let content = content.await.map_err(|error| unreadable(error.to_string()))?;
     let content = content.map_err(|error| unreadable(error.to_string()))?;
-    Ok(shown(&name, content))
+    Ok(file_content(&name, content))
 }
 
 /// Text as text, a picture as a picture, anything else as base64.
-fn shown(name: &str, content: Vec<u8>) -> CallToolResult {
+fn file_content(name: &str, content: Vec<u8>) -> CallToolResult {
     match String::from_utf8(content) {
-        Ok(text) => structured(json!({"name": name, "text": text})),
+        Ok(text) => structured_result(json!({"name": name, "text": text})),
         Err(error) => {
             let data = STANDARD.encode(error.into_bytes());
-            let mime = picture(name);
-            let mut result = structured(json!({"name": name, "base64": data}));
+            let mime = image_mime(name);
+            let mut result = structured_result(json!({"name": name, "base64": data}));
             if let Some(mime) = mime {
                 result.content = vec![ContentBlock::image(data, mime)];
             }
@@ -92,7 +93,7 @@ fn shown(name: &str, content: Vec<u8>) -> CallToolResult {
     }
 }
 
-fn picture(name: &str) -> Option<&'static str> {
+fn image_mime(name: &str) -> Option<&'static str> {
     let extension = name.rsplit_once('.')?.1.to_ascii_lowercase();
     match extension.as_str() {
         "png" => Some("image/png"),
@@ -107,58 +108,59 @@ pub(crate) async fn write(
     service: &Service,
     caller: &Caller,
     given: Option<JsonObject>,
-) -> Result<CallToolResult, Refused> {
-    let Writing { session, name, text, base64 } = arguments::read(given, &write_schema())?;
+) -> Result<CallToolResult, RequestError> {
+    let WriteFileArguments { session, name, text, base64 } =
+        arguments::parse_arguments(given, &write_schema())?;
     let content = match (text, base64) {
         (Some(text), None) => text.into_bytes(),
         (None, Some(data)) => STANDARD.decode(data).map_err(|error| {
-            Fault::new(
-                Code::ArgsInvalid,
+            Error::new(
+                ErrorCode::ArgsInvalid,
                 format!("the argument \"base64\" cannot be decoded: {error}"),
             )
         })?,
         _ => {
             let message = "exactly one of the arguments \"text\" and \"base64\" is needed";
-            return Err(Fault::new(Code::ArgsInvalid, message).into());
+            return Err(Error::new(ErrorCode::ArgsInvalid, message).into());
         }
     };
-    let id = arguments::session(&session)?;
+    let id = arguments::parse_session(&session)?;
     service.check_upload(caller, Some(id))?;
     let mut staging = service.stage().await?;
     staging.write(&content).await?;
     let staged = staging.finish().await?;
     let written = service.write_session_file(caller, id, name, staged).await?;
-    Ok(structured(serde_json::to_value(written).unwrap_or_default()))
+    Ok(structured_result(serde_json::to_value(written).unwrap_or_default()))
 }
 
-fn session() -> Value {
+fn session_schema() -> Value {
     json!({"type": "string", "description": "A handle of create_session."})
 }
 
-fn name() -> Value {
+fn name_schema() -> Value {
     json!({"type": "string", "description": "Relative to the working directory, as `data.csv`."})
 }
 
 fn list_schema() -> JsonObject {
-    schema(json!({"session": session()}), &["session"])
+    object_schema(json!({"session": session_schema()}), &["session"])
 }
 
 fn read_schema() -> JsonObject {
-    schema(json!({"session": session(), "name": name()}), &["session", "name"])
+    object_schema(json!({"session": session_schema(), "name": name_schema()}), &["session", "name"])
 }
 
 fn write_schema() -> JsonObject {
     let properties = json!({
-        "session": session(),
-        "name": name(),
+        "session": session_schema(),
+        "name": name_schema(),
         "text": {"type": "string", "description": "What the file will have in it, as text."},
         "base64": {"type": "string", "description": "What the file will have in it, if it is no text."},
     });
-    schema(properties, &["session", "name"])
+    object_schema(properties, &["session", "name"])
 }
 
-fn schema(properties: Value, required: &[&str]) -> JsonObject {
-    object(json!({
+fn object_schema(properties: Value, required: &[&str]) -> JsonObject {
+    json_object(json!({
         "type": "object",
         "properties": properties,
         "required": required,

@@ -13,20 +13,20 @@ use types::{PrincipalId, WorkspaceId};
 const BODY_BYTES_MAX: usize = 8 * 1024 * 1024;
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// A question to a person may stay open for a day, and what asks it with it.
-const IDLE_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
 /// Sessions of the legacy revision that one principal has at once, unless the operator says otherwise.
 pub const SESSIONS_PER_PRINCIPAL: usize = 64;
 /// Sessions of the legacy revision at once, of all principals: each holds a task and two queues.
-const OF_ALL_MAX: usize = 4_096;
+const SESSIONS_TOTAL_MAX: usize = 4_096;
 /// The part of them that one workspace can have, so that many principals of one do not use up those of
 /// the others.
-const OF_WORKSPACE_MAX: usize = OF_ALL_MAX / 4;
+const OF_WORKSPACE_MAX: usize = SESSIONS_TOTAL_MAX / 4;
 /// From the beginning of a session to the moment at which it is somebody's.
-const ORPHAN_MAX: Duration = Duration::from_secs(10);
+const ORPHAN_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub fn http<H: ServerHandler + Clone>(
+pub fn streamable_http_service<H: ServerHandler + Clone>(
     door: H,
-    sessions: &Sessions,
+    sessions: &McpSessions,
 ) -> StreamableHttpService<H, LocalSessionManager> {
     let config = StreamableHttpServerConfig::default()
         .disable_allowed_hosts()
@@ -39,9 +39,9 @@ pub fn http<H: ServerHandler + Clone>(
 /// The sessions of the older era, and whose they are. They are of the protocol, and have nothing to
 /// do with those of Python.
 #[derive(Debug)]
-pub struct Sessions {
+pub struct McpSessions {
     manager: Arc<LocalSessionManager>,
-    owned: Mutex<HashMap<String, Owned>>,
+    owned: Mutex<HashMap<String, OwnedMcpSession>>,
     /// Those that are nobody's yet, and since when that is known.
     orphans: Mutex<HashMap<String, Instant>>,
     limits: SessionLimits,
@@ -57,7 +57,7 @@ pub struct SessionLimits {
 
 impl SessionLimits {
     pub fn new(of_principal: usize) -> Self {
-        Self { of_principal, of_workspace: OF_WORKSPACE_MAX, of_all: OF_ALL_MAX }
+        Self { of_principal, of_workspace: OF_WORKSPACE_MAX, of_all: SESSIONS_TOTAL_MAX }
     }
 }
 
@@ -70,7 +70,7 @@ pub struct SessionOwner {
 
 /// There are as many sessions with calls under way as there may be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SessionsFull {
+pub enum TooManyMcpSessions {
     OfPrincipal(usize),
     OfWorkspace(usize),
     OfAll(usize),
@@ -78,7 +78,7 @@ pub enum SessionsFull {
 
 /// How a request uses its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SessionUse {
+pub enum McpSessionUse {
     Call,
     /// Waits for what the server has to say.
     Listen,
@@ -86,48 +86,48 @@ pub enum SessionUse {
 
 /// A request of a session that is under way, over when dropped.
 #[derive(Debug)]
-pub struct InUse {
-    sessions: Arc<Sessions>,
+pub struct McpSessionGuard {
+    sessions: Arc<McpSessions>,
     id: String,
-    kind: SessionUse,
+    kind: McpSessionUse,
 }
 
-impl Drop for InUse {
+impl Drop for McpSessionGuard {
     fn drop(&mut self) {
         if let Some(owned) = self.sessions.owned().get_mut(&self.id) {
-            let count = owned.count(self.kind);
+            let count = owned.use_count(self.kind);
             *count = count.saturating_sub(1);
-            owned.used = Instant::now();
+            owned.last_used = Instant::now();
         }
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Owned {
-    by: SessionOwner,
-    used: Instant,
+struct OwnedMcpSession {
+    owner: SessionOwner,
+    last_used: Instant,
     calls: usize,
     listeners: usize,
 }
 
-impl Owned {
-    fn count(&mut self, kind: SessionUse) -> &mut usize {
+impl OwnedMcpSession {
+    fn use_count(&mut self, kind: McpSessionUse) -> &mut usize {
         match kind {
-            SessionUse::Call => &mut self.calls,
-            SessionUse::Listen => &mut self.listeners,
+            McpSessionUse::Call => &mut self.calls,
+            McpSessionUse::Listen => &mut self.listeners,
         }
     }
 }
 
-impl Sessions {
+impl McpSessions {
     pub fn new(limits: SessionLimits) -> Self {
         let mut manager = LocalSessionManager::default();
-        manager.session_config.keep_alive = Some(IDLE_MAX);
+        manager.session_config.keep_alive = Some(IDLE_TIMEOUT);
         let (owned, orphans) = (Mutex::default(), Mutex::default());
         Self { manager: Arc::new(manager), owned, orphans, limits }
     }
 
-    fn owned(&self) -> MutexGuard<'_, HashMap<String, Owned>> {
+    fn owned(&self) -> MutexGuard<'_, HashMap<String, OwnedMcpSession>> {
         self.owned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -136,43 +136,44 @@ impl Sessions {
         self: &Arc<Self>,
         id: &str,
         by: SessionOwner,
-        kind: SessionUse,
-    ) -> Option<InUse> {
+        kind: McpSessionUse,
+    ) -> Option<McpSessionGuard> {
         let mut all = self.owned();
-        let owned = all.get_mut(id).filter(|owned| owned.by == by)?;
-        owned.used = Instant::now();
-        *owned.count(kind) += 1;
-        Some(InUse { sessions: Arc::clone(self), id: id.to_owned(), kind })
+        let owned = all.get_mut(id).filter(|owned| owned.owner == by)?;
+        owned.last_used = Instant::now();
+        *owned.use_count(kind) += 1;
+        Some(McpSessionGuard { sessions: Arc::clone(self), id: id.to_owned(), kind })
     }
 
-    pub fn begun(&self, id: &str, by: SessionOwner) {
-        let owned = Owned { by, used: Instant::now(), calls: 0, listeners: 0 };
+    pub fn register(&self, id: &str, by: SessionOwner) {
+        let owned =
+            OwnedMcpSession { owner: by, last_used: Instant::now(), calls: 0, listeners: 0 };
         self.owned().insert(id.to_owned(), owned);
     }
 
-    pub fn ended(&self, id: &str) {
+    pub fn unregister(&self, id: &str) {
         self.owned().remove(id);
     }
 
     /// Before one more is begun: ends one without a call, if there are too many.
-    pub async fn make_room(&self, by: SessionOwner) -> Result<(), SessionsFull> {
-        for nobodys in self.nobodys().await {
+    pub async fn evict_if_full(&self, by: SessionOwner) -> Result<(), TooManyMcpSessions> {
+        for nobodys in self.orphaned_sessions().await {
             self.close(nobodys).await;
         }
-        if let Some(idle) = self.in_the_way(by)? {
+        if let Some(idle) = self.session_to_evict(by)? {
             self.close(idle).await;
         }
         Ok(())
     }
 
     pub async fn close(&self, id: String) {
-        self.ended(&id);
+        self.unregister(&id);
         // It may have ended by itself.
         let _ = self.manager.close_session(&id.into()).await;
     }
 
     /// Those whose client went away before they were its own.
-    async fn nobodys(&self) -> Vec<String> {
+    async fn orphaned_sessions(&self) -> Vec<String> {
         let all: Vec<String> =
             self.manager.sessions.read().await.keys().map(|id| id.to_string()).collect();
         let owned = self.owned();
@@ -181,39 +182,39 @@ impl Sessions {
         for id in all.into_iter().filter(|id| !owned.contains_key(id)) {
             orphans.entry(id).or_insert_with(Instant::now);
         }
-        let long = orphans.iter().filter(|(_, since)| since.elapsed() > ORPHAN_MAX);
+        let long = orphans.iter().filter(|(_, since)| since.elapsed() > ORPHAN_TIMEOUT);
         long.map(|(id, _)| id.clone()).collect()
     }
 
     /// A session that has to end for another one: of those without a call first one to which nobody listens, and
     /// then the one that was used longest ago. It is one of whoever is at a bound: the principal, the workspace,
     /// or where all together are, the workspace that has the most.
-    fn in_the_way(&self, by: SessionOwner) -> Result<Option<String>, SessionsFull> {
+    fn session_to_evict(&self, by: SessionOwner) -> Result<Option<String>, TooManyMcpSessions> {
         let owned = self.owned();
         let mut of_workspaces: HashMap<WorkspaceId, usize> = HashMap::new();
         for one in owned.values() {
-            *of_workspaces.entry(one.by.workspace).or_default() += 1;
+            *of_workspaces.entry(one.owner.workspace).or_default() += 1;
         }
-        let theirs = owned.values().filter(|one| one.by == by).count();
+        let theirs = owned.values().filter(|one| one.owner == by).count();
         let of_workspace = of_workspaces.get(&by.workspace).copied().unwrap_or_default();
         let SessionLimits { of_principal, of_workspace: of_workspace_max, of_all } = self.limits;
         let full = if theirs >= of_principal {
-            SessionsFull::OfPrincipal(of_principal)
+            TooManyMcpSessions::OfPrincipal(of_principal)
         } else if of_workspace >= of_workspace_max {
-            SessionsFull::OfWorkspace(of_workspace_max)
+            TooManyMcpSessions::OfWorkspace(of_workspace_max)
         } else if owned.len() >= of_all {
-            SessionsFull::OfAll(of_all)
+            TooManyMcpSessions::OfAll(of_all)
         } else {
             return Ok(None);
         };
         let most = of_workspaces.values().max();
-        let gives_way = |one: &Owned| match full {
-            SessionsFull::OfPrincipal(_) => one.by == by,
-            SessionsFull::OfWorkspace(_) => one.by.workspace == by.workspace,
-            SessionsFull::OfAll(_) => of_workspaces.get(&one.by.workspace) == most,
+        let gives_way = |one: &OwnedMcpSession| match full {
+            TooManyMcpSessions::OfPrincipal(_) => one.owner == by,
+            TooManyMcpSessions::OfWorkspace(_) => one.owner.workspace == by.workspace,
+            TooManyMcpSessions::OfAll(_) => of_workspaces.get(&one.owner.workspace) == most,
         };
         let idle = owned.iter().filter(|(_, one)| one.calls == 0 && gives_way(one));
-        let oldest = idle.min_by_key(|(_, one)| (one.listeners > 0, one.used));
+        let oldest = idle.min_by_key(|(_, one)| (one.listeners > 0, one.last_used));
         oldest.map(|(id, _)| Some(id.clone())).ok_or(full)
     }
 }
@@ -231,15 +232,19 @@ mod tests {
     }
 
     /// All have a call under way, so that none gives way.
-    async fn busy(sessions: &Arc<Sessions>, by: SessionOwner, count: usize) -> Vec<InUse> {
+    async fn busy(
+        sessions: &Arc<McpSessions>,
+        by: SessionOwner,
+        count: usize,
+    ) -> Vec<McpSessionGuard> {
         let mut calls = Vec::new();
         for number in 0..count {
-            if sessions.make_room(by).await.is_err() {
+            if sessions.evict_if_full(by).await.is_err() {
                 break;
             }
             let id = format!("{by:?} {number}");
-            sessions.begun(&id, by);
-            calls.extend(sessions.begin_use(&id, by, SessionUse::Call));
+            sessions.register(&id, by);
+            calls.extend(sessions.begin_use(&id, by, McpSessionUse::Call));
         }
         calls
     }
@@ -247,58 +252,62 @@ mod tests {
     #[tokio::test]
     async fn t157_many_principals_of_one_workspace_leave_room_for_those_of_another() {
         let limits = SessionLimits { of_principal: 3, of_workspace: 4, of_all: 8 };
-        let sessions = Arc::new(Sessions::new(limits));
+        let sessions = Arc::new(McpSessions::new(limits));
         let mut calls = Vec::new();
         for principal in 1..=5 {
             calls.extend(busy(&sessions, owner(1, principal), 3).await);
         }
         assert_eq!(calls.len(), 4, "a workspace has its share");
         assert_eq!(
-            sessions.make_room(owner(1, 9)).await,
-            Err(SessionsFull::OfWorkspace(4)),
+            sessions.evict_if_full(owner(1, 9)).await,
+            Err(TooManyMcpSessions::OfWorkspace(4)),
             "and is told so"
         );
         let others = busy(&sessions, owner(2, 20), 3).await;
         assert_eq!(others.len(), 3, "the harmless twin: another workspace");
         // One without a call gives way to another one of the same workspace, and not to one of others.
         calls.pop();
-        assert!(sessions.in_the_way(owner(1, 9)).unwrap().is_some());
-        assert_eq!(sessions.in_the_way(owner(3, 30)), Ok(None));
+        assert!(sessions.session_to_evict(owner(1, 9)).unwrap().is_some());
+        assert_eq!(sessions.session_to_evict(owner(3, 30)), Ok(None));
     }
 
     #[tokio::test]
     async fn t157_where_there_is_no_room_at_all_the_workspace_with_the_most_gives_way() {
         let limits = SessionLimits { of_principal: 4, of_workspace: 4, of_all: 6 };
-        let sessions = Arc::new(Sessions::new(limits));
+        let sessions = Arc::new(McpSessions::new(limits));
         for (workspace, count) in [(2, 2), (1, 4)] {
             drop(busy(&sessions, owner(workspace, workspace), count).await);
         }
-        let idle = sessions.in_the_way(owner(3, 3)).unwrap().unwrap();
-        assert!(sessions.begin_use(&idle, owner(1, 1), SessionUse::Call).is_some(), "{idle}");
+        let idle = sessions.session_to_evict(owner(3, 3)).unwrap().unwrap();
+        assert!(sessions.begin_use(&idle, owner(1, 1), McpSessionUse::Call).is_some(), "{idle}");
     }
 
     #[tokio::test]
     async fn t112_a_session_with_a_call_stays_and_an_idle_one_gives_way() {
-        let sessions = Arc::new(Sessions::new(SessionLimits::new(3)));
+        let sessions = Arc::new(McpSessions::new(SessionLimits::new(3)));
         let [one, other] = [1, 2].map(|it| owner(1, it));
         for (id, by) in [("a", one), ("b", one), ("c", one), ("x", other)] {
-            sessions.make_room(by).await.unwrap();
-            sessions.begun(id, by);
+            sessions.evict_if_full(by).await.unwrap();
+            sessions.register(id, by);
         }
-        let call = |id: &str| sessions.begin_use(id, one, SessionUse::Call);
+        let call = |id: &str| sessions.begin_use(id, one, McpSessionUse::Call);
         assert!(call("x").is_none(), "it is not theirs");
         let in_a = call("a").unwrap();
-        let _listening = sessions.begin_use("b", one, SessionUse::Listen).unwrap();
-        assert_eq!(sessions.in_the_way(one), Ok(Some("c".to_owned())), "nobody listens to it");
+        let _listening = sessions.begin_use("b", one, McpSessionUse::Listen).unwrap();
+        assert_eq!(
+            sessions.session_to_evict(one),
+            Ok(Some("c".to_owned())),
+            "nobody listens to it"
+        );
         let in_c = call("c").unwrap();
-        assert_eq!(sessions.in_the_way(one), Ok(Some("b".to_owned())), "it has no call");
+        assert_eq!(sessions.session_to_evict(one), Ok(Some("b".to_owned())), "it has no call");
         let in_b = call("b").unwrap();
-        assert_eq!(sessions.make_room(one).await, Err(SessionsFull::OfPrincipal(3)));
-        assert_eq!(sessions.in_the_way(other), Ok(None));
+        assert_eq!(sessions.evict_if_full(one).await, Err(TooManyMcpSessions::OfPrincipal(3)));
+        assert_eq!(sessions.session_to_evict(other), Ok(None));
         drop((in_b, in_c));
-        assert_eq!(sessions.in_the_way(one), Ok(Some("c".to_owned())));
+        assert_eq!(sessions.session_to_evict(one), Ok(Some("c".to_owned())));
         drop(in_a);
-        sessions.make_room(one).await.unwrap();
+        sessions.evict_if_full(one).await.unwrap();
         assert!(call("c").is_none() && call("a").is_some());
     }
 }

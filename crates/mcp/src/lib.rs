@@ -4,32 +4,32 @@
 //! What code does is never a protocol error: a tool that fails has a result that says so. Who asks
 //! is known before a message is read, and nothing in a message can change it.
 
-mod answer;
 mod approval;
 mod arguments;
-mod asker;
-mod code;
-mod door;
+mod caller;
+mod code_execution;
+mod conformance;
+mod create_session;
+mod execute_python;
 mod files;
-mod fixtures;
+mod get_result;
 mod http;
-mod python;
-mod questions;
 mod resources;
-mod results;
-mod run;
-mod sessions;
+mod run_elicitations;
+mod run_result;
+mod server;
 mod skills;
 mod stdio;
 mod task;
 mod tools;
+mod wait;
 
-pub use answer::undelivered;
-pub use asker::Asker;
-pub use door::{Door, Manners};
-pub use fixtures::Fixtures;
+pub use caller::McpCaller;
+pub use conformance::ConformanceServer;
 pub use http::{
-    InUse, SESSIONS_PER_PRINCIPAL, SessionLimits, SessionOwner, SessionUse, Sessions, SessionsFull,
-    http,
+    McpSessionGuard, McpSessionUse, McpSessions, SESSIONS_PER_PRINCIPAL, SessionLimits,
+    SessionOwner, TooManyMcpSessions, streamable_http_service,
 };
-pub use stdio::stdio;
+pub use run_result::undelivered_result;
+pub use server::{McpOptions, McpServer};
+pub use stdio::serve_stdio;

@@ -21,7 +21,7 @@ const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp
 const PICTURES_MAX: usize = 8;
 const PICTURES_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
-pub(crate) fn uri(execution: ExecutionId, name: &str) -> String {
+pub(crate) fn file_uri(execution: ExecutionId, name: &str) -> String {
     format!("{PREFIX}{execution}/files/{}", utf8_percent_encode(name, PATH))
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn template() -> ResourceTemplate {
         .with_description("A file that a run has left in its working directory.")
 }
 
-pub(crate) async fn read(
+pub(crate) async fn read_resource(
     service: &Service,
     caller: &Caller,
     uri: &str,
@@ -64,7 +64,7 @@ pub(crate) async fn read(
 
 /// Pictures that code has saved, as its charts are shown: what it has saved is most often not open
 /// any more.
-pub(crate) async fn pictures(
+pub(crate) async fn saved_images(
     service: &Service,
     caller: &Caller,
     record: &Execution,

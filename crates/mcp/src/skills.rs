@@ -9,34 +9,35 @@ use skill::Skill;
 
 const PREFIX: &str = "skill://";
 
-fn shipped() -> impl Iterator<Item = Skill> {
+fn built_in_skills() -> impl Iterator<Item = Skill> {
     Skill::built_in_names().filter_map(Skill::built_in)
 }
 
 pub(crate) fn prompts() -> Vec<Prompt> {
-    let prompt = |skill: Skill| Prompt::new(skill.entry.name, Some(skill.entry.description), None);
-    shipped().map(prompt).collect()
+    let prompt =
+        |skill: Skill| Prompt::new(skill.summary.name, Some(skill.summary.description), None);
+    built_in_skills().map(prompt).collect()
 }
 
-pub(crate) fn prompt(name: &str) -> Result<GetPromptResult, ErrorData> {
+pub(crate) fn get_prompt(name: &str) -> Result<GetPromptResult, ErrorData> {
     let missing = || ErrorData::invalid_params(format!("there is no prompt {name:?}"), None);
     let skill = Skill::built_in(name).ok_or_else(missing)?;
     let body = skill.body().map_err(|_| missing())?;
     let message = PromptMessage::new_text(Role::User, body);
-    Ok(GetPromptResult::new(vec![message]).with_description(skill.entry.description))
+    Ok(GetPromptResult::new(vec![message]).with_description(skill.summary.description))
 }
 
 pub(crate) fn resources() -> Vec<Resource> {
-    shipped().flat_map(|skill| files(&skill)).collect()
+    built_in_skills().flat_map(|skill| file_resources(&skill)).collect()
 }
 
-fn files(skill: &Skill) -> Vec<Resource> {
-    let name = &skill.entry.name;
+fn file_resources(skill: &Skill) -> Vec<Resource> {
+    let name = &skill.summary.name;
     let listed = skill.files().map(|listing| listing.files).unwrap_or_default();
     let resource = |(path, size): (&String, &u64)| {
         let resource = Resource::new(format!("{PREFIX}{name}/{path}"), path.as_str());
         match path.as_str() {
-            "SKILL.md" => resource.with_description(&skill.entry.description),
+            "SKILL.md" => resource.with_description(&skill.summary.description),
             _ => resource,
         }
         .with_mime_type(mime(path))
@@ -46,7 +47,7 @@ fn files(skill: &Skill) -> Vec<Resource> {
 }
 
 /// Nothing if it is no file of a skill.
-pub(crate) fn read(uri: &str) -> Option<ResourceContents> {
+pub(crate) fn read_file(uri: &str) -> Option<ResourceContents> {
     let (name, path) = uri.strip_prefix(PREFIX)?.split_once('/')?;
     let content = Skill::built_in(name)?.read(path).ok()?;
     let contents = match String::from_utf8(content) {

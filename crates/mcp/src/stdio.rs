@@ -3,7 +3,7 @@
 //! A client that says no more is still told what it asked for before, if that does not take too
 //! long. One that listens no more is gone, which is for the caller to see.
 
-use crate::door::Door;
+use crate::server::McpServer;
 use rmcp::model::{ClientNotification, ClientRequest, JsonRpcMessage, RequestId};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::async_rw::AsyncRwTransport;
@@ -18,37 +18,37 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 /// Returns when the client has closed its end, and has its answers or `patience` is over.
-pub async fn stdio(door: Door, patience: Duration) -> Result<(), String> {
+pub async fn serve_stdio(door: McpServer, patience: Duration) -> Result<(), String> {
     let (input, output) = stdio_pipes();
     let given_up = CancellationToken::new();
-    let client = Client {
+    let client = StdioTransport {
         // The end of the input is the end of its last line.
         lines: AsyncRwTransport::new(input.chain(b"\n"), output),
-        open: Arc::default(),
-        patience,
-        until: None,
-        given_up: given_up.clone(),
+        pending_requests: Arc::default(),
+        drain_timeout: patience,
+        drain_deadline: None,
+        cancelled: given_up.clone(),
     };
     let running = door.serve_with_ct(client, given_up).await.map_err(|error| error.to_string())?;
     running.waiting().await.map(drop).map_err(|error| error.to_string())
 }
 
-struct Client {
+struct StdioTransport {
     lines: AsyncRwTransport<RoleServer, Chain<StdioReader, &'static [u8]>, StdioWriter>,
     /// Requests that will be answered, and are not yet.
-    open: Arc<watch::Sender<HashSet<RequestId>>>,
-    patience: Duration,
+    pending_requests: Arc<watch::Sender<HashSet<RequestId>>>,
+    drain_timeout: Duration,
     /// Since when it says no more, and the patience from there.
-    until: Option<Instant>,
+    drain_deadline: Option<Instant>,
     /// Ends what is still under way.
-    given_up: CancellationToken,
+    cancelled: CancellationToken,
 }
 
-impl Client {
-    fn note(&self, message: &RxJsonRpcMessage<RoleServer>) {
+impl StdioTransport {
+    fn track_request(&self, message: &RxJsonRpcMessage<RoleServer>) {
         match message {
-            JsonRpcMessage::Request(asked) if is_answered(&asked.request) => {
-                self.open.send_modify(|open| {
+            JsonRpcMessage::Request(asked) if expects_answer(&asked.request) => {
+                self.pending_requests.send_modify(|open| {
                     open.insert(asked.id.clone());
                 });
             }
@@ -56,7 +56,7 @@ impl Client {
                 if let ClientNotification::CancelledNotification(it) = &told.notification
                     && let Some(id) = &it.params.request_id
                 {
-                    closed(&self.open, id);
+                    mark_answered(&self.pending_requests, id);
                 }
             }
             _ => {}
@@ -64,18 +64,18 @@ impl Client {
     }
 }
 
-fn closed(open: &watch::Sender<HashSet<RequestId>>, id: &RequestId) {
+fn mark_answered(open: &watch::Sender<HashSet<RequestId>>, id: &RequestId) {
     open.send_modify(|open| {
         open.remove(id);
     });
 }
 
 /// Whoever subscribes is answered when they are gone, and not before.
-fn is_answered(request: &ClientRequest) -> bool {
+fn expects_answer(request: &ClientRequest) -> bool {
     !matches!(request, ClientRequest::SubscriptionsListenRequest(_))
 }
 
-impl Transport<RoleServer> for Client {
+impl Transport<RoleServer> for StdioTransport {
     type Error = std::io::Error;
 
     fn send(
@@ -87,11 +87,11 @@ impl Transport<RoleServer> for Client {
             JsonRpcMessage::Error(answer) => answer.id.clone(),
             _ => None,
         };
-        let (sent, open) = (self.lines.send(message), Arc::clone(&self.open));
+        let (sent, open) = (self.lines.send(message), Arc::clone(&self.pending_requests));
         async move {
             let sent = sent.await;
             if let Some(id) = answered {
-                closed(&open, &id);
+                mark_answered(&open, &id);
             }
             sent
         }
@@ -99,21 +99,21 @@ impl Transport<RoleServer> for Client {
 
     /// May be dropped and called again at any moment.
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleServer>> {
-        let until = match self.until {
+        let until = match self.drain_deadline {
             Some(until) => until,
             None => match self.lines.receive().await {
                 Some(message) => {
-                    self.note(&message);
+                    self.track_request(&message);
                     return Some(message);
                 }
-                None => *self.until.insert(Instant::now() + self.patience),
+                None => *self.drain_deadline.insert(Instant::now() + self.drain_timeout),
             },
         };
-        let mut open = self.open.subscribe();
+        let mut open = self.pending_requests.subscribe();
         // Whether answered or not, it is over.
         let _ = timeout_at(until, open.wait_for(HashSet::is_empty)).await;
         // A client that has closed is waited for; one that is given up is not.
-        self.given_up.cancel();
+        self.cancelled.cancel();
         std::future::pending().await
     }
 

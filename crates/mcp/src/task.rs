@@ -1,33 +1,38 @@
 //! Runs that outlast a request: a task is an execution, found by its id in the records, also after
 //! a restart.
 
-use crate::answer::Shown;
+use crate::run_result::ResultFormat;
 use rmcp::ErrorData;
 use rmcp::model::{CreateTaskResult, DetailedTask, JsonObject, Task, TaskPayload, TaskStatus};
 use serde_json::{Value, json};
-use types::{Execution, ExecutionId, Status};
+use types::{Execution, ExecutionId, ExecutionStatus};
 
 /// Short enough that a person who waits does not notice.
 const POLL_MILLISECONDS: u64 = 1_000;
 
-pub(crate) fn begun(execution: &Execution) -> CreateTaskResult {
+pub(crate) fn create_task_result(execution: &Execution) -> CreateTaskResult {
     CreateTaskResult::new(task(execution, TaskStatus::Working))
 }
 
-pub(crate) fn detailed(execution: &Execution) -> DetailedTask {
+pub(crate) fn detailed_task(execution: &Execution) -> DetailedTask {
     let payload = match execution.status {
-        Status::Queued | Status::Running | Status::WaitingApproval => TaskPayload::Working,
-        Status::Cancelled => TaskPayload::Cancelled,
-        Status::Succeeded | Status::Failed | Status::Denied | Status::TimedOut => {
-            TaskPayload::Completed { result: completed(execution) }
+        ExecutionStatus::Queued | ExecutionStatus::Running | ExecutionStatus::WaitingApproval => {
+            TaskPayload::Working
+        }
+        ExecutionStatus::Cancelled => TaskPayload::Cancelled,
+        ExecutionStatus::Succeeded
+        | ExecutionStatus::Failed
+        | ExecutionStatus::Denied
+        | ExecutionStatus::TimedOut => {
+            TaskPayload::Completed { result: completed_result(execution) }
         }
     };
     DetailedTask::new(task(execution, payload.status()), payload)
 }
 
 /// As the call would have been answered.
-fn completed(execution: &Execution) -> JsonObject {
-    match serde_json::to_value(Shown::of(execution).show(execution)) {
+fn completed_result(execution: &Execution) -> JsonObject {
+    match serde_json::to_value(ResultFormat::for_execution(execution).render(execution)) {
         Ok(Value::Object(result)) => result,
         _ => JsonObject::default(),
     }
@@ -47,10 +52,10 @@ fn task(execution: &Execution, status: TaskStatus) -> Task {
     task
 }
 
-pub(crate) fn id(task: &str) -> Result<ExecutionId, ErrorData> {
-    task.parse().map_err(|_| missing(task))
+pub(crate) fn parse_task_id(task: &str) -> Result<ExecutionId, ErrorData> {
+    task.parse().map_err(|_| task_not_found(task))
 }
 
-pub(crate) fn missing(task: &str) -> ErrorData {
+pub(crate) fn task_not_found(task: &str) -> ErrorData {
     ErrorData::invalid_params("there is no such task", Some(json!({"taskId": task})))
 }

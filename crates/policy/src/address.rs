@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Why an address is not one of the public internet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotPublic {
+pub enum NonPublicAddress {
     #[error("unspecified")]
     Unspecified,
     #[error("loopback")]
@@ -37,7 +37,7 @@ pub enum NotPublic {
     Reserved,
 }
 
-impl NotPublic {
+impl NonPublicAddress {
     /// Whether an organisation has servers of its own at such addresses. Only these can be opened
     /// by an operator's exception.
     pub fn is_internal(self) -> bool {
@@ -47,48 +47,48 @@ impl NotPublic {
 
 /// The first that fits decides. The metadata services are named although most of them are in a
 /// range below: their reason must not be one that an exception opens.
-const IPV4: &[([u8; 4], u32, NotPublic)] = &[
-    ([169, 254, 169, 254], 32, NotPublic::Metadata), // AWS, Azure, Google and others
-    ([169, 254, 170, 2], 32, NotPublic::Metadata),   // AWS containers
-    ([169, 254, 170, 23], 32, NotPublic::Metadata),  // AWS Kubernetes
-    ([100, 100, 100, 200], 32, NotPublic::Metadata), // Alibaba
-    ([168, 63, 129, 16], 32, NotPublic::Metadata),   // Azure, in a public range
-    ([192, 0, 0, 192], 32, NotPublic::Metadata),     // Oracle
-    ([0, 0, 0, 0], 8, NotPublic::Unspecified),
-    ([10, 0, 0, 0], 8, NotPublic::Private),
-    ([100, 64, 0, 0], 10, NotPublic::Shared),
-    ([127, 0, 0, 0], 8, NotPublic::Loopback),
-    ([169, 254, 0, 0], 16, NotPublic::LinkLocal),
-    ([172, 16, 0, 0], 12, NotPublic::Private),
-    ([192, 0, 0, 0], 24, NotPublic::Protocol),
-    ([192, 0, 2, 0], 24, NotPublic::Documentation),
-    ([192, 88, 99, 0], 24, NotPublic::Tunnel), // the relays of 6to4
-    ([192, 168, 0, 0], 16, NotPublic::Private),
-    ([198, 18, 0, 0], 15, NotPublic::Benchmarking),
-    ([198, 51, 100, 0], 24, NotPublic::Documentation),
-    ([203, 0, 113, 0], 24, NotPublic::Documentation),
-    ([224, 0, 0, 0], 4, NotPublic::Multicast),
-    ([255, 255, 255, 255], 32, NotPublic::Broadcast),
-    ([240, 0, 0, 0], 4, NotPublic::Reserved),
+const IPV4: &[([u8; 4], u32, NonPublicAddress)] = &[
+    ([169, 254, 169, 254], 32, NonPublicAddress::Metadata), // AWS, Azure, Google and others
+    ([169, 254, 170, 2], 32, NonPublicAddress::Metadata),   // AWS containers
+    ([169, 254, 170, 23], 32, NonPublicAddress::Metadata),  // AWS Kubernetes
+    ([100, 100, 100, 200], 32, NonPublicAddress::Metadata), // Alibaba
+    ([168, 63, 129, 16], 32, NonPublicAddress::Metadata),   // Azure, in a public range
+    ([192, 0, 0, 192], 32, NonPublicAddress::Metadata),     // Oracle
+    ([0, 0, 0, 0], 8, NonPublicAddress::Unspecified),
+    ([10, 0, 0, 0], 8, NonPublicAddress::Private),
+    ([100, 64, 0, 0], 10, NonPublicAddress::Shared),
+    ([127, 0, 0, 0], 8, NonPublicAddress::Loopback),
+    ([169, 254, 0, 0], 16, NonPublicAddress::LinkLocal),
+    ([172, 16, 0, 0], 12, NonPublicAddress::Private),
+    ([192, 0, 0, 0], 24, NonPublicAddress::Protocol),
+    ([192, 0, 2, 0], 24, NonPublicAddress::Documentation),
+    ([192, 88, 99, 0], 24, NonPublicAddress::Tunnel), // the relays of 6to4
+    ([192, 168, 0, 0], 16, NonPublicAddress::Private),
+    ([198, 18, 0, 0], 15, NonPublicAddress::Benchmarking),
+    ([198, 51, 100, 0], 24, NonPublicAddress::Documentation),
+    ([203, 0, 113, 0], 24, NonPublicAddress::Documentation),
+    ([224, 0, 0, 0], 4, NonPublicAddress::Multicast),
+    ([255, 255, 255, 255], 32, NonPublicAddress::Broadcast),
+    ([240, 0, 0, 0], 4, NonPublicAddress::Reserved),
 ];
 
 /// As above. What is in none of these and not global unicast is reserved.
-const IPV6: &[([u16; 8], u32, NotPublic)] = &[
-    ([0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254], 128, NotPublic::Metadata), // AWS
-    ([0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0x0254], 128, NotPublic::Metadata), // Google
-    ([0; 8], 128, NotPublic::Unspecified),
-    ([0, 0, 0, 0, 0, 0, 0, 1], 128, NotPublic::Loopback),
-    ([0x2001, 0x0000, 0, 0, 0, 0, 0, 0], 32, NotPublic::Tunnel), // Teredo
-    ([0x2001, 0x0002, 0, 0, 0, 0, 0, 0], 48, NotPublic::Benchmarking),
-    ([0x2001, 0x0000, 0, 0, 0, 0, 0, 0], 23, NotPublic::Protocol),
-    ([0x2001, 0x0db8, 0, 0, 0, 0, 0, 0], 32, NotPublic::Documentation),
-    ([0x2002, 0, 0, 0, 0, 0, 0, 0], 16, NotPublic::Tunnel), // 6to4
-    ([0x3ffe, 0, 0, 0, 0, 0, 0, 0], 16, NotPublic::Reserved), // the 6bone, given back
-    ([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20, NotPublic::Documentation),
-    ([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7, NotPublic::Private),
-    ([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10, NotPublic::LinkLocal),
-    ([0xfec0, 0, 0, 0, 0, 0, 0, 0], 10, NotPublic::Private), // site-local, deprecated
-    ([0xff00, 0, 0, 0, 0, 0, 0, 0], 8, NotPublic::Multicast),
+const IPV6: &[([u16; 8], u32, NonPublicAddress)] = &[
+    ([0xfd00, 0x0ec2, 0, 0, 0, 0, 0, 0x0254], 128, NonPublicAddress::Metadata), // AWS
+    ([0xfd20, 0x00ce, 0, 0, 0, 0, 0, 0x0254], 128, NonPublicAddress::Metadata), // Google
+    ([0; 8], 128, NonPublicAddress::Unspecified),
+    ([0, 0, 0, 0, 0, 0, 0, 1], 128, NonPublicAddress::Loopback),
+    ([0x2001, 0x0000, 0, 0, 0, 0, 0, 0], 32, NonPublicAddress::Tunnel), // Teredo
+    ([0x2001, 0x0002, 0, 0, 0, 0, 0, 0], 48, NonPublicAddress::Benchmarking),
+    ([0x2001, 0x0000, 0, 0, 0, 0, 0, 0], 23, NonPublicAddress::Protocol),
+    ([0x2001, 0x0db8, 0, 0, 0, 0, 0, 0], 32, NonPublicAddress::Documentation),
+    ([0x2002, 0, 0, 0, 0, 0, 0, 0], 16, NonPublicAddress::Tunnel), // 6to4
+    ([0x3ffe, 0, 0, 0, 0, 0, 0, 0], 16, NonPublicAddress::Reserved), // the 6bone, given back
+    ([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20, NonPublicAddress::Documentation),
+    ([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7, NonPublicAddress::Private),
+    ([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10, NonPublicAddress::LinkLocal),
+    ([0xfec0, 0, 0, 0, 0, 0, 0, 0], 10, NonPublicAddress::Private), // site-local, deprecated
+    ([0xff00, 0, 0, 0, 0, 0, 0, 0], 8, NonPublicAddress::Multicast),
 ];
 
 const GLOBAL_UNICAST: ([u16; 8], u32) = ([0x2000, 0, 0, 0, 0, 0, 0, 0], 3);
@@ -97,26 +97,26 @@ const GLOBAL_UNICAST: ([u16; 8], u32) = ([0x2000, 0, 0, 0, 0, 0, 0, 0], 3);
 const NAT64: [u16; 6] = [0x0064, 0xff9b, 0, 0, 0, 0];
 
 /// Whether an address belongs to the public internet and to one host of it.
-pub fn public(address: IpAddr) -> Result<(), NotPublic> {
+pub fn check_public(address: IpAddr) -> Result<(), NonPublicAddress> {
     match address {
-        IpAddr::V4(address) => public_v4(address),
-        IpAddr::V6(address) => match embedded(address) {
-            Some(inner) => public_v4(inner),
-            None => public_v6(address),
+        IpAddr::V4(address) => check_public_v4(address),
+        IpAddr::V6(address) => match embedded_ipv4(address) {
+            Some(inner) => check_public_v4(inner),
+            None => check_public_v6(address),
         },
     }
 }
 
 /// The IPv4 address that packets to this address would really reach. Teredo and 6to4 are refused
 /// whole instead: nobody serves anything there, and their inner addresses are of routers.
-fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let [a, b, c, d, e, f, high, low] = address.segments();
     let inner = Ipv4Addr::from_bits(u32::from(high) << 16 | u32::from(low));
     let in_gateway = [a, b, c, d, e, f] == NAT64;
     address.to_ipv4_mapped().or(in_gateway.then_some(inner))
 }
 
-fn public_v4(address: Ipv4Addr) -> Result<(), NotPublic> {
+fn check_public_v4(address: Ipv4Addr) -> Result<(), NonPublicAddress> {
     let within = |network: [u8; 4], prefix: u32| {
         (Ipv4Addr::from(network).to_bits() ^ address.to_bits()).leading_zeros() >= prefix
     };
@@ -126,24 +126,24 @@ fn public_v4(address: Ipv4Addr) -> Result<(), NotPublic> {
     }
 }
 
-fn public_v6(address: Ipv6Addr) -> Result<(), NotPublic> {
+fn check_public_v6(address: Ipv6Addr) -> Result<(), NonPublicAddress> {
     let within = |network: [u16; 8], prefix: u32| {
         (Ipv6Addr::from(network).to_bits() ^ address.to_bits()).leading_zeros() >= prefix
     };
     match IPV6.iter().find(|(network, prefix, _)| within(*network, *prefix)) {
         Some((_, _, reason)) => Err(*reason),
         None if within(GLOBAL_UNICAST.0, GLOBAL_UNICAST.1) => Ok(()),
-        None => Err(NotPublic::Reserved),
+        None => Err(NonPublicAddress::Reserved),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use NotPublic::*;
+    use NonPublicAddress::*;
 
     /// The ends of each special range, and beside them the nearest addresses outside of it.
-    const REFUSED: &[(&str, NotPublic)] = &[
+    const REFUSED: &[(&str, NonPublicAddress)] = &[
         ("0.0.0.0", Unspecified),
         ("0.255.255.255", Unspecified),
         ("10.0.0.0", Private),
@@ -278,17 +278,18 @@ mod tests {
     #[test]
     fn a_special_address_is_refused_by_name_and_its_neighbour_is_not() {
         for (text, reason) in REFUSED {
-            assert_eq!(public(text.parse().unwrap()), Err(*reason), "{text}");
+            assert_eq!(check_public(text.parse().unwrap()), Err(*reason), "{text}");
         }
         for text in ALLOWED {
-            assert_eq!(public(text.parse().unwrap()), Ok(()), "{text}");
+            assert_eq!(check_public(text.parse().unwrap()), Ok(()), "{text}");
         }
     }
 
     #[test]
     fn an_exception_opens_internal_addresses_and_never_metadata() {
-        let internal =
-            |text: &str| public(text.parse().unwrap()).is_err_and(NotPublic::is_internal);
+        let internal = |text: &str| {
+            check_public(text.parse().unwrap()).is_err_and(NonPublicAddress::is_internal)
+        };
         for text in ["127.0.0.1", "::1", "10.0.0.1", "192.168.0.1", "100.64.0.1", "fd00::1"] {
             assert!(internal(text), "{text}");
         }

@@ -16,9 +16,9 @@ use types::{
 /// The server's own key, as long as a block of the hash. Without it no approval can be made or
 /// used.
 #[derive(Clone)]
-pub struct SealKey([u8; Self::BYTES]);
+pub struct ApprovalKey([u8; Self::BYTES]);
 
-impl SealKey {
+impl ApprovalKey {
     pub const BYTES: usize = 64;
 
     pub fn new(bytes: [u8; Self::BYTES]) -> Self {
@@ -26,18 +26,18 @@ impl SealKey {
     }
 }
 
-impl fmt::Debug for SealKey {
+impl fmt::Debug for ApprovalKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SealKey(..)")
     }
 }
 
 /// A MAC over exactly what will run.
-pub type Seal = [u8; 32];
+pub type MacTag = [u8; 32];
 
 /// One call of a tool, by somebody, with everything that it depends on.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Bound<'a> {
+pub struct BoundCall<'a> {
     pub workspace: WorkspaceId,
     pub requester: PrincipalId,
     pub run_as: PrincipalId,
@@ -50,7 +50,7 @@ pub struct Bound<'a> {
     /// The names of the secrets that it could use.
     pub secrets: &'a [String],
     /// A hash over what those names stand for: hosts, places of secrets, the specification of an agent.
-    pub reach: &'a Seal,
+    pub reach: &'a MacTag,
     /// The tool as its author wrote it, with its code.
     pub definition: &'a str,
     pub limits: LimitsRequest,
@@ -58,7 +58,7 @@ pub struct Bound<'a> {
 
 /// What belongs to one execution alone.
 #[derive(Debug, Clone, PartialEq)]
-pub struct BoundOnce<'a> {
+pub struct BoundExecution<'a> {
     pub execution: ExecutionId,
     /// As JSON, in the order in which they were given.
     pub arguments: &'a str,
@@ -71,30 +71,35 @@ pub struct BoundOnce<'a> {
 
 /// What a remembered answer covers besides what is in [`Bound`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Covers<'a> {
+pub enum RememberedCoverage<'a> {
     /// Any arguments: the code is in the definition.
     Definition,
     /// Code that is sent along, with these arguments: the code, its entry, its environment and what it asks for.
-    Sent { arguments: &'a str },
+    SentCode { arguments: &'a str },
 }
 
 /// How far a question has come. Each has a seal of its own, so that whoever can write to the
 /// records, and has not the key, cannot answer a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    Asked,
+pub enum ApprovalStage {
+    Requested,
     AllowedBy(PrincipalId),
 }
 
 /// The seal of an approval for one execution.
-pub fn seal_once(key: &SealKey, stage: Stage, bound: &Bound<'_>, once: &BoundOnce<'_>) -> Seal {
-    let mut sealer = Sealer::new(key, "once");
+pub fn mac_for_execution(
+    key: &ApprovalKey,
+    stage: ApprovalStage,
+    bound: &BoundCall<'_>,
+    once: &BoundExecution<'_>,
+) -> MacTag {
+    let mut sealer = MacBuilder::new(key, "once");
     let by = match stage {
-        Stage::Asked => None,
-        Stage::AllowedBy(principal) => Some(principal.uuid()),
+        ApprovalStage::Requested => None,
+        ApprovalStage::AllowedBy(principal) => Some(principal.uuid()),
     };
     sealer.optional(by.as_ref().map(|id| id.as_bytes().as_slice()));
-    sealer.bound(bound);
+    sealer.bound_call(bound);
     sealer.field(once.execution.uuid().as_bytes());
     sealer.field(once.arguments.as_bytes());
     sealer.count(once.files.len());
@@ -110,42 +115,49 @@ pub fn seal_once(key: &SealKey, stage: Stage, bound: &Bound<'_>, once: &BoundOnc
 /// The seal of an answer that is remembered for further calls. None if there is no such answer: `session`
 /// needs a session; `always` for sent code needs a fresh sandbox, since code in a session does what the
 /// files and variables there make of it.
-pub fn seal_remembered(
-    key: &SealKey,
-    bound: &Bound<'_>,
-    covers: Covers<'_>,
+pub fn mac_for_remembered(
+    key: &ApprovalKey,
+    bound: &BoundCall<'_>,
+    covers: RememberedCoverage<'_>,
     scope: ApprovalScope,
-) -> Option<Seal> {
+) -> Option<MacTag> {
     let (name, session, exactly) = match (scope, bound.session, covers) {
         (ApprovalScope::Once, ..) | (ApprovalScope::Session, None, _) => return None,
-        (ApprovalScope::Always, Some(_), Covers::Sent { .. }) => return None,
+        (ApprovalScope::Always, Some(_), RememberedCoverage::SentCode { .. }) => return None,
         (ApprovalScope::Session, session, _) => ("session", session, None),
-        (ApprovalScope::Always, _, Covers::Definition) => ("always", None, None),
-        (ApprovalScope::Always, None, Covers::Sent { arguments }) => {
+        (ApprovalScope::Always, _, RememberedCoverage::Definition) => ("always", None, None),
+        (ApprovalScope::Always, None, RememberedCoverage::SentCode { arguments }) => {
             ("always this code", None, Some(arguments))
         }
     };
-    let mut sealer = Sealer::new(key, name);
-    sealer.bound(&Bound { session, ..bound.clone() });
+    let mut sealer = MacBuilder::new(key, name);
+    sealer.bound_call(&BoundCall { session, ..bound.clone() });
     sealer.optional(exactly.map(str::as_bytes));
     Some(sealer.finish())
 }
 
 /// Shows that a question was put to whoever asked, through their own client.
-pub fn seal_asked_back(key: &SealKey, approval: ApprovalId, requester: PrincipalId) -> Seal {
-    let mut sealer = Sealer::new(key, "asked back");
+pub fn mac_for_elicitation(
+    key: &ApprovalKey,
+    approval: ApprovalId,
+    requester: PrincipalId,
+) -> MacTag {
+    let mut sealer = MacBuilder::new(key, "asked back");
     sealer.field(approval.uuid().as_bytes());
     sealer.field(requester.uuid().as_bytes());
     sealer.finish()
 }
 
 /// Takes the same time whatever the difference is.
-pub fn seals_match(one: &Seal, other: &Seal) -> bool {
+pub fn macs_equal(one: &MacTag, other: &MacTag) -> bool {
     one.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
 }
 
 /// What is to be done with a call: the agent's word on the tool, or else the tool's own.
-pub fn action(of_tool: ApprovalAction, of_agent: Option<ApprovalAction>) -> ApprovalAction {
+pub fn effective_action(
+    of_tool: ApprovalAction,
+    of_agent: Option<ApprovalAction>,
+) -> ApprovalAction {
     match (of_tool, of_agent) {
         // An agent cannot be made to run what the tool's owner has closed to everybody.
         (ApprovalAction::Deny, _) | (_, Some(ApprovalAction::Deny)) => ApprovalAction::Deny,
@@ -154,10 +166,10 @@ pub fn action(of_tool: ApprovalAction, of_agent: Option<ApprovalAction>) -> Appr
     }
 }
 
-struct Sealer(Hmac<Sha256>);
+struct MacBuilder(Hmac<Sha256>);
 
-impl Sealer {
-    fn new(key: &SealKey, purpose: &str) -> Self {
+impl MacBuilder {
+    fn new(key: &ApprovalKey, purpose: &str) -> Self {
         let mut sealer = Self(Hmac::new(&key.0.into()));
         sealer.field(b"belljar approval 2");
         sealer.field(purpose.as_bytes());
@@ -178,8 +190,8 @@ impl Sealer {
         self.field(bytes.unwrap_or_default());
     }
 
-    fn bound(&mut self, bound: &Bound<'_>) {
-        let Bound {
+    fn bound_call(&mut self, bound: &BoundCall<'_>) {
+        let BoundCall {
             workspace,
             requester,
             run_as,
@@ -215,7 +227,7 @@ impl Sealer {
         }
     }
 
-    fn finish(self) -> Seal {
+    fn finish(self) -> MacTag {
         self.0.finalize().into_bytes().into()
     }
 }
@@ -225,10 +237,10 @@ mod tests {
     use super::*;
     use uuid::Uuid;
 
-    const KEY: SealKey = SealKey([7; SealKey::BYTES]);
+    const KEY: ApprovalKey = ApprovalKey([7; ApprovalKey::BYTES]);
 
-    fn bound<'a>(network: &'a [String]) -> Bound<'a> {
-        Bound {
+    fn bound<'a>(network: &'a [String]) -> BoundCall<'a> {
+        BoundCall {
             workspace: WorkspaceId::new(Uuid::from_u128(1)),
             requester: PrincipalId::new(Uuid::from_u128(2)),
             run_as: PrincipalId::new(Uuid::from_u128(3)),
@@ -244,10 +256,10 @@ mod tests {
         }
     }
 
-    fn once<'a>(files: &'a [(String, String)]) -> BoundOnce<'a> {
+    fn once<'a>(files: &'a [(String, String)]) -> BoundExecution<'a> {
         let expires_at = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
         let execution = ExecutionId::new(Uuid::from_u128(5));
-        BoundOnce { execution, arguments: "{}", files, working_directory: None, expires_at }
+        BoundExecution { execution, arguments: "{}", files, working_directory: None, expires_at }
     }
 
     #[test]
@@ -258,58 +270,65 @@ mod tests {
         let id = Uuid::from_u128(99);
         let longer = LimitsRequest { wall_ms: Some(1), ..LimitsRequest::default() };
         let plans = [
-            Bound { workspace: WorkspaceId::new(id), ..plain.clone() },
-            Bound { requester: PrincipalId::new(id), ..plain.clone() },
-            Bound { run_as: PrincipalId::new(id), ..plain.clone() },
-            Bound { tool: ToolId::new(id), ..plain.clone() },
-            Bound { agent: Some(AgentId::new(id)), ..plain.clone() },
-            Bound { session: Some(SandboxId::new(id)), ..plain.clone() },
-            Bound { environment: "bare", ..plain.clone() },
-            Bound { network: &hosts, ..plain.clone() },
-            Bound { secrets: &hosts, ..plain.clone() },
-            Bound { reach: &[1; 32], ..plain.clone() },
-            Bound { definition: "def handle(): ....", ..plain.clone() },
-            Bound { limits: longer, ..plain.clone() },
+            BoundCall { workspace: WorkspaceId::new(id), ..plain.clone() },
+            BoundCall { requester: PrincipalId::new(id), ..plain.clone() },
+            BoundCall { run_as: PrincipalId::new(id), ..plain.clone() },
+            BoundCall { tool: ToolId::new(id), ..plain.clone() },
+            BoundCall { agent: Some(AgentId::new(id)), ..plain.clone() },
+            BoundCall { session: Some(SandboxId::new(id)), ..plain.clone() },
+            BoundCall { environment: "bare", ..plain.clone() },
+            BoundCall { network: &hosts, ..plain.clone() },
+            BoundCall { secrets: &hosts, ..plain.clone() },
+            BoundCall { reach: &[1; 32], ..plain.clone() },
+            BoundCall { definition: "def handle(): ....", ..plain.clone() },
+            BoundCall { limits: longer, ..plain.clone() },
         ];
         let later = one.expires_at + chrono::Duration::microseconds(1);
         let ones = [
-            BoundOnce { execution: ExecutionId::new(id), ..one.clone() },
-            BoundOnce { arguments: "{ }", ..one.clone() },
-            BoundOnce { files: &files, ..one.clone() },
-            BoundOnce { working_directory: Some(""), ..one.clone() },
-            BoundOnce { expires_at: later, ..one.clone() },
+            BoundExecution { execution: ExecutionId::new(id), ..one.clone() },
+            BoundExecution { arguments: "{ }", ..one.clone() },
+            BoundExecution { files: &files, ..one.clone() },
+            BoundExecution { working_directory: Some(""), ..one.clone() },
+            BoundExecution { expires_at: later, ..one.clone() },
         ];
-        let seal_once = |key: &SealKey, bound: &Bound<'_>, once: &BoundOnce<'_>| {
-            super::seal_once(key, Stage::Asked, bound, once)
+        let seal_once = |key: &ApprovalKey, bound: &BoundCall<'_>, once: &BoundExecution<'_>| {
+            super::mac_for_execution(key, ApprovalStage::Requested, bound, once)
         };
         let right = seal_once(&KEY, &plain, &one);
-        assert!(seals_match(&right, &seal_once(&KEY, &bound(&[]), &once(&[]))));
-        let somebody = Stage::AllowedBy(PrincipalId::new(id));
-        assert!(!seals_match(&right, &super::seal_once(&KEY, somebody, &plain, &one)));
+        assert!(macs_equal(&right, &seal_once(&KEY, &bound(&[]), &once(&[]))));
+        let somebody = ApprovalStage::AllowedBy(PrincipalId::new(id));
+        assert!(!macs_equal(&right, &super::mac_for_execution(&KEY, somebody, &plain, &one)));
         for plan in &plans {
-            assert!(!seals_match(&right, &seal_once(&KEY, plan, &one)), "{plan:?}");
+            assert!(!macs_equal(&right, &seal_once(&KEY, plan, &one)), "{plan:?}");
         }
         for other in &ones {
-            assert!(!seals_match(&right, &seal_once(&KEY, &plain, other)), "{other:?}");
+            assert!(!macs_equal(&right, &seal_once(&KEY, &plain, other)), "{other:?}");
         }
-        assert!(!seals_match(&right, &seal_once(&SealKey([8; SealKey::BYTES]), &plain, &one)));
+        assert!(!macs_equal(
+            &right,
+            &seal_once(&ApprovalKey([8; ApprovalKey::BYTES]), &plain, &one)
+        ));
     }
 
     #[test]
     fn what_moves_from_one_field_to_the_next_is_seen() {
-        let one = Bound { environment: "ab", definition: "c", ..bound(&[]) };
-        let other = Bound { environment: "a", definition: "bc", ..bound(&[]) };
-        let seal = |bound: &Bound<'_>| seal_once(&KEY, Stage::Asked, bound, &once(&[]));
+        let one = BoundCall { environment: "ab", definition: "c", ..bound(&[]) };
+        let other = BoundCall { environment: "a", definition: "bc", ..bound(&[]) };
+        let seal = |bound: &BoundCall<'_>| {
+            mac_for_execution(&KEY, ApprovalStage::Requested, bound, &once(&[]))
+        };
         assert_ne!(seal(&one), seal(&other));
     }
 
     #[test]
     fn an_answer_for_a_session_is_not_one_for_another_session() {
-        let session = |number: u128| Bound {
+        let session = |number: u128| BoundCall {
             session: Some(SandboxId::new(Uuid::from_u128(number))),
             ..bound(&[])
         };
-        let of = |bound: &Bound<'_>, scope| seal_remembered(&KEY, bound, Covers::Definition, scope);
+        let of = |bound: &BoundCall<'_>, scope| {
+            mac_for_remembered(&KEY, bound, RememberedCoverage::Definition, scope)
+        };
         assert_ne!(
             of(&session(1), ApprovalScope::Session),
             of(&session(2), ApprovalScope::Session)
@@ -322,9 +341,14 @@ mod tests {
 
     #[test]
     fn t100_always_for_sent_code_is_for_that_code_alone() {
-        let session = Bound { session: Some(SandboxId::new(Uuid::from_u128(1))), ..bound(&[]) };
-        let always = |bound: &Bound<'_>, arguments| {
-            seal_remembered(&KEY, bound, Covers::Sent { arguments }, ApprovalScope::Always)
+        let session = BoundCall { session: Some(SandboxId::new(Uuid::from_u128(1))), ..bound(&[]) };
+        let always = |bound: &BoundCall<'_>, arguments| {
+            mac_for_remembered(
+                &KEY,
+                bound,
+                RememberedCoverage::SentCode { arguments },
+                ApprovalScope::Always,
+            )
         };
         let agreed = always(&bound(&[]), "print(1)");
         assert!(agreed.is_some());
@@ -332,7 +356,12 @@ mod tests {
         assert_ne!(agreed, always(&bound(&[]), "print(2)"));
         assert_ne!(agreed, always(&bound(&["internet".to_owned()]), "print(1)"));
         assert_eq!(always(&session, "print(1)"), None, "a session has files and variables");
-        let of_tool = seal_remembered(&KEY, &bound(&[]), Covers::Definition, ApprovalScope::Always);
+        let of_tool = mac_for_remembered(
+            &KEY,
+            &bound(&[]),
+            RememberedCoverage::Definition,
+            ApprovalScope::Always,
+        );
         assert_ne!(agreed, of_tool);
     }
 
@@ -348,7 +377,7 @@ mod tests {
             (Deny, Some(Allow), Deny),
             (Allow, Some(Deny), Deny),
         ] {
-            assert_eq!(action(of_tool, of_agent), result);
+            assert_eq!(effective_action(of_tool, of_agent), result);
         }
     }
 }

@@ -14,7 +14,7 @@ const LABEL_BYTES_MAX: usize = 63;
 const TEXT_BYTES_MAX: usize = 4 * NAME_BYTES_MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum DestinationRefused {
+pub enum DestinationError {
     #[error("this is not the name or the address of a host")]
     Host,
     #[error("port 0 is not one that can be connected to")]
@@ -31,12 +31,12 @@ pub struct Destination {
 
 impl Destination {
     /// Reads a host as it is in a request or a URL, an IPv6 address with its brackets or without.
-    pub fn new(host: &str, port: u16) -> Result<Self, DestinationRefused> {
-        let host = canonical(host).ok_or(DestinationRefused::Host)?;
+    pub fn new(host: &str, port: u16) -> Result<Self, DestinationError> {
+        let host = parse_host(host).ok_or(DestinationError::Host)?;
         if address(&host).is_some_and(|address| address.is_unspecified()) {
-            return Err(DestinationRefused::Host);
+            return Err(DestinationError::Host);
         }
-        if port == 0 { Err(DestinationRefused::Port) } else { Ok(Self { host, port }) }
+        if port == 0 { Err(DestinationError::Port) } else { Ok(Self { host, port }) }
     }
 
     pub fn host(&self) -> &Host {
@@ -68,7 +68,7 @@ fn address(host: &Host) -> Option<IpAddr> {
 }
 
 /// The one spelling of a host, if it is one.
-pub(crate) fn canonical(text: &str) -> Option<Host> {
+pub(crate) fn parse_host(text: &str) -> Option<Host> {
     // The parser would decode what is escaped; no request and no rule has a reason to escape.
     if text.len() > TEXT_BYTES_MAX || text.contains('%') {
         return None;
@@ -77,7 +77,7 @@ pub(crate) fn canonical(text: &str) -> Option<Host> {
         Ok(address) => Host::Ipv6(address),
         Err(_) => Host::parse(text).ok()?,
     };
-    if !is_host(&host) {
+    if !is_valid_host(&host) {
         return None;
     }
     Some(match host {
@@ -89,7 +89,7 @@ pub(crate) fn canonical(text: &str) -> Option<Host> {
 
 /// Browsers let through names that no domain name system knows, with quotes, dollars or labels of
 /// any length; a resolver gets only what it can mean.
-pub(crate) fn is_host(host: &Host) -> bool {
+pub(crate) fn is_valid_host(host: &Host) -> bool {
     let Host::Domain(name) = host else { return true };
     let name = name.strip_suffix('.').unwrap_or(name);
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
@@ -103,7 +103,7 @@ pub(crate) fn is_host(host: &Host) -> bool {
 mod tests {
     use super::*;
 
-    fn spelt(host: &str) -> Result<String, DestinationRefused> {
+    fn spelt(host: &str) -> Result<String, DestinationError> {
         Destination::new(host, 443).map(|to| to.to_string())
     }
 
@@ -171,8 +171,8 @@ mod tests {
             long.as_str(),
             endless.as_str(),
         ] {
-            assert_eq!(spelt(host), Err(DestinationRefused::Host), "{host:?}");
+            assert_eq!(spelt(host), Err(DestinationError::Host), "{host:?}");
         }
-        assert_eq!(Destination::new("example.com", 0), Err(DestinationRefused::Port));
+        assert_eq!(Destination::new("example.com", 0), Err(DestinationError::Port));
     }
 }

@@ -4,8 +4,8 @@
 //! other spellings of an address have become the address by then. Text makes a [`Target`], a
 //! target and the answers for its name make a [`Route`], and nothing must connect without one.
 
-use crate::address::{NotPublic, public};
-use crate::destination::is_host;
+use crate::address::{NonPublicAddress, check_public};
+use crate::destination::is_valid_host;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -16,11 +16,11 @@ pub const URL_BYTES_MAX: usize = 8_192;
 
 /// Why a URL is not fetched, as far as its text tells.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum UrlRefused {
+pub enum UrlError {
     #[error("the URL has {0} bytes, and {URL_BYTES_MAX} is the most")]
     TooLong(usize),
     #[error("it is not a URL ({0}); write one as https://example.com/data.csv")]
-    Unreadable(#[from] url::ParseError),
+    Parse(#[from] url::ParseError),
     #[error("a URL that begins with `{0}:` is not fetched; use one with https or http")]
     Scheme(String),
     #[error("a user name or a password in a URL is not sent; leave it out")]
@@ -33,37 +33,37 @@ pub enum UrlRefused {
 
 /// Why no connection is made for a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum RouteRefused {
+pub enum RouteError {
     #[error("there is no address")]
     NoAddress,
     #[error("one of its addresses is not public ({0})")]
-    Address(NotPublic),
+    Address(NonPublicAddress),
 }
 
 /// A host and a port inside the operator's own network that may be fetched from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exception {
+pub struct FetchException {
     host: Host,
     port: u16,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a host and a port; write it as docs.internal:8080")]
-pub struct NotAnException(String);
+pub struct FetchExceptionParseError(String);
 
-impl FromStr for Exception {
-    type Err = NotAnException;
+impl FromStr for FetchException {
+    type Err = FetchExceptionParseError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let refused = || NotAnException(text.to_owned());
+        let refused = || FetchExceptionParseError(text.to_owned());
         let (host, port) = text.rsplit_once(':').ok_or_else(refused)?;
         let host = Host::parse(host).map_err(|_| refused())?;
         let port = port.parse().map_err(|_| refused())?;
-        if is_host(&host) && port != 0 { Ok(Self { host, port }) } else { Err(refused()) }
+        if is_valid_host(&host) && port != 0 { Ok(Self { host, port }) } else { Err(refused()) }
     }
 }
 
-impl fmt::Display for Exception {
+impl fmt::Display for FetchException {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
     }
@@ -71,46 +71,50 @@ impl fmt::Display for Exception {
 
 /// A URL that may be fetched if its host has addresses that may be connected to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
+pub struct FetchTarget {
     url: Url,
     host: Host,
     port: u16,
-    excepted: bool,
+    is_exception: bool,
 }
 
-impl Target {
+impl FetchTarget {
     /// Judges what a user wrote.
-    pub fn new(text: &str, exceptions: &[Exception]) -> Result<Self, UrlRefused> {
-        bounded(text)?;
-        Self::judge(Url::parse(text)?, exceptions)
+    pub fn new(text: &str, exceptions: &[FetchException]) -> Result<Self, UrlError> {
+        check_length(text)?;
+        Self::check(Url::parse(text)?, exceptions)
     }
 
     /// Judges where this target's server wants to send us instead. That it was a fine target
     /// counts for nothing.
-    pub fn redirected(&self, location: &str, exceptions: &[Exception]) -> Result<Self, UrlRefused> {
-        bounded(location)?;
-        Self::judge(self.url.join(location)?, exceptions)
+    pub fn follow_redirect(
+        &self,
+        location: &str,
+        exceptions: &[FetchException],
+    ) -> Result<Self, UrlError> {
+        check_length(location)?;
+        Self::check(self.url.join(location)?, exceptions)
     }
 
-    fn judge(mut url: Url, exceptions: &[Exception]) -> Result<Self, UrlRefused> {
+    fn check(mut url: Url, exceptions: &[FetchException]) -> Result<Self, UrlError> {
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(UrlRefused::Scheme(url.scheme().to_owned()));
+            return Err(UrlError::Scheme(url.scheme().to_owned()));
         }
-        bounded(url.as_str())?;
+        check_length(url.as_str())?;
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(UrlRefused::Userinfo);
+            return Err(UrlError::Userinfo);
         }
         let host = url.host().ok_or(url::ParseError::EmptyHost)?.to_owned();
-        if !is_host(&host) {
-            return Err(UrlRefused::Host(host.to_string()));
+        if !is_valid_host(&host) {
+            return Err(UrlError::Host(host.to_string()));
         }
         let port = url.port_or_known_default().unwrap_or_default();
         let excepted = exceptions.iter().any(|it| it.host == host && it.port == port);
         if !excepted && !matches!(port, 80 | 443) {
-            return Err(UrlRefused::Port(port));
+            return Err(UrlError::Port(port));
         }
         url.set_fragment(None);
-        Ok(Self { url, host, port, excepted })
+        Ok(Self { url, host, port, is_exception: excepted })
     }
 
     /// Its name has to be looked up; an address is its own answer.
@@ -120,32 +124,32 @@ impl Target {
 
     /// Judges every answer for the host. One that is refused refuses all: an honest name has no
     /// reason to mix them.
-    pub fn route(self, answers: &[IpAddr]) -> Result<Route, RouteRefused> {
+    pub fn resolve_with(self, answers: &[IpAddr]) -> Result<FetchRoute, RouteError> {
         if answers.is_empty() {
-            return Err(RouteRefused::NoAddress);
+            return Err(RouteError::NoAddress);
         }
         for answer in answers {
-            match public(*answer) {
-                Err(reason) if !(self.excepted && reason.is_internal()) => {
-                    return Err(RouteRefused::Address(reason));
+            match check_public(*answer) {
+                Err(reason) if !(self.is_exception && reason.is_internal()) => {
+                    return Err(RouteError::Address(reason));
                 }
                 _ => {}
             }
         }
         let addresses = answers.iter().map(|answer| SocketAddr::new(*answer, self.port)).collect();
-        Ok(Route { target: self, addresses })
+        Ok(FetchRoute { target: self, addresses })
     }
 }
 
 /// A target and the only addresses that may be connected to for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
-    target: Target,
+pub struct FetchRoute {
+    target: FetchTarget,
     addresses: Vec<SocketAddr>,
 }
 
-impl Route {
-    pub fn target(&self) -> &Target {
+impl FetchRoute {
+    pub fn target(&self) -> &FetchTarget {
         &self.target
     }
 
@@ -159,16 +163,16 @@ impl Route {
     }
 }
 
-fn bounded(text: &str) -> Result<(), UrlRefused> {
-    if text.len() <= URL_BYTES_MAX { Ok(()) } else { Err(UrlRefused::TooLong(text.len())) }
+fn check_length(text: &str) -> Result<(), UrlError> {
+    if text.len() <= URL_BYTES_MAX { Ok(()) } else { Err(UrlError::TooLong(text.len())) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn target(text: &str) -> Result<Target, UrlRefused> {
-        Target::new(text, &["docs.internal:8080".parse().unwrap()])
+    fn target(text: &str) -> Result<FetchTarget, UrlError> {
+        FetchTarget::new(text, &["docs.internal:8080".parse().unwrap()])
     }
 
     fn addresses(answers: &[&str]) -> Vec<IpAddr> {
@@ -181,11 +185,11 @@ mod tests {
             assert!(target(url).is_ok(), "{url}");
         }
         for scheme in ["file", "ftp", "gopher", "data", "javascript", "ws", "blob", "jar", "dict"] {
-            let refused = Err(UrlRefused::Scheme(scheme.into()));
+            let refused = Err(UrlError::Scheme(scheme.into()));
             assert_eq!(target(&format!("{scheme}://example.com/")), refused);
         }
-        assert!(matches!(target("/etc/passwd"), Err(UrlRefused::Unreadable(_))));
-        assert!(matches!(target(""), Err(UrlRefused::Unreadable(_))));
+        assert!(matches!(target("/etc/passwd"), Err(UrlError::Parse(_))));
+        assert!(matches!(target(""), Err(UrlError::Parse(_))));
     }
 
     #[test]
@@ -193,7 +197,7 @@ mod tests {
         for url in
             ["http://me@example.com/", "http://me:pw@example.com/", "http://:pw@example.com/"]
         {
-            assert_eq!(target(url), Err(UrlRefused::Userinfo), "{url}");
+            assert_eq!(target(url), Err(UrlError::Userinfo), "{url}");
         }
         assert!(target("http://example.com/@me").is_ok());
     }
@@ -212,7 +216,7 @@ mod tests {
             ("http://a.example:0/", 0),
         ];
         for (url, port) in others {
-            assert_eq!(target(url), Err(UrlRefused::Port(port)), "{url}");
+            assert_eq!(target(url), Err(UrlError::Port(port)), "{url}");
         }
     }
 
@@ -242,8 +246,8 @@ mod tests {
         let mapped = target("http://[::ffff:7f00:1]/").unwrap();
         let Host::Ipv6(address) = *mapped.host() else { panic!("{mapped:?}") };
         assert_eq!(
-            mapped.route(&[address.into()]),
-            Err(RouteRefused::Address(NotPublic::Loopback))
+            mapped.resolve_with(&[address.into()]),
+            Err(RouteError::Address(NonPublicAddress::Loopback))
         );
     }
 
@@ -257,11 +261,11 @@ mod tests {
         let longer = [label.as_str(); 4].join(".");
         for host in ["a..b", "a$b", "a'b", "a,b", "..", &format!("{label}a"), &longer] {
             let refused = target(&format!("http://{host}/"));
-            assert!(matches!(refused, Err(UrlRefused::Host(_))), "{host}: {refused:?}");
+            assert!(matches!(refused, Err(UrlError::Host(_))), "{host}: {refused:?}");
         }
         for host in ["", "a b", "a%00b", "1.2.3.4.5", "256.1.1.1", "[::1", "[fe80::1%25eth0]"] {
             let refused = target(&format!("http://{host}/"));
-            assert!(matches!(refused, Err(UrlRefused::Unreadable(_))), "{host}: {refused:?}");
+            assert!(matches!(refused, Err(UrlError::Parse(_))), "{host}: {refused:?}");
         }
     }
 
@@ -269,59 +273,60 @@ mod tests {
     fn a_url_is_bounded_before_and_after_it_is_read() {
         let fits = format!("http://example.com/{}", "a".repeat(URL_BYTES_MAX - 19));
         assert!(target(&fits).is_ok());
-        assert!(matches!(target(&format!("{fits}a")), Err(UrlRefused::TooLong(_))));
+        assert!(matches!(target(&format!("{fits}a")), Err(UrlError::TooLong(_))));
         let grows = format!("http://example.com/{}", "é".repeat(3_000));
-        assert!(matches!(target(&grows), Err(UrlRefused::TooLong(18_019))));
+        assert!(matches!(target(&grows), Err(UrlError::TooLong(18_019))));
     }
 
     #[test]
     fn a_route_has_the_checked_addresses_and_one_bad_answer_refuses_all() {
         let public = target("https://example.com/").unwrap();
-        let route = public.clone().route(&addresses(&["8.8.8.8", "2606:4700::1111"])).unwrap();
+        let route =
+            public.clone().resolve_with(&addresses(&["8.8.8.8", "2606:4700::1111"])).unwrap();
         assert_eq!(route.addresses()[0], "8.8.8.8:443".parse().unwrap());
         assert_eq!(route.addresses().len(), 2);
-        let mixed = public.clone().route(&addresses(&["8.8.8.8", "10.0.0.1"]));
-        assert_eq!(mixed, Err(RouteRefused::Address(NotPublic::Private)));
-        assert_eq!(public.route(&[]), Err(RouteRefused::NoAddress));
+        let mixed = public.clone().resolve_with(&addresses(&["8.8.8.8", "10.0.0.1"]));
+        assert_eq!(mixed, Err(RouteError::Address(NonPublicAddress::Private)));
+        assert_eq!(public.resolve_with(&[]), Err(RouteError::NoAddress));
     }
 
     #[test]
     fn an_exception_opens_its_own_host_and_port_and_no_metadata() {
         let excepted = target("http://docs.internal:8080/").unwrap();
-        assert!(excepted.clone().route(&addresses(&["10.0.0.1", "127.0.0.1"])).is_ok());
+        assert!(excepted.clone().resolve_with(&addresses(&["10.0.0.1", "127.0.0.1"])).is_ok());
         for (answer, reason) in [
-            ("169.254.169.254", NotPublic::Metadata),
-            ("0.0.0.0", NotPublic::Unspecified),
-            ("fe80::1", NotPublic::LinkLocal),
+            ("169.254.169.254", NonPublicAddress::Metadata),
+            ("0.0.0.0", NonPublicAddress::Unspecified),
+            ("fe80::1", NonPublicAddress::LinkLocal),
         ] {
-            let refused = excepted.clone().route(&addresses(&[answer]));
-            assert_eq!(refused, Err(RouteRefused::Address(reason)));
+            let refused = excepted.clone().resolve_with(&addresses(&[answer]));
+            assert_eq!(refused, Err(RouteError::Address(reason)));
         }
         let other = target("http://docs.internal/").unwrap();
-        let refused = other.route(&addresses(&["10.0.0.1"]));
-        assert_eq!(refused, Err(RouteRefused::Address(NotPublic::Private)));
+        let refused = other.resolve_with(&addresses(&["10.0.0.1"]));
+        assert_eq!(refused, Err(RouteError::Address(NonPublicAddress::Private)));
     }
 
     #[test]
     fn an_exception_names_one_host_and_one_port() {
         for text in ["docs.internal:8080", "10.0.0.5:80", "[fd00::1]:443", "localhost:1"] {
-            let exception: Exception = text.parse().unwrap();
+            let exception: FetchException = text.parse().unwrap();
             assert_eq!(exception.to_string(), text);
         }
         for text in
             ["docs.internal", "*.internal:80", "a:0", "a:65536", ":80", "a:b", "http://a:80"]
         {
-            assert!(text.parse::<Exception>().is_err(), "{text}");
+            assert!(text.parse::<FetchException>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn a_redirect_is_judged_like_any_other_url() {
         let from = target("http://docs.internal:8080/a/b").unwrap();
-        let next = |location| from.redirected(location, &[]);
+        let next = |location| from.follow_redirect(location, &[]);
         assert_eq!(next("https://example.com/c").unwrap().url.path(), "/c");
         assert_eq!(next("//example.com/c").unwrap().url.as_str(), "http://example.com/c");
-        assert_eq!(next("file:///etc/passwd"), Err(UrlRefused::Scheme("file".into())));
-        assert_eq!(next("/c"), Err(UrlRefused::Port(8080)));
+        assert_eq!(next("file:///etc/passwd"), Err(UrlError::Scheme("file".into())));
+        assert_eq!(next("/c"), Err(UrlError::Port(8080)));
     }
 }

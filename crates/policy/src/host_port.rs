@@ -4,8 +4,8 @@
 //! for all hosts; the port is a number, a range, or 0 for all, and 443 where there is none. A `*`
 //! stands for a part of one label, so that no value reaches further than its text shows.
 
-use crate::address::{NotPublic, public};
-use crate::destination::{Destination, NAME_BYTES_MAX, canonical};
+use crate::address::{NonPublicAddress, check_public};
+use crate::destination::{Destination, NAME_BYTES_MAX, parse_host};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,7 +19,7 @@ const VALUE_BYTES_MAX: usize = NAME_BYTES_MAX + ":65534-65535".len();
 
 /// Why a text is not a value of a network rule.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum HostPortRefused {
+pub enum HostPortError {
     #[error("a value is empty; write a host as example.com, or with a port as example.com:8080")]
     Empty,
     #[error("a value has {0} bytes, and {VALUE_BYTES_MAX} is the most")]
@@ -35,7 +35,7 @@ pub enum HostPortRefused {
     #[error("`{0}` has a user name; write only the host and the port, as example.com:443")]
     Userinfo(String),
     #[error("`{0}` has more than one `*`; one is the most")]
-    Wildcards(String),
+    TooManyWildcards(String),
     #[error(
         "`{0}` has a `*` in its last label; write that out, as *.example.com, or 0.0.0.0 for all hosts on ports 80 and 443"
     )]
@@ -51,9 +51,9 @@ pub enum HostPortRefused {
     #[error("`{0}` is an IPv6 address without brackets; write it as [2001:db8::1]:443")]
     Brackets(String),
     #[error("`{value}` is another spelling of {address}; write that")]
-    Spelling { value: String, address: IpAddr },
+    NotCanonical { value: String, address: IpAddr },
     #[error("`{value}` is an address that is never opened ({reason})")]
-    NeverOpened { value: String, reason: NotPublic },
+    ForbiddenAddress { value: String, reason: NonPublicAddress },
     #[error("`{0}` is not the name or the address of a host")]
     Host(String),
 }
@@ -62,12 +62,12 @@ pub enum HostPortRefused {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HostPort {
-    hosts: Hosts,
-    ports: Ports,
+    hosts: HostPattern,
+    ports: PortPattern,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Hosts {
+enum HostPattern {
     /// All names, and all addresses of the public internet.
     All,
     Address(IpAddr),
@@ -80,9 +80,9 @@ enum Hosts {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Ports {
+enum PortPattern {
     /// None was written.
-    Usual,
+    Default,
     All,
     Range {
         first: u16,
@@ -93,53 +93,55 @@ enum Ports {
 impl HostPort {
     /// All hosts of the public internet, on the ports of the web.
     pub fn all_hosts() -> Self {
-        Self { hosts: Hosts::All, ports: Ports::Usual }
+        Self { hosts: HostPattern::All, ports: PortPattern::Default }
     }
 
     pub fn covers(&self, to: &Destination) -> bool {
         let host = match (&self.hosts, to.host()) {
-            (Hosts::All, Host::Domain(_)) => true,
-            (Hosts::All, _) => to.address().is_some_and(|address| public(address).is_ok()),
-            (Hosts::Address(address), _) => to.address() == Some(*address),
-            (Hosts::Name(name), Host::Domain(asked)) => name == asked,
-            (Hosts::Wildcard { before, after }, Host::Domain(asked)) => {
-                is_between(before, after, asked)
+            (HostPattern::All, Host::Domain(_)) => true,
+            (HostPattern::All, _) => {
+                to.address().is_some_and(|address| check_public(address).is_ok())
             }
-            (Hosts::Name(_) | Hosts::Wildcard { .. }, _) => false,
+            (HostPattern::Address(address), _) => to.address() == Some(*address),
+            (HostPattern::Name(name), Host::Domain(asked)) => name == asked,
+            (HostPattern::Wildcard { before, after }, Host::Domain(asked)) => {
+                matches_wildcard(before, after, asked)
+            }
+            (HostPattern::Name(_) | HostPattern::Wildcard { .. }, _) => false,
         };
         host && self.covers_port(to.port())
     }
 
     /// Whether it opens more than the hosts of somebody: all of the public internet, all that have been
     /// given a name below one label, such as `*.com`, or an address inside.
-    pub fn is_wide(&self) -> bool {
+    pub fn is_broad(&self) -> bool {
         match &self.hosts {
-            Hosts::All => true,
-            Hosts::Address(address) => public(*address).is_err(),
-            Hosts::Wildcard { after, .. } => after.matches('.').count() < 2,
-            Hosts::Name(_) => false,
+            HostPattern::All => true,
+            HostPattern::Address(address) => check_public(*address).is_err(),
+            HostPattern::Wildcard { after, .. } => after.matches('.').count() < 2,
+            HostPattern::Name(_) => false,
         }
     }
 
     /// Whether the value is this very address, which alone opens one that is not public.
-    pub(crate) fn names(&self, address: IpAddr, port: u16) -> bool {
-        self.hosts == Hosts::Address(address) && self.covers_port(port)
+    pub(crate) fn is_address(&self, address: IpAddr, port: u16) -> bool {
+        self.hosts == HostPattern::Address(address) && self.covers_port(port)
     }
 
     fn covers_port(&self, port: u16) -> bool {
         match self.ports {
-            Ports::Usual if self.hosts == Hosts::All => {
+            PortPattern::Default if self.hosts == HostPattern::All => {
                 matches!(port, PORT_OF_HTTP | PORT_OF_HTTPS)
             }
-            Ports::Usual => port == PORT_OF_HTTPS,
-            Ports::All => true,
-            Ports::Range { first, last } => (first..=last).contains(&port),
+            PortPattern::Default => port == PORT_OF_HTTPS,
+            PortPattern::All => true,
+            PortPattern::Range { first, last } => (first..=last).contains(&port),
         }
     }
 }
 
 /// Whether a name is `before`, a part of one label, and `after`.
-fn is_between(before: &str, after: &str, name: &str) -> bool {
+fn matches_wildcard(before: &str, after: &str, name: &str) -> bool {
     let part = name.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     part.is_some_and(|part| !part.is_empty() && part.bytes().all(fits))
@@ -149,27 +151,29 @@ fn is_between(before: &str, after: &str, name: &str) -> bool {
 impl From<&Destination> for HostPort {
     fn from(to: &Destination) -> Self {
         let hosts = match to.host() {
-            Host::Domain(name) => Hosts::Name(name.clone()),
-            Host::Ipv4(address) => Hosts::Address((*address).into()),
-            Host::Ipv6(address) => Hosts::Address((*address).into()),
+            Host::Domain(name) => HostPattern::Name(name.clone()),
+            Host::Ipv4(address) => HostPattern::Address((*address).into()),
+            Host::Ipv6(address) => HostPattern::Address((*address).into()),
         };
-        Self { hosts, ports: Ports::Range { first: to.port(), last: to.port() } }
+        Self { hosts, ports: PortPattern::Range { first: to.port(), last: to.port() } }
     }
 }
 
 impl FromStr for HostPort {
-    type Err = HostPortRefused;
+    type Err = HostPortError;
 
     fn from_str(value: &str) -> Result<Self, Self::Err> {
-        refuse_what_is_more(value)?;
-        let (host, port) = split(value)?;
-        let hosts = Hosts::read(host, value)?;
-        let ports = port.map_or(Ok(Ports::Usual), |port| Ports::read(port, value))?;
+        reject_url_syntax(value)?;
+        let (host, port) = split_host_port(value)?;
+        let hosts = HostPattern::parse(host, value)?;
+        let ports =
+            port.map_or(Ok(PortPattern::Default), |port| PortPattern::parse(port, value))?;
         let of_the_web = |port| matches!(port, PORT_OF_HTTP | PORT_OF_HTTPS);
         match (&hosts, ports) {
-            (Hosts::All, Ports::Range { first, last }) if first == last && of_the_web(first) => {}
-            (Hosts::All, Ports::Range { .. } | Ports::All) => {
-                return Err(HostPortRefused::PortOfAllHosts(value.to_owned()));
+            (HostPattern::All, PortPattern::Range { first, last })
+                if first == last && of_the_web(first) => {}
+            (HostPattern::All, PortPattern::Range { .. } | PortPattern::All) => {
+                return Err(HostPortError::PortOfAllHosts(value.to_owned()));
             }
             _ => {}
         }
@@ -178,8 +182,8 @@ impl FromStr for HostPort {
 }
 
 /// Names what people write who think of a URL.
-fn refuse_what_is_more(value: &str) -> Result<(), HostPortRefused> {
-    use HostPortRefused::{Empty, Path, Range, Scheme, Space, TooLong, Userinfo};
+fn reject_url_syntax(value: &str) -> Result<(), HostPortError> {
+    use HostPortError::{Empty, Path, Range, Scheme, Space, TooLong, Userinfo};
     let text = || value.to_owned();
     match value {
         "" => Err(Empty),
@@ -187,22 +191,22 @@ fn refuse_what_is_more(value: &str) -> Result<(), HostPortRefused> {
         _ if value.contains(|it: char| it.is_whitespace() || it.is_control()) => Err(Space(text())),
         _ if value.contains("://") => Err(Scheme(text())),
         _ if value.contains('@') => Err(Userinfo(text())),
-        _ if is_range(value) => Err(Range(text())),
+        _ if is_cidr(value) => Err(Range(text())),
         _ if value.contains(['/', '\\', '?', '#']) => Err(Path(text())),
         _ => Ok(()),
     }
 }
 
 /// As `10.0.0.0/8`.
-fn is_range(value: &str) -> bool {
+fn is_cidr(value: &str) -> bool {
     value.split_once('/').is_some_and(|(address, bits)| {
         address.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() && bits.parse::<u8>().is_ok()
     })
 }
 
 /// The host, without brackets, and what is written as the port.
-fn split(value: &str) -> Result<(&str, Option<&str>), HostPortRefused> {
-    let refused = || HostPortRefused::Host(value.to_owned());
+fn split_host_port(value: &str) -> Result<(&str, Option<&str>), HostPortError> {
+    let refused = || HostPortError::Host(value.to_owned());
     if value.starts_with('[') {
         let end = value.find(']').ok_or_else(refused)?;
         let (host, rest) = value.split_at(end + 1);
@@ -213,50 +217,50 @@ fn split(value: &str) -> Result<(&str, Option<&str>), HostPortRefused> {
         };
     }
     match value.split_once(':') {
-        Some((_, port)) if port.contains(':') => Err(HostPortRefused::Brackets(value.to_owned())),
+        Some((_, port)) if port.contains(':') => Err(HostPortError::Brackets(value.to_owned())),
         Some((host, port)) => Ok((host, Some(port))),
         None => Ok((value, None)),
     }
 }
 
-impl Hosts {
-    fn read(host: &str, value: &str) -> Result<Self, HostPortRefused> {
+impl HostPattern {
+    fn parse(host: &str, value: &str) -> Result<Self, HostPortError> {
         if let Some((before, after)) = host.split_once('*') {
-            return Self::wildcard(before, after, value);
+            return Self::parse_wildcard(before, after, value);
         }
         if host == "0.0.0.0" {
             return Ok(Self::All);
         }
-        let refused = || HostPortRefused::Host(value.to_owned());
-        let address: IpAddr = match canonical(host).ok_or_else(refused)? {
+        let refused = || HostPortError::Host(value.to_owned());
+        let address: IpAddr = match parse_host(host).ok_or_else(refused)? {
             Host::Domain(name) => return Ok(Self::Name(name)),
             Host::Ipv4(address) => address.into(),
             Host::Ipv6(address) => address.into(),
         };
         let value = value.to_owned();
-        match public(address) {
+        match check_public(address) {
             // `0` would be all hosts, to somebody who did not mean it.
             _ if address.is_ipv4() && host.parse() != Ok(address) => {
-                Err(HostPortRefused::Spelling { value, address })
+                Err(HostPortError::NotCanonical { value, address })
             }
             Err(reason) if !reason.is_internal() => {
-                Err(HostPortRefused::NeverOpened { value, reason })
+                Err(HostPortError::ForbiddenAddress { value, reason })
             }
             _ => Ok(Self::Address(address)),
         }
     }
 
-    fn wildcard(before: &str, after: &str, value: &str) -> Result<Self, HostPortRefused> {
-        let refused = || HostPortRefused::Host(value.to_owned());
+    fn parse_wildcard(before: &str, after: &str, value: &str) -> Result<Self, HostPortError> {
+        let refused = || HostPortError::Host(value.to_owned());
         if after.contains('*') {
-            return Err(HostPortRefused::Wildcards(value.to_owned()));
+            return Err(HostPortError::TooManyWildcards(value.to_owned()));
         }
         if !after.trim_end_matches('.').contains('.') {
-            return Err(HostPortRefused::WildcardAtTheEnd(value.to_owned()));
+            return Err(HostPortError::WildcardAtTheEnd(value.to_owned()));
         }
         // Any letter in the place of the `*` makes it a name, which is then spelt as all names
         // are. ASCII keeps its length when it is.
-        let name = match canonical(&format!("{before}x{after}")) {
+        let name = match parse_host(&format!("{before}x{after}")) {
             Some(Host::Domain(name)) if before.is_ascii() && after.is_ascii() => name,
             _ => return Err(refused()),
         };
@@ -266,9 +270,9 @@ impl Hosts {
     }
 }
 
-impl Ports {
-    fn read(port: &str, value: &str) -> Result<Self, HostPortRefused> {
-        let refused = || HostPortRefused::Port { value: value.to_owned(), port: port.to_owned() };
+impl PortPattern {
+    fn parse(port: &str, value: &str) -> Result<Self, HostPortError> {
+        let refused = || HostPortError::Port { value: value.to_owned(), port: port.to_owned() };
         let number = |digits: &str| match digits.parse::<u16>() {
             // No sign, and no zero before it.
             Ok(number) if number.to_string() == digits => Ok(number),
@@ -286,23 +290,23 @@ impl Ports {
 impl fmt::Display for HostPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.hosts {
-            Hosts::All => write!(f, "{}", Ipv4Addr::UNSPECIFIED),
-            Hosts::Address(IpAddr::V4(address)) => write!(f, "{address}"),
-            Hosts::Address(IpAddr::V6(address)) => write!(f, "[{address}]"),
-            Hosts::Name(name) => f.write_str(name),
-            Hosts::Wildcard { before, after } => write!(f, "{before}*{after}"),
+            HostPattern::All => write!(f, "{}", Ipv4Addr::UNSPECIFIED),
+            HostPattern::Address(IpAddr::V4(address)) => write!(f, "{address}"),
+            HostPattern::Address(IpAddr::V6(address)) => write!(f, "[{address}]"),
+            HostPattern::Name(name) => f.write_str(name),
+            HostPattern::Wildcard { before, after } => write!(f, "{before}*{after}"),
         }?;
         match self.ports {
-            Ports::Usual => Ok(()),
-            Ports::All => f.write_str(":0"),
-            Ports::Range { first, last } if first == last => write!(f, ":{first}"),
-            Ports::Range { first, last } => write!(f, ":{first}-{last}"),
+            PortPattern::Default => Ok(()),
+            PortPattern::All => f.write_str(":0"),
+            PortPattern::Range { first, last } if first == last => write!(f, ":{first}"),
+            PortPattern::Range { first, last } => write!(f, ":{first}-{last}"),
         }
     }
 }
 
 impl TryFrom<String> for HostPort {
-    type Error = HostPortRefused;
+    type Error = HostPortError;
 
     fn try_from(value: String) -> Result<Self, Self::Error> {
         value.parse()

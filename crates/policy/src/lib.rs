@@ -8,20 +8,23 @@ mod approval;
 mod destination;
 mod fetch;
 mod host_port;
-mod opening;
-mod packages;
+mod integration_rules;
+mod package_policy;
 mod privilege;
 
-pub use address::{NotPublic, public};
+pub use address::{NonPublicAddress, check_public};
 pub use approval::{
-    Bound, BoundOnce, Covers, Seal, SealKey, Stage, action, seal_asked_back, seal_once,
-    seal_remembered, seals_match,
+    ApprovalKey, ApprovalStage, BoundCall, BoundExecution, MacTag, RememberedCoverage,
+    effective_action, mac_for_elicitation, mac_for_execution, mac_for_remembered, macs_equal,
 };
-pub use destination::{Destination, DestinationRefused};
+pub use destination::{Destination, DestinationError};
 pub use fetch::{
-    Exception, NotAnException, Route, RouteRefused, Target, URL_BYTES_MAX, UrlRefused,
+    FetchException, FetchExceptionParseError, FetchRoute, FetchTarget, RouteError, URL_BYTES_MAX,
+    UrlError,
 };
-pub use host_port::{HostPort, HostPortRefused};
-pub use opening::{Opening, internet, opened_by, reachable};
-pub use packages::{PackageRefused, may_install};
-pub use privilege::{Permit, Refusal, permit};
+pub use host_port::{HostPort, HostPortError};
+pub use integration_rules::{
+    IntegrationRules, allowed_addresses, internet_integration, matching_integration,
+};
+pub use package_policy::{PackagePolicyError, check_install};
+pub use privilege::{Permit, PrivilegeDenied, check_privilege};

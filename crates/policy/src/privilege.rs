@@ -3,41 +3,41 @@
 //! Denied unless a grant says otherwise. OWNERSHIP contains the other privileges, and OWNERSHIP of
 //! a workspace contains everything in it; no other privilege on a workspace reaches into an object.
 
-use types::{Grant, Object, Privilege, WorkspaceId};
+use types::{Grant, ObjectRef, Privilege, WorkspaceId};
 
 /// Why something is allowed: the grant that says so.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Permit {
-    pub object: Object,
+    pub object: ObjectRef,
     pub privilege: Privilege,
-    pub because: Grant,
+    pub grant: Grant,
 }
 
 /// What would have to be granted, and is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{privilege} on {object} is not granted")]
-pub struct Refusal {
+pub struct PrivilegeDenied {
     pub privilege: Privilege,
-    pub object: Object,
+    pub object: ObjectRef,
 }
 
 /// `held` are the grants of the one who asks, and of the roles that they have.
-pub fn permit(
+pub fn check_privilege(
     privilege: Privilege,
-    object: Object,
+    object: ObjectRef,
     workspace: WorkspaceId,
     held: &[Grant],
-) -> Result<Permit, Refusal> {
+) -> Result<Permit, PrivilegeDenied> {
     let suffices = |grant: &&Grant| {
         let on_it = grant.object == object
             && (grant.privilege == privilege || grant.privilege == Privilege::Ownership);
-        let on_all =
-            grant.object == Object::Workspace(workspace) && grant.privilege == Privilege::Ownership;
+        let on_all = grant.object == ObjectRef::Workspace(workspace)
+            && grant.privilege == Privilege::Ownership;
         on_it || on_all
     };
     match held.iter().find(suffices) {
-        Some(grant) => Ok(Permit { object, privilege, because: grant.clone() }),
-        None => Err(Refusal { privilege, object }),
+        Some(grant) => Ok(Permit { object, privilege, grant: grant.clone() }),
+        None => Err(PrivilegeDenied { privilege, object }),
     }
 }
 
@@ -52,7 +52,7 @@ mod tests {
         WorkspaceId::new(Uuid::from_u128(number))
     }
 
-    fn grant(privilege: Privilege, object: Object) -> Grant {
+    fn grant(privilege: Privilege, object: ObjectRef) -> Grant {
         let somebody = PrincipalId::new(Uuid::from_u128(7));
         Grant {
             id: GrantId::new(Uuid::from_u128(8)),
@@ -64,23 +64,23 @@ mod tests {
         }
     }
 
-    fn allowed(need: Privilege, object: Object, held: &[Grant]) -> bool {
-        permit(need, object, workspace(1), held).is_ok()
+    fn allowed(need: Privilege, object: ObjectRef, held: &[Grant]) -> bool {
+        check_privilege(need, object, workspace(1), held).is_ok()
     }
 
     #[test]
     fn nothing_is_allowed_without_a_grant() {
-        let tool = Object::Tool(ToolId::new(Uuid::from_u128(2)));
+        let tool = ObjectRef::Tool(ToolId::new(Uuid::from_u128(2)));
         for privilege in Privilege::ALL {
             assert!(!allowed(privilege, tool, &[]));
-            assert!(!allowed(privilege, Object::Workspace(workspace(1)), &[]));
+            assert!(!allowed(privilege, ObjectRef::Workspace(workspace(1)), &[]));
         }
     }
 
     // proves S-034, S-035
     #[test]
     fn one_privilege_is_not_another() {
-        let agent = Object::Agent(AgentId::new(Uuid::from_u128(2)));
+        let agent = ObjectRef::Agent(AgentId::new(Uuid::from_u128(2)));
         let usage = [grant(Privilege::Usage, agent)];
         let modify = [grant(Privilege::Modify, agent)];
         assert!(allowed(Privilege::Usage, agent, &usage));
@@ -92,10 +92,10 @@ mod tests {
 
     #[test]
     fn ownership_is_everything_on_its_object_and_nothing_on_another() {
-        let tool = Object::Tool(ToolId::new(Uuid::from_u128(2)));
-        let other = Object::Tool(ToolId::new(Uuid::from_u128(3)));
+        let tool = ObjectRef::Tool(ToolId::new(Uuid::from_u128(2)));
+        let other = ObjectRef::Tool(ToolId::new(Uuid::from_u128(3)));
         // The same number as another kind of object is another object.
-        let agent = Object::Agent(AgentId::new(Uuid::from_u128(2)));
+        let agent = ObjectRef::Agent(AgentId::new(Uuid::from_u128(2)));
         let held = [grant(Privilege::Ownership, tool)];
         for privilege in Privilege::ALL {
             assert!(allowed(privilege, tool, &held));
@@ -106,9 +106,9 @@ mod tests {
 
     #[test]
     fn only_ownership_of_the_workspace_reaches_into_its_objects() {
-        let tool = Object::Tool(ToolId::new(Uuid::from_u128(2)));
-        let here = Object::Workspace(workspace(1));
-        let elsewhere = Object::Workspace(workspace(9));
+        let tool = ObjectRef::Tool(ToolId::new(Uuid::from_u128(2)));
+        let here = ObjectRef::Workspace(workspace(1));
+        let elsewhere = ObjectRef::Workspace(workspace(9));
         assert!(allowed(Privilege::Usage, tool, &[grant(Privilege::Ownership, here)]));
         assert!(!allowed(Privilege::Usage, tool, &[grant(Privilege::Usage, here)]));
         assert!(!allowed(Privilege::Usage, tool, &[grant(Privilege::Modify, here)]));

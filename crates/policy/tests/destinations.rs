@@ -4,13 +4,14 @@
 #![cfg(test)]
 
 use belljar_policy::{
-    Destination, HostPort, NotPublic, Opening, RouteRefused, internet, opened_by, reachable,
+    Destination, HostPort, IntegrationRules, NonPublicAddress, RouteError, allowed_addresses,
+    internet_integration, matching_integration,
 };
 use proptest::prelude::*;
 use std::net::IpAddr;
 
-fn opening(values: &[&str]) -> Opening {
-    Opening {
+fn opening(values: &[&str]) -> IntegrationRules {
+    IntegrationRules {
         integration: "some".to_owned(),
         values: values.iter().map(|value| value.parse().unwrap()).collect(),
     }
@@ -18,7 +19,7 @@ fn opening(values: &[&str]) -> Opening {
 
 fn opens(value: &str, host: &str, port: u16) -> bool {
     let to = Destination::new(host, port);
-    to.is_ok_and(|to| opened_by(&[opening(&[value])], &to).is_some())
+    to.is_ok_and(|to| matching_integration(&[opening(&[value])], &to).is_some())
 }
 
 /// A value, and the hosts and ports that it opens and does not.
@@ -365,15 +366,15 @@ fn a_value_reads_as_it_was_written_with_the_host_in_its_one_spelling() {
     assert!(serde_json::from_str::<HostPort>("\"https://a.example\"").is_err());
 }
 
-fn route(values: &[&str], host: &str, port: u16, answers: &[&str]) -> Result<usize, RouteRefused> {
+fn route(values: &[&str], host: &str, port: u16, answers: &[&str]) -> Result<usize, RouteError> {
     let answers: Vec<IpAddr> = answers.iter().map(|answer| answer.parse().unwrap()).collect();
     let to = Destination::new(host, port).unwrap();
-    reachable(&[opening(values)], &to, &answers).map(|addresses| addresses.len())
+    allowed_addresses(&[opening(values)], &to, &answers).map(|addresses| addresses.len())
 }
 
 #[test]
 fn a_private_address_is_reached_only_by_a_value_that_names_it() {
-    let private = Err(RouteRefused::Address(NotPublic::Private));
+    let private = Err(RouteError::Address(NonPublicAddress::Private));
     let name = "intranet.example";
     assert_eq!(route(&[name], name, 443, &["10.0.0.5"]), private);
     assert_eq!(route(&[name, "10.0.0.5"], name, 443, &["10.0.0.5"]), Ok(1));
@@ -387,29 +388,30 @@ fn a_private_address_is_reached_only_by_a_value_that_names_it() {
 #[test]
 fn what_is_never_opened_is_not_reached_by_any_name() {
     for (answer, reason) in [
-        ("169.254.169.254", NotPublic::Metadata),
-        ("fd00:ec2::254", NotPublic::Metadata),
-        ("169.254.1.1", NotPublic::LinkLocal),
-        ("224.0.0.1", NotPublic::Multicast),
-        ("0.0.0.0", NotPublic::Unspecified),
+        ("169.254.169.254", NonPublicAddress::Metadata),
+        ("fd00:ec2::254", NonPublicAddress::Metadata),
+        ("169.254.1.1", NonPublicAddress::LinkLocal),
+        ("224.0.0.1", NonPublicAddress::Multicast),
+        ("0.0.0.0", NonPublicAddress::Unspecified),
     ] {
-        let refused = Err(RouteRefused::Address(reason));
+        let refused = Err(RouteError::Address(reason));
         assert_eq!(route(&["0.0.0.0", "a.example:0"], "a.example", 80, &[answer]), refused);
     }
-    assert_eq!(route(&["0.0.0.0"], "a.example", 80, &[]), Err(RouteRefused::NoAddress));
+    assert_eq!(route(&["0.0.0.0"], "a.example", 80, &[]), Err(RouteError::NoAddress));
 }
 
 // proves S-066
 #[test]
 fn several_integrations_are_a_union_and_the_one_that_opened_is_named() {
-    let named = |integration: &str, values: &[&str]| Opening {
+    let named = |integration: &str, values: &[&str]| IntegrationRules {
         integration: integration.to_owned(),
         ..opening(values)
     };
-    let openings = [named("one", &["a.example"]), named("two", &["b.example:80"]), internet()];
+    let openings =
+        [named("one", &["a.example"]), named("two", &["b.example:80"]), internet_integration()];
     let by = |host: &str, port| {
         let to = Destination::new(host, port).unwrap();
-        opened_by(&openings, &to).map(|opening| opening.integration.as_str())
+        matching_integration(&openings, &to).map(|opening| opening.integration.as_str())
     };
     assert_eq!(by("a.example", 443), Some("one"));
     assert_eq!(by("b.example", 80), Some("two"));
@@ -433,7 +435,7 @@ fn a_value_that_opens_more_than_the_hosts_of_somebody_is_wide() {
         ["example.com:0", "*.example.com:0", "snowflake-*.google.com", "com", "93.184.216.34:0"];
     for (values, expected) in [(&wide[..], true), (&narrow[..], false)] {
         for value in values {
-            assert_eq!(value.parse::<HostPort>().unwrap().is_wide(), expected, "{value}");
+            assert_eq!(value.parse::<HostPort>().unwrap().is_broad(), expected, "{value}");
         }
     }
 }

@@ -4,8 +4,8 @@
 //! exactly one of [`FromKernel`] ends the sandbox. How many come is bounded by an [`Allowance`], and
 //! a large one is read on a thread that serves nobody, a few at a time in the whole process.
 
-use crate::allowance::{Allowance, TOTAL_BYTES_MAX};
-use crate::frames::{self, FromKernel, ToKernel};
+use crate::frames::{self, RunnerEvent, RunnerRequest};
+use crate::read_limiter::{ReadLimiter, TOTAL_BYTES_MAX};
 use crate::time_slice::TimeSlice;
 use crate::value_room::ValueRoom;
 use std::io::{self, ErrorKind};
@@ -26,7 +26,7 @@ const FRAME_REST_BYTES_MAX: usize = 1024 * 1024;
 const READ_BYTES: usize = 64 * 1024;
 const HEADER_BYTES: usize = 4;
 /// Larger frames take longer to read than others should wait; smaller ones less than to hand over.
-const READ_HERE_BYTES_MAX: usize = 16 * 1024;
+const INLINE_DECODE_BYTES_MAX: usize = 16 * 1024;
 /// Larger frames that are read at once, in the whole process: each takes a core, and up to 64 MiB as
 /// a tree before it is known whether there is room for it. The other half of the cores serves.
 static LARGE_READS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
@@ -44,27 +44,27 @@ pub enum ProtocolError {
     #[error("a frame that lacks a part")]
     Incomplete,
     #[error("a frame that contradicts itself")]
-    Contradiction,
+    Inconsistent,
     #[error("a frame that does not belong here")]
     OutOfOrder,
     #[error(
         "more than {} MiB of messages in one run; each counts for 16 KiB besides its length",
         TOTAL_BYTES_MAX / (1024 * 1024)
     )]
-    TooMuch,
+    TooManyBytes,
     #[error("a value that is nested too deep")]
     TooDeep,
     #[error("a frame that could not be read")]
-    Unread,
+    DecodingFailed,
     #[error("it does not read the answer that it asked for")]
-    Deaf,
+    NotReading,
     #[error("reading the channel: {0}")]
     Read(#[from] io::Error),
 }
 
 /// Puts frames together out of bytes as they come.
 #[derive(Debug)]
-pub(crate) struct Decoder {
+pub(crate) struct FrameDecoder {
     bytes: Vec<u8>,
     /// Where the next frame begins; before it is what was taken already.
     start: usize,
@@ -72,14 +72,14 @@ pub(crate) struct Decoder {
     frame_bytes_max: usize,
 }
 
-impl Default for Decoder {
+impl Default for FrameDecoder {
     /// For a kernel that no code has had yet.
     fn default() -> Self {
         Self { bytes: Vec::new(), start: 0, frame_bytes_max: FRAME_REST_BYTES_MAX }
     }
 }
 
-impl Decoder {
+impl FrameDecoder {
     /// Takes frames as they come of a run with so many `result_bytes`. What an earlier run was allowed
     /// stays so: a thread of it may still send a result.
     pub(crate) fn allow(&mut self, result_bytes: u64) {
@@ -130,10 +130,10 @@ impl Decoder {
 }
 
 #[derive(Debug)]
-pub(crate) struct Channel {
+pub(crate) struct ControlChannel {
     socket: UnixStream,
-    decoder: Decoder,
-    allowance: Allowance,
+    decoder: FrameDecoder,
+    read_limiter: ReadLimiter,
     /// What a value or a result of the present run may have.
     result_bytes: u64,
     /// Says whether there is memory for the value of the present run.
@@ -147,27 +147,27 @@ pub(crate) struct Channel {
 /// A large frame that is being read on another thread. It counts as such until it is taken.
 #[derive(Debug)]
 struct LargeRead {
-    frame: JoinHandle<Result<FromKernel, ProtocolError>>,
+    frame: JoinHandle<Result<RunnerEvent, ProtocolError>>,
     _permit: OwnedSemaphorePermit,
 }
 
 /// What became of waiting for a frame.
 #[derive(Debug)]
-pub(crate) enum Received {
-    Frame(FromKernel),
+pub(crate) enum ReceivedFrame {
+    Frame(RunnerEvent),
     /// Bytes came, and not yet a whole frame.
-    Part,
+    Partial,
     Closed,
 }
 
-impl Channel {
+impl ControlChannel {
     /// The socket must be non-blocking.
     pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
         let socket = UnixStream::from_std(StdUnixStream::from(socket))?;
         Ok(Self {
             socket,
-            decoder: Decoder::default(),
-            allowance: Allowance::default(),
+            decoder: FrameDecoder::default(),
+            read_limiter: ReadLimiter::default(),
             result_bytes: 0,
             room: ValueRoom::default(),
             waiting: None,
@@ -177,45 +177,45 @@ impl Channel {
 
     /// Waits for the next frame, or for a part of it. May be dropped at any point and called again
     /// without loss.
-    pub(crate) async fn receive(&mut self) -> Result<Received, ProtocolError> {
+    pub(crate) async fn receive(&mut self) -> Result<ReceivedFrame, ProtocolError> {
         if let Some(frame) = self.next().await? {
-            return Ok(Received::Frame(frame));
+            return Ok(ReceivedFrame::Frame(frame));
         }
         self.socket.readable().await?;
         let mut buffer = [0; READ_BYTES];
         match self.socket.try_read(&mut buffer) {
-            Ok(0) => return Ok(Received::Closed),
+            Ok(0) => return Ok(ReceivedFrame::Closed),
             Ok(count) => self.decoder.push(&buffer[..count]),
             Err(error) => match error.kind() {
                 ErrorKind::WouldBlock | ErrorKind::Interrupted => {}
-                ErrorKind::ConnectionReset => return Ok(Received::Closed),
+                ErrorKind::ConnectionReset => return Ok(ReceivedFrame::Closed),
                 _ => return Err(ProtocolError::Read(error)),
             },
         }
-        Ok(Received::Part)
+        Ok(ReceivedFrame::Partial)
     }
 
     /// Waits for the next frame of a kernel that no code has had yet; none if it has gone.
-    pub(crate) async fn receive_whole(&mut self) -> Result<Option<FromKernel>, ProtocolError> {
+    pub(crate) async fn receive_frame(&mut self) -> Result<Option<RunnerEvent>, ProtocolError> {
         loop {
             match self.receive().await? {
-                Received::Frame(frame) => return Ok(Some(frame)),
-                Received::Part => {}
-                Received::Closed => return Ok(None),
+                ReceivedFrame::Frame(frame) => return Ok(Some(frame)),
+                ReceivedFrame::Partial => {}
+                ReceivedFrame::Closed => return Ok(None),
             }
         }
     }
 
     /// The next frame among the bytes that are here.
-    async fn next(&mut self) -> Result<Option<FromKernel>, ProtocolError> {
+    async fn next(&mut self) -> Result<Option<RunnerEvent>, ProtocolError> {
         if self.reading.is_none() && self.waiting.is_none() {
-            self.allowance.ready().await;
+            self.read_limiter.ready().await;
             let Some(body) = self.decoder.next()? else {
                 return Ok(None);
             };
-            self.allowance.spend(body.len())?;
-            if body.len() <= READ_HERE_BYTES_MAX {
-                return frames::read(&body, self.result_bytes, &self.room).map(Some);
+            self.read_limiter.charge(body.len())?;
+            if body.len() <= INLINE_DECODE_BYTES_MAX {
+                return frames::parse(&body, self.result_bytes, &self.room).map(Some);
             }
             self.waiting = Some(body);
         }
@@ -223,52 +223,52 @@ impl Channel {
     }
 
     /// Has the large frame read that waits for it, or is being read already.
-    async fn read_large(&mut self) -> Result<FromKernel, ProtocolError> {
+    async fn read_large(&mut self) -> Result<RunnerEvent, ProtocolError> {
         if self.reading.is_none() {
             let permit = Arc::clone(&LARGE_READS).acquire_owned().await;
-            let permit = permit.map_err(|_| ProtocolError::Unread)?;
-            let body = self.waiting.take().ok_or(ProtocolError::Unread)?;
+            let permit = permit.map_err(|_| ProtocolError::DecodingFailed)?;
+            let body = self.waiting.take().ok_or(ProtocolError::DecodingFailed)?;
             let (result_bytes, room) = (self.result_bytes, self.room.clone());
-            let frame = spawn_blocking(move || frames::read(&body, result_bytes, &room));
+            let frame = spawn_blocking(move || frames::parse(&body, result_bytes, &room));
             self.reading = Some(LargeRead { frame, _permit: permit });
         }
-        let reading = self.reading.as_mut().ok_or(ProtocolError::Unread)?;
+        let reading = self.reading.as_mut().ok_or(ProtocolError::DecodingFailed)?;
         let read = (&mut reading.frame).await;
         self.reading = None;
-        read.map_err(|_| ProtocolError::Unread)?
+        read.map_err(|_| ProtocolError::DecodingFailed)?
     }
 
     /// Makes ready for a run with these limits: takes in what has come without being asked for. A
     /// thread of the code may have shown a result between two executions; anything else is not the
     /// kernel's doing.
-    pub(crate) async fn begin(
+    pub(crate) async fn begin_request(
         &mut self,
         limits: &Limits,
         room: &ValueRoom,
     ) -> Result<(), ProtocolError> {
-        self.allowance = Allowance::default();
+        self.read_limiter = ReadLimiter::default();
         self.result_bytes = limits.result_bytes;
         self.room = room.clone();
         self.decoder.allow(limits.result_bytes);
         let mut slice = TimeSlice::start();
         loop {
             while let Some(frame) = self.next().await? {
-                if !frame.may_come_unasked() {
+                if !frame.may_be_unsolicited() {
                     return Err(ProtocolError::OutOfOrder);
                 }
                 slice.yield_if_used().await;
             }
-            if !self.read_now() {
+            if !self.try_read_available() {
                 break;
             }
             slice.yield_if_used().await;
         }
-        self.allowance = Allowance::default();
+        self.read_limiter = ReadLimiter::default();
         Ok(())
     }
 
     /// Reads what there is now; whether there was anything.
-    fn read_now(&mut self) -> bool {
+    fn try_read_available(&mut self) -> bool {
         let mut buffer = [0; READ_BYTES];
         // The socket itself is asked: the runtime may not have heard of the last bytes yet.
         match rustix::io::read(&self.socket, &mut buffer) {
@@ -281,7 +281,7 @@ impl Channel {
         }
     }
 
-    pub(crate) async fn send(&self, message: &ToKernel<'_>) -> io::Result<()> {
+    pub(crate) async fn send(&self, message: &RunnerRequest<'_>) -> io::Result<()> {
         let body = serde_json::to_vec(message)?;
         let length = u32::try_from(body.len()).map_err(io::Error::other)?;
         let mut frame = length.to_le_bytes().to_vec();
@@ -310,14 +310,14 @@ mod tests {
         bytes
     }
 
-    fn read(body: &[u8]) -> Result<FromKernel, ProtocolError> {
-        frames::read(body, FRAME_BYTES_MAX as u64, &ValueRoom::default())
+    fn read(body: &[u8]) -> Result<RunnerEvent, ProtocolError> {
+        frames::parse(body, FRAME_BYTES_MAX as u64, &ValueRoom::default())
     }
 
     fn is_no_frame(error: &ProtocolError) -> bool {
         matches!(
             error,
-            ProtocolError::NotAFrame(_) | ProtocolError::Incomplete | ProtocolError::Contradiction
+            ProtocolError::NotAFrame(_) | ProtocolError::Incomplete | ProtocolError::Inconsistent
         )
     }
 
@@ -327,7 +327,7 @@ mod tests {
     fn frames_arrive_whole_however_they_are_cut() {
         let bytes = [frame(DONE), frame(r#"{"ev":"ready","reseeded":["random"]}"#)].concat();
         for cut in 0..bytes.len() {
-            let mut decoder = Decoder::default();
+            let mut decoder = FrameDecoder::default();
             let mut frames = Vec::new();
             for part in [&bytes[..cut], &bytes[cut..]] {
                 decoder.push(part);
@@ -336,7 +336,7 @@ mod tests {
                 }
             }
             assert!(
-                matches!(frames[..], [FromKernel::Done(_), FromKernel::Ready { .. }]),
+                matches!(frames[..], [RunnerEvent::Done(_), RunnerEvent::Ready { .. }]),
                 "cut at {cut}"
             );
         }
@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn a_length_over_the_cap_is_refused_before_the_body_comes() {
-        let mut decoder = Decoder::default();
+        let mut decoder = FrameDecoder::default();
         decoder.push(&u32::MAX.to_le_bytes());
         assert!(matches!(decoder.next(), Err(ProtocolError::TooLarge(4_294_967_295))));
     }
@@ -355,7 +355,7 @@ mod tests {
         let result_bytes = Limits::DEFAULT.result_bytes;
         let most = usize::try_from(result_bytes).unwrap() + FRAME_REST_BYTES_MAX;
         let starts = |allowed: &[u64], length: usize| {
-            let mut decoder = Decoder::default();
+            let mut decoder = FrameDecoder::default();
             allowed.iter().for_each(|bytes| decoder.allow(*bytes));
             decoder.push(&header(length));
             decoder.next().map(|body| body.is_none())
@@ -391,7 +391,7 @@ mod tests {
             "",
             "\u{0}",
         ] {
-            let mut decoder = Decoder::default();
+            let mut decoder = FrameDecoder::default();
             decoder.push(&frame(json));
             let body = decoder.next().unwrap().unwrap();
             let refused = read(&body).is_err_and(|error| is_no_frame(&error));
@@ -453,7 +453,7 @@ mod tests {
 
         /// Everything that a decoder makes of `bytes`, cut at random.
         fn decode(&mut self, mut bytes: &[u8]) -> Vec<Result<String, String>> {
-            let mut decoder = Decoder::default();
+            let mut decoder = FrameDecoder::default();
             let mut made = Vec::new();
             while !bytes.is_empty() {
                 let (now, later) = bytes.split_at(1 + self.below(bytes.len().min(READ_BYTES)));
@@ -495,7 +495,7 @@ mod tests {
     fn t17_a_decoder_keeps_no_more_than_the_cap() {
         let most = FRAME_BYTES_MAX + HEADER_BYTES + READ_BYTES;
         let length = u32::try_from(FRAME_BYTES_MAX).unwrap().to_le_bytes();
-        let mut decoder = Decoder::default();
+        let mut decoder = FrameDecoder::default();
         decoder.allow(FRAME_BYTES_MAX as u64);
         decoder.push(&length);
         // Pieces of no round size: a vector that doubles would just fit otherwise.
@@ -511,7 +511,7 @@ mod tests {
 
         let text = "x".repeat(FRAME_BYTES_MAX - 100);
         let text = format!(r#"{{"ev":"result","data":{{"text/plain":"{text}"}},"main":true}}"#);
-        let mut decoder = Decoder::default();
+        let mut decoder = FrameDecoder::default();
         decoder.allow(FRAME_BYTES_MAX as u64);
         decoder.push(&frame(&text));
         assert_eq!(decoder.next().unwrap().unwrap(), text.as_bytes());
@@ -521,7 +521,7 @@ mod tests {
     /// Frames that came together are not moved once for each of them.
     #[test]
     fn t70_many_small_frames_of_one_piece_are_taken_without_moving_the_rest() {
-        let mut decoder = Decoder::default();
+        let mut decoder = FrameDecoder::default();
         let piece = frame(DONE).repeat(1_000);
         decoder.push(&piece);
         let begins = decoder.bytes.as_ptr();

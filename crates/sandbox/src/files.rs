@@ -59,7 +59,7 @@ impl FileError {
 
 /// One regular file, as it looked when the directory was read.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct FileEntry {
     pub size: u64,
     changed: (i64, u64),
     inode: u64,
@@ -67,11 +67,11 @@ pub struct Entry {
     content: Option<u64>,
 }
 
-impl Entry {
+impl FileEntry {
     /// Whether a file has not changed between two looks. A tmpfs notes no time for what is written
     /// through a mapping whose page was touched before, so that the content is compared where it is
     /// known.
-    pub fn is_same_as(&self, other: &Self) -> bool {
+    pub fn is_unchanged_from(&self, other: &Self) -> bool {
         let stamp = |entry: &Self| (entry.size, entry.changed, entry.inode);
         let contents = self.content.zip(other.content);
         stamp(self) == stamp(other) && contents.is_none_or(|(one, other)| one == other)
@@ -80,15 +80,15 @@ impl Entry {
 
 /// A working directory at one moment.
 #[derive(Debug, Clone, Default)]
-pub struct Listing {
-    pub files: BTreeMap<String, Entry>,
+pub struct DirectoryListing {
+    pub files: BTreeMap<String, FileEntry>,
     /// What is not brought out, and why.
     pub skipped: BTreeMap<String, String>,
     /// Everything that was looked at, directories too.
     entries: usize,
 }
 
-impl Entry {
+impl FileEntry {
     /// When it was changed, in seconds and nanoseconds, and its inode: another one for every write that is
     /// not through a mapping.
     pub fn stamp(&self) -> [u64; 3] {
@@ -96,16 +96,16 @@ impl Entry {
     }
 }
 
-impl Listing {
+impl DirectoryListing {
     /// Whether there is nothing besides what is in it.
-    pub fn is_whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.entries <= FILES_MAX
     }
 
     /// The names of files that are new or different since `before`.
     pub fn changed_since<'a>(&'a self, before: &'a Self) -> impl Iterator<Item = &'a String> {
-        let differs = |(name, entry): &(&String, &Entry)| {
-            before.files.get(*name).is_none_or(|before| !before.is_same_as(entry))
+        let differs = |(name, entry): &(&String, &FileEntry)| {
+            before.files.get(*name).is_none_or(|before| !before.is_unchanged_from(entry))
         };
         self.files.iter().filter(differs).map(|(name, _)| name)
     }
@@ -118,11 +118,11 @@ impl Listing {
 
 /// Whether a file can have this name, for those who ask before there is a directory.
 pub fn check_name(name: &str) -> Result<(), FileError> {
-    checked(name).map(drop)
+    checked_path(name).map(drop)
 }
 
 /// A name that stays beneath the directory however it is spelt.
-fn checked(name: &str) -> Result<&Path, FileError> {
+fn checked_path(name: &str) -> Result<&Path, FileError> {
     let path = Path::new(name);
     let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
     // `components` passes over a `.` in the middle.
@@ -138,7 +138,7 @@ fn checked(name: &str) -> Result<&Path, FileError> {
 }
 
 fn create(workspace: &OwnedFd, name: &str) -> Result<OwnedFd, FileError> {
-    let path = checked(name)?;
+    let path = checked_path(name)?;
     let failed = |error: Errno| FileError::io(name, error);
     for parent in path.ancestors().skip(1).collect::<Vec<_>>().into_iter().rev() {
         if parent.as_os_str().is_empty() {
@@ -158,12 +158,12 @@ fn create(workspace: &OwnedFd, name: &str) -> Result<OwnedFd, FileError> {
         | OFlags::CLOEXEC;
     let file =
         openat2(workspace, path, flags, Mode::from_raw_mode(0o644), BENEATH).map_err(failed)?;
-    regular(name, &file)?;
+    stat_regular_file(name, &file)?;
     Ok(file)
 }
 
 /// Looks at what was opened, before a byte of it is read or written.
-fn regular(name: &str, file: &OwnedFd) -> Result<Stat, FileError> {
+fn stat_regular_file(name: &str, file: &OwnedFd) -> Result<Stat, FileError> {
     let stat = fstat(file).map_err(|error| FileError::io(name, error))?;
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => Ok(stat),
@@ -189,12 +189,12 @@ fn directory_beneath(workspace: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno>
 
 /// A working directory that is used from outside its sandbox.
 #[derive(Debug)]
-pub struct Files {
+pub struct SandboxDirectory {
     workspace: OwnedFd,
     owner: u32,
 }
 
-impl Files {
+impl SandboxDirectory {
     pub(crate) fn new(workspace: OwnedFd, owner: u32) -> Self {
         Self { workspace, owner }
     }
@@ -202,13 +202,13 @@ impl Files {
     /// A regular file to be read, and its size now. It may still grow: whoever has a bound reads no
     /// further than that.
     pub fn open(&self, name: &str) -> Result<(File, u64), FileError> {
-        let path = checked(name)?;
+        let path = checked_path(name)?;
         as_owner(self.owner, || {
             // Without waiting: a FIFO in the place of a file must not hold us up.
             let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let file = openat2(&self.workspace, path, flags, Mode::empty(), BENEATH)
                 .map_err(|error| FileError::io(name, error))?;
-            let size = regular(name, &file)?.st_size;
+            let size = stat_regular_file(name, &file)?.st_size;
             Ok((File::from(file), u64::try_from(size).unwrap_or(u64::MAX)))
         })
     }
@@ -224,7 +224,7 @@ impl Files {
 
     /// Removes a file, or a link in the place of one; never what a link leads to.
     pub fn remove(&self, name: &str) -> Result<(), FileError> {
-        let path = checked(name)?;
+        let path = checked_path(name)?;
         let (parent, last) = (path.parent(), path.file_name().unwrap_or_default());
         let removed = as_owner(self.owner, || match parent {
             Some(parent) if !parent.as_os_str().is_empty() => {
@@ -239,13 +239,13 @@ impl Files {
         })
     }
 
-    pub fn list(&self) -> Listing {
+    pub fn list(&self) -> DirectoryListing {
         list(&self.workspace, self.owner)
     }
 
     /// The same with hashes of contents, smaller files first, as far as [`HASHED_BYTES_MAX`] goes.
     /// Reads files: not for a thread that serves others.
-    pub fn snapshot(&self) -> Listing {
+    pub fn snapshot(&self) -> DirectoryListing {
         let mut listing = self.list();
         let mut files: Vec<_> = listing.files.iter_mut().collect();
         files.sort_by_key(|(_, entry)| entry.size);
@@ -276,19 +276,19 @@ impl Files {
 }
 
 /// Every regular file, and what else is there with the reason why it is left alone.
-fn list(workspace: &OwnedFd, owner: u32) -> Listing {
+fn list(workspace: &OwnedFd, owner: u32) -> DirectoryListing {
     as_owner(owner, || {
-        let mut listing = Listing::default();
+        let mut listing = DirectoryListing::default();
         walk(workspace.as_fd(), Path::new(""), 0, &mut listing);
         listing
     })
 }
 
-fn walk(parent: impl AsFd, path: &Path, depth: usize, listing: &mut Listing) {
+fn walk(parent: impl AsFd, path: &Path, depth: usize, listing: &mut DirectoryListing) {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let here = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let last = Path::new(here.file_name().unwrap_or(here.as_os_str()));
-    let unreadable = |listing: &mut Listing| {
+    let unreadable = |listing: &mut DirectoryListing| {
         listing.skip(&here.display().to_string(), "directory cannot be read");
     };
     let Ok(directory) = openat2(&parent, last, flags, Mode::empty(), BENEATH) else {
@@ -325,7 +325,7 @@ fn walk(parent: impl AsFd, path: &Path, depth: usize, listing: &mut Listing) {
                 FileType::Directory if depth + 1 < DEPTH_MAX => {
                     walk(&directory, &full, depth + 1, listing);
                 }
-                file_type => note(file_type, &stat, shown, listing),
+                file_type => record_entry(file_type, &stat, shown, listing),
             },
             // It went while we looked.
             Err(Errno::NOENT) => {}
@@ -334,12 +334,14 @@ fn walk(parent: impl AsFd, path: &Path, depth: usize, listing: &mut Listing) {
     }
 }
 
-fn note(file_type: FileType, stat: &Stat, shown: String, listing: &mut Listing) {
+fn record_entry(file_type: FileType, stat: &Stat, shown: String, listing: &mut DirectoryListing) {
     let reason = match file_type {
-        FileType::RegularFile if checked(&shown).is_ok() => {
+        FileType::RegularFile if checked_path(&shown).is_ok() => {
             let size = u64::try_from(stat.st_size).unwrap_or(0);
             let changed = (stat.st_ctime, stat.st_ctime_nsec);
-            listing.files.insert(shown, Entry { size, changed, inode: stat.st_ino, content: None });
+            listing
+                .files
+                .insert(shown, FileEntry { size, changed, inode: stat.st_ino, content: None });
             return;
         }
         FileType::RegularFile => "its name cannot be used elsewhere",
@@ -373,13 +375,13 @@ mod tests {
             "a\nb",
             "a/./b",
         ] {
-            assert!(checked(name).is_err(), "{name:?}");
+            assert!(checked_path(name).is_err(), "{name:?}");
         }
-        assert!(checked(&"x".repeat(256)).is_err());
-        assert!(checked(&"d/".repeat(16).trim_end_matches('/').replace('d', "dd")).is_ok());
+        assert!(checked_path(&"x".repeat(256)).is_err());
+        assert!(checked_path(&"d/".repeat(16).trim_end_matches('/').replace('d', "dd")).is_ok());
         for name in ["sales.csv", "data/2024/q1.csv", "Ünïcode ☃.txt", ".hidden", "a b", "..."]
         {
-            assert!(checked(name).is_ok(), "{name:?}");
+            assert!(checked_path(name).is_ok(), "{name:?}");
         }
     }
 }

@@ -1,13 +1,13 @@
 //! What is said on the control channel, in either direction.
 
 use crate::channel::{FRAME_BYTES_MAX, ProtocolError};
-use crate::shape::{DEPTH_MAX, Shape};
-use crate::texts::{
+use crate::json_size::{DEPTH_MAX, JsonSize};
+use crate::truncate::{
     ASSERT_VALUES_MAX, MESSAGE_BYTES_MAX, PART_BYTES_MAX, TRACEBACK_BYTES_MAX, TYPE_BYTES_MAX,
-    beginning, ends,
+    truncate_end, truncate_middle,
 };
 use crate::value_room::ValueRoom;
-use jail::WallError;
+use jail::JailError;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -34,7 +34,7 @@ const PART_MEMORY_MAX: usize = 4 * MIB;
 
 #[derive(Debug, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
-pub(crate) enum ToKernel<'a> {
+pub(crate) enum RunnerRequest<'a> {
     Run {
         code: &'a str,
         name: &'a str,
@@ -58,7 +58,7 @@ pub(crate) enum ToKernel<'a> {
         name: &'a str,
         function: &'a str,
         #[serde(flatten)]
-        arguments: Arguments<'a>,
+        arguments: FunctionArguments<'a>,
         conversions: &'a Map<String, Value>,
         variables: &'a BTreeMap<String, String>,
         explain_asserts: bool,
@@ -85,17 +85,17 @@ pub(crate) enum ToKernel<'a> {
 /// How a function is called.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Arguments<'a> {
+pub enum FunctionArguments<'a> {
     Keywords(&'a Map<String, Value>),
     Positional(&'a [Value]),
 }
 
 #[derive(Debug)]
-pub(crate) enum FromKernel {
+pub(crate) enum RunnerEvent {
     Ready {
         reseeded: Vec<String>,
     },
-    Wall(WallError),
+    IsolationFailed(JailError),
     Result {
         /// Absent if it is more than a result may be.
         data: Option<BTreeMap<String, Value>>,
@@ -104,7 +104,7 @@ pub(crate) enum FromKernel {
         cut: bool,
     },
     /// Results that were not sent, because there were too many.
-    Unsent {
+    ResultsDropped {
         results: u32,
     },
     /// Code wants packages, and waits for them.
@@ -112,37 +112,40 @@ pub(crate) enum FromKernel {
         requirements: Vec<String>,
     },
     /// Code has tried to reach somebody, and there is no way out.
-    Refused {
+    ConnectionRefused {
         place: String,
     },
-    Done(Answer),
+    Done(RunnerOutcome),
 }
 
-impl FromKernel {
+impl RunnerEvent {
     /// Whether it can come between two runs: threads of the code go on.
-    pub(crate) fn may_come_unasked(&self) -> bool {
-        matches!(self, Self::Result { .. } | Self::Refused { .. } | Self::Unsent { .. })
+    pub(crate) fn may_be_unsolicited(&self) -> bool {
+        matches!(
+            self,
+            Self::Result { .. } | Self::ConnectionRefused { .. } | Self::ResultsDropped { .. }
+        )
     }
 }
 
 /// How the kernel says that what it was asked for has ended.
 #[derive(Debug, Clone)]
-pub enum Answer {
+pub enum RunnerOutcome {
     /// Without a value: statements, or a script.
-    Nothing,
+    NoValue,
     /// Of a cell's last expression, or of a call.
-    Value(Returned),
-    NotJson(ValueError),
-    Raised(PythonError),
+    Value(ReturnedValue),
+    NotJson(ValueEncodingError),
+    Raised(PythonException),
     /// By `sys.exit`.
     Exited(u8),
     /// There is no function of that name that could be called.
-    EntryMissing,
+    EntryPointMissing,
 }
 
 /// A value within its bounds.
 #[derive(Debug, Clone, Default)]
-pub struct Returned {
+pub struct ReturnedValue {
     pub value: Value,
     /// Length of the JSON text that it came as.
     pub bytes: usize,
@@ -151,8 +154,8 @@ pub struct Returned {
 /// A frame as it is written: one flat object. Parts that can be large stay text here, and become
 /// what they are when they are within their bounds.
 #[derive(Debug, Default)]
-struct Frame<'a> {
-    ev: Option<Event>,
+struct RawFrame<'a> {
+    ev: Option<EventKind>,
     reseeded: Option<&'a str>,
     wall: Option<&'a str>,
     data: Option<&'a str>,
@@ -172,7 +175,7 @@ struct Frame<'a> {
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-enum Event {
+enum EventKind {
     Ready,
     Wall,
     Result,
@@ -185,16 +188,16 @@ enum Event {
 /// What the body of a frame says, if it has all that its event needs and nothing that belongs to
 /// another. `result_bytes` is what a value or a result may have, and `room` is asked for the memory of
 /// a value before it takes any.
-pub(crate) fn read(
+pub(crate) fn parse(
     body: &[u8],
     result_bytes: u64,
     room: &ValueRoom,
-) -> Result<FromKernel, ProtocolError> {
+) -> Result<RunnerEvent, ProtocolError> {
     let text = std::str::from_utf8(body).map_err(no_frame)?;
-    Frame::split(text)?.read(result_bytes, room)
+    RawFrame::split(text)?.into_event(result_bytes, room)
 }
 
-impl<'a> Frame<'a> {
+impl<'a> RawFrame<'a> {
     /// Takes the fields apart; the first one that is unknown or stands twice ends it.
     fn split(text: &'a str) -> Result<Self, ProtocolError> {
         let mut frame = Self::default();
@@ -205,7 +208,7 @@ impl<'a> Frame<'a> {
                 MembersError::Malformed(_) => no_frame(error),
             })?;
             if seen.contains(&name) {
-                return Err(ProtocolError::Contradiction);
+                return Err(ProtocolError::Inconsistent);
             }
             frame.set(&name, json)?;
             seen.push(name);
@@ -235,67 +238,75 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    fn read(mut self, result_bytes: u64, room: &ValueRoom) -> Result<FromKernel, ProtocolError> {
+    fn into_event(
+        mut self,
+        result_bytes: u64,
+        room: &ValueRoom,
+    ) -> Result<RunnerEvent, ProtocolError> {
         let missing = || ProtocolError::Incomplete;
         let event = match self.ev.ok_or_else(missing)? {
-            Event::Ready => FromKernel::Ready {
-                reseeded: part(self.reseeded.take().ok_or_else(missing)?, SMALL_BYTES_MAX)?,
+            EventKind::Ready => RunnerEvent::Ready {
+                reseeded: parse_part(self.reseeded.take().ok_or_else(missing)?, SMALL_BYTES_MAX)?,
             },
-            Event::Wall => {
+            EventKind::Wall => {
                 let wall = self.wall.take().ok_or_else(missing)?;
-                FromKernel::Wall(part(wall, SMALL_BYTES_MAX)?)
+                RunnerEvent::IsolationFailed(parse_part(wall, SMALL_BYTES_MAX)?)
             }
-            Event::Result => FromKernel::Result {
-                data: result(self.data.take().ok_or_else(missing)?, result_bytes)?,
+            EventKind::Result => RunnerEvent::Result {
+                data: parse_result(self.data.take().ok_or_else(missing)?, result_bytes)?,
                 main: self.main.take().ok_or_else(missing)?,
-                cut: self.dropped.take().map(names_some).transpose()?.unwrap_or_default(),
+                cut: self.dropped.take().map(has_dropped_forms).transpose()?.unwrap_or_default(),
             },
-            Event::Unsent => {
-                FromKernel::Unsent { results: self.results.take().ok_or_else(missing)? }
+            EventKind::Unsent => {
+                RunnerEvent::ResultsDropped { results: self.results.take().ok_or_else(missing)? }
             }
-            Event::Install => {
+            EventKind::Install => {
                 let requirements = self.requirements.take().ok_or_else(missing)?;
-                FromKernel::Install { requirements: part(requirements, INSTALL_BYTES_MAX)? }
+                RunnerEvent::Install { requirements: parse_part(requirements, INSTALL_BYTES_MAX)? }
             }
-            Event::Refused => {
+            EventKind::Refused => {
                 let place = self.place.take().ok_or_else(missing)?;
-                FromKernel::Refused { place: part(place, SMALL_BYTES_MAX)? }
+                RunnerEvent::ConnectionRefused { place: parse_part(place, SMALL_BYTES_MAX)? }
             }
-            Event::Done => FromKernel::Done(self.take_answer(result_bytes, room)?),
+            EventKind::Done => RunnerEvent::Done(self.take_outcome(result_bytes, room)?),
         };
-        if self.is_spent() { Ok(event) } else { Err(ProtocolError::Contradiction) }
+        if self.is_empty() { Ok(event) } else { Err(ProtocolError::Inconsistent) }
     }
 
     /// The first thing that it says; a second one is left.
-    fn take_answer(
+    fn take_outcome(
         &mut self,
         result_bytes: u64,
         room: &ValueRoom,
-    ) -> Result<Answer, ProtocolError> {
+    ) -> Result<RunnerOutcome, ProtocolError> {
         Ok(if let Some(error) = self.error.take() {
-            Answer::Raised(part::<PythonError>(error, FRAME_BYTES_MAX)?.within_bounds())
+            RunnerOutcome::Raised(
+                parse_part::<PythonException>(error, FRAME_BYTES_MAX)?.truncated(),
+            )
         } else if let Some(code) = self.exit_code.take() {
-            Answer::Exited(code)
+            RunnerOutcome::Exited(code)
         } else if let Some(error) = self.value_error.take() {
-            Answer::NotJson(part::<ValueError>(error, FRAME_BYTES_MAX)?.within_bounds())
+            RunnerOutcome::NotJson(
+                parse_part::<ValueEncodingError>(error, FRAME_BYTES_MAX)?.truncated(),
+            )
         } else if let Some(value) = self.value.take() {
             match check_value(value, result_bytes, room) {
                 // The program inside writes none of these.
                 Ok(shape) if shape.depth > DEPTH_MAX => return Err(ProtocolError::TooDeep),
-                Ok(_) => Answer::Value(Returned {
+                Ok(_) => RunnerOutcome::Value(ReturnedValue {
                     value: serde_json::from_str(value)?,
                     bytes: value.len(),
                 }),
-                Err(refused) => Answer::NotJson(refused),
+                Err(refused) => RunnerOutcome::NotJson(refused),
             }
         } else if self.entry_missing.take() == Some(true) {
-            Answer::EntryMissing
+            RunnerOutcome::EntryPointMissing
         } else {
-            Answer::Nothing
+            RunnerOutcome::NoValue
         })
     }
 
-    fn is_spent(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.reseeded.is_none()
             && self.wall.is_none()
             && self.data.is_none()
@@ -317,8 +328,8 @@ fn no_frame(reason: impl Display) -> ProtocolError {
 }
 
 /// A part of a frame that has a type of its own, read if it is no larger than that type can be.
-fn part<T: DeserializeOwned>(json: &str, bytes_max: usize) -> Result<T, ProtocolError> {
-    let shape = Shape::of(json);
+fn parse_part<T: DeserializeOwned>(json: &str, bytes_max: usize) -> Result<T, ProtocolError> {
+    let shape = JsonSize::measure(json);
     // Texts take as much memory as they have bytes; what takes much more is no part of ours.
     if json.len() > bytes_max || shape.memory_bytes > json.len() + PART_MEMORY_MAX {
         return Err(ProtocolError::TooLarge(json.len() as u64));
@@ -327,13 +338,16 @@ fn part<T: DeserializeOwned>(json: &str, bytes_max: usize) -> Result<T, Protocol
 }
 
 /// Whether forms of a result were left out. Which ones matters to nobody outside.
-fn names_some(json: &str) -> Result<bool, ProtocolError> {
-    if json.starts_with('{') { Ok(json != "{}") } else { Err(ProtocolError::Contradiction) }
+fn has_dropped_forms(json: &str) -> Result<bool, ProtocolError> {
+    if json.starts_with('{') { Ok(json != "{}") } else { Err(ProtocolError::Inconsistent) }
 }
 
 /// The forms of a result, unless they are more than a result may be.
-fn result(json: &str, result_bytes: u64) -> Result<Option<BTreeMap<String, Value>>, ProtocolError> {
-    let shape = Shape::of(json);
+fn parse_result(
+    json: &str,
+    result_bytes: u64,
+) -> Result<Option<BTreeMap<String, Value>>, ProtocolError> {
+    let shape = JsonSize::measure(json);
     let fits = json.len() as u64 <= result_bytes.saturating_add(RESULT_NAMES_BYTES_MAX)
         && shape.memory_bytes <= VALUE_MEMORY_BYTES_MAX
         && shape.depth <= RESULT_DEPTH_MAX;
@@ -342,29 +356,33 @@ fn result(json: &str, result_bytes: u64) -> Result<Option<BTreeMap<String, Value
 
 /// The shape of a value that is worth being parsed. What the kernel says of it counts for nothing here.
 /// Memory is asked for last, so that nothing is given to a value that is refused.
-fn check_value(json: &str, result_bytes: u64, room: &ValueRoom) -> Result<Shape, ValueError> {
+fn check_value(
+    json: &str,
+    result_bytes: u64,
+    room: &ValueRoom,
+) -> Result<JsonSize, ValueEncodingError> {
     if json.len() as u64 > result_bytes {
-        return Err(ValueError::too_large(format!(
+        return Err(ValueEncodingError::too_large(format!(
             "the value has {} bytes as JSON, and {result_bytes} are allowed (result_bytes)",
             json.len()
         )));
     }
-    let shape = Shape::of(json);
+    let shape = JsonSize::measure(json);
     if shape.memory_bytes > VALUE_MEMORY_BYTES_MAX {
-        return Err(ValueError::too_large(format!(
+        return Err(ValueEncodingError::too_large(format!(
             "the value has too many parts: it would take {} MiB of memory, and {} are allowed",
             shape.memory_bytes.div_ceil(MIB),
             VALUE_MEMORY_BYTES_MAX / MIB
         )));
     }
-    room.take(shape.memory_bytes as u64).map_err(ValueError::too_large)?;
+    room.take(shape.memory_bytes as u64).map_err(ValueEncodingError::too_large)?;
     Ok(shape)
 }
 
 /// Why a value cannot leave as JSON, and which part of it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ValueError {
+pub struct ValueEncodingError {
     /// As `$.results[2]`.
     pub path: String,
     #[serde(rename = "type")]
@@ -376,17 +394,17 @@ pub struct ValueError {
     pub too_large: bool,
 }
 
-impl ValueError {
+impl ValueEncodingError {
     fn too_large(problem: String) -> Self {
         Self { path: "$".to_owned(), _kind: None, problem, fix: None, too_large: true }
     }
 
-    fn within_bounds(self) -> Self {
+    fn truncated(self) -> Self {
         Self {
-            path: beginning(self.path, PART_BYTES_MAX),
+            path: truncate_end(self.path, PART_BYTES_MAX),
             _kind: None,
-            problem: ends(self.problem, MESSAGE_BYTES_MAX),
-            fix: self.fix.map(|fix| beginning(fix, PART_BYTES_MAX)),
+            problem: truncate_middle(self.problem, MESSAGE_BYTES_MAX),
+            fix: self.fix.map(|fix| truncate_end(fix, PART_BYTES_MAX)),
             too_large: self.too_large,
         }
     }
@@ -395,7 +413,7 @@ impl ValueError {
 /// An exception that the code did not catch.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PythonError {
+pub struct PythonException {
     #[serde(rename = "type")]
     pub exception: String,
     pub message: String,
@@ -406,27 +424,27 @@ pub struct PythonError {
     pub assertion: Option<Assertion>,
     /// It is the kernel's own, for something that the environment does not have.
     #[serde(default)]
-    pub denied: Option<Denied>,
+    pub denied: Option<DeniedFeature>,
     /// What to do, as whoever refused it has said it.
     #[serde(default)]
     pub hint: Option<String>,
 }
 
-impl PythonError {
-    fn within_bounds(self) -> Self {
+impl PythonException {
+    fn truncated(self) -> Self {
         Self {
-            exception: beginning(self.exception, TYPE_BYTES_MAX),
-            message: ends(self.message, MESSAGE_BYTES_MAX),
-            traceback: ends(self.traceback, TRACEBACK_BYTES_MAX),
+            exception: truncate_end(self.exception, TYPE_BYTES_MAX),
+            message: truncate_middle(self.message, MESSAGE_BYTES_MAX),
+            traceback: truncate_middle(self.traceback, TRACEBACK_BYTES_MAX),
             assertion: self.assertion.map(|mut assertion| {
-                assertion.source = ends(assertion.source, PART_BYTES_MAX);
+                assertion.source = truncate_middle(assertion.source, PART_BYTES_MAX);
                 assertion.values.truncate(ASSERT_VALUES_MAX);
-                let part = |text: String| ends(text, PART_BYTES_MAX);
+                let part = |text: String| truncate_middle(text, PART_BYTES_MAX);
                 let values = assertion.values.into_iter();
                 assertion.values = values.map(|(name, value)| (part(name), part(value))).collect();
                 assertion
             }),
-            hint: self.hint.map(|hint| beginning(hint, PART_BYTES_MAX)),
+            hint: self.hint.map(|hint| truncate_end(hint, PART_BYTES_MAX)),
             ..self
         }
     }
@@ -435,7 +453,7 @@ impl PythonError {
 /// What the kernel guides code away from before it meets a wall.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Denied {
+pub enum DeniedFeature {
     Process,
     Package,
     /// Not refused, but not possible either.
@@ -453,14 +471,14 @@ mod tests {
 
     const RESULT_BYTES: u64 = Limits::DEFAULT.result_bytes;
 
-    fn done(field: &str, json: &str) -> Answer {
+    fn done(field: &str, json: &str) -> RunnerOutcome {
         done_in(&ValueRoom::default(), field, json)
     }
 
-    fn done_in(room: &ValueRoom, field: &str, json: &str) -> Answer {
+    fn done_in(room: &ValueRoom, field: &str, json: &str) -> RunnerOutcome {
         let body = format!(r#"{{"ev":"done","{field}":{json}}}"#);
-        match read(body.as_bytes(), RESULT_BYTES, room) {
-            Ok(FromKernel::Done(answer)) => answer,
+        match parse(body.as_bytes(), RESULT_BYTES, room) {
+            Ok(RunnerEvent::Done(answer)) => answer,
             other => panic!("{other:?}"),
         }
     }
@@ -471,8 +489,8 @@ mod tests {
 
     #[test]
     fn t128_a_field_stands_once_however_it_is_written() {
-        let value = |body: &[u8]| match read(body, RESULT_BYTES, &ValueRoom::default()) {
-            Ok(FromKernel::Done(Answer::Value(returned))) => Ok(returned.value),
+        let value = |body: &[u8]| match parse(body, RESULT_BYTES, &ValueRoom::default()) {
+            Ok(RunnerEvent::Done(RunnerOutcome::Value(returned))) => Ok(returned.value),
             Ok(other) => panic!("{other:?}"),
             Err(error) => Err(error),
         };
@@ -483,8 +501,8 @@ mod tests {
             [r#""value":1"#, r#""v\u0061lue":1"#, r#""ev":"done""#, r#""error":null,"error":null"#]
         {
             let body = format!(r#"{{"ev":"done","value":1,{twice}}}"#);
-            let refused = read(body.as_bytes(), RESULT_BYTES, &ValueRoom::default());
-            assert!(matches!(refused, Err(ProtocolError::Contradiction)), "{twice}: {refused:?}");
+            let refused = parse(body.as_bytes(), RESULT_BYTES, &ValueRoom::default());
+            assert!(matches!(refused, Err(ProtocolError::Inconsistent)), "{twice}: {refused:?}");
         }
         for other in
             [&b"{\"ev\":\"done\",\"value\":\"\xff\"}"[..], br#"{"value":1}"#, br#"{"ev":null}"#]
@@ -496,11 +514,11 @@ mod tests {
     #[test]
     fn t128_a_frame_of_unknown_fields_or_without_an_end_is_refused_where_it_begins_to_be_one() {
         let fields = format!(r#"{{"ev":"done",{}"value":1}}"#, r#""":1,"#.repeat(1_000_000));
-        let refused = read(fields.as_bytes(), RESULT_BYTES, &ValueRoom::default());
+        let refused = parse(fields.as_bytes(), RESULT_BYTES, &ValueRoom::default());
         assert!(matches!(refused, Err(ProtocolError::NotAFrame(_))), "{refused:?}");
         for field in ["value", "data", "dropped", "other"] {
             let deep = format!(r#"{{"{field}":{}"#, "[".repeat(2_000_000));
-            let refused = read(deep.as_bytes(), RESULT_BYTES, &ValueRoom::default());
+            let refused = parse(deep.as_bytes(), RESULT_BYTES, &ValueRoom::default());
             assert!(matches!(refused, Err(ProtocolError::TooDeep)), "{field}: {refused:?}");
         }
     }
@@ -508,7 +526,7 @@ mod tests {
     #[test]
     fn t71_a_value_over_its_bounds_is_not_parsed_and_a_large_one_within_them_is() {
         let deep = format!(r#"{{"ev":"done","value":{}{}}}"#, "[".repeat(127), "]".repeat(127));
-        let deep = read(deep.as_bytes(), RESULT_BYTES, &ValueRoom::default());
+        let deep = parse(deep.as_bytes(), RESULT_BYTES, &ValueRoom::default());
         assert!(matches!(deep, Err(ProtocolError::TooDeep)), "{deep:?}");
         for (json, problem) in [
             (list("1", 3_500_000), "(result_bytes)"),
@@ -516,7 +534,9 @@ mod tests {
             (list("1", 1_000_000), "too many parts"),
             (list(r#"{"a":1}"#, 250_000), "too many parts"),
         ] {
-            let Answer::NotJson(error) = done("value", &json) else { panic!("it was parsed") };
+            let RunnerOutcome::NotJson(error) = done("value", &json) else {
+                panic!("it was parsed")
+            };
             assert!(error.too_large && error.problem.contains(problem), "{}", error.problem);
         }
         for json in [
@@ -526,7 +546,9 @@ mod tests {
             format!("{}{}", "[".repeat(120), "]".repeat(120)),
             "null".to_owned(),
         ] {
-            let Answer::Value(returned) = done("value", &json) else { panic!("it was refused") };
+            let RunnerOutcome::Value(returned) = done("value", &json) else {
+                panic!("it was refused")
+            };
             assert_eq!(returned.bytes, json.len());
         }
     }
@@ -540,14 +562,14 @@ mod tests {
             note.store(bytes, Ordering::Relaxed);
             if bytes > 1024 { Err("the budget is used up".to_owned()) } else { Ok(()) }
         });
-        let Answer::NotJson(error) = done_in(&used_up, "value", &numbers) else {
+        let RunnerOutcome::NotJson(error) = done_in(&used_up, "value", &numbers) else {
             panic!("it was parsed")
         };
         assert!(error.too_large && error.problem == "the budget is used up", "{error:?}");
         let tree = 400_000 * size_of::<Value>();
         assert!(asked.load(Ordering::Relaxed) as usize > tree, "{asked:?} for {tree}");
         // The twin: a small one has its room.
-        let Answer::Value(returned) = done_in(&used_up, "value", "[1]") else {
+        let RunnerOutcome::Value(returned) = done_in(&used_up, "value", "[1]") else {
             panic!("it was refused")
         };
         assert_eq!(returned.value, serde_json::json!([1]));
@@ -557,8 +579,8 @@ mod tests {
     fn t71_a_result_over_its_bounds_is_not_parsed_and_counts_as_dropped() {
         let result = |json: &str| {
             let body = format!(r#"{{"ev":"result","data":{{"text/plain":{json}}},"main":true}}"#);
-            match read(body.as_bytes(), RESULT_BYTES, &ValueRoom::default()) {
-                Ok(FromKernel::Result { data, .. }) => data.is_some(),
+            match parse(body.as_bytes(), RESULT_BYTES, &ValueRoom::default()) {
+                Ok(RunnerEvent::Result { data, .. }) => data.is_some(),
                 other => panic!("{other:?}"),
             }
         };
@@ -577,7 +599,9 @@ mod tests {
                     "hint":"{text}","assertion":{{"line":1,"source":"{text}","values":{}}}}}"#,
                 list(&format!(r#"["{text}","{text}"]"#), 3)
             );
-            let Answer::Raised(error) = done("error", &error) else { panic!("it was refused") };
+            let RunnerOutcome::Raised(error) = done("error", &error) else {
+                panic!("it was refused")
+            };
             error
         };
         let cut = error(500_000);
@@ -606,7 +630,7 @@ mod tests {
             format!(r#"{{"ev":"install","requirements":{}}}"#, list("\"\"", 500_000)),
             format!(r#"{{"ev":"refused","place":"{}"}}"#, "x".repeat(100_000)),
         ] {
-            let read = read(body.as_bytes(), RESULT_BYTES, &ValueRoom::default());
+            let read = parse(body.as_bytes(), RESULT_BYTES, &ValueRoom::default());
             assert!(matches!(read, Err(ProtocolError::TooLarge(_))), "{}", body.len());
         }
     }

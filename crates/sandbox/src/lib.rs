@@ -5,43 +5,47 @@
 //! it is dropped, and is never believed: what it says arrives in bounded frames, and its time,
 //! memory and end are observed from outside. A [`Pool`] keeps a few warmed sandboxes waiting.
 
-mod allowance;
-mod books;
-mod capture;
 mod channel;
+mod control;
+mod execution_meter;
 mod files;
 mod frames;
-mod installs;
-mod live;
-mod nursery;
-mod pieces;
+mod install_tracker;
+mod json_size;
+mod output_chunks;
+mod output_pipe;
 mod pool;
-mod runtime;
-mod shape;
-mod stopper;
-mod texts;
+mod read_limiter;
+mod reaper;
+mod runner_files;
+mod sandbox;
+mod sandbox_spec;
+mod sandbox_task;
+mod stop_handle;
 mod time_slice;
+mod truncate;
 mod uids;
-mod undertaker;
+mod usage;
 mod value_room;
-mod view;
-mod watch;
-mod wires;
-mod work;
+mod zygote_host;
 
 pub use channel::ProtocolError;
-pub use files::{Entry, FileError, Files, Listing, check_name};
-pub use frames::{Answer, Arguments, Denied, PythonError, Returned, ValueError};
-pub use installs::{Install, InstallAnswer, Installed, NotInstalled};
-pub use jail::{Processes, StoreContent, StoreMount};
-pub use live::{Cause, Ending, Sandbox};
-pub use nursery::{
-    BirthError, DESCRIPTORS_RESERVED, Nursery, NurseryConfig, WARDEN_ARGUMENT, Warmth,
+pub use files::{DirectoryListing, FileEntry, FileError, SandboxDirectory, check_name};
+pub use frames::{
+    DeniedFeature, FunctionArguments, PythonException, ReturnedValue, RunnerOutcome,
+    ValueEncodingError,
 };
+pub use install_tracker::{InstallCallback, InstallFailure, InstallFuture, InstallSuccess};
+pub use jail::{ProcessPolicy, StoreContent, StoreMount};
 pub use pool::{Pool, PoolConfig};
-pub use runtime::{Kernel, Runtime};
-pub use stopper::Stopper;
+pub use runner_files::{RunnerFiles, RunnerSource};
+pub use sandbox::{ExitCause, ExitReport, Sandbox};
+pub use sandbox_spec::{SandboxSpec, read_only_store};
+pub use sandbox_task::{Cell, PythonCall, SandboxTask};
+pub use stop_handle::StopHandle;
 pub use uids::HOST_UIDS;
+pub use usage::SESSIONS_MAX;
 pub use value_room::ValueRoom;
-pub use view::{View, shown};
-pub use work::{Call, Cell, Work};
+pub use zygote_host::{
+    DESCRIPTORS_RESERVED, Preload, SpawnError, WARDEN_ARGUMENT, ZygoteHost, ZygoteHostConfig,
+};

@@ -1,8 +1,8 @@
 //! Host user ids: as root, each sandbox has one that nobody else has.
 
-use crate::nursery::DESCRIPTORS_RESERVED;
-use crate::undertaker::Slot;
-use jail::Identity;
+use crate::reaper::Slot;
+use crate::zygote_host::DESCRIPTORS_RESERVED;
+use jail::HostIdentity;
 use jail::probe::HostIds;
 use rustix::process::{Resource, getrlimit};
 use std::io;
@@ -14,13 +14,13 @@ use types::Limit;
 /// Host user ids for sandboxes: above those of people, services, and the ranges that container
 /// managers hand out.
 const FIRST_UID: u32 = 2_000_000_000;
-pub(crate) const UIDS_PER_NURSERY: u32 = 65_536;
-const UID_RANGES: u32 = (u32::MAX - FIRST_UID) / UIDS_PER_NURSERY - 1;
-pub const HOST_UIDS: Range<u32> = FIRST_UID..FIRST_UID + UID_RANGES * UIDS_PER_NURSERY;
+pub(crate) const UIDS_PER_HOST: u32 = 65_536;
+const UID_RANGES: u32 = (u32::MAX - FIRST_UID) / UIDS_PER_HOST - 1;
+pub const HOST_UIDS: Range<u32> = FIRST_UID..FIRST_UID + UID_RANGES * UIDS_PER_HOST;
 
 /// The host ids of this nursery's sandboxes.
 #[derive(Debug)]
-pub(crate) enum Uids {
+pub(crate) enum HostUids {
     /// The listener holds the range: no two supervisors on a host can have the same.
     Range {
         first: u32,
@@ -32,7 +32,7 @@ pub(crate) enum Uids {
     },
 }
 
-impl Uids {
+impl HostUids {
     pub(crate) fn claim() -> io::Result<Self> {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         if jail::probe::host_ids(&HOST_UIDS) == HostIds::Shared {
@@ -43,7 +43,7 @@ impl Uids {
             let name = SocketAddr::from_abstract_name(format!("belljar-uids-{index}"))?;
             match UnixListener::bind_addr(&name) {
                 Ok(claim) => {
-                    let first = FIRST_UID + index * UIDS_PER_NURSERY;
+                    let first = FIRST_UID + index * UIDS_PER_HOST;
                     return Ok(Self::Range { first, _claim: claim });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
@@ -53,10 +53,10 @@ impl Uids {
         Err(io::Error::from(io::ErrorKind::AddrInUse))
     }
 
-    pub(crate) fn identity(&self) -> Identity {
+    pub(crate) fn identity(&self) -> HostIdentity {
         match *self {
-            Self::Range { first, .. } => Identity::Range { first, count: UIDS_PER_NURSERY },
-            Self::Own { uid, gid } => Identity::Own { uid, gid },
+            Self::Range { first, .. } => HostIdentity::Range { first, count: UIDS_PER_HOST },
+            Self::Own { uid, gid } => HostIdentity::Own { uid, gid },
         }
     }
 
@@ -66,13 +66,13 @@ impl Uids {
             Self::Range { .. } => u64::MAX,
             Self::Own { .. } => {
                 let held = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-                held.saturating_sub(DESCRIPTORS_RESERVED).max(Limit::OpenFiles.least())
+                held.saturating_sub(DESCRIPTORS_RESERVED).max(Limit::OpenFiles.min_value())
             }
         }
     }
 
     /// The host uid of the sandbox in a slot.
-    pub(crate) fn of(&self, slot: &Slot) -> u32 {
+    pub(crate) fn uid_of(&self, slot: &Slot) -> u32 {
         match *self {
             Self::Range { first, .. } => first + slot.number,
             Self::Own { uid, .. } => uid,

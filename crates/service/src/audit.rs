@@ -1,11 +1,11 @@
 //! The audit log, for those who own the workspace, and for those who run the server.
 
-use crate::caller::Caller;
-use crate::page::{Listed, page};
-use crate::refused::Refused;
+use crate::error::RequestError;
+use crate::identity::caller::Caller;
+use crate::page::{Page, page_request};
 use crate::service::Service;
+use db::{AuditFilter, Reader};
 use serde::Deserialize;
-use store::{AuditFilter, Reader};
 use types::{AuditEntry, PrincipalId};
 use utoipa::IntoParams;
 
@@ -26,15 +26,16 @@ pub struct AuditQuery {
 
 impl Service {
     /// Newest first.
-    pub async fn audit(
+    pub async fn audit_log(
         &self,
         caller: &Caller,
         query: AuditQuery,
-    ) -> Result<Listed<AuditEntry>, Refused> {
+    ) -> Result<Page<AuditEntry>, RequestError> {
         self.require_owner(caller)?;
-        let (workspace, page) = (caller.workspace, page(query.limit, query.cursor.as_deref())?);
+        let (workspace, page) =
+            (caller.workspace, page_request(query.limit, query.cursor.as_deref())?);
         let filter = AuditFilter { action: query.action, principal: query.principal };
         let read = move |rows: &Reader<'_>| rows.audit_entries(workspace, &filter, page);
-        Ok(self.store.read_long(read).await?.into())
+        Ok(self.db.read_off_thread(read).await?.into())
     }
 }

@@ -1,6 +1,6 @@
 //! How a service is set up. Doors read options and variables; the service sees only this.
 
-use crate::tokens::Issuer;
+use crate::identity::tokens::Issuer;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -32,9 +32,9 @@ pub struct Config {
     /// Entries of the audit log are forgotten after this.
     pub audit_retention: Duration,
     /// Answers that are good for more than one call are forgotten after this, and asked for again.
-    pub answer_retention: Duration,
+    pub approval_retention: Duration,
     /// A question that nobody answered is no longer asked after this.
-    pub approval_time: Duration,
+    pub approval_timeout: Duration,
     /// Requests a second of a key that has no bound of its own.
     pub key_rate_per_second: u32,
     /// Requests at once of a key that has no bound of its own.
@@ -45,7 +45,7 @@ pub struct Config {
     /// as for everybody.
     pub workspace_limits: HashMap<String, LimitsRequest>,
     /// Names that the proxy of the sandboxes knows the addresses of without asking anybody.
-    pub resolved: HashMap<String, IpAddr>,
+    pub static_hosts: HashMap<String, IpAddr>,
     /// Whose tokens are taken beside keys.
     pub issuer: Option<Issuer>,
     /// What secrets are sealed with; absent, a key of the server's own, which is kept with the data.
@@ -70,14 +70,14 @@ impl Config {
             retention: Duration::from_secs(30 * DAY_SECONDS),
             // More than a year, since some look at it once a year.
             audit_retention: Duration::from_secs(400 * DAY_SECONDS),
-            answer_retention: Duration::from_secs(365 * DAY_SECONDS),
-            approval_time: Duration::from_secs(24 * 60 * 60),
+            approval_retention: Duration::from_secs(365 * DAY_SECONDS),
+            approval_timeout: Duration::from_secs(24 * 60 * 60),
             // More than one client needs, and less than would hold up the others.
             key_rate_per_second: 2_000,
             key_concurrency: 512,
             fetch_exceptions: Vec::new(),
             workspace_limits: HashMap::new(),
-            resolved: HashMap::new(),
+            static_hosts: HashMap::new(),
             issuer: None,
             secrets_key: None,
             audit_key: None,

@@ -4,109 +4,80 @@
 //! Doors translate between the outside and these operations; they decide nothing. An operation
 //! checks first, does its work, and answers only when what it has done is on the disk.
 
-mod agents;
-mod apart;
-mod approvals;
-mod assets;
 mod audit;
-mod authors;
-mod bindings;
-mod budget;
-mod callable;
-mod callee;
-mod caller;
-mod calls;
-mod claims;
+mod catalog;
 mod config;
-mod definition;
-mod documents;
-mod embedded;
-mod environments;
-mod executions;
-mod explain;
-mod functions;
-mod grants;
-mod housekeeping;
-mod inputs;
-mod keys;
-mod live;
-mod memory;
+mod data;
+mod error;
+mod idempotency;
+mod identity;
+mod maintenance;
+mod memory_trim;
 mod names;
 mod network;
-mod object;
-mod objects;
-mod offers;
 mod origins;
-mod own_changes;
-mod owners;
-mod packages;
 mod page;
-mod permissions;
-mod plan;
-mod principals;
 mod readiness;
-mod refused;
 mod runs;
-mod seal_key;
-mod secret;
 mod secrets;
+mod serde_helpers;
 mod service;
-mod sessions;
-mod specification;
-mod staging;
-mod stores;
-mod tokens;
-mod tools;
-mod variables;
-mod workspaces;
+mod tasks;
 
-pub use agents::{AgentQuery, AgentRequest, AgentView, AgentWork, OfferedTool, Reach};
-pub use approvals::{ApprovalQuery, Decision, DecisionRequest, QuestionText};
 pub use audit::AuditQuery;
-pub use authors::ConfirmRequest;
-pub use bindings::ActionChange;
-pub use callee::EXECUTE_PYTHON;
-pub use caller::{Allowance, Caller, Counted};
-pub use calls::{Asked, CallRequest, TestRequest};
-pub use claims::Claimed;
-pub use config::Config;
-pub use definition::{InvalidTool, PythonTool, ToolRequest, ValidTool, Validation};
-pub use documents::{DocumentQuery, FetchRequest};
-pub use environments::{EnvironmentRequest, Making};
-pub use executions::{
-    AnswerRoom, Attached, EntryKind, EventLog, ExecuteRequest, ExecutionQuery, Manner, Record,
+pub use catalog::agents::{
+    AgentQuery, AgentRequest, AgentRights, AgentView, OfferedTool, ResolvedAgent,
 };
-pub use explain::{ExplainQuery, Explanation};
-pub use functions::{
-    Deploying, FunctionCallQuery, FunctionCallRequest, FunctionRequest, FunctionSource,
+pub use catalog::environments::{EnvironmentBuild, EnvironmentRequest};
+pub use catalog::explain::{ExplainQuery, Explanation};
+pub use catalog::functions::{
+    DeploymentHandle, FunctionCallQuery, FunctionCallRequest, FunctionRequest, FunctionSource,
 };
-pub use grants::{GrantQuery, GrantRequest, ObjectKind};
-pub use inputs::FileInput;
-pub use keys::{IssuedKey, KeyQuery, KeyRequest};
-pub use live::Numbered;
-pub use network::{IntegrationChange, IntegrationRequest, NetworkQuery, NetworkRuleRequest};
-pub use objects::ObjectQuery;
-pub use offers::{OfferQuery, OfferRequest};
-pub use page::Listed;
-pub use permissions::{PermissionChange, ToolPermission};
-pub use principals::{Me, PrincipalChange, PrincipalQuery, PrincipalRequest};
-pub use readiness::{Check, Readiness, Status};
-pub use refused::{Detail, Refused};
-pub use runs::{Before, NewRun, Run, RunEnd};
-pub use secret::Secret;
-pub use secrets::{InjectRequest, KeptSecret, Rotated, SecretChange, SecretRequest, SecretValue};
-pub use service::{Service, StartError, Started};
-pub use sessions::{
-    Opened, SessionChange, SessionFile, SessionFiles, SessionQuery, SessionRequest,
-};
-pub use specification::{
+pub use catalog::specification::{
     CodeExecution, Orchestration, ROUNDS_MAX, SECONDS_MAX, SpecificationText, ToolChoice,
     agent_name,
 };
-pub use staging::{Staged, Staging};
-pub use store::{AuditError, Reply, SignedAnew, Verified, sign_audit, verify_audit};
-pub use stores::{StoreChange, StoreFile, StoreRequest, StoreView};
-pub use tokens::{Issuer, IssuerRefused};
-pub use tools::ToolChange;
-pub use vault::{Keyring, NotAKeyring, Plain};
-pub use workspaces::{NewWorkspace, WorkspaceRequest};
+pub use catalog::tool_bindings::ApprovalActionChange;
+pub use catalog::tool_definition::{
+    InvalidTool, PythonToolQuery, ToolRequest, ToolValidation, ValidTool,
+};
+pub use catalog::tools::ToolChange;
+pub use config::Config;
+pub use data::documents::{DocumentQuery, FetchRequest};
+pub use data::inputs::FileInput;
+pub use data::staging::{StagedFile, StagingFile};
+pub use data::stores::{StoreChange, StoreFile, StoreRequest, StoreView};
+pub use db::{AuditError, AuditVerification, SignedAnew, StoredResponse, sign_audit, verify_audit};
+pub use error::{ErrorDetail, RequestError};
+pub use idempotency::RequestClaim;
+pub use identity::api_key::ApiKeyText;
+pub use identity::caller::{Caller, RateLimitSubject, RateLimits};
+pub use identity::code_authors::ConfirmRequest;
+pub use identity::grants::{GrantQuery, GrantRequest, ObjectKind};
+pub use identity::keys::{IssuedKey, KeyQuery, KeyRequest};
+pub use identity::ownership::ObjectQuery;
+pub use identity::ownership_offers::{OfferQuery, OfferRequest};
+pub use identity::principals::{Me, PrincipalChange, PrincipalQuery, PrincipalRequest};
+pub use identity::tokens::{Issuer, IssuerError};
+pub use identity::workspaces::{NewWorkspace, WorkspaceRequest};
+pub use network::{IntegrationChange, IntegrationRequest, NetworkQuery, NetworkRuleRequest};
+pub use page::Page;
+pub use readiness::{CheckResult, Readiness, ReadinessStatus};
+pub use runs::approvals::{ApprovalDecision, ApprovalJson, ApprovalQuery, DecisionRequest};
+pub use runs::call_target::EXECUTE_PYTHON;
+pub use runs::calls::{CallRequest, Submitted, TestRequest};
+pub use runs::code_permission::{PermissionChange, ToolPermission};
+pub use runs::executions::{
+    EntryKind, EventLog, ExecuteRequest, ExecutionHandle, ExecutionQuery, ExecutionRecord,
+    ResponseBudget, SubmitOptions,
+};
+pub use runs::live_log::NumberedEvent;
+pub use runs::model_runs::{NewRun, PreviousRun, RunEnd, RunHandle};
+pub use runs::sessions::{
+    OpenedSession, SessionChange, SessionFile, SessionFiles, SessionQuery, SessionRequest,
+};
+pub use secrets::{
+    RotationResult, SecretChange, SecretInjectionRequest, SecretRequest, SecretValue, SecretView,
+};
+pub use service::{Service, StartError, StartedService};
+pub use vault::{Keyring, KeyringParseError, Plaintext};

@@ -1,27 +1,27 @@
 //! Names that people give, and what they say of a thing.
 
-use crate::refused::{Refused, invalid};
+use crate::error::{RequestError, invalid_field};
 
 const CHARS_MAX: usize = 200;
 const COMMENT_CHARS_MAX: usize = 1_000;
 
 /// One line of text, not empty and not too long.
-pub(crate) fn check(path: &str, name: &str) -> Result<(), Refused> {
+pub(crate) fn check_name(path: &str, name: &str) -> Result<(), RequestError> {
     let long = name.chars().count() > CHARS_MAX;
     if name.trim().is_empty() || long {
-        return Err(invalid(path, format!("has from 1 to {CHARS_MAX} characters")));
+        return Err(invalid_field(path, format!("has from 1 to {CHARS_MAX} characters")));
     }
     if name.chars().any(char::is_control) {
-        return Err(invalid(path, "has a control character"));
+        return Err(invalid_field(path, "has a control character"));
     }
     Ok(())
 }
 
 /// The comment, if it is not too long.
-pub(crate) fn comment(comment: Option<String>) -> Result<Option<String>, Refused> {
+pub(crate) fn check_comment(comment: Option<String>) -> Result<Option<String>, RequestError> {
     match &comment {
         Some(text) if text.chars().count() > COMMENT_CHARS_MAX => {
-            Err(invalid("/comment", format!("has at most {COMMENT_CHARS_MAX} characters")))
+            Err(invalid_field("/comment", format!("has at most {COMMENT_CHARS_MAX} characters")))
         }
         _ => Ok(comment),
     }

@@ -1,28 +1,30 @@
 //! Whom code may talk to. Rules list hosts, integrations are made of rules, specifications and
 //! requests name integrations, and the rights of whoever the code runs as say whether they hold.
 
+mod access;
 mod credentials;
-mod history;
+mod egress_log;
+mod egress_log_query;
+mod egress_log_queue;
 mod integrations;
-mod leave;
-mod lendings;
-mod log;
-mod reach;
 mod rules;
-mod trail;
+mod sandbox_egress;
+mod session_grants;
 
-pub(crate) use history::{History, keep};
-pub(crate) use integrations::{INTERNET, built_in, gone_integration};
+pub(crate) use access::SandboxAccess;
+pub(crate) use egress_log::EgressLog;
+pub use egress_log_query::NetworkQuery;
+pub(crate) use egress_log_queue::{EgressLogQueue, flush_loop};
+pub(crate) use integrations::{INTERNET, gone_integration, internet_integration};
 pub use integrations::{IntegrationChange, IntegrationRequest};
-pub(crate) use leave::{Grounds, Leave, asked, of_tool};
-pub(crate) use lendings::{Lending, Lendings};
-pub use log::NetworkQuery;
-pub(crate) use reach::Reach;
 pub use rules::NetworkRuleRequest;
-pub(crate) use trail::Trail;
+pub(crate) use sandbox_egress::{
+    IntegrationSource, SandboxEgress, requested_integrations, tool_integrations,
+};
+pub(crate) use session_grants::{RecordedGrants, SessionGrantRegistry};
 
 use crate::config::Config;
-use egress::{Ca, Limits, Proxy, ProxyConfig, Resolver, Roots};
+use egress::{Ca, Proxy, ProxyConfig, ProxyLimits, Resolver, Roots};
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -45,21 +47,21 @@ pub enum ProxyError {
 }
 
 /// The proxy of all sandboxes, and a file with the certificates that code has to trust.
-pub(crate) fn proxy(config: &Config) -> Result<(Proxy, PathBuf), ProxyError> {
+pub(crate) fn new_proxy(config: &Config) -> Result<(Proxy, PathBuf), ProxyError> {
     let directory = config.data.join(CA);
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(&directory)
         .map_err(|cause| ProxyError::Trusted { path: directory.clone(), cause })?;
-    let ca = Ca::load_or_make(&directory)?;
-    let roots = Roots::of_this_machine().unwrap_or_default();
+    let ca = Ca::load_or_create(&directory)?;
+    let roots = Roots::load_native().unwrap_or_default();
     let path = directory.join(TRUSTED);
     let trusted = roots.to_pem() + &ca.certificate_pem();
     replace_file(&path, trusted.as_bytes())
         .map_err(|cause| ProxyError::Trusted { path: path.clone(), cause })?;
-    let resolver = Resolver::Named(Arc::new(config.resolved.clone()));
-    let proxy = Proxy::new(ProxyConfig { ca, roots, resolver, limits: Limits::default() })?;
+    let resolver = Resolver::WithHosts(Arc::new(config.static_hosts.clone()));
+    let proxy = Proxy::new(ProxyConfig { ca, roots, resolver, limits: ProxyLimits::default() })?;
     Ok((proxy, path))
 }
 

@@ -6,14 +6,14 @@
 //! that, so each is looked for again from time to time: a server that stops in between, or a request
 //! that was on its way, leaves nothing for good.
 
-use crate::executions::Running;
-use crate::refused::Refused;
+use crate::error::RequestError;
+use crate::runs::executions::ActiveExecution;
 use crate::service::Service;
 use chrono::{DateTime, Utc};
+use db::{DatabaseError, NewAuditEntry, Origin, Reader, Tx};
 use std::collections::HashSet;
 use std::sync::Arc;
-use store::{AuditLine, Origin, Reader, StoreError, Tx};
-use types::{Code, ExecutionId, Fault, KeyId, PrincipalId, SandboxId, WorkspaceId};
+use types::{Error, ErrorCode, ExecutionId, KeyId, PrincipalId, SandboxId, WorkspaceId};
 
 /// Whoever asked for an execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Service {
     /// Whether an asker may no longer ask: the key is revoked, expired or gone, or the principal is
     /// gone. What cannot be looked up is taken for gone.
     pub(crate) fn is_over(&self, asker: Asker) -> bool {
-        self.store.read(|rows| is_asker_over(rows, asker, Utc::now())).unwrap_or(true)
+        self.db.read(|rows| is_asker_over(rows, asker, Utc::now())).unwrap_or(true)
     }
 
     /// Ends all that was asked for by an origin that may no longer ask.
@@ -45,18 +45,18 @@ impl Service {
         &self,
         workspace: WorkspaceId,
         origin: Origin,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RequestError> {
         self.stop_from(origin);
         self.end_questions_from(workspace, origin).await?;
         self.close_sessions_from(workspace, origin).await
     }
 
     /// Ends what is left of all origins that may no longer ask.
-    pub(crate) async fn end_remains(&self, now: DateTime<Utc>) -> Result<(), Refused> {
+    pub(crate) async fn end_remains(&self, now: DateTime<Utc>) -> Result<(), RequestError> {
         for origin in self.running_over() {
             self.stop_from(origin);
         }
-        let over = self.store.read_long(move |rows| rows.origins_over(now)).await?;
+        let over = self.db.read_off_thread(move |rows| rows.origins_over(now)).await?;
         for (workspace, origin) in over {
             self.end_all_from(workspace, origin).await?;
         }
@@ -65,7 +65,7 @@ impl Service {
 
     fn running_over(&self) -> HashSet<Origin> {
         let askers: Vec<Asker> =
-            self.running().values().filter_map(|running| running.asker()).collect();
+            self.active_executions().values().filter_map(|running| running.asker()).collect();
         let over = askers.into_iter().filter(|asker| self.is_over(*asker));
         over.map(|asker| asker.key.map_or(Origin::Principal(asker.principal), Origin::Key))
             .collect()
@@ -73,13 +73,13 @@ impl Service {
 
     /// Ends what runs, as a cancel does.
     fn stop_from(&self, origin: Origin) {
-        let asked = |(id, running): (&ExecutionId, &Arc<Running>)| {
+        let asked = |(id, running): (&ExecutionId, &Arc<ActiveExecution>)| {
             let is_theirs = running.asker().is_some_and(|asker| asker.is_from(origin));
-            (running.has_begun() && is_theirs).then_some(*id)
+            (running.has_started() && is_theirs).then_some(*id)
         };
-        let asked: Vec<ExecutionId> = self.running().iter().filter_map(asked).collect();
+        let asked: Vec<ExecutionId> = self.active_executions().iter().filter_map(asked).collect();
         for id in asked {
-            self.stop_running(id);
+            self.cancel_active(id);
         }
     }
 
@@ -87,9 +87,9 @@ impl Service {
         &self,
         workspace: WorkspaceId,
         origin: Origin,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RequestError> {
         let read = move |rows: &Reader<'_>| rows.open_sessions_from(workspace, origin);
-        for id in self.store.read_long(read).await? {
+        for id in self.db.read_off_thread(read).await? {
             let entry = closed(workspace, origin, id);
             self.close_and_note(workspace, id, entry).await?;
         }
@@ -101,17 +101,17 @@ impl Service {
         &self,
         workspace: WorkspaceId,
         id: SandboxId,
-        entry: AuditLine,
-    ) -> Result<(), Refused> {
+        entry: NewAuditEntry,
+    ) -> Result<(), RequestError> {
         // One that was lost or has expired has nothing left to close.
         let _ = self.engine.close(id).await;
         let close = move |tx: &Tx<'_>| {
             if tx.close_session(workspace, id, Utc::now())? {
-                tx.audit(&entry)?;
+                tx.append_audit_entry(&entry)?;
             }
             Ok(())
         };
-        Ok(self.store.write(close).await?)
+        Ok(self.db.write(close).await?)
     }
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn is_asker_over(
     rows: &Reader<'_>,
     asker: Asker,
     now: DateTime<Utc>,
-) -> Result<bool, StoreError> {
+) -> Result<bool, DatabaseError> {
     let Asker { workspace, principal, key } = asker;
     Ok(match key {
         Some(key) => rows.find_key(key)?.is_none_or(|found| !found.key.is_good_at(now)),
@@ -127,18 +127,18 @@ pub(crate) fn is_asker_over(
     })
 }
 
-pub(crate) fn asker_over() -> Refused {
+pub(crate) fn asker_over() -> RequestError {
     let message = "the API key was revoked or has expired meanwhile, or its principal was deleted";
-    Fault::new(Code::AuthMissing, message).into()
+    Error::new(ErrorCode::AuthMissing, message).into()
 }
 
 /// The server does it by itself.
-fn closed(workspace: WorkspaceId, origin: Origin, id: SandboxId) -> AuditLine {
+fn closed(workspace: WorkspaceId, origin: Origin, id: SandboxId) -> NewAuditEntry {
     let (key, detail) = match origin {
         Origin::Key(key) => (Some(key), "the key that it was opened with is over"),
         Origin::Principal(_) => (None, "its principal was deleted"),
     };
-    AuditLine {
+    NewAuditEntry {
         at: Utc::now(),
         workspace,
         principal: None,

@@ -21,15 +21,15 @@ const ROOM_BYTES_MIN: u64 = 4 * 1024 * 1024;
 /// What was found, in words that tell nothing about what is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Readiness {
-    pub status: Status,
-    pub database: Check,
-    pub disk: Check,
-    pub sandboxes: Check,
+    pub status: ReadinessStatus,
+    pub database: CheckResult,
+    pub disk: CheckResult,
+    pub sandboxes: CheckResult,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
+pub enum ReadinessStatus {
     Ready,
     Unready,
     /// It is stopping: what runs may end, and nothing new is taken.
@@ -38,19 +38,19 @@ pub enum Status {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Check {
+pub enum CheckResult {
     Ok,
     Failed,
 }
 
-impl From<bool> for Check {
+impl From<bool> for CheckResult {
     fn from(is_well: bool) -> Self {
         if is_well { Self::Ok } else { Self::Failed }
     }
 }
 
 /// The last answer, and when it was found. Whoever holds the lock looks; the others wait for that.
-pub(crate) type Last = Mutex<Option<(Instant, Readiness)>>;
+pub(crate) type ReadinessCache = Mutex<Option<(Instant, Readiness)>>;
 
 impl Service {
     pub async fn readiness(self: &Arc<Self>) -> Readiness {
@@ -58,28 +58,28 @@ impl Service {
         let found = match *last {
             Some((at, found)) if at.elapsed() < AGE_MAX => found,
             _ => {
-                let found = self.find_readiness().await;
+                let found = self.check_readiness().await;
                 *last = Some((Instant::now(), found));
                 found
             }
         };
         drop(last);
-        let status = if self.is_stopping() { Status::Draining } else { found.status };
+        let status = if self.is_stopping() { ReadinessStatus::Draining } else { found.status };
         Readiness { status, ..found }
     }
 
     /// The checks are beside each other, so that together they take no longer than one.
-    async fn find_readiness(self: &Arc<Self>) -> Readiness {
+    async fn check_readiness(self: &Arc<Self>) -> Readiness {
         let (database, disk, sandboxes) =
             tokio::join!(self.can_write(), self.has_room(), self.can_run());
-        let [database, disk, sandboxes] = [database, disk, sandboxes].map(Check::from);
-        let is_well = [database, disk, sandboxes].iter().all(|check| *check == Check::Ok);
-        let status = if is_well { Status::Ready } else { Status::Unready };
+        let [database, disk, sandboxes] = [database, disk, sandboxes].map(CheckResult::from);
+        let is_well = [database, disk, sandboxes].iter().all(|check| *check == CheckResult::Ok);
+        let status = if is_well { ReadinessStatus::Ready } else { ReadinessStatus::Unready };
         Readiness { status, database, disk, sandboxes }
     }
 
     async fn can_write(&self) -> bool {
-        match timeout(CHECK_MAX, self.store.probe()).await {
+        match timeout(CHECK_MAX, self.db.probe_write()).await {
             Ok(Ok(())) => true,
             Ok(Err(error)) => {
                 tracing::warn!(%error, "not ready: nothing can be written");
@@ -94,7 +94,7 @@ impl Service {
 
     async fn has_room(&self) -> bool {
         let data = self.config.data.clone();
-        let looked = tokio::task::spawn_blocking(move || room(&data));
+        let looked = tokio::task::spawn_blocking(move || free_bytes(&data));
         match timeout(CHECK_MAX, looked).await {
             Ok(Ok(Ok(bytes))) if bytes >= ROOM_BYTES_MIN => true,
             found => {
@@ -122,7 +122,7 @@ impl Service {
     }
 }
 
-fn room(data: &Path) -> rustix::io::Result<u64> {
+fn free_bytes(data: &Path) -> rustix::io::Result<u64> {
     let disk = statvfs(data)?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }

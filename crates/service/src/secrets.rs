@@ -5,35 +5,36 @@
 //! can send elsewhere what they do not know. The place is the owner's to change: whoever sets the next
 //! value does not look at it again. A secret of one's own is nobody else's to use or change.
 
-mod inject;
+mod injection;
 mod rotation;
-mod usable;
+pub(crate) mod tool_variables;
+mod usable_secrets;
 
-pub use inject::InjectRequest;
-pub(crate) use inject::target;
-pub(crate) use inject::variable_place;
-pub use rotation::Rotated;
-pub(crate) use usable::{Author, Borrower, Usable};
+pub use injection::SecretInjectionRequest;
+pub(crate) use injection::injection_target;
+pub(crate) use injection::variable_destination;
+pub use rotation::RotationResult;
+pub(crate) use usable_secrets::{CodeAuthor, SecretConsumer, UsableSecret};
 
-use crate::caller::Caller;
+use crate::error::{RequestError, in_use, invalid_field, missing_privilege, not_found};
+use crate::identity::caller::Caller;
+use crate::identity::ownership::ObjectQuery;
 use crate::names;
-use crate::object::object;
-use crate::objects::ObjectQuery;
-use crate::page::{Listed, page};
-use crate::refused::{Refused, in_use, invalid, missing, not_found};
+use crate::page::{Page, page_request};
+use crate::serde_helpers::object;
 use crate::service::Service;
 use chrono::Utc;
+use db::{DatabaseError, NewAuditEntry, ObjectFilter, Tx};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use store::{AuditLine, ObjectFilter, StoreError, Tx};
 use tokio::sync::OwnedRwLockReadGuard;
 use types::{
-    Code, Fault, Inject, Label, Object, PrincipalId, Privilege, REDACTED_BYTES_MIN, Secret,
-    SecretId, SecretScope, Warning, WorkspaceId,
+    Error, ErrorCode, ObjectRef, PrincipalId, Privilege, REDACTED_BYTES_MIN, SealContext, Secret,
+    SecretId, SecretInjection, SecretScope, Warning, WorkspaceId,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
-use vault::{CannotSeal, Plain, Vault};
+use vault::{Plaintext, SealError, Vault};
 
 /// Of one workspace: all that code may use is read when it runs.
 const SECRETS_MAX: u64 = 1_000;
@@ -44,10 +45,10 @@ pub struct SecretRequest {
     pub name: String,
     /// Nobody is shown it again.
     #[schema(value_type = String)]
-    pub value: Plain,
+    pub value: Plaintext,
     /// How code uses it; as a variable of the secret's name if absent.
     #[serde(default, deserialize_with = "object")]
-    pub inject: InjectRequest,
+    pub inject: SecretInjectionRequest,
     /// `workspace` if absent.
     #[serde(default)]
     pub scope: SecretScope,
@@ -60,9 +61,9 @@ pub struct SecretRequest {
 pub struct SecretChange {
     /// Another one needs OWNERSHIP, and with another place the value is needed again.
     #[serde(default, deserialize_with = "object")]
-    pub inject: InjectRequest,
+    pub inject: SecretInjectionRequest,
     #[schema(value_type = Option<String>)]
-    pub value: Option<Plain>,
+    pub value: Option<Plaintext>,
     pub comment: Option<String>,
 }
 
@@ -71,12 +72,12 @@ pub struct SecretChange {
 pub struct SecretValue {
     /// Nobody is shown it again.
     #[schema(value_type = String)]
-    pub value: Plain,
+    pub value: Plaintext,
 }
 
 /// A secret without its value, and what its owner should know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-pub struct KeptSecret {
+pub struct SecretView {
     #[serde(flatten)]
     pub secret: Secret,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -88,15 +89,15 @@ impl Service {
         &self,
         caller: &Caller,
         request: SecretRequest,
-    ) -> Result<KeptSecret, Refused> {
+    ) -> Result<SecretView, RequestError> {
         match request.scope {
-            SecretScope::Workspace => self.require_maker(caller)?,
+            SecretScope::Workspace => self.require_create(caller)?,
             SecretScope::Caller => self.require_usage(caller).map(drop)?,
         }
-        names::check("/name", &request.name)?;
-        let inject = request.inject.checked(Some(&request.name))?;
-        self.check_place(caller, &inject)?;
-        inject::check_value(&inject, &request.value)?;
+        names::check_name("/name", &request.name)?;
+        let inject = request.inject.validate(Some(&request.name))?;
+        self.check_destination(caller, &inject)?;
+        injection::check_value(&inject, &request.value)?;
         let now = Utc::now();
         let secret = Secret {
             id: SecretId::new(Uuid::now_v7()),
@@ -104,19 +105,22 @@ impl Service {
             owner: caller.id(),
             set_by: caller.id(),
             scope: request.scope,
-            exposed: matches!(inject, Inject::Env { .. }),
+            exposed: matches!(inject, SecretInjection::Env { .. }),
             inject,
             version: 1,
-            comment: names::comment(request.comment)?,
+            comment: names::check_comment(request.comment)?,
             created_at: now,
             updated_at: now,
         };
-        let object = Object::Secret(secret.id);
-        let (grant, entry) =
-            (caller.owning(object, now), caller.did("secret.create", object, &secret.name));
-        let (workspace, value, vault) = (caller.workspace, request.value, self.sealing().await);
-        let written = self.store.write(move |tx| {
-            if tx.secret_count(workspace)? >= SECRETS_MAX {
+        let object = ObjectRef::Secret(secret.id);
+        let (grant, entry) = (
+            caller.ownership_grant(object, now),
+            caller.audit_entry("secret.create", object, &secret.name),
+        );
+        let (workspace, value, vault) =
+            (caller.workspace, request.value, self.lock_vault_for_sealing().await);
+        let written = self.db.write(move |tx| {
+            if tx.count_secrets(workspace)? >= SECRETS_MAX {
                 return Ok(Err(too_many()));
             }
             if let Err(refused) = seal(tx, &vault, workspace, &secret, &value)? {
@@ -124,10 +128,10 @@ impl Service {
             }
             tx.insert_secret(workspace, &secret)?;
             tx.insert_grant(workspace, &grant)?;
-            tx.audit(&entry)?;
-            kept(tx, workspace, secret, Some(&value)).map(Ok)
+            tx.append_audit_entry(&entry)?;
+            secret_view(tx, workspace, secret, Some(&value)).map(Ok)
         });
-        self.told_of_its_host(caller, written.await??)
+        self.with_host_warning(caller, written.await??)
     }
 
     /// Newest first.
@@ -135,18 +139,18 @@ impl Service {
         &self,
         caller: &Caller,
         query: ObjectQuery,
-    ) -> Result<Listed<Secret>, Refused> {
-        let page = page(query.limit, query.cursor.as_deref())?;
+    ) -> Result<Page<Secret>, RequestError> {
+        let page = page_request(query.limit, query.cursor.as_deref())?;
         let filter = ObjectFilter { search: query.search, seen_by: self.viewers(caller)? };
         let workspace = caller.workspace;
-        let listed = self.store.read_long(move |rows| rows.secrets(workspace, &filter, page));
+        let listed = self.db.read_off_thread(move |rows| rows.secrets(workspace, &filter, page));
         Ok(listed.await?.into())
     }
 
-    pub fn secret(&self, caller: &Caller, id: SecretId) -> Result<Secret, Refused> {
-        let found = self.store.read(|rows| rows.secret(caller.workspace, id))?;
+    pub fn secret(&self, caller: &Caller, id: SecretId) -> Result<Secret, RequestError> {
+        let found = self.db.read(|rows| rows.secret(caller.workspace, id))?;
         match found {
-            Some(secret) if self.sees(caller, Object::Secret(id))? => Ok(secret),
+            Some(secret) if self.can_see(caller, ObjectRef::Secret(id))? => Ok(secret),
             _ => Err(not_found("secret", id)),
         }
     }
@@ -156,9 +160,9 @@ impl Service {
         caller: &Caller,
         id: SecretId,
         SecretValue { value }: SecretValue,
-    ) -> Result<KeptSecret, Refused> {
+    ) -> Result<SecretView, RequestError> {
         let change = SecretChange { value: Some(value), ..SecretChange::default() };
-        self.alter_secret(caller, id, change, "secret.replace").await
+        self.update_secret(caller, id, change, "secret.replace").await
     }
 
     pub async fn change_secret(
@@ -166,39 +170,40 @@ impl Service {
         caller: &Caller,
         id: SecretId,
         change: SecretChange,
-    ) -> Result<KeptSecret, Refused> {
-        self.alter_secret(caller, id, change, "secret.change").await
+    ) -> Result<SecretView, RequestError> {
+        self.update_secret(caller, id, change, "secret.change").await
     }
 
-    async fn alter_secret(
+    async fn update_secret(
         &self,
         caller: &Caller,
         id: SecretId,
         change: SecretChange,
         action: &str,
-    ) -> Result<KeptSecret, Refused> {
-        let before = self.changeable(caller, id)?;
-        let inject = match change.inject.is_silent() {
+    ) -> Result<SecretView, RequestError> {
+        let before = self.modifiable_secret(caller, id)?;
+        let inject = match change.inject.is_empty() {
             true => None,
-            false => Some(change.inject.checked(None)?),
+            false => Some(change.inject.validate(None)?),
         };
         if let Some(inject) = &inject {
-            self.check_place(caller, inject)?;
+            self.check_destination(caller, inject)?;
         }
-        let object = Object::Secret(id);
+        let object = ObjectRef::Secret(id);
         let owns =
             self.permit(caller.workspace, &caller.principal, Privilege::Ownership, object)?;
         let owns = owns.is_some();
-        let comment = names::comment(change.comment)?;
-        let entry = caller.did(action, object, before.name);
-        let (workspace, value, vault) = (caller.workspace, change.value, self.sealing().await);
+        let comment = names::check_comment(change.comment)?;
+        let entry = caller.audit_entry(action, object, before.name);
+        let (workspace, value, vault) =
+            (caller.workspace, change.value, self.lock_vault_for_sealing().await);
         let set_by = caller.id();
-        let written = self.store.write(move |tx| {
+        let written = self.db.write(move |tx| {
             let Some(now) = tx.secret(workspace, id)? else {
                 return Ok(Err(not_found("secret", id)));
             };
             let set_by = value.as_ref().map(|_| set_by);
-            let after = changed(now.clone(), inject, comment, set_by);
+            let after = apply_change(now.clone(), inject, comment, set_by);
             if after.inject != now.inject && !owns {
                 return Ok(Err(place_is_owners(object)));
             }
@@ -211,20 +216,20 @@ impl Service {
                 return Ok(Err(refused));
             }
             write_change(tx, workspace, &after, &entry)?;
-            kept(tx, workspace, after, value.as_ref()).map(Ok)
+            secret_view(tx, workspace, after, value.as_ref()).map(Ok)
         });
-        self.told_of_its_host(caller, written.await??)
+        self.with_host_warning(caller, written.await??)
     }
 
-    pub async fn delete_secret(&self, caller: &Caller, id: SecretId) -> Result<(), Refused> {
+    pub async fn delete_secret(&self, caller: &Caller, id: SecretId) -> Result<(), RequestError> {
         let secret = self.secret(caller, id)?;
-        let object = Object::Secret(id);
-        self.require(caller, Privilege::Ownership, object)?;
-        let entry = caller.did("secret.delete", object, &secret.name);
+        let object = ObjectRef::Secret(id);
+        self.require_privilege(caller, Privilege::Ownership, object)?;
+        let entry = caller.audit_entry("secret.delete", object, &secret.name);
         let name = secret.name;
         let workspace = caller.workspace;
         let is_of_all = secret.scope == SecretScope::Workspace;
-        let deleted = self.store.write(move |tx| {
+        let deleted = self.db.write(move |tx| {
             let named = tx.integrations_with_secret(workspace, &name)?;
             if is_of_all && !named.is_empty() {
                 let users = named.iter().map(|it| format!("integration {it:?}"));
@@ -232,37 +237,45 @@ impl Service {
             }
             tx.delete_secret(workspace, id)?;
             tx.delete_grants_on(workspace, object)?;
-            tx.audit(&entry)?;
+            tx.append_audit_entry(&entry)?;
             Ok(Ok(()))
         });
         deleted.await?
     }
 
     /// An owner of the workspace, who may everything else, changes nobody's own.
-    fn changeable(&self, caller: &Caller, id: SecretId) -> Result<Secret, Refused> {
-        let (secret, object) = (self.secret(caller, id)?, Object::Secret(id));
-        self.require(caller, Privilege::Modify, object)?;
+    fn modifiable_secret(&self, caller: &Caller, id: SecretId) -> Result<Secret, RequestError> {
+        let (secret, object) = (self.secret(caller, id)?, ObjectRef::Secret(id));
+        self.require_privilege(caller, Privilege::Modify, object)?;
         if secret.scope == SecretScope::Caller && secret.owner != caller.id() {
-            return Err(missing(Privilege::Modify, object));
+            return Err(missing_privilege(Privilege::Modify, object));
         }
         Ok(secret)
     }
 
     /// A secret opens its host. Inside of the operator's network that is a matter of those who make
     /// rules, also where the secret is somebody's own.
-    fn check_place(&self, caller: &Caller, inject: &Inject) -> Result<(), Refused> {
-        if !inject::names_inside(inject) {
+    fn check_destination(
+        &self,
+        caller: &Caller,
+        inject: &SecretInjection,
+    ) -> Result<(), RequestError> {
+        if !injection::targets_internal_address(inject) {
             return Ok(());
         }
-        let all = Object::Workspace(caller.workspace);
-        self.require(caller, Privilege::Ownership, all).map(drop)
+        let all = ObjectRef::Workspace(caller.workspace);
+        self.require_privilege(caller, Privilege::Ownership, all).map(drop)
     }
 
     /// Warns whoever has a credential of their own for a host that it does not open to them.
-    fn told_of_its_host(&self, caller: &Caller, kept: KeptSecret) -> Result<KeptSecret, Refused> {
-        let KeptSecret { secret, mut warnings } = kept;
-        if let Some(target) = inject::target(&secret.inject)
-            && !self.opens(caller.workspace, caller.id(), &secret)?
+    fn with_host_warning(
+        &self,
+        caller: &Caller,
+        kept: SecretView,
+    ) -> Result<SecretView, RequestError> {
+        let SecretView { secret, mut warnings } = kept;
+        if let Some(target) = injection::injection_target(&secret.inject)
+            && !self.opens_host(caller.workspace, caller.id(), &secret)?
         {
             let message = format!(
                 "code does not reach {} by this: a secret of one's own opens its host for those who have \
@@ -271,25 +284,25 @@ impl Service {
             );
             warnings.push(Warning { code: "secret.host_closed".to_owned(), message });
         }
-        Ok(KeptSecret { secret, warnings })
+        Ok(SecretView { secret, warnings })
     }
 
     /// Held until what is sealed with it is kept: no new key comes in between.
-    pub(crate) async fn sealing(&self) -> OwnedRwLockReadGuard<Vault> {
+    pub(crate) async fn lock_vault_for_sealing(&self) -> OwnedRwLockReadGuard<Vault> {
         Arc::clone(&self.vault).read_owned().await
     }
 }
 
 /// `set_by` is there if a new value was given, without which the place of the secret cannot change.
-fn changed(
+fn apply_change(
     secret: Secret,
-    inject: Option<Inject>,
+    inject: Option<SecretInjection>,
     comment: Option<String>,
     set_by: Option<PrincipalId>,
 ) -> Secret {
     let inject = inject.unwrap_or(secret.inject);
     Secret {
-        exposed: matches!(inject, Inject::Env { .. }),
+        exposed: matches!(inject, SecretInjection::Env { .. }),
         inject,
         version: secret.version + u64::from(set_by.is_some()),
         set_by: set_by.unwrap_or(secret.set_by),
@@ -299,21 +312,29 @@ fn changed(
     }
 }
 
-fn check_change(now: &Secret, after: &Secret, value: Option<&Plain>) -> Result<(), Refused> {
+fn check_change(
+    now: &Secret,
+    after: &Secret,
+    value: Option<&Plaintext>,
+) -> Result<(), RequestError> {
     match value {
-        Some(value) => inject::check_value(&after.inject, value),
-        None if inject::place(&now.inject) == inject::place(&after.inject) => Ok(()),
-        None => Err(invalid(
+        Some(value) => injection::check_value(&after.inject, value),
+        None if injection::seal_destination(&now.inject)
+            == injection::seal_destination(&after.inject) =>
+        {
+            Ok(())
+        }
+        None => Err(invalid_field(
             "/value",
             "is needed again: it was given for another place, and goes nowhere else",
         )),
     }
 }
 
-fn place_is_owners(object: Object) -> Refused {
-    let mut refused = missing(Privilege::Ownership, object);
-    refused.fault.message =
-        format!("{}; MODIFY sets its value, and not where the value goes", refused.fault.message);
+fn place_is_owners(object: ObjectRef) -> RequestError {
+    let mut refused = missing_privilege(Privilege::Ownership, object);
+    refused.error.message =
+        format!("{}; MODIFY sets its value, and not where the value goes", refused.error.message);
     refused
 }
 
@@ -321,10 +342,10 @@ fn write_change(
     tx: &Tx<'_>,
     workspace: WorkspaceId,
     secret: &Secret,
-    entry: &AuditLine,
-) -> Result<(), StoreError> {
+    entry: &NewAuditEntry,
+) -> Result<(), DatabaseError> {
     tx.update_secret(workspace, secret)?;
-    tx.audit(entry).map(drop)
+    tx.append_audit_entry(entry).map(drop)
 }
 
 /// Keeps the value, and nobody can read it there.
@@ -333,31 +354,31 @@ fn seal(
     vault: &Vault,
     workspace: WorkspaceId,
     secret: &Secret,
-    value: &Plain,
-) -> Result<Result<(), Refused>, StoreError> {
-    let label = label(workspace, secret);
+    value: &Plaintext,
+) -> Result<Result<(), RequestError>, DatabaseError> {
+    let label = seal_context(workspace, secret);
     match vault.seal(&label, value) {
-        Ok(sealed) => tx.put_sealed(&label, &sealed).map(Ok),
+        Ok(sealed) => tx.upsert_sealed_value(&label, &sealed).map(Ok),
         Err(cannot) => Ok(Err(cannot.into())),
     }
 }
 
-fn label(workspace: WorkspaceId, secret: &Secret) -> Label {
-    Label {
+fn seal_context(workspace: WorkspaceId, secret: &Secret) -> SealContext {
+    SealContext {
         workspace,
         holder: secret.id.uuid(),
         name: secret.name.clone(),
         version: secret.version,
-        place: inject::place(&secret.inject),
+        destination: injection::seal_destination(&secret.inject),
     }
 }
 
-fn kept(
+fn secret_view(
     tx: &Tx<'_>,
     workspace: WorkspaceId,
     secret: Secret,
-    value: Option<&Plain>,
-) -> Result<KeptSecret, StoreError> {
+    value: Option<&Plaintext>,
+) -> Result<SecretView, DatabaseError> {
     let mut warnings = Vec::new();
     let mut warn = |code: &str, message: String| {
         warnings.push(Warning { code: code.to_owned(), message });
@@ -380,16 +401,16 @@ fn kept(
         );
         warn("secret.not_allowed", message);
     }
-    Ok(KeptSecret { secret, warnings })
+    Ok(SecretView { secret, warnings })
 }
 
-fn too_many() -> Refused {
+fn too_many() -> RequestError {
     let message = format!("a workspace has at most {SECRETS_MAX} secrets");
-    Fault::new(Code::QuotaExceeded, message).hint("delete one").into()
+    Error::new(ErrorCode::QuotaExceeded, message).hint("delete one").into()
 }
 
-impl From<CannotSeal> for Refused {
-    fn from(cannot: CannotSeal) -> Self {
-        Fault::new(Code::StoreUnavailable, cannot.to_string()).into()
+impl From<SealError> for RequestError {
+    fn from(cannot: SealError) -> Self {
+        Error::new(ErrorCode::StoreUnavailable, cannot.to_string()).into()
     }
 }

@@ -1,91 +1,91 @@
 //! The service: what it holds, how it begins, and how it ends.
 
-use crate::approvals::{ApprovalNews, QuestionTexts};
-use crate::budget::OutputBudget;
-use crate::caller::Caller;
+use crate::catalog::tools::ContractCache;
 use crate::config::Config;
-use crate::executions::Running;
-use crate::network::{self, History, Lendings};
-use crate::own_changes::OwnChanges;
-use crate::refused::Refused;
-use crate::secret::Secret;
-use crate::tokens::Tokens;
-use crate::tools::Contracts;
-use crate::{housekeeping, readiness, seal_key};
+use crate::error::RequestError;
+use crate::identity::api_key::ApiKeyText;
+use crate::identity::caller::Caller;
+use crate::identity::self_service_rate::SelfServiceRateLimit;
+use crate::identity::tokens::TokenVerifier;
+use crate::network::{self, EgressLogQueue, SessionGrantRegistry};
+use crate::runs::approvals::{ApprovalChange, ApprovalJsonCache};
+use crate::runs::executions::ActiveExecution;
+use crate::runs::output_budget::OutputBudget;
+use crate::{maintenance, readiness, runs::approval_key};
+use db::{Database, DatabaseError, NewAuditEntry};
 use egress::{FetchConfig, Fetcher, Proxy};
-use engine::{Engine, House, RedactorCache, StoreBase};
-use policy::SealKey;
+use engine::{Engine, PackageRoot, RedactorCache, StoreBase};
+use policy::ApprovalKey;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use store::{AuditLine, Store, StoreError};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::sync::RwLock;
 use tokio::sync::broadcast;
 use tokio::sync::mpsc::unbounded_channel;
-use types::{ExecutionId, Object, PrincipalId, Privilege, WorkspaceId};
+use types::{ExecutionId, ObjectRef, PrincipalId, Privilege, WorkspaceId};
 use vault::{Vault, VaultError};
 
 /// Questions that a slow listener may be behind; what it misses then is in the list.
-const APPROVAL_NEWS: usize = 256;
+const APPROVAL_CHANGES_BUFFERED: usize = 256;
 /// Changes that a listener may be behind; one who is further behind is told that there were some.
-const TOOL_NEWS: usize = 64;
+const TOOL_CHANGES_BUFFERED: usize = 64;
 
 #[derive(Debug)]
 pub struct Service {
     pub(crate) config: Config,
-    pub(crate) store: Arc<Store>,
+    pub(crate) db: Arc<Database>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) fetcher: Fetcher,
-    pub(crate) seal_key: SealKey,
+    pub(crate) approval_key: ApprovalKey,
     /// Written to while everything gets a new key.
     pub(crate) vault: Arc<RwLock<Vault>>,
     /// Absent where no issuer is trusted: then nothing but a key is taken.
-    pub(crate) tokens: Option<Tokens>,
-    pub(crate) contracts: Contracts,
+    pub(crate) token_verifier: Option<TokenVerifier>,
+    pub(crate) contracts: ContractCache,
     /// Of the output of all executions under way.
     pub(crate) output_budget: Arc<OutputBudget>,
     /// Held while an environment of functions is taken into use or removed, so that no function is
     /// left without.
     pub(crate) function_environments: AsyncMutex<()>,
-    running: Mutex<HashMap<ExecutionId, Arc<Running>>>,
+    active: Mutex<HashMap<ExecutionId, Arc<ActiveExecution>>>,
     pub(crate) proxy: Proxy,
     /// Shared by sandboxes that are given the same secrets.
     pub(crate) redactors: RedactorCache,
-    pub(crate) history: Arc<History>,
-    pub(crate) lendings: Lendings,
-    pub(crate) approval_news: broadcast::Sender<ApprovalNews>,
-    pub(crate) question_texts: QuestionTexts,
-    pub(crate) tool_news: broadcast::Sender<WorkspaceId>,
-    pub(crate) own_changes: OwnChanges,
-    pub(crate) readiness: readiness::Last,
+    pub(crate) egress_log_queue: Arc<EgressLogQueue>,
+    pub(crate) session_grants: SessionGrantRegistry,
+    pub(crate) approval_changes: broadcast::Sender<ApprovalChange>,
+    pub(crate) approval_json: ApprovalJsonCache,
+    pub(crate) tool_changes: broadcast::Sender<WorkspaceId>,
+    pub(crate) self_service_rate: SelfServiceRateLimit,
+    pub(crate) readiness: readiness::ReadinessCache,
 }
 
 /// A service that runs, and the owner's key if this was its first start.
 #[derive(Debug)]
-pub struct Started {
+pub struct StartedService {
     pub service: Arc<Service>,
-    pub owner_key: Option<Secret>,
+    pub owner_key: Option<ApiKeyText>,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] DatabaseError),
     #[error("the key for approvals cannot be used: {0}")]
-    SealKey(keyfile::Error),
+    ApprovalKey(keyfile::Error),
     #[error("the key of the secrets cannot be used: {0}")]
     Vault(#[from] VaultError),
     #[error("there is no place for packages that sessions install: {0}")]
-    House(std::io::Error),
+    PackageRoot(std::io::Error),
     #[error("{0}")]
-    Fetch(#[from] egress::NotAnException),
+    Fetch(#[from] egress::FetchExceptionParseError),
     #[error("{0}")]
-    FirstKey(types::Fault),
+    FirstKey(types::Error),
     #[error("the directory of the stores cannot be used: {0}")]
     Stores(std::io::Error),
     #[error("{0}")]
-    Sweep(types::Fault),
+    Quarantine(types::Error),
     #[error(transparent)]
     Proxy(#[from] network::ProxyError),
 }
@@ -93,68 +93,77 @@ pub enum StartError {
 impl Service {
     /// Opens what is kept, marks what the last stop has interrupted, and starts the engine. Must
     /// be called inside a tokio runtime.
-    pub async fn start(config: Config, engine: engine::Config) -> Result<Started, StartError> {
-        let store = Store::open_with(&config.data, config.audit_key.as_deref())?;
-        if let Some(set_aside) = store.set_aside() {
+    pub async fn start(
+        config: Config,
+        engine: engine::Config,
+    ) -> Result<StartedService, StartError> {
+        let store = Database::open_with(&config.data, config.audit_key.as_deref())?;
+        if let Some(set_aside) = store.quarantined() {
             let (files, directory) = (set_aside.files, set_aside.directory.display());
             tracing::warn!(files, %directory, "files without a record were set aside");
         }
-        let seal_key = seal_key::load(&config.data).map_err(StartError::SealKey)?;
+        let seal_key =
+            approval_key::load_or_create(&config.data).map_err(StartError::ApprovalKey)?;
         let in_use = store.read(|rows| rows.sealing_keys())?;
         let vault = Vault::open_with(config.secrets_key.clone(), &config.data, &in_use)?;
-        let fetcher = fetcher(&config)?;
+        let fetcher = new_fetcher(&config)?;
         let (told, ended) = unbounded_channel();
-        let (proxy, certificates) = network::proxy(&config)?;
-        let stores = StoreBase::open(store::volumes(&config.data)).map_err(StartError::Stores)?;
-        let house = House::open(&engine.data).map_err(StartError::House)?;
+        let (proxy, certificates) = network::new_proxy(&config)?;
+        let stores =
+            StoreBase::open(db::volumes_directory(&config.data)).map_err(StartError::Stores)?;
+        let house = PackageRoot::open(&engine.data).map_err(StartError::PackageRoot)?;
         let (stores, house, ended_to) = (Some(stores), Some(house), Some(told));
         let certificates = Some(certificates);
         let engine = Engine::start(engine::Config {
             stores,
-            house,
+            package_root: house,
             certificates,
-            ended: ended_to,
+            session_ended: ended_to,
             ..engine
         });
         let service = Arc::new(Self {
-            tokens: config.issuer.clone().map(Tokens::new),
+            token_verifier: config.issuer.clone().map(TokenVerifier::new),
             output_budget: OutputBudget::new(config.output_bytes_max),
             config,
-            store,
+            db: store,
             engine,
             fetcher,
-            seal_key,
+            approval_key: seal_key,
             vault: Arc::new(RwLock::new(vault)),
-            approval_news: broadcast::Sender::new(APPROVAL_NEWS),
-            question_texts: QuestionTexts::default(),
-            tool_news: broadcast::Sender::new(TOOL_NEWS),
-            contracts: Contracts::default(),
+            approval_changes: broadcast::Sender::new(APPROVAL_CHANGES_BUFFERED),
+            approval_json: ApprovalJsonCache::default(),
+            tool_changes: broadcast::Sender::new(TOOL_CHANGES_BUFFERED),
+            contracts: ContractCache::default(),
             function_environments: AsyncMutex::default(),
-            running: Mutex::default(),
+            active: Mutex::default(),
             proxy,
             redactors: RedactorCache::default(),
-            history: Arc::default(),
-            lendings: Lendings::default(),
-            own_changes: OwnChanges::default(),
-            readiness: readiness::Last::default(),
+            egress_log_queue: Arc::default(),
+            session_grants: SessionGrantRegistry::default(),
+            self_service_rate: SelfServiceRateLimit::default(),
+            readiness: readiness::ReadinessCache::default(),
         });
-        tokio::spawn(network::keep(Arc::downgrade(&service), Arc::clone(&service.history)));
+        tokio::spawn(network::flush_loop(
+            Arc::downgrade(&service),
+            Arc::clone(&service.egress_log_queue),
+        ));
         service
-            .set_aside_unknown_stores()
+            .quarantine_orphaned_stores()
             .await
-            .map_err(|refused| StartError::Sweep(*refused.fault))?;
+            .map_err(|refused| StartError::Quarantine(*refused.error))?;
         service.mark_interrupted().await?;
         service.mark_interrupted_deployments().await?;
-        let owner_key = service.first_start().await?;
-        service.complete_workspaces().await?;
-        service.take_up_questions().await?;
-        housekeeping::begin(&service, ended);
-        Ok(Started { service, owner_key })
+        let owner_key = service.create_first_workspace().await?;
+        service.backfill_workspaces().await?;
+        service.resume_approvals().await?;
+        maintenance::spawn_maintenance(&service, ended);
+        Ok(StartedService { service, owner_key })
     }
 
     /// Lets what runs end, but not longer than `drain`, and takes nothing new.
     pub async fn stop(&self, drain: Duration) {
-        let stop_runs = || self.begun().iter().for_each(|running| running.stop());
+        let stop_runs =
+            || self.started_executions().iter().for_each(|running| running.request_stop());
         let mut shutdown = std::pin::pin!(self.engine.shutdown(drain));
         tokio::select! {
             biased;
@@ -168,52 +177,57 @@ impl Service {
         // Without an engine, a model has nothing left to do.
         stop_runs();
         // Their last writes come after their sandboxes have ended.
-        for running in self.begun() {
-            running.live.over().await;
+        for running in self.started_executions() {
+            running.live.wait_closed().await;
         }
-        if let Err(error) = self.write_history().await {
+        if let Err(error) = self.flush_egress_log().await {
             tracing::error!(%error, "the last attempts to reach hosts could not be written down");
         }
     }
 
-    pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<ExecutionId, Arc<Running>>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn active_executions(
+        &self,
+    ) -> MutexGuard<'_, HashMap<ExecutionId, Arc<ActiveExecution>>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Those that run; a question to a person may stay open for days.
-    fn begun(&self) -> Vec<Arc<Running>> {
-        self.running().values().filter(|running| running.has_begun()).cloned().collect()
+    fn started_executions(&self) -> Vec<Arc<ActiveExecution>> {
+        self.active_executions().values().filter(|running| running.has_started()).cloned().collect()
     }
 
     /// Builds the usual environment before the first request needs it.
-    pub async fn prepare(
+    pub async fn prepare_environment(
         &self,
         progress: impl FnMut(engine::Progress) + Send + 'static,
-    ) -> Result<(), types::Fault> {
+    ) -> Result<(), types::Error> {
         self.engine.prepare(&self.config.environment, progress).await.map(drop)
     }
 
     /// How full it is, as counts.
-    pub fn gauge(&self) {
+    pub fn record_gauges(&self) {
         let load = self.engine.load();
         metrics::gauge!("belljar_sandboxes_in_use").set(f64::from(load.in_use));
-        metrics::gauge!("belljar_sandboxes_max").set(f64::from(load.most));
+        metrics::gauge!("belljar_sandboxes_max").set(f64::from(load.max));
         metrics::gauge!("belljar_requests_queued").set(load.waiting as f64);
         metrics::gauge!("belljar_output_bytes").set(self.output_budget.in_use() as f64);
-        metrics::gauge!("belljar_executions_running").set(self.begun().len() as f64);
+        metrics::gauge!("belljar_executions_running").set(self.started_executions().len() as f64);
     }
 
     pub fn is_stopping(&self) -> bool {
         self.engine.is_stopping()
     }
 
-    pub(crate) fn environment(&self, asked: Option<String>) -> String {
+    pub(crate) fn environment_or_default(&self, asked: Option<String>) -> String {
         asked.unwrap_or_else(|| self.config.environment.clone())
     }
 
     /// Whose things a list shows: all of them to an owner of the workspace, and to others theirs.
-    pub(crate) fn only_own(&self, caller: &Caller) -> Result<Option<PrincipalId>, Refused> {
-        let all = Object::Workspace(caller.workspace);
+    pub(crate) fn owner_filter(
+        &self,
+        caller: &Caller,
+    ) -> Result<Option<PrincipalId>, RequestError> {
+        let all = ObjectRef::Workspace(caller.workspace);
         let permit = self.permit(caller.workspace, &caller.principal, Privilege::Ownership, all)?;
         Ok(permit.is_none().then(|| caller.id()))
     }
@@ -221,13 +235,13 @@ impl Service {
 
 impl Caller {
     /// A line for the audit log.
-    pub(crate) fn did(
+    pub(crate) fn audit_entry(
         &self,
         action: &str,
         object: impl std::fmt::Display,
         detail: impl Into<String>,
-    ) -> AuditLine {
-        AuditLine {
+    ) -> NewAuditEntry {
+        NewAuditEntry {
             at: chrono::Utc::now(),
             workspace: self.workspace,
             principal: Some(self.id()),
@@ -239,7 +253,7 @@ impl Caller {
     }
 }
 
-fn fetcher(config: &Config) -> Result<Fetcher, egress::NotAnException> {
+fn new_fetcher(config: &Config) -> Result<Fetcher, egress::FetchExceptionParseError> {
     let exceptions = config.fetch_exceptions.iter().map(|text| text.parse());
     Ok(Fetcher::new(FetchConfig {
         exceptions: exceptions.collect::<Result<_, _>>()?,

@@ -1,7 +1,7 @@
 //! The skills that are in the program, so that one file is all that has to be brought along.
 
 /// Paths from the root of a skill, and what is there.
-pub(crate) type Files = &'static [(&'static str, &'static [u8])];
+pub(crate) type BuiltInFiles = &'static [(&'static str, &'static [u8])];
 
 macro_rules! files {
     ($skill:literal, $($path:literal),*) => {
@@ -9,7 +9,7 @@ macro_rules! files {
     };
 }
 
-pub(crate) const BUILT_IN: [(&str, Files); 2] = [
+pub(crate) const BUILT_IN: [(&str, BuiltInFiles); 2] = [
     ("code-interpreter", files!("code-interpreter", "SKILL.md")),
     ("dataviz", files!("dataviz", "SKILL.md", "assets/chart.html", "scripts/chart.py")),
 ];

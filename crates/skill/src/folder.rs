@@ -18,7 +18,7 @@ pub const FILES_MAX: usize = 1_000;
 /// Fonts, schemas and pictures; more is a data set, and does not belong into a skill.
 pub const TOTAL_BYTES_MAX: u64 = 32 * 1024 * 1024;
 const DEPTH_MAX: usize = 8;
-const BENEATH: ResolveFlags = ResolveFlags::BENEATH
+const RESOLVE_FLAGS: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
@@ -26,7 +26,7 @@ const BENEATH: ResolveFlags = ResolveFlags::BENEATH
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     #[error("Path does not exist: {}", .0.display())]
-    Absent(PathBuf),
+    DirectoryNotFound(PathBuf),
     #[error("Not a directory: {}", .0.display())]
     NotADirectory(PathBuf),
     #[error("{0}: there is no such file in the skill")]
@@ -36,15 +36,15 @@ pub enum FolderError {
     #[error("{name} has more than {most} bytes")]
     TooLarge { name: String, most: u64 },
     #[error("the skill has more than {FILES_MAX} entries")]
-    TooMany,
+    TooManyFiles,
     #[error("the files of the skill have more than {TOTAL_BYTES_MAX} bytes together")]
-    TooMuch,
+    TotalTooLarge,
     #[error("{name}: {source}")]
     Io { name: String, source: io::Error },
 }
 
 impl FolderError {
-    fn at(name: &str, error: impl Into<io::Error>) -> Self {
+    fn io_error(name: &str, error: impl Into<io::Error>) -> Self {
         let (name, source) = (name.to_owned(), error.into());
         match Errno::from_io_error(&source) {
             Some(Errno::NOENT | Errno::NOTDIR) => Self::NotFound(name),
@@ -56,7 +56,7 @@ impl FolderError {
 
 /// What is in a skill, by paths from its root.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listing {
+pub struct SkillListing {
     /// The regular files and their sizes.
     pub files: BTreeMap<String, u64>,
     /// What is left alone, and why.
@@ -64,16 +64,16 @@ pub struct Listing {
 }
 
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct SkillFolder {
     root: OwnedFd,
     /// By which its skill must be called.
     pub(crate) name: String,
 }
 
-impl Folder {
+impl SkillFolder {
     pub(crate) fn open(path: &Path) -> Result<Self, FolderError> {
         let failed = |error: io::Error| match Errno::from_io_error(&error) {
-            Some(Errno::NOENT) => FolderError::Absent(path.to_owned()),
+            Some(Errno::NOENT) => FolderError::DirectoryNotFound(path.to_owned()),
             Some(Errno::NOTDIR) => FolderError::NotADirectory(path.to_owned()),
             _ => FolderError::Io { name: path.display().to_string(), source: error },
         };
@@ -88,47 +88,48 @@ impl Folder {
     /// The content of a regular file, which must have at most that many bytes.
     pub(crate) fn read(&self, name: &str, most: u64) -> Result<Vec<u8>, FolderError> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat2(&self.root, name, flags, Mode::empty(), BENEATH)
-            .map_err(|error| FolderError::at(name, error))?;
-        let stat = fstat(&file).map_err(|error| FolderError::at(name, error))?;
+        let file = openat2(&self.root, name, flags, Mode::empty(), RESOLVE_FLAGS)
+            .map_err(|error| FolderError::io_error(name, error))?;
+        let stat = fstat(&file).map_err(|error| FolderError::io_error(name, error))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(FolderError::NotRegular(name.to_owned()));
         }
         let mut content = Vec::new();
         let read = File::from(file).take(most + 1).read_to_end(&mut content);
-        read.map_err(|error| FolderError::at(name, error))?;
+        read.map_err(|error| FolderError::io_error(name, error))?;
         if content.len() as u64 > most {
             return Err(FolderError::TooLarge { name: name.to_owned(), most });
         }
         Ok(content)
     }
 
-    pub(crate) fn list(&self) -> Result<Listing, FolderError> {
-        let mut walk = Walk::default();
-        walk.enter(self.root.as_fd(), ".", "", 0)?;
+    pub(crate) fn list(&self) -> Result<SkillListing, FolderError> {
+        let mut walk = FolderScanner::default();
+        walk.scan_directory(self.root.as_fd(), ".", "", 0)?;
         Ok(walk.listing)
     }
 }
 
 #[derive(Debug, Default)]
-struct Walk {
-    listing: Listing,
+struct FolderScanner {
+    listing: SkillListing,
     entries: usize,
     bytes: u64,
 }
 
-impl Walk {
+impl FolderScanner {
     /// Goes through the directory `name` of `parent`, whose path from the root is `path`.
-    fn enter(
+    fn scan_directory(
         &mut self,
         parent: BorrowedFd<'_>,
         name: &str,
         path: &str,
         depth: usize,
     ) -> Result<(), FolderError> {
-        let failed = |error: Errno| FolderError::at(path, error);
+        let failed = |error: Errno| FolderError::io_error(path, error);
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let directory = openat2(parent, name, flags, Mode::empty(), BENEATH).map_err(failed)?;
+        let directory =
+            openat2(parent, name, flags, Mode::empty(), RESOLVE_FLAGS).map_err(failed)?;
         for entry in Dir::read_from(&directory).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             if entry.file_name() == c"." || entry.file_name() == c".." {
@@ -136,21 +137,21 @@ impl Walk {
             }
             self.entries += 1;
             if self.entries > FILES_MAX {
-                return Err(FolderError::TooMany);
+                return Err(FolderError::TooManyFiles);
             }
             let shown = entry.file_name().to_string_lossy();
             let full = if path.is_empty() { shown.to_string() } else { format!("{path}/{shown}") };
             match entry.file_name().to_str() {
                 Ok(name) if !name.contains(char::is_control) => {
-                    self.meet(directory.as_fd(), name, full, depth)?;
+                    self.visit_entry(directory.as_fd(), name, full, depth)?;
                 }
-                _ => self.skip(full, "its name cannot be used elsewhere"),
+                _ => self.record_skipped(full, "its name cannot be used elsewhere"),
             }
         }
         Ok(())
     }
 
-    fn meet(
+    fn visit_entry(
         &mut self,
         directory: BorrowedFd<'_>,
         name: &str,
@@ -158,27 +159,27 @@ impl Walk {
         depth: usize,
     ) -> Result<(), FolderError> {
         let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|error| FolderError::at(&path, error))?;
+            .map_err(|error| FolderError::io_error(&path, error))?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory if depth + 1 < DEPTH_MAX => {
-                self.enter(directory, name, &path, depth + 1)?;
+                self.scan_directory(directory, name, &path, depth + 1)?;
             }
-            FileType::Directory => self.skip(path, "too deep"),
+            FileType::Directory => self.record_skipped(path, "too deep"),
             FileType::RegularFile => {
                 let size = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
                 self.bytes = self.bytes.saturating_add(size);
                 if self.bytes > TOTAL_BYTES_MAX {
-                    return Err(FolderError::TooMuch);
+                    return Err(FolderError::TotalTooLarge);
                 }
                 self.listing.files.insert(path, size);
             }
-            FileType::Symlink => self.skip(path, "a symbolic link"),
-            _ => self.skip(path, "not a regular file"),
+            FileType::Symlink => self.record_skipped(path, "a symbolic link"),
+            _ => self.record_skipped(path, "not a regular file"),
         }
         Ok(())
     }
 
-    fn skip(&mut self, path: String, reason: &'static str) {
+    fn record_skipped(&mut self, path: String, reason: &'static str) {
         self.listing.skipped.insert(path.escape_debug().to_string(), reason);
     }
 }

@@ -3,7 +3,7 @@
 //! The YAML was written by anybody. It is measured before it is parsed, it cannot refer to itself,
 //! and it becomes texts, lists and mappings of a bounded depth and number.
 
-use crate::problem::Problem;
+use crate::error::SkillError;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,32 +15,32 @@ const DEPTH_MAX: usize = 32;
 const NODES_MAX: usize = 4_096;
 const FENCE: &str = "---";
 
-pub(crate) type Fields = BTreeMap<String, Node>;
+pub(crate) type FrontmatterFields = BTreeMap<String, YamlNode>;
 
 /// A value, with every scalar as the text that stands there: what looks like a number is still a
 /// name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Node {
+pub(crate) enum YamlNode {
     Text(String),
     List,
-    Mapping(Fields),
+    Mapping(FrontmatterFields),
 }
 
 /// The two parts of a `SKILL.md`.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Parts<'a> {
+pub(crate) struct SkillDocument<'a> {
     /// With the fence that opens it, which is YAML too and keeps the numbers of the lines right.
     yaml: &'a str,
     pub(crate) body: &'a str,
 }
 
-impl<'a> Parts<'a> {
-    pub(crate) fn of(text: &'a str) -> Result<Self, Problem> {
+impl<'a> SkillDocument<'a> {
+    pub(crate) fn split(text: &'a str) -> Result<Self, SkillError> {
         let mut end = 0;
         for (number, line) in text.split_inclusive('\n').enumerate() {
             let fence = line.trim_end() == FENCE;
             if number == 0 && !fence {
-                return Err(Problem::NoFrontmatter);
+                return Err(SkillError::NoFrontmatter);
             }
             if number > 0 && fence {
                 let (yaml, rest) = text.split_at(end);
@@ -48,12 +48,12 @@ impl<'a> Parts<'a> {
             }
             end += line.len();
         }
-        Err(if end == 0 { Problem::NoFrontmatter } else { Problem::NotClosed })
+        Err(if end == 0 { SkillError::NoFrontmatter } else { SkillError::UnclosedFrontmatter })
     }
 
-    pub(crate) fn fields(&self) -> Result<Fields, Problem> {
+    pub(crate) fn fields(&self) -> Result<FrontmatterFields, SkillError> {
         if self.yaml.len() > YAML_BYTES_MAX {
-            return Err(Problem::TooMuchFrontmatter(self.yaml.len()));
+            return Err(SkillError::FrontmatterTooLarge(self.yaml.len()));
         }
         let options = serde_saphyr::options! {
             budget: serde_saphyr::budget! {
@@ -69,14 +69,14 @@ impl<'a> Parts<'a> {
             with_snippet: false,
         };
         match serde_saphyr::from_str_with_options(self.yaml, options) {
-            Ok(Node::Mapping(fields)) => Ok(fields),
-            Ok(Node::Text(_) | Node::List) => Err(Problem::NotAMapping),
-            Err(error) => Err(Problem::Yaml(Box::new(error))),
+            Ok(YamlNode::Mapping(fields)) => Ok(fields),
+            Ok(YamlNode::Text(_) | YamlNode::List) => Err(SkillError::NotAMapping),
+            Err(error) => Err(SkillError::Yaml(Box::new(error))),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Node {
+impl<'de> Deserialize<'de> for YamlNode {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(NodeVisitor)
     }
@@ -87,14 +87,14 @@ struct NodeVisitor;
 /// A scalar of a kind that YAML tells apart and we do not.
 macro_rules! text_of {
     ($($visit:ident: $kind:ty),*) => {
-        $(fn $visit<E>(self, value: $kind) -> Result<Node, E> {
-            Ok(Node::Text(value.to_string()))
+        $(fn $visit<E>(self, value: $kind) -> Result<YamlNode, E> {
+            Ok(YamlNode::Text(value.to_string()))
         })*
     };
 }
 
 impl<'de> Visitor<'de> for NodeVisitor {
-    type Value = Node;
+    type Value = YamlNode;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("a text, a list or a mapping")
@@ -103,29 +103,29 @@ impl<'de> Visitor<'de> for NodeVisitor {
     text_of!(visit_bool: bool, visit_i64: i64, visit_u64: u64, visit_i128: i128, visit_u128: u128,
              visit_f64: f64, visit_str: &str);
 
-    fn visit_string<E>(self, value: String) -> Result<Node, E> {
-        Ok(Node::Text(value))
+    fn visit_string<E>(self, value: String) -> Result<YamlNode, E> {
+        Ok(YamlNode::Text(value))
     }
 
     /// Nothing after the colon.
-    fn visit_unit<E>(self) -> Result<Node, E> {
-        Ok(Node::Text(String::new()))
+    fn visit_unit<E>(self) -> Result<YamlNode, E> {
+        Ok(YamlNode::Text(String::new()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
-        while items.next_element::<Node>()?.is_some() {}
-        Ok(Node::List)
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<YamlNode, A::Error> {
+        while items.next_element::<YamlNode>()?.is_some() {}
+        Ok(YamlNode::List)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Node, A::Error> {
-        let mut fields = Fields::new();
-        while let Some(key) = entries.next_key::<Node>()? {
-            let Node::Text(key) = key else {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<YamlNode, A::Error> {
+        let mut fields = FrontmatterFields::new();
+        while let Some(key) = entries.next_key::<YamlNode>()? {
+            let YamlNode::Text(key) = key else {
                 return Err(A::Error::custom("a key must be a text"));
             };
             fields.insert(key, entries.next_value()?);
         }
-        Ok(Node::Mapping(fields))
+        Ok(YamlNode::Mapping(fields))
     }
 }
 
@@ -133,23 +133,23 @@ impl<'de> Visitor<'de> for NodeVisitor {
 mod tests {
     use super::*;
 
-    fn fields(yaml: &str) -> Result<Fields, Problem> {
-        Parts::of(&format!("---\n{yaml}\n---\n"))?.fields()
+    fn fields(yaml: &str) -> Result<FrontmatterFields, SkillError> {
+        SkillDocument::split(&format!("---\n{yaml}\n---\n"))?.fields()
     }
 
-    fn text(text: &str) -> Node {
-        Node::Text(text.into())
+    fn text(text: &str) -> YamlNode {
+        YamlNode::Text(text.into())
     }
 
     // proves K-01
     #[test]
     fn the_body_is_what_stands_after_the_second_fence() {
-        let parts = Parts::of("---\nname: a\n---\n\n# Title\n\n---\nmore\n").unwrap();
+        let parts = SkillDocument::split("---\nname: a\n---\n\n# Title\n\n---\nmore\n").unwrap();
         assert_eq!(parts.body, "# Title\n\n---\nmore");
-        assert_eq!(parts.fields().unwrap(), Fields::from([("name".into(), text("a"))]));
-        let windows = Parts::of("---\r\nname: a\r\n---\r\nbody\r\n").unwrap();
+        assert_eq!(parts.fields().unwrap(), FrontmatterFields::from([("name".into(), text("a"))]));
+        let windows = SkillDocument::split("---\r\nname: a\r\n---\r\nbody\r\n").unwrap();
         assert_eq!((windows.body, windows.fields().unwrap().len()), ("body", 1));
-        assert_eq!(Parts::of("---\nname: a\n---").unwrap().body, "");
+        assert_eq!(SkillDocument::split("---\nname: a\n---").unwrap().body, "");
     }
 
     #[test]
@@ -168,8 +168,8 @@ mod tests {
 
     #[test]
     fn yaml_that_refers_to_itself_is_refused_and_an_asterisk_in_a_text_is_not() {
-        assert!(matches!(fields("a: &x [1, 2]\nb: [*x, *x]"), Err(Problem::Yaml(_))));
-        assert!(matches!(fields("a: &x {b: 1}\nc:\n  <<: *x"), Err(Problem::Yaml(_))));
+        assert!(matches!(fields("a: &x [1, 2]\nb: [*x, *x]"), Err(SkillError::Yaml(_))));
+        assert!(matches!(fields("a: &x {b: 1}\nc:\n  <<: *x"), Err(SkillError::Yaml(_))));
         assert_eq!(fields("a: 2 * x").unwrap()["a"], text("2 * x"));
     }
 

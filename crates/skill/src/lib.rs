@@ -9,12 +9,12 @@
 //! what it can make this crate read, keep or walk is bounded.
 
 mod built_in;
+mod error;
 mod folder;
 mod frontmatter;
-mod problem;
 mod rules;
 mod skill;
 
-pub use folder::{FILES_MAX, FolderError, Listing, TOTAL_BYTES_MAX};
-pub use problem::Problem;
-pub use skill::{Contents, Entry, SKILL_BYTES_MAX, Skill, validate};
+pub use error::SkillError;
+pub use folder::{FILES_MAX, FolderError, SkillListing, TOTAL_BYTES_MAX};
+pub use skill::{SKILL_BYTES_MAX, Skill, SkillContents, SkillSummary, validate};

@@ -1,8 +1,8 @@
 //! The rules for the fields of a skill, as its format has them. Each broken one is a problem; what
 //! becomes of it is decided by whoever asked.
 
-use crate::frontmatter::{Fields, Node};
-use crate::problem::Problem;
+use crate::error::SkillError;
+use crate::frontmatter::{FrontmatterFields, YamlNode};
 use unicode_normalization::UnicodeNormalization;
 
 pub(crate) const NAME_CHARS_MAX: usize = 64;
@@ -17,20 +17,20 @@ pub(crate) fn allowed_fields() -> String {
 }
 
 /// Everything that is wrong, in the order in which the reference validator finds it.
-pub(crate) fn check(fields: &Fields, directory: &str) -> Vec<Problem> {
+pub(crate) fn check(fields: &FrontmatterFields, directory: &str) -> Vec<SkillError> {
     let mut problems = Vec::new();
     let unexpected: Vec<String> =
         fields.keys().filter(|field| !FIELDS.contains(&field.as_str())).cloned().collect();
     if !unexpected.is_empty() {
-        problems.push(Problem::UnexpectedFields(unexpected));
+        problems.push(SkillError::UnexpectedFields(unexpected));
     }
-    match required(fields, "name") {
-        Ok(name) => check_name(&normal(name.trim()), directory, &mut problems),
+    match required_text(fields, "name") {
+        Ok(name) => check_name(&normalize_name(name.trim()), directory, &mut problems),
         Err(problem) => problems.push(problem),
     }
-    match required(fields, "description").map(chars) {
+    match required_text(fields, "description").map(char_count) {
         Ok(chars) if chars > DESCRIPTION_CHARS_MAX => {
-            problems.push(Problem::DescriptionTooLong(chars));
+            problems.push(SkillError::DescriptionTooLong(chars));
         }
         Ok(_) => {}
         Err(problem) => problems.push(problem),
@@ -40,60 +40,65 @@ pub(crate) fn check(fields: &Fields, directory: &str) -> Vec<Problem> {
 }
 
 /// The text of a field that must have one.
-pub(crate) fn required<'a>(fields: &'a Fields, name: &'static str) -> Result<&'a str, Problem> {
+pub(crate) fn required_text<'a>(
+    fields: &'a FrontmatterFields,
+    name: &'static str,
+) -> Result<&'a str, SkillError> {
     match fields.get(name) {
-        None => Err(Problem::MissingField(name)),
-        Some(Node::Text(text)) if !text.trim().is_empty() => Ok(text),
-        Some(_) => Err(Problem::EmptyField(name)),
+        None => Err(SkillError::MissingField(name)),
+        Some(YamlNode::Text(text)) if !text.trim().is_empty() => Ok(text),
+        Some(_) => Err(SkillError::EmptyField(name)),
     }
 }
 
-fn check_name(name: &str, directory: &str, problems: &mut Vec<Problem>) {
-    if chars(name) > NAME_CHARS_MAX {
-        problems.push(Problem::NameTooLong { name: name.into(), chars: chars(name) });
+fn check_name(name: &str, directory: &str, problems: &mut Vec<SkillError>) {
+    if char_count(name) > NAME_CHARS_MAX {
+        problems.push(SkillError::NameTooLong { name: name.into(), chars: char_count(name) });
     }
     if name != name.to_lowercase() {
-        problems.push(Problem::NameNotLowercase(name.into()));
+        problems.push(SkillError::NameNotLowercase(name.into()));
     }
     if name.starts_with('-') || name.ends_with('-') {
-        problems.push(Problem::NameEdgeHyphen);
+        problems.push(SkillError::NameEdgeHyphen);
     }
     if name.contains("--") {
-        problems.push(Problem::NameDoubleHyphen);
+        problems.push(SkillError::NameDoubleHyphen);
     }
     if !name.chars().all(|c| c.is_alphanumeric() || c == '-') {
-        problems.push(Problem::NameCharacters(name.into()));
+        problems.push(SkillError::NameCharacters(name.into()));
     }
-    if normal(directory) != name {
+    if normalize_name(directory) != name {
         let directory = directory.to_owned();
-        problems.push(Problem::OtherDirectory { directory, name: name.into() });
+        problems.push(SkillError::DirectoryNameMismatch { directory, name: name.into() });
     }
 }
 
-fn check_optional(fields: &Fields, problems: &mut Vec<Problem>) {
-    if let Some(Node::Text(text)) = fields.get("compatibility")
-        && chars(text) > COMPATIBILITY_CHARS_MAX
+fn check_optional(fields: &FrontmatterFields, problems: &mut Vec<SkillError>) {
+    if let Some(YamlNode::Text(text)) = fields.get("compatibility")
+        && char_count(text) > COMPATIBILITY_CHARS_MAX
     {
-        problems.push(Problem::CompatibilityTooLong(chars(text)));
+        problems.push(SkillError::CompatibilityTooLong(char_count(text)));
     }
     for name in ["compatibility", "license", "allowed-tools"] {
-        if matches!(fields.get(name), Some(Node::List | Node::Mapping(_))) {
-            problems.push(Problem::NotText(name));
+        if matches!(fields.get(name), Some(YamlNode::List | YamlNode::Mapping(_))) {
+            problems.push(SkillError::NotText(name));
         }
     }
-    let strings = |values: &Fields| values.values().all(|value| matches!(value, Node::Text(_)));
+    let strings = |values: &FrontmatterFields| {
+        values.values().all(|value| matches!(value, YamlNode::Text(_)))
+    };
     match fields.get("metadata") {
         None => {}
-        Some(Node::Mapping(values)) if strings(values) => {}
-        Some(_) => problems.push(Problem::NotStrings),
+        Some(YamlNode::Mapping(values)) if strings(values) => {}
+        Some(_) => problems.push(SkillError::NotStrings),
     }
 }
 
 /// The form in which names are compared: `ﬁle` and `file` look the same, and are.
-fn normal(name: &str) -> String {
+fn normalize_name(name: &str) -> String {
     name.nfkc().collect()
 }
 
-fn chars(text: &str) -> usize {
+fn char_count(text: &str) -> usize {
     text.chars().count()
 }

@@ -1,9 +1,9 @@
 //! One skill: what an agent is told of it, and the way to the rest.
 
-use crate::built_in::{BUILT_IN, Files};
-use crate::folder::{Folder, FolderError, Listing, TOTAL_BYTES_MAX};
-use crate::frontmatter::{Fields, Parts};
-use crate::problem::Problem;
+use crate::built_in::{BUILT_IN, BuiltInFiles};
+use crate::error::SkillError;
+use crate::folder::{FolderError, SkillFolder, SkillListing, TOTAL_BYTES_MAX};
+use crate::frontmatter::{FrontmatterFields, SkillDocument};
 use crate::rules;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,14 +15,14 @@ const SKILL_FILES: [&str; 2] = ["SKILL.md", "skill.md"];
 
 /// What an agent is told of every skill, so that it can choose.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct SkillSummary {
     pub name: String,
     pub description: String,
 }
 
 /// The files of a skill by their paths, and what is none of them with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Contents {
+pub struct SkillContents {
     pub files: BTreeMap<String, Vec<u8>>,
     pub skipped: BTreeMap<String, &'static str>,
 }
@@ -30,22 +30,22 @@ pub struct Contents {
 /// A skill that can be used.
 #[derive(Debug)]
 pub struct Skill {
-    pub entry: Entry,
+    pub summary: SkillSummary,
     /// What its author should mend, and what does not keep anybody from using it.
-    pub warnings: Vec<Problem>,
-    source: Source,
+    pub warnings: Vec<SkillError>,
+    source: SkillSource,
 }
 
 #[derive(Debug)]
-enum Source {
-    Folder(Folder),
-    BuiltIn { name: &'static str, files: Files },
+enum SkillSource {
+    Folder(SkillFolder),
+    BuiltIn { name: &'static str, files: BuiltInFiles },
 }
 
 /// Everything that is wrong with the skill in a folder, as strictly as its format has it.
-pub fn validate(path: &Path) -> Vec<Problem> {
-    let read = Folder::open(path).map_err(Problem::from).and_then(|folder| {
-        let source = Source::Folder(folder);
+pub fn validate(path: &Path) -> Vec<SkillError> {
+    let read = SkillFolder::open(path).map_err(SkillError::from).and_then(|folder| {
+        let source = SkillSource::Folder(folder);
         Ok((source.fields()?, source))
     });
     match read {
@@ -57,14 +57,14 @@ pub fn validate(path: &Path) -> Vec<Problem> {
 impl Skill {
     /// The skill of a folder, although it may break rules: without a description, or with a
     /// frontmatter that cannot be read, there is none.
-    pub fn open(path: &Path) -> Result<Self, Problem> {
-        Self::load(Source::Folder(Folder::open(path)?))
+    pub fn open(path: &Path) -> Result<Self, SkillError> {
+        Self::load(SkillSource::Folder(SkillFolder::open(path)?))
     }
 
     /// A skill that is in the program.
     pub fn built_in(name: &str) -> Option<Self> {
         let (name, files) = BUILT_IN.into_iter().find(|(known, _)| *known == name)?;
-        Self::load(Source::BuiltIn { name, files }).ok()
+        Self::load(SkillSource::BuiltIn { name, files }).ok()
     }
 
     /// The names of the skills that are in the program.
@@ -72,45 +72,46 @@ impl Skill {
         BUILT_IN.into_iter().map(|(name, _)| name)
     }
 
-    fn load(source: Source) -> Result<Self, Problem> {
+    fn load(source: SkillSource) -> Result<Self, SkillError> {
         let fields = source.fields()?;
         let problems = rules::check(&fields, source.name());
         let (fatal, warnings): (Vec<_>, Vec<_>) =
-            problems.into_iter().partition(Problem::leaves_no_description);
+            problems.into_iter().partition(SkillError::is_fatal);
         if let Some(problem) = fatal.into_iter().next() {
             return Err(problem);
         }
-        let name = rules::required(&fields, "name").unwrap_or(source.name());
-        let description = rules::required(&fields, "description")?;
-        let entry = Entry { name: name.trim().into(), description: description.trim().into() };
-        Ok(Self { entry, warnings, source })
+        let name = rules::required_text(&fields, "name").unwrap_or(source.name());
+        let description = rules::required_text(&fields, "description")?;
+        let entry =
+            SkillSummary { name: name.trim().into(), description: description.trim().into() };
+        Ok(Self { summary: entry, warnings, source })
     }
 
     /// The instructions, for an agent that uses the skill.
-    pub fn body(&self) -> Result<String, Problem> {
-        Ok(Parts::of(&self.source.text()?)?.body.to_owned())
+    pub fn body(&self) -> Result<String, SkillError> {
+        Ok(SkillDocument::split(&self.source.skill_file_text()?)?.body.to_owned())
     }
 
     /// The paths and sizes of everything that belongs to it.
-    pub fn files(&self) -> Result<Listing, FolderError> {
+    pub fn files(&self) -> Result<SkillListing, FolderError> {
         self.source.list()
     }
 
     /// All of them, for somebody who takes the skill elsewhere, and what is left behind.
-    pub fn contents(&self) -> Result<Contents, FolderError> {
-        let Listing { files, skipped } = self.files()?;
+    pub fn contents(&self) -> Result<SkillContents, FolderError> {
+        let SkillListing { files, skipped } = self.files()?;
         let mut left = TOTAL_BYTES_MAX;
         let mut read = BTreeMap::new();
         for path in files.into_keys() {
             let content = self.source.read(&path, left).map_err(|error| match error {
                 // It has grown since it was listed.
-                FolderError::TooLarge { .. } => FolderError::TooMuch,
+                FolderError::TooLarge { .. } => FolderError::TotalTooLarge,
                 error => error,
             })?;
             left -= content.len() as u64;
             read.insert(path, content);
         }
-        Ok(Contents { files: read, skipped })
+        Ok(SkillContents { files: read, skipped })
     }
 
     /// A file by its path from the root of the skill.
@@ -119,7 +120,7 @@ impl Skill {
     }
 }
 
-impl Source {
+impl SkillSource {
     fn name(&self) -> &str {
         match self {
             Self::Folder(folder) => &folder.name,
@@ -127,23 +128,24 @@ impl Source {
         }
     }
 
-    fn fields(&self) -> Result<Fields, Problem> {
-        Parts::of(&self.text()?)?.fields()
+    fn fields(&self) -> Result<FrontmatterFields, SkillError> {
+        SkillDocument::split(&self.skill_file_text()?)?.fields()
     }
 
     /// Of the file that makes a folder a skill.
-    fn text(&self) -> Result<String, Problem> {
-        let mut read = Err(Problem::NoSkillFile);
+    fn skill_file_text(&self) -> Result<String, SkillError> {
+        let mut read = Err(SkillError::NoSkillFile);
         for name in SKILL_FILES {
             match self.read(name, SKILL_BYTES_MAX) {
                 Err(FolderError::NotFound(_)) => {}
                 found => {
-                    read = found.map_err(Problem::from);
+                    read = found.map_err(SkillError::from);
                     break;
                 }
             }
         }
-        String::from_utf8(read?).map_err(|error| Problem::NotUtf8(error.utf8_error().valid_up_to()))
+        String::from_utf8(read?)
+            .map_err(|error| SkillError::NotUtf8(error.utf8_error().valid_up_to()))
     }
 
     fn read(&self, path: &str, most: u64) -> Result<Vec<u8>, FolderError> {
@@ -157,13 +159,13 @@ impl Source {
         }
     }
 
-    fn list(&self) -> Result<Listing, FolderError> {
+    fn list(&self) -> Result<SkillListing, FolderError> {
         match self {
             Self::Folder(folder) => folder.list(),
             Self::BuiltIn { files, .. } => {
                 let files =
                     files.iter().map(|(path, content)| ((*path).to_owned(), content.len() as u64));
-                Ok(Listing { files: files.collect(), ..Listing::default() })
+                Ok(SkillListing { files: files.collect(), ..SkillListing::default() })
             }
         }
     }

@@ -1,6 +1,6 @@
 //! An environment as people see it: what it is made of, and whether it is there.
 
-use crate::Fault;
+use crate::Error;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -31,7 +31,7 @@ pub struct Environment {
     pub progress: Option<String>,
     /// Why the last build failed. What was built before still serves.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub error: Option<Fault>,
+    pub error: Option<Error>,
     /// The definition, as TOML; not in lists.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub definition: Option<String>,

@@ -3,24 +3,26 @@
 //! `output` and `results` of a record are a fold of its events and of nothing else, so that whoever
 //! keeps the events can always tell them again.
 
-use crate::{ApprovalId, Fault, FileOut, Output, Rich, Round, Status, ToolUse};
+use crate::{
+    ApprovalId, DisplayData, Error, ExecutionStatus, OutputChunk, OutputFile, Round, ToolUse,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// Pieces of output that follow each other on one stream are one piece up to this size, so that
 /// a program that writes single bytes does not make a record of single bytes.
-const OUTPUT_PIECE_BYTES: usize = 8 * 1024;
+const OUTPUT_CHUNK_BYTES: usize = 8 * 1024;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
     /// It waits, or it has begun.
     Status {
-        status: Status,
+        status: ExecutionStatus,
     },
-    Output(Output),
-    Result(Rich),
-    File(FileOut),
+    Output(OutputChunk),
+    Result(DisplayData),
+    File(OutputFile),
     /// A person is asked.
     Approval {
         approval_id: ApprovalId,
@@ -42,28 +44,28 @@ pub enum Event {
     Round(Round),
     /// A tool that a model called has answered.
     Tool(ToolUse),
-    Error(Fault),
+    Error(Error),
     /// The last one: the record is kept, and will not change.
     End {
-        status: Status,
+        status: ExecutionStatus,
     },
 }
 
 /// The output and the results of a record.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Transcript {
-    pub output: Vec<Output>,
-    pub results: Vec<Rich>,
+    pub output: Vec<OutputChunk>,
+    pub results: Vec<DisplayData>,
 }
 
 impl Transcript {
-    pub fn hear(&mut self, event: Event) {
+    pub fn push(&mut self, event: Event) {
         match event {
             Event::Result(result) => self.results.push(result),
             Event::Output(piece) => match self.output.last_mut() {
                 Some(last)
                     if last.stream == piece.stream
-                        && last.text.len() + piece.text.len() <= OUTPUT_PIECE_BYTES =>
+                        && last.text.len() + piece.text.len() <= OUTPUT_CHUNK_BYTES =>
                 {
                     last.text.push_str(&piece.text);
                 }
@@ -86,7 +88,7 @@ impl Transcript {
 impl FromIterator<Event> for Transcript {
     fn from_iter<T: IntoIterator<Item = Event>>(events: T) -> Self {
         let mut transcript = Self::default();
-        events.into_iter().for_each(|event| transcript.hear(event));
+        events.into_iter().for_each(|event| transcript.push(event));
         transcript
     }
 }
@@ -94,28 +96,28 @@ impl FromIterator<Event> for Transcript {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Code, FileKind, Stream};
+    use crate::{ErrorCode, FileKind, OutputStream};
     use serde_json::json;
 
-    fn wrote(stream: Stream, text: &str) -> Event {
-        Event::Output(Output { t: 7, stream, text: text.into() })
+    fn wrote(stream: OutputStream, text: &str) -> Event {
+        Event::Output(OutputChunk { t: 7, stream, text: text.into() })
     }
 
     #[test]
     fn a_program_that_writes_single_bytes_does_not_make_a_record_of_single_bytes() {
-        let bytes = (0..OUTPUT_PIECE_BYTES + 1).map(|_| wrote(Stream::Stdout, "x"));
+        let bytes = (0..OUTPUT_CHUNK_BYTES + 1).map(|_| wrote(OutputStream::Stdout, "x"));
         let transcript: Transcript = bytes.collect();
         let sizes: Vec<usize> = transcript.output.iter().map(|piece| piece.text.len()).collect();
-        assert_eq!(sizes, [OUTPUT_PIECE_BYTES, 1]);
+        assert_eq!(sizes, [OUTPUT_CHUNK_BYTES, 1]);
     }
 
     #[test]
     fn the_two_streams_keep_their_order() {
         let events = [
-            wrote(Stream::Stdout, "a"),
-            wrote(Stream::Stderr, "b"),
-            wrote(Stream::Stderr, "c"),
-            wrote(Stream::Stdout, "d"),
+            wrote(OutputStream::Stdout, "a"),
+            wrote(OutputStream::Stderr, "b"),
+            wrote(OutputStream::Stderr, "c"),
+            wrote(OutputStream::Stdout, "d"),
         ];
         let transcript: Transcript = events.into_iter().collect();
         let texts: Vec<&str> = transcript.output.iter().map(|piece| &*piece.text).collect();
@@ -146,7 +148,7 @@ mod tests {
             step: "Load".into(),
             code: "1 + 1".into(),
             execution_id: None,
-            status: Status::Succeeded,
+            status: ExecutionStatus::Succeeded,
             stdout: "2".into(),
             stderr: String::new(),
             error: None,
@@ -167,7 +169,7 @@ mod tests {
 
     #[test]
     fn every_event_says_which_it_is_and_reads_back_as_itself() {
-        let file = FileOut {
+        let file = OutputFile {
             name: "a.csv".into(),
             mime: "text/csv".into(),
             size: 1,
@@ -175,11 +177,11 @@ mod tests {
             kind: FileKind::Data,
             url: None,
         };
-        let result = Rich { data: [("text/plain".into(), json!("1"))].into(), main: true };
+        let result = DisplayData { data: [("text/plain".into(), json!("1"))].into(), main: true };
         let approval_id = ApprovalId::new(uuid::Uuid::nil());
         for (name, event) in [
-            ("status", Event::Status { status: Status::WaitingApproval }),
-            ("output", wrote(Stream::Stdout, "a")),
+            ("status", Event::Status { status: ExecutionStatus::WaitingApproval }),
+            ("output", wrote(OutputStream::Stdout, "a")),
             ("result", Event::Result(result)),
             ("file", Event::File(file)),
             ("approval", Event::Approval { approval_id }),
@@ -188,8 +190,8 @@ mod tests {
             ("answer", Event::Answer { text: "It is four.".into() }),
             ("round", Event::Round(round())),
             ("tool", Event::Tool(called())),
-            ("error", Event::Error(Fault::new(Code::TimeExceeded, "late"))),
-            ("end", Event::End { status: Status::Denied }),
+            ("error", Event::Error(Error::new(ErrorCode::TimeExceeded, "late"))),
+            ("end", Event::End { status: ExecutionStatus::Denied }),
         ] {
             let text = serde_json::to_value(&event).unwrap();
             assert_eq!(text["event"], name);

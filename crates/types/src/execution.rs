@@ -1,7 +1,7 @@
 //! The Execution record: one run of code, and the one record that everything else projects.
 
 use crate::{
-    AgentId, ApprovalId, ExecutionId, Fault, FunctionId, Limits, ModelUse, NetworkAttempt,
+    AgentId, ApprovalId, Error, ExecutionId, FunctionId, Limits, ModelUsage, NetworkAttempt,
     PrincipalId, Round, SandboxId,
 };
 use chrono::{DateTime, Utc};
@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
+pub enum ExecutionStatus {
     WaitingApproval,
     Queued,
     Running,
@@ -24,7 +24,7 @@ pub enum Status {
     TimedOut,
 }
 
-impl Status {
+impl ExecutionStatus {
     pub fn name(self) -> &'static str {
         match self {
             Self::WaitingApproval => "waiting_approval",
@@ -41,28 +41,28 @@ impl Status {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Stream {
+pub enum OutputStream {
     Stdout,
     Stderr,
 }
 
 /// A piece of output, at `t` milliseconds after the start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Output {
+pub struct OutputChunk {
     pub t: u64,
-    pub stream: Stream,
+    pub stream: OutputStream,
     pub text: String,
 }
 
 /// Display data by MIME type. Binary types are base64.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Rich {
+pub struct DisplayData {
     pub data: BTreeMap<String, Value>,
     /// The value of the last expression, as opposed to what `display` or a chart showed.
     pub main: bool,
 }
 
-impl Rich {
+impl DisplayData {
     /// Memory that this result takes in a process.
     pub fn memory_bytes(&self) -> usize {
         self.data.iter().map(|(form, value)| form.len() + memory_bytes(value)).sum()
@@ -95,7 +95,7 @@ pub enum FileKind {
 
 /// A file that the code made or changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct FileOut {
+pub struct OutputFile {
     /// Relative to the working directory.
     pub name: String,
     pub mime: String,
@@ -116,22 +116,22 @@ pub struct SkippedFile {
 
 /// What was cut, in bytes; absent when nothing was.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Truncated {
+pub struct Truncation {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub output_dropped_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub files: Vec<SkippedFile>,
 }
 
-impl Truncated {
-    pub fn is_nothing(&self) -> bool {
+impl Truncation {
+    pub fn is_empty(&self) -> bool {
         self == &Self::default()
     }
 }
 
 /// What the run used, as the supervisor observed it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Usage {
+pub struct ResourceUsage {
     pub wall_ms: u64,
     pub cpu_ms: u64,
     pub rss_peak_bytes: u64,
@@ -158,7 +158,7 @@ pub struct Execution {
     /// Grows when the session's memory was lost, so that nobody is surprised.
     pub generation: u64,
     pub environment: String,
-    pub status: Status,
+    pub status: ExecutionStatus,
     pub entry: String,
     /// Who asked for it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -188,14 +188,14 @@ pub struct Execution {
     /// What the tool returned, or the last value of a cell when it is plain JSON.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub value: Option<Value>,
-    #[serde(skip_serializing_if = "Truncated::is_nothing", default)]
-    pub truncated: Truncated,
+    #[serde(skip_serializing_if = "Truncation::is_empty", default)]
+    pub truncated: Truncation,
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub error: Option<Fault>,
+    pub error: Option<Error>,
     /// As a shell would see it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub exit_code: Option<i32>,
-    pub files_out: Vec<FileOut>,
+    pub files_out: Vec<OutputFile>,
     /// Of a run of a model: the steps that it has set itself.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub plan: Vec<String>,
@@ -203,13 +203,13 @@ pub struct Execution {
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub rounds: Vec<Round>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub model: Option<ModelUse>,
+    pub model: Option<ModelUsage>,
     pub warnings: Vec<Warning>,
     /// Whom the code has tried to reach.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub network: Vec<NetworkAttempt>,
     pub limits: Limits,
-    pub usage: Usage,
+    pub usage: ResourceUsage,
     pub created_at: DateTime<Utc>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub started_at: Option<DateTime<Utc>>,
@@ -217,8 +217,8 @@ pub struct Execution {
     pub ended_at: Option<DateTime<Utc>>,
     /// The two long fields come last, so that a server can write the rest and then these piece by
     /// piece.
-    pub results: Vec<Rich>,
-    pub output: Vec<Output>,
+    pub results: Vec<DisplayData>,
+    pub output: Vec<OutputChunk>,
 }
 
 impl Execution {
@@ -234,7 +234,7 @@ impl Execution {
             sandbox_id: None,
             generation: 1,
             environment: String::new(),
-            status: Status::Queued,
+            status: ExecutionStatus::Queued,
             entry: String::new(),
             principal: None,
             run_as: None,
@@ -249,7 +249,7 @@ impl Execution {
             value: None,
             results: Vec::new(),
             output: Vec::new(),
-            truncated: Truncated::default(),
+            truncated: Truncation::default(),
             error: None,
             exit_code: None,
             files_out: Vec::new(),
@@ -259,7 +259,7 @@ impl Execution {
             warnings: Vec::new(),
             network: Vec::new(),
             limits,
-            usage: Usage::default(),
+            usage: ResourceUsage::default(),
             created_at,
             started_at: None,
             ended_at: None,

@@ -1,7 +1,10 @@
 //! Functions: code that is deployed apart from agents, with an environment and limits of its own, and
 //! its calls.
 
-use crate::{ApprovalId, Execution, ExecutionId, Fault, FunctionId, PrincipalId, Status, Stream};
+use crate::{
+    ApprovalId, Error, Execution, ExecutionId, ExecutionStatus, FunctionId, OutputStream,
+    PrincipalId,
+};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -28,7 +31,7 @@ pub struct Function {
     pub progress: Option<String>,
     /// Why the last deployment failed. What was deployed before still serves.
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub error: Option<Fault>,
+    pub error: Option<Error>,
     pub created_at: DateTime<Utc>,
     pub updated_at: DateTime<Utc>,
 }
@@ -85,7 +88,7 @@ pub struct FunctionCall {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub ended_at: Option<DateTime<Utc>>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
-    pub error: Option<Fault>,
+    pub error: Option<Error>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -98,14 +101,16 @@ pub enum FunctionCallStatus {
 
 impl FunctionCall {
     /// `None` if it is no call of a function.
-    pub fn of(execution: &Execution) -> Option<Self> {
+    pub fn from_execution(execution: &Execution) -> Option<Self> {
         let status = match execution.status {
-            Status::WaitingApproval | Status::Queued | Status::Running => {
-                FunctionCallStatus::Running
+            ExecutionStatus::WaitingApproval
+            | ExecutionStatus::Queued
+            | ExecutionStatus::Running => FunctionCallStatus::Running,
+            ExecutionStatus::Succeeded => FunctionCallStatus::Completed,
+            ExecutionStatus::Failed | ExecutionStatus::Denied | ExecutionStatus::Cancelled => {
+                FunctionCallStatus::Failed
             }
-            Status::Succeeded => FunctionCallStatus::Completed,
-            Status::Failed | Status::Denied | Status::Cancelled => FunctionCallStatus::Failed,
-            Status::TimedOut => FunctionCallStatus::Timeout,
+            ExecutionStatus::TimedOut => FunctionCallStatus::Timeout,
         };
         Some(Self {
             id: execution.id,
@@ -131,6 +136,6 @@ pub struct FunctionResponse {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LogLine {
     pub time: DateTime<Utc>,
-    pub stream: Stream,
+    pub stream: OutputStream,
     pub message: String,
 }

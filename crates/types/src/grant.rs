@@ -47,7 +47,7 @@ impl fmt::Display for Privilege {
 /// What a grant is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "kind", content = "id", rename_all = "snake_case")]
-pub enum Object {
+pub enum ObjectRef {
     Workspace(WorkspaceId),
     Tool(ToolId),
     Agent(AgentId),
@@ -59,9 +59,9 @@ pub enum Object {
 }
 
 /// The same by another name: in a description of the API, `Object` is any JSON object.
-pub type GrantedObject = Object;
+pub type GrantedObject = ObjectRef;
 
-impl Object {
+impl ObjectRef {
     pub fn kind(self) -> &'static str {
         match self {
             Self::Workspace(_) => "workspace",
@@ -89,7 +89,7 @@ impl Object {
     }
 }
 
-impl fmt::Display for Object {
+impl fmt::Display for ObjectRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.kind(), self.uuid())
     }
@@ -101,7 +101,7 @@ pub struct Grant {
     pub principal: PrincipalId,
     pub privilege: Privilege,
     #[schema(value_type = GrantedObject)]
-    pub object: Object,
+    pub object: ObjectRef,
     pub granted_by: PrincipalId,
     pub created_at: DateTime<Utc>,
 }
@@ -113,7 +113,7 @@ pub struct OwnershipOffer {
     /// The recipient. A role stands for each of its members.
     pub principal: PrincipalId,
     #[schema(value_type = GrantedObject)]
-    pub object: Object,
+    pub object: ObjectRef,
     pub offered_by: PrincipalId,
     pub created_at: DateTime<Utc>,
 }

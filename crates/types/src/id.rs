@@ -9,7 +9,7 @@ use uuid::Uuid;
 /// Text that is no id: most often a name, where nothing has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an id, such as 0198c0de-0000-7000-8000-000000000000")]
-pub struct NotAnId;
+pub struct ParseIdError;
 
 macro_rules! id {
     ($name:ident, $what:literal) => {
@@ -41,10 +41,10 @@ macro_rules! id {
         }
 
         impl FromStr for $name {
-            type Err = NotAnId;
+            type Err = ParseIdError;
 
-            fn from_str(text: &str) -> Result<Self, NotAnId> {
-                text.parse().map(Self).map_err(|_| NotAnId)
+            fn from_str(text: &str) -> Result<Self, ParseIdError> {
+                text.parse().map(Self).map_err(|_| ParseIdError)
             }
         }
 

@@ -7,9 +7,9 @@
 mod approval;
 mod audit;
 mod environment;
+mod error;
 mod event;
 mod execution;
-mod fault;
 mod file;
 mod function;
 mod grant;
@@ -29,37 +29,37 @@ mod tool;
 pub use approval::{Approval, ApprovalScope, ApprovalState, Permission};
 pub use audit::AuditEntry;
 pub use environment::{Environment, EnvironmentOrigin, EnvironmentStatus, InstalledPackage};
+pub use error::{Assertion, Error, ErrorCode};
 pub use event::{Event, Transcript};
 pub use execution::{
-    Execution, FileKind, FileOut, Output, Rich, SkippedFile, Status, Stream, TOOL_UNISOLATED,
-    Truncated, Usage, Warning,
+    DisplayData, Execution, ExecutionStatus, FileKind, OutputChunk, OutputFile, OutputStream,
+    ResourceUsage, SkippedFile, TOOL_UNISOLATED, Truncation, Warning,
 };
-pub use fault::{Assertion, Code, Fault};
 pub use file::{File, FileSource};
 pub use function::{
     Deployment, Function, FunctionCall, FunctionCallStatus, FunctionFile, FunctionResponse,
     FunctionStatus, LogLine,
 };
-pub use grant::{Grant, GrantedObject, Object, OwnershipOffer, Privilege};
+pub use grant::{Grant, GrantedObject, ObjectRef, OwnershipOffer, Privilege};
 pub use id::{
     AgentId, ApprovalId, ExecutionId, FileId, FunctionId, GrantId, IntegrationId, KeyId,
-    NetworkRuleId, NotAnId, OfferId, PrincipalId, SandboxId, SecretId, StoreId, ToolId,
+    NetworkRuleId, OfferId, ParseIdError, PrincipalId, SandboxId, SecretId, StoreId, ToolId,
     WorkspaceId,
 };
 pub use limits::{Limit, LimitError, Limits, LimitsRequest, OperatorCaps};
 pub use members::{JsonMembers, MembersError};
 pub use network::{
-    AllowedSecrets, Integration, NetworkAttempt, NetworkEntry, NetworkRule, RuleMode, RuleType,
+    AllowedSecrets, Integration, NetworkAttempt, NetworkLogEntry, NetworkRule, RuleMode, RuleType,
 };
 pub use package::PackagePolicy;
-pub use principal::{Key, Principal, PrincipalKind, Workspace};
-pub use run::{ModelUse, Round, ToolUse};
+pub use principal::{ApiKey, Principal, PrincipalKind, Workspace};
+pub use run::{ModelUsage, Round, ToolUse};
 pub use secret::{
-    ClientInject, ClientKind, HeaderInject, Inject, Label, REDACTED_BYTES_MIN,
-    SECRET_BYTES_PER_SANDBOX_MAX, SECRETS_PER_SANDBOX_MAX, Sealed, SealingKeyId, Secret,
+    ClientInjection, ClientKind, HeaderInjection, REDACTED_BYTES_MIN, SECRET_BYTES_PER_SANDBOX_MAX,
+    SECRETS_PER_SANDBOX_MAX, SealContext, SealedValue, SealingKeyId, Secret, SecretInjection,
     SecretScope, html_escaped,
 };
 pub use session::{Session, SessionStatus};
 pub use shared_cache::SharedCache;
 pub use store::{Store, StoreAccess, StoreGrant};
-pub use tool::{Agent, ApprovalAction, Binding, RunAs, SpecificationFormat, Tool};
+pub use tool::{Agent, ApprovalAction, RunAs, SpecificationFormat, Tool, ToolBinding};

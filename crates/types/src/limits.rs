@@ -61,7 +61,7 @@ impl Limits {
 
 impl Limits {
     /// The request that asks for exactly these.
-    pub fn request(self) -> LimitsRequest {
+    pub fn to_request(self) -> LimitsRequest {
         LimitsRequest {
             wall_ms: Some(self.wall_ms),
             cpu_ms: Some(self.cpu_ms),
@@ -79,11 +79,11 @@ impl Limits {
 
 impl Limits {
     /// The lower one of each.
-    pub fn within(mut self, most: &Self) -> Self {
+    pub fn capped_by(mut self, most: &Self) -> Self {
         let mut most = *most;
         for limit in Limit::ALL {
-            let value = limit.of(&mut self);
-            *value = (*value).min(*limit.of(&mut most));
+            let value = limit.value_mut(&mut self);
+            *value = (*value).min(*limit.value_mut(&mut most));
         }
         self
     }
@@ -140,12 +140,12 @@ impl Limit {
     }
 
     /// The limit that has this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|limit| limit.name() == name)
     }
 
     /// Below this the interpreter itself cannot start, so that asking for it is a mistake.
-    pub fn least(self) -> u64 {
+    pub fn min_value(self) -> u64 {
         match self {
             Self::MemoryBytes => 32 * MIB,
             Self::Processes => 4,
@@ -162,7 +162,7 @@ impl Limit {
     }
 
     /// The value of this limit.
-    pub fn of(self, limits: &mut Limits) -> &mut u64 {
+    pub fn value_mut(self, limits: &mut Limits) -> &mut u64 {
         match self {
             Self::WallMs => &mut limits.wall_ms,
             Self::CpuMs => &mut limits.cpu_ms,
@@ -220,10 +220,10 @@ impl LimitsRequest {
 
     /// Every limit, in the order of [`Limit::ALL`].
     pub fn values(&self) -> [Option<u64>; Limit::ALL.len()] {
-        Limit::ALL.map(|limit| self.of(limit))
+        Limit::ALL.map(|limit| self.get(limit))
     }
 
-    fn of(&self, limit: Limit) -> Option<u64> {
+    fn get(&self, limit: Limit) -> Option<u64> {
         match limit {
             Limit::WallMs => self.wall_ms,
             Limit::CpuMs => self.cpu_ms,
@@ -241,19 +241,19 @@ impl LimitsRequest {
     /// The limits that hold: the defaults, with what was asked for where the operator allows it.
     pub fn resolve(&self, caps: &OperatorCaps) -> Result<Limits, LimitError> {
         let mut most = caps.0;
-        let mut limits = Limits::DEFAULT.within(&most);
+        let mut limits = Limits::DEFAULT.capped_by(&most);
         for limit in Limit::ALL {
-            let Some(asked) = self.of(limit) else {
+            let Some(asked) = self.get(limit) else {
                 continue;
             };
-            let (least, most) = (limit.least(), *limit.of(&mut most));
+            let (least, most) = (limit.min_value(), *limit.value_mut(&mut most));
             if asked < least {
                 return Err(LimitError::TooLow { limit, asked, least });
             }
             if asked > most {
                 return Err(LimitError::OverCap { limit, asked, most });
             }
-            *limit.of(&mut limits) = asked;
+            *limit.value_mut(&mut limits) = asked;
         }
         if let (Some(wall), None) = (self.wall_ms, self.cpu_ms) {
             let all_of_it = wall.saturating_mul(limits.cpu_percent.div_ceil(100));
@@ -288,7 +288,7 @@ impl OperatorCaps {
 
     /// What an operator allows who has said nothing, on a machine with so many cores and so much
     /// memory.
-    pub fn of_machine(cores: u64, memory_bytes: u64) -> Self {
+    pub fn for_machine(cores: u64, memory_bytes: u64) -> Self {
         let cores = cores.clamp(1, 1024);
         // One sandbox leaves as much to the server and to the others.
         let memory = (memory_bytes / 2).max(64 * MIB);
@@ -310,16 +310,16 @@ impl OperatorCaps {
                 output_bytes: 16 * MIB,
                 result_bytes: 6 * MIB,
             }
-            .within(&Self::HIGHEST),
+            .capped_by(&Self::HIGHEST),
         )
     }
 
     /// These with what is asked for where that is lower.
-    pub fn lowered(&self, asked: &LimitsRequest) -> Self {
+    pub fn lowered_by(&self, asked: &LimitsRequest) -> Self {
         let mut caps = *self;
         for limit in Limit::ALL {
-            let cap = limit.of(&mut caps.0);
-            *cap = asked.of(limit).map_or(*cap, |asked| asked.min(*cap));
+            let cap = limit.value_mut(&mut caps.0);
+            *cap = asked.get(limit).map_or(*cap, |asked| asked.min(*cap));
         }
         caps
     }
@@ -358,9 +358,9 @@ mod tests {
                 request.resolve(&caps)
             };
             assert!(matches!(asked(0), Err(LimitError::TooLow { .. })), "{limit}");
-            let cap = *limit.of(&mut most);
+            let cap = *limit.value_mut(&mut most);
             assert!(matches!(asked(cap + 1), Err(LimitError::OverCap { .. })), "{limit}");
-            assert_eq!(*limit.of(&mut asked(cap).unwrap()), cap);
+            assert_eq!(*limit.value_mut(&mut asked(cap).unwrap()), cap);
         }
     }
 
@@ -381,28 +381,28 @@ mod tests {
 
     #[test]
     fn t77_caps_follow_from_the_machine() {
-        let OperatorCaps(small) = OperatorCaps::of_machine(2, 2048 * MIB);
+        let OperatorCaps(small) = OperatorCaps::for_machine(2, 2048 * MIB);
         assert_eq!((small.cpu_percent, small.memory_bytes), (200, 1024 * MIB));
         assert_eq!((small.disk_bytes, small.processes), (1024 * MIB, 1024));
-        let OperatorCaps(large) = OperatorCaps::of_machine(64, 512 * 1024 * MIB);
+        let OperatorCaps(large) = OperatorCaps::for_machine(64, 512 * 1024 * MIB);
         assert_eq!((large.cpu_percent, large.memory_bytes), (6_400, 256 * 1024 * MIB));
         for machine in [(0, 0), (1, MIB), (u64::MAX, u64::MAX)] {
-            let OperatorCaps(mut caps) = OperatorCaps::of_machine(machine.0, machine.1);
+            let OperatorCaps(mut caps) = OperatorCaps::for_machine(machine.0, machine.1);
             for limit in Limit::ALL {
-                assert!(*limit.of(&mut caps) >= limit.least(), "{limit} {machine:?}");
+                assert!(*limit.value_mut(&mut caps) >= limit.min_value(), "{limit} {machine:?}");
             }
         }
     }
 
     #[test]
     fn a_workspace_can_have_lower_caps_and_no_higher_ones() {
-        let caps = OperatorCaps::of_machine(2, 2048 * MIB);
+        let caps = OperatorCaps::for_machine(2, 2048 * MIB);
         let asked = LimitsRequest {
             memory_bytes: Some(256 * MIB),
             cpu_percent: Some(9_000),
             ..LimitsRequest::default()
         };
-        let OperatorCaps(lowered) = caps.lowered(&asked);
+        let OperatorCaps(lowered) = caps.lowered_by(&asked);
         assert_eq!(lowered, Limits { memory_bytes: 256 * MIB, ..caps.0 });
     }
 }

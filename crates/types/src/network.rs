@@ -48,7 +48,7 @@ pub enum AllowedSecrets {
 }
 
 impl AllowedSecrets {
-    pub fn has(&self, secret: &str) -> bool {
+    pub fn allows(&self, secret: &str) -> bool {
         match self {
             Self::All => true,
             Self::None => false,
@@ -92,7 +92,7 @@ pub struct NetworkAttempt {
 
 /// The same in the history of a workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct NetworkEntry {
+pub struct NetworkLogEntry {
     pub at: DateTime<Utc>,
     /// Whose code it was.
     pub principal: PrincipalId,

@@ -40,7 +40,7 @@ pub struct Principal {
 
 /// An API key as it can be shown: never its secret part, which only its hash remembers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Key {
+pub struct ApiKey {
     pub id: KeyId,
     pub name: String,
     pub principal: PrincipalId,
@@ -63,7 +63,7 @@ pub struct Key {
     pub revoked_at: Option<DateTime<Utc>>,
 }
 
-impl Key {
+impl ApiKey {
     /// Whether it is neither revoked nor expired.
     pub fn is_good_at(&self, now: DateTime<Utc>) -> bool {
         self.revoked_at.is_none() && self.expires_at.is_none_or(|at| at > now)

@@ -1,6 +1,6 @@
 //! What a run of a language model is made of, besides the executions of the code that it writes.
 
-use crate::{ExecutionId, Status};
+use crate::{ExecutionId, ExecutionStatus};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -16,7 +16,7 @@ pub struct Round {
     /// The run of this code. Absent if it could not be begun.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub execution_id: Option<ExecutionId>,
-    pub status: Status,
+    pub status: ExecutionStatus,
     /// As the model saw it: the beginning and the end of what is long.
     pub stdout: String,
     pub stderr: String,
@@ -43,7 +43,7 @@ pub struct ToolUse {
 
 /// The model that was asked, and what it used.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ModelUse {
+pub struct ModelUsage {
     /// `provider/model`.
     pub name: String,
     pub requests: u64,

@@ -85,7 +85,7 @@ impl ClientKind {
     }
 
     /// Absent where everybody has their own.
-    pub fn usual_base_url(self) -> Option<&'static str> {
+    pub fn default_base_url(self) -> Option<&'static str> {
         match self {
             Self::Openai => Some("https://api.openai.com"),
             Self::Anthropic => Some("https://api.anthropic.com"),
@@ -98,17 +98,17 @@ impl ClientKind {
 /// How code uses a secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
-pub enum Inject {
+pub enum SecretInjection {
     /// As a variable that code can read.
     Env { env: String },
     /// As the credential of a client; code has a placeholder.
-    Client(ClientInject),
+    Client(ClientInjection),
     /// In a header of requests to one host; code has a placeholder.
-    Header { header: HeaderInject },
+    Header { header: HeaderInjection },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ClientInject {
+pub struct ClientInjection {
     pub client: ClientKind,
     /// Absent, it is the usual one of the service.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -118,15 +118,15 @@ pub struct ClientInject {
     pub project: Option<String>,
 }
 
-impl ClientInject {
+impl ClientInjection {
     pub fn base_url(&self) -> &str {
-        self.base_url.as_deref().or(self.client.usual_base_url()).unwrap_or_default()
+        self.base_url.as_deref().or(self.client.default_base_url()).unwrap_or_default()
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct HeaderInject {
+pub struct HeaderInjection {
     /// `api.example.com`, or with a port; spoken to with https alone.
     pub host: String,
     pub name: String,
@@ -147,7 +147,7 @@ pub struct Secret {
     /// The principal who set the current value and where it is sent.
     pub set_by: PrincipalId,
     pub scope: SecretScope,
-    pub inject: Inject,
+    pub inject: SecretInjection,
     /// Whether code can read the value, which is then taken out of what it prints.
     pub exposed: bool,
     /// How often it was given a value.
@@ -163,21 +163,21 @@ pub type SealingKeyId = [u8; 8];
 
 /// A value that nobody can read without the key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sealed {
+pub struct SealedValue {
     pub key: SealingKeyId,
     pub bytes: Vec<u8>,
 }
 
 /// Which value it is. A value that was sealed for one label cannot be opened for another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Label {
+pub struct SealContext {
     pub workspace: WorkspaceId,
     /// The secret, or the tool whose variable it is.
     pub holder: Uuid,
     pub name: String,
     pub version: u64,
     /// Where it may go: a variable, or a host and a header.
-    pub place: String,
+    pub destination: String,
 }
 
 /// A text as writers of HTML put it into a page: each with the signs that it writes otherwise.

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct SharedCache<K, V> {
     weight_max: usize,
     /// What was used last is last.
-    entries: Mutex<Vec<Entry<K, V>>>,
+    entries: Mutex<Vec<CacheEntry<K, V>>>,
 }
 
-struct Entry<K, V> {
+struct CacheEntry<K, V> {
     key: K,
     value: Arc<V>,
     weight: usize,
@@ -28,7 +28,7 @@ impl<K: PartialEq, V> SharedCache<K, V> {
         Self { weight_max, entries: Mutex::default() }
     }
 
-    fn entries(&self) -> MutexGuard<'_, Vec<Entry<K, V>>> {
+    fn entries(&self) -> MutexGuard<'_, Vec<CacheEntry<K, V>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -43,13 +43,14 @@ impl<K: PartialEq, V> SharedCache<K, V> {
     /// Adds a value, in the place of one that the key had. `None` if what is in use leaves no room for it.
     pub fn insert(&self, key: K, value: Arc<V>, weight: usize) -> Option<Arc<V>> {
         let mut entries = self.entries();
-        let total = |entries: &[Entry<K, V>]| entries.iter().map(|it| it.weight).sum::<usize>();
+        let total =
+            |entries: &[CacheEntry<K, V>]| entries.iter().map(|it| it.weight).sum::<usize>();
         while total(&entries) + weight > self.weight_max {
             let idle = entries.iter().position(|entry| Arc::strong_count(&entry.value) == 1)?;
             entries.remove(idle);
         }
         let kept = Arc::clone(&value);
-        entries.push(Entry { key, value, weight });
+        entries.push(CacheEntry { key, value, weight });
         Some(kept)
     }
 }

@@ -100,7 +100,7 @@ pub struct Agent {
 
 /// A tool that an agent has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Binding {
+pub struct ToolBinding {
     pub agent_id: AgentId,
     pub tool_id: ToolId,
     pub tool_name: String,

@@ -14,18 +14,18 @@ use zeroize::{Zeroize, Zeroizing};
 pub(crate) const OVERHEAD: usize = NONCE_LEN + MAX_TAG_LEN;
 
 #[derive(Clone)]
-pub(crate) struct Key(Zeroizing<[u8; Self::BYTES]>);
+pub(crate) struct SealingKey(Zeroizing<[u8; Self::BYTES]>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("nothing can be sealed, because this machine gives no random bytes")]
-pub struct CannotSeal;
+pub struct SealError;
 
-impl Key {
+impl SealingKey {
     pub(crate) const BYTES: usize = 32;
 
-    pub(crate) fn random() -> Result<Self, CannotSeal> {
+    pub(crate) fn random() -> Result<Self, SealError> {
         let mut key = Self(Zeroizing::new([0; Self::BYTES]));
-        rand::fill(key.0.as_mut_slice()).map_err(|_| CannotSeal)?;
+        rand::fill(key.0.as_mut_slice()).map_err(|_| SealError)?;
         Ok(key)
     }
 
@@ -49,9 +49,9 @@ impl Key {
     }
 
     /// A nonce, the text that nobody can read, and what shows that nobody has changed it.
-    pub(crate) fn seal(&self, about: &[u8], plain: &[u8]) -> Result<Vec<u8>, CannotSeal> {
+    pub(crate) fn seal(&self, about: &[u8], plain: &[u8]) -> Result<Vec<u8>, SealError> {
         let mut nonce = [0; NONCE_LEN];
-        rand::fill(&mut nonce).map_err(|_| CannotSeal)?;
+        rand::fill(&mut nonce).map_err(|_| SealError)?;
         // All of it at once: a buffer that grows would leave the text behind where it was.
         let mut sealed = Vec::with_capacity(plain.len() + OVERHEAD);
         sealed.extend_from_slice(&nonce);
@@ -65,7 +65,7 @@ impl Key {
             })
             .ok_or_else(|| {
                 sealed.zeroize();
-                CannotSeal
+                SealError
             })?;
         sealed.extend_from_slice(tag.as_ref());
         Ok(sealed)
@@ -86,7 +86,7 @@ impl Key {
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for SealingKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key(..)")
     }

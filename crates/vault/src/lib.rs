@@ -5,14 +5,14 @@
 //! value leaves as [`Plain`], which shows nothing of itself and is wiped. The only file here is that
 //! of the master key; where there is any doubt about it, nothing is opened and nothing is sealed.
 
-mod file;
 mod key;
-mod plain;
-mod ring;
+mod key_file;
+mod keyring;
+mod plaintext;
 mod vault;
 
-pub use file::KeyFileError;
-pub use key::CannotSeal;
-pub use plain::Plain;
-pub use ring::{Keyring, NotAKeyring, Unsealed};
+pub use key::SealError;
+pub use key_file::KeyFileError;
+pub use keyring::{Keyring, KeyringParseError, OpenError};
+pub use plaintext::Plaintext;
 pub use vault::{Rotation, RotationError, Vault, VaultError};

@@ -1,25 +1,25 @@
 //! The vault of a server: where its key comes from, and how it gets another one.
 
-use crate::file::{KeyFile, KeyFileError};
-use crate::key::CannotSeal;
-use crate::plain::Plain;
-use crate::ring::{Keyring, Unsealed};
+use crate::key::SealError;
+use crate::key_file::{KeyFile, KeyFileError};
+use crate::keyring::{Keyring, OpenError};
+use crate::plaintext::Plaintext;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use types::{Label, Sealed, SealingKeyId};
+use types::{SealContext, SealedValue, SealingKeyId};
 
 #[derive(Debug)]
 pub struct Vault {
-    source: Source,
+    source: KeySource,
     ring: Keyring,
 }
 
 #[derive(Debug)]
-enum Source {
+enum KeySource {
     File(KeyFile),
     /// By whoever started the server, who alone can change it.
-    Given,
+    Provided,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum VaultError {
         "the key that was given is not the one that the secrets here were sealed with; give that \
          one, or both with a comma between them, the new one first"
     )]
-    Another,
+    WrongKey,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -57,21 +57,21 @@ impl Vault {
         in_use: &BTreeSet<SealingKeyId>,
     ) -> Result<Self, VaultError> {
         match given {
-            Some(ring) if ring.covers(in_use) => Ok(Self { source: Source::Given, ring }),
-            Some(_) => Err(VaultError::Another),
+            Some(ring) if ring.covers(in_use) => Ok(Self { source: KeySource::Provided, ring }),
+            Some(_) => Err(VaultError::WrongKey),
             None => {
                 let file = KeyFile::new(directory);
-                let ring = Keyring::of(file.load(in_use)?);
-                Ok(Self { source: Source::File(file), ring })
+                let ring = Keyring::new(file.load(in_use)?);
+                Ok(Self { source: KeySource::File(file), ring })
             }
         }
     }
 
-    pub fn seal(&self, label: &Label, plain: &Plain) -> Result<Sealed, CannotSeal> {
+    pub fn seal(&self, label: &SealContext, plain: &Plaintext) -> Result<SealedValue, SealError> {
         self.ring.seal(label, plain)
     }
 
-    pub fn open(&self, label: &Label, sealed: &Sealed) -> Result<Plain, Unsealed> {
+    pub fn open(&self, label: &SealContext, sealed: &SealedValue) -> Result<Plaintext, OpenError> {
         self.ring.open(label, sealed)
     }
 
@@ -82,13 +82,15 @@ impl Vault {
         in_use: &BTreeSet<SealingKeyId>,
     ) -> Result<Arc<Rotation>, RotationError> {
         let after = match &self.source {
-            Source::File(file) => {
+            KeySource::File(file) => {
                 // An earlier one may not have come to its end.
-                self.ring = Keyring::of(file.load(in_use)?);
-                Keyring::of(file.make_next()?)
+                self.ring = Keyring::new(file.load(in_use)?);
+                Keyring::new(file.create_next()?)
             }
-            Source::Given if self.ring.has_older() => Keyring::of(self.ring.newest().clone()),
-            Source::Given => return Err(RotationError::OneKey),
+            KeySource::Provided if self.ring.has_older() => {
+                Keyring::new(self.ring.newest().clone())
+            }
+            KeySource::Provided => return Err(RotationError::OneKey),
         };
         Ok(Arc::new(Rotation { before: self.ring.clone(), after }))
     }
@@ -97,16 +99,20 @@ impl Vault {
     pub fn finish_rotation(&mut self, rotation: &Rotation) -> Result<(), KeyFileError> {
         self.ring = rotation.after.clone();
         match &self.source {
-            Source::File(file) => file.promote(),
-            Source::Given => Ok(()),
+            KeySource::File(file) => file.promote_next(),
+            KeySource::Provided => Ok(()),
         }
     }
 }
 
 impl Rotation {
     /// With a new data key, too.
-    pub fn reseal(&self, label: &Label, sealed: &Sealed) -> Result<Sealed, Unsealed> {
+    pub fn reseal(
+        &self,
+        label: &SealContext,
+        sealed: &SealedValue,
+    ) -> Result<SealedValue, OpenError> {
         let plain = self.before.open(label, sealed)?;
-        self.after.seal(label, &plain).map_err(|_| Unsealed)
+        self.after.seal(label, &plain).map_err(|_| OpenError)
     }
 }

@@ -2,31 +2,31 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use belljar_vault::{KeyFileError, Keyring, Plain, RotationError, Vault, VaultError};
+use belljar_vault::{KeyFileError, Keyring, Plaintext, RotationError, Vault, VaultError};
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use tempfile::TempDir;
-use types::{Label, Sealed, SealingKeyId, WorkspaceId};
+use types::{SealContext, SealedValue, SealingKeyId, WorkspaceId};
 use uuid::Uuid;
 
 const CANARY: &str = "sk-canary-0123456789";
 const FIRST: &str = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";
 const SECOND: &str = "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE=";
 
-fn label() -> Label {
-    Label {
+fn label() -> SealContext {
+    SealContext {
         workspace: WorkspaceId::new(Uuid::from_u128(1)),
         holder: Uuid::from_u128(2),
         name: "openai".to_owned(),
         version: 1,
-        place: "env:TOKEN".to_owned(),
+        destination: "env:TOKEN".to_owned(),
     }
 }
 
-fn canary() -> Plain {
-    Plain::new(CANARY.to_owned())
+fn canary() -> Plaintext {
+    Plaintext::new(CANARY.to_owned())
 }
 
 fn open(directory: &Path, in_use: &[SealingKeyId]) -> Result<Vault, VaultError> {
@@ -42,7 +42,7 @@ fn what_is_sealed_is_read_again_and_by_nobody_without_the_key() {
     let directory = TempDir::new().unwrap();
     let vault = open(directory.path(), &[]).unwrap();
     for text in ["", "x", CANARY, "zwölf\nlines", &"k".repeat(64 * 1024)] {
-        let sealed = vault.seal(&label(), &Plain::new(text.to_owned())).unwrap();
+        let sealed = vault.seal(&label(), &Plaintext::new(text.to_owned())).unwrap();
         assert_eq!(vault.open(&label(), &sealed).unwrap().reveal(), text);
         let other = TempDir::new().unwrap();
         assert!(open(other.path(), &[]).unwrap().open(&label(), &sealed).is_err());
@@ -58,13 +58,13 @@ fn t66_a_value_of_one_label_is_not_opened_for_another() {
     let vault = open(directory.path(), &[]).unwrap();
     let sealed = vault.seal(&label(), &canary()).unwrap();
     let others = [
-        Label { workspace: WorkspaceId::new(Uuid::from_u128(9)), ..label() },
-        Label { holder: Uuid::from_u128(9), ..label() },
-        Label { name: "other".to_owned(), ..label() },
-        Label { version: 2, ..label() },
-        Label { place: "env:OTHER".to_owned(), ..label() },
+        SealContext { workspace: WorkspaceId::new(Uuid::from_u128(9)), ..label() },
+        SealContext { holder: Uuid::from_u128(9), ..label() },
+        SealContext { name: "other".to_owned(), ..label() },
+        SealContext { version: 2, ..label() },
+        SealContext { destination: "env:OTHER".to_owned(), ..label() },
         // The same letters in other fields.
-        Label { name: "openaienv:".to_owned(), place: "TOKEN".to_owned(), ..label() },
+        SealContext { name: "openaienv:".to_owned(), destination: "TOKEN".to_owned(), ..label() },
     ];
     for other in others {
         assert!(vault.open(&other, &sealed).is_err(), "{other:?}");
@@ -79,8 +79,8 @@ fn a_changed_byte_anywhere_is_noticed() {
     for at in 0..sealed.bytes.len() {
         let mut bytes = sealed.bytes.clone();
         bytes[at] ^= 1;
-        assert!(vault.open(&label(), &Sealed { bytes, ..sealed }).is_err(), "byte {at}");
-        let cut = Sealed { bytes: sealed.bytes[..at].to_vec(), ..sealed };
+        assert!(vault.open(&label(), &SealedValue { bytes, ..sealed }).is_err(), "byte {at}");
+        let cut = SealedValue { bytes: sealed.bytes[..at].to_vec(), ..sealed };
         assert!(vault.open(&label(), &cut).is_err(), "cut at {at}");
     }
     let (mut one, two) = (sealed.clone(), vault.seal(&label(), &canary()).unwrap());
@@ -141,9 +141,9 @@ fn a_key_file_that_cannot_be_trusted_is_refused() {
         );
     }
     fs::write(&path, [7; 32]).unwrap();
-    assert!(matches!(refused(), KeyFileError::Another(_)));
+    assert!(matches!(refused(), KeyFileError::WrongKey(_)));
     fs::remove_file(&path).unwrap();
-    assert!(matches!(refused(), KeyFileError::Lost(_)));
+    assert!(matches!(refused(), KeyFileError::Missing(_)));
     assert!(!path.exists(), "no other key takes its place");
     // The twin: the key as it was, and everything is readable again.
     fs::write(&path, key).unwrap();
@@ -209,7 +209,7 @@ fn a_key_that_is_given_makes_no_file_and_rotates_to_the_one_before_it() {
     let sealed = first.seal(&label(), &canary()).unwrap();
     let refused = first.begin_rotation(&[sealed.key].into()).unwrap_err();
     assert!(matches!(refused, RotationError::OneKey));
-    assert!(matches!(with(SECOND, &[sealed.key]), Err(VaultError::Another)));
+    assert!(matches!(with(SECOND, &[sealed.key]), Err(VaultError::WrongKey)));
 
     let mut both = with(&format!("{SECOND},{FIRST}"), &[sealed.key]).unwrap();
     assert_eq!(both.open(&label(), &sealed).unwrap(), canary());

@@ -62,12 +62,12 @@ SHARED = [
     os.path.join(sys.prefix, "bin", "python"),
     os.__file__,
     json.__file__,
-    "/opt/belljar/kernel/zygote.py",
-    "/opt/belljar/kernel/belljar_kernel/session.py",
+    "/opt/belljar/runner/zygote.py",
+    "/opt/belljar/runner/belljar_runner/session.py",
     "/opt/belljar/lib/libbelljar_jail.so",
     "/opt/belljar/site/belljar_mpl.py",
 ]
-for place in (sys.prefix, os.path.dirname(os.__file__), "/opt/belljar/kernel", "/opt/belljar/site"):
+for place in (sys.prefix, os.path.dirname(os.__file__), "/opt/belljar/runner", "/opt/belljar/site"):
     for name in ("usercustomize.py", "evil.pth", "t06.py"):
         WAYS.append(lambda _, path=os.path.join(place, name): create(path))
 print("refused:", *sorted({outcome(lambda: way(path)) for path in SHARED for way in WAYS}))

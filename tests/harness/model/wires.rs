@@ -1,6 +1,6 @@
 //! The events in which each provider tells one answer.
 
-use agent::{Answer, Stop, ToolCall};
+use agent::{ModelResponse, ModelStopReason, ToolCall};
 use serde_json::{Value, json};
 
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +33,7 @@ impl Wire {
         list.as_array().and_then(|list| list.last()).map(texts).unwrap_or_default()
     }
 
-    pub fn pieces(self, answer: &Answer, body: &Value) -> Vec<String> {
+    pub fn pieces(self, answer: &ModelResponse, body: &Value) -> Vec<String> {
         match self {
             Self::Chat => chat(answer, body),
             Self::Responses => responses(answer),
@@ -76,14 +76,14 @@ fn named(event: &Value) -> String {
     format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap())
 }
 
-fn chat(answer: &Answer, body: &Value) -> Vec<String> {
+fn chat(answer: &ModelResponse, body: &Value) -> Vec<String> {
     let chunk = |delta: Value, finish: Option<&str>| {
         data(&json!({
             "id": "chatcmpl-1", "object": "chat.completion.chunk", "model": body["model"],
             "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
         }))
     };
-    let spoken = if answer.stop == Stop::Refusal { "refusal" } else { "content" };
+    let spoken = if answer.stop_reason == ModelStopReason::Refusal { "refusal" } else { "content" };
     let mut pieces =
         vec![chunk(json!({"role": "assistant", "content": "", "refusal": null}), None)];
     pieces.extend(words(&answer.text).map(|word| chunk(json!({spoken: word}), None)));
@@ -98,8 +98,8 @@ fn chat(answer: &Answer, body: &Value) -> Vec<String> {
             pieces.push(chunk(json!({"tool_calls": [call]}), None));
         }
     }
-    let finish = match answer.stop {
-        Stop::Length => "length",
+    let finish = match answer.stop_reason {
+        ModelStopReason::Length => "length",
         _ if !answer.calls.is_empty() => "tool_calls",
         _ => "stop",
     };
@@ -114,8 +114,8 @@ fn chat(answer: &Answer, body: &Value) -> Vec<String> {
     pieces
 }
 
-fn responses(answer: &Answer) -> Vec<String> {
-    let refused = answer.stop == Stop::Refusal;
+fn responses(answer: &ModelResponse) -> Vec<String> {
+    let refused = answer.stop_reason == ModelStopReason::Refusal;
     let mut pieces = vec![named(&json!({"type": "response.created", "response": {}}))];
     let spoken = if refused { "response.refusal.delta" } else { "response.output_text.delta" };
     for word in words(&answer.text) {
@@ -139,7 +139,8 @@ fn responses(answer: &Answer) -> Vec<String> {
         pieces.push(named(&json!({"type": done, "output_index": index, "item": item})));
     }
     let (input, output) = (answer.tokens.input, answer.tokens.output);
-    let status = if answer.stop == Stop::Length { "incomplete" } else { "completed" };
+    let status =
+        if answer.stop_reason == ModelStopReason::Length { "incomplete" } else { "completed" };
     pieces.push(named(&json!({"type": format!("response.{status}"), "response": {
         "id": "resp_1", "status": status, "model": "scripted", "output": [],
         "usage": {"input_tokens": input, "output_tokens": output, "total_tokens": input + output},
@@ -147,7 +148,7 @@ fn responses(answer: &Answer) -> Vec<String> {
     pieces
 }
 
-fn anthropic(answer: &Answer) -> Vec<String> {
+fn anthropic(answer: &ModelResponse) -> Vec<String> {
     let block =
         |index: usize, start: Value, deltas: Vec<Value>| {
             let kind = "content_block_start";
@@ -176,11 +177,11 @@ fn anthropic(answer: &Answer) -> Vec<String> {
             .to_vec();
         events.extend(block(index + 1, start, deltas));
     }
-    let reason = match answer.stop {
-        Stop::Length => "max_tokens",
-        Stop::Refusal => "refusal",
-        Stop::Done if answer.calls.is_empty() => "end_turn",
-        Stop::Done => "tool_use",
+    let reason = match answer.stop_reason {
+        ModelStopReason::Length => "max_tokens",
+        ModelStopReason::Refusal => "refusal",
+        ModelStopReason::Done if answer.calls.is_empty() => "end_turn",
+        ModelStopReason::Done => "tool_use",
     };
     let usage = json!({"output_tokens": answer.tokens.output});
     events.push(json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage}));
@@ -188,8 +189,8 @@ fn anthropic(answer: &Answer) -> Vec<String> {
     events.iter().map(named).collect()
 }
 
-fn gemini(answer: &Answer) -> Vec<String> {
-    if answer.stop == Stop::Refusal {
+fn gemini(answer: &ModelResponse) -> Vec<String> {
+    if answer.stop_reason == ModelStopReason::Refusal {
         return vec![data(&json!({"promptFeedback": {"blockReason": answer.text}}))];
     }
     let part = |part: Value| {
@@ -201,7 +202,7 @@ fn gemini(answer: &Answer) -> Vec<String> {
         part(json!({"functionCall": {"id": call.id, "name": call.name, "args": call.arguments}}))
     }));
     let (input, output) = (answer.tokens.input, answer.tokens.output);
-    let finish = if answer.stop == Stop::Length { "MAX_TOKENS" } else { "STOP" };
+    let finish = if answer.stop_reason == ModelStopReason::Length { "MAX_TOKENS" } else { "STOP" };
     pieces.push(data(&json!({
         "candidates": [{"content": {"role": "model", "parts": []}, "finishReason": finish}],
         "usageMetadata": {"promptTokenCount": input, "candidatesTokenCount": output,

@@ -8,9 +8,9 @@ use url::Url;
 
 /// How a provider is talked to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wire {
+pub(super) enum ProviderApi {
     /// OpenAI's chat completions, which nearly every other server speaks too.
-    Chat,
+    ChatCompletions,
     Responses,
     Anthropic,
     Gemini,
@@ -19,33 +19,33 @@ pub(super) enum Wire {
 #[derive(Debug, Clone)]
 pub(super) struct Endpoint {
     pub(super) provider: String,
-    pub(super) wire: Wire,
+    pub(super) api: ProviderApi,
     /// Ends with a slash: paths are put behind it.
-    pub(super) base: Url,
-    pub(super) key: Option<Key>,
+    pub(super) base_url: Url,
+    pub(super) key: Option<ProviderKey>,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Place {
+pub(super) enum ProviderEntry {
     Ready(Endpoint),
     /// What is missing is this variable.
-    Needs(&'static str),
+    MissingVariable(&'static str),
 }
 
 #[derive(Clone)]
-pub(super) struct Key(String);
+pub(super) struct ProviderKey(String);
 
-impl Key {
+impl ProviderKey {
     pub(super) fn reveal(&self) -> &str {
         &self.0
     }
 
-    pub(super) fn hidden_in(&self, text: &str) -> String {
+    pub(super) fn redact_in(&self, text: &str) -> String {
         text.replace(&self.0, "[key]")
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for ProviderKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Key")
     }
@@ -53,7 +53,7 @@ impl fmt::Debug for Key {
 
 struct Vendor {
     name: &'static str,
-    wire: Wire,
+    api: ProviderApi,
     /// The first that is set counts.
     keys: &'static [&'static str],
     address: &'static str,
@@ -65,7 +65,7 @@ struct Vendor {
 const VENDORS: [Vendor; 4] = [
     Vendor {
         name: "openai",
-        wire: Wire::Chat,
+        api: ProviderApi::ChatCompletions,
         keys: &["OPENAI_API_KEY"],
         address: "OPENAI_BASE_URL",
         home: "https://api.openai.com/v1",
@@ -73,7 +73,7 @@ const VENDORS: [Vendor; 4] = [
     },
     Vendor {
         name: "openai-responses",
-        wire: Wire::Responses,
+        api: ProviderApi::Responses,
         keys: &["OPENAI_API_KEY"],
         address: "OPENAI_BASE_URL",
         home: "https://api.openai.com/v1",
@@ -81,7 +81,7 @@ const VENDORS: [Vendor; 4] = [
     },
     Vendor {
         name: "anthropic",
-        wire: Wire::Anthropic,
+        api: ProviderApi::Anthropic,
         keys: &["ANTHROPIC_API_KEY"],
         address: "ANTHROPIC_BASE_URL",
         home: "https://api.anthropic.com",
@@ -89,7 +89,7 @@ const VENDORS: [Vendor; 4] = [
     },
     Vendor {
         name: "gemini",
-        wire: Wire::Gemini,
+        api: ProviderApi::Gemini,
         keys: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
         address: "GEMINI_BASE_URL",
         home: "https://generativelanguage.googleapis.com",
@@ -99,13 +99,13 @@ const VENDORS: [Vendor; 4] = [
 
 /// What the operator sets for a provider: the names of options and variables.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Settings {
+pub(crate) struct ProviderSettingNames {
     pub(crate) key: String,
     pub(crate) address: String,
 }
 
-impl Settings {
-    pub(crate) fn of(provider: &str) -> Self {
+impl ProviderSettingNames {
+    pub(crate) fn for_provider(provider: &str) -> Self {
         if let Some(vendor) = VENDORS.iter().find(|vendor| vendor.name == provider) {
             return Self { key: vendor.keys.join(" or "), address: vendor.address.to_owned() };
         }
@@ -128,17 +128,17 @@ const OLLAMA_KEY: &str = "OLLAMA_API_KEY";
 const OLLAMA_HOME: &str = "127.0.0.1";
 const OLLAMA_PORT: u16 = 11434;
 
-type Variables = BTreeMap<String, String>;
+type EnvironmentVariables = BTreeMap<String, String>;
 
 /// Every provider that a name can begin with.
-pub(super) fn places(
-    variables: &Variables,
+pub(super) fn providers(
+    variables: &EnvironmentVariables,
     endpoints: &[(String, Url)],
     default: Option<&str>,
-) -> Result<BTreeMap<String, Place>, ModelsError> {
+) -> Result<BTreeMap<String, ProviderEntry>, ModelsError> {
     let mut places = BTreeMap::new();
     for vendor in &VENDORS {
-        places.insert(vendor.name.to_owned(), vendor.place(variables)?);
+        places.insert(vendor.name.to_owned(), vendor.provider_entry(variables)?);
     }
     places.insert(OLLAMA.to_owned(), ollama(variables, default)?);
     for (name, address) in endpoints {
@@ -146,46 +146,60 @@ pub(super) fn places(
         if name.is_empty() || !name.bytes().all(plain) || places.contains_key(name) {
             return Err(ModelsError::EndpointName(name.clone()));
         }
-        let key = key(variables, &key_variable(name))?;
-        let base = base(name, address.as_str(), None)?;
-        let endpoint = Endpoint { provider: name.clone(), wire: Wire::Chat, base, key };
-        places.insert(name.clone(), Place::Ready(endpoint));
+        let key = read_key(variables, &key_variable(name))?;
+        let base = base_url(name, address.as_str(), None)?;
+        let endpoint = Endpoint {
+            provider: name.clone(),
+            api: ProviderApi::ChatCompletions,
+            base_url: base,
+            key,
+        };
+        places.insert(name.clone(), ProviderEntry::Ready(endpoint));
     }
     Ok(places)
 }
 
 impl Vendor {
-    fn place(&self, variables: &Variables) -> Result<Place, ModelsError> {
-        let named = self.keys.iter().find(|name| set(variables, name).is_some());
-        let Some(key) = named.map(|name| key(variables, name)).transpose()?.flatten() else {
-            return Ok(Place::Needs(self.keys[0]));
+    fn provider_entry(
+        &self,
+        variables: &EnvironmentVariables,
+    ) -> Result<ProviderEntry, ModelsError> {
+        let named = self.keys.iter().find(|name| non_empty_variable(variables, name).is_some());
+        let Some(key) = named.map(|name| read_key(variables, name)).transpose()?.flatten() else {
+            return Ok(ProviderEntry::MissingVariable(self.keys[0]));
         };
-        let address = set(variables, self.address).unwrap_or(self.home);
-        Ok(Place::Ready(Endpoint {
+        let address = non_empty_variable(variables, self.address).unwrap_or(self.home);
+        Ok(ProviderEntry::Ready(Endpoint {
             provider: self.name.to_owned(),
-            wire: self.wire,
-            base: base(self.address, address, self.version)?,
+            api: self.api,
+            base_url: base_url(self.address, address, self.version)?,
             key: Some(key),
         }))
     }
 }
 
 /// It needs no key, so that somebody has to say that it is meant: by its address or as the default.
-fn ollama(variables: &Variables, default: Option<&str>) -> Result<Place, ModelsError> {
-    let address = match (set(variables, "OLLAMA_BASE_URL"), set(variables, "OLLAMA_HOST")) {
+fn ollama(
+    variables: &EnvironmentVariables,
+    default: Option<&str>,
+) -> Result<ProviderEntry, ModelsError> {
+    let address = match (
+        non_empty_variable(variables, "OLLAMA_BASE_URL"),
+        non_empty_variable(variables, "OLLAMA_HOST"),
+    ) {
         (Some(address), _) => address.to_owned(),
         (None, Some(host)) if host.contains("://") => host.to_owned(),
         (None, Some(host)) => with_port(host),
         (None, None) if default.is_some_and(|name| name.starts_with("ollama/")) => {
             with_port(OLLAMA_HOME)
         }
-        (None, None) => return Ok(Place::Needs("OLLAMA_HOST")),
+        (None, None) => return Ok(ProviderEntry::MissingVariable("OLLAMA_HOST")),
     };
-    Ok(Place::Ready(Endpoint {
+    Ok(ProviderEntry::Ready(Endpoint {
         provider: OLLAMA.to_owned(),
-        wire: Wire::Chat,
-        base: base("ollama", &address, Some("v1"))?,
-        key: key(variables, OLLAMA_KEY)?,
+        api: ProviderApi::ChatCompletions,
+        base_url: base_url("ollama", &address, Some("v1"))?,
+        key: read_key(variables, OLLAMA_KEY)?,
     }))
 }
 
@@ -198,7 +212,7 @@ fn with_port(host: &str) -> String {
     }
 }
 
-fn base(name: &str, address: &str, version: Option<&str>) -> Result<Url, ModelsError> {
+fn base_url(name: &str, address: &str, version: Option<&str>) -> Result<Url, ModelsError> {
     let refused =
         |reason: &str| ModelsError::Address { name: name.to_owned(), reason: reason.to_owned() };
     let mut url = Url::parse(address).map_err(|error| refused(&error.to_string()))?;
@@ -220,19 +234,22 @@ fn base(name: &str, address: &str, version: Option<&str>) -> Result<Url, ModelsE
 }
 
 /// Of signs that stand as they are in headers, JSON and YAML, so that it is found in what is said.
-fn key(variables: &Variables, name: &str) -> Result<Option<Key>, ModelsError> {
-    let Some(key) = set(variables, name) else {
+fn read_key(
+    variables: &EnvironmentVariables,
+    name: &str,
+) -> Result<Option<ProviderKey>, ModelsError> {
+    let Some(key) = non_empty_variable(variables, name) else {
         return Ok(None);
     };
     let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"'\\".contains(&byte);
     if key.bytes().all(plain) {
-        Ok(Some(Key(key.to_owned())))
+        Ok(Some(ProviderKey(key.to_owned())))
     } else {
         Err(ModelsError::Key(name.to_owned()))
     }
 }
 
-fn set<'a>(variables: &'a Variables, name: &str) -> Option<&'a str> {
+fn non_empty_variable<'a>(variables: &'a EnvironmentVariables, name: &str) -> Option<&'a str> {
     variables.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
 }
 
@@ -250,7 +267,11 @@ mod tests {
             ("my-lab", "MY_LAB_API_KEY", "--model-endpoint my-lab=URL, or BELLJAR_MODEL_ENDPOINT"),
         ] {
             let (key, address) = (key.to_owned(), address.to_owned());
-            assert_eq!(Settings::of(provider), Settings { key, address }, "{provider}");
+            assert_eq!(
+                ProviderSettingNames::for_provider(provider),
+                ProviderSettingNames { key, address },
+                "{provider}"
+            );
         }
     }
 }

@@ -1,15 +1,15 @@
 //! What is asked, in the words of genai, which knows how each provider wants to hear it.
 
-use super::endpoint::Wire;
-use crate::model::{Ask, Choice, Message, ToolCall};
+use super::endpoint::ProviderApi;
+use crate::model::{Message, ModelRequest, ToolCall, ToolCallMode};
 use genai::chat::{
     CacheControl, ChatMessage, ChatOptions, ChatRequest, MessageContent, ReasoningEffort, Tool,
     ToolChoice, ToolResponse,
 };
 use serde_json::{Value, json};
 
-pub(super) fn request(ask: &Ask) -> ChatRequest {
-    let messages = ask.messages.iter().filter_map(message).collect();
+pub(super) fn chat_request(ask: &ModelRequest) -> ChatRequest {
+    let messages = ask.messages.iter().filter_map(chat_message).collect();
     let mut request = ChatRequest::new(messages);
     if !ask.system.is_empty() {
         request = request.with_system(&ask.system);
@@ -24,41 +24,41 @@ pub(super) fn request(ask: &Ask) -> ChatRequest {
     request
 }
 
-pub(super) fn options(ask: &Ask, wire: Wire) -> ChatOptions {
+pub(super) fn chat_options(ask: &ModelRequest, wire: ProviderApi) -> ChatOptions {
     let mut options = ChatOptions::default()
         .with_capture_usage(true)
         // Those of chat completions are put together in `Calls`.
-        .with_capture_tool_calls(wire != Wire::Chat)
+        .with_capture_tool_calls(wire != ProviderApi::ChatCompletions)
         // The one that every provider either understands or is not told about.
         .with_cache_control(CacheControl::Ephemeral5m);
     // A choice without tools is an error of its own with some.
     if !ask.tools.is_empty() {
-        options.tool_choice = tool_choice(&ask.choice);
+        options.tool_choice = tool_choice(&ask.call_mode);
     }
-    options.reasoning_effort = Some(unsaid_effort(wire));
+    options.reasoning_effort = Some(default_effort(wire));
     options
 }
 
 /// Without one, genai takes `-max` or `-high` off the end of a name, where it may belong. Of these
 /// nothing is sent, except that Anthropic's models which would think by themselves do not: their
 /// thoughts would have to be sent back with each call, and are not kept.
-fn unsaid_effort(wire: Wire) -> ReasoningEffort {
+fn default_effort(wire: ProviderApi) -> ReasoningEffort {
     match wire {
-        Wire::Chat | Wire::Responses => ReasoningEffort::Budget(0),
-        Wire::Anthropic | Wire::Gemini => ReasoningEffort::Zero,
+        ProviderApi::ChatCompletions | ProviderApi::Responses => ReasoningEffort::Budget(0),
+        ProviderApi::Anthropic | ProviderApi::Gemini => ReasoningEffort::Zero,
     }
 }
 
-fn tool_choice(choice: &Choice) -> Option<ToolChoice> {
+fn tool_choice(choice: &ToolCallMode) -> Option<ToolChoice> {
     match choice {
-        Choice::Auto => None,
-        Choice::Required => Some(ToolChoice::Required),
-        Choice::Tool(name) => Some(ToolChoice::tool(name)),
+        ToolCallMode::Auto => None,
+        ToolCallMode::Required => Some(ToolChoice::Required),
+        ToolCallMode::Tool(name) => Some(ToolChoice::tool(name)),
     }
 }
 
 /// None for an answer that said nothing: providers refuse an empty message.
-fn message(message: &Message) -> Option<ChatMessage> {
+fn chat_message(message: &Message) -> Option<ChatMessage> {
     match message {
         Message::User { text } => Some(ChatMessage::user(text)),
         Message::Model { text, calls } if text.is_empty() && calls.is_empty() => None,
@@ -67,7 +67,7 @@ fn message(message: &Message) -> Option<ChatMessage> {
             if !text.is_empty() {
                 content.push(text.as_str());
             }
-            content.extend(calls.iter().map(|call| call_again(call).into()));
+            content.extend(calls.iter().map(|call| chat_tool_call(call).into()));
             Some(ChatMessage::assistant(content))
         }
         Message::Tools { results } => {
@@ -82,7 +82,7 @@ fn message(message: &Message) -> Option<ChatMessage> {
     }
 }
 
-fn call_again(call: &ToolCall) -> genai::chat::ToolCall {
+fn chat_tool_call(call: &ToolCall) -> genai::chat::ToolCall {
     genai::chat::ToolCall {
         call_id: call.id.clone(),
         fn_name: call.name.clone(),

@@ -1,7 +1,10 @@
 //! A model that says what somebody has written down: for tests, for examples, and for playing again
 //! what a real model has said.
 
-use crate::model::{Answer, Ask, Listener, Message, Model, ModelError, Stop, Tokens, ToolCall};
+use crate::model::{
+    Message, Model, ModelError, ModelRequest, ModelResponse, ModelStopReason, TextListener,
+    TokenUsage, ToolCall,
+};
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -12,16 +15,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// A recording of the longest run has less.
 const BYTES_MAX: u64 = 16 << 20;
 /// Of the message that was expected to say something else.
-const CAME_CHARS_MAX: usize = 300;
+const ACTUAL_CHARS_MAX: usize = 300;
 
 /// What is said, turn by turn. It is not changed once it is read, and shared by all who play it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Script(Arc<[Turn]>);
+pub struct ModelScript(Arc<[ScriptTurn]>);
 
 /// One answer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Turn {
+pub struct ScriptTurn {
     /// What must stand in the last message that is sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expect: Option<String>,
@@ -30,9 +33,9 @@ pub struct Turn {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<ScriptedCall>,
     #[serde(skip_serializing_if = "is_default")]
-    pub tokens: Tokens,
+    pub tokens: TokenUsage,
     #[serde(skip_serializing_if = "is_default")]
-    pub stop: Stop,
+    pub stop: ModelStopReason,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -65,15 +68,15 @@ pub enum ScriptError {
     Yaml(Box<serde_saphyr::Error>),
 }
 
-impl Script {
-    pub fn new(turns: impl IntoIterator<Item = Turn>) -> Self {
+impl ModelScript {
+    pub fn new(turns: impl IntoIterator<Item = ScriptTurn>) -> Self {
         Self(turns.into_iter().collect())
     }
 
     /// From YAML; JSON is YAML too.
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
         let options = serde_saphyr::options! { strict_booleans: true, with_snippet: false };
-        let turns: Vec<Turn> = serde_saphyr::from_str_with_options(text, options)
+        let turns: Vec<ScriptTurn> = serde_saphyr::from_str_with_options(text, options)
             .map_err(|error| ScriptError::Yaml(Box::new(error)))?;
         Ok(Self::new(turns))
     }
@@ -87,7 +90,7 @@ impl Script {
         Self::parse(&std::fs::read_to_string(path).map_err(unread)?)
     }
 
-    pub fn turns(&self) -> &[Turn] {
+    pub fn turns(&self) -> &[ScriptTurn] {
         &self.0
     }
 }
@@ -95,62 +98,65 @@ impl Script {
 /// Plays a script once, from its first turn to its last.
 #[derive(Debug)]
 pub struct ScriptedModel {
-    script: Script,
-    played: AtomicUsize,
+    script: ModelScript,
+    next_turn: AtomicUsize,
 }
 
 impl ScriptedModel {
-    pub fn new(script: Script) -> Self {
-        Self { script, played: AtomicUsize::new(0) }
+    pub fn new(script: ModelScript) -> Self {
+        Self { script, next_turn: AtomicUsize::new(0) }
     }
 
-    fn play(&self, ask: &Ask, said: Listener<'_>) -> Result<Answer, ModelError> {
-        let number = self.played.fetch_add(1, Ordering::Relaxed);
-        let turn = self
-            .script
-            .turns()
-            .get(number)
-            .ok_or_else(|| unreadable(format!("the script has ended after {number} turns")))?;
-        turn.check(ask).map_err(|reason| unreadable(format!("turn {}: {reason}", number + 1)))?;
+    fn play(
+        &self,
+        ask: &ModelRequest,
+        said: TextListener<'_>,
+    ) -> Result<ModelResponse, ModelError> {
+        let number = self.next_turn.fetch_add(1, Ordering::Relaxed);
+        let turn = self.script.turns().get(number).ok_or_else(|| {
+            invalid_response(format!("the script has ended after {number} turns"))
+        })?;
+        turn.check(ask)
+            .map_err(|reason| invalid_response(format!("turn {}: {reason}", number + 1)))?;
         if !turn.say.is_empty() {
             said(&turn.say);
         }
-        Ok(turn.answer(number))
+        Ok(turn.response(number))
     }
 }
 
-impl Turn {
+impl ScriptTurn {
     /// Whether what is sent is what this turn answers to.
-    fn check(&self, ask: &Ask) -> Result<(), String> {
+    fn check(&self, ask: &ModelRequest) -> Result<(), String> {
         let Some(expected) = &self.expect else {
             return Ok(());
         };
-        let came = ask.messages.last().map(words).unwrap_or_default();
+        let came = ask.messages.last().map(message_text).unwrap_or_default();
         if came.contains(expected) {
             return Ok(());
         }
-        let came: String = came.chars().take(CAME_CHARS_MAX).collect();
+        let came: String = came.chars().take(ACTUAL_CHARS_MAX).collect();
         Err(format!("the script expects {expected:?} in the last message, which is {came:?}"))
     }
 
     /// As the turn of this number in its script.
-    pub fn answer(&self, number: usize) -> Answer {
+    pub fn response(&self, number: usize) -> ModelResponse {
         let calls = self.calls.iter().enumerate().map(|(index, call)| ToolCall {
             id: call.id.clone().unwrap_or_else(|| format!("call_{}_{}", number + 1, index + 1)),
             name: call.name.clone(),
             arguments: call.arguments.clone(),
         });
-        Answer {
+        ModelResponse {
             text: self.say.clone(),
             calls: calls.collect(),
             tokens: self.tokens,
-            stop: self.stop,
+            stop_reason: self.stop,
         }
     }
 }
 
-impl From<&Answer> for Turn {
-    fn from(answer: &Answer) -> Self {
+impl From<&ModelResponse> for ScriptTurn {
+    fn from(answer: &ModelResponse) -> Self {
         let calls = answer.calls.iter().map(|call| ScriptedCall {
             name: call.name.clone(),
             arguments: call.arguments.clone(),
@@ -161,12 +167,12 @@ impl From<&Answer> for Turn {
             say: answer.text.clone(),
             calls: calls.collect(),
             tokens: answer.tokens,
-            stop: answer.stop,
+            stop: answer.stop_reason,
         }
     }
 }
 
-fn words(message: &Message) -> String {
+fn message_text(message: &Message) -> String {
     match message {
         Message::User { text } | Message::Model { text, .. } => text.clone(),
         Message::Tools { results } => {
@@ -175,8 +181,8 @@ fn words(message: &Message) -> String {
     }
 }
 
-fn unreadable(reason: String) -> ModelError {
-    ModelError::Unreadable { provider: "script".to_owned(), reason }
+fn invalid_response(reason: String) -> ModelError {
+    ModelError::InvalidResponse { provider: "script".to_owned(), reason }
 }
 
 impl Model for ScriptedModel {
@@ -184,11 +190,11 @@ impl Model for ScriptedModel {
         "script"
     }
 
-    fn answer<'a>(
+    fn respond<'a>(
         &'a self,
-        ask: &'a Ask,
-        said: Listener<'a>,
-    ) -> BoxFuture<'a, Result<Answer, ModelError>> {
+        ask: &'a ModelRequest,
+        said: TextListener<'a>,
+    ) -> BoxFuture<'a, Result<ModelResponse, ModelError>> {
         Box::pin(async move { self.play(ask, said) })
     }
 }

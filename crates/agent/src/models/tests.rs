@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{Ask, Choice, Message, ToolResult};
+use crate::model::{Message, ModelRequest, ToolCallMode, ToolResult};
 use serde_json::json;
 
 fn settings(variables: &[(&str, &str)]) -> ModelSettings {
@@ -13,7 +13,7 @@ fn models(variables: &[(&str, &str)]) -> Models {
 
 fn refused(models: &Models, name: Option<&str>) -> (String, String) {
     let fault = models.choose(name).unwrap_err();
-    assert_eq!((&fault.code, fault.retryable), (&Code::ModelUnavailable, false));
+    assert_eq!((&fault.code, fault.retryable), (&ErrorCode::ModelUnavailable, false));
     (fault.message, fault.hint.unwrap())
 }
 
@@ -91,19 +91,19 @@ fn a_script_is_nothing_that_a_caller_can_choose() {
 
 #[test]
 fn there_are_models_once_the_operator_has_set_one_up() {
-    assert!(!models(&[]).any());
-    assert!(models(&[("ANTHROPIC_API_KEY", "k")]).any());
-    assert!(models(&[("OLLAMA_HOST", "127.0.0.1")]).any());
+    assert!(!models(&[]).has_any());
+    assert!(models(&[("ANTHROPIC_API_KEY", "k")]).has_any());
+    assert!(models(&[("OLLAMA_HOST", "127.0.0.1")]).has_any());
     let default = Some("ollama/llama3".to_owned());
     let models = Models::new(ModelSettings { default, ..ModelSettings::default() }).unwrap();
-    assert!(models.any());
+    assert!(models.has_any());
     assert_eq!(models.choose(None).unwrap().name(), "ollama/llama3");
 }
 
 fn base(variables: &[(&str, &str)], provider: &str) -> String {
-    match &models(variables).places[provider] {
-        Place::Ready(endpoint) => endpoint.base.to_string(),
-        Place::Needs(variable) => panic!("{provider} needs {variable}"),
+    match &models(variables).providers[provider] {
+        ProviderEntry::Ready(endpoint) => endpoint.base_url.to_string(),
+        ProviderEntry::MissingVariable(variable) => panic!("{provider} needs {variable}"),
     }
 }
 
@@ -176,12 +176,12 @@ fn no_key_is_shown() {
     assert!(!format!("{settings:?} {models:?} {model:?}").contains("sk-very-secret"));
 }
 
-fn ask(message: Message) -> Ask {
-    Ask {
+fn ask(message: Message) -> ModelRequest {
+    ModelRequest {
         system: "the system says nothing of it".to_owned(),
         messages: vec![message],
         tools: Vec::new(),
-        choice: Choice::Auto,
+        call_mode: ToolCallMode::Auto,
     }
 }
 
@@ -202,12 +202,12 @@ const SCRIPT: &str = r#"
 
 #[tokio::test]
 async fn a_script_is_played_from_its_first_turn_to_its_last() {
-    let script = Script::parse(SCRIPT).unwrap();
+    let script = ModelScript::parse(SCRIPT).unwrap();
     let model = ScriptedModel::new(script);
     let heard = std::sync::Mutex::new(String::new());
     let listener = |piece: &str| heard.lock().unwrap().push_str(piece);
     let first = ask(Message::User { text: "Sum sales.csv".to_owned() });
-    let answer = model.answer(&first, &listener).await.unwrap();
+    let answer = model.respond(&first, &listener).await.unwrap();
     let code = "import pandas as pd\nprint(pd.read_csv(\"sales.csv\").sum())\n";
     assert_eq!(answer.calls[0].arguments, json!({"code": code}));
     assert_eq!(
@@ -223,17 +223,17 @@ async fn a_script_is_played_from_its_first_turn_to_its_last() {
         failed: false,
     };
     let second = ask(Message::Tools { results: vec![result] });
-    assert_eq!(model.answer(&second, &listener).await.unwrap().text, "It is 42.");
+    assert_eq!(model.respond(&second, &listener).await.unwrap().text, "It is 42.");
     assert_eq!(*heard.lock().unwrap(), "I add it up.It is 42.");
-    let over = model.answer(&second, &listener).await.unwrap_err().to_string();
+    let over = model.respond(&second, &listener).await.unwrap_err().to_string();
     assert!(over.contains("the script has ended after 2 turns"), "{over}");
 }
 
 #[tokio::test]
 async fn a_script_that_is_asked_something_else_says_what_it_expected() {
-    let model = ScriptedModel::new(Script::parse(SCRIPT).unwrap());
+    let model = ScriptedModel::new(ModelScript::parse(SCRIPT).unwrap());
     let other = ask(Message::User { text: "Sum prices.csv".to_owned() });
-    let error = model.answer(&other, &|_| {}).await.unwrap_err().to_string();
+    let error = model.respond(&other, &|_| {}).await.unwrap_err().to_string();
     assert!(error.contains("turn 1"), "{error}");
     assert!(error.contains("\"sales.csv\"") && error.contains("\"Sum prices.csv\""), "{error}");
 }
@@ -241,8 +241,8 @@ async fn a_script_that_is_asked_something_else_says_what_it_expected() {
 #[test]
 fn a_script_with_a_word_that_means_nothing_is_refused() {
     for text in ["- sya: hello", "say: hello", "- calls: [{nam: x}]", "- stop: never", "- [", "x"] {
-        assert!(matches!(Script::parse(text), Err(ScriptError::Yaml(_))), "{text}");
+        assert!(matches!(ModelScript::parse(text), Err(ScriptError::Yaml(_))), "{text}");
     }
     let json = r#"[{"say": "hello", "stop": "length"}]"#;
-    assert_eq!(Script::parse(json).unwrap().turns()[0].say, "hello");
+    assert_eq!(ModelScript::parse(json).unwrap().turns()[0].say, "hello");
 }

@@ -2,21 +2,21 @@
 //!
 //! What others wrote is text in it, and never Markdown: an image in an answer would be fetched.
 
-use super::inert::{duration, inert};
-use super::plain::{message, tokens};
-use super::report::asked_for;
-use super::story::{Picture, Shown, Story};
-use super::{Did, Step};
+use super::html::purpose_label;
+use super::run_details::{Picture, RunDetails, RunOutput};
+use super::sanitize::{format_duration, sanitize};
+use super::text::{message_text, tokens_text};
+use super::{TraceAction, TraceStep};
 use serde_json::{Map, Value, json};
-use types::{Round, Stream, ToolUse};
+use types::{OutputStream, Round, ToolUse};
 
-impl Story {
-    pub fn notebook(&self) -> Value {
-        let (mut cells, mut told) = (vec![opening(self)], "");
+impl RunDetails {
+    pub fn to_notebook(&self) -> Value {
+        let (mut cells, mut told) = (vec![header_cell(self)], "");
         for (number, step) in (1..).zip(&self.trace.steps) {
             cells.extend(cells_of(self, number, step, &mut told));
         }
-        cells.push(ending(self));
+        cells.push(answer_cell(self));
         let run = &self.execution;
         json!({
             "nbformat": 4,
@@ -37,22 +37,22 @@ impl Story {
     }
 }
 
-fn opening(story: &Story) -> Value {
-    let mut text = format!("# Request\n\n{}\n", literal(&story.trace.request));
+fn header_cell(story: &RunDetails) -> Value {
+    let mut text = format!("# Request\n\n{}\n", escape_markdown(&story.trace.request));
     if !story.execution.plan.is_empty() {
         text.push_str("\n## Plan\n\n");
         for (number, step) in (1..).zip(&story.execution.plan) {
             text.push_str(&format!("{number}. {}\n", one_line(step)));
         }
     }
-    words("request", &text)
+    markdown_cell("request", &text)
 }
 
-fn ending(story: &Story) -> Value {
+fn answer_cell(story: &RunDetails) -> Value {
     let run = &story.execution;
-    let mut text = format!("# Answer\n\n{}\n", literal(story.answer()));
+    let mut text = format!("# Answer\n\n{}\n", escape_markdown(story.answer()));
     if let Some(error) = &run.error {
-        text.push_str(&format!("\n## Error\n\n{}\n", fenced(&error.message)));
+        text.push_str(&format!("\n## Error\n\n{}\n", fenced_block(&error.message)));
     }
     if !run.files_out.is_empty() {
         text.push_str("\n## Files\n\n");
@@ -61,38 +61,48 @@ fn ending(story: &Story) -> Value {
         }
     }
     text.push_str(&format!("\n{}\n", one_line(&story.summary())));
-    words("answer", &text)
+    markdown_cell("answer", &text)
 }
 
 /// `told` is the instruction that the model has had before, and is not shown again.
-fn cells_of<'a>(story: &Story, number: usize, step: &'a Step, told: &mut &'a str) -> Vec<Value> {
+fn cells_of<'a>(
+    story: &RunDetails,
+    number: usize,
+    step: &'a TraceStep,
+    told: &mut &'a str,
+) -> Vec<Value> {
     match &step.did {
-        Did::Asked { purpose, system, messages, said, tokens: used, .. } => {
-            let used = tokens(used.input, used.output);
-            let mut text =
-                format!("## {}\n\n*{used}, {}*\n", asked_for(*purpose), duration(step.ms));
+        TraceAction::Asked { purpose, system, messages, said, tokens: used, .. } => {
+            let used = tokens_text(used.input, used.output);
+            let mut text = format!(
+                "## {}\n\n*{used}, {}*\n",
+                purpose_label(*purpose),
+                format_duration(step.ms)
+            );
             if std::mem::replace(told, system) != system {
-                text.push_str(&format!("\nInstructions:\n\n{}\n", fenced(system)));
+                text.push_str(&format!("\nInstructions:\n\n{}\n", fenced_block(system)));
             }
-            let asked: Vec<String> = messages.iter().map(message).collect();
+            let asked: Vec<String> = messages.iter().map(message_text).collect();
             if !asked.is_empty() {
-                text.push_str(&format!("\nTold:\n\n{}\n", fenced(&asked.join("\n\n"))));
+                text.push_str(&format!("\nTold:\n\n{}\n", fenced_block(&asked.join("\n\n"))));
             }
-            if let Some(said) = story.said(said) {
-                text.push_str(&format!("\nSaid:\n\n{}\n", literal(said)));
+            if let Some(said) = story.intermediate_text(said) {
+                text.push_str(&format!("\nSaid:\n\n{}\n", escape_markdown(said)));
             }
-            vec![words(&format!("asked-{number}"), &text)]
+            vec![markdown_cell(&format!("asked-{number}"), &text)]
         }
-        Did::Ran { round, .. } => vec![
-            words(&format!("round-{number}"), &heading(round, step.ms)),
-            code(story, &format!("code-{number}"), round),
+        TraceAction::Ran { round, .. } => vec![
+            markdown_cell(&format!("round-{number}"), &heading(round, step.ms)),
+            code_cell(story, &format!("code-{number}"), round),
         ],
-        Did::Called { tool } => vec![call(story, &format!("tool-{number}"), tool, step.ms)],
+        TraceAction::Called { tool } => {
+            vec![tool_cell(story, &format!("tool-{number}"), tool, step.ms)]
+        }
     }
 }
 
-fn code(story: &Story, id: &str, round: &Round) -> Value {
-    let outputs = story.shown(round).into_iter();
+fn code_cell(story: &RunDetails, id: &str, round: &Round) -> Value {
+    let outputs = story.outputs(round).into_iter();
     let outputs = outputs.map(|shown| output(shown, round.number)).collect::<Vec<_>>();
     json!({
         "cell_type": "code",
@@ -105,12 +115,12 @@ fn code(story: &Story, id: &str, round: &Round) -> Value {
 }
 
 /// What it has drawn is attached to the cell, as notebooks keep pictures of words.
-fn call(story: &Story, id: &str, tool: &ToolUse, ms: u64) -> Value {
+fn tool_cell(story: &RunDetails, id: &str, tool: &ToolUse, ms: u64) -> Value {
     let failed = if tool.failed { ", failed" } else { "" };
     let mut text = format!("## Tool {}\n\n", one_line(&tool.name));
     let arguments = serde_json::to_string_pretty(&tool.arguments).unwrap_or_default();
-    text.push_str(&format!("{}\n\n{}\n", fenced(&arguments), fenced(&tool.result)));
-    text.push_str(&format!("\n*{}{failed}*\n", duration(ms)));
+    text.push_str(&format!("{}\n\n{}\n", fenced_block(&arguments), fenced_block(&tool.result)));
+    text.push_str(&format!("\n*{}{failed}*\n", format_duration(ms)));
     let mut attachments = Map::new();
     for (number, picture) in story.pictures(tool.execution_id).into_iter().enumerate() {
         let name = format!("picture-{number}");
@@ -118,7 +128,7 @@ fn call(story: &Story, id: &str, tool: &ToolUse, ms: u64) -> Value {
         let Picture { mime, base64, .. } = picture;
         attachments.insert(name, json!({mime: base64}));
     }
-    let mut cell = words(id, &text);
+    let mut cell = markdown_cell(id, &text);
     if !attachments.is_empty() {
         cell["attachments"] = Value::Object(attachments);
     }
@@ -128,23 +138,28 @@ fn call(story: &Story, id: &str, tool: &ToolUse, ms: u64) -> Value {
 fn heading(round: &Round, ms: u64) -> String {
     let step =
         if round.step.is_empty() { String::new() } else { format!(": {}", one_line(&round.step)) };
-    format!("## Round {}{step}\n\n*{}, {}*\n", round.number, round.status.name(), duration(ms))
+    format!(
+        "## Round {}{step}\n\n*{}, {}*\n",
+        round.number,
+        round.status.name(),
+        format_duration(ms)
+    )
 }
 
-fn words(id: &str, text: &str) -> Value {
+fn markdown_cell(id: &str, text: &str) -> Value {
     json!({"cell_type": "markdown", "id": id, "metadata": {}, "source": text})
 }
 
-fn output(shown: Shown<'_>, count: u32) -> Value {
+fn output(shown: RunOutput<'_>, count: u32) -> Value {
     let stream =
         |name: &str, text: &str| json!({"output_type": "stream", "name": name, "text": text});
     match shown {
-        Shown::Printed { stream: Stream::Stdout, text } => stream("stdout", &text),
-        Shown::Printed { stream: Stream::Stderr, text } => stream("stderr", &text),
-        Shown::Cut(bytes) => {
+        RunOutput::Printed { stream: OutputStream::Stdout, text } => stream("stdout", &text),
+        RunOutput::Printed { stream: OutputStream::Stderr, text } => stream("stderr", &text),
+        RunOutput::Truncated(bytes) => {
             stream("stderr", &format!("[{bytes} bytes of output were not kept]\n"))
         }
-        Shown::Value { main, text, picture } => {
+        RunOutput::Value { main, text, picture } => {
             let text = text.map(str::to_owned);
             let text = text.or_else(|| picture.as_ref().and_then(|picture| picture.name.clone()));
             let mut data = Map::new();
@@ -156,7 +171,7 @@ fn output(shown: Shown<'_>, count: u32) -> Value {
                 false => json!({"output_type": "display_data", "data": data, "metadata": {}}),
             }
         }
-        Shown::Failed { name, message, traceback } => {
+        RunOutput::Failed { name, message, traceback } => {
             let told = format!("{name}: {message}");
             let lines: Vec<&str> = traceback.unwrap_or(&told).lines().collect();
             json!({"output_type": "error", "ename": name, "evalue": message, "traceback": lines})
@@ -165,8 +180,8 @@ fn output(shown: Shown<'_>, count: u32) -> Value {
 }
 
 /// Words of others in Markdown, each as it stands.
-fn literal(text: &str) -> String {
-    let text = inert(text.trim());
+fn escape_markdown(text: &str) -> String {
+    let text = sanitize(text.trim());
     let lines = text.lines().map(|line| {
         let words = line.trim_start();
         let mut plain = "&nbsp;".repeat(line.len() - words.len());
@@ -180,31 +195,31 @@ fn literal(text: &str) -> String {
 }
 
 fn one_line(text: &str) -> String {
-    literal(&text.split_whitespace().collect::<Vec<_>>().join(" "))
+    escape_markdown(&text.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
 /// A block of code that ends where it ends, whatever is in it.
-fn fenced(text: &str) -> String {
+fn fenced_block(text: &str) -> String {
     let runs = text.split(|character| character != '`').map(str::len);
     let fence = "`".repeat(runs.max().unwrap_or_default().max(2) + 1);
-    format!("{fence}text\n{}\n{fence}", inert(text.trim_end()))
+    format!("{fence}text\n{}\n{fence}", sanitize(text.trim_end()))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::sample::{HOSTILE, PNG, story};
+    use super::super::sample::{HOSTILE, PNG, sample_run};
     use super::*;
     use std::collections::HashSet;
 
     fn cells(kind: &str) -> Vec<Value> {
-        let notebook = story().notebook();
+        let notebook = sample_run().to_notebook();
         let cells = notebook["cells"].as_array().unwrap();
         cells.iter().filter(|cell| cell["cell_type"] == kind).cloned().collect()
     }
 
     #[test]
     fn every_cell_has_a_name_of_its_own_that_a_notebook_allows() {
-        let notebook = story().notebook();
+        let notebook = sample_run().to_notebook();
         let mut seen = HashSet::new();
         for cell in notebook["cells"].as_array().unwrap() {
             let id = cell["id"].as_str().unwrap();
@@ -253,8 +268,8 @@ mod tests {
             let outside = outside_fences(source).replace("\\<", "").replace("\\[", "");
             assert!(!outside.contains('<') && !outside.contains("[x"), "{outside}");
         }
-        assert_eq!(literal("![x](y)"), "\\!\\[x\\]\\(y\\)");
-        assert_eq!(literal("a\n    <b>"), "a  \n&nbsp;&nbsp;&nbsp;&nbsp;\\<b\\>");
+        assert_eq!(escape_markdown("![x](y)"), "\\!\\[x\\]\\(y\\)");
+        assert_eq!(escape_markdown("a\n    <b>"), "a  \n&nbsp;&nbsp;&nbsp;&nbsp;\\<b\\>");
     }
 
     /// What a reader of Markdown would look into.
@@ -279,8 +294,8 @@ mod tests {
 
     #[test]
     fn a_block_ends_where_it_ends_whatever_is_in_it() {
-        assert_eq!(fenced("a"), "```text\na\n```");
-        assert_eq!(fenced("````\n# no\n````"), "`````text\n````\n# no\n````\n`````");
+        assert_eq!(fenced_block("a"), "```text\na\n```");
+        assert_eq!(fenced_block("````\n# no\n````"), "`````text\n````\n# no\n````\n`````");
     }
 
     #[test]

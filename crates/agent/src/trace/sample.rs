@@ -1,13 +1,13 @@
 //! A run of which an attacker has written whatever can be written by others.
 
-use super::story::{Child, Story};
-use super::{Did, Purpose, Step, Trace};
-use crate::model::{Message, Tokens, ToolCall};
+use super::run_details::{ChildExecution, RunDetails};
+use super::{Purpose, Trace, TraceAction, TraceStep};
+use crate::model::{Message, TokenUsage, ToolCall};
 use chrono::DateTime;
 use serde_json::{Value, json};
 use types::{
-    Code, Execution, ExecutionId, Fault, FileKind, FileOut, Limits, ModelUse, Output, Rich, Round,
-    Status, Stream, ToolUse,
+    DisplayData, Error, ErrorCode, Execution, ExecutionId, ExecutionStatus, FileKind, Limits,
+    ModelUsage, OutputChunk, OutputFile, OutputStream, Round, ToolUse,
 };
 use uuid::Uuid;
 
@@ -20,15 +20,15 @@ fn id(number: u128) -> ExecutionId {
     ExecutionId::new(Uuid::from_u128(number))
 }
 
-fn execution(number: u128, status: Status) -> Execution {
+fn execution(number: u128, status: ExecutionStatus) -> Execution {
     Execution { status, ..Execution::new(id(number), Limits::DEFAULT, DateTime::UNIX_EPOCH) }
 }
 
-fn rich(data: Value, main: bool) -> Rich {
-    Rich { data: serde_json::from_value(data).unwrap(), main }
+fn rich(data: Value, main: bool) -> DisplayData {
+    DisplayData { data: serde_json::from_value(data).unwrap(), main }
 }
 
-fn round(number: u32, execution: u128, status: Status) -> Round {
+fn round(number: u32, execution: u128, status: ExecutionStatus) -> Round {
     Round {
         number,
         step: format!("Step {number} {HOSTILE}"),
@@ -37,28 +37,28 @@ fn round(number: u32, execution: u128, status: Status) -> Round {
         status,
         stdout: "as the model saw it\n".into(),
         stderr: String::new(),
-        error: (status == Status::Failed).then(|| "KeyError: 'as seen'".to_owned()),
+        error: (status == ExecutionStatus::Failed).then(|| "KeyError: 'as seen'".to_owned()),
     }
 }
 
-fn asked(purpose: Purpose, said: &str, calls: Vec<ToolCall>) -> Did {
-    Did::Asked {
+fn asked(purpose: Purpose, said: &str, calls: Vec<ToolCall>) -> TraceAction {
+    TraceAction::Asked {
         purpose,
         system: format!("Be brief. {HOSTILE}"),
         messages: vec![Message::User { text: HOSTILE.into() }],
         said: said.into(),
         calls,
-        tokens: Tokens { input: 120, output: 30 },
+        tokens: TokenUsage { input: 120, output: 30 },
     }
 }
 
 fn shows_everything() -> Execution {
-    let printed = |stream, text: &str| Output { t: 1, stream, text: text.into() };
-    let mut execution = execution(2, Status::Succeeded);
+    let printed = |stream, text: &str| OutputChunk { t: 1, stream, text: text.into() };
+    let mut execution = execution(2, ExecutionStatus::Succeeded);
     execution.output = vec![
-        printed(Stream::Stdout, "to stdout\n"),
-        printed(Stream::Stdout, HOSTILE),
-        printed(Stream::Stderr, "to stderr\n"),
+        printed(OutputStream::Stdout, "to stdout\n"),
+        printed(OutputStream::Stdout, HOSTILE),
+        printed(OutputStream::Stderr, "to stderr\n"),
     ];
     execution.results = vec![
         rich(json!({"text/plain": "<Figure>", "image/png": PNG}), false),
@@ -70,16 +70,16 @@ fn shows_everything() -> Execution {
 }
 
 fn fails() -> Execution {
-    let fault = Fault {
+    let fault = Error {
         exception: Some("KeyError".into()),
         traceback: Some(format!("Traceback\n  line 1\nKeyError: {HOSTILE}")),
-        ..Fault::new(Code::Python("KeyError".into()), HOSTILE)
+        ..Error::new(ErrorCode::Python("KeyError".into()), HOSTILE)
     };
-    Execution { error: Some(fault), ..execution(3, Status::Failed) }
+    Execution { error: Some(fault), ..execution(3, ExecutionStatus::Failed) }
 }
 
 /// A plan, a round that shows everything, one that fails, one whose record is gone, and a tool.
-pub(super) fn story() -> Story {
+pub(super) fn sample_run() -> RunDetails {
     let call = ToolCall { id: "1".into(), name: "run_python".into(), arguments: json!({}) };
     let tool = ToolUse {
         id: "2".into(),
@@ -90,25 +90,26 @@ pub(super) fn story() -> Story {
         result: HOSTILE.into(),
         failed: false,
     };
-    let ran = |number, execution, status| Did::Ran {
+    let ran = |number, execution, status| TraceAction::Ran {
         round: round(number, execution, status),
         files: Vec::new(),
     };
     let steps = [
         asked(Purpose::Plan, "", Vec::new()),
         asked(Purpose::Work, HOSTILE, vec![call]),
-        ran(1, 2, Status::Succeeded),
-        ran(2, 3, Status::Failed),
-        ran(3, 4, Status::Failed),
-        Did::Called { tool },
+        ran(1, 2, ExecutionStatus::Succeeded),
+        ran(2, 3, ExecutionStatus::Failed),
+        ran(3, 4, ExecutionStatus::Failed),
+        TraceAction::Called { tool },
         asked(Purpose::Work, "42", Vec::new()),
     ];
     let drawn = rich(json!({"text/plain": "<Figure>", "image/png": PNG}), false);
-    let drew = Execution { results: vec![drawn], ..execution(5, Status::Succeeded) };
+    let drew = Execution { results: vec![drawn], ..execution(5, ExecutionStatus::Succeeded) };
     let children = [shows_everything(), fails(), drew];
-    let child = |execution: Execution| (execution.id, Child { execution, saved: Vec::new() });
-    let steps = steps.into_iter().map(|did| Step { at_ms: 10, ms: 1234, did }).collect();
-    Story {
+    let child =
+        |execution: Execution| (execution.id, ChildExecution { execution, saved: Vec::new() });
+    let steps = steps.into_iter().map(|did| TraceStep { at_ms: 10, ms: 1234, did }).collect();
+    RunDetails {
         trace: Trace {
             run: id(1),
             kind: "code_execution".into(),
@@ -122,7 +123,7 @@ pub(super) fn story() -> Story {
 }
 
 fn run() -> Execution {
-    let file = FileOut {
+    let file = OutputFile {
         name: format!("a{HOSTILE}.csv"),
         mime: HOSTILE.into(),
         size: 7,
@@ -131,14 +132,14 @@ fn run() -> Execution {
         url: None,
     };
     let used =
-        ModelUse { name: "script".into(), requests: 3, input_tokens: 360, output_tokens: 90 };
+        ModelUsage { name: "script".into(), requests: 3, input_tokens: 360, output_tokens: 90 };
     Execution {
         plan: vec![format!("Load {HOSTILE}"), "Plot".into()],
-        rounds: vec![round(1, 2, Status::Succeeded)],
+        rounds: vec![round(1, 2, ExecutionStatus::Succeeded)],
         value: Some(json!({"answer": format!("It is 42. {HOSTILE}")})),
-        error: Some(Fault::new(Code::TimeExceeded, HOSTILE)),
+        error: Some(Error::new(ErrorCode::TimeExceeded, HOSTILE)),
         files_out: vec![file],
         model: Some(used),
-        ..execution(1, Status::Succeeded)
+        ..execution(1, ExecutionStatus::Succeeded)
     }
 }

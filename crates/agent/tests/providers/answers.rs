@@ -1,7 +1,7 @@
 //! What goes well: words, calls, counts, and what a provider is told.
 
 use super::*;
-use agent::{Stop, Tokens, ToolCall, ToolResult};
+use agent::{ModelStopReason, TokenUsage, ToolCall, ToolResult};
 use serde_json::Value;
 
 #[tokio::test]
@@ -13,8 +13,8 @@ async fn words_are_heard_as_they_come_and_counted() {
         let answer = answer.unwrap();
         assert_eq!(answer.text, "six times seven is 42", "{name}");
         assert_eq!(pieces, ["six ", "times ", "seven ", "is ", "42"], "{name}");
-        assert_eq!(answer.tokens, Tokens { input: 31, output: 9 }, "{name}");
-        assert_eq!((answer.stop, answer.calls.len()), (Stop::Done, 0), "{name}");
+        assert_eq!(answer.tokens, TokenUsage { input: 31, output: 9 }, "{name}");
+        assert_eq!((answer.stop_reason, answer.calls.len()), (ModelStopReason::Done, 0), "{name}");
         assert_eq!(server.left(), 0, "{name}");
     }
 }
@@ -70,7 +70,7 @@ async fn a_provider_is_told_all_that_was_said_and_which_tools_there_are() {
                 }],
             },
         ]);
-        choose(&server, name).answer(&ask, &|_| {}).await.unwrap();
+        choose(&server, name).respond(&ask, &|_| {}).await.unwrap();
         let sent = server.requests()[0].body.to_string();
         for part in [
             "You calculate.",
@@ -88,20 +88,20 @@ async fn a_provider_is_told_all_that_was_said_and_which_tools_there_are() {
 
 #[tokio::test]
 async fn whether_a_tool_is_called_can_be_decided_before() {
-    let sent = async |name: &str, choice: Choice, tools: bool| {
+    let sent = async |name: &str, choice: ToolCallMode, tools: bool| {
         let server = ModelServer::start("- say: yes");
-        let mut ask = Ask { choice, ..question() };
+        let mut ask = ModelRequest { call_mode: choice, ..question() };
         if !tools {
             ask.tools.clear();
         }
-        choose(&server, name).answer(&ask, &|_| {}).await.unwrap();
+        choose(&server, name).respond(&ask, &|_| {}).await.unwrap();
         server.requests()[0].body.clone()
     };
-    let one = Choice::Tool("run_python".to_owned());
+    let one = ToolCallMode::Tool("run_python".to_owned());
     let chat = "openai/gpt-4.1";
-    assert_eq!(sent(chat, Choice::Auto, true).await["tool_choice"], Value::Null);
-    assert_eq!(sent(chat, Choice::Required, true).await["tool_choice"], "required");
-    assert_eq!(sent(chat, Choice::Required, false).await["tool_choice"], Value::Null);
+    assert_eq!(sent(chat, ToolCallMode::Auto, true).await["tool_choice"], Value::Null);
+    assert_eq!(sent(chat, ToolCallMode::Required, true).await["tool_choice"], "required");
+    assert_eq!(sent(chat, ToolCallMode::Required, false).await["tool_choice"], Value::Null);
     let named = sent(chat, one.clone(), true).await;
     assert_eq!(named["tool_choice"]["function"]["name"], "run_python");
     let named = sent("anthropic/claude-sonnet-4-5", one.clone(), true).await;
@@ -118,12 +118,20 @@ async fn an_answer_tells_why_it_ends() {
     for name in EACH {
         let server = ModelServer::start("- {say: 'and then', stop: length}");
         let cut = answer(&*choose(&server, name)).await.unwrap();
-        assert_eq!((cut.text.as_str(), cut.stop), ("and then", Stop::Length), "{name}");
+        assert_eq!(
+            (cut.text.as_str(), cut.stop_reason),
+            ("and then", ModelStopReason::Length),
+            "{name}"
+        );
 
         let server = ModelServer::start("- {say: I will not., stop: refusal}");
         let (refused, pieces) = hear(&*choose(&server, name)).await;
         let refused = refused.unwrap();
-        assert_eq!((refused.text.as_str(), refused.stop), ("I will not.", Stop::Refusal), "{name}");
+        assert_eq!(
+            (refused.text.as_str(), refused.stop_reason),
+            ("I will not.", ModelStopReason::Refusal),
+            "{name}"
+        );
         assert_eq!(pieces.concat(), "I will not.", "{name}");
     }
 }
@@ -144,7 +152,7 @@ async fn arguments_that_are_no_json_are_handed_on_as_they_are_and_can_be_sent_ba
         let mut ask = question();
         ask.messages.push(Message::Model { text: String::new(), calls: bad.calls });
         ask.messages.push(Message::User { text: "That was no JSON.".to_owned() });
-        assert_eq!(model.answer(&ask, &|_| {}).await.unwrap().text, "sorry", "{name}");
+        assert_eq!(model.respond(&ask, &|_| {}).await.unwrap().text, "sorry", "{name}");
         let sent = &server.requests()[1].body;
         if name.starts_with("anthropic") {
             assert!(sent["messages"][1]["content"][0]["input"].is_object(), "{sent}");
@@ -159,7 +167,7 @@ async fn calls_have_ids_of_their_own_in_the_whole_conversation() {
     let before = ToolCall { id: "same".to_owned(), name: "look".to_owned(), arguments: json!({}) };
     ask.messages.push(Message::Model { text: String::new(), calls: vec![before] });
     let model = choose(&server, "gemini/gemini-2.5-pro");
-    let calls = model.answer(&ask, &|_| {}).await.unwrap().calls;
+    let calls = model.respond(&ask, &|_| {}).await.unwrap().calls;
     assert_eq!(calls.len(), 2);
     assert!(calls[0].id != "same" && calls[1].id != "same" && calls[0].id != calls[1].id);
 }

@@ -13,7 +13,8 @@ mod secrets;
 mod troubles;
 
 use agent::{
-    Answer, Ask, Choice, Message, Model, ModelError, ModelSettings, Models, Offer, Patience,
+    Message, Model, ModelError, ModelRequest, ModelResponse, ModelSettings, Models,
+    ProviderRetryPolicy, ToolCallMode, ToolDefinition,
 };
 use model::ModelServer;
 use serde_json::json;
@@ -33,13 +34,13 @@ const EACH: [&str; 5] = [
 ];
 
 /// Quick to try again, and to give up.
-const PATIENCE: Patience = Patience {
-    first: Duration::from_secs(5),
-    between: Duration::from_secs(5),
-    whole: Duration::from_secs(20),
-    tries: 3,
-    pause: Duration::from_millis(5),
-    pause_max: Duration::from_secs(2),
+const PATIENCE: ProviderRetryPolicy = ProviderRetryPolicy {
+    first_event_timeout: Duration::from_secs(5),
+    event_timeout: Duration::from_secs(5),
+    response_timeout: Duration::from_secs(20),
+    attempts_max: 3,
+    retry_delay: Duration::from_millis(5),
+    retry_delay_max: Duration::from_secs(2),
 };
 
 fn settings(server: &ModelServer) -> ModelSettings {
@@ -54,7 +55,7 @@ fn settings(server: &ModelServer) -> ModelSettings {
     ];
     ModelSettings {
         variables: variables.map(|(name, value)| (name.to_owned(), value)).into(),
-        patience: PATIENCE,
+        retry_policy: PATIENCE,
         ..ModelSettings::default()
     }
 }
@@ -63,33 +64,33 @@ fn choose(server: &ModelServer, name: &str) -> Arc<dyn Model> {
     Models::new(settings(server)).unwrap().choose(Some(name)).unwrap()
 }
 
-fn impatient(server: &ModelServer, name: &str, patience: Patience) -> Arc<dyn Model> {
-    let settings = ModelSettings { patience, ..settings(server) };
+fn impatient(server: &ModelServer, name: &str, patience: ProviderRetryPolicy) -> Arc<dyn Model> {
+    let settings = ModelSettings { retry_policy: patience, ..settings(server) };
     Models::new(settings).unwrap().choose(Some(name)).unwrap()
 }
 
-fn question() -> Ask {
-    Ask {
+fn question() -> ModelRequest {
+    ModelRequest {
         system: "You calculate.".to_owned(),
         messages: vec![Message::User { text: "What is six times seven?".to_owned() }],
-        tools: vec![Offer {
+        tools: vec![ToolDefinition {
             name: "run_python".to_owned(),
             description: "Runs code.".to_owned(),
             input_schema: json!({"type": "object", "properties": {"code": {"type": "string"}}}),
         }],
-        choice: Choice::Auto,
+        call_mode: ToolCallMode::Auto,
     }
 }
 
-async fn answer(model: &dyn Model) -> Result<Answer, ModelError> {
-    model.answer(&question(), &|_| {}).await
+async fn answer(model: &dyn Model) -> Result<ModelResponse, ModelError> {
+    model.respond(&question(), &|_| {}).await
 }
 
 /// The answer, and the pieces in which it was told.
-async fn hear(model: &dyn Model) -> (Result<Answer, ModelError>, Vec<String>) {
+async fn hear(model: &dyn Model) -> (Result<ModelResponse, ModelError>, Vec<String>) {
     let pieces = Mutex::new(Vec::new());
     let listener = |piece: &str| pieces.lock().unwrap().push(piece.to_owned());
-    let answer = model.answer(&question(), &listener).await;
+    let answer = model.respond(&question(), &listener).await;
     (answer, pieces.into_inner().unwrap())
 }
 

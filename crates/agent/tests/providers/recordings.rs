@@ -1,7 +1,7 @@
 //! What providers say, kept as scripts and played again.
 
 use super::*;
-use agent::{Script, Turn};
+use agent::{ModelScript, ScriptTurn};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -78,10 +78,11 @@ async fn each_run_has_a_recording_of_its_own_and_no_key_is_in_any() {
         answer(&*models.choose(Some(EACH[0])).unwrap()).await.unwrap();
     }
     let _never_asked = models.choose(Some(EACH[0])).unwrap();
-    let kept: Vec<Script> =
-        recordings(directory.path()).iter().map(|file| Script::read(file).unwrap()).collect();
-    let says =
-        |script: &Script| script.turns().iter().map(|turn: &Turn| turn.say.clone()).collect();
+    let kept: Vec<ModelScript> =
+        recordings(directory.path()).iter().map(|file| ModelScript::read(file).unwrap()).collect();
+    let says = |script: &ModelScript| {
+        script.turns().iter().map(|turn: &ScriptTurn| turn.say.clone()).collect()
+    };
     let kept: Vec<Vec<String>> = kept.iter().map(says).collect();
     assert_eq!(kept, [["your key is [key]"], ["hello"]]);
 }

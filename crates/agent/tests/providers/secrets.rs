@@ -58,7 +58,8 @@ async fn a_provider_that_repeats_the_key_tells_it_to_nobody() {
             let model = choose(&server, name);
             let error = answer(&*model).await.unwrap_err();
             assert!(error.to_string().contains("[key] is no key, but [key]"), "{name}: {error}");
-            let shown = format!("{error:?} {:?} {model:?} {:?}", error.fault(), settings(&server));
+            let shown =
+                format!("{error:?} {:?} {model:?} {:?}", error.to_error(), settings(&server));
             assert!(!shown.contains(KEY), "{name}: {shown}");
         }
     }
@@ -76,7 +77,7 @@ async fn a_key_does_not_follow_to_another_host() {
             "[{{fail: {{status: 307, message: over there, location: '{location}'}}}}]"
         ));
         let error = answer(&*choose(&server, name)).await.unwrap_err();
-        assert!(matches!(error, ModelError::Refused { status: 307, .. }), "{name}: {error}");
+        assert!(matches!(error, ModelError::Rejected { status: 307, .. }), "{name}: {error}");
         assert_eq!(elsewhere.requests().len(), 0, "{name}");
     }
 }

@@ -44,7 +44,7 @@ async fn a_broken_provider_is_given_up_after_a_few_tries() {
         assert!(matches!(error, ModelError::Unreachable { .. }), "{name}: {error}");
         assert!(error.to_string().contains("out of order"), "{name}: {error}");
         assert_eq!(server.requests().len(), 3, "{name}");
-        assert!(error.fault().retryable);
+        assert!(error.to_error().retryable);
     }
 }
 
@@ -56,13 +56,13 @@ async fn what_a_provider_refuses_is_not_asked_again() {
             "[{{fail: {{status: 404, message: no such model {long}}}}}]"
         ));
         let error = answer(&*choose(&server, name)).await.unwrap_err();
-        let ModelError::Refused { status: 404, said, .. } = &error else {
+        let ModelError::Rejected { status: 404, said, .. } = &error else {
             panic!("{name}: {error}")
         };
         assert!(said.starts_with("no such model"), "{name}: {said}");
         assert!(said.len() < 600, "{name}: {said}");
         assert_eq!(server.requests().len(), 1, "{name}");
-        assert!(!error.fault().retryable);
+        assert!(!error.to_error().retryable);
     }
 }
 
@@ -81,7 +81,8 @@ async fn a_provider_that_is_not_there_is_told_as_such() {
 async fn a_provider_that_never_answers_is_left() {
     for name in EACH {
         let server = ModelServer::start("[{hang: true}]");
-        let patience = Patience { first: Duration::from_millis(100), ..PATIENCE };
+        let patience =
+            ProviderRetryPolicy { first_event_timeout: Duration::from_millis(100), ..PATIENCE };
         let error = answer(&*impatient(&server, name, patience)).await.unwrap_err();
         assert!(matches!(error, ModelError::Unreachable { .. }), "{name}: {error}");
         assert_eq!(server.requests().len(), 1, "{name}");
@@ -90,7 +91,7 @@ async fn a_provider_that_never_answers_is_left() {
 
 #[tokio::test]
 async fn a_provider_that_falls_silent_is_left_and_a_slow_one_is_not() {
-    let patience = Patience { between: Duration::from_millis(500), ..PATIENCE };
+    let patience = ProviderRetryPolicy { event_timeout: Duration::from_millis(500), ..PATIENCE };
     let each = EACH.map(async |name| {
         let server = ModelServer::start("[{say: one two three four, pieces_ms: 20}]");
         let slow = answer(&*impatient(&server, name, patience)).await.unwrap();
@@ -107,15 +108,15 @@ async fn a_provider_that_falls_silent_is_left_and_a_slow_one_is_not() {
 async fn a_sign_of_life_is_no_silence() {
     let script = json!([{"flood": ": at work\n\n", "pieces_ms": 20}]).to_string();
     let server = ModelServer::start(&script);
-    let patience = Patience {
-        first: Duration::from_millis(100),
-        between: Duration::from_millis(100),
-        whole: Duration::from_millis(600),
+    let patience = ProviderRetryPolicy {
+        first_event_timeout: Duration::from_millis(100),
+        event_timeout: Duration::from_millis(100),
+        response_timeout: Duration::from_millis(600),
         ..PATIENCE
     };
     let asked = Instant::now();
     let error = answer(&*impatient(&server, EACH[0], patience)).await.unwrap_err();
-    assert!(matches!(error, ModelError::Unreadable { .. }), "{error}");
+    assert!(matches!(error, ModelError::InvalidResponse { .. }), "{error}");
     assert!(asked.elapsed() >= Duration::from_millis(600));
 }
 
@@ -129,7 +130,7 @@ async fn a_provider_without_an_end_is_left() {
         let script = serde_json::to_string(&json!([{"flood": frames}])).unwrap();
         let server = ModelServer::start(&script);
         let error = answer(&*choose(&server, EACH[0])).await.unwrap_err();
-        let ModelError::Unreadable { reason, .. } = &error else { panic!("{error}") };
+        let ModelError::InvalidResponse { reason, .. } = &error else { panic!("{error}") };
         assert!(reason.contains("larger"), "{reason}");
         assert_eq!(server.requests().len(), 1);
     }
@@ -139,7 +140,8 @@ async fn a_provider_without_an_end_is_left() {
 async fn an_event_without_an_end_is_left_when_its_time_is_over() {
     let script = json!([{"flood": "a".repeat(10_000), "pieces_ms": 1}]).to_string();
     let server = ModelServer::start(&script);
-    let patience = Patience { first: Duration::from_millis(300), ..PATIENCE };
+    let patience =
+        ProviderRetryPolicy { first_event_timeout: Duration::from_millis(300), ..PATIENCE };
     let error = answer(&*impatient(&server, EACH[0], patience)).await.unwrap_err();
     assert!(matches!(error, ModelError::Unreachable { .. }), "{error}");
 }
@@ -160,7 +162,7 @@ async fn an_answer_that_is_cut_off_is_no_answer() {
         let server = ModelServer::start("[{say: one two three four, cut: true}, {say: again}]");
         let (answer, pieces) = hear(&*choose(&server, name)).await;
         let error = answer.unwrap_err();
-        assert!(matches!(error, ModelError::Unreadable { .. }), "{name}: {error}");
+        assert!(matches!(error, ModelError::InvalidResponse { .. }), "{name}: {error}");
         // Somebody has heard something already, which a second try would repeat.
         assert!(!pieces.is_empty(), "{name}");
         assert_eq!(server.requests().len(), 1, "{name}");
@@ -186,7 +188,7 @@ async fn an_answer_that_says_nothing_readable_is_no_answer() {
             let turn = json!({ "raw": raw });
             let server = ModelServer::start(&json!([turn, turn, turn]).to_string());
             let error = answer(&*choose(&server, name)).await.unwrap_err();
-            assert!(matches!(error, ModelError::Unreadable { .. }), "{name} {raw:?}: {error}");
+            assert!(matches!(error, ModelError::InvalidResponse { .. }), "{name} {raw:?}: {error}");
         }
     }
 }

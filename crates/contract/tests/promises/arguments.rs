@@ -1,17 +1,19 @@
 //! What `handle` may be called with, and what it is then given.
 
 use crate::{check_as, tool};
-use belljar_contract::{ARGUMENTS_BYTES_MAX, Annotations, Arguments, Call, Tool};
+use belljar_contract::{
+    ARGUMENTS_BYTES_MAX, AnnotationMode, CallArguments, CodeTool, ValidatedCall,
+};
 use serde_json::{Value, json};
-use types::Fault;
+use types::Error;
 
 fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
 /// A call of a handle with these parameters, with arguments as JSON text.
-fn call(parameters: &str, arguments: &str) -> Result<Call, Fault> {
-    tool(&format!("def handle({parameters}): pass")).call(parsed(arguments))
+fn call(parameters: &str, arguments: &str) -> Result<ValidatedCall, Error> {
+    tool(&format!("def handle({parameters}): pass")).validate_call(parsed(arguments))
 }
 
 /// What `handle` is given, as JSON text.
@@ -19,9 +21,9 @@ fn given(parameters: &str, arguments: &str) -> String {
     keywords(&call(parameters, arguments).unwrap()).to_string()
 }
 
-fn keywords(call: &Call) -> Value {
+fn keywords(call: &ValidatedCall) -> Value {
     match call.arguments() {
-        Arguments::Keywords(keywords) => Value::Object(keywords.clone()),
+        CallArguments::Keywords(keywords) => Value::Object(keywords.clone()),
         other => panic!("{other:?}"),
     }
 }
@@ -32,8 +34,8 @@ fn refused(parameters: &str, arguments: &str) -> (String, String) {
     (fault.code.to_string(), fault.message)
 }
 
-fn extended(code: &str) -> Tool {
-    check_as(code, Annotations::Extended).outcome.unwrap_or_else(|it| panic!("{it:#?}"))
+fn extended(code: &str) -> CodeTool {
+    check_as(code, AnnotationMode::Extended).result.unwrap_or_else(|it| panic!("{it:#?}"))
 }
 
 // proves C-040, C-041
@@ -163,8 +165,8 @@ fn arguments_are_an_object_or_nothing() {
 fn arguments_are_bounded_in_size() {
     let tool = tool("def handle(x: str): pass");
     let fits = "x".repeat(ARGUMENTS_BYTES_MAX - r#"{"x":""}"#.len());
-    assert!(tool.call(json!({ "x": fits })).is_ok());
-    let fault = tool.call(json!({ "x": format!("{fits}x") })).unwrap_err();
+    assert!(tool.validate_call(json!({ "x": fits })).is_ok());
+    let fault = tool.validate_call(json!({ "x": format!("{fits}x") })).unwrap_err();
     assert_eq!(fault.code.to_string(), "args.invalid");
     assert_eq!(fault.message, "The arguments have 1048577 bytes, and at most 1048576 are taken");
     assert_eq!(fault.hint.unwrap(), "pass large data as a file");
@@ -173,11 +175,11 @@ fn arguments_are_bounded_in_size() {
 #[test]
 fn a_refusal_is_short_whatever_was_sent() {
     let many = json!({ "x": vec!["no"; 100_000] });
-    let fault = tool("def handle(x: list[int]): pass").call(many).unwrap_err();
+    let fault = tool("def handle(x: list[int]): pass").validate_call(many).unwrap_err();
     assert!(fault.message.starts_with("Invalid argument 'x[0]': expected integer, got string"));
     assert!(fault.message.ends_with("there may be more"), "{}", fault.message);
     let long = json!({ "x": "é".repeat(100_000), "y".repeat(100_000): 1 });
-    let fault = tool("def handle(x: int): pass").call(long).unwrap_err();
+    let fault = tool("def handle(x: int): pass").validate_call(long).unwrap_err();
     assert!(fault.message.chars().count() < 4_100, "{}", fault.message.len());
     assert!(fault.message.ends_with('…'));
 }
@@ -341,7 +343,7 @@ fn what_arguments_become_in_python_is_a_plan_beside_them() {
     let date = json!("2024-05-17");
     let node = json!({"space": "s", "externalId": "x"});
     let call = tool
-        .call(json!({
+        .validate_call(json!({
             "text": "t", "number": 1, "at": date, "ats": [date], "node": node, "nodes": [node],
             "maybe": null, "by_name": {"a": date}, "anything": {"free": [1]},
             "window": {"start": date, "name": "w"}, "plain": {"name": "p"}, "job": {"at": date},
@@ -359,7 +361,7 @@ fn what_arguments_become_in_python_is_a_plan_beside_them() {
 
 #[test]
 fn a_handle_that_is_gone_when_it_is_called_is_said_in_the_same_words() {
-    let fault = call("", "{}").unwrap().entry_missing();
+    let fault = call("", "{}").unwrap().missing_function_error();
     assert_eq!(fault.code.to_string(), "code.no_entry");
     assert_eq!(fault.message, "Function 'handle' not found.");
 }

@@ -3,11 +3,11 @@
 //! Each is within the limits of size and was a crash, a hang or a flood of memory before.
 
 use crate::check_as;
-use belljar_contract::{Annotations, Call, Tool};
+use belljar_contract::{AnnotationMode, CodeTool, ValidatedCall};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
-use types::Fault;
+use types::Error;
 
 /// Ten times what a slow machine takes without optimisation, and a tenth of what was taken before.
 const SOON: Duration = Duration::from_secs(4);
@@ -21,9 +21,9 @@ fn soon<T>(what: &str, act: impl FnOnce() -> T) -> T {
 
 /// What both kinds of annotations say of a source: the first error, or nothing.
 fn verdicts(code: &str) -> [Option<String>; 2] {
-    [Annotations::Strict, Annotations::Extended].map(|annotations| {
+    [AnnotationMode::Strict, AnnotationMode::Extended].map(|annotations| {
         let checked = soon("reading it", || check_as(code, annotations));
-        checked.outcome.err().map(|problems| problems[0].message.clone())
+        checked.result.err().map(|problems| problems[0].message.clone())
     })
 }
 
@@ -36,7 +36,7 @@ fn lines(count: usize, line: impl Fn(usize) -> String) -> String {
 
 const DATACLASS: &str = "from dataclasses import dataclass\n";
 
-fn runner(input: Value, output: Value) -> Tool {
+fn runner(input: Value, output: Value) -> CodeTool {
     let tool = json!({
         "name": "runner",
         "tool_type": "code_runner",
@@ -47,12 +47,13 @@ fn runner(input: Value, output: Value) -> Tool {
             "output_schema": output,
         },
     });
-    let checked = soon("reading it", || Tool::from_json(&tool.to_string(), Annotations::Strict));
-    checked.outcome.unwrap()
+    let checked =
+        soon("reading it", || CodeTool::from_json(&tool.to_string(), AnnotationMode::Strict));
+    checked.result.unwrap()
 }
 
-fn call(tool: &Tool, arguments: Value) -> Result<Call, Fault> {
-    soon("checking the arguments", || tool.call(arguments))
+fn call(tool: &CodeTool, arguments: Value) -> Result<ValidatedCall, Error> {
+    soon("checking the arguments", || tool.validate_call(arguments))
 }
 
 #[test]
@@ -127,9 +128,12 @@ fn a_field_of_two_bases_is_one_field() {
         "{DATACLASS}@dataclass\nclass A:\n x: int\n@dataclass\nclass B:\n x: str\n\
          @dataclass\nclass C(A, B): 0\ndef handle(c: C): 0\n"
     );
-    let tool = check_as(&code, Annotations::Extended).outcome.unwrap();
-    assert!(tool.call(json!({"c": {"x": 1}})).is_ok());
-    assert!(tool.call(json!({"c": {"x": "1"}})).is_err(), "the first base decides, as in Python");
+    let tool = check_as(&code, AnnotationMode::Extended).result.unwrap();
+    assert!(tool.validate_call(json!({"c": {"x": 1}})).is_ok());
+    assert!(
+        tool.validate_call(json!({"c": {"x": "1"}})).is_err(),
+        "the first base decides, as in Python"
+    );
 }
 
 #[test]
@@ -154,7 +158,7 @@ fn brackets_that_statements_leave_open_are_counted() {
 fn of_many_wrong_items_the_first_are_named() {
     let name = "p".repeat(400_000);
     let code = format!("def handle({name}: list[int]): 0\n");
-    let tool = check_as(&code, Annotations::Strict).outcome.unwrap();
+    let tool = check_as(&code, AnnotationMode::Strict).result.unwrap();
     let fault = call(&tool, json!({ name: vec![Value::Null; 50_000] })).unwrap_err();
     assert!(fault.message.len() < 10_000, "{} bytes", fault.message.len());
 }
@@ -189,11 +193,11 @@ fn neighbours_of_large_integers_are_not_taken_for_them() {
     let tool = runner(fields.clone(), Value::Null);
     let beyond = i64::MAX.unsigned_abs() + 1;
     for (name, fits, does_not) in [("choice", large, large - 1), ("wide", beyond - 1, beyond)] {
-        assert!(tool.call(json!({ name: fits })).is_ok(), "{name}");
-        assert!(tool.call(json!({ name: does_not })).is_err(), "{name}");
+        assert!(tool.validate_call(json!({ name: fits })).is_ok(), "{name}");
+        assert!(tool.validate_call(json!({ name: does_not })).is_err(), "{name}");
     }
     let tool = runner(json!([]), fields);
-    let call = tool.call(json!({})).unwrap();
+    let call = tool.validate_call(json!({})).unwrap();
     assert!(call.check_output(&json!({"choice": large})).is_ok());
     assert!(call.check_output(&json!({"choice": large - 1})).is_err());
 }
@@ -205,9 +209,9 @@ fn one_is_one_however_it_is_written_and_true_is_not() {
     ]);
     let tool = runner(fields, Value::Null);
     for fits in [json!(1), json!(1.0), json!(0.5)] {
-        assert!(tool.call(json!({ "n": fits })).is_ok(), "{fits}");
+        assert!(tool.validate_call(json!({ "n": fits })).is_ok(), "{fits}");
     }
     for does_not in [json!(true), json!(1.5), json!(0), json!("1"), Value::Null] {
-        assert!(tool.call(json!({ "n": does_not })).is_err(), "{does_not}");
+        assert!(tool.validate_call(json!({ "n": does_not })).is_err(), "{does_not}");
     }
 }

@@ -1,7 +1,7 @@
 //! Annotations for those who ask for more than the seed takes.
 
 use crate::check_as;
-use belljar_contract::{Annotations, Checked, Tool};
+use belljar_contract::{AnnotationMode, CodeTool, SourceCheck};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ const IMPORTS: &str = "import datetime\nfrom dataclasses import dataclass, field
     from typing import Annotated, Any, ClassVar, Dict, List, Literal, NotRequired, Optional, \
     Required, TypedDict, Union\n";
 
-fn check(code: &str) -> Checked<Tool> {
-    check_as(&format!("{IMPORTS}{code}"), Annotations::Extended)
+fn check(code: &str) -> SourceCheck<CodeTool> {
+    check_as(&format!("{IMPORTS}{code}"), AnnotationMode::Extended)
 }
 
-fn tool(code: &str) -> Tool {
-    check(code).outcome.unwrap_or_else(|problems| panic!("{problems:#?}"))
+fn tool(code: &str) -> CodeTool {
+    check(code).result.unwrap_or_else(|problems| panic!("{problems:#?}"))
 }
 
 fn schema(code: &str) -> Value {
@@ -30,7 +30,7 @@ fn parameter(annotation: &str) -> Value {
 }
 
 fn error(code: &str) -> String {
-    let mut problems = check(code).outcome.unwrap_err();
+    let mut problems = check(code).result.unwrap_err();
     assert_eq!(problems.len(), 1, "{problems:#?}");
     problems.remove(0).message
 }
@@ -108,7 +108,7 @@ fn what_even_extended_does_not_take_is_refused_by_its_own_name() {
 fn a_name_that_was_not_imported_is_none_of_these() {
     for annotation in ["Optional[str]", "Literal['a']", "Any", "List[int]"] {
         let code = format!("def handle(x: {annotation}): pass");
-        let problems = check_as(&code, Annotations::Extended).outcome.unwrap_err();
+        let problems = check_as(&code, AnnotationMode::Extended).result.unwrap_err();
         assert_eq!(
             problems[0].message,
             format!("Unsupported type for parameter 'x': {annotation}")
@@ -116,7 +116,7 @@ fn a_name_that_was_not_imported_is_none_of_these() {
     }
     let code = "import typing as t\nfrom typing_extensions import Literal as L\n\
                 def handle(x: t.Optional[L['a']]): pass";
-    let tool = check_as(code, Annotations::Extended).outcome.unwrap();
+    let tool = check_as(code, AnnotationMode::Extended).result.unwrap();
     assert_eq!(tool.descriptor()["properties"]["x"]["enum"], json!(["a", null]));
 }
 
@@ -126,26 +126,26 @@ fn strict_stays_strict_and_says_who_would_take_it() {
         let code = format!(
             "{IMPORTS}@dataclass\nclass Job:\n    n: int\ndef handle(x: {annotation}): pass"
         );
-        let problem = check_as(&code, Annotations::Strict).outcome.unwrap_err().remove(0);
+        let problem = check_as(&code, AnnotationMode::Strict).result.unwrap_err().remove(0);
         let expected = format!("Unsupported type for parameter 'x': {annotation}");
         assert_eq!(problem.message, expected);
         assert!(problem.hint.unwrap().ends_with("with `--extended` this one is taken too"));
     }
-    let problem = check_as("def handle(x: set): pass", Annotations::Strict).outcome.unwrap_err();
+    let problem = check_as("def handle(x: set): pass", AnnotationMode::Strict).result.unwrap_err();
     assert!(!problem[0].hint.as_ref().unwrap().contains("extended"));
 }
 
 #[test]
 fn null_is_for_those_who_may_be_null() {
     let tool = tool("def handle(a: Optional[int], b: Literal['x', None], c: int = 1): pass");
-    assert!(tool.call(json!({"a": null, "b": null})).is_ok());
-    assert!(tool.call(json!({"a": 1, "b": "x"})).is_ok());
+    assert!(tool.validate_call(json!({"a": null, "b": null})).is_ok());
+    assert!(tool.validate_call(json!({"a": 1, "b": "x"})).is_ok());
     for (arguments, message) in [
         (json!({"a": "1", "b": "x"}), r#"Invalid argument 'a': expected integer, got string "1""#),
         (json!({"a": 1, "b": "y"}), r#"Invalid argument 'b': it must be one of "x""#),
         (json!({"a": 1, "b": "x", "c": null}), "Invalid argument 'c': expected integer, got null"),
     ] {
-        assert_eq!(tool.call(arguments).unwrap_err().message, message);
+        assert_eq!(tool.validate_call(arguments).unwrap_err().message, message);
     }
 }
 
@@ -234,7 +234,9 @@ fn a_dataclass_is_what_can_be_given_to_it() {
     );
     assert_eq!(job["properties"]["size"]["default"], 3);
     assert_eq!(job["properties"]["at"]["required"], json!(["x"]));
-    let call = tool(code).call(json!({"job": {"name": "n", "key": "k", "at": {"x": 1}}})).unwrap();
+    let call = tool(code)
+        .validate_call(json!({"job": {"name": "n", "key": "k", "at": {"x": 1}}}))
+        .unwrap();
     let point = json!({"dataclass": "Point", "fields": {}});
     let expected = json!({"job": {"dataclass": "Job", "fields": {"at": point}}});
     assert_eq!(Value::Object(call.conversions().clone()), expected);
@@ -246,7 +248,7 @@ fn a_dataclass_is_what_can_be_given_to_it() {
             r#"Invalid argument 'job.at.x': expected number, got string "1""#,
         ),
     ] {
-        assert_eq!(tool(code).call(json!({ "job": job })).unwrap_err().message, message);
+        assert_eq!(tool(code).validate_call(json!({ "job": job })).unwrap_err().message, message);
     }
 }
 
@@ -261,7 +263,7 @@ fn a_field_that_is_inherited_twice_is_there_once() {
     let d = &schema["properties"]["d"];
     assert_eq!(d["required"], json!(["x"]));
     assert_eq!(d["properties"]["x"], json!({"type": "string"}), "C comes before A, as in Python");
-    assert!(tool(code).call(json!({"d": {"x": "text"}})).is_ok());
+    assert!(tool(code).validate_call(json!({"d": {"x": "text"}})).is_ok());
 }
 
 #[test]
@@ -325,11 +327,11 @@ fn many_parameters_of_one_large_class_are_bounded_together() {
     for at in 0..1_000 {
         let _ = writeln!(code, "    f{at}: Literal['{}']", "x".repeat(20));
     }
-    assert_eq!(check(&format!("{code}def handle(x: A): pass")).outcome.map(drop), Ok(()));
+    assert_eq!(check(&format!("{code}def handle(x: A): pass")).result.map(drop), Ok(()));
     let parameters: Vec<String> = (0..1_000).map(|at| format!("p{at}: A")).collect();
     let started = Instant::now();
     let problems =
-        check(&format!("{code}def handle({}): pass", parameters.join(", "))).outcome.unwrap_err();
+        check(&format!("{code}def handle({}): pass", parameters.join(", "))).result.unwrap_err();
     assert_eq!(problems.len(), 101);
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }

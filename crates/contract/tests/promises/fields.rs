@@ -1,26 +1,26 @@
 //! Importer 2: lists of SchemaField, and what `run` may be given and give.
 
-use belljar_contract::{Annotations, Arguments, Object, Tool, schema_fields};
+use belljar_contract::{AnnotationMode, CallArguments, CodeTool, ObjectSchema, schema_fields};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 const RUN: &str = "def run(input):\n    return input\n";
 
-fn configured(configuration: Value) -> Result<Tool, Vec<(String, String)>> {
+fn configured(configuration: Value) -> Result<CodeTool, Vec<(String, String)>> {
     let mut tool = json!({"name": "t", "tool_type": "code_runner", "configuration": configuration});
     tool["configuration"]["code"] = json!(RUN);
-    let checked = Tool::from_json(&tool.to_string(), Annotations::Strict);
-    checked.outcome.map_err(|problems| {
+    let checked = CodeTool::from_json(&tool.to_string(), AnnotationMode::Strict);
+    checked.result.map_err(|problems| {
         let place = |path: Option<String>| path.unwrap().replace("$.configuration.", "");
         problems.into_iter().map(|problem| (place(problem.path), problem.message)).collect()
     })
 }
 
-fn import(fields: &Value) -> Result<Tool, Vec<(String, String)>> {
+fn import(fields: &Value) -> Result<CodeTool, Vec<(String, String)>> {
     configured(json!({"type": "CodeRunner", "input_schema": fields}))
 }
 
-fn tool(fields: Value) -> Tool {
+fn tool(fields: Value) -> CodeTool {
     import(&fields).unwrap_or_else(|problems| panic!("{problems:#?}"))
 }
 
@@ -30,15 +30,15 @@ fn wrong(field: Value) -> Vec<(String, String)> {
 }
 
 /// What `run` is given.
-fn given(tool: &Tool, input: Value) -> Value {
-    match tool.call(input).unwrap().arguments() {
-        Arguments::Input(input) => input.clone(),
+fn given(tool: &CodeTool, input: Value) -> Value {
+    match tool.validate_call(input).unwrap().arguments() {
+        CallArguments::Input(input) => input.clone(),
         other => panic!("{other:?}"),
     }
 }
 
-fn refused(tool: &Tool, input: Value) -> String {
-    tool.call(input).unwrap_err().message
+fn refused(tool: &CodeTool, input: Value) -> String {
+    tool.validate_call(input).unwrap_err().message
 }
 
 const EVERY_TYPE: [(&str, &str); 6] = [
@@ -304,7 +304,8 @@ fn fields_are_bounded_in_depth_and_in_what_is_said_about_them() {
     assert_eq!(deeper[0].1, "fields are nested deeper than 32 levels");
     let text = json!({"name": "t", "tool_type": "code_runner", "configuration":
         {"code": RUN, "input_schema": vec![json!(1); 5_000]}});
-    let problems = Tool::from_json(&text.to_string(), Annotations::Strict).outcome.unwrap_err();
+    let problems =
+        CodeTool::from_json(&text.to_string(), AnnotationMode::Strict).result.unwrap_err();
     assert_eq!(problems[100].message, "4900 more are not shown");
 }
 
@@ -342,7 +343,7 @@ fn a_wrong_type_is_refused_and_run_is_not_called() {
     ] {
         let tool = tool(json!([{"name": "f", "field_type": kind}]));
         for (name, value) in &values {
-            match tool.call(json!({ "f": value })) {
+            match tool.validate_call(json!({ "f": value })) {
                 Ok(_) => assert!(fitting.contains(name), "{kind} took {value}"),
                 Err(fault) => {
                     assert!(!fitting.contains(name), "{kind} refused {value}");
@@ -361,7 +362,7 @@ fn a_required_field_is_asked_for_and_another_stays_away() {
         {"name": "a", "field_type": "STRING", "required": true},
         {"name": "b", "field_type": "STRING"},
     ]));
-    let fault = tool.call(json!({"b": "x"})).unwrap_err();
+    let fault = tool.validate_call(json!({"b": "x"})).unwrap_err();
     assert_eq!(fault.message, "Missing required code runner input field 'a'");
     assert_eq!(fault.code.to_string(), "args.missing");
     assert_eq!(given(&tool, json!({"a": "x"})), json!({"a": "x"}));
@@ -497,7 +498,7 @@ fn every_keyword_is_enforced() {
         let mut field = field;
         field["name"] = json!("f");
         let tool = tool(json!([field]));
-        assert!(tool.call(json!({ "f": fits })).is_ok(), "{field}");
+        assert!(tool.validate_call(json!({ "f": fits })).is_ok(), "{field}");
         let expected = format!("Invalid input field 'f': {message}");
         assert_eq!(refused(&tool, json!({ "f": fails })), expected);
     }
@@ -545,7 +546,7 @@ fn a_value_is_what_output_schema_says() {
             {"name": "p", "field_type": "STRING", "required": true}]},
     ]}))
     .unwrap();
-    let call = tool.call(json!({})).unwrap();
+    let call = tool.validate_call(json!({})).unwrap();
     for (value, message) in [
         (json!([1]), "Code runner output must be a JSON object when output_schema is defined"),
         (json!(null), "Code runner output must be a JSON object when output_schema is defined"),
@@ -575,14 +576,14 @@ fn a_value_is_what_output_schema_says() {
 #[test]
 fn without_output_schema_any_value_will_do() {
     let tool = configured(json!({"type": "CodeRunner"})).unwrap();
-    let call = tool.call(json!({})).unwrap();
+    let call = tool.validate_call(json!({})).unwrap();
     for value in [json!(null), json!([1]), json!({"ok": true}), json!("x")] {
         assert_eq!(call.check_output(&value), Ok(()));
     }
     assert_eq!(tool.output_descriptor(), None);
 }
 
-fn object(fields: &Value) -> Object {
+fn object(fields: &Value) -> ObjectSchema {
     tool(fields.clone()).input().unwrap().clone()
 }
 
@@ -591,7 +592,7 @@ fn what_a_list_of_fields_cannot_say_is_named() {
     let fields = |parameters: &str| {
         let code =
             format!("from typing import Any, Literal, Optional\ndef handle({parameters}): pass");
-        let tool = crate::check_as(&code, Annotations::Extended).outcome.unwrap();
+        let tool = crate::check_as(&code, AnnotationMode::Extended).result.unwrap();
         schema_fields(tool.input().unwrap()).map_err(|reason| reason.to_string())
     };
     let expected = [

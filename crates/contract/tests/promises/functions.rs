@@ -1,16 +1,18 @@
 //! Functions that are deployed, and tools that call them.
 
-use belljar_contract::{Arguments, CallFunction, Function, Problem, Source};
+use belljar_contract::{
+    CallArguments, CallFunctionTool, Diagnostic, FunctionContract, PythonSource,
+};
 use serde_json::{Value, json};
 
-fn function(code: &str) -> Result<Function, Vec<Problem>> {
-    Function::from_python(Source::new(code).unwrap()).outcome
+fn function(code: &str) -> Result<FunctionContract, Vec<Diagnostic>> {
+    FunctionContract::from_python(PythonSource::new(code).unwrap()).result
 }
 
 fn given(code: &str) -> Value {
     let call = function(code).unwrap().call("f", json!({"a": 1}), json!({"call_id": "c"})).unwrap();
     match call.arguments() {
-        Arguments::Keywords(keywords) => Value::Object(keywords.clone()),
+        CallArguments::Keywords(keywords) => Value::Object(keywords.clone()),
         other => panic!("{other:?}"),
     }
 }
@@ -36,14 +38,14 @@ fn what_nobody_can_give_is_refused_by_its_place() {
     assert_eq!(refused("def handle(data):\n    return (\n").code.to_string(), "code.syntax");
 }
 
-fn call_function(configuration: Value) -> Result<CallFunction, Vec<Problem>> {
+fn call_function(configuration: Value) -> Result<CallFunctionTool, Vec<Diagnostic>> {
     let tool = json!({
         "type": "callFunction",
         "name": "forecast",
         "description": "Forecasts the next values",
         "configuration": configuration,
     });
-    CallFunction::from_json(tool.as_object().unwrap()).outcome
+    CallFunctionTool::from_json(tool.as_object().unwrap()).result
 }
 
 // proves C-152

@@ -88,7 +88,7 @@ fn a_handle_inside_of_something_else_is_not_the_entry() {
 #[test]
 fn of_two_definitions_the_last_counts_with_a_warning() {
     let checked = check("def handle(a: int):\n    'x'\n\ndef handle(b: str):\n    'y'");
-    assert_eq!(checked.outcome.unwrap().descriptor()["required"], json!(["b"]));
+    assert_eq!(checked.result.unwrap().descriptor()["required"], json!(["b"]));
     let warning = &checked.warnings[0];
     assert_eq!(warning.message, "handle() is defined again below; the last definition is used");
     assert_eq!(warning.place.as_ref().unwrap().line, 1);
@@ -121,7 +121,7 @@ fn a_name_that_is_there_twice_is_our_error_and_no_syntax_error() {
 fn all_errors_come_at_once_and_then_there_is_no_contract() {
     let checked = check("def handle(a, b: set, a: int, c: list[int] = [1]): pass");
     let messages: Vec<String> =
-        checked.outcome.unwrap_err().into_iter().map(|problem| problem.message).collect();
+        checked.result.unwrap_err().into_iter().map(|problem| problem.message).collect();
     assert_eq!(
         messages,
         [
@@ -198,10 +198,7 @@ fn lists_of_lists_have_a_text_of_their_own() {
 #[test]
 fn a_missing_docstring_is_a_warning_and_no_error() {
     let checked = check("def handle(x: int): pass");
-    assert_eq!(
-        checked.outcome.unwrap().descriptor()["properties"]["x"],
-        json!({"type": "integer"})
-    );
+    assert_eq!(checked.result.unwrap().descriptor()["properties"]["x"], json!({"type": "integer"}));
     let messages: Vec<&str> = checked.warnings.iter().map(|it| it.message.as_str()).collect();
     assert_eq!(
         messages,
@@ -438,7 +435,7 @@ fn other_styles_of_docstrings_are_named_and_never_an_error() {
     for (code, style) in [(numpy, "NumPy's"), (sphinx, "Sphinx's")] {
         let checked = check(code);
         assert_eq!(
-            checked.outcome.unwrap().descriptor()["properties"]["q"],
+            checked.result.unwrap().descriptor()["properties"]["q"],
             json!({"type": "string"})
         );
         let hint = checked.warnings[0].hint.clone().unwrap();

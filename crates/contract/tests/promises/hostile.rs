@@ -1,7 +1,7 @@
 //! Nothing that is read makes the reader fall: no panic, no deep stack, no long wait.
 
 use crate::check_as;
-use belljar_contract::{Annotations, Checked, SOURCE_BYTES_MAX, Source, Tool};
+use belljar_contract::{AnnotationMode, CodeTool, PythonSource, SOURCE_BYTES_MAX, SourceCheck};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
@@ -21,20 +21,20 @@ fn on_a_small_stack<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static
 
 /// Reads a source in every way that there is, and uses what comes out.
 fn use_all(code: &str) {
-    for annotations in [Annotations::Strict, Annotations::Extended] {
+    for annotations in [AnnotationMode::Strict, AnnotationMode::Extended] {
         use_tool(check_as(code, annotations));
     }
     let configuration = json!({ "code": code });
     let runner = json!({"name": "t", "tool_type": "code_runner", "configuration": configuration});
-    use_tool(Tool::from_json(&runner.to_string(), Annotations::Strict));
+    use_tool(CodeTool::from_json(&runner.to_string(), AnnotationMode::Strict));
 }
 
-fn use_tool(checked: Checked<Tool>) {
-    match checked.outcome {
+fn use_tool(checked: SourceCheck<CodeTool>) {
+    match checked.result {
         Ok(tool) => {
             let descriptor = tool.descriptor();
             assert!(jsonschema::draft7::meta::is_valid(&descriptor), "{descriptor}");
-            let _ = (tool.call(json!({})), tool.test());
+            let _ = (tool.validate_call(json!({})), tool.test_call());
         }
         Err(problems) => assert!((1..=101).contains(&problems.len())),
     }
@@ -151,7 +151,7 @@ fn full(construct: Construct) -> String {
 
 fn in_time(what: &str, code: String) {
     let started = Instant::now();
-    on_a_small_stack(move || use_tool(check_as(&code, Annotations::Extended)));
+    on_a_small_stack(move || use_tool(check_as(&code, AnnotationMode::Extended)));
     let took = started.elapsed();
     assert!(took < CHECK_TIME_MAX, "{what} took {took:?}");
 }
@@ -213,7 +213,7 @@ fn words_of_statements_hide_no_depth() {
 fn what_is_too_deep_is_said_with_its_line() {
     for construct in ["(", "[", "{1: ", "-", "not ", "lambda a, b: ", "1 if 1 else ", "f'{"] {
         let deep = format!("x = 1\ny = {}1\nz = 2\n", construct.repeat(1_100));
-        let problem = Source::new(&deep).unwrap_err();
+        let problem = PythonSource::new(&deep).unwrap_err();
         assert_eq!(problem.code.to_string(), "code.syntax");
         assert_eq!(problem.message, "the source is nested deeper than 1000 levels here");
         assert_eq!(problem.place.unwrap().line, 2);
@@ -235,7 +235,7 @@ fn what_stands_side_by_side_is_not_deep() {
         ("$ ", "? ", ""),
     ] {
         let code = [before, &each.repeat(3_000), after].concat();
-        assert_eq!(Source::new(&code).map(drop), Ok(()), "{each}");
+        assert_eq!(PythonSource::new(&code).map(drop), Ok(()), "{each}");
     }
 }
 
@@ -249,7 +249,7 @@ fn a_file_that_misses_one_bracket_is_no_deep_file() {
         "assert f(#) == -# and g(#).h if x else y\n",
     ] {
         let lines: String = (0..2_000).map(|n| file.replace('#', &n.to_string())).collect();
-        assert_eq!(Source::new(&lines).map(drop), Ok(()), "the twin");
+        assert_eq!(PythonSource::new(&lines).map(drop), Ok(()), "the twin");
         for missing in ["x = (1 +\n", "x = [1, 2\n", "x = {'a': f(1, 2\n", "x = f(a.b(c)[0]\n"] {
             let problems = crate::problems(&format!("{missing}{lines}"));
             let expected = "Failed to parse Python code. Check that the code is valid Python code.";
@@ -277,10 +277,10 @@ fn no_depth_can_be_hidden_in_an_f_string() {
         for filler in fillers {
             let signs = filler.bytes().filter(u8::is_ascii_punctuation).count().max(1);
             let code = format!("{before}{}1{after}", filler.repeat(19_000 / signs));
-            on_a_small_stack(move || drop(check_as(&code, Annotations::Strict)));
+            on_a_small_stack(move || drop(check_as(&code, AnnotationMode::Strict)));
             let levels = (SOURCE_BYTES_MAX - 100) / filler.len();
             let code = format!("{before}{}1{after}", filler.repeat(levels));
-            on_a_small_stack(move || drop(check_as(&code, Annotations::Strict)));
+            on_a_small_stack(move || drop(check_as(&code, AnnotationMode::Strict)));
         }
     }
 }
@@ -289,16 +289,16 @@ fn no_depth_can_be_hidden_in_an_f_string() {
 fn a_large_source_with_quotes_in_f_strings_is_told_what_to_do() {
     let line = "x = f\"{a['k']}\" + f'{b}'\n";
     let fits = format!("def handle(): pass\n{}", line.repeat(1_000));
-    assert_eq!(check_as(&fits, Annotations::Strict).outcome.map(drop), Ok(()));
+    assert_eq!(check_as(&fits, AnnotationMode::Strict).result.map(drop), Ok(()));
     let large = line.repeat(2_000);
-    let problem = Source::new(&large).unwrap_err();
+    let problem = PythonSource::new(&large).unwrap_err();
     assert_eq!(
         problem.message,
         "the source has more than 20000 operators, and strings or comments inside of the braces \
          of f-strings"
     );
     let harmless = large.replace("a['k']", "a.k");
-    assert!(Source::new(&harmless).is_ok(), "the twin");
+    assert!(PythonSource::new(&harmless).is_ok(), "the twin");
 }
 
 const TOKENS: [&str; 96] = [
@@ -459,9 +459,9 @@ proptest! {
     fn any_bytes_are_a_source_or_have_their_problem(
         bytes in proptest::collection::vec(any::<u8>(), 0..300)
     ) {
-        if let Ok(source) = Source::from_bytes(&bytes) {
-            prop_assert_eq!(source.as_written().as_bytes(), &bytes);
-            use_all(source.as_written());
+        if let Ok(source) = PythonSource::from_bytes(&bytes) {
+            prop_assert_eq!(source.original_text().as_bytes(), &bytes);
+            use_all(source.original_text());
         }
     }
 
@@ -486,14 +486,14 @@ proptest! {
     #[test]
     fn any_json_is_a_tool_or_has_its_problems(value in json(), key in "name|tool_type|configuration") {
         let mut tool = json!({"name": "t", "tool_type": "code_runner", "configuration": {"code": "run = 1"}});
-        use_tool(Tool::from_json(&value.to_string(), Annotations::Strict));
+        use_tool(CodeTool::from_json(&value.to_string(), AnnotationMode::Strict));
         for key in ["type", "runtime", "input_schema", "output_schema", "env_variables", "timeout_seconds"] {
             let mut tool = tool.clone();
             tool["configuration"][key] = value.clone();
-            use_tool(Tool::from_json(&tool.to_string(), Annotations::Strict));
+            use_tool(CodeTool::from_json(&tool.to_string(), AnnotationMode::Strict));
         }
         tool[key] = value;
-        use_tool(Tool::from_json(&tool.to_string(), Annotations::Strict));
+        use_tool(CodeTool::from_json(&tool.to_string(), AnnotationMode::Strict));
     }
 }
 
@@ -639,18 +639,18 @@ fn a_large_json_of_a_tool_is_read_in_time() {
         "code": "run = print", "input_schema": fields, "env_variables": variables,
     }});
     let started = Instant::now();
-    let tool = Tool::from_json(&tool.to_string(), Annotations::Strict).outcome.unwrap();
+    let tool = CodeTool::from_json(&tool.to_string(), AnnotationMode::Strict).result.unwrap();
     let input: Map<String, Value> = (0..20_000).map(|n| (format!("f{n}"), json!("x"))).collect();
-    assert!(tool.call(Value::Object(input.clone())).is_ok());
+    assert!(tool.validate_call(Value::Object(input.clone())).is_ok());
     let other: Map<String, Value> = (0..20_000).map(|n| (format!("g{n}"), json!("x"))).collect();
-    assert!(tool.call(Value::Object(other)).is_ok());
+    assert!(tool.validate_call(Value::Object(other)).is_ok());
     assert!(started.elapsed() < CHECK_TIME_MAX, "{:?}", started.elapsed());
 }
 
-fn runner(input_schema: &Value) -> Tool {
+fn runner(input_schema: &Value) -> CodeTool {
     let configuration = json!({"code": "run = print", "input_schema": input_schema});
     let tool = json!({"name": "t", "tool_type": "code_runner", "configuration": configuration});
-    Tool::from_json(&tool.to_string(), Annotations::Strict).outcome.unwrap()
+    CodeTool::from_json(&tool.to_string(), AnnotationMode::Strict).result.unwrap()
 }
 
 #[test]
@@ -666,11 +666,11 @@ fn values_of_any_depth_and_size_are_refused_or_taken_in_time() {
         for _ in 0..1_000 {
             deep = json!({ "x": deep });
         }
-        assert!(any.call(deep.clone()).is_ok());
-        assert!(text.call(deep).is_err());
+        assert!(any.validate_call(deep.clone()).is_ok());
+        assert!(text.validate_call(deep).is_err());
         let started = Instant::now();
-        assert!(chosen.call(json!({ "x": vec!["choice 999"; 70_000] })).is_ok());
-        assert!(chosen.call(json!({ "x": vec!["choice"; 90_000] })).is_err());
+        assert!(chosen.validate_call(json!({ "x": vec!["choice 999"; 70_000] })).is_ok());
+        assert!(chosen.validate_call(json!({ "x": vec!["choice"; 90_000] })).is_err());
         assert!(started.elapsed() < CHECK_TIME_MAX, "{:?}", started.elapsed());
     });
 }
@@ -723,7 +723,7 @@ proptest! {
         annotation in annotation(), values in proptest::collection::vec(json(), 20)
     ) {
         let code = format!("{CLASSES}def handle(x: {annotation}): pass");
-        let tool = check_as(&code, Annotations::Extended).outcome.unwrap();
+        let tool = check_as(&code, AnnotationMode::Extended).result.unwrap();
         let schema = &tool.input().unwrap().properties[0].schema;
         let elsewhere = jsonschema::draft7::new(&schema.descriptor()).unwrap();
         for value in values.into_iter().filter(|value| !loses_digits(value)) {

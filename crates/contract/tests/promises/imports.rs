@@ -1,10 +1,10 @@
 //! What a source imports, told before it runs.
 
-use belljar_contract::{Source, is_standard};
+use belljar_contract::{PythonSource, is_standard};
 
 fn imports(code: &str) -> Vec<(String, usize, usize)> {
-    let imports = Source::new(code).unwrap().imports();
-    imports.into_iter().map(|it| (it.module, it.place.line, it.place.column)).collect()
+    let imports = PythonSource::new(code).unwrap().imports();
+    imports.into_iter().map(|it| (it.module, it.location.line, it.location.column)).collect()
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Any JSON Schema, in the hands of people and of attackers.
 
-use belljar_contract::{CallFunction, JsonSchema, JsonSchemaError};
+use belljar_contract::{CallFunctionTool, JsonSchema, JsonSchemaError};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -8,17 +8,17 @@ fn schema(written: Value) -> Result<JsonSchema, JsonSchemaError> {
     JsonSchema::new(written.as_object().unwrap().clone())
 }
 
-fn tool(schema: Value) -> CallFunction {
+fn tool(schema: Value) -> CallFunctionTool {
     let tool = json!({
         "type": "callFunction",
         "name": "forecast",
         "description": "Forecasts the next values",
         "configuration": {"externalId": "f", "schema": schema},
     });
-    CallFunction::from_json(tool.as_object().unwrap()).outcome.unwrap()
+    CallFunctionTool::from_json(tool.as_object().unwrap()).result.unwrap()
 }
 
-fn refusal(tool: &CallFunction, arguments: Value) -> (String, String) {
+fn refusal(tool: &CallFunctionTool, arguments: Value) -> (String, String) {
     let fault = tool.check(&arguments).unwrap_err();
     (fault.code.to_string(), fault.message)
 }

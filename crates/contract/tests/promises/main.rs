@@ -14,30 +14,30 @@ mod imports;
 mod json_schema;
 mod tools;
 
-use belljar_contract::{Annotations, Checked, Problem, Source, Tool};
+use belljar_contract::{AnnotationMode, CodeTool, Diagnostic, PythonSource, SourceCheck};
 use serde_json::Value;
 
-fn check_as(code: &str, annotations: Annotations) -> Checked<Tool> {
-    match Source::new(code) {
-        Ok(source) => Tool::from_python("tool", source, annotations),
-        Err(problem) => Checked { outcome: Err(vec![problem]), warnings: Vec::new() },
+fn check_as(code: &str, annotations: AnnotationMode) -> SourceCheck<CodeTool> {
+    match PythonSource::new(code) {
+        Ok(source) => CodeTool::from_python("tool", source, annotations),
+        Err(problem) => SourceCheck { result: Err(vec![problem]), warnings: Vec::new() },
     }
 }
 
-fn check(code: &str) -> Checked<Tool> {
-    check_as(code, Annotations::Strict)
+fn check(code: &str) -> SourceCheck<CodeTool> {
+    check_as(code, AnnotationMode::Strict)
 }
 
-fn tool(code: &str) -> Tool {
-    check(code).outcome.unwrap_or_else(|problems| panic!("{problems:#?}"))
+fn tool(code: &str) -> CodeTool {
+    check(code).result.unwrap_or_else(|problems| panic!("{problems:#?}"))
 }
 
 fn schema(code: &str) -> Value {
     tool(code).descriptor()
 }
 
-fn problems(code: &str) -> Vec<Problem> {
-    check(code).outcome.unwrap_err()
+fn problems(code: &str) -> Vec<Diagnostic> {
+    check(code).result.unwrap_err()
 }
 
 /// The code, message and line of each error.

@@ -2,20 +2,21 @@
 
 use crate::tool;
 use belljar_contract::{
-    Annotations, Arguments, Checked, Entry, Problem, SOURCE_BYTES_MAX, Source, Test, Tool,
+    AnnotationMode, CallArguments, CodeTool, Diagnostic, PythonSource, SOURCE_BYTES_MAX,
+    SourceCheck, TestFunction, ToolEntryPoint,
 };
 use serde_json::{Value, json};
 
-fn check(tool: &Value) -> Checked<Tool> {
-    Tool::from_json(&tool.to_string(), Annotations::Strict)
+fn check(tool: &Value) -> SourceCheck<CodeTool> {
+    CodeTool::from_json(&tool.to_string(), AnnotationMode::Strict)
 }
 
-fn accepted(tool: &Value) -> Tool {
-    check(tool).outcome.unwrap_or_else(|problems| panic!("{problems:#?}"))
+fn accepted(tool: &Value) -> CodeTool {
+    check(tool).result.unwrap_or_else(|problems| panic!("{problems:#?}"))
 }
 
-fn refused(tool: &Value) -> Vec<Problem> {
-    check(tool).outcome.unwrap_err()
+fn refused(tool: &Value) -> Vec<Diagnostic> {
+    check(tool).result.unwrap_err()
 }
 
 /// The path and message of the one problem that there is.
@@ -77,17 +78,17 @@ const MEDIA_PROBE: &str = r#"{
 // the half of W-007 that needs no server: the seed's own tool is accepted as it stands
 #[test]
 fn the_tool_of_the_seed_is_accepted_verbatim() {
-    let checked = Tool::from_json(MEDIA_PROBE, Annotations::Strict);
+    let checked = CodeTool::from_json(MEDIA_PROBE, AnnotationMode::Strict);
     assert_eq!(checked.warnings, []);
-    let tool = checked.outcome.unwrap();
+    let tool = checked.result.unwrap();
     assert_eq!(tool.name, "media_probe");
     assert_eq!(tool.description.as_deref(), Some("Inspect a media file in the sandbox."));
     assert_eq!(tool.timeout_seconds, Some(180));
     assert!(!tool.allow_network);
     assert_eq!(tool.descriptor()["required"], json!(["media_path"]));
-    let call = tool.call(json!({"media_path": "/workspace/a.mp4"})).unwrap();
+    let call = tool.validate_call(json!({"media_path": "/workspace/a.mp4"})).unwrap();
     assert_eq!(call.function(), "run");
-    assert_eq!(call.arguments(), &Arguments::Input(json!({"media_path": "/workspace/a.mp4"})));
+    assert_eq!(call.arguments(), &CallArguments::Input(json!({"media_path": "/workspace/a.mp4"})));
 }
 
 // proves W-001, W-002
@@ -139,7 +140,7 @@ fn a_tool_of_another_kind_is_refused_by_its_name() {
         ("", "the tool is not JSON: EOF while parsing a value at line 1 column 0"),
         ("[]", "the JSON of a tool must be an object"),
     ] {
-        let problems = Tool::from_json(text, Annotations::Strict).outcome.unwrap_err();
+        let problems = CodeTool::from_json(text, AnnotationMode::Strict).result.unwrap_err();
         assert_eq!(problems[0].message, message);
     }
 }
@@ -193,7 +194,7 @@ fn of_a_configuration_only_the_code_is_needed() {
     let tool = accepted(&tool);
     assert_eq!(tool.timeout_seconds, Some(30));
     assert!(!tool.allow_network);
-    assert_eq!(tool.entry, Entry::Run { input: None, output: None });
+    assert_eq!(tool.entry, ToolEntryPoint::Run { input: None, output: None });
     for (key, value, message) in [
         ("timeout_seconds", json!(0), "'timeout_seconds' must be a whole number from 1"),
         ("timeout_seconds", json!("5"), "'timeout_seconds' must be a whole number from 1"),
@@ -238,8 +239,8 @@ fn a_source_defines_run_with_one_argument() {
     ] {
         accepted(&runner(code));
     }
-    let call = accepted(&runner(RUN)).call(json!({})).unwrap();
-    let missing = call.entry_missing();
+    let call = accepted(&runner(RUN)).validate_call(json!({})).unwrap();
+    let missing = call.missing_function_error();
     assert_eq!(missing.message, "CodeRunner script must define a callable run(input) function");
     assert_eq!(missing.code.to_string(), "code.no_entry");
 }
@@ -266,7 +267,7 @@ fn source_and_input_are_bounded_with_their_tool_named() {
         "Code runner 'tool' source exceeds 1048576 bytes".to_owned(),
     );
     assert_eq!(problem(&runner(&format!("{fits}x"))), expected);
-    let fault = tool.call(json!({ "x": "x".repeat(1024 * 1024) })).unwrap_err();
+    let fault = tool.validate_call(json!({ "x": "x".repeat(1024 * 1024) })).unwrap_err();
     assert_eq!(fault.message, "Code runner 'tool' input exceeds 1048576 bytes");
 }
 
@@ -325,7 +326,7 @@ fn a_run_python_code_tool_has_the_published_form() {
     assert_eq!(tool.name, "tool");
     assert_eq!(tool.description.as_deref(), Some("Says what it is told."));
     assert_eq!(tool.descriptor()["required"], json!(["name"]));
-    assert_eq!(tool.call(json!({"name": "x"})).unwrap().function(), "handle");
+    assert_eq!(tool.validate_call(json!({"name": "x"})).unwrap().function(), "handle");
     let name = "$.name";
     let name_text = "'name' must have 1 to 64 characters, none of them NUL";
     let about = "$.description";
@@ -382,17 +383,17 @@ fn a_source_is_kept_byte_for_byte() {
         "# coding: utf-8\r\n\r\ndef handle():\r\n\tpass\r\n\r\n",
         "def handle(): pass\r# é\u{2028}☃\u{c}\n\n\n   ",
     ] {
-        assert_eq!(tool(code).source.as_written(), code);
-        assert_eq!(accepted(&python_code(code)).source.as_written(), code);
-        let source = Source::from_bytes(code.as_bytes()).unwrap();
-        assert_eq!(source.as_written().as_bytes(), code.as_bytes());
+        assert_eq!(tool(code).source.original_text(), code);
+        assert_eq!(accepted(&python_code(code)).source.original_text(), code);
+        let source = PythonSource::from_bytes(code.as_bytes()).unwrap();
+        assert_eq!(source.original_text().as_bytes(), code.as_bytes());
     }
 }
 
 #[test]
 fn a_mark_of_byte_order_is_kept_and_neither_run_nor_counted() {
     let marked = "\u{feff}def handle(x: set): pass";
-    assert_eq!(Source::new(marked).unwrap().as_str(), "def handle(x: set): pass");
+    assert_eq!(PythonSource::new(marked).unwrap().as_str(), "def handle(x: set): pass");
     let place = crate::problems(marked).remove(0).place.unwrap();
     assert_eq!((place.line, place.column), (1, 15));
 }
@@ -408,12 +409,12 @@ fn lines_are_counted_as_python_counts_them() {
 
 #[test]
 fn a_source_is_text() {
-    let problem = Source::from_bytes(b"x = 1\ny = '\xff'").unwrap_err();
+    let problem = PythonSource::from_bytes(b"x = 1\ny = '\xff'").unwrap_err();
     assert_eq!(problem.message, "the source is not UTF-8: line 2 has other bytes");
-    let problem = Source::new("x = 1\ny = '\0'").unwrap_err();
+    let problem = PythonSource::new("x = 1\ny = '\0'").unwrap_err();
     assert_eq!(problem.message, "the source has a NUL character");
     assert_eq!(problem.place.unwrap().line, 2);
-    let problem = Source::from_bytes(&vec![b' '; SOURCE_BYTES_MAX + 1]).unwrap_err();
+    let problem = PythonSource::from_bytes(&vec![b' '; SOURCE_BYTES_MAX + 1]).unwrap_err();
     assert_eq!(problem.message, "the source has 1048577 bytes, and at most 1048576 are read");
 }
 
@@ -426,20 +427,20 @@ fn a_test_has_no_parameters() {
         let message = "test() has parameters, and no parameters are allowed";
         assert_eq!(checked.warnings[0].message, message);
         assert_eq!(checked.warnings[0].place.as_ref().unwrap().line, 2);
-        let tool = checked.outcome.unwrap();
-        assert_eq!(tool.test, Test::WithParameters);
-        let fault = tool.test().unwrap_err();
+        let tool = checked.result.unwrap();
+        assert_eq!(tool.test, TestFunction::WithParameters);
+        let fault = tool.test_call().unwrap_err();
         assert_eq!((fault.code.to_string(), fault.message), ("code.type".into(), message.into()));
-        assert!(tool.call(json!({})).is_ok(), "the tool itself is fine");
+        assert!(tool.validate_call(json!({})).is_ok(), "the tool itself is fine");
     }
     for code in ["def handle(): pass\ndef test(): pass", "def handle(): 0\nasync def test(): 0"] {
         let tool = tool(code);
-        assert_eq!(tool.test, Test::Present);
-        let call = tool.test().unwrap();
+        assert_eq!(tool.test, TestFunction::Present);
+        let call = tool.test_call().unwrap();
         assert_eq!((call.function(), call.is_test()), ("test", true));
-        assert_eq!(call.arguments(), &Arguments::None);
+        assert_eq!(call.arguments(), &CallArguments::None);
         assert_eq!(call.check_output(&json!([1])), Ok(()));
-        assert_eq!(call.entry_missing().message, "Function 'test' not found.");
+        assert_eq!(call.missing_function_error().message, "Function 'test' not found.");
     }
 }
 
@@ -450,15 +451,15 @@ fn without_a_test_the_tool_is_valid_and_says_so() {
         ["def handle(): pass", "def handle():\n    def test(): pass", "def handle(): 0\ntest = 1"]
     {
         let tool = tool(code);
-        assert_eq!(tool.test, Test::Absent);
-        let fault = tool.test().unwrap_err();
+        assert_eq!(tool.test, TestFunction::Absent);
+        let fault = tool.test_call().unwrap_err();
         assert_eq!(fault.message, "Function 'test' not found.");
         assert_eq!(fault.code.to_string(), "code.no_entry");
         assert!(fault.hint.unwrap().contains("the tool itself is valid"));
-        assert!(tool.call(json!({})).is_ok());
+        assert!(tool.validate_call(json!({})).is_ok());
     }
     let tested = accepted(&runner("def run(input): pass\ndef test(): pass"));
-    assert_eq!(tested.test().unwrap().function(), "test");
+    assert_eq!(tested.test_call().unwrap().function(), "test");
 }
 
 #[test]
@@ -481,7 +482,7 @@ fn integrations_that_a_tool_leaves_by_are_a_list_of_names() {
         json!({"type": "runPythonCode", "name": "n", "description": "Does nothing at all.",
                "configuration": configuration})
     };
-    let read = |tool: Value| Tool::from_json(&tool.to_string(), Annotations::Strict).outcome;
+    let read = |tool: Value| CodeTool::from_json(&tool.to_string(), AnnotationMode::Strict).result;
     assert_eq!(read(run(json!(["github"]))).unwrap().integrations, ["github"]);
     assert_eq!(read(handle(json!(["github"]))).unwrap().integrations, ["github"]);
     assert_eq!(read(run(json!(null))).unwrap().integrations, [""; 0]);
@@ -496,7 +497,7 @@ fn programs_that_a_tool_starts_are_named_by_their_file_names() {
     let read = |programs: Value| {
         let configuration = json!({"code": "def run(input): ...", "requires_binaries": programs});
         let tool = json!({"name": "n", "tool_type": "code_runner", "configuration": configuration});
-        Tool::from_json(&tool.to_string(), Annotations::Strict).outcome
+        CodeTool::from_json(&tool.to_string(), AnnotationMode::Strict).result
     };
     assert_eq!(read(json!(["ffprobe", "g++"])).unwrap().requires_binaries, ["ffprobe", "g++"]);
     assert_eq!(read(json!(null)).unwrap().requires_binaries, [""; 0]);

@@ -3,86 +3,106 @@
 //! It is written down however it ends: also if the client hangs up or the sandbox ends while a host
 //! is being asked, which may have heard all of it by then.
 
-use super::Sandbox;
-use super::message::{self, Named};
-use super::passage::Passage;
-use super::refusal::Refusal;
-use crate::authority::{Attempt, Scheme, Way};
+use super::ProxyClient;
+use super::allowed_route::AllowedRoute;
+use super::error::EgressError;
+use super::message::{self, RequestedHost};
+use crate::policy_source::{EgressAttempt, EgressPolicy, Scheme};
 use chrono::Utc;
 use http::Request;
 use policy::Destination;
 use std::sync::Arc;
 
 /// An attempt under way. If nobody says how it ended, it was not finished.
-pub(super) struct UnderWay {
-    sandbox: Arc<Sandbox>,
-    to: Destination,
+pub(super) struct PendingAttempt {
+    sandbox: Arc<ProxyClient>,
+    destination: Destination,
     /// What opens it, as soon as that is decided.
-    by: Option<String>,
-    is_told: bool,
+    allowed_by: Option<String>,
+    is_recorded: bool,
 }
 
-impl UnderWay {
-    pub(super) fn new(sandbox: Arc<Sandbox>, to: Destination) -> Self {
-        Self { sandbox, to, by: None, is_told: false }
+impl PendingAttempt {
+    pub(super) fn new(sandbox: Arc<ProxyClient>, to: Destination) -> Self {
+        Self { sandbox, destination: to, allowed_by: None, is_recorded: false }
     }
 
-    pub(super) fn to(&self) -> &Destination {
-        &self.to
+    pub(super) fn destination(&self) -> &Destination {
+        &self.destination
     }
 
     /// Decides by the rules of now.
-    pub(super) async fn passage(&mut self, scheme: Scheme) -> Result<Passage, Refusal> {
-        self.by = None;
-        let way = self.sandbox.way().await?;
-        self.passage_by(way, scheme)
+    pub(super) async fn authorize(&mut self, scheme: Scheme) -> Result<AllowedRoute, EgressError> {
+        self.allowed_by = None;
+        let way = self.sandbox.current_policy().await?;
+        self.authorize_with(way, scheme)
     }
 
     /// Decides by these rules.
-    pub(super) fn passage_by(&mut self, way: Arc<Way>, scheme: Scheme) -> Result<Passage, Refusal> {
-        let passage = Passage::new(way, &self.to, scheme)?;
-        self.by = Some(passage.by().to_owned());
+    pub(super) fn authorize_with(
+        &mut self,
+        way: Arc<EgressPolicy>,
+        scheme: Scheme,
+    ) -> Result<AllowedRoute, EgressError> {
+        let passage = AllowedRoute::new(way, &self.destination, scheme)?;
+        self.allowed_by = Some(passage.allowed_by().to_owned());
         Ok(passage)
     }
 
-    pub(super) fn end(mut self, refusal: Option<&Refusal>) {
-        self.tell(refusal);
+    pub(super) fn finish(mut self, refusal: Option<&EgressError>) {
+        self.record(refusal);
     }
 
-    fn tell(&mut self, refusal: Option<&Refusal>) {
-        self.is_told = true;
-        let to = Named { host: self.to.host().to_string(), port: self.to.port() };
-        tell(&self.sandbox, to, self.by.take(), refusal);
+    fn record(&mut self, refusal: Option<&EgressError>) {
+        self.is_recorded = true;
+        let to = RequestedHost {
+            host: self.destination.host().to_string(),
+            port: self.destination.port(),
+        };
+        record_attempt(&self.sandbox, to, self.allowed_by.take(), refusal);
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for PendingAttempt {
     fn drop(&mut self) {
-        if !self.is_told {
-            self.tell(Some(&Refusal::Unfinished(self.to.clone())));
+        if !self.is_recorded {
+            self.record(Some(&EgressError::Aborted(self.destination.clone())));
         }
     }
 }
 
 /// That a connection through a passage, which was opened before, was ended by us.
-pub(super) fn cut_off(sandbox: &Sandbox, passage: &Passage, refusal: &Refusal) {
-    let to = passage.to();
-    let to = Named { host: to.host().to_string(), port: to.port() };
-    tell(sandbox, to, Some(passage.by().to_owned()), Some(refusal));
+pub(super) fn record_disconnect(
+    sandbox: &ProxyClient,
+    passage: &AllowedRoute,
+    refusal: &EgressError,
+) {
+    let to = passage.destination();
+    let to = RequestedHost { host: to.host().to_string(), port: to.port() };
+    record_attempt(sandbox, to, Some(passage.allowed_by().to_owned()), Some(refusal));
 }
 
 /// That a request was turned away before it was known whom it is for.
-pub(super) fn turned_away<B>(sandbox: &Sandbox, request: &Request<B>, refusal: &Refusal) {
-    tell(sandbox, message::named(request), None, Some(refusal));
+pub(super) fn record_rejection<B>(
+    sandbox: &ProxyClient,
+    request: &Request<B>,
+    refusal: &EgressError,
+) {
+    record_attempt(sandbox, message::requested_host(request), None, Some(refusal));
 }
 
-fn tell(sandbox: &Sandbox, to: Named, by: Option<String>, refusal: Option<&Refusal>) {
-    sandbox.authority.attempted(Attempt {
+fn record_attempt(
+    sandbox: &ProxyClient,
+    to: RequestedHost,
+    by: Option<String>,
+    refusal: Option<&EgressError>,
+) {
+    sandbox.policy_source.record_attempt(EgressAttempt {
         at: Utc::now(),
         host: to.host,
         port: to.port,
-        allowed: by.is_some() && !refusal.is_some_and(Refusal::is_denial),
+        allowed: by.is_some() && !refusal.is_some_and(EgressError::is_denial),
         integration: by,
-        reason: refusal.map(Refusal::reason),
+        reason: refusal.map(EgressError::reason),
     });
 }

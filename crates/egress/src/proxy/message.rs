@@ -3,8 +3,8 @@
 //! Whom a request is for is read from one place, and every other place that says it must say the
 //! same. What is for the next hop only never goes further, in either direction.
 
-use super::refusal::Malformed;
-use crate::authority::Scheme;
+use super::error::MalformedRequest;
+use crate::policy_source::Scheme;
 use http::header::{
     CONNECTION, CONTENT_ENCODING, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRAILER,
     TRANSFER_ENCODING, UPGRADE,
@@ -14,7 +14,7 @@ use http::{Method, Request, Version};
 use policy::Destination;
 
 /// What a hop says to the next (RFC 9110), besides what `Connection` names and all of `Proxy-`.
-const OF_THE_HOP: [HeaderName; 7] = [
+const HOP_BY_HOP_HEADERS: [HeaderName; 7] = [
     CONNECTION,
     UPGRADE,
     TE,
@@ -26,119 +26,123 @@ const OF_THE_HOP: [HeaderName; 7] = [
 const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 
 /// As long as a name can be.
-const NAMED_CHARS_MAX: usize = 253;
+const HOST_CHARS_MAX: usize = 253;
 
 /// Whom a request names, for the log and for nothing else.
-pub(super) struct Named {
+pub(super) struct RequestedHost {
     pub(super) host: String,
     /// 0 if it names none.
     pub(super) port: u16,
 }
 
 /// What there is of a destination in a request that is not understood.
-pub(super) fn named<B>(request: &Request<B>) -> Named {
+pub(super) fn requested_host<B>(request: &Request<B>) -> RequestedHost {
     let host = request.headers().get(HOST);
     let host = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
     match request.uri().authority().or(host.as_ref()) {
-        Some(named) => Named {
-            host: named.host().chars().take(NAMED_CHARS_MAX).collect(),
+        Some(named) => RequestedHost {
+            host: named.host().chars().take(HOST_CHARS_MAX).collect(),
             port: named.port_u16().unwrap_or_default(),
         },
-        None => Named { host: String::new(), port: 0 },
+        None => RequestedHost { host: String::new(), port: 0 },
     }
 }
 
 /// Whom a CONNECT is for.
-pub(super) fn tunnel_target<B>(request: &Request<B>) -> Result<Destination, Malformed> {
-    let authority = request.uri().authority().ok_or(Malformed::NoPort)?;
-    let port = authority.port_u16().ok_or(Malformed::NoPort)?;
+pub(super) fn tunnel_target<B>(request: &Request<B>) -> Result<Destination, MalformedRequest> {
+    let authority = request.uri().authority().ok_or(MalformedRequest::MissingPort)?;
+    let port = authority.port_u16().ok_or(MalformedRequest::MissingPort)?;
     let to = destination(authority, port)?;
     // Some clients leave the port out of it.
-    agrees(request.headers(), &to, port)?;
+    check_host_header(request.headers(), &to, port)?;
     Ok(to)
 }
 
 /// Whom a request with a whole URL is for.
-pub(super) fn url_target<B>(request: &Request<B>) -> Result<Destination, Malformed> {
+pub(super) fn url_target<B>(request: &Request<B>) -> Result<Destination, MalformedRequest> {
     let uri = request.uri();
     match uri.scheme_str() {
         Some("http") => {}
-        Some(_) => return Err(Malformed::Scheme),
-        None => return Err(Malformed::Form),
+        Some(_) => return Err(MalformedRequest::UnsupportedScheme),
+        None => return Err(MalformedRequest::NotAProxyRequest),
     }
-    let authority = uri.authority().ok_or(Malformed::Form)?;
-    let usual = usual_port(Scheme::Http);
+    let authority = uri.authority().ok_or(MalformedRequest::NotAProxyRequest)?;
+    let usual = default_port(Scheme::Http);
     let to = destination(authority, port_of(authority, usual)?)?;
-    agrees(request.headers(), &to, usual)?;
+    check_host_header(request.headers(), &to, usual)?;
     Ok(to)
 }
 
 /// Whether a request inside of a tunnel is for where the tunnel leads.
-pub(super) fn is_inside<B>(
+pub(super) fn check_tunnel_request<B>(
     request: &Request<B>,
     to: &Destination,
     scheme: Scheme,
-) -> Result<(), Malformed> {
+) -> Result<(), MalformedRequest> {
     let uri = request.uri();
     if uri.authority().is_some() || !uri.path().starts_with('/') {
-        return Err(Malformed::OtherHost);
+        return Err(MalformedRequest::HostMismatch);
     }
     if !request.headers().contains_key(HOST) {
-        return Err(Malformed::Hosts);
+        return Err(MalformedRequest::HostCount);
     }
-    agrees(request.headers(), to, usual_port(scheme))
+    check_host_header(request.headers(), to, default_port(scheme))
 }
 
-pub(super) fn usual_port(scheme: Scheme) -> u16 {
+pub(super) fn default_port(scheme: Scheme) -> u16 {
     match scheme {
         Scheme::Https => 443,
         Scheme::Http => 80,
     }
 }
 
-fn destination(authority: &Authority, port: u16) -> Result<Destination, Malformed> {
+fn destination(authority: &Authority, port: u16) -> Result<Destination, MalformedRequest> {
     if authority.as_str().contains('@') {
-        return Err(Malformed::Userinfo);
+        return Err(MalformedRequest::Userinfo);
     }
     Ok(Destination::new(authority.host(), port)?)
 }
 
 /// A port that is written and cannot be read is not the usual one.
-fn port_of(authority: &Authority, usual: u16) -> Result<u16, Malformed> {
+fn port_of(authority: &Authority, usual: u16) -> Result<u16, MalformedRequest> {
     let written = authority.as_str().len() > authority.host().len();
     match authority.port_u16() {
         Some(port) => Ok(port),
-        None if written => Err(Malformed::NoPort),
+        None if written => Err(MalformedRequest::MissingPort),
         None => Ok(usual),
     }
 }
 
 /// Whether `Host`, where there is one, names the destination.
-fn agrees(headers: &HeaderMap, to: &Destination, usual: u16) -> Result<(), Malformed> {
+fn check_host_header(
+    headers: &HeaderMap,
+    to: &Destination,
+    usual: u16,
+) -> Result<(), MalformedRequest> {
     let mut hosts = headers.get_all(HOST).iter();
     let Some(host) = hosts.next() else { return Ok(()) };
     if hosts.next().is_some() {
-        return Err(Malformed::Hosts);
+        return Err(MalformedRequest::HostCount);
     }
-    let named = Authority::try_from(host.as_bytes()).map_err(|_| Malformed::OtherHost)?;
+    let named = Authority::try_from(host.as_bytes()).map_err(|_| MalformedRequest::HostMismatch)?;
     let port = port_of(&named, usual)?;
     match destination(&named, port) {
         Ok(named) if named == *to => Ok(()),
-        _ => Err(Malformed::OtherHost),
+        _ => Err(MalformedRequest::HostMismatch),
     }
 }
 
 /// Whether the client asks to go on as a WebSocket, the only protocol that it can change to.
-pub(super) fn wants_websocket<B>(request: &Request<B>) -> bool {
+pub(super) fn is_websocket_upgrade<B>(request: &Request<B>) -> bool {
     let headers = request.headers();
     let websocket = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"websocket");
     request.method() == Method::GET
         && request.version() == Version::HTTP_11
         && headers.get(UPGRADE).is_some_and(websocket)
-        && options(headers).any(|option| option.eq_ignore_ascii_case("upgrade"))
+        && connection_options(headers).any(|option| option.eq_ignore_ascii_case("upgrade"))
 }
 
-pub(super) fn ask_websocket(headers: &mut HeaderMap) {
+pub(super) fn set_websocket_upgrade(headers: &mut HeaderMap) {
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
 }
@@ -154,17 +158,19 @@ pub(super) fn is_encoded(headers: &HeaderMap) -> bool {
 }
 
 /// Takes away what was for this hop.
-pub(super) fn strip(headers: &mut HeaderMap) {
+pub(super) fn strip_hop_by_hop_headers(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> =
-        options(headers).filter_map(|option| option.parse().ok()).collect();
+        connection_options(headers).filter_map(|option| option.parse().ok()).collect();
     let of_proxies = headers.keys().filter(|name| name.as_str().starts_with("proxy-"));
     let of_proxies: Vec<HeaderName> = of_proxies.cloned().collect();
-    for name in OF_THE_HOP.into_iter().chain([HTTP2_SETTINGS]).chain(named).chain(of_proxies) {
+    for name in
+        HOP_BY_HOP_HEADERS.into_iter().chain([HTTP2_SETTINGS]).chain(named).chain(of_proxies)
+    {
         headers.remove(name);
     }
 }
 
-fn options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let lines = headers.get_all(CONNECTION).iter().filter_map(|line| line.to_str().ok());
     lines.flat_map(|line| line.split(',')).map(str::trim)
 }

@@ -3,7 +3,7 @@
 //! Every byte to or from a host passes a [`Metered`] stream, whatever is spoken over it. It ends
 //! the connection when a bound is reached, and remembers which.
 
-use super::limits::Limits;
+use super::limits::ProxyLimits;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The bound that was reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Bound {
+pub(super) enum TrafficLimit {
     #[error("there was silence for {0} seconds")]
     Idle(u64),
     #[error("this session has sent {0} bytes, which is the most")]
@@ -25,86 +25,86 @@ pub(super) enum Bound {
 
 /// What all connections of one sandbox have used.
 #[derive(Debug)]
-pub(super) struct Meter {
-    limits: Limits,
+pub(super) struct TrafficMeter {
+    limits: ProxyLimits,
     up: AtomicU64,
     down: AtomicU64,
 }
 
-impl Meter {
-    pub(super) fn new(limits: Limits) -> Self {
+impl TrafficMeter {
+    pub(super) fn new(limits: ProxyLimits) -> Self {
         Self { limits, up: AtomicU64::new(0), down: AtomicU64::new(0) }
     }
 
     /// Whether anything is left.
-    pub(super) fn check(&self) -> Result<(), Bound> {
-        self.sent(0).and(self.received(0))
+    pub(super) fn check(&self) -> Result<(), TrafficLimit> {
+        self.count_sent(0).and(self.count_received(0))
     }
 
-    fn sent(&self, bytes: usize) -> Result<(), Bound> {
+    fn count_sent(&self, bytes: usize) -> Result<(), TrafficLimit> {
         let max = self.limits.bytes_up;
-        if spend(&self.up, bytes) > max { Err(Bound::Up(max)) } else { Ok(()) }
+        if add_bytes(&self.up, bytes) > max { Err(TrafficLimit::Up(max)) } else { Ok(()) }
     }
 
-    fn received(&self, bytes: usize) -> Result<(), Bound> {
+    fn count_received(&self, bytes: usize) -> Result<(), TrafficLimit> {
         let max = self.limits.bytes_down;
-        if spend(&self.down, bytes) > max { Err(Bound::Down(max)) } else { Ok(()) }
+        if add_bytes(&self.down, bytes) > max { Err(TrafficLimit::Down(max)) } else { Ok(()) }
     }
 }
 
-fn spend(counter: &AtomicU64, bytes: usize) -> u64 {
+fn add_bytes(counter: &AtomicU64, bytes: usize) -> u64 {
     let bytes = bytes as u64;
     counter.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes)
 }
 
 /// Tells which bound ended a stream, to who does not have the stream any more.
-pub(super) type Ending = Arc<OnceLock<Bound>>;
+pub(super) type StreamEnd = Arc<OnceLock<TrafficLimit>>;
 
 /// A stream to a host.
 #[derive(Debug)]
-pub(super) struct Metered<S> {
+pub(super) struct MeteredStream<S> {
     stream: S,
-    meter: Arc<Meter>,
-    ending: Ending,
-    used: Instant,
-    alarm: Pin<Box<Sleep>>,
+    meter: Arc<TrafficMeter>,
+    stream_end: StreamEnd,
+    last_used: Instant,
+    idle_timer: Pin<Box<Sleep>>,
 }
 
-impl<S> Metered<S> {
-    pub(super) fn new(stream: S, meter: Arc<Meter>) -> Self {
+impl<S> MeteredStream<S> {
+    pub(super) fn new(stream: S, meter: Arc<TrafficMeter>) -> Self {
         let used = Instant::now();
-        let alarm = Box::pin(sleep_until(used + meter.limits.idle));
-        Self { stream, meter, ending: Ending::default(), used, alarm }
+        let alarm = Box::pin(sleep_until(used + meter.limits.idle_timeout));
+        Self { stream, meter, stream_end: StreamEnd::default(), last_used: used, idle_timer: alarm }
     }
 
-    pub(super) fn ending(&self) -> Ending {
-        self.ending.clone()
+    pub(super) fn stream_end(&self) -> StreamEnd {
+        self.stream_end.clone()
     }
 
-    fn end(&self, bound: Bound) -> io::Error {
-        io::Error::other(*self.ending.get_or_init(|| bound))
+    fn limit_error(&self, bound: TrafficLimit) -> io::Error {
+        io::Error::other(*self.stream_end.get_or_init(|| bound))
     }
 
     /// The alarm is not set anew for each byte, but looked at again when it rings.
-    fn wait<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let idle = self.meter.limits.idle;
+    fn poll_idle_timer<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+        let idle = self.meter.limits.idle_timeout;
         loop {
-            ready!(self.alarm.as_mut().poll(context));
-            let due = self.used + idle;
+            ready!(self.idle_timer.as_mut().poll(context));
+            let due = self.last_used + idle;
             if due <= Instant::now() {
-                return Poll::Ready(Err(self.end(Bound::Idle(idle.as_secs()))));
+                return Poll::Ready(Err(self.limit_error(TrafficLimit::Idle(idle.as_secs()))));
             }
-            self.alarm.as_mut().reset(due);
+            self.idle_timer.as_mut().reset(due);
         }
     }
 
-    fn count(&mut self, counted: Result<(), Bound>) -> io::Result<()> {
-        self.used = Instant::now();
-        counted.map_err(|bound| self.end(bound))
+    fn check_limit(&mut self, counted: Result<(), TrafficLimit>) -> io::Result<()> {
+        self.last_used = Instant::now();
+        counted.map_err(|bound| self.limit_error(bound))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for MeteredStream<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -113,34 +113,34 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         let this = self.get_mut();
         let before = buffer.filled().len();
         match Pin::new(&mut this.stream).poll_read(context, buffer) {
-            Poll::Pending => this.wait(context),
+            Poll::Pending => this.poll_idle_timer(context),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) => {
-                let counted = this.meter.received(buffer.filled().len() - before);
-                Poll::Ready(this.count(counted))
+                let counted = this.meter.count_received(buffer.filled().len() - before);
+                Poll::Ready(this.check_limit(counted))
             }
         }
     }
 }
 
-impl<S: AsyncWrite + Unpin> Metered<S> {
-    fn wrote(
+impl<S: AsyncWrite + Unpin> MeteredStream<S> {
+    fn count_written(
         &mut self,
         context: &mut Context<'_>,
         written: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         match written {
-            Poll::Pending => self.wait(context),
+            Poll::Pending => self.poll_idle_timer(context),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             Poll::Ready(Ok(bytes)) => {
-                let counted = self.meter.sent(bytes);
-                Poll::Ready(self.count(counted).map(|()| bytes))
+                let counted = self.meter.count_sent(bytes);
+                Poll::Ready(self.check_limit(counted).map(|()| bytes))
             }
         }
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredStream<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -148,7 +148,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write(context, bytes);
-        this.wrote(context, written)
+        this.count_written(context, written)
     }
 
     fn poll_write_vectored(
@@ -158,7 +158,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.stream).poll_write_vectored(context, parts);
-        this.wrote(context, written)
+        this.count_written(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -6,9 +6,9 @@
 //! difference: otherwise who has a host say back guesses would find the value sign by sign. Time lets
 //! nothing out: a host that pauses inside of a value has said its beginning, and says the rest later.
 
-use super::grams::Grams;
-use super::spelling::spellings;
-use crate::authority::SecretText;
+use super::prefilter::NgramPrefilter;
+use super::secret_encodings::encode_all;
+use crate::policy_source::SecretText;
 use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::nfa::contiguous::NFA;
 use aho_corasick::{Anchored, MatchKind};
@@ -23,39 +23,39 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use zeroize::Zeroizing;
 
-const COVER: u8 = b'*';
+const MASK_BYTE: u8 = b'*';
 
 /// What is looked for: the values of some secrets, in all of their spellings.
-pub(super) struct Spellings {
+pub(super) struct SecretEncodings {
     values: Vec<Zeroizing<String>>,
     search: NFA,
     start: StateID,
-    grams: Grams,
+    prefilter: NgramPrefilter,
 }
 
-impl Spellings {
+impl SecretEncodings {
     /// Nothing if they are too many to be looked for.
     pub(super) fn new(values: &[SecretText]) -> Option<Self> {
         let values: Vec<Zeroizing<String>> =
             values.iter().map(|value| Zeroizing::new(value.expose().to_owned())).collect();
-        let all: BTreeSet<Vec<u8>> = values.iter().flat_map(|value| spellings(value)).collect();
+        let all: BTreeSet<Vec<u8>> = values.iter().flat_map(|value| encode_all(value)).collect();
         // All that there are, also where one begins in another: if one ended the search for the
         // other, a secret of somebody's own could uncover the rest of one that is not.
         let mut builder = NFA::builder();
         builder.match_kind(MatchKind::Standard).ascii_case_insensitive(true);
         let search = builder.build(&all).ok()?;
         let start = search.start_state(Anchored::No).ok()?;
-        Some(Self { values, search, start, grams: Grams::new(&all) })
+        Some(Self { values, search, start, prefilter: NgramPrefilter::new(&all) })
     }
 
     /// Whether they are of these values and of no others.
-    pub(super) fn are_of<'a>(&self, values: impl Iterator<Item = &'a SecretText>) -> bool {
+    pub(super) fn matches_values<'a>(&self, values: impl Iterator<Item = &'a SecretText>) -> bool {
         self.values.iter().map(|value| value.as_str()).eq(values.map(SecretText::expose))
     }
 
     /// The memory that they take, in bytes.
-    pub(super) fn weight(&self) -> usize {
-        self.search.memory_usage() + self.grams.weight()
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.search.memory_usage() + self.prefilter.memory_bytes()
     }
 
     /// So many bytes may be the beginning of a spelling that is not there as a whole yet.
@@ -64,7 +64,7 @@ impl Spellings {
     }
 
     /// How long the longest spelling is that ends where the search is.
-    fn ends(&self, state: StateID) -> Option<usize> {
+    fn longest_match_ending(&self, state: StateID) -> Option<usize> {
         if !self.search.is_special(state) || !self.search.is_match(state) {
             return None;
         }
@@ -76,39 +76,39 @@ impl Spellings {
 
 /// No header has these bytes, and so no spelling of a value that is sent in one: nothing that is looked
 /// for goes over the end of a line. Which they are has nothing to do with the values.
-fn is_apart(byte: u8) -> bool {
+fn is_separator(byte: u8) -> bool {
     byte.is_ascii_control() && byte != b'\t'
 }
 
 /// Finds what is looked for, also where it is cut in two by the way it arrives.
 #[derive(Clone)]
-pub(super) struct Redactor {
-    spellings: Arc<Spellings>,
+pub(super) struct ResponseRedactor {
+    encodings: Arc<SecretEncodings>,
     state: StateID,
     /// The end of what has arrived.
     held: VecDeque<u8>,
     /// How many bytes came before those that are held.
-    gone: usize,
+    released: usize,
     /// What of the held bytes is to be covered, counted from the first byte of all, in order.
-    covered: VecDeque<Range<usize>>,
+    masked: VecDeque<Range<usize>>,
 }
 
-impl Redactor {
-    pub(super) fn new(spellings: Arc<Spellings>) -> Self {
+impl ResponseRedactor {
+    pub(super) fn new(spellings: Arc<SecretEncodings>) -> Self {
         let state = spellings.start;
         let (held, covered) = (VecDeque::new(), VecDeque::new());
-        Self { spellings, state, held, gone: 0, covered }
+        Self { encodings: spellings, state, held, released: 0, masked: covered }
     }
 
     /// Covers the values in these headers. A name that has one in it takes its header with it.
-    pub(super) fn clean(&self, headers: &mut HeaderMap) {
-        let telling = |name: &&HeaderName| self.whole(name.as_str().as_bytes()).is_some();
+    pub(super) fn redact_headers(&self, headers: &mut HeaderMap) {
+        let telling = |name: &&HeaderName| self.redact_complete(name.as_str().as_bytes()).is_some();
         let named: Vec<HeaderName> = headers.keys().filter(telling).cloned().collect();
         for name in named {
             headers.remove(name);
         }
         for value in headers.values_mut() {
-            if let Some(clean) = self.whole(value.as_bytes()) {
+            if let Some(clean) = self.redact_complete(value.as_bytes()) {
                 *value =
                     HeaderValue::from_maybe_shared(clean).unwrap_or(HeaderValue::from_static(""));
             }
@@ -116,152 +116,152 @@ impl Redactor {
     }
 
     /// A text that is complete, where something of it had to be covered.
-    pub(super) fn whole(&self, text: &[u8]) -> Option<Bytes> {
-        let mut redactor = Self::new(self.spellings.clone());
-        redactor.find(text);
-        (!redactor.covered.is_empty()).then(|| redactor.seen(Bytes::copy_from_slice(text)))
+    pub(super) fn redact_complete(&self, text: &[u8]) -> Option<Bytes> {
+        let mut redactor = Self::new(self.encodings.clone());
+        redactor.scan(text);
+        (!redactor.masked.is_empty()).then(|| redactor.mask(Bytes::copy_from_slice(text)))
     }
 
     /// What may go on, now that this has arrived. What is neither held nor covered is not copied.
-    pub(super) fn pass(&mut self, mut part: Bytes) -> [Bytes; 2] {
-        self.find(&part);
-        let held_max = self.spellings.held_bytes();
+    pub(super) fn redact_chunk(&mut self, mut part: Bytes) -> [Bytes; 2] {
+        self.scan(&part);
+        let held_max = self.encodings.held_bytes();
         let last = part.len().saturating_sub(held_max);
-        let lines = part[last..].iter().rposition(|byte| is_apart(*byte));
+        let lines = part[last..].iter().rposition(|byte| is_separator(*byte));
         let count = match lines {
             Some(end) => self.held.len() + last + end + 1,
             None => (self.held.len() + part.len()).saturating_sub(held_max),
         };
         let of_part = count.saturating_sub(self.held.len());
-        let first = self.let_out(count - of_part);
+        let first = self.release(count - of_part);
         let rest = part.split_off(of_part);
-        let second = self.seen(part);
+        let second = self.mask(part);
         self.held.extend(&rest);
         [first, second]
     }
 
     /// All that is held, when nothing comes after it.
-    pub(super) fn rest(&mut self) -> Bytes {
-        self.let_out(self.held.len())
+    pub(super) fn finish(&mut self) -> Bytes {
+        self.release(self.held.len())
     }
 
     /// Looks at what comes after all that is held.
-    fn find(&mut self, part: &[u8]) {
-        let begins = self.gone + self.held.len();
+    fn scan(&mut self, part: &[u8]) {
+        let begins = self.released + self.held.len();
         let (mut at, mut until) = (0, 0);
         while at < part.len() {
-            if self.state == self.spellings.start && at >= until {
-                let skip = self.spellings.grams.skip(&part[at..]);
+            if self.state == self.encodings.start && at >= until {
+                let skip = self.encodings.prefilter.scan_range(&part[at..]);
                 until = at + skip.until;
-                at += skip.idle;
+                at += skip.skip;
             }
             let Some(byte) = part.get(at) else { break };
             at += 1;
-            self.state = self.spellings.search.next_state(Anchored::No, self.state, *byte);
-            if let Some(length) = self.spellings.ends(self.state) {
+            self.state = self.encodings.search.next_state(Anchored::No, self.state, *byte);
+            if let Some(length) = self.encodings.longest_match_ending(self.state) {
                 let end = begins + at;
-                self.cover(end.saturating_sub(length)..end);
+                self.mark_masked(end.saturating_sub(length)..end);
             }
         }
     }
 
     /// Of what is covered already, nothing ends later.
-    fn cover(&mut self, mut range: Range<usize>) {
-        while let Some(last) = self.covered.pop_back_if(|last| last.end >= range.start) {
+    fn mark_masked(&mut self, mut range: Range<usize>) {
+        while let Some(last) = self.masked.pop_back_if(|last| last.end >= range.start) {
             range.start = range.start.min(last.start);
         }
-        self.covered.push_back(range);
+        self.masked.push_back(range);
     }
 
     /// The first bytes that are held.
-    fn let_out(&mut self, count: usize) -> Bytes {
+    fn release(&mut self, count: usize) -> Bytes {
         let bytes: Vec<u8> = self.held.drain(..count).collect();
-        self.seen(bytes.into())
+        self.mask(bytes.into())
     }
 
     /// The bytes that go on next, as they may be seen.
-    fn seen(&mut self, bytes: Bytes) -> Bytes {
-        let (first, end) = (self.gone, self.gone + bytes.len());
-        self.gone = end;
-        if self.covered.front().is_none_or(|range| range.start >= end) {
+    fn mask(&mut self, bytes: Bytes) -> Bytes {
+        let (first, end) = (self.released, self.released + bytes.len());
+        self.released = end;
+        if self.masked.front().is_none_or(|range| range.start >= end) {
             return bytes;
         }
         let mut bytes = BytesMut::from(bytes);
-        for range in self.covered.iter().take_while(|range| range.start < end) {
+        for range in self.masked.iter().take_while(|range| range.start < end) {
             let from = range.start.max(first) - first;
             let to = range.end.min(end) - first;
-            bytes[from..to].fill(COVER);
+            bytes[from..to].fill(MASK_BYTE);
         }
-        while self.covered.pop_front_if(|range| range.end <= end).is_some() {}
+        while self.masked.pop_front_if(|range| range.end <= end).is_some() {}
         bytes.freeze()
     }
 }
 
 /// What a body comes to next.
-type Step = Option<Result<Frame<Bytes>, Box<dyn Error + Send + Sync>>>;
+type BodyFrameResult = Option<Result<Frame<Bytes>, Box<dyn Error + Send + Sync>>>;
 
 /// A body without the values of some secrets.
-pub(super) struct Redacted<B> {
+pub(super) struct RedactingBody<B> {
     body: B,
-    redactor: Redactor,
+    redactor: ResponseRedactor,
     /// What goes on next, in order.
-    due: VecDeque<Bytes>,
+    pending: VecDeque<Bytes>,
     /// What comes after that and after all that is held.
-    after: Option<Step>,
+    final_frame: Option<BodyFrameResult>,
 }
 
-impl<B> Redacted<B> {
-    pub(super) fn new(body: B, redactor: Redactor) -> Self {
-        Self { body, redactor, due: VecDeque::new(), after: None }
+impl<B> RedactingBody<B> {
+    pub(super) fn new(body: B, redactor: ResponseRedactor) -> Self {
+        Self { body, redactor, pending: VecDeque::new(), final_frame: None }
     }
 
     /// Takes up what the body comes to.
-    fn step(&mut self, step: Step) {
+    fn push_frame(&mut self, step: BodyFrameResult) {
         let after = match step {
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => {
-                    self.due.extend(self.redactor.pass(data));
+                    self.pending.extend(self.redactor.redact_chunk(data));
                     return;
                 }
-                Err(frame) => Some(Ok(self.trailers(frame))),
+                Err(frame) => Some(Ok(self.redact_trailers(frame))),
             },
             // It broke off, perhaps inside of a value, and perhaps where code wanted it to: at a limit.
             Some(Err(error)) => {
-                self.after = Some(Some(Err(error)));
+                self.final_frame = Some(Some(Err(error)));
                 return;
             }
             None => None,
         };
-        self.due.push_back(self.redactor.rest());
-        self.after = Some(after);
+        self.pending.push_back(self.redactor.finish());
+        self.final_frame = Some(after);
     }
 
     /// What is due, without what is empty.
-    fn next(&mut self) -> Option<Step> {
-        while let Some(data) = self.due.pop_front() {
+    fn next_frame(&mut self) -> Option<BodyFrameResult> {
+        while let Some(data) = self.pending.pop_front() {
             if !data.is_empty() {
                 return Some(Some(Ok(Frame::data(data))));
             }
         }
-        self.after.take()
+        self.final_frame.take()
     }
 
-    fn size_held(&self) -> usize {
-        self.redactor.held.len() + self.due.iter().map(Bytes::len).sum::<usize>()
+    fn held_bytes(&self) -> usize {
+        self.redactor.held.len() + self.pending.iter().map(Bytes::len).sum::<usize>()
     }
 
-    fn trailers(&self, frame: Frame<Bytes>) -> Frame<Bytes> {
+    fn redact_trailers(&self, frame: Frame<Bytes>) -> Frame<Bytes> {
         frame.into_trailers().map_or_else(
             |frame| frame,
             |mut trailers| {
-                self.redactor.clean(&mut trailers);
+                self.redactor.redact_headers(&mut trailers);
                 Frame::trailers(trailers)
             },
         )
     }
 }
 
-impl<B> Body for Redacted<B>
+impl<B> Body for RedactingBody<B>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn Error + Send + Sync>>,
@@ -269,23 +269,23 @@ where
     type Data = Bytes;
     type Error = Box<dyn Error + Send + Sync>;
 
-    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Step> {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<BodyFrameResult> {
         let this = self.get_mut();
         loop {
-            if let Some(next) = this.next() {
+            if let Some(next) = this.next_frame() {
                 return Poll::Ready(next);
             }
             let step = ready!(Pin::new(&mut this.body).poll_frame(context));
-            this.step(step.map(|frame| frame.map_err(Into::into)));
+            this.push_frame(step.map(|frame| frame.map_err(Into::into)));
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.size_held() == 0 && self.after.is_none() && self.body.is_end_stream()
+        self.held_bytes() == 0 && self.final_frame.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let held = self.size_held() as u64;
+        let held = self.held_bytes() as u64;
         let inner = self.body.size_hint();
         let mut hint = SizeHint::new();
         hint.set_lower(inner.lower().saturating_add(held));
@@ -311,9 +311,9 @@ mod tests {
     type Part = Result<Frame<Bytes>, &'static str>;
 
     /// What a host says, when the test has it say it.
-    struct Said(UnboundedReceiver<Part>);
+    struct ChannelBody(UnboundedReceiver<Part>);
 
-    impl Body for Said {
+    impl Body for ChannelBody {
         type Data = Bytes;
         type Error = &'static str;
 
@@ -323,26 +323,26 @@ mod tests {
     }
 
     /// A host, and what is told of its answer to somebody who gave it this value.
-    fn told(value: &str) -> (UnboundedSender<Part>, Redacted<Said>) {
+    fn told(value: &str) -> (UnboundedSender<Part>, RedactingBody<ChannelBody>) {
         let (host, said) = unbounded_channel();
-        (host, Redacted::new(Said(said), redactor(&[value])))
+        (host, RedactingBody::new(ChannelBody(said), redactor(&[value])))
     }
 
     fn data(text: &str) -> Part {
         Ok(Frame::data(Bytes::copy_from_slice(text.as_bytes())))
     }
 
-    fn redactor(values: &[&str]) -> Redactor {
+    fn redactor(values: &[&str]) -> ResponseRedactor {
         let values: Vec<_> = values.iter().map(|it| SecretText::new((*it).to_owned())).collect();
-        Redactor::new(Arc::new(Spellings::new(&values).unwrap()))
+        ResponseRedactor::new(Arc::new(SecretEncodings::new(&values).unwrap()))
     }
 
     /// The pieces in which an answer goes on.
     fn pieces(values: &[&str], parts: &[&[u8]]) -> Vec<String> {
         let mut redactor = redactor(values);
-        let mut pass = |part: &&[u8]| redactor.pass(Bytes::copy_from_slice(part)).concat();
+        let mut pass = |part: &&[u8]| redactor.redact_chunk(Bytes::copy_from_slice(part)).concat();
         let mut out: Vec<Vec<u8>> = parts.iter().map(&mut pass).collect();
-        out.push(redactor.rest().into());
+        out.push(redactor.finish().into());
         out.iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect()
     }
 
@@ -400,10 +400,10 @@ mod tests {
             let began = std::time::Instant::now();
             let mut told = Vec::new();
             for byte in text.as_bytes() {
-                told.extend(redactor.pass(Bytes::copy_from_slice(&[*byte])).concat());
+                told.extend(redactor.redact_chunk(Bytes::copy_from_slice(&[*byte])).concat());
             }
-            told.extend(redactor.rest());
-            assert!(told.iter().all(|byte| *byte == COVER) && told.len() == text.len());
+            told.extend(redactor.finish());
+            assert!(told.iter().all(|byte| *byte == MASK_BYTE) && told.len() == text.len());
             // Half a million bytes. It was minutes when each was compared with all that was held.
             assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         }
@@ -454,7 +454,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert("x-secret-value-x", HeaderValue::from_static("1"));
         headers.insert("x-other", HeaderValue::from_static("is Secret-Value"));
-        redactor.clean(&mut headers);
+        redactor.redact_headers(&mut headers);
         assert_eq!(headers.len(), 1);
         assert_eq!(headers["x-other"], "is ************");
     }
@@ -526,7 +526,7 @@ mod tests {
             let value = if is_long { "aabaababaabaabab" } else { "aabaabab" };
             let mut whole = text.clone().into_bytes();
             for at in (0..text.len()).filter(|at| text[*at..].starts_with(value)) {
-                whole[at..at + value.len()].fill(COVER);
+                whole[at..at + value.len()].fill(MASK_BYTE);
             }
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
             cuts.extend([0, text.len()]);

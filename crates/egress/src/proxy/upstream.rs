@@ -1,11 +1,11 @@
 //! A connection to a host: dialled at an address that was judged, greeted if it speaks TLS, and
 //! kept for the next request of the same client to the same host. It is never another client's.
 
-use super::meter::{Ending, Metered};
-use super::passage::Passage;
-use super::refusal::Refusal;
-use super::{HTTP1, HTTP2, Sandbox, TLS_READ_BYTES, buffers};
-use crate::authority::Scheme;
+use super::allowed_route::AllowedRoute;
+use super::error::EgressError;
+use super::meter::{MeteredStream, StreamEnd};
+use super::{HTTP1, HTTP2, ProxyClient, TLS_READ_BYTES, socket_buffers};
+use crate::policy_source::Scheme;
 use http::header::{HOST, HeaderValue};
 use http::uri::{self, PathAndQuery, Uri};
 use http::{Request, Response, Version};
@@ -36,7 +36,7 @@ const ADDRESSES_MAX: usize = 8;
 
 /// What may be spoken to a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Speech {
+pub(super) enum HttpVersionChoice {
     /// HTTP/1.1, as the clients speak it: HTTP/2 would cost more and give nothing to a connection
     /// that has one client. It is for hosts that take nothing else.
     Any,
@@ -46,71 +46,71 @@ pub(super) enum Speech {
 
 /// Connects to one of the addresses of a passage.
 pub(super) async fn dial(
-    sandbox: &Sandbox,
-    passage: &Passage,
-) -> Result<(SocketAddr, Metered<TcpStream>), Refusal> {
-    sandbox.meter.check().map_err(Refusal::Spent)?;
-    let time_max = sandbox.proxy.limits.connect;
-    let mut addresses = passage.route(sandbox).await?;
+    sandbox: &ProxyClient,
+    passage: &AllowedRoute,
+) -> Result<(SocketAddr, MeteredStream<TcpStream>), EgressError> {
+    sandbox.meter.check().map_err(EgressError::LimitReached)?;
+    let time_max = sandbox.proxy.limits.connect_timeout;
+    let mut addresses = passage.resolve_addresses(sandbox).await?;
     addresses.truncate(ADDRESSES_MAX);
-    let to = passage.to();
-    let mut refusal = Refusal::Unresolved(to.clone());
+    let to = passage.destination();
+    let mut refusal = EgressError::Unresolved(to.clone());
     for address in &addresses {
         let share = time_max / u32::try_from(addresses.len()).unwrap_or(1);
-        refusal = match timeout(share, connect(*address)).await {
+        refusal = match timeout(share, connect_tcp(*address)).await {
             Ok(Ok(stream)) => {
-                return Ok((*address, Metered::new(stream, sandbox.meter.clone())));
+                return Ok((*address, MeteredStream::new(stream, sandbox.meter.clone())));
             }
-            Ok(Err(source)) => Refusal::Unreachable { to: to.clone(), source },
-            Err(_) => Refusal::ConnectTime(to.clone()),
+            Ok(Err(source)) => EgressError::Unreachable { to: to.clone(), source },
+            Err(_) => EgressError::ConnectTimeout(to.clone()),
         };
     }
     Err(refusal)
 }
 
-async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+async fn connect_tcp(address: SocketAddr) -> io::Result<TcpStream> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    buffers::bound(&socket, buffers::FAR_BYTES)?;
+    socket_buffers::set_socket_buffers(&socket, socket_buffers::UPSTREAM_BUFFER_BYTES)?;
     socket.set_nodelay(true)?;
     socket.connect(address).await
 }
 
 /// A host that requests can be sent to.
 #[derive(Debug)]
-pub(super) struct Upstream {
-    to: Destination,
+pub(super) struct UpstreamConnection {
+    destination: Destination,
     scheme: Scheme,
     address: SocketAddr,
-    sender: Sender,
-    ending: Ending,
+    sender: UpstreamSender,
+    stream_end: StreamEnd,
     /// Drives the connection, and ends when this is dropped.
     _driver: JoinSet<()>,
 }
 
 #[derive(Debug)]
-enum Sender {
+enum UpstreamSender {
     Http1(http1::SendRequest<Incoming>),
     Http2(http2::SendRequest<Incoming>),
 }
 
 /// A request that was not answered. It comes back if nothing of it was sent.
 #[derive(Debug)]
-pub(super) struct Unanswered {
-    pub(super) refusal: Refusal,
+pub(super) struct UpstreamSendError {
+    pub(super) error: EgressError,
     pub(super) unsent: Option<Box<Request<Incoming>>>,
 }
 
-impl Upstream {
+impl UpstreamConnection {
     pub(super) async fn connect(
-        sandbox: &Sandbox,
-        passage: &Passage,
-        speech: Speech,
-    ) -> Result<Self, Refusal> {
+        sandbox: &ProxyClient,
+        passage: &AllowedRoute,
+        speech: HttpVersionChoice,
+    ) -> Result<Self, EgressError> {
         match passage.scheme() {
             Scheme::Http => {
                 let (address, stream) = dial(sandbox, passage).await?;
-                let (ending, mut driver) = (stream.ending(), JoinSet::new());
-                let sender = hello_http1(passage.to(), stream, &mut driver).await?;
+                let (ending, mut driver) = (stream.stream_end(), JoinSet::new());
+                let sender = http1_handshake(passage.destination(), stream, &mut driver).await?;
                 Ok(Self::new(passage, address, sender, ending, driver))
             }
             Scheme::Https => Self::connect_tls(sandbox, passage, speech).await,
@@ -120,30 +120,34 @@ impl Upstream {
     /// A host that does not take HTTP/1.1 says so in its greeting, or says nothing there. As hosts do
     /// that take nothing else: which of them it is is asked once.
     async fn connect_tls(
-        sandbox: &Sandbox,
-        passage: &Passage,
-        speech: Speech,
-    ) -> Result<Self, Refusal> {
+        sandbox: &ProxyClient,
+        passage: &AllowedRoute,
+        speech: HttpVersionChoice,
+    ) -> Result<Self, EgressError> {
         let (http1, http2) = (&sandbox.proxy.tls_http1, &sandbox.proxy.tls_http2);
-        let to = passage.to();
-        let is_silent = match Greeted::new(sandbox, passage, http1).await {
-            Ok(host) if speech == Speech::Http1 || host.chose(HTTP1) || sandbox.is_plain(to) => {
+        let to = passage.destination();
+        let is_silent = match TlsUpstream::new(sandbox, passage, http1).await {
+            Ok(host)
+                if speech == HttpVersionChoice::Http1
+                    || host.negotiated(HTTP1)
+                    || sandbox.is_http1_only(to) =>
+            {
                 return host.http1(passage).await;
             }
             // Some hosts have one connection at a time: this one is let go.
             Ok(_) => true,
-            Err(refusal) if speech == Speech::Any && refusal.is_of_protocol() => false,
+            Err(refusal) if speech == HttpVersionChoice::Any && refusal.is_alpn_mismatch() => false,
             Err(refusal) => return Err(refusal),
         };
-        match Greeted::new(sandbox, passage, http2).await {
-            Ok(host) if host.chose(HTTP2) => host.http2(passage).await,
+        match TlsUpstream::new(sandbox, passage, http2).await {
+            Ok(host) if host.negotiated(HTTP2) => host.http2(passage).await,
             Ok(host) if is_silent => {
-                sandbox.note_plain(to);
+                sandbox.mark_http1_only(to);
                 host.http1(passage).await
             }
             Err(_) if is_silent => {
-                sandbox.note_plain(to);
-                Greeted::new(sandbox, passage, http1).await?.http1(passage).await
+                sandbox.mark_http1_only(to);
+                TlsUpstream::new(sandbox, passage, http1).await?.http1(passage).await
             }
             Ok(host) => host.http2(passage).await,
             Err(refusal) => Err(refusal),
@@ -151,81 +155,86 @@ impl Upstream {
     }
 
     fn new(
-        passage: &Passage,
+        passage: &AllowedRoute,
         address: SocketAddr,
-        sender: Sender,
-        ending: Ending,
+        sender: UpstreamSender,
+        ending: StreamEnd,
         driver: JoinSet<()>,
     ) -> Self {
-        let (to, scheme) = (passage.to().clone(), passage.scheme());
-        Self { to, scheme, address, sender, ending, _driver: driver }
+        let (to, scheme) = (passage.destination().clone(), passage.scheme());
+        Self { destination: to, scheme, address, sender, stream_end: ending, _driver: driver }
     }
 
     /// Whether it is where a passage leads, by the rules of now.
-    pub(super) fn serves(&self, passage: &Passage, speech: Speech) -> bool {
+    pub(super) fn can_serve(&self, passage: &AllowedRoute, speech: HttpVersionChoice) -> bool {
         let (closed, http1) = match &self.sender {
-            Sender::Http1(sender) => (sender.is_closed(), true),
-            Sender::Http2(sender) => (sender.is_closed(), false),
+            UpstreamSender::Http1(sender) => (sender.is_closed(), true),
+            UpstreamSender::Http2(sender) => (sender.is_closed(), false),
         };
         !closed
-            && (speech == Speech::Any || http1)
-            && self.to == *passage.to()
+            && (speech == HttpVersionChoice::Any || http1)
+            && self.destination == *passage.destination()
             && self.scheme == passage.scheme()
-            && passage.judge(&[self.address.ip()]).is_ok()
+            && passage.check_addresses(&[self.address.ip()]).is_ok()
     }
 
-    pub(super) fn ending(&self) -> Ending {
-        self.ending.clone()
+    pub(super) fn stream_end(&self) -> StreamEnd {
+        self.stream_end.clone()
     }
 
     pub(super) async fn send(
         &mut self,
         mut request: Request<Incoming>,
-    ) -> Result<Response<Incoming>, Unanswered> {
-        self.address_to_host(&mut request);
+    ) -> Result<Response<Incoming>, UpstreamSendError> {
+        self.set_request_target(&mut request);
         let ready = match &mut self.sender {
-            Sender::Http1(sender) => sender.ready().await,
-            Sender::Http2(sender) => sender.ready().await,
+            UpstreamSender::Http1(sender) => sender.ready().await,
+            UpstreamSender::Http2(sender) => sender.ready().await,
         };
         if let Err(error) = ready {
-            return Err(self.unanswered(error, Some(request)));
+            return Err(self.send_error(error, Some(request)));
         }
         let sent = match &mut self.sender {
-            Sender::Http1(sender) => sender.try_send_request(request).await,
-            Sender::Http2(sender) => sender.try_send_request(request).await,
+            UpstreamSender::Http1(sender) => sender.try_send_request(request).await,
+            UpstreamSender::Http2(sender) => sender.try_send_request(request).await,
         };
         sent.map_err(|mut error| {
             let unsent = error.take_message();
-            self.unanswered(error.into_error(), unsent)
+            self.send_error(error.into_error(), unsent)
         })
     }
 
-    fn unanswered(&self, source: hyper::Error, unsent: Option<Request<Incoming>>) -> Unanswered {
-        let refusal = match self.ending.get() {
-            Some(bound) => Refusal::bound(&self.to, *bound),
-            None if source.is_user() => Refusal::Body(self.to.clone()),
-            None => Refusal::answer(&self.to, source),
+    fn send_error(
+        &self,
+        source: hyper::Error,
+        unsent: Option<Request<Incoming>>,
+    ) -> UpstreamSendError {
+        let refusal = match self.stream_end.get() {
+            Some(bound) => EgressError::limit_reached(&self.destination, *bound),
+            None if source.is_user() => EgressError::RequestBody(self.destination.clone()),
+            None => EgressError::invalid_response(&self.destination, source),
         };
-        Unanswered { refusal, unsent: unsent.map(Box::new) }
+        UpstreamSendError { error: refusal, unsent: unsent.map(Box::new) }
     }
 
     /// Says whom the request is for, in the way of the protocol and in no other.
-    fn address_to_host(&self, request: &mut Request<Incoming>) {
+    fn set_request_target(&self, request: &mut Request<Incoming>) {
         let path = request.uri().path_and_query().cloned();
         let path = path.unwrap_or_else(|| PathAndQuery::from_static("/"));
-        let usual = super::message::usual_port(self.scheme) == self.to.port();
-        let host = if usual { self.to.host().to_string() } else { self.to.to_string() };
+        let usual = super::message::default_port(self.scheme) == self.destination.port();
+        let host =
+            if usual { self.destination.host().to_string() } else { self.destination.to_string() };
         let headers = request.headers_mut();
         headers.remove(HOST);
         match self.sender {
-            Sender::Http1(_) => {
+            UpstreamSender::Http1(_) => {
                 if let Ok(host) = HeaderValue::try_from(host) {
                     headers.insert(HOST, host);
                 }
                 *request.uri_mut() = path.into();
                 *request.version_mut() = Version::HTTP_11;
             }
-            Sender::Http2(_) => {
+            UpstreamSender::Http2(_) => {
                 let whole = Uri::builder().scheme(uri::Scheme::HTTPS).authority(host);
                 *request.uri_mut() = whole.path_and_query(path).build().unwrap_or_default();
                 *request.version_mut() = Version::HTTP_2;
@@ -235,90 +244,91 @@ impl Upstream {
 }
 
 /// A host that has shown its certificate.
-struct Greeted {
+struct TlsUpstream {
     address: SocketAddr,
-    stream: TlsStream<BufReader<Metered<TcpStream>>>,
-    ending: Ending,
+    stream: TlsStream<BufReader<MeteredStream<TcpStream>>>,
+    stream_end: StreamEnd,
 }
 
-impl Greeted {
+impl TlsUpstream {
     async fn new(
-        sandbox: &Sandbox,
-        passage: &Passage,
+        sandbox: &ProxyClient,
+        passage: &AllowedRoute,
         config: &Arc<ClientConfig>,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, EgressError> {
         let (address, stream) = dial(sandbox, passage).await?;
-        let ending = stream.ending();
-        let stream = greet(sandbox, passage.to(), stream, config).await?;
-        Ok(Self { address, stream, ending })
+        let ending = stream.stream_end();
+        let stream = tls_handshake(sandbox, passage.destination(), stream, config).await?;
+        Ok(Self { address, stream, stream_end: ending })
     }
 
     /// Whether it has chosen this of what it was offered.
-    fn chose(&self, protocol: &[u8]) -> bool {
+    fn negotiated(&self, protocol: &[u8]) -> bool {
         self.stream.get_ref().1.alpn_protocol() == Some(protocol)
     }
 
-    async fn http1(self, passage: &Passage) -> Result<Upstream, Refusal> {
-        let Self { address, stream, ending } = self;
+    async fn http1(self, passage: &AllowedRoute) -> Result<UpstreamConnection, EgressError> {
+        let Self { address, stream, stream_end: ending } = self;
         let mut driver = JoinSet::new();
-        let sender = hello_http1(passage.to(), stream, &mut driver).await?;
-        Ok(Upstream::new(passage, address, sender, ending, driver))
+        let sender = http1_handshake(passage.destination(), stream, &mut driver).await?;
+        Ok(UpstreamConnection::new(passage, address, sender, ending, driver))
     }
 
-    async fn http2(self, passage: &Passage) -> Result<Upstream, Refusal> {
-        let Self { address, stream, ending } = self;
+    async fn http2(self, passage: &AllowedRoute) -> Result<UpstreamConnection, EgressError> {
+        let Self { address, stream, stream_end: ending } = self;
         let mut driver = JoinSet::new();
-        let sender = hello_http2(passage.to(), stream, &mut driver).await?;
-        Ok(Upstream::new(passage, address, sender, ending, driver))
+        let sender = http2_handshake(passage.destination(), stream, &mut driver).await?;
+        Ok(UpstreamConnection::new(passage, address, sender, ending, driver))
     }
 }
 
 /// Speaks TLS, and believes only a certificate for the host.
-async fn greet(
-    sandbox: &Sandbox,
+async fn tls_handshake(
+    sandbox: &ProxyClient,
     to: &Destination,
-    stream: Metered<TcpStream>,
+    stream: MeteredStream<TcpStream>,
     config: &Arc<ClientConfig>,
-) -> Result<TlsStream<BufReader<Metered<TcpStream>>>, Refusal> {
+) -> Result<TlsStream<BufReader<MeteredStream<TcpStream>>>, EgressError> {
     let name = match to.host() {
         Host::Domain(name) => ServerName::try_from(name.clone()).map_err(io::Error::other),
         Host::Ipv4(address) => Ok(ServerName::from(std::net::IpAddr::from(*address))),
         Host::Ipv6(address) => Ok(ServerName::from(std::net::IpAddr::from(*address))),
     };
-    let name = name.map_err(|source| Refusal::Tls { to: to.clone(), source })?;
+    let name = name.map_err(|source| EgressError::Tls { to: to.clone(), source })?;
     let stream = BufReader::with_capacity(TLS_READ_BYTES, stream);
     let greeting = TlsConnector::from(config.clone()).connect(name, stream);
-    match timeout(sandbox.proxy.limits.connect, greeting).await {
+    match timeout(sandbox.proxy.limits.connect_timeout, greeting).await {
         Ok(Ok(stream)) => Ok(stream),
-        Ok(Err(source)) => Err(Refusal::greeting(to, source)),
-        Err(_) => Err(Refusal::ConnectTime(to.clone())),
+        Ok(Err(source)) => Err(EgressError::tls_handshake(to, source)),
+        Err(_) => Err(EgressError::ConnectTimeout(to.clone())),
     }
 }
 
-async fn hello_http1<S>(
+async fn http1_handshake<S>(
     to: &Destination,
     stream: S,
     driver: &mut JoinSet<()>,
-) -> Result<Sender, Refusal>
+) -> Result<UpstreamSender, EgressError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut builder = http1::Builder::new();
     builder.max_header_size(HEADER_BYTES_MAX as usize);
     let greeted = builder.handshake(TokioIo::new(stream)).await;
-    let (sender, connection) = greeted.map_err(|source| Refusal::answer(to, source))?;
+    let (sender, connection) =
+        greeted.map_err(|source| EgressError::invalid_response(to, source))?;
     driver.spawn(async move {
         // How it ended is told to who waits for an answer.
         let _ = connection.with_upgrades().await;
     });
-    Ok(Sender::Http1(sender))
+    Ok(UpstreamSender::Http1(sender))
 }
 
-async fn hello_http2<S>(
+async fn http2_handshake<S>(
     to: &Destination,
     stream: S,
     driver: &mut JoinSet<()>,
-) -> Result<Sender, Refusal>
+) -> Result<UpstreamSender, EgressError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -328,10 +338,11 @@ where
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_header_list_size(HEADER_BYTES_MAX);
     let greeted = builder.handshake(TokioIo::new(stream)).await;
-    let (sender, connection) = greeted.map_err(|source| Refusal::answer(to, source))?;
+    let (sender, connection) =
+        greeted.map_err(|source| EgressError::invalid_response(to, source))?;
     driver.spawn(async move {
         // How it ended is told to who waits for an answer.
         let _ = connection.await;
     });
-    Ok(Sender::Http2(sender))
+    Ok(UpstreamSender::Http2(sender))
 }

@@ -1,7 +1,7 @@
 //! What a server that means harm can cost: bytes, time and patience, all of them bounded.
 
 use crate::server::{Server, fetch, ok, redirect, say};
-use belljar_egress::{FetchConfig, FetchError, Fetched};
+use belljar_egress::{FetchConfig, FetchError, FetchedFile};
 use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -22,7 +22,7 @@ fn bounded(server: &Server) -> FetchConfig {
 }
 
 /// Fetches within the bounds, and takes no longer than they say.
-async fn fetch_bounded(server: &Server) -> (Result<Fetched, FetchError>, Vec<u8>) {
+async fn fetch_bounded(server: &Server) -> (Result<FetchedFile, FetchError>, Vec<u8>) {
     let start = Instant::now();
     let (fetched, bytes) = fetch(bounded(server), &server.url("/")).await;
     assert!(start.elapsed() < TIME + SLACK, "{:?}", start.elapsed());
@@ -77,7 +77,7 @@ async fn t36_a_body_that_drips_is_left_when_its_time_is_over() {
         Server::start(|_, stream| for_ever(stream, "HTTP/1.1 200 OK\r\n\r\n", b"x", IDLE / 4))
             .await;
     let (fetched, bytes) = fetch_bounded(&server).await;
-    assert!(matches!(fetched, Err(FetchError::Time { max: TIME })), "{fetched:?}");
+    assert!(matches!(fetched, Err(FetchError::Timeout { max: TIME })), "{fetched:?}");
     assert!(!bytes.is_empty());
 }
 
@@ -88,7 +88,10 @@ async fn t36_a_server_that_falls_silent_is_left() {
         let server =
             Server::start(move |_, stream| for_ever(stream, said, b"", once_a_minute)).await;
         let (fetched, _) = fetch_bounded(&server).await;
-        assert!(matches!(fetched, Err(FetchError::Idle { max: IDLE })), "{said:?}: {fetched:?}");
+        assert!(
+            matches!(fetched, Err(FetchError::IdleTimeout { max: IDLE })),
+            "{said:?}: {fetched:?}"
+        );
     }
 }
 
@@ -101,7 +104,7 @@ async fn t36_an_answer_that_never_begins_is_left() {
             Server::start(move |_, stream| for_ever(stream, once, again.as_bytes(), IDLE / 8))
                 .await;
         let (fetched, _) = fetch_bounded(&server).await;
-        assert!(matches!(fetched, Err(FetchError::Idle { max: IDLE })), "{fetched:?}");
+        assert!(matches!(fetched, Err(FetchError::IdleTimeout { max: IDLE })), "{fetched:?}");
     }
 }
 
@@ -124,7 +127,7 @@ async fn t36_headers_are_bounded_in_number_and_in_bytes() {
     let long = format!("X-Long: {}\r\n", "x".repeat(1_000_000));
     for headers in [many(10_000), many(101), long] {
         let (fetched, _) = fetch_bounded(&Server::saying(ok(&headers, b"abc")).await).await;
-        assert!(matches!(fetched, Err(FetchError::Unreadable(_))), "{fetched:?}");
+        assert!(matches!(fetched, Err(FetchError::InvalidResponse(_))), "{fetched:?}");
     }
 }
 
@@ -143,11 +146,11 @@ async fn t36_a_redirect_loop_ends_and_a_chain_that_is_short_enough_arrives() {
     let (fetched, _) = fetch(config.clone(), &server.url("/3")).await;
     assert_eq!(fetched.unwrap().size, 3);
     let (fetched, _) = fetch(config.clone(), &server.url("/4")).await;
-    assert!(matches!(fetched, Err(FetchError::Redirects { max: 3 })), "{fetched:?}");
+    assert!(matches!(fetched, Err(FetchError::TooManyRedirects { max: 3 })), "{fetched:?}");
 
     let endless = Server::saying(redirect("/")).await;
     let (fetched, _) = fetch_bounded(&endless).await;
-    assert!(matches!(fetched, Err(FetchError::Redirects { max: 5 })), "{fetched:?}");
+    assert!(matches!(fetched, Err(FetchError::TooManyRedirects { max: 5 })), "{fetched:?}");
     assert_eq!(endless.requests(), 6);
 }
 
@@ -162,15 +165,15 @@ async fn t36_what_is_broken_or_no_http_is_an_error() {
     ];
     for answer in broken {
         let (fetched, _) = fetch_bounded(&Server::saying(answer).await).await;
-        assert!(matches!(fetched, Err(FetchError::Broken(_))), "{answer:?}: {fetched:?}");
+        assert!(matches!(fetched, Err(FetchError::Incomplete(_))), "{answer:?}: {fetched:?}");
     }
     for answer in ["", "SSH-2.0-OpenSSH_9.9\r\n", "HTTP/1.1 200 OK\r\na b: c\r\n\r\n", "HTTP/9.9"] {
         let (fetched, _) = fetch_bounded(&Server::saying(answer).await).await;
-        assert!(matches!(fetched, Err(FetchError::Unreadable(_))), "{answer:?}: {fetched:?}");
+        assert!(matches!(fetched, Err(FetchError::InvalidResponse(_))), "{answer:?}: {fetched:?}");
     }
     for answer in ["HTTP/1.1 302 X\r\n\r\n", "HTTP/1.1 302 X\r\nLocation: \u{80}\r\n\r\n"] {
         let bytes: Vec<u8> = answer.chars().map(|byte| byte as u8).collect();
         let (fetched, _) = fetch_bounded(&Server::saying(bytes).await).await;
-        assert!(matches!(fetched, Err(FetchError::Location)), "{answer:?}: {fetched:?}");
+        assert!(matches!(fetched, Err(FetchError::MissingLocation)), "{answer:?}: {fetched:?}");
     }
 }

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
-use types::Fault;
+use types::Error;
 
 #[tokio::test]
 async fn a_file_of_an_excepted_host_is_fetched_as_it_is() {
@@ -111,7 +111,7 @@ async fn a_fault_tells_the_status_and_nothing_else_that_was_answered() {
     let mut texts = Vec::new();
     for path in ["/", "/redirect", "/scheme"] {
         let (fetched, _) = fetch(server.config(), &server.url(path)).await;
-        let fault = Fault::from(fetched.unwrap_err());
+        let fault = Error::from(fetched.unwrap_err());
         assert_eq!(fault.code.to_string(), "file.fetch_failed");
         texts.push(fault.to_string());
     }
@@ -129,7 +129,7 @@ async fn a_name_of_the_inner_network_reads_like_one_that_does_not_exist() {
     let (inside, nowhere) = (inside.unwrap_err(), nowhere.unwrap_err());
     assert!(matches!(inside, FetchError::Route { .. }));
     assert!(matches!(nowhere, FetchError::Unresolved { .. }));
-    assert_eq!(Fault::from(inside), Fault::from(nowhere));
+    assert_eq!(Error::from(inside), Error::from(nowhere));
 }
 
 #[tokio::test]

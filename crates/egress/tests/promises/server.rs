@@ -1,6 +1,6 @@
 //! Servers that say exactly the bytes a test gives them, and listeners that nobody may reach.
 
-use belljar_egress::{FetchConfig, FetchError, Fetched, Fetcher, Resolver};
+use belljar_egress::{FetchConfig, FetchError, FetchedFile, Fetcher, Resolver};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -104,7 +104,7 @@ pub(crate) fn config(known: &[(&str, SocketAddr)]) -> FetchConfig {
 pub(crate) fn resolver(
     lookup: impl Fn(&str) -> Option<Vec<IpAddr>> + Send + Sync + 'static,
 ) -> Resolver {
-    Resolver::Own(Arc::new(move |name| {
+    Resolver::Custom(Arc::new(move |name| {
         lookup(name).ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such name"))
     }))
 }
@@ -112,7 +112,7 @@ pub(crate) fn resolver(
 pub(crate) async fn fetch(
     config: FetchConfig,
     url: &str,
-) -> (Result<Fetched, FetchError>, Vec<u8>) {
+) -> (Result<FetchedFile, FetchError>, Vec<u8>) {
     let mut bytes = Vec::new();
     let fetched = Fetcher::new(config).fetch(url, &mut bytes).await;
     (fetched, bytes)

@@ -2,7 +2,7 @@
 
 use crate::server::{Server, Tripwire, config, fetch, ok, redirect, resolver, say};
 use belljar_egress::{FetchConfig, FetchError};
-use policy::{NotPublic, RouteRefused, UrlRefused};
+use policy::{NonPublicAddress, RouteError, UrlError};
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
@@ -19,11 +19,11 @@ enum Why {
     Unreadable,
     TooLong,
     Unknown,
-    Address(NotPublic),
+    Address(NonPublicAddress),
     Another,
 }
 
-use NotPublic::{
+use NonPublicAddress::{
     Broadcast, Documentation, LinkLocal, Loopback, Metadata, Multicast, Private, Reserved, Shared,
     Tunnel, Unspecified,
 };
@@ -147,16 +147,17 @@ const NAMES: &[(&str, &[&str])] = &[
 fn why(error: &FetchError) -> Why {
     match error {
         FetchError::Url(refused) | FetchError::Redirect(refused) => match refused {
-            UrlRefused::TooLong(_) => Why::TooLong,
-            UrlRefused::Unreadable(_) => Unreadable,
-            UrlRefused::Scheme(_) => Scheme,
-            UrlRefused::Userinfo => Userinfo,
-            UrlRefused::Host(_) => Host,
-            UrlRefused::Port(_) => Port,
+            UrlError::TooLong(_) => Why::TooLong,
+            UrlError::Parse(_) => Unreadable,
+            UrlError::Scheme(_) => Scheme,
+            UrlError::Userinfo => Userinfo,
+            UrlError::Host(_) => Host,
+            UrlError::Port(_) => Port,
         },
-        FetchError::Unresolved { .. }
-        | FetchError::Route { source: RouteRefused::NoAddress, .. } => Unknown,
-        FetchError::Route { source: RouteRefused::Address(reason), .. } => Address(*reason),
+        FetchError::Unresolved { .. } | FetchError::Route { source: RouteError::NoAddress, .. } => {
+            Unknown
+        }
+        FetchError::Route { source: RouteError::Address(reason), .. } => Address(*reason),
         _ => Why::Another,
     }
 }

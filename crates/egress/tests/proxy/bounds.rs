@@ -4,7 +4,7 @@ use crate::host::{Host, Vouching};
 use crate::world::{
     Rules, Sandbox, World, all_names, credential, head, hear_all, limits, status, way,
 };
-use belljar_egress::{Limits, Resolver, Way};
+use belljar_egress::{EgressPolicy, ProxyLimits, Resolver};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use tokio::net::TcpListener;
 
 const SHORT: Duration = Duration::from_millis(300);
 
-fn bounded(change: impl FnOnce(&mut Limits)) -> World {
+fn bounded(change: impl FnOnce(&mut ProxyLimits)) -> World {
     let mut limits = limits();
     change(&mut limits);
     World::new("", all_names(), limits)
 }
 
-async fn plain(change: impl FnOnce(&mut Limits)) -> (Host, World, Arc<Rules>, Sandbox) {
+async fn plain(change: impl FnOnce(&mut ProxyLimits)) -> (Host, World, Arc<Rules>, Sandbox) {
     let host = Host::plain().await;
     let world = bounded(change);
     let rules = Rules::new(way(&[&format!("good.test:{}", host.port()), "127.0.0.2:0"]));
@@ -44,7 +44,7 @@ async fn saying(bytes: &'static [u8]) -> String {
 
 #[tokio::test]
 async fn a_host_that_hangs_is_left_after_a_time() {
-    let (host, _world, rules, sandbox) = plain(|it| it.idle = SHORT).await;
+    let (host, _world, rules, sandbox) = plain(|it| it.idle_timeout = SHORT).await;
     let began = Instant::now();
     let url = format!("http://good.test:{}/silence", host.port());
     let response = sandbox.client("").get(url).send().await.unwrap();
@@ -60,10 +60,10 @@ async fn a_host_that_hangs_is_left_after_a_time() {
 #[tokio::test]
 async fn a_host_that_does_not_finish_its_greeting_is_left_after_a_time() {
     let to = saying(b"").await;
-    let world = bounded(|it| it.connect = SHORT);
+    let world = bounded(|it| it.connect_timeout = SHORT);
     let port = to.rsplit(':').next().unwrap().parse().unwrap();
     let credentials = vec![credential("good.test", port)];
-    let sandbox = world.sandbox(&Rules::new(Way { credentials, ..way(&["127.0.0.2:0"]) }));
+    let sandbox = world.sandbox(&Rules::new(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) }));
     let response = sandbox.client("").get(format!("https://{to}/")).send().await.unwrap();
     assert_eq!(response.status(), 504);
     assert_eq!(response.text().await.unwrap(), format!("{to} did not answer in time\n"));
@@ -71,7 +71,7 @@ async fn a_host_that_does_not_finish_its_greeting_is_left_after_a_time() {
 
 #[tokio::test]
 async fn a_host_that_lies_about_its_length_is_not_believed() {
-    let world = bounded(|it| it.idle = SHORT);
+    let world = bounded(|it| it.idle_timeout = SHORT);
     for bytes in [
         &b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc"[..],
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabc",
@@ -133,7 +133,7 @@ async fn headers_without_end_are_refused() {
 
 #[tokio::test]
 async fn a_client_that_says_nothing_is_left_after_a_time() {
-    let (_host, _world, _rules, sandbox) = plain(|it| it.header = SHORT).await;
+    let (_host, _world, _rules, sandbox) = plain(|it| it.header_timeout = SHORT).await;
     let mut stream = sandbox.connect().await;
     stream.write_all(b"GET http://goo").await.unwrap();
     assert!(!hear_all(&mut stream).await.contains("200"));
@@ -186,7 +186,7 @@ async fn two_hundred_at_once_are_served_without_an_error() {
     let host = Host::tls(vouching.config(&["api.test"], &["h2", "http/1.1"], |_| {})).await;
     let world = World::new(&vouching.pem(), all_names(), limits());
     let credentials = vec![credential("api.test", host.port())];
-    let sandbox = world.sandbox(&Rules::new(Way { credentials, ..way(&["127.0.0.2:0"]) }));
+    let sandbox = world.sandbox(&Rules::new(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) }));
     let url = format!("https://api.test:{}/", host.port());
     let mut asking = tokio::task::JoinSet::new();
     for _ in 0..200 {
@@ -200,7 +200,7 @@ async fn two_hundred_at_once_are_served_without_an_error() {
 
 #[tokio::test]
 async fn more_connections_than_all_sandboxes_may_have_are_told_so() {
-    let (host, world, rules, sandbox) = plain(|it| it.connections_of_all = 2).await;
+    let (host, world, rules, sandbox) = plain(|it| it.connections_total = 2).await;
     let other = world.sandbox(&rules);
     let to = format!("good.test:{}", host.port());
     let first = sandbox.tunnel(&to).await.unwrap();
@@ -218,7 +218,7 @@ async fn more_connections_than_all_sandboxes_may_have_are_told_so() {
 fn slow_names(time: Duration) -> (Resolver, Arc<AtomicUsize>) {
     let (asked, count) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let most = asked.clone();
-    let resolver = Resolver::Own(Arc::new(move |name| {
+    let resolver = Resolver::Custom(Arc::new(move |name| {
         if !name.ends_with(".slow.test") {
             return Ok(vec!["127.0.0.2".parse().unwrap()]);
         }
@@ -233,7 +233,7 @@ fn slow_names(time: Duration) -> (Resolver, Arc<AtomicUsize>) {
 #[tokio::test]
 async fn names_that_take_long_do_not_take_the_threads_of_the_server() {
     let (resolver, most) = slow_names(8 * SHORT);
-    let limits = Limits { connect: SHORT, lookups: 2, lookups_of_all: 3, ..limits() };
+    let limits = ProxyLimits { connect_timeout: SHORT, lookups: 2, lookups_total: 3, ..limits() };
     let world = World::new("", resolver, limits);
     let host = Host::plain().await;
     let rules = Rules::new(way(&["*.slow.test:0", "good.test:0", "127.0.0.2:0"]));
@@ -259,10 +259,10 @@ async fn names_that_take_long_do_not_take_the_threads_of_the_server() {
 #[tokio::test]
 async fn t110_silent_connections_take_nobodys_place() {
     let (host, world, rules, sandbox) = plain(|it| {
-        it.connections_of_all = 8;
-        it.connections_of_workspace = 4;
-        it.silent = 4;
-        it.silent_of_all = 6;
+        it.connections_total = 8;
+        it.connections_per_workspace = 4;
+        it.idle_connections = 4;
+        it.idle_connections_total = 6;
     })
     .await;
     let to = format!("good.test:{}", host.port());
@@ -289,7 +289,7 @@ async fn t110_silent_connections_take_nobodys_place() {
 
 #[tokio::test]
 async fn t110_one_workspace_leaves_room_for_another() {
-    let (host, world, rules, sandbox) = plain(|it| it.connections_of_workspace = 2).await;
+    let (host, world, rules, sandbox) = plain(|it| it.connections_per_workspace = 2).await;
     let to = format!("good.test:{}", host.port());
     let (second, first) = (world.sandbox(&rules), sandbox);
     let theirs = Rules::new(way(&[&to, "127.0.0.2:0"]));

@@ -2,7 +2,7 @@
 
 use crate::host::{Host, Vouching, self_signed};
 use crate::world::{Rules, World, all_names, credential, limits, way};
-use belljar_egress::{Ca, CaError, Roots, Way};
+use belljar_egress::{Ca, CaError, EgressPolicy, Roots};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -14,7 +14,7 @@ async fn asked(vouching: &Vouching, config: ServerConfig) -> (u16, String, Host)
     let host = Host::tls(config).await;
     let world = World::new(&vouching.pem(), all_names(), limits());
     let credentials = vec![credential("api.test", host.port())];
-    let sandbox = world.sandbox(&Rules::new(Way { credentials, ..way(&["127.0.0.2:0"]) }));
+    let sandbox = world.sandbox(&Rules::new(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) }));
     let url = format!("https://api.test:{}/", host.port());
     let response = sandbox.client("").get(url).send().await.unwrap();
     (response.status().as_u16(), response.text().await.unwrap(), host)
@@ -53,7 +53,7 @@ async fn a_host_that_does_not_speak_tls_is_said_so() {
     let host = Host::plain().await;
     let world = World::usual();
     let credentials = vec![credential("api.test", host.port())];
-    let sandbox = world.sandbox(&Rules::new(Way { credentials, ..way(&["127.0.0.2:0"]) }));
+    let sandbox = world.sandbox(&Rules::new(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) }));
     let url = format!("https://api.test:{}/", host.port());
     let response = sandbox.client("").get(url).send().await.unwrap();
     assert_eq!(response.status(), 502);
@@ -84,7 +84,8 @@ async fn python_believes_the_proxy_by_its_strictest_rules() {
         let host = Host::tls(vouching.config(&[name], &[], |_| {})).await;
         let world = World::new(&vouching.pem(), all_names(), limits());
         let credentials = vec![credential(name, host.port())];
-        let sandbox = world.sandbox(&Rules::new(Way { credentials, ..way(&["127.0.0.2:0"]) }));
+        let sandbox =
+            world.sandbox(&Rules::new(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) }));
         fs::write(&bundle, &world.ca).unwrap();
         let output = tokio::process::Command::new("python3")
             .args(["-c", PYTHON, &sandbox.address.to_string()])
@@ -100,8 +101,8 @@ async fn python_believes_the_proxy_by_its_strictest_rules() {
 #[test]
 fn the_authority_is_made_once_and_its_key_is_the_owners_alone() {
     let directory = tempfile::tempdir().unwrap();
-    let made = Ca::load_or_make(directory.path()).unwrap().certificate_pem();
-    assert_eq!(Ca::load_or_make(directory.path()).unwrap().certificate_pem(), made);
+    let made = Ca::load_or_create(directory.path()).unwrap().certificate_pem();
+    assert_eq!(Ca::load_or_create(directory.path()).unwrap().certificate_pem(), made);
     let files: Vec<_> = fs::read_dir(directory.path()).unwrap().map(Result::unwrap).collect();
     assert_eq!(files.len(), 1);
     assert_eq!(files[0].metadata().unwrap().permissions().mode() & 0o777, 0o600);
@@ -112,7 +113,7 @@ fn the_authority_is_made_once_and_its_key_is_the_owners_alone() {
 #[test]
 fn all_who_make_an_authority_at_once_have_the_same() {
     let directory = tempfile::tempdir().unwrap();
-    let make = || Ca::load_or_make(directory.path()).unwrap().certificate_pem();
+    let make = || Ca::load_or_create(directory.path()).unwrap().certificate_pem();
     let made: Vec<String> = std::thread::scope(|scope| {
         let makers: Vec<_> = (0..8).map(|_| scope.spawn(make)).collect();
         makers.into_iter().map(|maker| maker.join().unwrap()).collect()
@@ -127,17 +128,17 @@ fn only_file(directory: &Path) -> std::path::PathBuf {
 #[test]
 fn a_key_that_others_can_read_or_that_is_broken_is_refused_with_what_to_do() {
     let directory = tempfile::tempdir().unwrap();
-    Ca::load_or_make(directory.path()).unwrap();
+    Ca::load_or_create(directory.path()).unwrap();
     let path = only_file(directory.path());
     let good = fs::read_to_string(&path).unwrap();
 
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-    let exposed = Ca::load_or_make(directory.path()).unwrap_err();
+    let exposed = Ca::load_or_create(directory.path()).unwrap_err();
     assert!(exposed.to_string().ends_with("run chmod 600 on it"), "{exposed}");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
 
     let other = tempfile::tempdir().unwrap();
-    Ca::load_or_make(other.path()).unwrap();
+    Ca::load_or_create(other.path()).unwrap();
     let other = fs::read_to_string(only_file(other.path())).unwrap();
     let certificate = |text: &str| text[text.find("-----BEGIN CERT").unwrap()..].to_owned();
     let key = good.replace(&certificate(&good), "");
@@ -151,13 +152,13 @@ fn a_key_that_others_can_read_or_that_is_broken_is_refused_with_what_to_do() {
         key + &certificate(&other),
     ] {
         fs::write(&path, broken).unwrap();
-        let refused = Ca::load_or_make(directory.path()).unwrap_err();
-        assert!(matches!(refused, CaError::Broken { .. }), "{refused:?}");
+        let refused = Ca::load_or_create(directory.path()).unwrap_err();
+        assert!(matches!(refused, CaError::InvalidFile { .. }), "{refused:?}");
         assert!(refused.to_string().contains("remove it"), "{refused}");
     }
     fs::write(&path, good).unwrap();
-    Ca::load_or_make(directory.path()).unwrap();
-    assert!(Ca::load_or_make(Path::new("/nowhere")).is_err());
+    Ca::load_or_create(directory.path()).unwrap();
+    assert!(Ca::load_or_create(Path::new("/nowhere")).is_err());
 }
 
 /// What OpenSSL reads in a certificate.
@@ -176,7 +177,7 @@ fn read_by_openssl(pem: &str) -> String {
 #[test]
 fn the_authority_says_what_it_is_and_no_more() {
     let directory = tempfile::tempdir().unwrap();
-    let text = read_by_openssl(&Ca::load_or_make(directory.path()).unwrap().certificate_pem());
+    let text = read_by_openssl(&Ca::load_or_create(directory.path()).unwrap().certificate_pem());
     for line in [
         "X509v3 Basic Constraints: critical\n                CA:TRUE, pathlen:0",
         "X509v3 Key Usage: critical\n                Certificate Sign, CRL Sign",

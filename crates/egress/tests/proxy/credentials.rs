@@ -6,7 +6,7 @@ use crate::world::{
 };
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use belljar_egress::{Credential, HeaderName, Scheme, Way};
+use belljar_egress::{Credential, EgressPolicy, HeaderName, Scheme};
 use reqwest::{Method, StatusCode};
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ impl Hosts {
         // Everything is open, so that it is the credential alone that makes the difference.
         let everything = ["api.test:0", "other.test:0", "127.0.0.2:0"];
         let credentials = vec![credential("api.test", api.port())];
-        let rules = Rules::new(Way { credentials, ..way(&everything) });
+        let rules = Rules::new(EgressPolicy { credentials, ..way(&everything) });
         Self { vouching, api, plain, world, rules }
     }
 
@@ -177,7 +177,7 @@ async fn t42_a_redirect_takes_nothing_along() {
 async fn t42_plain_http_to_the_port_of_a_credential_is_refused() {
     let hosts = Hosts::new().await;
     let credentials = vec![credential("api.test", hosts.api.port())];
-    hosts.rules.become_these(Way { credentials, ..way(&["127.0.0.2:0"]) });
+    hosts.rules.become_these(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) });
     let sandbox = hosts.sandbox();
     let url = format!("http://api.test:{}/", hosts.api.port());
     let (status, told) = answer(hosts.client(&sandbox).get(url)).await;
@@ -250,7 +250,7 @@ async fn t42_inside_a_tunnel_the_greeting_names_its_host() {
 async fn a_credential_opens_exactly_its_host_and_is_named_in_the_log() {
     let hosts = Hosts::new().await;
     let port = hosts.api.port();
-    let only = || Way {
+    let only = || EgressPolicy {
         credentials: vec![credential("api.test", port)],
         // Where it is, since that is not public; not what it is called.
         ..way(&[&format!("127.0.0.2:{port}")])
@@ -273,8 +273,8 @@ async fn a_credential_opens_exactly_its_host_and_is_named_in_the_log() {
 async fn a_credential_that_does_not_open_goes_where_an_integration_leads_and_nowhere_else() {
     let hosts = Hosts::new().await;
     let port = hosts.api.port();
-    let only_given = |openings: &[&str]| Way {
-        credentials: vec![Credential { opens: false, ..credential("api.test", port) }],
+    let only_given = |openings: &[&str]| EgressPolicy {
+        credentials: vec![Credential { grants_access: false, ..credential("api.test", port) }],
         ..way(openings)
     };
     let (name, address) = (format!("api.test:{port}"), format!("127.0.0.2:{port}"));
@@ -309,15 +309,15 @@ async fn an_address_in_a_credential_that_does_not_open_is_not_named_by_it() {
     let port = hosts.plain.port();
     let given = || {
         let usual = credential("127.0.0.2", port);
-        vec![Credential { opens: false, scheme: Scheme::Http, ..usual }]
+        vec![Credential { grants_access: false, scheme: Scheme::Http, ..usual }]
     };
-    hosts.rules.become_these(Way { credentials: given(), ..Way::default() });
+    hosts.rules.become_these(EgressPolicy { credentials: given(), ..EgressPolicy::default() });
     let sandbox = hosts.sandbox();
     let url = format!("http://127.0.0.2:{port}/");
     let client = hosts.client(&sandbox);
     assert_eq!(answer(client.get(&url)).await.0, 403);
     let named = way(&[&format!("127.0.0.2:{port}")]);
-    hosts.rules.become_these(Way { credentials: given(), ..named });
+    hosts.rules.become_these(EgressPolicy { credentials: given(), ..named });
     assert_eq!(answer(client.get(&url)).await.0, 200);
     assert_eq!(hosts.arrived().as_deref(), Some(BEARER));
 }
@@ -328,7 +328,9 @@ async fn a_credential_goes_over_plain_http_only_inside_of_the_own_network() {
     let port = hosts.plain.port();
     let local =
         || belljar_egress::Credential { scheme: Scheme::Http, ..credential("127.0.0.2", port) };
-    hosts.rules.become_these(Way { credentials: vec![local()], ..Way::default() });
+    hosts
+        .rules
+        .become_these(EgressPolicy { credentials: vec![local()], ..EgressPolicy::default() });
     let sandbox = hosts.sandbox();
     let url = format!("http://127.0.0.2:{port}/echo");
     let (status, told) = answer(hosts.client(&sandbox).get(&url)).await;
@@ -344,7 +346,7 @@ async fn a_credential_goes_over_plain_http_only_inside_of_the_own_network() {
     assert_eq!(hosts.arrived().as_deref(), Some(BEARER));
 
     let public = belljar_egress::Credential { scheme: Scheme::Http, ..credential("8.8.8.8", 80) };
-    hosts.rules.become_these(Way { credentials: vec![public], ..Way::default() });
+    hosts.rules.become_these(EgressPolicy { credentials: vec![public], ..EgressPolicy::default() });
     let (status, told) = answer(hosts.client(&sandbox).get("http://8.8.8.8/")).await;
     assert_eq!(status, 403);
     assert!(told.contains("gets no secret over plain http"), "{told}");
@@ -377,7 +379,7 @@ async fn a_secret_that_no_header_can_have_is_not_sent() {
         value: belljar_egress::SecretText::new("a\r\nx: y".to_owned()),
         ..credential("api.test", hosts.api.port())
     };
-    hosts.rules.become_these(Way { credentials: vec![bad], ..way(&["127.0.0.2:0"]) });
+    hosts.rules.become_these(EgressPolicy { credentials: vec![bad], ..way(&["127.0.0.2:0"]) });
     let sandbox = hosts.sandbox();
     let url = format!("https://api.test:{}/", hosts.api.port());
     let (status, told) = answer(hosts.client(&sandbox).get(url)).await;
@@ -396,7 +398,7 @@ async fn a_credential_goes_where_its_client_has_put_the_placeholder() {
         ..credential("api.test", hosts.api.port())
     };
     let credentials = vec![place("x-api-key", ""), place("authorization", "Bearer ")];
-    hosts.rules.become_these(Way { credentials, ..way(&["127.0.0.2:0"]) });
+    hosts.rules.become_these(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) });
     let sandbox = hosts.sandbox();
     let url = format!("https://api.test:{}/", hosts.api.port());
     let bearer = format!("Bearer {PLACEHOLDER}");
@@ -425,7 +427,7 @@ async fn two_secrets_of_one_name_are_two_secrets() {
         ..credential("api.test", port)
     };
     let credentials = vec![credential("api.test", port), mine];
-    hosts.rules.become_these(Way { credentials, ..way(&["127.0.0.2:0"]) });
+    hosts.rules.become_these(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) });
     let sandbox = hosts.sandbox();
     let request = hosts.client(&sandbox).get(format!("https://api.test:{port}/"));
     assert_eq!(answer(request).await.0, StatusCode::OK);
@@ -458,7 +460,7 @@ async fn t107_more_secrets_for_one_host_than_can_be_looked_for_are_refused() {
     for (count, bytes, fits) in [(32, 64, true), (33, 64, false), (2, 8192, true), (3, 8192, false)]
     {
         let credentials = secrets(hosts.api.port(), count, bytes);
-        hosts.rules.become_these(Way { credentials, ..way(&["127.0.0.2:0"]) });
+        hosts.rules.become_these(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) });
         let sandbox = hosts.sandbox();
         let (status, told) = answer(hosts.client(&sandbox).get(&url)).await;
         if fits {
@@ -476,7 +478,7 @@ async fn t107_secrets_are_prepared_beside_other_work_and_once_for_all_sandboxes(
     let hosts = Hosts::new().await;
     let url = format!("https://api.test:{}/", hosts.api.port());
     let credentials = || secrets(hosts.api.port(), 2, 8192);
-    hosts.rules.become_these(Way { credentials: credentials(), ..way(&["127.0.0.2:0"]) });
+    hosts.rules.become_these(EgressPolicy { credentials: credentials(), ..way(&["127.0.0.2:0"]) });
     // The longest time for which nothing else was done: all tasks of this test share a thread.
     let longest = Arc::new(std::sync::Mutex::new(Duration::ZERO));
     let noted = Arc::clone(&longest);

@@ -2,7 +2,7 @@
 
 use crate::host::Host;
 use crate::world::{Rules, World, credential, way};
-use belljar_egress::Way;
+use belljar_egress::EgressPolicy;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
@@ -63,7 +63,7 @@ async fn when_a_sandbox_ends_its_connections_end() {
     let host = Host::plain().await;
     let to = format!("good.test:{}", host.port());
     let world = World::usual();
-    let rules = Rules::new(Way {
+    let rules = Rules::new(EgressPolicy {
         credentials: vec![credential("api.test", 443)],
         ..way(&[&to, "127.0.0.2:0"])
     });

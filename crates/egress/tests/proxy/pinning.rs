@@ -13,7 +13,7 @@ fn answers(lists: &[&[&str]]) -> (Resolver, Arc<AtomicUsize>) {
     let lists: Vec<Vec<IpAddr>> = lists.iter().map(parse).collect();
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
-    let resolver = Resolver::Own(Arc::new(move |_| {
+    let resolver = Resolver::Custom(Arc::new(move |_| {
         let turn = count.fetch_add(1, Ordering::Relaxed).min(lists.len() - 1);
         Ok(lists[turn].clone())
     }));
@@ -101,7 +101,7 @@ async fn t40_a_public_name_with_a_private_or_special_address_is_refused() {
 async fn a_name_that_is_not_open_is_not_even_looked_up() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let heard = asked.clone();
-    let resolver = Resolver::Own(Arc::new(move |name: &str| {
+    let resolver = Resolver::Custom(Arc::new(move |name: &str| {
         heard.lock().unwrap().push(name.to_owned());
         Ok(Vec::new())
     }));

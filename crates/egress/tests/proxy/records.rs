@@ -2,7 +2,7 @@
 
 use crate::host::{Host, Vouching};
 use crate::world::{Rules, World, all_names, credential, greeting, head, limits, way};
-use belljar_egress::{Attempt, Way};
+use belljar_egress::{EgressAttempt, EgressPolicy};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,7 +12,7 @@ const SHORT: Duration = Duration::from_millis(300);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits until so many attempts are written down.
-async fn written(rules: &Rules, count: usize) -> Vec<Attempt> {
+async fn written(rules: &Rules, count: usize) -> Vec<EgressAttempt> {
     for _ in 0..200 {
         let attempts = rules.attempts.lock().unwrap().clone();
         if attempts.len() >= count {
@@ -45,7 +45,7 @@ fn silence(to: &str) -> String {
     format!("GET http://{to}/silence?stolen HTTP/1.1\r\nHost: {to}\r\n\r\n")
 }
 
-fn is_unfinished(attempt: &Attempt, host: &Host) {
+fn is_unfinished(attempt: &EgressAttempt, host: &Host) {
     assert_eq!((attempt.host.as_str(), attempt.port), ("good.test", host.port()));
     assert_eq!(attempt.integration.as_deref(), Some("some"));
     assert!(attempt.allowed);
@@ -96,7 +96,7 @@ async fn an_intercepted_tunnel_is_written_down_although_nothing_is_asked_in_it()
     let host = Host::tls(vouching.config(&["api.test"], &["http/1.1"], |_| {})).await;
     let world = World::new(&vouching.pem(), all_names(), limits());
     let credentials = vec![credential("api.test", host.port())];
-    let rules = Rules::new(Way { credentials, ..way(&["127.0.0.2:0"]) });
+    let rules = Rules::new(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) });
     let sandbox = world.sandbox(&rules);
     let to = format!("api.test:{}", host.port());
 
@@ -135,12 +135,12 @@ async fn a_request_that_is_not_understood_is_written_down_with_what_it_names() {
 }
 
 /// What one says inside of an intercepted tunnel, and what is written down of it.
-async fn inside(said: &str) -> Vec<Attempt> {
+async fn inside(said: &str) -> Vec<EgressAttempt> {
     let vouching = Vouching::new();
     let host = Host::tls(vouching.config(&["api.test"], &["http/1.1"], |_| {})).await;
     let world = World::new(&vouching.pem(), all_names(), limits());
     let credentials = vec![credential("api.test", host.port())];
-    let rules = Rules::new(Way { credentials, ..way(&["127.0.0.2:0"]) });
+    let rules = Rules::new(EgressPolicy { credentials, ..way(&["127.0.0.2:0"]) });
     let sandbox = world.sandbox(&rules);
     let to = format!("api.test:{}", host.port());
     let stream = sandbox.tunnel(&to).await.unwrap();
@@ -205,7 +205,7 @@ async fn a_request_for_which_there_is_no_room_is_written_down() {
 async fn a_web_socket_that_is_cut_off_is_written_down() {
     let (_host, _, rules, to) = plain().await;
     let mut silent = limits();
-    silent.idle = SHORT;
+    silent.idle_timeout = SHORT;
     let sandbox = World::new("", all_names(), silent).sandbox(&rules);
     let mut stream = sandbox.connect().await;
     let request = format!(

@@ -3,7 +3,7 @@
 
 use crate::host::{Host, Vouching};
 use crate::world::{Rules, Sandbox, World, all_names, credential, limits, way};
-use belljar_egress::{Limits, Way};
+use belljar_egress::{EgressPolicy, ProxyLimits};
 use std::time::{Duration, Instant};
 
 const REQUESTS: usize = 400;
@@ -103,10 +103,10 @@ async fn speed() {
     let tls = Host::tls(vouching.config(&names, &["http/1.1"], |_| {})).await;
     let http2 = Host::tls(vouching.config(&names, &["h2", "http/1.1"], |_| {})).await;
     let plain = Host::plain().await;
-    let limits = Limits { bytes_down: 1 << 40, ..limits() };
+    let limits = ProxyLimits { bytes_down: 1 << 40, ..limits() };
     let world = World::new(&vouching.pem(), all_names(), limits);
     let credentials = [&tls, &http2].map(|host| credential("api.test", host.port())).into();
-    let rules = Rules::new(Way { credentials, ..way(&["good.test:0", "127.0.0.2:0"]) });
+    let rules = Rules::new(EgressPolicy { credentials, ..way(&["good.test:0", "127.0.0.2:0"]) });
     let sandbox = world.sandbox(&rules);
     let directory = tempfile::tempdir().unwrap();
     let bundle = directory.path().join("bundle.pem");

@@ -4,7 +4,7 @@ use crate::host::{Host, Vouching};
 use crate::world::{
     Rules, SECRET, Sandbox, World, all_names, credential, greeting, head, limits, way,
 };
-use belljar_egress::Way;
+use belljar_egress::EgressPolicy;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -52,7 +52,8 @@ impl Hosts {
         let plain = Host::plain().await;
         let world = World::new(&vouching.pem(), all_names(), limits());
         let credentials = vec![credential("api.test", api.port())];
-        let rules = Rules::new(Way { credentials, ..way(&["good.test:0", "127.0.0.2:0"]) });
+        let rules =
+            Rules::new(EgressPolicy { credentials, ..way(&["good.test:0", "127.0.0.2:0"]) });
         Self { api, good, plain, vouching, world, rules }
     }
 

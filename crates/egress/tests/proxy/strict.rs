@@ -2,7 +2,7 @@
 
 use crate::host::{Host, Vouching};
 use crate::world::{Rules, World, greeting, head, status, way};
-use belljar_egress::{NamedIn, Way};
+use belljar_egress::{EgressPolicy, IntegrationsField};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -203,7 +203,10 @@ async fn a_denial_names_the_host_the_port_and_what_is_missing() {
     let client = sandbox.client("");
     let body = client.get("http://example.com/").send().await.unwrap().text().await.unwrap();
     assert_eq!(body, format!("{}\n", denied.replace(":443", ":80")));
-    pair.rules.become_these(Way { named_in: NamedIn::Specification, ..Way::default() });
+    pair.rules.become_these(EgressPolicy {
+        integrations_field: IntegrationsField::Specification,
+        ..EgressPolicy::default()
+    });
     let Err(answer) = sandbox.tunnel("example.com:443").await else { panic!("it is open") };
     assert!(status(&answer).ends_with(" under external_access_integrations"), "{answer}");
 }
@@ -213,16 +216,16 @@ async fn a_denial_names_the_integration_that_is_switched_off() {
     let pair = Pair::new().await;
     let sandbox = pair.world.sandbox(&pair.rules);
     let good = format!("good.test:{}", pair.good.port());
-    let Way { openings, .. } = way(&[&good, "127.0.0.2:0"]);
+    let EgressPolicy { openings, .. } = way(&[&good, "127.0.0.2:0"]);
     let off = openings.clone();
-    pair.rules.become_these(Way { switched_off: off.clone(), ..Way::default() });
+    pair.rules.become_these(EgressPolicy { disabled: off.clone(), ..EgressPolicy::default() });
     let Err(answer) = sandbox.tunnel(&good).await else { panic!("it is open") };
     let said = format!("{good} is not opened: the integration some is switched off");
     assert_eq!(status(&answer), format!("HTTP/1.1 403 network.denied: {said}"));
     let Err(answer) = sandbox.tunnel("example.com:443").await else { panic!("it is open") };
     assert!(!answer.contains("switched off"), "{answer}");
     pair.untouched();
-    pair.rules.become_these(Way { openings, switched_off: off, ..Way::default() });
+    pair.rules.become_these(EgressPolicy { openings, disabled: off, ..EgressPolicy::default() });
     assert!(sandbox.tunnel(&good).await.is_ok(), "another one opens it");
 }
 

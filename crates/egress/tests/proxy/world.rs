@@ -1,10 +1,10 @@
 //! A proxy, the rules that it asks for, and clients that speak to it as a sandbox would.
 
 use belljar_egress::{
-    Asked, Attempt, Authority, Ca, Credential, HeaderName, Limits, Proxy, ProxyConfig, Resolver,
-    Roots, Scheme, SecretText, Way,
+    Ca, Credential, EgressAttempt, EgressPolicy, EgressPolicyFuture, EgressPolicySource,
+    HeaderName, Proxy, ProxyConfig, ProxyLimits, Resolver, Roots, Scheme, SecretText,
 };
-use policy::{Destination, Opening};
+use policy::{Destination, IntegrationRules};
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -30,17 +30,17 @@ pub(crate) const PLACEHOLDER: &str = "belljar-placeholder-openai";
 /// The rules of one sandbox, which a test changes, and what was attempted under them.
 #[derive(Default)]
 pub(crate) struct Rules {
-    pub(crate) way: Mutex<Option<Arc<Way>>>,
-    pub(crate) attempts: Mutex<Vec<Attempt>>,
+    pub(crate) way: Mutex<Option<Arc<EgressPolicy>>>,
+    pub(crate) attempts: Mutex<Vec<EgressAttempt>>,
     pub(crate) workspace: u128,
 }
 
 impl Rules {
-    pub(crate) fn new(way: Way) -> Arc<Self> {
+    pub(crate) fn new(way: EgressPolicy) -> Arc<Self> {
         Arc::new(Self { way: Mutex::new(Some(Arc::new(way))), ..Self::default() })
     }
 
-    pub(crate) fn become_these(&self, way: Way) {
+    pub(crate) fn become_these(&self, way: EgressPolicy) {
         *self.way.lock().unwrap() = Some(Arc::new(way));
     }
 
@@ -53,18 +53,18 @@ impl Rules {
             .collect()
     }
 
-    pub(crate) fn last(&self) -> Attempt {
+    pub(crate) fn last(&self) -> EgressAttempt {
         self.attempts.lock().unwrap().last().unwrap().clone()
     }
 }
 
-impl Authority for Rules {
-    fn way(&self) -> Asked<'_> {
+impl EgressPolicySource for Rules {
+    fn current_policy(&self) -> EgressPolicyFuture<'_> {
         let way = self.way.lock().unwrap().clone();
         Box::pin(async move { way.ok_or_else(|| "the store is closed".to_owned()) })
     }
 
-    fn attempted(&self, attempt: Attempt) {
+    fn record_attempt(&self, attempt: EgressAttempt) {
         self.attempts.lock().unwrap().push(attempt);
     }
 
@@ -74,10 +74,10 @@ impl Authority for Rules {
 }
 
 /// What these values open, by an integration called `some`.
-pub(crate) fn way(values: &[&str]) -> Way {
+pub(crate) fn way(values: &[&str]) -> EgressPolicy {
     let values = values.iter().map(|value| value.parse().unwrap()).collect();
-    let openings = vec![Opening { integration: "some".to_owned(), values }];
-    Way { openings, ..Way::default() }
+    let openings = vec![IntegrationRules { integration: "some".to_owned(), values }];
+    EgressPolicy { openings, ..EgressPolicy::default() }
 }
 
 pub(crate) fn credential(host: &str, port: u16) -> Credential {
@@ -85,8 +85,8 @@ pub(crate) fn credential(host: &str, port: u16) -> Credential {
         secret: "openai".to_owned(),
         id: SecretId::new(Uuid::from_u128(1)),
         version: 1,
-        to: Destination::new(host, port).unwrap(),
-        opens: true,
+        destination: Destination::new(host, port).unwrap(),
+        grants_access: true,
         scheme: Scheme::Https,
         header: HeaderName::from_static("authorization"),
         prefix: "Bearer ".to_owned(),
@@ -99,7 +99,7 @@ pub(crate) fn credential(host: &str, port: u16) -> Credential {
 pub(crate) fn names(known: &[(&str, IpAddr)]) -> Resolver {
     let table: HashMap<String, IpAddr> =
         known.iter().map(|(name, address)| ((*name).to_owned(), *address)).collect();
-    Resolver::Own(Arc::new(move |name| {
+    Resolver::Custom(Arc::new(move |name| {
         let found = table.get(name).map(|address| vec![*address]);
         found.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no such name"))
     }))
@@ -120,9 +120,9 @@ pub(crate) struct World {
 }
 
 impl World {
-    pub(crate) fn new(roots: &str, resolver: Resolver, limits: Limits) -> Self {
+    pub(crate) fn new(roots: &str, resolver: Resolver, limits: ProxyLimits) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let ca = Ca::load_or_make(directory.path()).unwrap();
+        let ca = Ca::load_or_create(directory.path()).unwrap();
         let pem = ca.certificate_pem();
         let roots = match roots {
             "" => Roots::default(),
@@ -149,12 +149,12 @@ impl World {
 }
 
 /// Short enough that a test sees them, and long enough for a slow machine.
-pub(crate) fn limits() -> Limits {
-    Limits {
-        connect: Duration::from_secs(5),
-        header: Duration::from_secs(5),
-        idle: Duration::from_secs(10),
-        ..Limits::default()
+pub(crate) fn limits() -> ProxyLimits {
+    ProxyLimits {
+        connect_timeout: Duration::from_secs(5),
+        header_timeout: Duration::from_secs(5),
+        idle_timeout: Duration::from_secs(10),
+        ..ProxyLimits::default()
     }
 }
 

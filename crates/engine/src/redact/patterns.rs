@@ -1,12 +1,12 @@
 //! The forms of some values, as one automaton: the time of a search does not depend on what the values are.
 
-use super::forms::forms;
+use super::encodings::encodings;
 use aho_corasick::automaton::{Automaton, StateID};
 use aho_corasick::nfa::contiguous::NFA;
 use aho_corasick::{Anchored, MatchKind};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use types::{Code, Fault, REDACTED_BYTES_MIN};
+use types::{Error, ErrorCode, REDACTED_BYTES_MIN};
 
 /// Of a name in the place of a value, which may be much shorter and stand there often.
 const NAME_CHARS_MAX: usize = 32;
@@ -16,14 +16,14 @@ const FORM_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// Line ends in a row where a text was wrapped: one of any kind.
 const BREAK_BYTES_MAX: usize = 2;
 
-pub(super) struct Patterns {
+pub(super) struct SecretPatterns {
     /// By value, so that the same one is there once.
     pub(super) secrets: BTreeMap<String, String>,
     search: NFA,
     start: StateID,
     /// In small letters and in order, each with its marker. A pattern of the automaton has the number of its
     /// place here.
-    forms: Vec<(Vec<u8>, Arc<str>)>,
+    encodings: Vec<(Vec<u8>, Arc<str>)>,
     /// Whether any form begins with these two bytes, which most places of a text rule out.
     pairs: Vec<bool>,
     /// Line ends in a row that may stand inside of a value.
@@ -33,20 +33,20 @@ pub(super) struct Patterns {
 }
 
 /// The longest form that ends at some place.
-pub(super) struct Match {
+pub(super) struct PatternMatch {
     pub(super) length: usize,
     pub(super) form: usize,
 }
 
-impl Patterns {
-    pub(super) fn new(secrets: BTreeMap<String, String>) -> Result<Self, Fault> {
+impl SecretPatterns {
+    pub(super) fn new(secrets: BTreeMap<String, String>) -> Result<Self, Error> {
         let mut bytes = 0;
         let mut all: BTreeMap<Vec<u8>, Arc<str>> = BTreeMap::new();
         for (value, name) in &secrets {
             // It may stand in the name of a file.
             let name: String = name.replace('/', "_").chars().take(NAME_CHARS_MAX).collect();
             let marker: Arc<str> = format!("[redacted:{name}]").into();
-            for form in forms(value) {
+            for form in encodings(value) {
                 bytes += form.len();
                 let form = one_line(&form);
                 if form.len() < REDACTED_BYTES_MIN {
@@ -55,7 +55,7 @@ impl Patterns {
                 all.entry(form).or_insert_with(|| Arc::clone(&marker));
             }
             if bytes > FORM_BYTES_MAX {
-                return Err(too_long());
+                return Err(encodings_too_long_error());
             }
         }
         let forms: Vec<(Vec<u8>, Arc<str>)> = all.into_iter().collect();
@@ -68,20 +68,22 @@ impl Patterns {
         }
         let mut builder = NFA::builder();
         builder.match_kind(MatchKind::Standard).prefilter(false);
-        let search = builder.build(forms.iter().map(|(form, _)| form)).map_err(|_| too_long())?;
-        let start = search.start_state(Anchored::No).map_err(|_| too_long())?;
+        let search = builder
+            .build(forms.iter().map(|(form, _)| form))
+            .map_err(|_| encodings_too_long_error())?;
+        let start = search.start_state(Anchored::No).map_err(|_| encodings_too_long_error())?;
         let breaks_max = secrets.keys().map(|value| breaks(value)).max().unwrap_or_default();
         let breaks_max = breaks_max.max(BREAK_BYTES_MAX);
-        Ok(Self { secrets, search, start, forms, pairs, breaks_max, firsts })
+        Ok(Self { secrets, search, start, encodings: forms, pairs, breaks_max, firsts })
     }
 
     /// The memory that it takes, in bytes.
-    pub(super) fn weight(&self) -> usize {
-        let forms: usize = self.forms.iter().map(|(form, _)| form.len()).sum();
+    pub(super) fn memory_bytes(&self) -> usize {
+        let forms: usize = self.encodings.iter().map(|(form, _)| form.len()).sum();
         self.search.memory_usage() + forms + self.pairs.len()
     }
 
-    pub(super) fn have_all_of(&self, other: &Self) -> bool {
+    pub(super) fn contains_all(&self, other: &Self) -> bool {
         other.secrets.keys().all(|value| self.secrets.contains_key(value))
     }
 
@@ -98,7 +100,7 @@ impl Patterns {
     }
 
     pub(super) fn marker(&self, form: usize) -> &str {
-        self.forms.get(form).map_or("[redacted]", |(_, marker)| marker)
+        self.encodings.get(form).map_or("[redacted]", |(_, marker)| marker)
     }
 
     pub(super) fn next(&self, state: StateID, byte: u8) -> StateID {
@@ -114,21 +116,21 @@ impl Patterns {
         }
     }
 
-    pub(super) fn found(&self, state: StateID) -> Option<Match> {
+    pub(super) fn match_at(&self, state: StateID) -> Option<PatternMatch> {
         if !self.search.is_special(state) || !self.search.is_match(state) {
             return None;
         }
         let forms =
             (0..self.search.match_len(state)).map(|it| self.search.match_pattern(state, it));
-        let found =
-            forms.map(|it| Match { length: self.search.pattern_len(it), form: it.as_usize() });
+        let found = forms
+            .map(|it| PatternMatch { length: self.search.pattern_len(it), form: it.as_usize() });
         found.max_by_key(|found| found.length)
     }
 
     /// A form that begins with this text, which is in small letters.
     pub(super) fn beginning_with(&self, text: &[u8]) -> Option<usize> {
-        let at = self.forms.partition_point(|(form, _)| form.as_slice() < text);
-        self.forms.get(at).filter(|(form, _)| form.starts_with(text)).map(|_| at)
+        let at = self.encodings.partition_point(|(form, _)| form.as_slice() < text);
+        self.encodings.get(at).filter(|(form, _)| form.starts_with(text)).map(|_| at)
     }
 }
 
@@ -146,11 +148,11 @@ fn breaks(value: &str) -> usize {
     value.split(|sign| !matches!(sign, '\r' | '\n')).map(str::len).max().unwrap_or_default()
 }
 
-fn too_long() -> Fault {
+fn encodings_too_long_error() -> Error {
     let message = format!(
         "the encodings of the secrets of this sandbox have more than {FORM_BYTES_MAX} bytes"
     );
-    Fault::new(Code::QuotaExceeded, message).hint("give it fewer or shorter secrets")
+    Error::new(ErrorCode::QuotaExceeded, message).hint("give it fewer or shorter secrets")
 }
 
 fn pair(first: u8, second: u8) -> usize {

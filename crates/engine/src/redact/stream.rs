@@ -1,6 +1,6 @@
 //! A text on its way out, in which values are looked for.
 
-use super::patterns::{Patterns, is_break};
+use super::patterns::{SecretPatterns, is_break};
 use aho_corasick::automaton::StateID;
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -16,47 +16,47 @@ const ENDS_MAX: usize = 1024;
 ///
 /// Places are counted from the first byte, without line ends: those are put back where they were, unless
 /// they were inside of a value.
-pub(crate) struct Stream {
-    patterns: Option<Arc<Patterns>>,
+pub(crate) struct StreamRedactor {
+    patterns: Option<Arc<SecretPatterns>>,
     state: StateID,
     /// What has arrived and is not let out, without its line ends.
     held: Vec<u8>,
     /// The line ends among it, each with the place of the byte after it.
     breaks: VecDeque<(usize, u8)>,
     /// The place of the first byte that is held.
-    gone: usize,
+    emitted: usize,
     /// No value that may still come to its end begins before this place.
     since: usize,
     /// The values that were found, in order.
-    covered: VecDeque<Cover>,
+    spans: VecDeque<RedactedSpan>,
 }
 
-struct Cover {
-    places: Range<usize>,
+struct RedactedSpan {
+    range: Range<usize>,
     /// Of the longest form among them.
     length: usize,
     form: usize,
     /// Whether its marker was let out already.
-    is_told: bool,
+    is_emitted: bool,
 }
 
-impl Stream {
-    pub(super) fn new(patterns: Option<Arc<Patterns>>) -> Self {
+impl StreamRedactor {
+    pub(super) fn new(patterns: Option<Arc<SecretPatterns>>) -> Self {
         let state = patterns.as_ref().map_or(StateID::ZERO, |patterns| patterns.start());
         let (held, breaks, covered) = (Vec::new(), VecDeque::new(), VecDeque::new());
-        Self { patterns, state, held, breaks, gone: 0, since: 0, covered }
+        Self { patterns, state, held, breaks, emitted: 0, since: 0, spans: covered }
     }
 
     pub(crate) fn feed<'p>(&mut self, piece: &'p [u8]) -> Cow<'p, [u8]> {
         let Some(patterns) = self.patterns.clone() else { return Cow::Borrowed(piece) };
         for (at, byte) in piece.iter().enumerate() {
             match is_break(*byte) {
-                true => self.line_end(&patterns, *byte),
-                false => self.take(&patterns, *byte, piece.get(at + 1).copied()),
+                true => self.push_line_end(&patterns, *byte),
+                false => self.push_byte(&patterns, *byte, piece.get(at + 1).copied()),
             }
         }
         let mut clean = Vec::with_capacity(piece.len());
-        self.let_out(&patterns, self.undecided(&patterns), &mut clean);
+        self.emit_until(&patterns, self.decided_until(&patterns), &mut clean);
         Cow::Owned(clean)
     }
 
@@ -64,19 +64,24 @@ impl Stream {
     pub(crate) fn finish(&mut self) -> Vec<u8> {
         let mut clean = Vec::new();
         let Some(patterns) = self.patterns.clone() else { return clean };
-        if let Some((from, form)) = self.cut_off(&patterns) {
-            self.cover(Cover { places: from..self.end(), length: 0, form, is_told: false });
+        if let Some((from, form)) = self.truncated_match(&patterns) {
+            self.add_span(RedactedSpan {
+                range: from..self.end(),
+                length: 0,
+                form,
+                is_emitted: false,
+            });
         }
-        self.let_out(&patterns, self.end(), &mut clean);
+        self.emit_until(&patterns, self.end(), &mut clean);
         (self.state, self.since) = (patterns.start(), self.end());
         clean
     }
 
     fn end(&self) -> usize {
-        self.gone + self.held.len()
+        self.emitted + self.held.len()
     }
 
-    fn take(&mut self, patterns: &Patterns, byte: u8, next: Option<u8>) {
+    fn push_byte(&mut self, patterns: &SecretPatterns, byte: u8, next: Option<u8>) {
         let at = self.end();
         self.held.push(byte);
         if self.state == patterns.start() {
@@ -92,15 +97,15 @@ impl Stream {
         if self.state == patterns.start() {
             self.since = at + 1;
         }
-        if let Some(found) = patterns.found(self.state) {
-            let places = (at + 1).saturating_sub(found.length).max(self.gone)..at + 1;
+        if let Some(found) = patterns.match_at(self.state) {
+            let places = (at + 1).saturating_sub(found.length).max(self.emitted)..at + 1;
             let (length, form) = (found.length, found.form);
-            self.cover(Cover { places, length, form, is_told: false });
+            self.add_span(RedactedSpan { range: places, length, form, is_emitted: false });
         }
     }
 
     /// A value goes on after the end of a line, but not after an empty line that it does not have itself.
-    fn line_end(&mut self, patterns: &Patterns, byte: u8) {
+    fn push_line_end(&mut self, patterns: &SecretPatterns, byte: u8) {
         let at = self.end();
         self.breaks.push_back((at, byte));
         let last = self.breaks.iter().rev().take(patterns.breaks_max() + 1);
@@ -113,33 +118,33 @@ impl Stream {
     }
 
     /// The places before this one are decided.
-    fn undecided(&self, patterns: &Patterns) -> usize {
+    fn decided_until(&self, patterns: &SecretPatterns) -> usize {
         let end = self.end();
         let longest = (end + 1).saturating_sub(patterns.length_max());
-        let from = self.since.max(longest).clamp(self.gone, end);
+        let from = self.since.max(longest).clamp(self.emitted, end);
         // A line is not held up by the few signs at its end; if it goes on as a value, that is taken out.
         let is_line = self.breaks.back().is_some_and(|(place, _)| *place == end);
-        let is_covered = self.covered.back().is_some_and(|cover| cover.places.end == end);
+        let is_covered = self.spans.back().is_some_and(|cover| cover.range.end == end);
         if is_line && (is_covered || end - from < REDACTED_BYTES_MIN) { end } else { from }
     }
 
     /// What is found later ends later.
-    fn cover(&mut self, mut new: Cover) {
-        while let Some(last) = self.covered.pop_back_if(|last| last.places.end > new.places.start) {
-            new.places.start = new.places.start.min(last.places.start);
-            new.places.end = new.places.end.max(last.places.end);
-            new.is_told |= last.is_told;
+    fn add_span(&mut self, mut new: RedactedSpan) {
+        while let Some(last) = self.spans.pop_back_if(|last| last.range.end > new.range.start) {
+            new.range.start = new.range.start.min(last.range.start);
+            new.range.end = new.range.end.max(last.range.end);
+            new.is_emitted |= last.is_emitted;
             if last.length > new.length {
                 (new.length, new.form) = (last.length, last.form);
             }
         }
-        self.covered.push_back(new);
+        self.spans.push_back(new);
     }
 
     /// Where a value begins that the end of the text has cut off, and which.
-    fn cut_off(&self, patterns: &Patterns) -> Option<(usize, usize)> {
-        let from = self.since.max(self.gone);
-        let text = self.held.get(from - self.gone..)?.to_ascii_lowercase();
+    fn truncated_match(&self, patterns: &SecretPatterns) -> Option<(usize, usize)> {
+        let from = self.since.max(self.emitted);
+        let text = self.held.get(from - self.emitted..)?.to_ascii_lowercase();
         let last = (text.len() + 1).checked_sub(REDACTED_BYTES_MIN)?;
         let begins = |at: usize| Some((from + at, patterns.beginning_with(text.get(at..)?)?));
         let found = (0..last.min(ENDS_MAX)).find_map(begins);
@@ -148,35 +153,35 @@ impl Stream {
     }
 
     /// Lets out what is before a place.
-    fn let_out(&mut self, patterns: &Patterns, until: usize, clean: &mut Vec<u8>) {
-        while let Some(cover) = self.covered.front_mut().filter(|it| it.places.start < until) {
-            let end = cover.places.end.min(until);
-            let (start, form, is_told) = (cover.places.start, cover.form, cover.is_told);
-            (cover.places.start, cover.is_told) = (end, true);
-            if cover.places.is_empty() {
-                self.covered.pop_front();
+    fn emit_until(&mut self, patterns: &SecretPatterns, until: usize, clean: &mut Vec<u8>) {
+        while let Some(cover) = self.spans.front_mut().filter(|it| it.range.start < until) {
+            let end = cover.range.end.min(until);
+            let (start, form, is_told) = (cover.range.start, cover.form, cover.is_emitted);
+            (cover.range.start, cover.is_emitted) = (end, true);
+            if cover.range.is_empty() {
+                self.spans.pop_front();
             }
-            self.let_out_plain(start, clean);
+            self.emit_plain_until(start, clean);
             if !is_told {
                 clean.extend_from_slice(patterns.marker(form).as_bytes());
             }
-            self.held.drain(..end - self.gone);
-            self.gone = end;
+            self.held.drain(..end - self.emitted);
+            self.emitted = end;
             while self.breaks.pop_front_if(|(place, _)| *place < end).is_some() {}
         }
-        self.let_out_plain(until, clean);
+        self.emit_plain_until(until, clean);
     }
 
-    fn let_out_plain(&mut self, until: usize, clean: &mut Vec<u8>) {
+    fn emit_plain_until(&mut self, until: usize, clean: &mut Vec<u8>) {
         let mut from = 0;
         while let Some((place, byte)) = self.breaks.pop_front_if(|(place, _)| *place <= until) {
-            let at = place.saturating_sub(self.gone).max(from);
+            let at = place.saturating_sub(self.emitted).max(from);
             clean.extend_from_slice(&self.held[from..at]);
             clean.push(byte);
             from = at;
         }
-        clean.extend_from_slice(&self.held[from..until - self.gone]);
-        self.held.drain(..until - self.gone);
-        self.gone = until;
+        clean.extend_from_slice(&self.held[from..until - self.emitted]);
+        self.held.drain(..until - self.emitted);
+        self.emitted = until;
     }
 }

@@ -41,7 +41,7 @@ pub struct StoreDirectory {
 
 /// By which a file is known to be the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stamp {
+pub struct FileStamp {
     pub size: u64,
     modified: (i64, i64),
     inode: u64,
@@ -54,14 +54,14 @@ pub enum StoreFileError {
     #[error("{name}: there is no such file in the store")]
     NotFound { name: String },
     #[error("{name}: a file and a directory cannot have the same name")]
-    Clash { name: String },
+    NameConflict { name: String },
     #[error(
         "the store would have {bytes} bytes (in whole pages) in {entries} files and directories, and \
          may have {quota} in {STORE_FILES_MAX}"
     )]
     Full { bytes: u64, entries: usize, quota: u64 },
     #[error("there was no time left for it")]
-    Late,
+    Timeout,
     #[error("the store cannot be used: {0}")]
     Io(#[from] io::Error),
 }
@@ -70,13 +70,13 @@ impl StoreBase {
     /// Makes the place for them, and removes what a server that was killed has left half-written.
     pub fn open(path: PathBuf) -> io::Result<Self> {
         if let Some(outer) = path.parent() {
-            make(outer, OUTER_MODE)?;
+            create_directory(outer, OUTER_MODE)?;
         }
         let staging = path.join(STAGING);
-        make(&path, BASE_MODE)?;
+        create_directory(&path, BASE_MODE)?;
         match fs::remove_dir_all(&staging) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => make(&staging, 0o700)?,
+            _ => create_directory(&staging, 0o700)?,
         }
         Ok(Self(path))
     }
@@ -97,8 +97,8 @@ impl StoreBase {
                 continue;
             }
             if moved == 0 {
-                make(&self.0.join(ASIDE), 0o700)?;
-                make(&directory, 0o700)?;
+                create_directory(&self.0.join(ASIDE), 0o700)?;
+                create_directory(&directory, 0o700)?;
             }
             fs::rename(entry.path(), directory.join(&name))?;
             moved += 1;
@@ -126,7 +126,7 @@ impl StoreBase {
     }
 }
 
-fn make(path: &Path, mode: u32) -> io::Result<()> {
+fn create_directory(path: &Path, mode: u32) -> io::Result<()> {
     match DirBuilder::new().mode(mode).create(path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
         _ => {}
@@ -136,8 +136,8 @@ fn make(path: &Path, mode: u32) -> io::Result<()> {
 
 impl StoreDirectory {
     pub fn create(&self) -> io::Result<()> {
-        make(&self.path, DIRECTORY_MODE)?;
-        sync(self.path.parent())
+        create_directory(&self.path, DIRECTORY_MODE)?;
+        sync_directory(self.path.parent())
     }
 
     /// All at once for whoever looks.
@@ -151,9 +151,9 @@ impl StoreDirectory {
     }
 
     /// Every file, by its name.
-    pub fn list(&self) -> io::Result<BTreeMap<String, Stamp>> {
+    pub fn list(&self) -> io::Result<BTreeMap<String, FileStamp>> {
         let mut files = BTreeMap::new();
-        walk(&self.path, "", &mut files)?;
+        list_files(&self.path, "", &mut files)?;
         Ok(files)
     }
 
@@ -174,15 +174,15 @@ impl StoreDirectory {
         name: &str,
         content: &mut dyn Read,
         quota: u64,
-    ) -> Result<Stamp, StoreFileError> {
-        let mut change = Change::begin(self, quota)?;
-        let stamp = change.put(name, content)?;
-        change.finish()?;
+    ) -> Result<FileStamp, StoreFileError> {
+        let mut change = StoreTransaction::begin(self, quota)?;
+        let stamp = change.write(name, content)?;
+        change.commit()?;
         Ok(stamp)
     }
 
-    fn stage(&self, content: &mut dyn Read) -> io::Result<(Staged, File, u64)> {
-        let staged = Staged(self.staging.join(Uuid::now_v7().to_string()));
+    fn stage(&self, content: &mut dyn Read) -> io::Result<(StoreTempFile, File, u64)> {
+        let staged = StoreTempFile(self.staging.join(Uuid::now_v7().to_string()));
         let mut file =
             OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&staged.0)?;
         let written = io::copy(content, &mut file)?;
@@ -192,45 +192,45 @@ impl StoreDirectory {
 
     /// And the directories that are empty then.
     pub fn remove(&self, name: &str) -> Result<(), StoreFileError> {
-        let mut change = Change::begin(self, u64::MAX)?;
+        let mut change = StoreTransaction::begin(self, u64::MAX)?;
         change.remove(name)?;
-        Ok(change.finish()?)
+        Ok(change.commit()?)
     }
 }
 
 /// Some files of a store that change together. What is there is counted once, and what the
 /// directories say is on the disk when it is finished.
 #[derive(Debug)]
-pub(crate) struct Change<'a> {
+pub(crate) struct StoreTransaction<'a> {
     store: &'a StoreDirectory,
     quota: u64,
-    kept: BTreeMap<String, Stamp>,
+    files: BTreeMap<String, FileStamp>,
     /// Whose entries have changed.
-    touched: BTreeSet<PathBuf>,
+    touched_directories: BTreeSet<PathBuf>,
 }
 
-impl<'a> Change<'a> {
+impl<'a> StoreTransaction<'a> {
     pub(crate) fn begin(store: &'a StoreDirectory, quota: u64) -> io::Result<Self> {
-        Ok(Self { store, quota, kept: store.list()?, touched: BTreeSet::new() })
+        Ok(Self { store, quota, files: store.list()?, touched_directories: BTreeSet::new() })
     }
 
-    pub(crate) fn kept(&self) -> &BTreeMap<String, Stamp> {
-        &self.kept
+    pub(crate) fn files(&self) -> &BTreeMap<String, FileStamp> {
+        &self.files
     }
 
-    pub(crate) fn put(
+    pub(crate) fn write(
         &mut self,
         name: &str,
         content: &mut dyn Read,
-    ) -> Result<Stamp, StoreFileError> {
+    ) -> Result<FileStamp, StoreFileError> {
         check_name(name)?;
         let others: BTreeMap<&str, u64> = self
-            .kept
+            .files
             .iter()
             .filter(|(other, _)| *other != name)
             .map(|(other, stamp)| (other.as_str(), stamp.size))
             .collect();
-        let used: u64 = others.values().map(|size| charged(*size)).sum();
+        let used: u64 = others.values().map(|size| charged_bytes(*size)).sum();
         let entries = entries(others.keys().copied().chain([name]));
         let full = |bytes: u64| StoreFileError::Full { bytes, entries, quota: self.quota };
         let room = self.quota.checked_sub(used).ok_or_else(|| full(used))?;
@@ -239,34 +239,40 @@ impl<'a> Change<'a> {
         }
         let (staged, file, written) =
             self.store.stage(&mut content.take(room.saturating_add(1)))?;
-        if charged(written) > room {
-            return Err(full(used.saturating_add(charged(written))));
+        if charged_bytes(written) > room {
+            return Err(full(used.saturating_add(charged_bytes(written))));
         }
         file.sync_data()?;
-        self.settle(name, staged)
+        self.rename_into_place(name, staged)
     }
 
-    fn settle(&mut self, name: &str, staged: Staged) -> Result<Stamp, StoreFileError> {
+    fn rename_into_place(
+        &mut self,
+        name: &str,
+        staged: StoreTempFile,
+    ) -> Result<FileStamp, StoreFileError> {
         let path = self.store.path.join(name);
         let clash = |error: io::Error| match error.kind() {
             ErrorKind::NotADirectory
             | ErrorKind::IsADirectory
             | ErrorKind::AlreadyExists
-            | ErrorKind::DirectoryNotEmpty => StoreFileError::Clash { name: name.to_owned() },
+            | ErrorKind::DirectoryNotEmpty => {
+                StoreFileError::NameConflict { name: name.to_owned() }
+            }
             _ => error.into(),
         };
         let parents: Vec<&Path> = Path::new(name).ancestors().skip(1).collect();
         for parent in parents.into_iter().rev().filter(|parent| !parent.as_os_str().is_empty()) {
             let parent = self.store.path.join(parent);
             if !parent.is_dir() {
-                make(&parent, DIRECTORY_MODE).map_err(clash)?;
-                self.touched.extend(parent.parent().map(Path::to_owned));
+                create_directory(&parent, DIRECTORY_MODE).map_err(clash)?;
+                self.touched_directories.extend(parent.parent().map(Path::to_owned));
             }
         }
         fs::rename(&staged.0, &path).map_err(clash)?;
-        self.touched.extend(path.parent().map(Path::to_owned));
-        let stamp = Stamp::of(&fs::metadata(&path)?);
-        self.kept.insert(name.to_owned(), stamp);
+        self.touched_directories.extend(path.parent().map(Path::to_owned));
+        let stamp = FileStamp::of(&fs::metadata(&path)?);
+        self.files.insert(name.to_owned(), stamp);
         Ok(stamp)
     }
 
@@ -279,7 +285,7 @@ impl<'a> Change<'a> {
             }
             _ => error.into(),
         })?;
-        self.kept.remove(name);
+        self.files.remove(name);
         let mut parent = path.parent();
         while let Some(directory) = parent.filter(|parent| *parent != self.store.path) {
             if fs::remove_dir(directory).is_err() {
@@ -287,19 +293,19 @@ impl<'a> Change<'a> {
             }
             parent = directory.parent();
         }
-        self.touched.extend(parent.map(Path::to_owned));
+        self.touched_directories.extend(parent.map(Path::to_owned));
         Ok(())
     }
 
-    pub(crate) fn finish(self) -> io::Result<()> {
+    pub(crate) fn commit(self) -> io::Result<()> {
         // One that was removed since has its parent here as well.
-        let there = self.touched.iter().filter(|directory| directory.is_dir());
-        there.into_iter().try_for_each(|directory| sync(Some(directory)))
+        let there = self.touched_directories.iter().filter(|directory| directory.is_dir());
+        there.into_iter().try_for_each(|directory| sync_directory(Some(directory)))
     }
 }
 
 /// What a file takes in memory, where code has a copy of it.
-fn charged(size: u64) -> u64 {
+fn charged_bytes(size: u64) -> u64 {
     size.div_ceil(PAGE_BYTES).saturating_mul(PAGE_BYTES)
 }
 
@@ -313,7 +319,7 @@ fn entries<'a>(names: impl Iterator<Item = &'a str>) -> usize {
     all.len()
 }
 
-impl Stamp {
+impl FileStamp {
     fn of(about: &fs::Metadata) -> Self {
         let modified = (about.mtime(), about.mtime_nsec());
         Self { size: about.len(), modified, inode: about.ino() }
@@ -321,9 +327,9 @@ impl Stamp {
 }
 
 /// A file that nobody sees yet.
-struct Staged(PathBuf);
+struct StoreTempFile(PathBuf);
 
-impl Drop for Staged {
+impl Drop for StoreTempFile {
     fn drop(&mut self) {
         // It has moved to its place if all went well.
         let _ = fs::remove_file(&self.0);
@@ -331,11 +337,15 @@ impl Drop for Staged {
 }
 
 /// What is in a directory is on the disk.
-fn sync(directory: Option<&Path>) -> io::Result<()> {
+fn sync_directory(directory: Option<&Path>) -> io::Result<()> {
     directory.map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
-fn walk(path: &Path, prefix: &str, files: &mut BTreeMap<String, Stamp>) -> io::Result<()> {
+fn list_files(
+    path: &Path,
+    prefix: &str,
+    files: &mut BTreeMap<String, FileStamp>,
+) -> io::Result<()> {
     for entry in fs::read_dir(path)? {
         let entry = entry?;
         let Ok(name) = entry.file_name().into_string() else { continue };
@@ -345,9 +355,9 @@ fn walk(path: &Path, prefix: &str, files: &mut BTreeMap<String, Stamp>) -> io::R
             about => about?,
         };
         if about.is_dir() {
-            walk(&entry.path(), &format!("{prefix}{name}/"), files)?;
+            list_files(&entry.path(), &format!("{prefix}{name}/"), files)?;
         } else if about.is_file() {
-            files.insert(format!("{prefix}{name}"), Stamp::of(&about));
+            files.insert(format!("{prefix}{name}"), FileStamp::of(&about));
         }
     }
     Ok(())
@@ -364,7 +374,7 @@ mod tests {
         (home, store)
     }
 
-    fn put(store: &StoreDirectory, name: &str, text: &str) -> Result<Stamp, StoreFileError> {
+    fn put(store: &StoreDirectory, name: &str, text: &str) -> Result<FileStamp, StoreFileError> {
         store.write(name, &mut text.as_bytes(), 2 * PAGE_BYTES)
     }
 
@@ -412,9 +422,9 @@ mod tests {
             assert!(matches!(put(&store, name, "x"), Err(StoreFileError::Name(_))), "{name}");
         }
         put(&store, "a", "").unwrap();
-        assert!(matches!(put(&store, "a/b", "x"), Err(StoreFileError::Clash { .. })));
+        assert!(matches!(put(&store, "a/b", "x"), Err(StoreFileError::NameConflict { .. })));
         put(&store, "d/e", "x").unwrap();
-        assert!(matches!(put(&store, "d", "x"), Err(StoreFileError::Clash { .. })));
+        assert!(matches!(put(&store, "d", "x"), Err(StoreFileError::NameConflict { .. })));
         assert!(matches!(store.open("d"), Err(StoreFileError::NotFound { .. })));
         assert!(matches!(store.remove("nothing"), Err(StoreFileError::NotFound { .. })));
     }

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use crate::world::{self, World, walk};
 use belljar_environment::{
-    BuildError, Definition, Environment, Environments, Machine, Mount, Progress, PythonChoice,
-    SkipReason,
+    BuildError, BuiltEnvironment, Definition, Environments, HostSettings, Mount, Progress,
+    PythonChoice, SkipReason,
 };
 
-fn read(environment: &Environment, path: &str) -> String {
+fn read(environment: &BuiltEnvironment, path: &str) -> String {
     fs::read_to_string(environment.directory.join(path)).unwrap()
 }
 
@@ -21,7 +21,7 @@ fn at(path: &Path) -> PythonChoice {
     PythonChoice::At(path.to_owned())
 }
 
-fn site_packages(environment: &Environment) -> PathBuf {
+fn site_packages(environment: &BuiltEnvironment) -> PathBuf {
     let version = environment.python.version;
     environment
         .directory
@@ -102,7 +102,7 @@ fn the_bytecode_is_believed_unseen_and_names_the_inside() {
 }
 
 /// The files with bytecode below, by their names and where they are on the disk.
-fn bytecode(environment: &Environment) -> Vec<(String, u64)> {
+fn bytecode(environment: &BuiltEnvironment) -> Vec<(String, u64)> {
     let mut found = Vec::new();
     walk(&environment.directory, &mut |path, metadata| {
         if path.extension().is_some_and(|ending| ending == "pyc") {
@@ -263,7 +263,7 @@ fn a_package_that_is_not_the_locked_one_is_refused() {
 #[ignore = "run by another test"]
 fn a_builder_to_be_killed() {
     let data = std::env::var_os("BELLJAR_TEST_DATA").unwrap();
-    let environments = Environments::open_on(Path::new(&data), Machine::from_env()).unwrap();
+    let environments = Environments::open_on(Path::new(&data), HostSettings::from_env()).unwrap();
     environments.ensure(&world::small(), None, &mut |_| ()).unwrap();
 }
 

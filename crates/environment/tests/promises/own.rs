@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::world::{self, World};
 use belljar_environment::{
-    BuildError, Draft, Environments, Name, Order, Origin, PythonChoice, SourceKind, Trouble,
+    BuildError, BuildRequest, Environments, Name, Origin, PythonChoice, ResolutionFailure,
+    SourceKind, UnlockedDefinition,
 };
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -17,15 +18,17 @@ fn name(text: &str) -> Name {
     Name::try_from(text.to_owned()).unwrap()
 }
 
-fn order(requirements: &str) -> Order {
-    let draft = Draft::read(SourceKind::Requirements, requirements, Some(&name("mine"))).unwrap();
-    Order { draft, lock: None, python: None }
+fn order(requirements: &str) -> BuildRequest {
+    let draft =
+        UnlockedDefinition::parse(SourceKind::Requirements, requirements, Some(&name("mine")))
+            .unwrap();
+    BuildRequest { draft, lock: None, python: None }
 }
 
 /// Builds and keeps, as the command line does.
-fn add(environments: &Environments, order: &Order) -> Result<Vec<String>, BuildError> {
+fn add(environments: &Environments, order: &BuildRequest) -> Result<Vec<String>, BuildError> {
     let prepared = environments.prepare(order, &mut |_| ())?;
-    environments.keep(&prepared.recipe)?;
+    environments.save_definition(&prepared.recipe)?;
     let packages = prepared.built.packages.iter();
     Ok(packages.map(|package| format!("{} {}", package.name, package.version)).collect())
 }
@@ -37,7 +40,7 @@ fn refusal(world: &World, requirements: &str) -> BuildError {
     refused
 }
 
-fn trouble(error: &BuildError) -> (Trouble, Vec<usize>) {
+fn trouble(error: &BuildError) -> (ResolutionFailure, Vec<usize>) {
     match error {
         BuildError::Lock { trouble, lines, .. } => {
             (*trouble, lines.iter().map(|line| line.number).collect())
@@ -54,7 +57,7 @@ fn what_is_asked_for_is_locked_with_hashes_built_and_kept() {
     assert_eq!(packages, ["idna 2.10", "six 1.16.0"]);
 
     let recipe = world.environments().find("mine").unwrap();
-    assert_eq!(recipe.origin, Origin::Own);
+    assert_eq!(recipe.origin, Origin::Custom);
     let python = world::pythons()[0].version;
     let first = recipe.lock().lines().next().unwrap().to_owned();
     assert!(first.starts_with(&format!("# Locked for CPython {}.{} ", python.major, python.minor)));
@@ -68,8 +71,9 @@ fn what_is_asked_for_is_locked_with_hashes_built_and_kept() {
 #[test]
 fn a_name_that_ships_cannot_be_taken() {
     let world = World::without_uv();
-    let draft = Draft::read(SourceKind::Requirements, "six", Some(&name("default"))).unwrap();
-    let taken = Order { draft, lock: None, python: None };
+    let draft =
+        UnlockedDefinition::parse(SourceKind::Requirements, "six", Some(&name("default"))).unwrap();
+    let taken = BuildRequest { draft, lock: None, python: None };
     let refused = add(&world.environments(), &taken).unwrap_err();
     assert!(matches!(refused, BuildError::Shipped { .. }), "{refused}");
 }
@@ -78,40 +82,43 @@ fn a_name_that_ships_cannot_be_taken() {
 fn a_package_that_nobody_has_is_named_with_its_line() {
     let world = World::new();
     let refused = refusal(&world, "six\n\nno-such-package-of-belljar\n");
-    assert_eq!(trouble(&refused), (Trouble::Unknown, vec![3]));
+    assert_eq!(trouble(&refused), (ResolutionFailure::Unknown, vec![3]));
     assert!(refused.to_string().contains("line 3 (`no-such-package-of-belljar`)"), "{refused}");
 }
 
 #[test]
 fn a_version_that_nobody_has_is_named_with_its_line() {
-    assert_eq!(trouble(&refusal(&World::new(), "idna\nsix==99\n")), (Trouble::NoVersion, vec![2]));
+    assert_eq!(
+        trouble(&refusal(&World::new(), "idna\nsix==99\n")),
+        (ResolutionFailure::NoVersion, vec![2])
+    );
 }
 
 #[test]
 fn a_version_that_was_taken_back_is_refused_with_the_reason() {
     let refused = refusal(&World::new(), "attrs==21.1.0");
-    assert_eq!(trouble(&refused), (Trouble::Yanked, vec![1]));
+    assert_eq!(trouble(&refused), (ResolutionFailure::Yanked, vec![1]));
     assert!(refused.to_string().contains("not importable on Python 3.4"), "{refused}");
 }
 
 #[test]
 fn nothing_is_built_from_source() {
     let refused = refusal(&World::new(), "docopt==0.6.2");
-    assert_eq!(trouble(&refused), (Trouble::NoWheel, vec![1]));
+    assert_eq!(trouble(&refused), (ResolutionFailure::NoWheel, vec![1]));
     assert!(refused.to_string().contains("--wheels DIR"), "{refused}");
 }
 
 #[test]
 fn packages_that_cannot_be_had_together_are_both_named() {
     let refused = refusal(&World::new(), "requests==2.31.0\nsix\nidna==2.0\n");
-    assert_eq!(trouble(&refused), (Trouble::Conflict, vec![1, 3]));
+    assert_eq!(trouble(&refused), (ResolutionFailure::Conflict, vec![1, 3]));
 }
 
 #[test]
 fn a_version_of_python_that_is_not_there_is_said_with_the_way_to_get_it() {
     let world = World::without_uv();
     let python = Some(PythonChoice::Version("3.99".parse().unwrap()));
-    let refused = add(&world.environments(), &Order { python, ..order("") }).unwrap_err();
+    let refused = add(&world.environments(), &BuildRequest { python, ..order("") }).unwrap_err();
     let text = refused.to_string();
     assert!(text.contains("needs CPython 3.99") && text.contains("uv python install"), "{text}");
 }
@@ -124,7 +131,7 @@ fn a_python_can_be_chosen_by_its_version() {
         let choice = PythonChoice::from(version);
         let prepared = world
             .environments()
-            .prepare(&Order { python: Some(choice), ..order("") }, &mut |_| ())
+            .prepare(&BuildRequest { python: Some(choice), ..order("") }, &mut |_| ())
             .unwrap();
         assert_eq!(prepared.built.python.version.minor, python.version.minor);
     }
@@ -137,7 +144,7 @@ fn a_lock_is_only_used_with_the_python_it_was_made_for() {
     let lock = format!("# Locked for CPython {}.{} by hand\n", oldest.major, oldest.minor);
     let prepared = world
         .environments()
-        .prepare(&Order { lock: Some(lock), ..order("") }, &mut |_| ())
+        .prepare(&BuildRequest { lock: Some(lock), ..order("") }, &mut |_| ())
         .unwrap();
     assert_eq!(prepared.built.python.version.minor, oldest.minor);
 }
@@ -146,8 +153,8 @@ fn a_lock_is_only_used_with_the_python_it_was_made_for() {
 fn a_lock_that_was_edited_is_refused() {
     let world = World::new();
     let environments = world.environments();
-    let lock = environments.lock(&order("six==1.16.0").draft, None, &mut |_| ()).unwrap();
-    let with = |lock: String| Order { lock: Some(lock), ..order("six==1.16.0") };
+    let lock = environments.lock_packages(&order("six==1.16.0").draft, None, &mut |_| ()).unwrap();
+    let with = |lock: String| BuildRequest { lock: Some(lock), ..order("six==1.16.0") };
 
     let version = add(&environments, &with(lock.replace("1.16.0", "1.15.0"))).unwrap_err();
     assert!(version.to_string().contains("line 2 of the lock has six 1.15.0"), "{version}");
@@ -167,9 +174,9 @@ fn a_lock_that_is_not_whole_or_has_more_than_is_needed_is_refused() {
     let world = World::new();
     let environments = world.environments();
     let wanted = "python-dateutil==2.9.0.post0";
-    let lock = environments.lock(&order(wanted).draft, None, &mut |_| ()).unwrap();
+    let lock = environments.lock_packages(&order(wanted).draft, None, &mut |_| ()).unwrap();
     let refused = |wanted: &str, lock: &str| {
-        let order = Order { lock: Some(lock.to_owned()), ..order(wanted) };
+        let order = BuildRequest { lock: Some(lock.to_owned()), ..order(wanted) };
         let refused = add(&environments, &order).unwrap_err().to_string();
         assert_eq!(world.names(), [""; 0], "nothing is left of {lock:?}");
         refused
@@ -194,7 +201,7 @@ fn a_lock_that_is_not_whole_or_has_more_than_is_needed_is_refused() {
     let told = refused("attrs", &format!("attrs==21.1.0 {hash}\n"));
     assert!(told.contains("taken this version back"), "{told}");
 
-    let whole = Order { lock: Some(lock), ..order(wanted) };
+    let whole = BuildRequest { lock: Some(lock), ..order(wanted) };
     assert_eq!(add(&environments, &whole).unwrap().len(), 2);
 }
 
@@ -203,9 +210,9 @@ fn what_a_comment_says_is_not_what_is_asked_for() {
     let world = World::new();
     let refused =
         refusal(&world, "# no-such-package-of-belljar is nice\nno-such-package-of-belljar\n");
-    assert_eq!(trouble(&refused), (Trouble::Unknown, vec![2]));
+    assert_eq!(trouble(&refused), (ResolutionFailure::Unknown, vec![2]));
     let refused = refusal(&world, "six\nidna>=99999\n");
-    assert_eq!(trouble(&refused), (Trouble::NoVersion, vec![2]));
+    assert_eq!(trouble(&refused), (ResolutionFailure::NoVersion, vec![2]));
 }
 
 #[test]
@@ -220,7 +227,7 @@ fn who_asks_no_index_fetches_no_uv_either() {
 #[test]
 fn a_python_that_is_too_old_for_any_sandbox_is_not_recommended() {
     let choice = Some("3.10".parse().unwrap());
-    let order = Order { python: choice, ..order("six") };
+    let order = BuildRequest { python: choice, ..order("six") };
     let refused = add(&World::new().environments(), &order).unwrap_err().to_string();
     assert!(
         refused.contains("3.10 is older than 3.11") && !refused.contains("uv python"),
@@ -234,11 +241,11 @@ fn what_was_prepared_and_does_not_start_leaves_nothing_and_not_what_the_name_sta
     let environments = world.environments();
     let first = environments.prepare(&order("six==1.16.0"), &mut |_| ()).unwrap();
     drop(first.built);
-    environments.abandon(&first.recipe).unwrap();
+    environments.discard_build(&first.recipe).unwrap();
     assert_eq!(world.names(), [""; 0]);
     add(&environments, &order("six==1.16.0")).unwrap();
     let (kept, again) = (world.names(), environments.prepare(&order("six==1.16.0"), &mut |_| ()));
-    environments.abandon(&again.unwrap().recipe).unwrap();
+    environments.discard_build(&again.unwrap().recipe).unwrap();
     assert_eq!(world.names(), kept);
 }
 
@@ -277,11 +284,11 @@ fn a_directory_of_wheels_serves_where_there_is_no_network() {
         world.machine.offline = offline;
         assert_eq!(add(&world.environments(), &order("six")).unwrap(), ["six 1.16.0"]);
         let refused = add(&world.environments(), &order("six\nidna\n")).unwrap_err();
-        assert_eq!(trouble(&refused), (Trouble::Offline, vec![2]));
+        assert_eq!(trouble(&refused), (ResolutionFailure::Offline, vec![2]));
     }
     let mut without = World::new().without_network();
     without.machine.offline = true;
-    assert_eq!(trouble(&refusal(&without, "six")).0, Trouble::Offline);
+    assert_eq!(trouble(&refusal(&without, "six")).0, ResolutionFailure::Offline);
 }
 
 fn grow_old(directory: &Path, age: Duration) {
@@ -295,16 +302,16 @@ fn what_was_replaced_is_collected_once_nobody_uses_it() {
     let environments = world.environments();
     let built = |description: &str| {
         let text = format!("name = \"mine\"\ndescription = \"{description}\"");
-        let draft = Draft::read(SourceKind::Toml, &text, None).unwrap();
-        let order = Order { draft, lock: None, python: None };
+        let draft = UnlockedDefinition::parse(SourceKind::Toml, &text, None).unwrap();
+        let order = BuildRequest { draft, lock: None, python: None };
         let prepared = environments.prepare(&order, &mut |_| ()).unwrap();
-        environments.keep(&prepared.recipe).unwrap();
+        environments.save_definition(&prepared.recipe).unwrap();
         prepared.built
     };
     let old = built("old");
     let directory = old.directory.clone();
     let new = built("new").directory.clone();
-    let collect = || environments.collect(SystemTime::now()).unwrap();
+    let collect = || environments.remove_unused(SystemTime::now()).unwrap();
 
     grow_old(&directory, 2 * DAY);
     assert_eq!(collect(), [""; 0], "it is in use");
@@ -329,14 +336,14 @@ fn nobody_can_hold_an_environment_from_inside() {
     let (told, built) = world.watch(&world::bare());
     assert_eq!((told, built.unwrap().directory.clone()), (vec![], directory.clone()));
     grow_old(&directory, 31 * DAY);
-    assert_eq!(world.environments().collect(SystemTime::now()).unwrap().len(), 1);
+    assert_eq!(world.environments().remove_unused(SystemTime::now()).unwrap().len(), 1);
 }
 
 #[test]
 fn one_that_ships_is_collected_after_a_month_and_made_again_when_it_is_wanted() {
     let world = World::without_uv();
     let directory = world.ensure(&world::bare()).unwrap().directory.clone();
-    let collect = || world.environments().collect(SystemTime::now()).unwrap().len();
+    let collect = || world.environments().remove_unused(SystemTime::now()).unwrap().len();
     grow_old(&directory, 29 * DAY);
     assert_eq!(collect(), 0);
     grow_old(&directory, 31 * DAY);
@@ -358,7 +365,8 @@ fn what_no_environment_has_had_for_long_goes_from_the_caches() {
         });
         files
     };
-    let collect_in = |days: u32| environments.collect(SystemTime::now() + days * DAY).unwrap();
+    let collect_in =
+        |days: u32| environments.remove_unused(SystemTime::now() + days * DAY).unwrap();
     add(&environments, &order("six==1.16.0")).unwrap();
     let (wheels, bytecode) = (cached("uv"), cached("bytecode"));
     assert!(wheels > 0 && bytecode > 0);
@@ -380,7 +388,7 @@ fn what_killed_builders_left_is_collected() {
     for left in [".mine.building-1/bin", "mine-0123456789ab/bin"] {
         fs::create_dir_all(directory.join(left)).unwrap();
     }
-    environments.collect(SystemTime::now()).unwrap();
+    environments.remove_unused(SystemTime::now()).unwrap();
     assert_eq!(world.names(), [""; 0]);
 }
 
@@ -404,7 +412,7 @@ fn one_whose_definition_cannot_be_read_any_more_can_be_removed() {
     let environments = world.environments();
     add(&environments, &order("")).unwrap();
     fs::write(world.data.path().join("definitions/mine.json"), "{").unwrap();
-    assert!(matches!(environments.find("mine"), Err(BuildError::Kept { .. })));
+    assert!(matches!(environments.find("mine"), Err(BuildError::StoredDefinition { .. })));
     environments.remove("mine").unwrap();
     assert!(matches!(environments.find("mine"), Err(BuildError::Unknown { .. })));
     assert_eq!(world.names(), [""; 0]);
@@ -439,7 +447,7 @@ fn one_that_is_in_use_stays_while_it_is_removed() {
     let world = World::without_uv();
     let environments = world.environments();
     let prepared = environments.prepare(&order(""), &mut |_| ()).unwrap();
-    environments.keep(&prepared.recipe).unwrap();
+    environments.save_definition(&prepared.recipe).unwrap();
     environments.remove("mine").unwrap();
     assert!(environments.find("mine").is_err());
     assert!(prepared.built.directory.join("pyvenv.cfg").exists());
@@ -452,11 +460,11 @@ fn a_list_of_fifty_takes_less_than_fifty_milliseconds() {
     let environments = world.environments();
     for number in 0..50 {
         let text = format!("name = \"mine-{number}\"");
-        let draft = Draft::read(SourceKind::Toml, &text, None).unwrap();
+        let draft = UnlockedDefinition::parse(SourceKind::Toml, &text, None).unwrap();
         let prepared = environments
-            .prepare(&Order { draft, lock: None, python: python.clone() }, &mut |_| ())
+            .prepare(&BuildRequest { draft, lock: None, python: python.clone() }, &mut |_| ())
             .unwrap();
-        environments.keep(&prepared.recipe).unwrap();
+        environments.save_definition(&prepared.recipe).unwrap();
     }
     let quickest = (0..5).map(|_| {
         let started = std::time::Instant::now();

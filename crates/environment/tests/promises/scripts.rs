@@ -1,6 +1,6 @@
 //! What a script says that it needs, and what is said when it is not there.
 
-use belljar_environment::{Header, Package};
+use belljar_environment::{Header, PackageVersion};
 use proptest::prelude::*;
 
 fn header(block: &str) -> Header {
@@ -15,8 +15,10 @@ fn refused(block: &str) -> String {
 
 fn unmet(block: &str) -> Vec<String> {
     let packages = [("numpy", "2.4.6"), ("et_xmlfile", "2.0.0"), ("pandas", "3.0.0rc1")];
-    let packages = packages
-        .map(|(name, version)| Package { name: name.to_owned(), version: version.to_owned() });
+    let packages = packages.map(|(name, version)| PackageVersion {
+        name: name.to_owned(),
+        version: version.to_owned(),
+    });
     let unmet = header(block).unmet("3.13.1".parse().unwrap(), &packages);
     unmet.iter().map(ToString::to_string).collect()
 }

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use belljar_environment::{
-    BuildError, Definition, Environments, InUse, IndexUrl, Machine, Progress, Python, discover,
+    BuildError, Definition, EnvironmentLease, Environments, HostSettings, IndexUrl, Progress,
+    PythonInstallation, discover,
 };
 use tempfile::TempDir;
 
@@ -27,7 +28,7 @@ pub(crate) const CLOSED_INDEX: &str = "http://127.0.0.1:9/simple";
 
 pub(crate) struct World {
     pub(crate) data: TempDir,
-    pub(crate) machine: Machine,
+    pub(crate) machine: HostSettings,
 }
 
 impl World {
@@ -39,7 +40,7 @@ impl World {
     }
 
     pub(crate) fn without_uv() -> Self {
-        let mut machine = Machine::from_env();
+        let mut machine = HostSettings::from_env();
         machine.search_path.retain(|directory| !directory.join("uv").exists());
         Self { data: TempDir::new().unwrap(), machine }
     }
@@ -75,7 +76,7 @@ impl World {
         Environments::open_on(self.data.path(), self.machine.clone()).unwrap()
     }
 
-    pub(crate) fn ensure(&self, definition: &Definition) -> Result<InUse, BuildError> {
+    pub(crate) fn ensure(&self, definition: &Definition) -> Result<EnvironmentLease, BuildError> {
         self.environments().ensure(definition, None, &mut |_| ())
     }
 
@@ -83,7 +84,7 @@ impl World {
     pub(crate) fn watch(
         &self,
         definition: &Definition,
-    ) -> (Vec<Progress>, Result<InUse, BuildError>) {
+    ) -> (Vec<Progress>, Result<EnvironmentLease, BuildError>) {
         let mut told = Vec::new();
         let ended = self.environments().ensure(definition, None, &mut |event| told.push(event));
         (told, ended)
@@ -118,8 +119,8 @@ pub(crate) fn bare() -> Definition {
     Definition::built_in("bare").unwrap()
 }
 
-pub(crate) fn pythons() -> Vec<Python> {
-    let found = discover(&Machine::from_env()).found;
+pub(crate) fn pythons() -> Vec<PythonInstallation> {
+    let found = discover(&HostSettings::from_env()).found;
     assert!(!found.is_empty(), "these tests need a CPython >= 3.11 on the machine");
     found
 }

@@ -4,72 +4,83 @@
 //! is the answer here too: libraries are written for it. EPERM is for what is known and forbidden.
 
 use super::numbers::*;
-use super::{Argument, Call, Case, Decision, Group, Half, Rule, Test, Value, Verdict, calls};
+use super::{
+    ArgumentCase, ArgumentCases, ArgumentHalf, ArgumentTest, NamedValue, Syscall, SyscallArgument,
+    SyscallGroup, SyscallRule, SyscallVerdict, calls,
+};
 
-pub(super) const ALLOW: Verdict = Verdict::Allow;
-pub(super) const FORBIDDEN: Verdict = Verdict::Errno(EPERM);
+pub(super) const ALLOW: SyscallVerdict = SyscallVerdict::Allow;
+pub(super) const FORBIDDEN: SyscallVerdict = SyscallVerdict::Errno(EPERM);
 
 /// `values![AF_UNIX AF_INET]`: constants of any integer type under their own names.
 macro_rules! values {
     ($($constant:tt)*) => {
-        &[$(Value { name: stringify!($constant), bits: $constant as u32 }),*]
+        &[$(NamedValue { name: stringify!($constant), bits: $constant as u32 }),*]
     };
 }
 pub(super) use values;
 
-pub(super) const ZERO: &[Value] = values![0];
-const CORE: &[Value] = values![RLIMIT_CORE];
-const OPEN_FILE_LOCKS: &[Value] = values![F_OFD_SETLK F_OFD_SETLKW];
-const FCNTL_FORBIDDEN: &[Value] = values![F_NOTIFY F_SETLEASE];
+pub(super) const ZERO: &[NamedValue] = values![0];
+const CORE: &[NamedValue] = values![RLIMIT_CORE];
+const OPEN_FILE_LOCKS: &[NamedValue] = values![F_OFD_SETLK F_OFD_SETLKW];
+const FCNTL_FORBIDDEN: &[NamedValue] = values![F_NOTIFY F_SETLEASE];
 const DIRECT: u32 = O_DIRECT as u32;
 /// The answer of a file system without direct I/O.
-const NO_DIRECT: Verdict = Verdict::Errno(EINVAL);
+const NO_DIRECT: SyscallVerdict = SyscallVerdict::Errno(EINVAL);
 const URGENT: u32 = MSG_OOB as u32;
-const NOT_SUPPORTED: Verdict = Verdict::Errno(EOPNOTSUPP);
+const NOT_SUPPORTED: SyscallVerdict = SyscallVerdict::Errno(EOPNOTSUPP);
 
 pub(super) const fn by_argument(
     why: &'static str,
-    calls: &'static [Call],
-    cases: &'static [Case],
-    otherwise: Verdict,
-) -> Group {
-    Group { why, rule: Rule::ByArgument(Decision { cases, otherwise }), calls }
+    calls: &'static [Syscall],
+    cases: &'static [ArgumentCase],
+    otherwise: SyscallVerdict,
+) -> SyscallGroup {
+    SyscallGroup { why, rule: SyscallRule::ByArgument(ArgumentCases { cases, otherwise }), calls }
 }
 
-pub(super) const fn when(tests: &'static [Test], then: Verdict) -> Case {
-    Case { tests, then }
+pub(super) const fn when(tests: &'static [ArgumentTest], then: SyscallVerdict) -> ArgumentCase {
+    ArgumentCase { tests, then }
 }
 
-pub(super) const fn argument(index: u8, name: &'static str) -> Argument {
-    Argument { index, half: Half::Low, name }
+pub(super) const fn argument(index: u8, name: &'static str) -> SyscallArgument {
+    SyscallArgument { index, half: ArgumentHalf::Low, name }
 }
 
-const fn high_half(index: u8, name: &'static str) -> Argument {
-    Argument { index, half: Half::High, name }
+const fn high_half(index: u8, name: &'static str) -> SyscallArgument {
+    SyscallArgument { index, half: ArgumentHalf::High, name }
 }
 
 /// The argument is one of the values.
-const fn is(argument: Argument, any_of: &'static [Value]) -> Test {
-    Test { argument, mask: u32::MAX, any_of }
+const fn is(argument: SyscallArgument, any_of: &'static [NamedValue]) -> ArgumentTest {
+    ArgumentTest { argument, mask: u32::MAX, any_of }
 }
 
 /// The argument is one of the values once the bits of `ignored` are cleared.
-const fn is_but_for(ignored: i32, argument: Argument, any_of: &'static [Value]) -> Test {
-    Test { argument, mask: !(ignored as u32), any_of }
+const fn is_but_for(
+    ignored: i32,
+    argument: SyscallArgument,
+    any_of: &'static [NamedValue],
+) -> ArgumentTest {
+    ArgumentTest { argument, mask: !(ignored as u32), any_of }
 }
 
 /// The bits of `mask` are one of the values; other bits do not matter.
-pub(super) const fn bits(mask: u32, argument: Argument, any_of: &'static [Value]) -> Test {
-    Test { argument, mask, any_of }
+pub(super) const fn bits(
+    mask: u32,
+    argument: SyscallArgument,
+    any_of: &'static [NamedValue],
+) -> ArgumentTest {
+    ArgumentTest { argument, mask, any_of }
 }
 
-pub(super) const RULES: &[Group] = &[
+pub(super) const RULES: &[SyscallGroup] = &[
     by_argument(
         "close descriptors, but not in a table of one's own, which a thread would have beside that of \
          its process; EINVAL is the answer of a kernel that does not know the flag",
         calls![SYS_close_range],
         &[when(&[bits(CLOSE_RANGE_UNSHARE, argument(2, "flags"), ZERO)], ALLOW)],
-        Verdict::Errno(EINVAL),
+        SyscallVerdict::Errno(EINVAL),
     ),
     by_argument(
         "limits may be lowered, but not that on core dumps: at one byte it stops both kinds, at \
@@ -96,7 +107,7 @@ pub(super) const RULES: &[Group] = &[
         calls![SYS_fcntl],
         &[
             when(&[is(argument(1, "command"), FCNTL_FORBIDDEN)], FORBIDDEN),
-            when(&[is(argument(1, "command"), OPEN_FILE_LOCKS)], Verdict::Errno(EINVAL)),
+            when(&[is(argument(1, "command"), OPEN_FILE_LOCKS)], SyscallVerdict::Errno(EINVAL)),
             when(
                 &[
                     is(argument(1, "command"), values![F_SETFL]),
@@ -121,13 +132,16 @@ pub(super) const RULES: &[Group] = &[
             &[is_but_for(RWF_DSYNC | RWF_SYNC | RWF_APPEND, argument(5, "flags"), ZERO)],
             ALLOW,
         )],
-        Verdict::Errno(EOPNOTSUPP),
+        SyscallVerdict::Errno(EOPNOTSUPP),
     ),
     by_argument(
         "advice about one's own memory; not to share its pages with other processes of the host, \
          which is a side channel",
         calls![SYS_madvise],
-        &[when(&[is(argument(2, "advice"), values![MADV_MERGEABLE])], Verdict::Errno(EINVAL))],
+        &[when(
+            &[is(argument(2, "advice"), values![MADV_MERGEABLE])],
+            SyscallVerdict::Errno(EINVAL),
+        )],
         ALLOW,
     ),
     by_argument(
@@ -177,11 +191,11 @@ pub(super) const RULES: &[Group] = &[
                     is(FAMILY, INTERNET),
                     is_but_for(TYPE_FLAGS, TYPE, values![SOCK_STREAM SOCK_DGRAM]),
                 ],
-                Verdict::Errno(EPROTONOSUPPORT),
+                SyscallVerdict::Errno(EPROTONOSUPPORT),
             ),
             when(&[is(FAMILY, values![AF_UNIX AF_INET AF_INET6])], FORBIDDEN),
         ],
-        Verdict::Errno(EAFNOSUPPORT),
+        SyscallVerdict::Errno(EAFNOSUPPORT),
     ),
     by_argument(
         "asyncio and multiprocessing talk over unix pairs; no other family makes pairs",
@@ -190,7 +204,7 @@ pub(super) const RULES: &[Group] = &[
             when(&[is(FAMILY, values![AF_UNIX]), UNIX_TYPE], ALLOW),
             when(&[is(FAMILY, values![AF_UNIX])], FORBIDDEN),
         ],
-        Verdict::Errno(EAFNOSUPPORT),
+        SyscallVerdict::Errno(EAFNOSUPPORT),
     ),
     by_argument(
         "ordinary options of ordinary sockets; not those that load BPF or hand the stream to \
@@ -199,28 +213,28 @@ pub(super) const RULES: &[Group] = &[
         &[
             when(
                 &[is(LEVEL, values![SOL_SOCKET]), is(OPTION_NAME, LOADS_CODE)],
-                Verdict::Errno(ENOPROTOOPT),
+                SyscallVerdict::Errno(ENOPROTOOPT),
             ),
             // Buffers of sockets are bounded by their defaults: what one socket can hold is known.
             // To force another size (SO_SNDBUFFORCE) takes a capability.
             when(
                 &[is(LEVEL, values![SOL_SOCKET]), is(OPTION_NAME, BUFFER_SIZES)],
-                Verdict::Pretend,
+                SyscallVerdict::Succeed,
             ),
             when(
                 &[is(LEVEL, values![IPPROTO_TCP]), is(OPTION_NAME, CHANGES_PROTOCOL)],
-                Verdict::Errno(ENOPROTOOPT),
+                SyscallVerdict::Errno(ENOPROTOOPT),
             ),
             when(
                 &[is(LEVEL, values![IPPROTO_UDP]), is(OPTION_NAME, values![UDP_ENCAP])],
-                Verdict::Errno(ENOPROTOOPT),
+                SyscallVerdict::Errno(ENOPROTOOPT),
             ),
             when(
                 &[is(LEVEL, values![SOL_SOCKET IPPROTO_IP IPPROTO_IPV6 IPPROTO_TCP IPPROTO_UDP])],
                 ALLOW,
             ),
         ],
-        Verdict::Errno(ENOPROTOOPT),
+        SyscallVerdict::Errno(ENOPROTOOPT),
     ),
     by_argument(
         "isatty, terminal size, non-blocking sockets, bytes waiting, names of interfaces; there \
@@ -230,16 +244,16 @@ pub(super) const RULES: &[Group] = &[
             when(&[is(REQUEST, QUESTIONS_AND_FLAGS)], ALLOW),
             when(&[is(REQUEST, TERMINAL_INJECTION)], FORBIDDEN),
             // What tmpfs answers; pathlib.Path.copy falls back on this errno and not on ENOTTY.
-            when(&[is(REQUEST, values![FICLONE FICLONERANGE])], Verdict::Errno(EOPNOTSUPP)),
+            when(&[is(REQUEST, values![FICLONE FICLONERANGE])], SyscallVerdict::Errno(EOPNOTSUPP)),
         ],
-        Verdict::Errno(ENOTTY),
+        SyscallVerdict::Errno(ENOTTY),
     ),
     by_argument(
         "thread names, questions about oneself, and settings that only take something away; \
          memory maps (PR_SET_VMA) stay unnamed because the names are charged to nobody",
         calls![SYS_prctl],
         &[when(&[is(OPTION, ABOUT_ONESELF)], ALLOW), when(&[is(OPTION, PRIVILEGES)], FORBIDDEN)],
-        Verdict::Errno(EINVAL),
+        SyscallVerdict::Errno(EINVAL),
     ),
     by_argument(
         "ask for the personality or keep the usual one; others switch off address randomisation",
@@ -269,7 +283,7 @@ pub(super) const RULES: &[Group] = &[
 ];
 
 #[cfg(target_arch = "x86_64")]
-pub(super) const RULES_ON_THIS_ARCH: &[Group] = &[
+pub(super) const RULES_ON_THIS_ARCH: &[SyscallGroup] = &[
     by_argument(
         "os.mkfifo and os.mknod of files, no devices",
         calls![SYS_mknod],
@@ -284,41 +298,41 @@ pub(super) const RULES_ON_THIS_ARCH: &[Group] = &[
     ),
 ];
 #[cfg(target_arch = "aarch64")]
-pub(super) const RULES_ON_THIS_ARCH: &[Group] = &[];
+pub(super) const RULES_ON_THIS_ARCH: &[SyscallGroup] = &[];
 
-const FAMILY: Argument = argument(0, "family");
-const TYPE: Argument = argument(1, "type");
-const PROTOCOL: Argument = argument(2, "protocol");
+const FAMILY: SyscallArgument = argument(0, "family");
+const TYPE: SyscallArgument = argument(1, "type");
+const PROTOCOL: SyscallArgument = argument(2, "protocol");
 const TYPE_FLAGS: i32 = SOCK_NONBLOCK | SOCK_CLOEXEC;
-const INTERNET: &[Value] = values![AF_INET AF_INET6];
-const UNIX_TYPE: Test =
+const INTERNET: &[NamedValue] = values![AF_INET AF_INET6];
+const UNIX_TYPE: ArgumentTest =
     is_but_for(TYPE_FLAGS, TYPE, values![SOCK_STREAM SOCK_DGRAM SOCK_SEQPACKET]);
 
-const LEVEL: Argument = argument(1, "level");
-const OPTION_NAME: Argument = argument(2, "option");
-const LOADS_CODE: &[Value] = values![
+const LEVEL: SyscallArgument = argument(1, "level");
+const OPTION_NAME: SyscallArgument = argument(2, "option");
+const LOADS_CODE: &[NamedValue] = values![
     SO_ATTACH_FILTER SO_ATTACH_BPF SO_ATTACH_REUSEPORT_CBPF SO_ATTACH_REUSEPORT_EBPF SO_ZEROCOPY
 ];
-const BUFFER_SIZES: &[Value] = values![SO_SNDBUF SO_RCVBUF];
-const CHANGES_PROTOCOL: &[Value] =
+const BUFFER_SIZES: &[NamedValue] = values![SO_SNDBUF SO_RCVBUF];
+const CHANGES_PROTOCOL: &[NamedValue] =
     values![TCP_ULP TCP_MD5SIG TCP_MD5SIG_EXT TCP_REPAIR TCP_AO_ADD_KEY];
 
-const REQUEST: Argument = argument(1, "request");
-const QUESTIONS_AND_FLAGS: &[Value] = values![
+const REQUEST: SyscallArgument = argument(1, "request");
+const QUESTIONS_AND_FLAGS: &[NamedValue] = values![
     TCGETS FIONBIO FIOCLEX FIONREAD TIOCGWINSZ FIONCLEX FIOASYNC FIOQSIZE TCGETS2 TIOCGPGRP TIOCGSID
     TIOCOUTQ SIOCGIFCONF SIOCGIFNAME SIOCGIFINDEX SIOCGIFFLAGS SIOCGIFADDR SIOCGIFNETMASK
     SIOCGIFBRDADDR SIOCGIFMTU SIOCGIFHWADDR
 ];
-const TERMINAL_INJECTION: &[Value] = values![TIOCSTI TIOCLINUX TIOCSETD TIOCCONS TIOCSCTTY];
+const TERMINAL_INJECTION: &[NamedValue] = values![TIOCSTI TIOCLINUX TIOCSETD TIOCCONS TIOCSCTTY];
 
-const OPTION: Argument = argument(0, "option");
-const ABOUT_ONESELF: &[Value] = values![
+const OPTION: SyscallArgument = argument(0, "option");
+const ABOUT_ONESELF: &[NamedValue] = values![
     PR_SET_NAME PR_GET_NAME PR_SET_PDEATHSIG PR_GET_PDEATHSIG PR_GET_DUMPABLE PR_GET_KEEPCAPS
     PR_GET_SECCOMP PR_CAPBSET_READ PR_GET_SECUREBITS PR_SET_TIMERSLACK PR_GET_TIMERSLACK
     PR_SET_CHILD_SUBREAPER PR_GET_CHILD_SUBREAPER PR_SET_NO_NEW_PRIVS PR_GET_NO_NEW_PRIVS
     PR_GET_TID_ADDRESS PR_SET_THP_DISABLE PR_GET_THP_DISABLE PR_GET_SPECULATION_CTRL
 ];
-const PRIVILEGES: &[Value] = values![
+const PRIVILEGES: &[NamedValue] = values![
     PR_SET_DUMPABLE PR_SET_KEEPCAPS PR_SET_SECCOMP PR_CAPBSET_DROP PR_SET_SECUREBITS PR_SET_MM
     PR_SET_PTRACER PR_CAP_AMBIENT PR_SET_SPECULATION_CTRL PR_SCHED_CORE
 ];
@@ -326,4 +340,4 @@ const PRIVILEGES: &[Value] = values![
 /// "Which personality is mine?", for `personality`.
 const QUERY: u32 = u32::MAX;
 
-const NODE_TYPES: &[Value] = values![0 S_IFREG S_IFIFO S_IFSOCK];
+const NODE_TYPES: &[NamedValue] = values![0 S_IFREG S_IFIFO S_IFSOCK];

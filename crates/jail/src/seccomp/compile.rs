@@ -9,7 +9,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Case, Decision, Half, Policy, Rule, Test, Verdict};
+use super::{
+    ArgumentCase, ArgumentCases, ArgumentHalf, ArgumentTest, Policy, SyscallRule, SyscallVerdict,
+};
 
 /// The kernel's BPF_MAXINSNS.
 const MAX_INSTRUCTIONS: usize = 4096;
@@ -21,7 +23,7 @@ pub(super) const NATIVE_ARCH: u32 = 0xc000_003e;
 pub(super) const NATIVE_ARCH: u32 = 0xc000_00b7;
 
 /// The answer to any call of another architecture (`int 0x80` on x86_64).
-const FOREIGN: Verdict = Verdict::Errno(libc::ENOSYS);
+const FOREIGN: SyscallVerdict = SyscallVerdict::Errno(libc::ENOSYS);
 
 /// Offsets into `struct seccomp_data`; the low half of an argument comes first (little endian).
 const OFFSET_OF_NUMBER: u32 = 0;
@@ -39,11 +41,11 @@ const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 
 /// A filter, ready for `SECCOMP_SET_MODE_FILTER`.
 #[derive(Debug, Clone)]
-pub struct Program {
+pub struct BpfProgram {
     instructions: Vec<libc::sock_filter>,
 }
 
-impl Program {
+impl BpfProgram {
     /// At least one and at most 4096 instructions, so that their number fits `sock_fprog::len`.
     pub fn instructions(&self) -> &[libc::sock_filter] {
         &self.instructions
@@ -61,10 +63,10 @@ pub enum CompileError {
 }
 
 /// The same policy always gives the same program.
-pub fn compile(policy: &Policy) -> Result<Program, CompileError> {
+pub fn compile(policy: &Policy) -> Result<BpfProgram, CompileError> {
     let ranges = ranges(policy)?;
 
-    let mut code = Backwards::default();
+    let mut code = ReverseAssembler::default();
     let search = code.search(&ranges);
     let search = code.load(OFFSET_OF_NUMBER, search);
     let foreign = code.answer(FOREIGN);
@@ -75,22 +77,22 @@ pub fn compile(policy: &Policy) -> Result<Program, CompileError> {
 }
 
 /// Call numbers from `start` up to the next range's start.
-struct Range {
+struct NumberRange {
     start: u32,
-    leaf: Leaf,
+    leaf: RangeAction,
 }
 
 #[derive(Clone, Copy)]
-enum Leaf {
-    Answer(Verdict),
-    Decide(&'static Decision),
+enum RangeAction {
+    Answer(SyscallVerdict),
+    Decide(&'static ArgumentCases),
 }
 
-impl Leaf {
-    fn merges_with(self, next: Leaf) -> bool {
+impl RangeAction {
+    fn merges_with(self, next: RangeAction) -> bool {
         match (self, next) {
-            (Leaf::Answer(a), Leaf::Answer(b)) => a == b,
-            (Leaf::Decide(a), Leaf::Decide(b)) => std::ptr::eq(a, b),
+            (RangeAction::Answer(a), RangeAction::Answer(b)) => a == b,
+            (RangeAction::Decide(a), RangeAction::Decide(b)) => std::ptr::eq(a, b),
             _ => false,
         }
     }
@@ -98,27 +100,27 @@ impl Leaf {
 
 /// All numbers from 0 to `u32::MAX`, without gaps. The x32 calls of x86_64 (bit 30 set) are in the
 /// last range and unlisted like any other number.
-fn ranges(policy: &Policy) -> Result<Vec<Range>, CompileError> {
-    let unlisted = Leaf::Answer(policy.unlisted);
+fn ranges(policy: &Policy) -> Result<Vec<NumberRange>, CompileError> {
+    let unlisted = RangeAction::Answer(policy.unlisted);
     let mut by_start = BTreeMap::from([(0, unlisted)]);
     for (number, leaf) in leaves(policy)? {
         by_start.insert(number, leaf);
         by_start.insert(number + 1, unlisted);
     }
-    let mut ranges: Vec<Range> =
-        by_start.into_iter().map(|(start, leaf)| Range { start, leaf }).collect();
+    let mut ranges: Vec<NumberRange> =
+        by_start.into_iter().map(|(start, leaf)| NumberRange { start, leaf }).collect();
     ranges.dedup_by(|next, kept| kept.leaf.merges_with(next.leaf));
     Ok(ranges)
 }
 
-fn leaves(policy: &Policy) -> Result<BTreeMap<u32, Leaf>, CompileError> {
+fn leaves(policy: &Policy) -> Result<BTreeMap<u32, RangeAction>, CompileError> {
     let mut listed = BTreeMap::new();
     for (call, rule) in policy.rules() {
         let leaf = match rule {
-            Rule::Always(verdict) => Leaf::Answer(*verdict),
-            Rule::ByArgument(decision) => {
+            SyscallRule::Always(verdict) => RangeAction::Answer(*verdict),
+            SyscallRule::ByArgument(decision) => {
                 check_arguments(call.name, decision)?;
-                Leaf::Decide(decision)
+                RangeAction::Decide(decision)
             }
         };
         if let Some((first, _)) = listed.insert(call.number, (call.name, leaf)) {
@@ -129,7 +131,7 @@ fn leaves(policy: &Policy) -> Result<BTreeMap<u32, Leaf>, CompileError> {
     Ok(listed.into_iter().map(|(number, (_, leaf))| (number, leaf)).collect())
 }
 
-fn check_arguments(call: &'static str, decision: &Decision) -> Result<(), CompileError> {
+fn check_arguments(call: &'static str, decision: &ArgumentCases) -> Result<(), CompileError> {
     let tests = decision.cases.iter().flat_map(|case| case.tests);
     match tests.map(|test| test.argument.index).find(|index| *index >= ARGUMENTS) {
         Some(index) => Err(CompileError::NoSuchArgument { call, index }),
@@ -139,25 +141,25 @@ fn check_arguments(call: &'static str, decision: &Decision) -> Result<(), Compil
 
 /// Code that has been placed, counted from the end of the program.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Label(usize);
+struct CodeLabel(usize);
 
 #[derive(Default)]
-struct Backwards {
+struct ReverseAssembler {
     /// The last instruction of the program comes first.
     reversed: Vec<libc::sock_filter>,
     /// The nearest place that gives each answer.
-    answers: BTreeMap<Verdict, Label>,
+    answers: BTreeMap<SyscallVerdict, CodeLabel>,
     /// The nearest place that makes each decision: calls of one group share it.
-    decisions: BTreeMap<*const Decision, Label>,
+    decisions: BTreeMap<*const ArgumentCases, CodeLabel>,
 }
 
-impl Backwards {
-    fn search(&mut self, ranges: &[Range]) -> Label {
+impl ReverseAssembler {
+    fn search(&mut self, ranges: &[NumberRange]) -> CodeLabel {
         match ranges {
             [] => self.answer(FOREIGN),
             [only] => match only.leaf {
-                Leaf::Answer(verdict) => self.answer(verdict),
-                Leaf::Decide(decision) => self.decide(decision),
+                RangeAction::Answer(verdict) => self.answer(verdict),
+                RangeAction::Decide(decision) => self.decide(decision),
             },
             _ => {
                 let (low, high) = ranges.split_at(ranges.len() / 2);
@@ -169,7 +171,7 @@ impl Backwards {
         }
     }
 
-    fn decide(&mut self, decision: &Decision) -> Label {
+    fn decide(&mut self, decision: &ArgumentCases) -> CodeLabel {
         if let Some(label) = self.decisions.get(&std::ptr::from_ref(decision))
             && self.reaches(*label)
         {
@@ -180,7 +182,7 @@ impl Backwards {
         label
     }
 
-    fn decide_here(&mut self, decision: &Decision) -> Label {
+    fn decide_here(&mut self, decision: &ArgumentCases) -> CodeLabel {
         let mut otherwise = self.answer(decision.otherwise);
         for (index, case) in decision.cases.iter().enumerate().rev() {
             let before = index.checked_sub(1).and_then(|before| decision.cases.get(before));
@@ -194,7 +196,13 @@ impl Backwards {
         otherwise
     }
 
-    fn test(&mut self, test: &Test, yes: Label, no: Label, is_loaded: bool) -> Label {
+    fn test(
+        &mut self,
+        test: &ArgumentTest,
+        yes: CodeLabel,
+        no: CodeLabel,
+        is_loaded: bool,
+    ) -> CodeLabel {
         let mut compare = no;
         for value in test.any_of.iter().rev() {
             compare = self.branch(IF_EQUAL, value.bits, yes, compare);
@@ -208,14 +216,14 @@ impl Backwards {
         }
         let index = u32::from(test.argument.index);
         let half = match test.argument.half {
-            Half::Low => 0,
-            Half::High => ARGUMENT_SIZE / 2,
+            ArgumentHalf::Low => 0,
+            ArgumentHalf::High => ARGUMENT_SIZE / 2,
         };
         self.load(OFFSET_OF_ARGUMENTS + ARGUMENT_SIZE * index + half, compare)
     }
 
     /// A `ret` costs as much as a jump to one, so a new one is made when the last is out of reach.
-    fn answer(&mut self, verdict: Verdict) -> Label {
+    fn answer(&mut self, verdict: SyscallVerdict) -> CodeLabel {
         match self.answers.get(&verdict) {
             Some(label) if self.reaches(*label) => *label,
             _ => {
@@ -226,12 +234,12 @@ impl Backwards {
         }
     }
 
-    fn load(&mut self, offset: u32, then: Label) -> Label {
+    fn load(&mut self, offset: u32, then: CodeLabel) -> CodeLabel {
         self.next_is(then);
         self.push(LOAD, offset)
     }
 
-    fn branch(&mut self, condition: u16, k: u32, yes: Label, no: Label) -> Label {
+    fn branch(&mut self, condition: u16, k: u32, yes: CodeLabel, no: CodeLabel) -> CodeLabel {
         let yes = self.near(yes);
         let no = self.near(no);
         // `near` left both distances below 256.
@@ -241,65 +249,65 @@ impl Backwards {
     }
 
     /// The target itself, or a jump to it when it is too far for the eight bits of a branch.
-    fn near(&mut self, target: Label) -> Label {
+    fn near(&mut self, target: CodeLabel) -> CodeLabel {
         if self.reaches(target) { target } else { self.goto(target) }
     }
 
     /// Makes the code at `target` what the next instruction falls through to.
-    fn next_is(&mut self, target: Label) {
+    fn next_is(&mut self, target: CodeLabel) {
         if self.distance(target) != 0 {
             self.goto(target);
         }
     }
 
-    fn goto(&mut self, target: Label) -> Label {
+    fn goto(&mut self, target: CodeLabel) -> CodeLabel {
         let distance = self.distance(target) as u32;
         self.push(GOTO, distance)
     }
 
     /// One less than a branch can do, because placing its other side may move it away by one.
-    fn reaches(&self, target: Label) -> bool {
+    fn reaches(&self, target: CodeLabel) -> bool {
         self.distance(target) < usize::from(u8::MAX)
     }
 
     /// Instructions between the one placed next and `target`.
-    fn distance(&self, target: Label) -> usize {
+    fn distance(&self, target: CodeLabel) -> usize {
         self.reversed.len() - 1 - target.0
     }
 
-    fn push(&mut self, code: u16, k: u32) -> Label {
+    fn push(&mut self, code: u16, k: u32) -> CodeLabel {
         self.reversed.push(libc::sock_filter { code, jt: 0, jf: 0, k });
         self.last()
     }
 
-    fn last(&self) -> Label {
-        Label(self.reversed.len() - 1)
+    fn last(&self) -> CodeLabel {
+        CodeLabel(self.reversed.len() - 1)
     }
 
-    fn finish(mut self) -> Result<Program, CompileError> {
+    fn finish(mut self) -> Result<BpfProgram, CompileError> {
         self.reversed.reverse();
         match self.reversed.len() {
             instructions if instructions > MAX_INSTRUCTIONS => {
                 Err(CompileError::TooLong { instructions })
             }
-            _ => Ok(Program { instructions: self.reversed }),
+            _ => Ok(BpfProgram { instructions: self.reversed }),
         }
     }
 }
 
 /// Whether the one way out of a case that does not hold has the argument of `test` loaded, as it is.
-fn has_loaded(case: &Case, test: &Test) -> bool {
-    let argument = |test: &Test| (test.argument.index, test.argument.half);
+fn has_loaded(case: &ArgumentCase, test: &ArgumentTest) -> bool {
+    let argument = |test: &ArgumentTest| (test.argument.index, test.argument.half);
     match case.tests {
         [only] => only.mask == u32::MAX && argument(only) == argument(test),
         _ => false,
     }
 }
 
-pub(super) fn encode(verdict: Verdict) -> u32 {
+pub(super) fn encode(verdict: SyscallVerdict) -> u32 {
     match verdict {
-        Verdict::Allow => libc::SECCOMP_RET_ALLOW,
-        Verdict::Pretend => libc::SECCOMP_RET_ERRNO,
-        Verdict::Errno(errno) => libc::SECCOMP_RET_ERRNO | errno as u32,
+        SyscallVerdict::Allow => libc::SECCOMP_RET_ALLOW,
+        SyscallVerdict::Succeed => libc::SECCOMP_RET_ERRNO,
+        SyscallVerdict::Errno(errno) => libc::SECCOMP_RET_ERRNO | errno as u32,
     }
 }

@@ -4,12 +4,14 @@
 use super::arguments::{ALLOW, FORBIDDEN, argument, bits, by_argument, values, when};
 use super::numbers::*;
 use super::table::{absent, allow};
-use super::{Argument, Call, Case, Group, Value, Verdict, calls};
+use super::{
+    ArgumentCase, NamedValue, Syscall, SyscallArgument, SyscallGroup, SyscallVerdict, calls,
+};
 
-const MMAP: &[Call] = calls![SYS_mmap];
-const UNMAPPED: &[Call] = calls![SYS_memfd_create SYS_shmget];
+const MMAP: &[Syscall] = calls![SYS_mmap];
+const UNMAPPED: &[Syscall] = calls![SYS_memfd_create SYS_shmget];
 
-pub(super) const COUNTED: &[Group] = &[
+pub(super) const COUNTED: &[SyscallGroup] = &[
     by_argument(
         "allocate and map memory, but no reserved huge pages of the host: no cgroup limit counts \
          them; ENOMEM is the answer of a host that has reserved none",
@@ -30,7 +32,7 @@ pub(super) const COUNTED: &[Group] = &[
     ),
 ];
 
-pub(super) const UNCOUNTED: &[Group] = &[
+pub(super) const UNCOUNTED: &[SyscallGroup] = &[
     by_argument(
         "as with a cgroup, but no shared anonymous memory: it outlives the pages that a process \
          has mapped of it, and only a cgroup counts the rest; mmap.mmap(-1, n) uses a file",
@@ -45,11 +47,12 @@ pub(super) const UNCOUNTED: &[Group] = &[
     ),
 ];
 
-const NO_MEMORY: Verdict = Verdict::Errno(ENOMEM);
-const FLAGS: Argument = argument(3, "flags");
+const NO_MEMORY: SyscallVerdict = SyscallVerdict::Errno(ENOMEM);
+const FLAGS: SyscallArgument = argument(3, "flags");
 const HUGE_PAGES: u32 = MAP_HUGETLB as u32;
-const NO_HUGE_PAGES: Case = when(&[bits(HUGE_PAGES, FLAGS, values![MAP_HUGETLB])], NO_MEMORY);
+const NO_HUGE_PAGES: ArgumentCase =
+    when(&[bits(HUGE_PAGES, FLAGS, values![MAP_HUGETLB])], NO_MEMORY);
 const KIND_AND_ANONYMOUS: u32 = (MAP_TYPE | MAP_ANONYMOUS) as u32;
 const SHARED: i32 = MAP_SHARED | MAP_ANONYMOUS;
 const SHARED_VALIDATED: i32 = MAP_SHARED_VALIDATE | MAP_ANONYMOUS;
-const SHARED_ANONYMOUS: &[Value] = values![SHARED SHARED_VALIDATED];
+const SHARED_ANONYMOUS: &[NamedValue] = values![SHARED SHARED_VALIDATED];

@@ -3,17 +3,17 @@
 use super::arguments::{ALLOW, FORBIDDEN, ZERO, argument, bits, by_argument, values, when};
 use super::numbers::*;
 use super::table::{allow, forbid};
-use super::{Argument, Call, Group, Value, calls};
+use super::{NamedValue, Syscall, SyscallArgument, SyscallGroup, calls};
 
-const PROGRAMS: &[Call] = calls![SYS_execve SYS_execveat];
-const CLONE: &[Call] = calls![SYS_clone];
+const PROGRAMS: &[Syscall] = calls![SYS_execve SYS_execveat];
+const CLONE: &[Syscall] = calls![SYS_clone];
 /// Newer architectures have `clone` alone.
 #[cfg(target_arch = "x86_64")]
-const FORKS: &[Call] = calls![SYS_fork SYS_vfork];
+const FORKS: &[Syscall] = calls![SYS_fork SYS_vfork];
 #[cfg(target_arch = "aarch64")]
-const FORKS: &[Call] = &[];
+const FORKS: &[Syscall] = &[];
 
-pub(super) const ALLOWED: &[Group] = &[
+pub(super) const ALLOWED: &[SyscallGroup] = &[
     allow("subprocess, multiprocessing, os.wait", PROGRAMS),
     allow("subprocess starts programs with vfork", FORKS),
     by_argument(
@@ -36,7 +36,7 @@ pub(super) const ALLOWED: &[Group] = &[
     ),
 ];
 
-pub(super) const DENIED: &[Group] = &[
+pub(super) const DENIED: &[SyscallGroup] = &[
     forbid("this environment has no processes: no program replaces the interpreter", PROGRAMS),
     forbid("this environment has no processes", FORKS),
     by_argument(
@@ -54,7 +54,7 @@ pub(super) const DENIED: &[Group] = &[
     ),
 ];
 
-const FLAGS: Argument = argument(0, "flags");
+const FLAGS: SyscallArgument = argument(0, "flags");
 const THREAD: u32 = CLONE_THREAD as u32;
 /// A thread that has the descriptors of its process, as every library makes it.
 const CLONE_THREAD_AND_FILES: u32 = (CLONE_THREAD | CLONE_FILES) as u32;

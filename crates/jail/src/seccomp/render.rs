@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Case, Group, Policy, Rule, Test, Verdict};
+use super::{ArgumentCase, ArgumentTest, Policy, SyscallGroup, SyscallRule, SyscallVerdict};
 
 impl Policy {
     /// What happens to a call number, and why: one line, and one more for each case that its
@@ -10,22 +10,22 @@ impl Policy {
     pub fn describe(&self, number: u32) -> String {
         match self.find(number) {
             Some((name, group)) => line(number, name, &group.rule, group.why),
-            None => line(number, "-", &Rule::Always(self.unlisted), "unlisted"),
+            None => line(number, "-", &SyscallRule::Always(self.unlisted), "unlisted"),
         }
     }
 
-    fn find(&self, number: u32) -> Option<(&'static str, &'static Group)> {
-        self.groups()
+    fn find(&self, number: u32) -> Option<(&'static str, &'static SyscallGroup)> {
+        self.syscall_groups()
             .flat_map(|group| group.calls.iter().map(move |call| (call, group)))
             .find(|(call, _)| call.number == number)
             .map(|(call, group)| (call.name, group))
     }
 }
 
-fn line(number: u32, name: &str, rule: &Rule, why: &str) -> String {
+fn line(number: u32, name: &str, rule: &SyscallRule, why: &str) -> String {
     match rule {
-        Rule::Always(verdict) => format!("{number:>4} {name:<24} {verdict:<12} {why}"),
-        Rule::ByArgument(decision) => {
+        SyscallRule::Always(verdict) => format!("{number:>4} {name:<24} {verdict:<12} {why}"),
+        SyscallRule::ByArgument(decision) => {
             let mut text = format!("{number:>4} {name:<24} {:<12} {why}", "conditional:");
             for case in decision.cases {
                 text += &format!("\n{:>29} {case}", "");
@@ -35,7 +35,7 @@ fn line(number: u32, name: &str, rule: &Rule, why: &str) -> String {
     }
 }
 
-impl fmt::Display for Case {
+impl fmt::Display for ArgumentCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} when", self.then)?;
         for (position, test) in self.tests.iter().enumerate() {
@@ -45,7 +45,7 @@ impl fmt::Display for Case {
     }
 }
 
-impl fmt::Display for Test {
+impl fmt::Display for ArgumentTest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.argument.name)?;
         if self.mask != u32::MAX {
@@ -56,21 +56,21 @@ impl fmt::Display for Test {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for SyscallVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            Verdict::Allow => f.pad("allow"),
-            Verdict::Pretend => f.pad("pretend"),
-            Verdict::Errno(libc::EPERM) => f.pad("EPERM"),
-            Verdict::Errno(libc::ENOMEM) => f.pad("ENOMEM"),
-            Verdict::Errno(libc::EINVAL) => f.pad("EINVAL"),
-            Verdict::Errno(libc::ENOTTY) => f.pad("ENOTTY"),
-            Verdict::Errno(libc::ENOSYS) => f.pad("ENOSYS"),
-            Verdict::Errno(libc::ENOPROTOOPT) => f.pad("ENOPROTOOPT"),
-            Verdict::Errno(libc::EPROTONOSUPPORT) => f.pad("EPROTONOSUPPORT"),
-            Verdict::Errno(libc::EOPNOTSUPP) => f.pad("EOPNOTSUPP"),
-            Verdict::Errno(libc::EAFNOSUPPORT) => f.pad("EAFNOSUPPORT"),
-            Verdict::Errno(other) => f.pad(&format!("errno {other}")),
+            SyscallVerdict::Allow => f.pad("allow"),
+            SyscallVerdict::Succeed => f.pad("pretend"),
+            SyscallVerdict::Errno(libc::EPERM) => f.pad("EPERM"),
+            SyscallVerdict::Errno(libc::ENOMEM) => f.pad("ENOMEM"),
+            SyscallVerdict::Errno(libc::EINVAL) => f.pad("EINVAL"),
+            SyscallVerdict::Errno(libc::ENOTTY) => f.pad("ENOTTY"),
+            SyscallVerdict::Errno(libc::ENOSYS) => f.pad("ENOSYS"),
+            SyscallVerdict::Errno(libc::ENOPROTOOPT) => f.pad("ENOPROTOOPT"),
+            SyscallVerdict::Errno(libc::EPROTONOSUPPORT) => f.pad("EPROTONOSUPPORT"),
+            SyscallVerdict::Errno(libc::EOPNOTSUPP) => f.pad("EOPNOTSUPP"),
+            SyscallVerdict::Errno(libc::EAFNOSUPPORT) => f.pad("EAFNOSUPPORT"),
+            SyscallVerdict::Errno(other) => f.pad(&format!("errno {other}")),
         }
     }
 }

@@ -14,14 +14,14 @@ pub(super) const X32_BIT: u32 = 0x4000_0000;
 
 /// `struct seccomp_data`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Data {
+pub(super) struct SeccompData {
     pub(super) number: u32,
     pub(super) arch: u32,
     pub(super) instruction_pointer: u64,
     pub(super) args: [u64; 6],
 }
 
-impl Data {
+impl SeccompData {
     fn bytes(&self) -> [u8; 64] {
         let mut bytes = [0; 64];
         bytes[0..4].copy_from_slice(&self.number.to_ne_bytes());
@@ -35,7 +35,7 @@ impl Data {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Defect {
+pub(super) enum ProgramDefect {
     Length(usize),
     Opcode { at: usize },
     Load { at: usize },
@@ -45,32 +45,36 @@ pub(super) enum Defect {
 
 /// The kernel's own checks (bpf_check_classic, seccomp_check_filter), for the opcodes we use.
 /// Jumps only go forward, so a program without these defects ends on every path.
-pub(super) fn verify(program: &[sock_filter]) -> Result<(), Defect> {
+pub(super) fn verify(program: &[sock_filter]) -> Result<(), ProgramDefect> {
     if program.is_empty() || program.len() > 4096 {
-        return Err(Defect::Length(program.len()));
+        return Err(ProgramDefect::Length(program.len()));
     }
     for (at, instruction) in program.iter().enumerate() {
         let left = program.len() - at - 1;
         match instruction.code {
             0x20 if instruction.k >= 64 || !instruction.k.is_multiple_of(4) => {
-                return Err(Defect::Load { at });
+                return Err(ProgramDefect::Load { at });
             }
-            0x05 if instruction.k as usize >= left => return Err(Defect::Jump { at }),
+            0x05 if instruction.k as usize >= left => return Err(ProgramDefect::Jump { at }),
             0x15 | 0x35 if instruction.jt.max(instruction.jf) as usize >= left => {
-                return Err(Defect::Jump { at });
+                return Err(ProgramDefect::Jump { at });
             }
             0x20 | 0x54 | 0x05 | 0x15 | 0x35 | 0x06 => {}
-            _ => return Err(Defect::Opcode { at }),
+            _ => return Err(ProgramDefect::Opcode { at }),
         }
     }
     match program[program.len() - 1].code {
         0x06 => Ok(()),
-        _ => Err(Defect::RunsOffTheEnd),
+        _ => Err(ProgramDefect::RunsOffTheEnd),
     }
 }
 
 /// What the program returns; `visit` is told the position of each instruction on the way.
-pub(super) fn run(program: &[sock_filter], data: &Data, mut visit: impl FnMut(usize)) -> u32 {
+pub(super) fn run(
+    program: &[sock_filter],
+    data: &SeccompData,
+    mut visit: impl FnMut(usize),
+) -> u32 {
     let bytes = data.bytes();
     let (mut at, mut accumulator) = (0, 0u32);
     loop {

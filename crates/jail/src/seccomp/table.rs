@@ -8,25 +8,25 @@
 //! can reach lies outside the sandbox's own namespaces, cgroup and limits.
 
 use super::numbers::*;
-use super::{Call, Group, Rule, Verdict, calls};
+use super::{Syscall, SyscallGroup, SyscallRule, SyscallVerdict, calls};
 
-pub(super) const fn allow(why: &'static str, calls: &'static [Call]) -> Group {
-    Group { why, rule: Rule::Always(Verdict::Allow), calls }
+pub(super) const fn allow(why: &'static str, calls: &'static [Syscall]) -> SyscallGroup {
+    SyscallGroup { why, rule: SyscallRule::Always(SyscallVerdict::Allow), calls }
 }
 
-const fn pretend(why: &'static str, calls: &'static [Call]) -> Group {
-    Group { why, rule: Rule::Always(Verdict::Pretend), calls }
+const fn pretend(why: &'static str, calls: &'static [Syscall]) -> SyscallGroup {
+    SyscallGroup { why, rule: SyscallRule::Always(SyscallVerdict::Succeed), calls }
 }
 
-pub(super) const fn forbid(why: &'static str, calls: &'static [Call]) -> Group {
-    Group { why, rule: Rule::Always(Verdict::Errno(EPERM)), calls }
+pub(super) const fn forbid(why: &'static str, calls: &'static [Syscall]) -> SyscallGroup {
+    SyscallGroup { why, rule: SyscallRule::Always(SyscallVerdict::Errno(EPERM)), calls }
 }
 
-pub(super) const fn absent(why: &'static str, calls: &'static [Call]) -> Group {
-    Group { why, rule: Rule::Always(Verdict::Errno(ENOSYS)), calls }
+pub(super) const fn absent(why: &'static str, calls: &'static [Syscall]) -> SyscallGroup {
+    SyscallGroup { why, rule: SyscallRule::Always(SyscallVerdict::Errno(ENOSYS)), calls }
 }
 
-pub(super) const ALLOWED: &[Group] = &[
+pub(super) const ALLOWED: &[SyscallGroup] = &[
     allow(
         "read and write files and pipes",
         calls![
@@ -149,7 +149,7 @@ pub(super) const ALLOWED: &[Group] = &[
 
 /// Calls that newer architectures no longer have; glibc on x86_64 still makes many of them.
 #[cfg(target_arch = "x86_64")]
-pub(super) const ALLOWED_ON_THIS_ARCH: &[Group] = &[
+pub(super) const ALLOWED_ON_THIS_ARCH: &[SyscallGroup] = &[
     allow(
         "older spellings of the file calls",
         calls![
@@ -172,9 +172,9 @@ pub(super) const ALLOWED_ON_THIS_ARCH: &[Group] = &[
     ),
 ];
 #[cfg(target_arch = "aarch64")]
-pub(super) const ALLOWED_ON_THIS_ARCH: &[Group] = &[];
+pub(super) const ALLOWED_ON_THIS_ARCH: &[SyscallGroup] = &[];
 
-pub(super) const PRETENDED: &[Group] = &[
+pub(super) const PRETENDED: &[SyscallGroup] = &[
     pretend(
         "os.sync() is ordinary, and flushing the disks of the whole host is not; the workspace is \
          in memory, so there is nothing to flush (syncfs reaches the host through any file of the \
@@ -193,7 +193,7 @@ pub(super) const PRETENDED: &[Group] = &[
     ),
 ];
 
-pub(super) const FORBIDDEN: &[Group] = &[
+pub(super) const FORBIDDEN: &[SyscallGroup] = &[
     forbid("enter or make a namespace", calls![SYS_unshare SYS_setns]),
     forbid(
         "change or explore the mounts",
@@ -240,12 +240,12 @@ pub(super) const FORBIDDEN: &[Group] = &[
 ];
 
 #[cfg(target_arch = "x86_64")]
-pub(super) const FORBIDDEN_ON_THIS_ARCH: &[Group] =
+pub(super) const FORBIDDEN_ON_THIS_ARCH: &[SyscallGroup] =
     &[forbid("I/O ports and segment descriptors", calls![SYS_iopl SYS_ioperm SYS_modify_ldt])];
 #[cfg(target_arch = "aarch64")]
-pub(super) const FORBIDDEN_ON_THIS_ARCH: &[Group] = &[];
+pub(super) const FORBIDDEN_ON_THIS_ARCH: &[SyscallGroup] = &[];
 
-pub(super) const ABSENT: &[Group] = &[
+pub(super) const ABSENT: &[SyscallGroup] = &[
     absent(
         "its flags are behind a pointer, where the filter cannot look; told ENOSYS, glibc uses \
          clone, whose flags are seen",
@@ -310,7 +310,7 @@ pub(super) const ABSENT: &[Group] = &[
 ];
 
 #[cfg(target_arch = "x86_64")]
-pub(super) const ABSENT_ON_THIS_ARCH: &[Group] = &[absent(
+pub(super) const ABSENT_ON_THIS_ARCH: &[SyscallGroup] = &[absent(
     "left from another time",
     calls![
         SYS_inotify_init SYS_uselib SYS_ustat SYS_sysfs SYS__sysctl SYS_set_thread_area SYS_get_thread_area
@@ -319,9 +319,9 @@ pub(super) const ABSENT_ON_THIS_ARCH: &[Group] = &[absent(
     ],
 )];
 #[cfg(target_arch = "aarch64")]
-pub(super) const ABSENT_ON_THIS_ARCH: &[Group] = &[];
+pub(super) const ABSENT_ON_THIS_ARCH: &[SyscallGroup] = &[];
 
-pub(super) const INIT: &[Group] = &[allow(
+pub(super) const INIT: &[SyscallGroup] = &[allow(
     "wait for children and signals, return from a handler, end",
     calls![
         SYS_wait4 SYS_waitid SYS_ppoll SYS_rt_sigtimedwait SYS_rt_sigreturn SYS_restart_syscall
@@ -330,7 +330,7 @@ pub(super) const INIT: &[Group] = &[allow(
 )];
 
 #[cfg(target_arch = "x86_64")]
-pub(super) const INIT_ON_THIS_ARCH: &[Group] =
+pub(super) const INIT_ON_THIS_ARCH: &[SyscallGroup] =
     &[allow("older spellings of waiting", calls![SYS_pause SYS_poll])];
 #[cfg(target_arch = "aarch64")]
-pub(super) const INIT_ON_THIS_ARCH: &[Group] = &[];
+pub(super) const INIT_ON_THIS_ARCH: &[SyscallGroup] = &[];

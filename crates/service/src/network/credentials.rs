@@ -1,35 +1,35 @@
 //! Secrets in the hands of code: a placeholder where a client looks for its credential, and the value
 //! where only the proxy sees it.
 
-use crate::secrets::Usable;
+use crate::secrets::UsableSecret;
 use egress::{Credential, HeaderName, Scheme, SecretText};
 use engine::SecretVersion;
 use policy::Destination;
 use std::collections::{BTreeMap, BTreeSet};
-use types::{ClientInject, ClientKind, Inject, SecretId};
+use types::{ClientInjection, ClientKind, SecretId, SecretInjection};
 
 /// What code has in the place of a value. It is no secret, and is worth nothing anywhere else.
-fn placeholder(secret: &Usable) -> String {
+fn placeholder(secret: &UsableSecret) -> String {
     format!("belljar-{}", secret.id.uuid().simple())
 }
 
 /// What code is told of its secrets, by the names of variables.
-pub(super) fn variables(secrets: &[Usable]) -> BTreeMap<String, String> {
-    secrets.iter().flat_map(of_secret).collect()
+pub(super) fn variables(secrets: &[UsableSecret]) -> BTreeMap<String, String> {
+    secrets.iter().flat_map(secret_variables).collect()
 }
 
-fn of_secret(secret: &Usable) -> Vec<(String, String)> {
+fn secret_variables(secret: &UsableSecret) -> Vec<(String, String)> {
     match &secret.inject {
-        Inject::Env { env } => vec![(env.clone(), secret.value.reveal().to_owned())],
-        Inject::Client(client) => of_client(client, placeholder(secret)),
-        Inject::Header { header } => {
+        SecretInjection::Env { env } => vec![(env.clone(), secret.value.reveal().to_owned())],
+        SecretInjection::Client(client) => client_variables(client, placeholder(secret)),
+        SecretInjection::Header { header } => {
             header.env.iter().map(|env| (env.clone(), placeholder(secret))).collect()
         }
     }
 }
 
 /// As the client of each service looks for them.
-fn of_client(client: &ClientInject, placeholder: String) -> Vec<(String, String)> {
+fn client_variables(client: &ClientInjection, placeholder: String) -> Vec<(String, String)> {
     let base_url = client.base_url().trim_end_matches('/').to_owned();
     let kind = client.client;
     let mut variables = vec![(kind.key_variable(), placeholder)];
@@ -51,16 +51,16 @@ fn has_no_path(url: &str) -> bool {
 }
 
 /// Those that code can read.
-pub(super) fn exposed(secrets: &[Usable]) -> BTreeSet<(SecretId, u64)> {
+pub(super) fn exposed_versions(secrets: &[UsableSecret]) -> BTreeSet<(SecretId, u64)> {
     let readable = secrets.iter().filter(|secret| secret.target().is_none());
     readable.map(|secret| (secret.id, secret.version)).collect()
 }
 
 /// Of values that code has. A credential is not inside, and must not be looked for there: code could
 /// learn it by what is taken out of its guesses.
-pub(super) fn redacted(secrets: &[Usable]) -> Vec<SecretVersion> {
+pub(super) fn redacted_versions(secrets: &[UsableSecret]) -> Vec<SecretVersion> {
     let readable = secrets.iter().filter(|secret| secret.target().is_none());
-    let version = |secret: &Usable| SecretVersion {
+    let version = |secret: &UsableSecret| SecretVersion {
         id: secret.id,
         version: secret.version,
         name: secret.name.clone(),
@@ -70,15 +70,17 @@ pub(super) fn redacted(secrets: &[Usable]) -> Vec<SecretVersion> {
 }
 
 /// What the proxy puts into requests. One whose place cannot be understood is put nowhere.
-pub(super) fn credentials(secrets: Vec<Usable>) -> Vec<Credential> {
-    secrets.iter().filter_map(of_headers).flatten().collect()
+pub(super) fn credentials(secrets: Vec<UsableSecret>) -> Vec<Credential> {
+    secrets.iter().filter_map(header_credentials).flatten().collect()
 }
 
-fn of_headers(secret: &Usable) -> Option<Vec<Credential>> {
+fn header_credentials(secret: &UsableSecret) -> Option<Vec<Credential>> {
     let target = secret.target()?;
     let to = Destination::new(&target.host, target.port).ok()?;
     let mut places = vec![(target.header.as_str(), target.prefix.as_str())];
-    if let Inject::Client(ClientInject { client: ClientKind::Anthropic, .. }) = secret.inject {
+    if let SecretInjection::Client(ClientInjection { client: ClientKind::Anthropic, .. }) =
+        secret.inject
+    {
         // Its later clients send a key as a token, which the service takes as well.
         places.push(("authorization", "Bearer "));
     }
@@ -87,8 +89,8 @@ fn of_headers(secret: &Usable) -> Option<Vec<Credential>> {
             id: secret.id,
             version: secret.version,
             placeholder: placeholder(secret),
-            to: to.clone(),
-            opens: secret.opens,
+            destination: to.clone(),
+            grants_access: secret.opens_host,
             scheme: if target.https { Scheme::Https } else { Scheme::Http },
             header: header.parse::<HeaderName>().ok()?,
             prefix: prefix.to_owned(),

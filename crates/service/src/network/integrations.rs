@@ -4,19 +4,19 @@
 //! can be switched off and granted like any other.
 
 use super::OBJECTS_MAX;
-use crate::caller::Caller;
+use crate::error::{RequestError, in_use, invalid_field, missing_privilege, not_found};
+use crate::identity::caller::Caller;
+use crate::identity::ownership::ObjectQuery;
 use crate::names;
-use crate::objects::ObjectQuery;
-use crate::page::{Listed, page};
-use crate::refused::{Refused, in_use, invalid, missing, not_found};
+use crate::page::{Page, page_request};
 use crate::service::Service;
 use chrono::{DateTime, Utc};
-use policy::{HostPort, Opening};
+use db::{DatabaseError, ObjectFilter, Reader, Tx};
+use policy::{HostPort, IntegrationRules};
 use serde::Deserialize;
-use store::{ObjectFilter, Reader, StoreError, Tx};
 use types::{
-    AllowedSecrets, Code, Fault, Integration, IntegrationId, Object, Principal, PrincipalId,
-    Privilege, WorkspaceId,
+    AllowedSecrets, Error, ErrorCode, Integration, IntegrationId, ObjectRef, Principal,
+    PrincipalId, Privilege, WorkspaceId,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -52,7 +52,7 @@ pub struct IntegrationChange {
 }
 
 /// The integration of a workspace that nobody has made.
-pub(crate) fn built_in(owner: PrincipalId, now: DateTime<Utc>) -> Integration {
+pub(crate) fn internet_integration(owner: PrincipalId, now: DateTime<Utc>) -> Integration {
     Integration {
         id: IntegrationId::new(Uuid::now_v7()),
         name: INTERNET.to_owned(),
@@ -71,12 +71,12 @@ impl Service {
         &self,
         caller: &Caller,
         request: IntegrationRequest,
-    ) -> Result<Integration, Refused> {
-        self.require_maker(caller)?;
-        names::check("/name", &request.name)?;
-        let comment = names::comment(request.comment)?;
+    ) -> Result<Integration, RequestError> {
+        self.require_create(caller)?;
+        names::check_name("/name", &request.name)?;
+        let comment = names::check_comment(request.comment)?;
         self.check_rules(caller, &request.allowed_network_rules)?;
-        self.check_allowed(caller, &request.allowed_secrets)?;
+        self.check_allowed_secrets(caller, &request.allowed_secrets)?;
         let now = Utc::now();
         let integration = Integration {
             id: IntegrationId::new(Uuid::now_v7()),
@@ -89,21 +89,23 @@ impl Service {
             created_at: now,
             updated_at: now,
         };
-        let object = Object::Integration(integration.id);
-        let grant = caller.owning(object, now);
-        let entry = caller.did("integration.create", object, &integration.name);
+        let object = ObjectRef::Integration(integration.id);
+        let grant = caller.ownership_grant(object, now);
+        let entry = caller.audit_entry("integration.create", object, &integration.name);
         let workspace = caller.workspace;
-        let written = self.store.write(move |tx| {
+        let written = self.db.write(move |tx| {
             if tx.count_integrations(workspace)? >= OBJECTS_MAX {
                 let message = format!("a workspace has at most {OBJECTS_MAX} integrations");
-                return Ok(Err(Fault::new(Code::QuotaExceeded, message).hint("delete one").into()));
+                return Ok(Err(Error::new(ErrorCode::QuotaExceeded, message)
+                    .hint("delete one")
+                    .into()));
             }
-            if let Some(gone) = gone(tx, workspace, &integration)? {
+            if let Some(gone) = missing_rule(tx, workspace, &integration)? {
                 return Ok(Err(gone));
             }
             tx.insert_integration(workspace, &integration)?;
             tx.insert_grant(workspace, &grant)?;
-            tx.audit(&entry)?;
+            tx.append_audit_entry(&entry)?;
             Ok(Ok(integration))
         });
         written.await?
@@ -114,15 +116,20 @@ impl Service {
         &self,
         caller: &Caller,
         query: ObjectQuery,
-    ) -> Result<Listed<Integration>, Refused> {
-        let page = page(query.limit, query.cursor.as_deref())?;
+    ) -> Result<Page<Integration>, RequestError> {
+        let page = page_request(query.limit, query.cursor.as_deref())?;
         let filter = ObjectFilter { search: query.search, seen_by: self.viewers(caller)? };
         let workspace = caller.workspace;
-        let listed = self.store.read_long(move |rows| rows.integrations(workspace, &filter, page));
+        let listed =
+            self.db.read_off_thread(move |rows| rows.integrations(workspace, &filter, page));
         Ok(listed.await?.into())
     }
 
-    pub fn integration(&self, caller: &Caller, id: IntegrationId) -> Result<Integration, Refused> {
+    pub fn integration(
+        &self,
+        caller: &Caller,
+        id: IntegrationId,
+    ) -> Result<Integration, RequestError> {
         self.usable_integration(caller, id, Privilege::Usage)
     }
 
@@ -132,12 +139,12 @@ impl Service {
         caller: &Caller,
         id: IntegrationId,
         change: IntegrationChange,
-    ) -> Result<Integration, Refused> {
+    ) -> Result<Integration, RequestError> {
         let before = self.usable_integration(caller, id, Privilege::Modify)?;
-        let comment = names::comment(change.comment)?;
+        let comment = names::check_comment(change.comment)?;
         if let Some(rules) = &change.allowed_network_rules {
             if before.name == INTERNET {
-                return Err(invalid(
+                return Err(invalid_field(
                     "/allowed_network_rules",
                     "internet is built in, without rules",
                 ));
@@ -145,11 +152,12 @@ impl Service {
             self.check_rules(caller, rules)?;
         }
         if let Some(secrets) = &change.allowed_secrets {
-            self.check_allowed(caller, secrets)?;
+            self.check_allowed_secrets(caller, secrets)?;
         }
-        let entry = caller.did("integration.change", Object::Integration(id), &before.name);
+        let entry =
+            caller.audit_entry("integration.change", ObjectRef::Integration(id), &before.name);
         let workspace = caller.workspace;
-        let written = self.store.write(move |tx| {
+        let written = self.db.write(move |tx| {
             let Some(now) = tx.integration(workspace, id)? else {
                 return Ok(Err(not_found("integration", id)));
             };
@@ -163,11 +171,11 @@ impl Service {
                 updated_at: Utc::now(),
                 ..now
             };
-            if let Some(gone) = gone(tx, workspace, &integration)? {
+            if let Some(gone) = missing_rule(tx, workspace, &integration)? {
                 return Ok(Err(gone));
             }
             tx.update_integration(workspace, &integration)?;
-            tx.audit(&entry)?;
+            tx.append_audit_entry(&entry)?;
             Ok(Ok(integration))
         });
         written.await?
@@ -177,26 +185,26 @@ impl Service {
         &self,
         caller: &Caller,
         id: IntegrationId,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RequestError> {
         let integration = self.usable_integration(caller, id, Privilege::Ownership)?;
         if integration.name == INTERNET {
             let message = "the integration \"internet\" is built in and stays";
             let hint = "switch it off instead: belljar network disable internet";
-            return Err(Fault::new(Code::ObjectInUse, message).hint(hint).into());
+            return Err(Error::new(ErrorCode::ObjectInUse, message).hint(hint).into());
         }
-        let (object, workspace) = (Object::Integration(id), caller.workspace);
-        let entry = caller.did("integration.delete", object, &integration.name);
-        let deleted = self.store.write(move |tx| {
-            let users = users_of(tx, workspace, &integration.name)?;
+        let (object, workspace) = (ObjectRef::Integration(id), caller.workspace);
+        let entry = caller.audit_entry("integration.delete", object, &integration.name);
+        let deleted = self.db.write(move |tx| {
+            let users = integration_users(tx, workspace, &integration.name)?;
             if !users.is_empty() {
                 let mut refused = in_use(&format!("integration {:?}", integration.name), &users);
                 let hint = "take it out of them first, or switch it off: belljar network disable";
-                refused.fault.hint = Some(hint.to_owned());
+                refused.error.hint = Some(hint.to_owned());
                 return Ok(Err(refused));
             }
             tx.delete_integration(workspace, id)?;
             tx.delete_grants_on(workspace, object)?;
-            tx.audit(&entry)?;
+            tx.append_audit_entry(&entry)?;
             Ok(Ok(()))
         });
         deleted.await?
@@ -209,18 +217,18 @@ impl Service {
         workspace: WorkspaceId,
         (who, why): (&Principal, &str),
         names: &[String],
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RequestError> {
         for name in names {
-            let found = self.store.read(|rows| rows.integration_by_name(workspace, name))?;
-            let integration = found.ok_or_else(|| unknown(name))?;
-            let object = Object::Integration(integration.id);
+            let found = self.db.read(|rows| rows.integration_by_name(workspace, name))?;
+            let integration = found.ok_or_else(|| unknown_integration(name))?;
+            let object = ObjectRef::Integration(integration.id);
             if self.permit(workspace, who, Privilege::Usage, object)?.is_none() {
-                let mut refused = missing(Privilege::Usage, object);
-                refused.fault.message = format!(
+                let mut refused = missing_privilege(Privilege::Usage, object);
+                refused.error.message = format!(
                     "USAGE on the integration {name:?} is not granted to {:?}, {why}",
                     who.name
                 );
-                refused.fault.hint = Some(format!(
+                refused.error.hint = Some(format!(
                     "ask an owner of it to run `belljar grant add {} USAGE integration:{name}`",
                     who.name
                 ));
@@ -231,12 +239,12 @@ impl Service {
     }
 
     /// Those of the names that hold at this moment: there, switched on, and granted.
-    pub(crate) fn held_integrations(
+    pub(crate) fn enabled_integrations(
         &self,
         workspace: WorkspaceId,
         run_as: &Principal,
         names: &[String],
-    ) -> Result<Vec<Integration>, Refused> {
+    ) -> Result<Vec<Integration>, RequestError> {
         Ok(self.granted_integrations(workspace, run_as, names)?.0)
     }
 
@@ -246,12 +254,12 @@ impl Service {
         workspace: WorkspaceId,
         run_as: &Principal,
         names: &[String],
-    ) -> Result<(Vec<Integration>, Vec<Integration>), Refused> {
+    ) -> Result<(Vec<Integration>, Vec<Integration>), RequestError> {
         let mut granted = Vec::new();
         for name in names {
-            let found = self.store.read(|rows| rows.integration_by_name(workspace, name))?;
+            let found = self.db.read(|rows| rows.integration_by_name(workspace, name))?;
             let Some(integration) = found else { continue };
-            let object = Object::Integration(integration.id);
+            let object = ObjectRef::Integration(integration.id);
             if self.permit(workspace, run_as, Privilege::Usage, object)?.is_some() {
                 granted.push(integration);
             }
@@ -260,41 +268,48 @@ impl Service {
     }
 
     /// What these integrations open.
-    pub(crate) fn openings(
+    pub(crate) fn integration_rules(
         &self,
         workspace: WorkspaceId,
         integrations: &[Integration],
-    ) -> Result<Vec<Opening>, Refused> {
-        let opened = self.store.read(|rows| {
-            integrations.iter().map(|integration| opening(rows, workspace, integration)).collect()
+    ) -> Result<Vec<IntegrationRules>, RequestError> {
+        let opened = self.db.read(|rows| {
+            integrations
+                .iter()
+                .map(|integration| rules_of_integration(rows, workspace, integration))
+                .collect()
         });
         Ok(opened?)
     }
 
-    fn check_rules(&self, caller: &Caller, names: &[String]) -> Result<(), Refused> {
+    fn check_rules(&self, caller: &Caller, names: &[String]) -> Result<(), RequestError> {
         let path = "/allowed_network_rules";
         if names.len() > RULES_MAX {
-            return Err(invalid(path, format!("has at most {RULES_MAX} rules")));
+            return Err(invalid_field(path, format!("has at most {RULES_MAX} rules")));
         }
         for (index, name) in names.iter().enumerate() {
             let workspace = caller.workspace;
-            let found = self.store.read(|rows| rows.network_rule_by_name(workspace, name))?;
+            let found = self.db.read(|rows| rows.network_rule_by_name(workspace, name))?;
             let seen = match &found {
-                Some(rule) => self.sees(caller, Object::NetworkRule(rule.id))?,
+                Some(rule) => self.can_see(caller, ObjectRef::NetworkRule(rule.id))?,
                 None => false,
             };
             let Some(rule) = found.filter(|_| seen) else {
                 let message = format!("there is no network rule {name:?}");
-                return Err(invalid(&format!("{path}/{index}"), message));
+                return Err(invalid_field(&format!("{path}/{index}"), message));
             };
-            self.require(caller, Privilege::Usage, Object::NetworkRule(rule.id))?;
+            self.require_privilege(caller, Privilege::Usage, ObjectRef::NetworkRule(rule.id))?;
         }
         Ok(())
     }
 
     /// Secrets of the workspace that the caller knows of. `all` has those as well that the caller does
     /// not know of, and is for an owner of the workspace to say.
-    fn check_allowed(&self, caller: &Caller, secrets: &AllowedSecrets) -> Result<(), Refused> {
+    fn check_allowed_secrets(
+        &self,
+        caller: &Caller,
+        secrets: &AllowedSecrets,
+    ) -> Result<(), RequestError> {
         let names = match secrets {
             AllowedSecrets::None => return Ok(()),
             AllowedSecrets::All => return self.require_owner(caller).map(drop),
@@ -302,16 +317,16 @@ impl Service {
         };
         let path = "/allowed_secrets";
         if names.len() > SECRETS_MAX {
-            return Err(invalid(path, format!("has at most {SECRETS_MAX} secrets")));
+            return Err(invalid_field(path, format!("has at most {SECRETS_MAX} secrets")));
         }
         let everything = ObjectFilter { search: None, seen_by: self.viewers(caller)? };
-        let known = self.store.read(|rows| rows.secrets_of_all(caller.workspace, &everything))?;
+        let known = self.db.read(|rows| rows.workspace_secrets(caller.workspace, &everything))?;
         let unknown = |name: &&String| !known.iter().any(|secret| secret.name == **name);
         match names.iter().enumerate().find(|(_, name)| unknown(name)) {
             None => Ok(()),
             Some((index, name)) => {
                 let message = format!("there is no secret {name:?} of the workspace");
-                Err(invalid(&format!("{path}/{index}"), message))
+                Err(invalid_field(&format!("{path}/{index}"), message))
             }
         }
     }
@@ -321,26 +336,26 @@ impl Service {
         caller: &Caller,
         id: IntegrationId,
         privilege: Privilege,
-    ) -> Result<Integration, Refused> {
-        let object = Object::Integration(id);
-        let found = self.store.read(|rows| rows.integration(caller.workspace, id))?;
+    ) -> Result<Integration, RequestError> {
+        let object = ObjectRef::Integration(id);
+        let found = self.db.read(|rows| rows.integration(caller.workspace, id))?;
         let integration = match found {
-            Some(integration) if self.sees(caller, object)? => integration,
+            Some(integration) if self.can_see(caller, object)? => integration,
             _ => return Err(not_found("integration", id)),
         };
-        self.require(caller, privilege, object)?;
+        self.require_privilege(caller, privilege, object)?;
         Ok(integration)
     }
 }
 
 /// The agents, functions and tools that leave by an integration, in words.
-fn users_of(
+fn integration_users(
     rows: &Reader<'_>,
     workspace: WorkspaceId,
     name: &str,
-) -> Result<Vec<String>, StoreError> {
+) -> Result<Vec<String>, DatabaseError> {
     let tools = rows.tools_with_integration(workspace, name)?;
-    let agents = rows.agents_naming(workspace, "integration", name)?;
+    let agents = rows.agents_referencing(workspace, "integration", name)?;
     let mut users: Vec<_> = tools.iter().map(|tool| format!("tool {tool:?}")).collect();
     users.extend(agents.iter().map(|agent| format!("agent {agent:?}")));
     for function in rows.all_functions(workspace)? {
@@ -352,8 +367,8 @@ fn users_of(
     Ok(users)
 }
 
-pub(crate) fn unknown(name: &str) -> Refused {
-    Fault::new(Code::ObjectNotFound, format!("there is no integration {name:?}"))
+pub(crate) fn unknown_integration(name: &str) -> RequestError {
+    Error::new(ErrorCode::ObjectNotFound, format!("there is no integration {name:?}"))
         .hint("make it with `belljar network integration new`, or take it out")
         .into()
 }
@@ -364,44 +379,44 @@ pub(crate) fn gone_integration(
     rows: &Reader<'_>,
     workspace: WorkspaceId,
     names: &[String],
-) -> Result<Option<Refused>, StoreError> {
+) -> Result<Option<RequestError>, DatabaseError> {
     for name in names {
         if rows.integration_by_name(workspace, name)?.is_none() {
-            return Ok(Some(unknown(name)));
+            return Ok(Some(unknown_integration(name)));
         }
     }
     Ok(None)
 }
 
 /// A rule or a secret that went between the check and the change.
-fn gone(
+fn missing_rule(
     tx: &Tx<'_>,
     workspace: WorkspaceId,
     integration: &Integration,
-) -> Result<Option<Refused>, StoreError> {
+) -> Result<Option<RequestError>, DatabaseError> {
     for name in &integration.allowed_network_rules {
         if tx.network_rule_by_name(workspace, name)?.is_none() {
             let message = format!("there is no network rule {name:?}");
-            return Ok(Some(invalid("/allowed_network_rules", message)));
+            return Ok(Some(invalid_field("/allowed_network_rules", message)));
         }
     }
     let AllowedSecrets::Named(secrets) = &integration.allowed_secrets else { return Ok(None) };
     for name in secrets {
         if !tx.is_workspace_secret(workspace, name)? {
             let message = format!("there is no secret {name:?} of the workspace");
-            return Ok(Some(invalid("/allowed_secrets", message)));
+            return Ok(Some(invalid_field("/allowed_secrets", message)));
         }
     }
     Ok(None)
 }
 
-fn opening(
+fn rules_of_integration(
     rows: &Reader<'_>,
     workspace: WorkspaceId,
     integration: &Integration,
-) -> Result<Opening, StoreError> {
+) -> Result<IntegrationRules, DatabaseError> {
     if integration.name == INTERNET {
-        return Ok(policy::internet());
+        return Ok(policy::internet_integration());
     }
     let mut values: Vec<HostPort> = Vec::new();
     for name in &integration.allowed_network_rules {
@@ -410,15 +425,15 @@ fn opening(
         let listed = rule.into_iter().flat_map(|rule| rule.value_list);
         values.extend(listed.filter_map(|value| value.parse().ok()));
     }
-    Ok(Opening { integration: integration.name.clone(), values })
+    Ok(IntegrationRules { integration: integration.name.clone(), values })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use store::Store;
+    use db::Database;
     use tempfile::TempDir;
-    use types::{Inject, PrincipalKind, Secret, SecretId, SecretScope, Workspace};
+    use types::{PrincipalKind, Secret, SecretId, SecretInjection, SecretScope, Workspace};
 
     fn names(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
@@ -432,7 +447,7 @@ mod tests {
             set_by: owner,
             scope,
             exposed: true,
-            inject: Inject::Env { env: name.to_owned() },
+            inject: SecretInjection::Env { env: name.to_owned() },
             version: 1,
             comment: None,
             created_at: Utc::now(),
@@ -444,7 +459,7 @@ mod tests {
     #[tokio::test]
     async fn t148_names_are_looked_for_again_by_the_transaction_that_keeps_them() {
         let data = TempDir::new().unwrap();
-        let store = Store::open(data.path()).unwrap();
+        let store = Database::open(data.path()).unwrap();
         let (workspace, now) = (WorkspaceId::new(Uuid::now_v7()), Utc::now());
         let ann = Principal {
             id: PrincipalId::new(Uuid::now_v7()),
@@ -463,7 +478,7 @@ mod tests {
                 created_at: now,
             })?;
             tx.insert_principal(workspace, &ann)?;
-            let way = Integration { name: "way".to_owned(), ..built_in(ann.id, now) };
+            let way = Integration { name: "way".to_owned(), ..internet_integration(ann.id, now) };
             tx.insert_integration(workspace, &way)?;
             let token = secret("TOKEN", SecretScope::Workspace, ann.id);
             tx.insert_secret(workspace, &token)?;
@@ -472,8 +487,8 @@ mod tests {
                 allowed_secrets: AllowedSecrets::Named(names(secrets)),
                 ..way.clone()
             };
-            let is_gone = |secrets: &[&str]| -> Result<bool, StoreError> {
-                Ok(gone(tx, workspace, &with(secrets))?.is_some())
+            let is_gone = |secrets: &[&str]| -> Result<bool, DatabaseError> {
+                Ok(missing_rule(tx, workspace, &with(secrets))?.is_some())
             };
             let before: Vec<bool> = vec![
                 is_gone(&["TOKEN"])?,
@@ -487,7 +502,7 @@ mod tests {
                 is_gone(&["TOKEN"])?,
                 gone_integration(tx, workspace, &names(&["way"]))?.is_some(),
             ];
-            Ok::<_, StoreError>((before, after))
+            Ok::<_, DatabaseError>((before, after))
         });
         let (before, after) = looked.await.unwrap();
         assert_eq!(before, [false, true, false, true], "one's own is no secret of the workspace");

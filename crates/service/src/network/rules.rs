@@ -1,17 +1,19 @@
 //! Network rules: named lists of hosts and ports. They open nothing by themselves.
 
 use super::OBJECTS_MAX;
-use crate::caller::Caller;
+use crate::error::{RequestError, invalid_field, not_found};
+use crate::identity::caller::Caller;
+use crate::identity::ownership::ObjectQuery;
 use crate::names;
-use crate::objects::ObjectQuery;
-use crate::page::{Listed, page};
-use crate::refused::{Refused, invalid, not_found};
+use crate::page::{Page, page_request};
 use crate::service::Service;
 use chrono::Utc;
+use db::ObjectFilter;
 use policy::HostPort;
 use serde::Deserialize;
-use store::ObjectFilter;
-use types::{Code, Fault, NetworkRule, NetworkRuleId, Object, Privilege, RuleMode, RuleType};
+use types::{
+    Error, ErrorCode, NetworkRule, NetworkRuleId, ObjectRef, Privilege, RuleMode, RuleType,
+};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -36,19 +38,22 @@ pub struct NetworkRuleRequest {
 
 impl NetworkRuleRequest {
     /// The values as they are kept, or all that is wrong with them.
-    fn values(&self) -> Result<Vec<String>, Refused> {
+    fn checked_values(&self) -> Result<Vec<String>, RequestError> {
         if self.value_list.is_empty() {
-            return Err(invalid("/value_list", "needs at least one host, such as api.github.com"));
+            return Err(invalid_field(
+                "/value_list",
+                "needs at least one host, such as api.github.com",
+            ));
         }
         if self.value_list.len() > VALUES_MAX {
-            return Err(invalid("/value_list", format!("has at most {VALUES_MAX} values")));
+            return Err(invalid_field("/value_list", format!("has at most {VALUES_MAX} values")));
         }
-        let (mut values, mut refused) = (Vec::new(), None::<Refused>);
+        let (mut values, mut refused) = (Vec::new(), None::<RequestError>);
         for (index, text) in self.value_list.iter().enumerate() {
             match text.parse::<HostPort>() {
                 Ok(value) => values.push(value.to_string()),
                 Err(error) => {
-                    let one = invalid(&format!("/value_list/{index}"), error.to_string());
+                    let one = invalid_field(&format!("/value_list/{index}"), error.to_string());
                     match &mut refused {
                         Some(refused) => refused.details.extend(one.details),
                         None => refused = Some(one),
@@ -65,12 +70,12 @@ impl Service {
         &self,
         caller: &Caller,
         request: NetworkRuleRequest,
-    ) -> Result<NetworkRule, Refused> {
-        self.require_maker(caller)?;
-        names::check("/name", &request.name)?;
-        let values = request.values()?;
-        let comment = names::comment(request.comment)?;
-        self.check_wide(caller, &values)?;
+    ) -> Result<NetworkRule, RequestError> {
+        self.require_create(caller)?;
+        names::check_name("/name", &request.name)?;
+        let values = request.checked_values()?;
+        let comment = names::check_comment(request.comment)?;
+        self.check_broad_values(caller, &values)?;
         let now = Utc::now();
         let rule = NetworkRule {
             id: NetworkRuleId::new(Uuid::now_v7()),
@@ -83,18 +88,20 @@ impl Service {
             created_at: now,
             updated_at: now,
         };
-        let object = Object::NetworkRule(rule.id);
-        let grant = caller.owning(object, now);
-        let entry = caller.did("network_rule.create", object, &rule.name);
+        let object = ObjectRef::NetworkRule(rule.id);
+        let grant = caller.ownership_grant(object, now);
+        let entry = caller.audit_entry("network_rule.create", object, &rule.name);
         let workspace = caller.workspace;
-        let written = self.store.write(move |tx| {
+        let written = self.db.write(move |tx| {
             if tx.count_network_rules(workspace)? >= OBJECTS_MAX {
                 let message = format!("a workspace has at most {OBJECTS_MAX} network rules");
-                return Ok(Err(Fault::new(Code::QuotaExceeded, message).hint("delete one").into()));
+                return Ok(Err(Error::new(ErrorCode::QuotaExceeded, message)
+                    .hint("delete one")
+                    .into()));
             }
             tx.insert_network_rule(workspace, &rule)?;
             tx.insert_grant(workspace, &grant)?;
-            tx.audit(&entry)?;
+            tx.append_audit_entry(&entry)?;
             Ok(Ok(rule))
         });
         written.await?
@@ -105,15 +112,20 @@ impl Service {
         &self,
         caller: &Caller,
         query: ObjectQuery,
-    ) -> Result<Listed<NetworkRule>, Refused> {
-        let page = page(query.limit, query.cursor.as_deref())?;
+    ) -> Result<Page<NetworkRule>, RequestError> {
+        let page = page_request(query.limit, query.cursor.as_deref())?;
         let filter = ObjectFilter { search: query.search, seen_by: self.viewers(caller)? };
         let workspace = caller.workspace;
-        let listed = self.store.read_long(move |rows| rows.network_rules(workspace, &filter, page));
+        let listed =
+            self.db.read_off_thread(move |rows| rows.network_rules(workspace, &filter, page));
         Ok(listed.await?.into())
     }
 
-    pub fn network_rule(&self, caller: &Caller, id: NetworkRuleId) -> Result<NetworkRule, Refused> {
+    pub fn network_rule(
+        &self,
+        caller: &Caller,
+        id: NetworkRuleId,
+    ) -> Result<NetworkRule, RequestError> {
         self.usable_rule(caller, id, Privilege::Usage)
     }
 
@@ -123,22 +135,26 @@ impl Service {
         caller: &Caller,
         id: NetworkRuleId,
         request: NetworkRuleRequest,
-    ) -> Result<NetworkRule, Refused> {
+    ) -> Result<NetworkRule, RequestError> {
         let before = self.usable_rule(caller, id, Privilege::Modify)?;
         if request.name != before.name {
-            return Err(invalid("/name", "integrations know a rule by its name, which stays"));
+            return Err(invalid_field(
+                "/name",
+                "integrations know a rule by its name, which stays",
+            ));
         }
-        let (values, workspace) = (request.values()?, caller.workspace);
-        let comment = names::comment(request.comment)?;
-        self.check_wide(caller, &values)?;
-        let entry = caller.did("network_rule.replace", Object::NetworkRule(id), &request.name);
-        let written = self.store.write(move |tx| {
+        let (values, workspace) = (request.checked_values()?, caller.workspace);
+        let comment = names::check_comment(request.comment)?;
+        self.check_broad_values(caller, &values)?;
+        let entry =
+            caller.audit_entry("network_rule.replace", ObjectRef::NetworkRule(id), &request.name);
+        let written = self.db.write(move |tx| {
             let Some(now) = tx.network_rule(workspace, id)? else {
                 return Ok(Err(not_found("network rule", id)));
             };
             let rule = NetworkRule { value_list: values, comment, updated_at: Utc::now(), ..now };
             tx.update_network_rule(workspace, &rule)?;
-            tx.audit(&entry)?;
+            tx.append_audit_entry(&entry)?;
             Ok(Ok(rule))
         });
         written.await?
@@ -149,21 +165,21 @@ impl Service {
         &self,
         caller: &Caller,
         id: NetworkRuleId,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), RequestError> {
         let rule = self.usable_rule(caller, id, Privilege::Ownership)?;
-        let (object, workspace) = (Object::NetworkRule(id), caller.workspace);
-        let entry = caller.did("network_rule.delete", object, &rule.name);
-        let deleted = self.store.write(move |tx| {
+        let (object, workspace) = (ObjectRef::NetworkRule(id), caller.workspace);
+        let entry = caller.audit_entry("network_rule.delete", object, &rule.name);
+        let deleted = self.db.write(move |tx| {
             let users = tx.integrations_with_rule(workspace, &rule.name)?;
             if !users.is_empty() {
                 let message =
                     format!("the network rule {:?} is part of {}", rule.name, users.join(", "));
                 let hint = "take it out of these integrations first";
-                return Ok(Err(Fault::new(Code::ObjectInUse, message).hint(hint).into()));
+                return Ok(Err(Error::new(ErrorCode::ObjectInUse, message).hint(hint).into()));
             }
             tx.delete_network_rule(workspace, id)?;
             tx.delete_grants_on(workspace, object)?;
-            tx.audit(&entry)?;
+            tx.append_audit_entry(&entry)?;
             Ok(Ok(()))
         });
         deleted.await?
@@ -171,18 +187,18 @@ impl Service {
 
     /// All of the internet, and addresses of the operator's own network, are for an owner of the
     /// workspace to open.
-    fn check_wide(&self, caller: &Caller, values: &[String]) -> Result<(), Refused> {
+    fn check_broad_values(&self, caller: &Caller, values: &[String]) -> Result<(), RequestError> {
         let mut read = values.iter().filter_map(|value| value.parse::<HostPort>().ok());
-        match read.find(HostPort::is_wide) {
+        match read.find(HostPort::is_broad) {
             None => Ok(()),
             Some(value) => {
-                let all = Object::Workspace(caller.workspace);
-                let mut refused = match self.require(caller, Privilege::Ownership, all) {
+                let all = ObjectRef::Workspace(caller.workspace);
+                let mut refused = match self.require_privilege(caller, Privilege::Ownership, all) {
                     Ok(_) => return Ok(()),
                     Err(refused) => refused,
                 };
-                refused.fault.message =
-                    format!("`{value}` opens more than a public host: {}", refused.fault.message);
+                refused.error.message =
+                    format!("`{value}` opens more than a public host: {}", refused.error.message);
                 Err(refused)
             }
         }
@@ -193,14 +209,14 @@ impl Service {
         caller: &Caller,
         id: NetworkRuleId,
         privilege: Privilege,
-    ) -> Result<NetworkRule, Refused> {
-        let object = Object::NetworkRule(id);
-        let found = self.store.read(|rows| rows.network_rule(caller.workspace, id))?;
+    ) -> Result<NetworkRule, RequestError> {
+        let object = ObjectRef::NetworkRule(id);
+        let found = self.db.read(|rows| rows.network_rule(caller.workspace, id))?;
         let rule = match found {
-            Some(rule) if self.sees(caller, object)? => rule,
+            Some(rule) if self.can_see(caller, object)? => rule,
             _ => return Err(not_found("network rule", id)),
         };
-        self.require(caller, privilege, object)?;
+        self.require_privilege(caller, privilege, object)?;
         Ok(rule)
     }
 }

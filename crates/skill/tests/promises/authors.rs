@@ -162,7 +162,7 @@ fn the_skills_that_ship_are_valid_and_in_the_program_as_they_are_here() {
     for name in &folders {
         assert_eq!(texts(&validate(&repository().join(name))), [""; 0]);
         let (shipped, here) = (Skill::built_in(name).unwrap(), on_disk(name));
-        assert_eq!(shipped.entry, here.entry);
+        assert_eq!(shipped.summary, here.summary);
         assert_eq!(shipped.files().unwrap(), here.files().unwrap());
         for path in shipped.files().unwrap().files.keys() {
             assert_eq!(shipped.read(path).unwrap(), here.read(path).unwrap(), "{name}/{path}");

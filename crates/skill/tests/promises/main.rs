@@ -7,7 +7,7 @@ mod authors;
 mod hostile;
 mod users;
 
-use belljar_skill::{Problem, Skill, validate};
+use belljar_skill::{Skill, SkillError, validate};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -42,13 +42,13 @@ impl World {
         texts(&validate(&self.path()))
     }
 
-    fn open(&self) -> Result<Skill, Problem> {
+    fn open(&self) -> Result<Skill, SkillError> {
         Skill::open(&self.path())
     }
 }
 
-fn texts(problems: &[Problem]) -> Vec<String> {
-    problems.iter().map(Problem::to_string).collect()
+fn texts(problems: &[SkillError]) -> Vec<String> {
+    problems.iter().map(SkillError::to_string).collect()
 }
 
 /// The folders of this repository.

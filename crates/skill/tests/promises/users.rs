@@ -1,11 +1,11 @@
 //! What those can rely on who use skills that others wrote.
 
 use crate::{World, repository, texts};
-use belljar_skill::{Entry, Problem, Skill};
+use belljar_skill::{Skill, SkillError, SkillSummary};
 use std::os::unix::fs::symlink;
 
-fn entry(name: &str, description: &str) -> Entry {
-    Entry { name: name.into(), description: description.into() }
+fn entry(name: &str, description: &str) -> SkillSummary {
+    SkillSummary { name: name.into(), description: description.into() }
 }
 
 // proves K-07
@@ -13,27 +13,27 @@ fn entry(name: &str, description: &str) -> Entry {
 fn a_skill_that_breaks_rules_is_used_all_the_same_with_a_warning_for_each() {
     let world = World::skill("folder", "---\nname: Other_Name\ndescription: d\nauthor: me\n---\n");
     let skill = world.open().unwrap();
-    assert_eq!(skill.entry, entry("Other_Name", "d"));
+    assert_eq!(skill.summary, entry("Other_Name", "d"));
     assert_eq!(texts(&skill.warnings), world.problems());
     assert_eq!(skill.warnings.len(), 4);
     let world = World::skill("folder", "---\ndescription: d\nmetadata: [x]\n---\n");
     let skill = world.open().unwrap();
-    assert_eq!(skill.entry, entry("folder", "d"), "without a name it has that of its folder");
+    assert_eq!(skill.summary, entry("folder", "d"), "without a name it has that of its folder");
     assert_eq!(skill.warnings.len(), 2);
     let long = "x".repeat(2000);
     let world = World::skill("folder", &format!("---\nname: folder\ndescription: {long}\n---\n"));
-    assert_eq!(world.open().unwrap().entry.description, long);
+    assert_eq!(world.open().unwrap().summary.description, long);
 }
 
 // proves K-07
 #[test]
 fn without_a_description_or_readable_yaml_there_is_no_skill() {
     let refused = |text: &str| World::skill("folder", text).open().unwrap_err();
-    assert!(matches!(refused("---\nname: folder\n---\n"), Problem::MissingField("description")));
+    assert!(matches!(refused("---\nname: folder\n---\n"), SkillError::MissingField("description")));
     let empty = refused("---\nname: folder\ndescription:\n---\n");
-    assert!(matches!(empty, Problem::EmptyField("description")));
+    assert!(matches!(empty, SkillError::EmptyField("description")));
     let yaml = refused("---\nname: folder\ndescription: when: it rains\n---\n");
-    assert!(matches!(yaml, Problem::Yaml(_)));
+    assert!(matches!(yaml, SkillError::Yaml(_)));
     assert!(World::skill("folder", "---\nname: folder\ndescription: d\n---\n").open().is_ok());
 }
 
@@ -46,7 +46,7 @@ fn the_entry_the_body_and_the_files_are_read_one_after_the_other() {
         &[("SKILL.md", text), ("references/forms.md", b"forms"), ("a.txt", b"a")],
     );
     let skill = world.open().unwrap();
-    assert_eq!(skill.entry, entry("pdf", "Reads PDF files."));
+    assert_eq!(skill.summary, entry("pdf", "Reads PDF files."));
     // What is read later is what is there later.
     let changed = "---\nname: pdf\ndescription: d\n---\nBetter.\n";
     std::fs::write(world.path().join("SKILL.md"), changed).unwrap();
@@ -72,7 +72,7 @@ fn the_folder_one_is_in_has_its_own_name() {
     assert_eq!(texts(&here.warnings), [""; 0]);
     let linked = world.directory.path().join("linked");
     symlink(world.path(), &linked).unwrap();
-    assert_eq!(Skill::open(&linked).unwrap().entry.name, "pdf");
+    assert_eq!(Skill::open(&linked).unwrap().summary.name, "pdf");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 
-use super::super::simulate::{self, Data, Defect, I386, X32_BIT};
+use super::super::simulate::{self, I386, ProgramDefect, SeccompData, X32_BIT};
 use super::super::{
-    Argument, Call, Case, CompileError, Decision, Group, Half, Policy, Rule, Test, Value, Verdict,
-    compile,
+    ArgumentCase, ArgumentCases, ArgumentHalf, ArgumentTest, CompileError, NamedValue, Policy,
+    Syscall, SyscallArgument, SyscallGroup, SyscallRule, SyscallVerdict, compile,
 };
 use super::{answer, judge, native, sandbox};
 
@@ -47,11 +47,11 @@ fn checks_of_the_kernel_find_defects() {
 
     let mut jumps_out = good.clone();
     jumps_out[last - 1] = libc::sock_filter { code: 0x05, jt: 0, jf: 0, k: 1 };
-    assert_eq!(simulate::verify(&jumps_out), Err(Defect::Jump { at: last - 1 }));
+    assert_eq!(simulate::verify(&jumps_out), Err(ProgramDefect::Jump { at: last - 1 }));
 
     let mut loads_past_the_data = good;
     loads_past_the_data[0].k = 64;
-    assert_eq!(simulate::verify(&loads_past_the_data), Err(Defect::Load { at: 0 }));
+    assert_eq!(simulate::verify(&loads_past_the_data), Err(ProgramDefect::Load { at: 0 }));
 }
 
 #[test]
@@ -85,8 +85,11 @@ fn sandbox_program_is_small_and_paths_are_short() {
 
 #[test]
 fn call_listed_twice_is_refused() {
-    let group =
-        || Group { why: "", rule: Rule::Always(Verdict::Allow), calls: leak(vec![call(7)]) };
+    let group = || SyscallGroup {
+        why: "",
+        rule: SyscallRule::Always(SyscallVerdict::Allow),
+        calls: leak(vec![call(7)]),
+    };
     let refused = compile(&policy(vec![group(), group()])).unwrap_err();
     let expected = CompileError::ListedTwice { number: 7, first: "test", second: "test" };
     assert_eq!(refused, expected);
@@ -95,7 +98,8 @@ fn call_listed_twice_is_refused() {
 #[test]
 fn seventh_argument_is_refused() {
     let rule = one_of(6, 1);
-    let refused = compile(&policy(vec![Group { why: "", rule, calls: leak(vec![call(7)]) }]));
+    let refused =
+        compile(&policy(vec![SyscallGroup { why: "", rule, calls: leak(vec![call(7)]) }]));
     assert_eq!(refused.unwrap_err(), CompileError::NoSuchArgument { call: "test", index: 6 });
 }
 
@@ -109,7 +113,7 @@ fn program_the_kernel_would_not_take_is_refused() {
 fn crowded(calls: u32, values: u32) -> Policy {
     policy(
         (0..calls)
-            .map(|position| Group {
+            .map(|position| SyscallGroup {
                 why: "",
                 rule: one_of((position % 6) as u8, values),
                 calls: leak(vec![call(position * 2)]),
@@ -118,28 +122,28 @@ fn crowded(calls: u32, values: u32) -> Policy {
     )
 }
 
-fn policy(groups: Vec<Group>) -> Policy {
+fn policy(groups: Vec<SyscallGroup>) -> Policy {
     Policy {
         tables: leak(vec![leak(groups)]),
         memory: &[],
         processes: &[],
-        unlisted: Verdict::Errno(libc::ENOSYS),
+        unlisted: SyscallVerdict::Errno(libc::ENOSYS),
     }
 }
 
-fn one_of(index: u8, values: u32) -> Rule {
-    let any_of = leak((0..values).map(|bits| Value { name: "value", bits }).collect());
-    let tests = leak(vec![Test {
-        argument: Argument { index, half: Half::Low, name: "test" },
+fn one_of(index: u8, values: u32) -> SyscallRule {
+    let any_of = leak((0..values).map(|bits| NamedValue { name: "value", bits }).collect());
+    let tests = leak(vec![ArgumentTest {
+        argument: SyscallArgument { index, half: ArgumentHalf::Low, name: "test" },
         mask: 0xff,
         any_of,
     }]);
-    let cases = leak(vec![Case { tests, then: Verdict::Allow }]);
-    Rule::ByArgument(Decision { cases, otherwise: Verdict::Errno(libc::EPERM) })
+    let cases = leak(vec![ArgumentCase { tests, then: SyscallVerdict::Allow }]);
+    SyscallRule::ByArgument(ArgumentCases { cases, otherwise: SyscallVerdict::Errno(libc::EPERM) })
 }
 
-fn call(number: u32) -> Call {
-    Call { name: "test", number }
+fn call(number: u32) -> Syscall {
+    Syscall { name: "test", number }
 }
 
 fn leak<T>(items: Vec<T>) -> &'static [T] {
@@ -149,7 +153,7 @@ fn leak<T>(items: Vec<T>) -> &'static [T] {
 /// Runs random calls through both, and checks that they reached every instruction.
 fn agrees(policy: &Policy, samples: usize) {
     let program = compile(policy).unwrap();
-    let rules: BTreeMap<u32, &Rule> =
+    let rules: BTreeMap<u32, &SyscallRule> =
         policy.rules().map(|(call, rule)| (call.number, rule)).collect();
     let mut visited = vec![false; program.instructions().len()];
     let mut dice = Dice::new(&rules);
@@ -173,7 +177,7 @@ struct Dice {
 }
 
 impl Dice {
-    fn new(rules: &BTreeMap<u32, &Rule>) -> Dice {
+    fn new(rules: &BTreeMap<u32, &SyscallRule>) -> Dice {
         let mut dice = Dice {
             state: 0xbe11_1a12,
             listed: rules.keys().copied().collect(),
@@ -181,7 +185,7 @@ impl Dice {
             known: vec![0, u32::MAX],
         };
         for (number, rule) in rules {
-            if let Rule::ByArgument(decision) = rule {
+            if let SyscallRule::ByArgument(decision) = rule {
                 dice.judged.push(*number);
                 let tests = decision.cases.iter().flat_map(|case| case.tests);
                 dice.known.extend(tests.flat_map(|test| test.any_of).map(|value| value.bits));
@@ -192,7 +196,7 @@ impl Dice {
         dice
     }
 
-    fn call(&mut self) -> Data {
+    fn call(&mut self) -> SeccompData {
         let number = match self.roll(8) {
             0 => self.next() as u32,
             1 => self.roll(600) as u32 | X32_BIT,

@@ -3,12 +3,12 @@ use std::path::Path;
 use libc::*;
 
 use super::super::simulate::{AARCH64, ARM, I386, X32_BIT, X86_64};
-use super::super::{Policy, Program, Rule, Verdict, compile};
+use super::super::{BpfProgram, Policy, SyscallRule, SyscallVerdict, compile};
 use super::{answer, judge, native, sandbox};
 
-const ALLOW: Verdict = Verdict::Allow;
-const REFUSED: Verdict = Verdict::Errno(EPERM);
-const MISSING: Verdict = Verdict::Errno(ENOSYS);
+const ALLOW: SyscallVerdict = SyscallVerdict::Allow;
+const REFUSED: SyscallVerdict = SyscallVerdict::Errno(EPERM);
+const MISSING: SyscallVerdict = SyscallVerdict::Errno(ENOSYS);
 
 /// What the upper half of a register may hold when only the lower half is the argument.
 const UPPER_HALVES: [u64; 4] = [0, 1 << 32, 0xdead_beef << 32, 0xffff_ffff << 32];
@@ -19,9 +19,9 @@ const NUMBERS: u32 = 600;
 /// Every filter that user code may meet.
 const SANDBOXES: [Policy; 4] = [
     Policy::sandbox(),
-    Policy::sandbox().uncounted(),
+    Policy::sandbox().without_memory_cgroup(),
     Policy::sandbox().without_processes(),
-    Policy::sandbox().uncounted().without_processes(),
+    Policy::sandbox().without_memory_cgroup().without_processes(),
 ];
 
 /// What glibc asks `clone` for.
@@ -57,7 +57,7 @@ fn t07_socket_family_matrix_filter() {
             (AF_UNIX, SOCK_STREAM | SOCK_DGRAM | SOCK_SEQPACKET) => ALLOW,
             (AF_INET | AF_INET6, SOCK_STREAM | SOCK_DGRAM) => ALLOW,
             (AF_UNIX | AF_INET | AF_INET6, _) => REFUSED,
-            _ => Verdict::Errno(EAFNOSUPPORT),
+            _ => SyscallVerdict::Errno(EAFNOSUPPORT),
         };
         for flags in [0, SOCK_CLOEXEC, SOCK_NONBLOCK, SOCK_CLOEXEC | SOCK_NONBLOCK] {
             for upper in UPPER_HALVES {
@@ -79,7 +79,7 @@ fn t07_socket_protocol_matrix_filter() {
         for protocol in (0..=300).chain([-1]) {
             let expected = match (kind, protocol) {
                 (_, IPPROTO_IP) | (SOCK_STREAM, IPPROTO_TCP) | (SOCK_DGRAM, IPPROTO_UDP) => ALLOW,
-                _ => Verdict::Errno(EPROTONOSUPPORT),
+                _ => SyscallVerdict::Errno(EPROTONOSUPPORT),
             };
             let args = [family as u64, kind as u64, protocol as u64];
             let seen = answer(&program, &native(SYS_socket, &args));
@@ -93,7 +93,7 @@ fn t07_only_unix_sockets_come_in_pairs() {
     let program = sandbox();
     for family in 0..50 {
         let pair = native(SYS_socketpair, &[family, SOCK_STREAM as u64, 0]);
-        let expected = if family == 1 { ALLOW } else { Verdict::Errno(EAFNOSUPPORT) };
+        let expected = if family == 1 { ALLOW } else { SyscallVerdict::Errno(EAFNOSUPPORT) };
         assert_eq!(answer(&program, &pair), expected, "family {family}");
     }
 }
@@ -184,7 +184,7 @@ fn t08_nothing_kills() {
 }
 
 /// Whether `clone` is answered so for these flags, whatever the upper half of the register holds.
-fn clone_is(program: &Program, flags: c_int, expected: Verdict) {
+fn clone_is(program: &BpfProgram, flags: c_int, expected: SyscallVerdict) {
     for upper in UPPER_HALVES {
         let flags = flags as u32 as u64 | upper;
         assert_eq!(answer(program, &native(SYS_clone, &[flags])), expected, "{flags:#x}");
@@ -213,7 +213,7 @@ fn t137_no_thread_has_descriptors_that_its_process_does_not_show() {
         let close_range = |flags: c_uint| native(SYS_close_range, &[3, 9, flags.into()]);
         let both = CLOSE_RANGE_UNSHARE | CLOSE_RANGE_CLOEXEC;
         for unshares in [CLOSE_RANGE_UNSHARE, both] {
-            assert_eq!(answer(&program, &close_range(unshares)), Verdict::Errno(EINVAL));
+            assert_eq!(answer(&program, &close_range(unshares)), SyscallVerdict::Errno(EINVAL));
         }
         for harmless in [0, CLOSE_RANGE_CLOEXEC] {
             assert_eq!(answer(&program, &close_range(harmless)), ALLOW);
@@ -228,7 +228,7 @@ fn t141_there_are_no_locks_that_nobody_can_count() {
     for policy in SANDBOXES {
         let program = compile(&policy).unwrap();
         let fcntl = |command: c_int| answer(&program, &native(SYS_fcntl, &[3, command as u64, 0]));
-        assert_eq!([F_OFD_SETLK, F_OFD_SETLKW].map(fcntl), [Verdict::Errno(EINVAL); 2]);
+        assert_eq!([F_OFD_SETLK, F_OFD_SETLKW].map(fcntl), [SyscallVerdict::Errno(EINVAL); 2]);
         assert_eq!([F_SETLK, F_SETLKW, F_GETLK, F_OFD_GETLK].map(fcntl), [ALLOW; 4]);
         assert_eq!(answer(&program, &native(SYS_flock, &[3, LOCK_EX as u64])), ALLOW);
     }
@@ -268,8 +268,8 @@ fn t08_upper_half_of_an_ioctl_request_changes_nothing() {
         (TIOCGWINSZ, ALLOW),
         (TCGETS, ALLOW),
         (FIONBIO, ALLOW),
-        (TCSETS, Verdict::Errno(ENOTTY)),
-        (FICLONE, Verdict::Errno(EOPNOTSUPP)),
+        (TCSETS, SyscallVerdict::Errno(ENOTTY)),
+        (FICLONE, SyscallVerdict::Errno(EOPNOTSUPP)),
     ];
     for (request, expected) in requests {
         for upper in UPPER_HALVES {
@@ -288,9 +288,9 @@ fn t08_refused_and_harmless_twins() {
     let bpf = [3, SOL_SOCKET as u64, SO_ATTACH_FILTER as u64];
     let tls = [3, IPPROTO_TCP as u64, TCP_ULP as u64];
     let esp = [3, IPPROTO_UDP as u64, UDP_ENCAP as u64];
-    let missing_option = Verdict::Errno(ENOPROTOOPT);
+    let missing_option = SyscallVerdict::Errno(ENOPROTOOPT);
 
-    let twins: &[(c_long, &[u64], &[u64], Verdict)] = &[
+    let twins: &[(c_long, &[u64], &[u64], SyscallVerdict)] = &[
         (SYS_mknodat, &[0, 0, fifo], &[0, 0, device], REFUSED),
         (SYS_mknodat, &[0, 0, 0o600], &[0, 0, disk], REFUSED),
         (SYS_personality, &[u32::MAX as u64], &[ADDR_NO_RANDOMIZE as u64], REFUSED),
@@ -298,7 +298,7 @@ fn t08_refused_and_harmless_twins() {
         (SYS_prctl, &[PR_SET_NAME as u64], &[PR_SET_SECCOMP as u64], REFUSED),
         (SYS_prctl, &[PR_GET_DUMPABLE as u64], &[PR_SET_DUMPABLE as u64, 1], REFUSED),
         (SYS_prctl, &[PR_CAPBSET_READ as u64], &[PR_SET_PTRACER as u64], REFUSED),
-        (SYS_prctl, &[PR_GET_NAME as u64], &[PR_SET_VMA as u64], Verdict::Errno(EINVAL)),
+        (SYS_prctl, &[PR_GET_NAME as u64], &[PR_SET_VMA as u64], SyscallVerdict::Errno(EINVAL)),
         (SYS_sched_setscheduler, &[0, SCHED_BATCH as u64], &[0, SCHED_FIFO as u64], REFUSED),
         (SYS_sched_setscheduler, &[0, SCHED_IDLE as u64], &[0, SCHED_RR as u64], REFUSED),
         (SYS_setsockopt, &[3, SOL_SOCKET as u64, SO_REUSEADDR as u64], &bpf, missing_option),
@@ -327,8 +327,10 @@ fn t08_what_python_calls_is_possible() {
         .filter(|used| {
             let mut rules = policy.rules().filter(|(call, _)| call.name == *used);
             match rules.next() {
-                Some((_, Rule::Always(verdict))) => matches!(verdict, Verdict::Errno(_)),
-                Some((_, Rule::ByArgument(_))) => false,
+                Some((_, SyscallRule::Always(verdict))) => {
+                    matches!(verdict, SyscallVerdict::Errno(_))
+                }
+                Some((_, SyscallRule::ByArgument(_))) => false,
                 None => true,
             }
         })
@@ -357,14 +359,14 @@ fn t91_options_that_reach_around_limits_are_refused_and_their_twins_are_not() {
         args[index] = flags as u32 as u64;
         args
     };
-    let invalid = Verdict::Errno(EINVAL);
-    let unsupported = Verdict::Errno(EOPNOTSUPP);
-    let no_option = Verdict::Errno(ENOPROTOOPT);
-    let no_memory = Verdict::Errno(ENOMEM);
+    let invalid = SyscallVerdict::Errno(EINVAL);
+    let unsupported = SyscallVerdict::Errno(EOPNOTSUPP);
+    let no_option = SyscallVerdict::Errno(ENOPROTOOPT);
+    let no_memory = SyscallVerdict::Errno(ENOMEM);
     let anonymous = MAP_PRIVATE | MAP_ANONYMOUS;
     let cases = [
-        (SYS_setsockopt, option(SOL_SOCKET, SO_SNDBUF), Verdict::Pretend),
-        (SYS_setsockopt, option(SOL_SOCKET, SO_RCVBUF), Verdict::Pretend),
+        (SYS_setsockopt, option(SOL_SOCKET, SO_SNDBUF), SyscallVerdict::Succeed),
+        (SYS_setsockopt, option(SOL_SOCKET, SO_RCVBUF), SyscallVerdict::Succeed),
         (SYS_setsockopt, option(SOL_SOCKET, SO_REUSEADDR), ALLOW),
         (SYS_setsockopt, option(IPPROTO_TCP, TCP_MD5SIG), no_option),
         (SYS_setsockopt, option(IPPROTO_TCP, TCP_MD5SIG_EXT), no_option),

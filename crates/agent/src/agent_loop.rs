@@ -1,0 +1,260 @@
+//! The one loop: a model is asked, what it calls is called, what came of it is told to it, until it
+//! answers in words, somebody has to be asked, or the budget is spent.
+
+use crate::artifacts::Artifacts;
+use crate::budget::{BudgetExceeded, RunBudget, RunUsage};
+use crate::conversation::Conversation;
+use crate::model::{
+    Message, Model, ModelError, ModelRequest, ModelResponse, ModelStopReason, ToolCall,
+    ToolCallMode, ToolDefinition, ToolResult,
+};
+use crate::observation::ToolOutcome;
+use crate::prompts;
+use crate::toolbox::Toolbox;
+use crate::trace::{Purpose, TraceRecorder};
+use service::{Caller, RunHandle, Service};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use types::{Error, ErrorCode, Event, OutputFile, SandboxId, Warning};
+
+/// Pieces of words are told to whoever listens when there are so many characters of them.
+const FLUSH_BYTES: usize = 80;
+const NOT_RUN: &str = "This was not run: the run has ended.";
+pub(crate) const STOPPED: &str =
+    "This was begun and stopped in the middle: what it has done is not known.";
+
+/// A run, and what it has used and written so far.
+pub(crate) struct AgentLoop<'a> {
+    pub(crate) service: &'a Arc<Service>,
+    pub(crate) run: &'a RunHandle,
+    /// Whoever asked, as they are now.
+    pub(crate) caller: Caller,
+    pub(crate) model: &'a dyn Model,
+    pub(crate) budget: RunBudget,
+    pub(crate) usage: RunUsage,
+    pub(crate) trace_recorder: TraceRecorder,
+    pub(crate) artifacts: Artifacts,
+    /// The warning about each tool that ran in the interpreter of the session, by the tool's name.
+    pub(crate) isolation_warnings: BTreeMap<String, Warning>,
+    /// What failed, if nothing was computed since. Then no number is believed that the model was
+    /// not told.
+    pub(crate) unverified_error: Option<Error>,
+    /// Whether something has to be run before numbers are believed, and nothing was.
+    pub(crate) unverified: bool,
+}
+
+/// How the model and the tools have left it.
+#[derive(Debug)]
+pub(crate) enum LoopOutcome {
+    Answered(String),
+    /// Somebody has to be asked first.
+    NeedsApproval,
+}
+
+/// Why a run is not finished.
+#[derive(Debug)]
+pub(crate) enum RunError {
+    Model(ModelError),
+    /// The model does not want to.
+    ModelRefused,
+    BudgetExceeded(BudgetExceeded),
+    /// Whoever asked has no good key any more.
+    Unauthenticated,
+    Cancelled,
+}
+
+impl From<BudgetExceeded> for RunError {
+    fn from(spent: BudgetExceeded) -> Self {
+        Self::BudgetExceeded(spent)
+    }
+}
+
+impl RunError {
+    pub(crate) fn to_error(&self) -> Error {
+        match self {
+            Self::Model(error) => error.to_error(),
+            Self::ModelRefused => {
+                Error::new(ErrorCode::ModelUnavailable, "the model refuses to answer this request")
+                    .hint("say it in another way, or choose another model")
+            }
+            Self::BudgetExceeded(spent) => spent.to_error(),
+            Self::Unauthenticated => Error::new(
+                ErrorCode::AuthMissing,
+                "the key that this run was asked for with is gone",
+            ),
+            Self::Cancelled => Error::new(ErrorCode::Cancelled, "the run was cancelled"),
+        }
+    }
+}
+
+impl AgentLoop<'_> {
+    /// Asks once.
+    pub(crate) async fn ask_model(
+        &mut self,
+        purpose: Purpose,
+        system: &str,
+        talk: &Conversation,
+        tools: Vec<ToolDefinition>,
+        choice: ToolCallMode,
+    ) -> Result<ModelResponse, RunError> {
+        self.usage.check(&self.budget)?;
+        // They may have lost their key, or rights, since the last time.
+        self.caller = self.service.refresh_caller(&self.caller).ok_or(RunError::Unauthenticated)?;
+        let since = Instant::now();
+        let (system, messages) = (system.to_owned(), talk.messages.clone());
+        let ask = ModelRequest { system, messages, tools, call_mode: choice };
+        let words = TextStreamer { run: self.run, buffer: Mutex::default() };
+        let held_back = self.buffers_answer();
+        let hear = |piece: &str| {
+            if !held_back {
+                words.push(piece)
+            }
+        };
+        let answer = self.model.respond(&ask, &hear).await;
+        words.flush();
+        let new = ask.messages.get(already_sent(&ask.messages)..).unwrap_or_default();
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.trace_recorder.record_failed_ask(since, purpose, &ask.system, new, &error);
+                return Err(RunError::Model(error));
+            }
+        };
+        self.usage.record_response(&answer);
+        self.trace_recorder.record_ask(since, purpose, &ask.system, new, &answer);
+        match answer.stop_reason {
+            ModelStopReason::Refusal => Err(RunError::ModelRefused),
+            ModelStopReason::Done | ModelStopReason::Length => Ok(answer),
+        }
+    }
+
+    pub(crate) async fn run(
+        &mut self,
+        system: &str,
+        talk: &mut Conversation,
+        tools: &mut Toolbox,
+    ) -> Result<LoopOutcome, RunError> {
+        loop {
+            let (choice, held_back) = (tools.call_mode(), self.buffers_answer());
+            let answer = self
+                .ask_model(Purpose::Work, system, talk, tools.tool_definitions(), choice)
+                .await?;
+            let ModelResponse { text, calls, stop_reason: stop, .. } = answer;
+            if stop == ModelStopReason::Length {
+                // Half a call is no call, and half an answer none.
+                self.usage.record_failure("the model's answer was cut off because it was too long");
+                talk.push_user(prompts::CUT.trim_end());
+                continue;
+            }
+            if text.trim().is_empty() && calls.is_empty() {
+                self.usage.record_failure("the model's answer was empty");
+                talk.push_user(prompts::EMPTY.trim_end());
+                continue;
+            }
+            let said = Message::Model { text: text.clone(), calls: calls.clone() };
+            talk.messages.push(said);
+            if calls.is_empty() {
+                return Ok(LoopOutcome::Answered(text));
+            }
+            if held_back && !text.is_empty() && talk.grounds_numbers_of(&text) {
+                self.run.publish(Event::Said { text });
+            }
+            tools.call_all(self, talk, calls).await?;
+            if !talk.pending.is_empty() {
+                return Ok(LoopOutcome::NeedsApproval);
+            }
+            talk.push_tool_results();
+        }
+    }
+
+    /// Whether what the model says is judged before anybody hears it.
+    fn buffers_answer(&self) -> bool {
+        self.unverified_error.is_some() || self.unverified
+    }
+
+    /// What the model says at the end, or why it is not passed on.
+    pub(crate) fn verify_answer(&self, talk: &Conversation, said: String) -> Result<String, Error> {
+        match &self.unverified_error {
+            Some(fault) if !talk.grounds_numbers_of(&said) => Err(fault.clone()),
+            _ => Ok(said),
+        }
+    }
+
+    /// Notes what a call has left.
+    pub(crate) fn add_artifacts(&mut self, files: &[OutputFile], sandbox: Option<SandboxId>) {
+        self.artifacts.add(files, sandbox);
+        files.iter().for_each(|file| self.run.publish(Event::File(file.clone())));
+    }
+
+    /// Notes how a call has ended.
+    pub(crate) fn record_outcome(&mut self, told: &ToolOutcome) {
+        if told.failed {
+            self.usage.record_failure(&told.failure_line());
+            self.unverified_error = told.error.clone().or(self.unverified_error.take());
+            return;
+        }
+        self.usage.reset_failures();
+        if told.computed {
+            self.unverified_error = None;
+        }
+    }
+}
+
+/// How many of these the model has been told when it was asked before.
+fn already_sent(messages: &[Message]) -> usize {
+    let last = messages.iter().rposition(|message| matches!(message, Message::Model { .. }));
+    last.map_or(0, |last| last + 1)
+}
+
+/// A conversation that stopped in the middle of its calls could not be gone on from: every call has
+/// to have a result. What was begun and has none is given back.
+pub(crate) fn close_open_calls(talk: &mut Conversation) -> Vec<ToolCall> {
+    let Some(Message::Model { calls, .. }) = talk.messages.last() else { return Vec::new() };
+    if calls.is_empty() || !talk.pending.is_empty() {
+        return Vec::new();
+    }
+    let mut stopped = Vec::new();
+    for call in calls {
+        if talk.answered.iter().any(|result| result.call_id == call.id) {
+            continue;
+        }
+        let begun = talk.begun.contains(&call.id);
+        let text = if begun { STOPPED } else { NOT_RUN };
+        talk.answered.push(ToolResult {
+            call_id: call.id.clone(),
+            name: call.name.clone(),
+            text: text.to_owned(),
+            failed: true,
+        });
+        stopped.extend(begun.then(|| call.clone()));
+    }
+    talk.push_tool_results();
+    stopped
+}
+
+/// What a model says, for whoever listens: not letter by letter.
+struct TextStreamer<'a> {
+    run: &'a RunHandle,
+    buffer: Mutex<String>,
+}
+
+impl TextStreamer<'_> {
+    fn push(&self, piece: &str) {
+        let long = {
+            let mut held = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+            held.push_str(piece);
+            held.len() >= FLUSH_BYTES || held.ends_with('\n')
+        };
+        if long {
+            self.flush();
+        }
+    }
+
+    fn flush(&self) {
+        let mut held = self.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        if !held.is_empty() {
+            self.run.publish(Event::Said { text: std::mem::take(&mut held) });
+        }
+    }
+}

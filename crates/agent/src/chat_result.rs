@@ -1,0 +1,143 @@
+//! A run of an agent as whoever asked for it reads it.
+
+use crate::chat::{AGENT, ChatOutput};
+use crate::code_run::{Artifact, image_artifacts};
+use crate::trace::{Trace, TraceAction};
+use crate::{Agents, not_a_run_error};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use service::{Caller, RequestError};
+use types::{
+    AgentId, Error, Execution, ExecutionId, ExecutionStatus, FileKind, ModelUsage, OutputFile,
+    Round, SandboxId, Warning,
+};
+use utoipa::ToSchema;
+
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct ChatResult {
+    pub execution_id: ExecutionId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent_id: Option<AgentId>,
+    pub status: ExecutionStatus,
+    /// In plain words; empty when somebody has to be asked first.
+    pub answer: String,
+    /// Say it again to go on from this answer.
+    pub cursor: String,
+    /// Where the code of the conversation runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox_id: Option<SandboxId>,
+    /// What waits for a reply with ALLOW or DENY.
+    #[schema(value_type = Vec<Object>)]
+    pub actions: Vec<Value>,
+    pub rounds: Vec<Round>,
+    pub generated_files: Vec<OutputFile>,
+    pub artifacts: Vec<Artifact>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Error>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<ModelUsage>,
+    pub warnings: Vec<Warning>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Trace>,
+    #[serde(rename = "agentExternalId", skip_serializing_if = "Option::is_none")]
+    pub agent_external_id: Option<String>,
+    pub response: ChatEnvelope,
+}
+
+/// The same as applications of another platform read it.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+pub struct ChatEnvelope {
+    pub cursor: String,
+    #[schema(value_type = Vec<Object>)]
+    pub messages: Vec<Value>,
+    /// `result`
+    #[serde(rename = "type")]
+    pub kind: &'static str,
+}
+
+impl Agents {
+    /// The result of a run of an agent that has ended, or as far as it has come.
+    pub async fn chat_result(
+        &self,
+        caller: &Caller,
+        execution: Execution,
+    ) -> Result<ChatResult, RequestError> {
+        if execution.entry != AGENT {
+            return Err(not_a_run_error(execution.id));
+        }
+        let trace = match execution.ended_at {
+            Some(_) => self.trace(caller, execution.id).await.ok(),
+            None => None,
+        };
+        Ok(chat_result(execution, trace))
+    }
+
+    pub async fn trace(&self, caller: &Caller, id: ExecutionId) -> Result<Trace, RequestError> {
+        let bytes = self.service.run_trace(caller, id).await?;
+        Trace::from_bytes(&bytes).ok_or_else(|| not_a_run_error(id))
+    }
+}
+
+fn chat_result(execution: Execution, trace: Option<Trace>) -> ChatResult {
+    let spoken: ChatOutput = execution
+        .value
+        .as_ref()
+        .and_then(|value| ChatOutput::deserialize(value).ok())
+        .unwrap_or_default();
+    let (media, data): (Vec<OutputFile>, Vec<OutputFile>) =
+        execution.files_out.into_iter().partition(|file| file.kind == FileKind::Media);
+    let cursor = execution.id.to_string();
+    let artifacts = image_artifacts(media);
+    let message = json!({
+        "role": "agent",
+        "content": {"type": "text", "text": spoken.answer},
+        "data": artifacts,
+        "reasoning": trace.as_ref().map(reasoning).unwrap_or_default(),
+        "actions": spoken.actions,
+    });
+    let envelope = ChatEnvelope { cursor: cursor.clone(), messages: vec![message], kind: "result" };
+    ChatResult {
+        execution_id: execution.id,
+        agent_id: execution.agent,
+        status: execution.status,
+        answer: spoken.answer,
+        cursor,
+        sandbox_id: execution.sandbox_id,
+        actions: spoken.actions,
+        rounds: execution.rounds,
+        generated_files: data,
+        artifacts,
+        error: execution.error,
+        model: execution.model,
+        warnings: execution.warnings,
+        trace,
+        agent_external_id: spoken.agent_external_id,
+        response: envelope,
+    }
+}
+
+/// What the model said on the way, and what each of its calls gave.
+fn reasoning(trace: &Trace) -> Vec<Value> {
+    let call = |id: &str, name: &str, kind: &str, input: &Value, result: &str| {
+        let call = json!({
+            "id": id, "name": name, "toolType": kind, "input": input, "result": result,
+        });
+        json!({"content": [], "data": [{"type": "toolCall", "toolCall": call}]})
+    };
+    let step = |did: &TraceAction| match did {
+        TraceAction::Asked { said, calls, .. } if !said.is_empty() && !calls.is_empty() => {
+            Some(json!({"content": [{"type": "text", "text": said}], "data": []}))
+        }
+        TraceAction::Asked { .. } => None,
+        TraceAction::Ran { round, .. } => {
+            let id = round.execution_id.map(|id| id.to_string()).unwrap_or_default();
+            let input = json!({"code": round.code});
+            let result = round.error.as_deref().unwrap_or(&round.stdout);
+            Some(call(&id, crate::CODE_EXECUTION, crate::CODE_EXECUTION, &input, result))
+        }
+        TraceAction::Called { tool } => {
+            Some(call(&tool.id, &tool.name, &tool.kind, &tool.arguments, &tool.result))
+        }
+    };
+    trace.steps.iter().filter_map(|one| step(&one.did)).collect()
+}

@@ -1,0 +1,176 @@
+//! `code_execution`: a plan first, then code for one step at a time in a live session, until the
+//! request is answered.
+
+use crate::agent_loop::{AgentLoop, LoopOutcome, RunError};
+use crate::budget::RunBudget;
+use crate::conversation::Conversation;
+use crate::model::{Message, ModelResponse, ToolCallMode, ToolDefinition};
+use crate::prompts;
+use crate::toolbox::Toolbox;
+use crate::trace::Purpose;
+use serde_json::{Value, json};
+use types::{Error, Event};
+
+const PLAN: &str = "plan";
+/// More than a person would read.
+const STEPS_MAX: usize = 12;
+const STEP_CHARS_MAX: usize = 500;
+
+/// What is to be done.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CodeTask<'a> {
+    pub(crate) request: &'a str,
+    pub(crate) context: Option<&'a str>,
+    /// Names of files that were brought for it.
+    pub(crate) files: &'a [String],
+    /// Rounds that it may take, if somebody has said so.
+    pub(crate) rounds: Option<u32>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) struct CodeTaskResult {
+    pub(crate) answer: String,
+    /// What the last code ended with, if it failed, or why the answer is not the model's.
+    pub(crate) error: Option<Error>,
+}
+
+/// Plans, writes code and runs it, and answers.
+pub(crate) async fn run_code_task(
+    walk: &mut AgentLoop<'_>,
+    tools: &mut Toolbox,
+    talk: &mut Conversation,
+    task: CodeTask<'_>,
+) -> Result<CodeTaskResult, RunError> {
+    talk.push_user(task_prompt(task));
+    let plan = make_plan(walk, talk, task.request).await?;
+    walk.run.publish(Event::Plan { steps: plan.clone() });
+    walk.budget.rounds = task.rounds.unwrap_or_else(|| RunBudget::rounds_for_steps(plan.len()));
+    let numbered = (1..).zip(&plan).map(|(number, step)| format!("{number}. {step}"));
+    let steps = numbered.collect::<Vec<_>>().join("\n");
+    // The model has said it, so that it is no ground for a number.
+    let text = prompts::fill(prompts::PLANNED, "plan", &steps);
+    talk.messages.push(Message::Model { text, calls: Vec::new() });
+    talk.push_user(prompts::START.trim_end());
+    tools.interpreter.iter_mut().for_each(|interpreter| interpreter.set_plan(plan.clone()));
+    let said = final_answer(walk, tools, talk).await?;
+    Ok(match walk.verify_answer(talk, said) {
+        Ok(answer) => {
+            let interpreter = tools.interpreter.as_ref();
+            CodeTaskResult { answer, error: interpreter.and_then(|it| it.last_error().cloned()) }
+        }
+        Err(fault) => CodeTaskResult { answer: no_result_answer(&fault), error: Some(fault) },
+    })
+}
+
+/// What is said instead of an answer that is not passed on.
+pub(crate) fn no_result_answer(fault: &Error) -> String {
+    prompts::fill(prompts::NO_RESULT, "error", &fault.message)
+}
+
+/// What the model says at the end. Numbers that it has not had computed are given back to it.
+async fn final_answer(
+    walk: &mut AgentLoop<'_>,
+    tools: &mut Toolbox,
+    talk: &mut Conversation,
+) -> Result<String, RunError> {
+    let rounds = |tools: &Toolbox| tools.interpreter.as_ref().map_or(0, |it| it.rounds.len());
+    let before = rounds(tools);
+    loop {
+        walk.unverified = rounds(tools) == before;
+        let said = match walk.run(prompts::CODE.trim_end(), talk, tools).await? {
+            LoopOutcome::Answered(said) => said,
+            // The interpreter is patient: it has waited for the answer itself.
+            LoopOutcome::NeedsApproval => return Err(RunError::Cancelled),
+        };
+        if rounds(tools) > before || talk.grounds_numbers_of(&said) {
+            walk.unverified = false;
+            return Ok(said);
+        }
+        walk.usage.record_failure("the model gave numbers that no code has computed");
+        talk.push_user(prompts::COMPUTE.trim_end());
+    }
+}
+
+fn task_prompt(task: CodeTask<'_>) -> String {
+    let mut parts = vec![prompts::fill(prompts::REQUEST, "request", task.request)];
+    if let Some(context) = task.context {
+        parts.push(prompts::fill(prompts::CONTEXT, "context", context));
+    }
+    if !task.files.is_empty() {
+        parts.push(prompts::fill(prompts::FILES, "files", &task.files.join(", ")));
+    }
+    parts.join("\n\n")
+}
+
+async fn make_plan(
+    walk: &mut AgentLoop<'_>,
+    talk: &Conversation,
+    request: &str,
+) -> Result<Vec<String>, RunError> {
+    let choice = ToolCallMode::Tool(PLAN.to_owned());
+    let system = prompts::PLAN.trim_end();
+    let answer = walk.ask_model(Purpose::Plan, system, talk, vec![plan_tool()], choice).await?;
+    let steps = parse_steps(&answer);
+    Ok(if steps.is_empty() { vec![request.to_owned()] } else { steps })
+}
+
+/// As it was asked for, or as models write a list that cannot call a tool.
+fn parse_steps(answer: &ModelResponse) -> Vec<String> {
+    let called = answer.calls.iter().find(|call| call.name == PLAN);
+    let listed = called.map(|call| string_items(&call.arguments["steps"])).unwrap_or_default();
+    let written = || match answer.text.find('[').zip(answer.text.rfind(']')) {
+        Some((first, last)) if first < last => serde_json::from_str(&answer.text[first..=last])
+            .map_or(Vec::new(), |list| string_items(&list)),
+        _ => Vec::new(),
+    };
+    let steps = if listed.is_empty() { written() } else { listed };
+    steps.into_iter().take(STEPS_MAX).collect()
+}
+
+fn string_items(list: &Value) -> Vec<String> {
+    let texts = list.as_array().into_iter().flatten().filter_map(Value::as_str);
+    let cut = texts.map(|text| text.trim().chars().take(STEP_CHARS_MAX).collect::<String>());
+    cut.filter(|text| !text.is_empty()).collect()
+}
+
+fn plan_tool() -> ToolDefinition {
+    ToolDefinition {
+        name: PLAN.to_owned(),
+        description: "The steps that answer the request, in order.".to_owned(),
+        input_schema: json!({
+            "type": "object",
+            "properties": {
+                "steps": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+            },
+            "required": ["steps"],
+            "additionalProperties": false,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ModelStopReason, TokenUsage, ToolCall};
+
+    fn answer(text: &str, calls: Vec<ToolCall>) -> ModelResponse {
+        ModelResponse {
+            text: text.to_owned(),
+            calls,
+            tokens: TokenUsage::default(),
+            stop_reason: ModelStopReason::Done,
+        }
+    }
+
+    #[test]
+    fn a_plan_is_read_as_it_was_called_or_as_it_was_written() {
+        let (id, name) = ("1".to_owned(), PLAN.to_owned());
+        let call = ToolCall { id, name, arguments: json!({"steps": [" Load ", "", 7, "Plot"]}) };
+        assert_eq!(parse_steps(&answer("", vec![call])), ["Load", "Plot"]);
+        let written = "Here it is:\n```json\n[\"Load\", \"Plot\"]\n```";
+        assert_eq!(parse_steps(&answer(written, Vec::new())), ["Load", "Plot"]);
+        assert!(parse_steps(&answer("I would rather not.", Vec::new())).is_empty());
+        assert!(parse_steps(&answer("] [", Vec::new())).is_empty());
+    }
+}

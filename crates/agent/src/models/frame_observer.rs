@@ -1,0 +1,65 @@
+//! What goes by on the wire while genai reads it: that something does, how much, and what genai does
+//! not tell.
+
+use genai::chat::{ChatFrameSink, FrameCtx, RawFrameRef};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::Notify;
+
+/// The most that models write today, 128,000 tokens, is about 32 MB in pieces.
+const WIRE_BYTES_MAX: usize = 64 << 20;
+
+#[derive(Debug, Default)]
+pub(super) struct FrameObserver {
+    frames: AtomicUsize,
+    bytes: AtomicUsize,
+    limit_exceeded: Notify,
+    refusal: Mutex<Option<String>>,
+}
+
+impl ChatFrameSink for FrameObserver {
+    fn on_frame(&self, _: &FrameCtx, frame: RawFrameRef<'_>) {
+        self.frames.fetch_add(1, Ordering::Relaxed);
+        let before = self.bytes.fetch_add(frame.data.len(), Ordering::Relaxed);
+        if before + frame.data.len() > WIRE_BYTES_MAX {
+            self.limit_exceeded.notify_one();
+        }
+        let telling = ["refusal", "blockReason", "content_filter"];
+        if telling.iter().any(|word| frame.data.contains(word))
+            && let Some(event) = frame.json()
+            && let Some(words) = refusal(&event)
+        {
+            let mut refusal = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
+            refusal.get_or_insert_default().push_str(words);
+        }
+    }
+}
+
+/// The words of a refusal, none of which reach the answer by themselves.
+fn refusal(event: &Value) -> Option<&str> {
+    if event["type"] == "response.refusal.delta" {
+        return event["delta"].as_str();
+    }
+    if event.pointer("/response/incomplete_details/reason") == Some(&json!("content_filter")) {
+        return Some("");
+    }
+    let words = ["/choices/0/delta/refusal", "/promptFeedback/blockReason"];
+    words.iter().find_map(|path| event.pointer(path)?.as_str())
+}
+
+impl FrameObserver {
+    pub(super) fn frames(&self) -> usize {
+        self.frames.load(Ordering::Relaxed)
+    }
+
+    /// Comes back once more has gone by than an answer can have.
+    pub(super) async fn limit_exceeded(&self) {
+        self.limit_exceeded.notified().await;
+    }
+
+    /// What was refused with, empty if without a word.
+    pub(super) fn refusal(&self) -> Option<String> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

@@ -1,0 +1,133 @@
+//! Hears one answer to its end, and not a byte or a second longer than somebody would wait for it.
+//!
+//! What a provider sends is bounded by whole events. Of an event that never ends, or the text of an
+//! error, genai holds what has come, and only time bounds it.
+
+use super::endpoint::Endpoint;
+use super::frame_observer::FrameObserver;
+use super::provider::ProviderRetryPolicy;
+use super::provider_error::{ProviderError, RetryAdvice};
+use super::tool_calls::ToolCallAssembler;
+use crate::model::{ModelRequest, ModelResponse, ModelStopReason, TextListener, TokenUsage};
+use futures_util::StreamExt;
+use genai::chat::{ChatStream, ChatStreamEvent, MessageContent, StopReason, StreamEnd};
+use tokio::time::timeout;
+use tracing::instrument::WithSubscriber;
+use tracing::subscriber::NoSubscriber;
+
+/// The most that models write today, 128,000 tokens, is less than 1 MB.
+const ANSWER_BYTES_MAX: usize = 2 << 20;
+pub(super) struct ResponseReader<'a> {
+    pub(super) endpoint: &'a Endpoint,
+    pub(super) retry_policy: ProviderRetryPolicy,
+    pub(super) frame_observer: &'a FrameObserver,
+    pub(super) stream: ChatStream,
+}
+
+impl ResponseReader<'_> {
+    pub(super) async fn read(
+        mut self,
+        ask: &ModelRequest,
+        said: TextListener<'_>,
+    ) -> Result<ModelResponse, ProviderError> {
+        let mut text = String::new();
+        let mut calls = ToolCallAssembler::default();
+        let end = loop {
+            match self.next_event().await {
+                Ok(ChatStreamEvent::Chunk(piece)) if !piece.content.is_empty() => {
+                    text.push_str(&piece.content);
+                    said(&piece.content);
+                }
+                Ok(ChatStreamEvent::ToolCallChunk(piece)) => {
+                    calls.add_piece(piece.tool_call, self.endpoint.api);
+                }
+                Ok(ChatStreamEvent::End(end)) => break end,
+                Ok(_) => {}
+                // Refused before the first word, which genai takes for an error.
+                Err(_) if text.is_empty() && self.frame_observer.refusal().is_some() => {
+                    break StreamEnd::default();
+                }
+                Err(failure) => return Err(failure),
+            }
+            if text.len() + calls.bytes() > ANSWER_BYTES_MAX || calls.too_many() {
+                return Err(self.too_large_error());
+            }
+        };
+        let stop = self.stop_reason(&end)?;
+        if let Some(words) = self.frame_observer.refusal().filter(|words| !words.is_empty()) {
+            text.push_str(&words);
+            said(&words);
+        }
+        let tokens = token_usage(&end);
+        calls.add_complete(
+            end.captured_content.map(MessageContent::into_tool_calls).unwrap_or_default(),
+        );
+        if calls.too_many() {
+            return Err(self.too_large_error());
+        }
+        Ok(ModelResponse { text, calls: calls.finish(ask), tokens, stop_reason: stop })
+    }
+
+    /// The next event. Some say with comments that they are still at work, of which genai makes no
+    /// event.
+    async fn next_event(&mut self) -> Result<ChatStreamEvent, ProviderError> {
+        loop {
+            let heard = self.frame_observer.frames();
+            let limit = if heard == 0 {
+                self.retry_policy.first_event_timeout
+            } else {
+                self.retry_policy.event_timeout
+            };
+            // genai logs what a provider says, and what it says may have our key in it.
+            let next = self.stream.next().with_subscriber(NoSubscriber::new());
+            let event = tokio::select! {
+                biased;
+                () = self.frame_observer.limit_exceeded() => return Err(self.too_large_error()),
+                event = timeout(limit, next) => event,
+            };
+            return match event {
+                Ok(Some(Ok(event))) => Ok(event),
+                Ok(Some(Err(error))) => Err(ProviderError::from_genai(&error, self.endpoint)),
+                Ok(None) => Err(self.truncated_error()),
+                Err(_) if self.frame_observer.frames() > heard => continue,
+                Err(_) => {
+                    let reason = format!("it has said nothing for {} seconds", limit.as_secs_f32());
+                    Err(ProviderError::unreachable(self.endpoint, &reason, RetryAdvice::Never))
+                }
+            };
+        }
+    }
+
+    fn stop_reason(&self, end: &StreamEnd) -> Result<ModelStopReason, ProviderError> {
+        match &end.captured_stop_reason {
+            _ if self.frame_observer.refusal().is_some() => Ok(ModelStopReason::Refusal),
+            Some(StopReason::ContentFilter(_)) => Ok(ModelStopReason::Refusal),
+            Some(StopReason::MaxTokens(_)) => Ok(ModelStopReason::Length),
+            Some(_) => Ok(ModelStopReason::Done),
+            // genai makes an end of its own where a connection was cut.
+            None => Err(self.truncated_error()),
+        }
+    }
+
+    fn truncated_error(&self) -> ProviderError {
+        let reason = "the connection ended in the middle";
+        ProviderError::unreadable(self.endpoint, reason, RetryAdvice::Soon)
+    }
+
+    fn too_large_error(&self) -> ProviderError {
+        ProviderError::unreadable(
+            self.endpoint,
+            "it is larger than an answer can be",
+            RetryAdvice::Never,
+        )
+    }
+}
+
+fn token_usage(end: &StreamEnd) -> TokenUsage {
+    let count = |tokens: Option<i32>| tokens.unwrap_or(0).try_into().unwrap_or(0);
+    let usage = end.captured_usage.as_ref();
+    TokenUsage {
+        input: count(usage.and_then(|usage| usage.prompt_tokens)),
+        output: count(usage.and_then(|usage| usage.completion_tokens)),
+    }
+}

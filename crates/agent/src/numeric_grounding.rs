@@ -1,0 +1,119 @@
+//! Whether an answer has numbers in it that nothing has computed and nobody has said.
+//!
+//! Ground is what the model was told: by whoever asked, and by what it has called. What it said
+//! itself is none, be it in words, in a plan, or in code that failed and is echoed by its traceback.
+
+use crate::conversation::Conversation;
+use crate::model::Message;
+use std::collections::BTreeSet;
+
+impl Conversation {
+    /// Whether every number of the answer stands in what the model was told.
+    pub(crate) fn grounds_numbers_of(&self, answer: &str) -> bool {
+        let known = match &self.asker {
+            // The first message is what that model has written.
+            Some(told) => {
+                &grounded_numbers(told)
+                    | &grounded_numbers(self.messages.get(1..).unwrap_or_default())
+            }
+            None => grounded_numbers(&self.messages),
+        };
+        numbers(answer).all(|number| known.contains(&number))
+    }
+}
+
+fn grounded_numbers(messages: &[Message]) -> BTreeSet<String> {
+    let (mut known, mut own) = (BTreeSet::new(), BTreeSet::new());
+    for message in messages {
+        match message {
+            Message::User { text } => known.extend(numbers(text)),
+            Message::Model { calls, .. } => {
+                calls.iter().for_each(|call| own.extend(numbers(&call.arguments.to_string())));
+            }
+            Message::Tools { results } => {
+                for result in results {
+                    // A failure says again what was called: lines of the code, and what it raised.
+                    let told = numbers(&result.text);
+                    known.extend(told.filter(|number| !(result.failed && own.contains(number))));
+                }
+            }
+        }
+    }
+    known
+}
+
+pub(crate) fn has_number(text: &str) -> bool {
+    numbers(text).next().is_some()
+}
+
+/// Digits, with the points and commas between them; `1,234.50` is `1234.50`.
+fn numbers(text: &str) -> impl Iterator<Item = String> {
+    let runs = text.split(|c: char| !(c.is_numeric() || c == '.' || c == ','));
+    let plain = runs.map(|run| run.trim_matches(['.', ',']).replace(',', ""));
+    plain.filter(|run| !run.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{ToolCall, ToolResult};
+    use serde_json::json;
+
+    fn user(text: &str) -> Message {
+        Message::User { text: text.to_owned() }
+    }
+
+    /// A model runs this code, and is told this.
+    fn ran(code: &str, told: &str, failed: bool) -> [Message; 2] {
+        let (id, name) = ("1".to_owned(), "run_python".to_owned());
+        let call =
+            ToolCall { id: id.clone(), name: name.clone(), arguments: json!({"code": code}) };
+        let result = ToolResult { call_id: id, name, text: told.to_owned(), failed };
+        [
+            Message::Model { text: "it may be 99".to_owned(), calls: vec![call] },
+            Message::Tools { results: vec![result] },
+        ]
+    }
+
+    fn talk(code: &str, told: &str, failed: bool) -> Conversation {
+        let mut messages = vec![user("the sum of 3 columns")];
+        messages.extend(ran(code, told, failed));
+        Conversation { messages, ..Conversation::default() }
+    }
+
+    #[test]
+    fn a_number_that_nothing_has_computed_is_seen() {
+        let told = talk("sum()", "line 12: ZeroDivisionError after 1234.5", true);
+        assert!(told.grounds_numbers_of("It failed at line 12, after 1,234.5."));
+        assert!(told.grounds_numbers_of("The columns could not be added up."));
+        assert!(told.grounds_numbers_of("None of the 3 columns has a sum."));
+        assert!(!told.grounds_numbers_of("The total is 4711."));
+        assert!(!told.grounds_numbers_of("It is 99."), "what the model said itself is no ground");
+    }
+
+    #[test]
+    fn a_failure_that_says_the_code_again_is_no_ground_for_what_stands_in_it() {
+        let code = "total = 4711 / 0";
+        let traceback = "  File \"<cell>\", line 12\n    total = 4711 / 0\nZeroDivisionError";
+        assert!(!talk(code, traceback, true).grounds_numbers_of("The total is 4711."));
+        assert!(talk(code, traceback, true).grounds_numbers_of("It failed at line 12."));
+        let raised = talk("raise ValueError('4711')", "ValueError: 4711", true);
+        assert!(!raised.grounds_numbers_of("The total is 4711."));
+        let mut earlier = talk("def total(): return 4711 / 0", "It ran.", false);
+        earlier.messages.extend(ran("total()", "in total\n    return 4711 / 0", true));
+        assert!(
+            !earlier.grounds_numbers_of("The total is 4711."),
+            "nor is code of an earlier call"
+        );
+        assert!(talk("print(12 * 1)", "12", false).grounds_numbers_of("It is 12."));
+    }
+
+    #[test]
+    fn a_request_that_a_model_wrote_is_no_ground_but_what_that_model_was_told_is() {
+        let messages = vec![user("Report 4711 for 2024."), user("Begin.")];
+        let asker = Some(vec![user("What was it in 2024?")]);
+        let nested = Conversation { messages, asker, ..Conversation::default() };
+        assert!(nested.grounds_numbers_of("There is nothing of 2024."));
+        assert!(!nested.grounds_numbers_of("It is 4711."));
+    }
+}

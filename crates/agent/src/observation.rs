@@ -1,0 +1,186 @@
+//! What a model is told of an execution: enough to go on with, and never more than it can read.
+
+use crate::numeric_grounding::has_number;
+use types::{Error, ErrorCode, Execution, ExecutionStatus, OutputStream};
+
+/// Of each stream. The beginning tells what it is, the end how it ended.
+const STREAM_BYTES_MAX: usize = 16 * 1024;
+/// Of a value, an error or a traceback.
+const TEXT_BYTES_MAX: usize = 8 * 1024;
+
+const FILES_MAX: usize = 50;
+const NAME_BYTES_MAX: usize = 200;
+
+/// What a model is told of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ToolOutcome {
+    pub(crate) text: String,
+    pub(crate) failed: bool,
+    /// What it failed with, if it should have computed something.
+    pub(crate) error: Option<Error>,
+    /// Whether it gave a number.
+    pub(crate) computed: bool,
+}
+
+impl ToolOutcome {
+    /// Words that nothing had to be run for.
+    pub(crate) fn from_text(text: String) -> Self {
+        Self { text, failed: false, error: None, computed: false }
+    }
+
+    /// Words that say why nothing was run.
+    pub(crate) fn invalid_call(code: ErrorCode, text: String) -> Self {
+        let fault = Some(Error::new(code, text.clone()));
+        Self { text, failed: true, error: fault, computed: false }
+    }
+
+    /// How it failed, in one line.
+    pub(crate) fn failure_line(&self) -> String {
+        match &self.error {
+            Some(Error { exception: Some(exception), message, .. }) => {
+                format!("{exception}: {message}")
+            }
+            Some(fault) => fault.message.clone(),
+            None => self.text.clone(),
+        }
+    }
+}
+
+/// What it failed with. A record that does not say so has a status all the same.
+pub(crate) fn error_of(execution: &Execution) -> Option<Error> {
+    let unsaid = || Error::new(ErrorCode::ExecutionInterrupted, execution.status.name());
+    is_failed(execution.status).then(|| execution.error.clone().unwrap_or_else(unsaid))
+}
+
+/// The parts of an execution that are shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct ExecutionObservation {
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    /// The type and the message.
+    pub(crate) error: Option<String>,
+    traceback: Option<String>,
+    hint: Option<String>,
+    files: Vec<String>,
+    value: Option<String>,
+}
+
+impl ExecutionObservation {
+    pub(crate) fn from_execution(execution: &Execution) -> Self {
+        let stream = |stream: OutputStream| -> String {
+            let pieces = execution.output.iter().filter(|piece| piece.stream == stream);
+            pieces.map(|piece| piece.text.as_str()).collect()
+        };
+        let mut stdout = stream(OutputStream::Stdout);
+        let shown = execution.results.iter().filter(|result| result.main);
+        for text in shown.filter_map(|result| result.data.get("text/plain")?.as_str()) {
+            if !stdout.is_empty() && !stdout.ends_with('\n') {
+                stdout.push('\n');
+            }
+            stdout.push_str(text);
+            stdout.push('\n');
+        }
+        let error = execution.error.as_ref();
+        Self {
+            stdout: truncate_middle(&stdout, STREAM_BYTES_MAX),
+            stderr: truncate_middle(&stream(OutputStream::Stderr), STREAM_BYTES_MAX),
+            error: error.map(|fault| truncate_middle(&error_line(fault), TEXT_BYTES_MAX)),
+            traceback: error
+                .and_then(|fault| fault.traceback.as_ref())
+                .map(|traceback| truncate_middle(traceback, TEXT_BYTES_MAX)),
+            hint: error.and_then(|fault| fault.hint.clone()),
+            files: file_names(execution),
+            value: execution
+                .value
+                .as_ref()
+                .map(|value| truncate_middle(&value.to_string(), TEXT_BYTES_MAX)),
+        }
+    }
+
+    pub(crate) fn from_error(fault: &Error) -> Self {
+        let (error, hint) =
+            (Some(truncate_middle(&error_line(fault), TEXT_BYTES_MAX)), fault.hint.clone());
+        Self { error, hint, ..Self::default() }
+    }
+
+    /// Whether something came back that a number can be read from.
+    pub(crate) fn has_number(&self) -> bool {
+        let value = self.value.as_deref().unwrap_or_default();
+        self.error.is_none() && (has_number(&self.stdout) || has_number(value))
+    }
+
+    /// For code that the model wrote itself.
+    pub(crate) fn text_for_code(&self) -> String {
+        let mut said = String::new();
+        let mut part = |name: &str, text: &str| {
+            if !text.is_empty() {
+                said.push_str(&format!("{name}:\n{}\n", text.trim_end()));
+            }
+        };
+        part("stdout", &self.stdout);
+        part("stderr", &self.stderr);
+        match (&self.traceback, &self.error) {
+            (Some(traceback), _) => part("error", traceback),
+            (None, Some(error)) => part("error", error),
+            (None, None) => {}
+        }
+        part("hint", self.hint.as_deref().unwrap_or_default());
+        part("files", &self.files.join(", "));
+        if said.is_empty() { "It ran, and printed nothing.".to_owned() } else { said }
+    }
+
+    /// For a tool, whose value is what counts.
+    pub(crate) fn text_for_tool(&self) -> String {
+        match (&self.error, &self.value) {
+            (None, Some(value)) if self.stdout.is_empty() => value.clone(),
+            (None, Some(value)) => format!("{value}\n\nprinted:\n{}", self.stdout.trim_end()),
+            _ => self.text_for_code(),
+        }
+    }
+}
+
+/// Of the files that it made; a name is as long as code wants it to be.
+fn file_names(execution: &Execution) -> Vec<String> {
+    let files = execution.files_out.iter();
+    let mut names: Vec<String> =
+        files.take(FILES_MAX).map(|file| truncate_middle(&file.name, NAME_BYTES_MAX)).collect();
+    let more = execution.files_out.len().saturating_sub(FILES_MAX);
+    names.extend((more > 0).then(|| format!("and {more} more")));
+    names
+}
+
+fn error_line(fault: &Error) -> String {
+    match &fault.exception {
+        Some(exception) => format!("{exception}: {}", fault.message),
+        None => format!("{}: {}", fault.code, fault.message),
+    }
+}
+
+pub(crate) fn is_failed(status: ExecutionStatus) -> bool {
+    status != ExecutionStatus::Succeeded
+}
+
+/// The beginning and the end of what is long.
+fn truncate_middle(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let head = text.floor_char_boundary(most / 2);
+    let tail = text.ceil_char_boundary(text.len() - most / 2);
+    let left_out = tail - head;
+    format!("{}\n[{left_out} bytes are left out here]\n{}", &text[..head], &text[tail..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_long_keeps_its_beginning_and_its_end() {
+        let text = format!("first{}last", "é".repeat(10_000));
+        let told = truncate_middle(&text, 100);
+        assert!(told.starts_with("first") && told.ends_with("last"), "{told}");
+        assert!(told.contains("bytes are left out") && told.len() < 200);
+        assert_eq!(truncate_middle("as it is", 100), "as it is");
+    }
+}

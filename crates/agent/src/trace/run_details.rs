@@ -1,0 +1,314 @@
+//! A run and everything that came of it, in one piece: what the forms for people are made of.
+//!
+//! Each form leaves the walls with its reader. None of them may make the reader's program ask the
+//! network for something, or code could send away in an address what it has computed; so that of
+//! the results of code only plain text and pictures that are nothing but pictures are told.
+
+use super::{Trace, TraceAction};
+use crate::Agents;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use service::{Caller, RequestError};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::Read;
+use types::{DisplayData, Execution, ExecutionId, OutputFile, OutputStream, Round};
+
+/// A drawing in SVG is not among them: it is a document, which can hold scripts and addresses.
+const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+const PLAIN: &str = "text/plain";
+/// A page that people open has no more.
+const BYTES_MAX: usize = 32 << 20;
+/// A chart for print has less.
+const PICTURE_BYTES_MAX: u64 = 4 << 20;
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunDetails {
+    pub trace: Trace,
+    /// The run itself.
+    pub execution: Execution,
+    /// What its code and its tools have done. One that is missing is told as the model saw it.
+    pub(super) children: BTreeMap<ExecutionId, ChildExecution>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ChildExecution {
+    pub(super) execution: Execution,
+    /// Pictures that it has saved and not shown.
+    pub(super) saved: Vec<Picture>,
+}
+
+/// A picture of a kind that only a picture has, with bytes that can be told as they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Picture {
+    pub(super) mime: &'static str,
+    pub(super) base64: String,
+    /// Of the file, if it was saved as one.
+    pub(super) name: Option<String>,
+}
+
+/// What some code has shown, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum RunOutput<'a> {
+    Printed {
+        stream: OutputStream,
+        text: Cow<'a, str>,
+    },
+    Value {
+        /// The value of the last expression.
+        main: bool,
+        text: Option<&'a str>,
+        picture: Option<Picture>,
+    },
+    Failed {
+        name: Cow<'a, str>,
+        message: &'a str,
+        traceback: Option<&'a str>,
+    },
+    /// So many bytes of output are not kept.
+    Truncated(u64),
+}
+
+impl Picture {
+    fn new(mime: &str, base64: &str) -> Option<Self> {
+        let mime = PICTURES.into_iter().find(|known| *known == mime)?;
+        let base64: String = base64.split_ascii_whitespace().collect();
+        STANDARD.decode(&base64).ok()?;
+        Some(Self { mime, base64, name: None })
+    }
+
+    fn from_rich(result: &DisplayData) -> Option<Self> {
+        PICTURES.iter().find_map(|mime| Self::new(mime, result.data.get(*mime)?.as_str()?))
+    }
+
+    fn from_file(file: &OutputFile, bytes: &[u8]) -> Option<Self> {
+        let picture = Self::new(&file.mime, &STANDARD.encode(bytes))?;
+        Some(Self { name: Some(file.name.clone()), ..picture })
+    }
+
+    /// As the source of an image.
+    pub(super) fn data_url(&self) -> String {
+        format!("data:{};base64,{}", self.mime, self.base64)
+    }
+}
+
+impl Agents {
+    /// The whole run, for whoever may see it.
+    pub async fn run_details(
+        &self,
+        caller: &Caller,
+        id: ExecutionId,
+    ) -> Result<RunDetails, RequestError> {
+        let trace = self.trace(caller, id).await?;
+        let execution = self.service.execution(caller, id).await?;
+        let mut story = RunDetails { trace, execution, children: BTreeMap::new() };
+        let mut room = BYTES_MAX;
+        for id in story.child_ids() {
+            let Ok(execution) = self.service.execution(caller, id).await else { continue };
+            let Some(left) = room.checked_sub(size_bytes(&execution)) else { continue };
+            room = left;
+            let saved = self.saved_pictures(caller, &execution, &mut room).await;
+            story.children.insert(id, ChildExecution { execution, saved });
+        }
+        Ok(story)
+    }
+
+    async fn saved_pictures(
+        &self,
+        caller: &Caller,
+        execution: &Execution,
+        room: &mut usize,
+    ) -> Vec<Picture> {
+        let shown: Vec<Picture> = execution.results.iter().filter_map(Picture::from_rich).collect();
+        let mut saved = Vec::new();
+        for file in execution.files_out.iter().filter(|file| is_small_picture(file)) {
+            let Some(picture) = self.saved_picture(caller, execution.id, file).await else {
+                continue;
+            };
+            let is_shown = shown.iter().any(|shown| shown.base64 == picture.base64);
+            let Some(left) = room.checked_sub(picture.base64.len()).filter(|_| !is_shown) else {
+                continue;
+            };
+            *room = left;
+            saved.push(picture);
+        }
+        saved
+    }
+
+    async fn saved_picture(
+        &self,
+        caller: &Caller,
+        id: ExecutionId,
+        file: &OutputFile,
+    ) -> Option<Picture> {
+        let (_, bytes) = self.service.asset(caller, id, &file.name).await.ok()?;
+        let read = tokio::task::spawn_blocking(move || {
+            let mut content = Vec::new();
+            bytes.take(PICTURE_BYTES_MAX).read_to_end(&mut content).map(|_| content)
+        });
+        Picture::from_file(file, &read.await.ok()?.ok()?)
+    }
+}
+
+fn is_small_picture(file: &OutputFile) -> bool {
+    PICTURES.contains(&file.mime.as_str()) && file.size <= PICTURE_BYTES_MAX
+}
+
+/// What would be told of it, in bytes.
+fn size_bytes(execution: &Execution) -> usize {
+    let printed: usize = execution.output.iter().map(|piece| piece.text.len()).sum();
+    let told = |result: &DisplayData| {
+        let kinds = PICTURES.iter().chain([&PLAIN]);
+        kinds.filter_map(|mime| result.data.get(*mime)?.as_str()).map(str::len).sum::<usize>()
+    };
+    printed + execution.results.iter().map(told).sum::<usize>()
+}
+
+impl RunDetails {
+    /// What its code and its tools have run as.
+    fn child_ids(&self) -> Vec<ExecutionId> {
+        let id = |did: &TraceAction| match did {
+            TraceAction::Asked { .. } => None,
+            TraceAction::Ran { round, .. } => round.execution_id,
+            TraceAction::Called { tool } => tool.execution_id,
+        };
+        self.trace.steps.iter().filter_map(|step| id(&step.did)).collect()
+    }
+
+    pub(super) fn answer(&self) -> &str {
+        let value = self.execution.value.as_ref();
+        value.and_then(|value| value["answer"].as_str()).unwrap_or_default()
+    }
+
+    /// What the model said in an answer of its own, unless it is the one of the run, which stands
+    /// elsewhere.
+    pub(super) fn intermediate_text<'a>(&self, said: &'a str) -> Option<&'a str> {
+        Some(said.trim()).filter(|said| !said.is_empty() && *said != self.answer().trim())
+    }
+
+    pub(super) fn outputs<'a>(&'a self, round: &'a Round) -> Vec<RunOutput<'a>> {
+        match round.execution_id.and_then(|id| self.children.get(&id)) {
+            Some(child) => child.outputs(),
+            None => outputs_from_round(round),
+        }
+    }
+
+    /// What a tool has shown besides what it answered.
+    pub(super) fn pictures(&self, id: Option<ExecutionId>) -> Vec<Picture> {
+        let Some(child) = id.and_then(|id| self.children.get(&id)) else { return Vec::new() };
+        let shown = child.execution.results.iter().filter_map(Picture::from_rich);
+        shown.chain(child.saved.iter().cloned()).collect()
+    }
+}
+
+fn outputs_from_round(round: &Round) -> Vec<RunOutput<'_>> {
+    let streams = [(OutputStream::Stdout, &round.stdout), (OutputStream::Stderr, &round.stderr)];
+    let printed = streams.into_iter().filter(|(_, text)| !text.is_empty());
+    let printed = printed.map(|(stream, text)| RunOutput::Printed { stream, text: text.into() });
+    let failed = round.error.as_deref().map(|error| {
+        let (name, message) = error.split_once(": ").unwrap_or(("error", error));
+        RunOutput::Failed { name: name.into(), message, traceback: None }
+    });
+    printed.chain(failed).collect()
+}
+
+impl ChildExecution {
+    fn outputs(&self) -> Vec<RunOutput<'_>> {
+        let mut shown: Vec<RunOutput<'_>> = Vec::new();
+        for piece in &self.execution.output {
+            match shown.last_mut() {
+                Some(RunOutput::Printed { stream, text }) if *stream == piece.stream => {
+                    text.to_mut().push_str(&piece.text);
+                }
+                _ => {
+                    let text = Cow::Borrowed(piece.text.as_str());
+                    shown.push(RunOutput::Printed { stream: piece.stream, text });
+                }
+            }
+        }
+        shown.extend(self.execution.truncated.output_dropped_bytes.map(RunOutput::Truncated));
+        shown.extend(self.execution.results.iter().map(|result| RunOutput::Value {
+            main: result.main,
+            text: result.data.get(PLAIN).and_then(|text| text.as_str()),
+            picture: Picture::from_rich(result),
+        }));
+        let saved = self.saved.iter().cloned();
+        shown.extend(saved.map(|picture| RunOutput::Value {
+            main: false,
+            text: None,
+            picture: Some(picture),
+        }));
+        shown.extend(self.execution.error.as_ref().map(|fault| RunOutput::Failed {
+            name: match &fault.exception {
+                Some(exception) => Cow::Borrowed(exception.as_str()),
+                None => Cow::Owned(fault.code.to_string()),
+            },
+            message: &fault.message,
+            traceback: fault.traceback.as_deref(),
+        }));
+        shown
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample::{PNG, sample_run};
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_what_is_nothing_but_a_picture_is_one() {
+        for mime in PICTURES {
+            assert!(Picture::new(mime, PNG).is_some(), "{mime}");
+        }
+        let foreign = ["image/svg+xml", "text/html", "image/png\"", "IMAGE/PNG", ""];
+        for mime in foreign {
+            assert_eq!(Picture::new(mime, PNG), None, "{mime}");
+        }
+        for bytes in ["<svg/>", "AAAA\" onload=\"x", "AAA"] {
+            assert_eq!(Picture::new("image/png", bytes), None, "{bytes}");
+        }
+        let broken = Picture::new("image/png", "iVBO\nRw0K\n").unwrap();
+        assert_eq!(broken.data_url(), "data:image/png;base64,iVBORw0K");
+    }
+
+    #[test]
+    fn what_is_no_longer_kept_is_told_as_the_model_saw_it() {
+        let story = sample_run();
+        let rounds: Vec<&Round> = story
+            .trace
+            .steps
+            .iter()
+            .filter_map(|step| match &step.did {
+                TraceAction::Ran { round, .. } => Some(round),
+                _ => None,
+            })
+            .collect();
+        let gone = story.outputs(rounds[2]);
+        let stream = OutputStream::Stdout;
+        assert_eq!(gone[0], RunOutput::Printed { stream, text: "as the model saw it\n".into() });
+        let failed =
+            RunOutput::Failed { name: "KeyError".into(), message: "'as seen'", traceback: None };
+        assert_eq!(gone[1], failed);
+    }
+
+    #[test]
+    fn pieces_of_one_stream_are_one() {
+        let story = sample_run();
+        let TraceAction::Ran { round, .. } = &story.trace.steps[2].did else {
+            panic!("the first round")
+        };
+        let printed = story.outputs(round);
+        let streams = printed.iter().filter(|shown| matches!(shown, RunOutput::Printed { .. }));
+        assert_eq!(streams.count(), 2);
+    }
+
+    #[test]
+    fn what_a_run_weighs_is_what_is_told_of_it() {
+        let (data, main) = (json!({"text/plain": "12345", "text/html": "x".repeat(1000)}), true);
+        let result = DisplayData { data: serde_json::from_value(data).unwrap(), main };
+        let story = sample_run();
+        let execution = Execution { results: vec![result], ..story.execution };
+        assert_eq!(size_bytes(&execution), 5);
+    }
+}

@@ -1,0 +1,66 @@
+//! How an execution is answered: as a record, as a stream, or as a promise.
+
+use super::HttpCaller;
+use super::extract::Json;
+use super::idempotency::ClaimedKey;
+use super::problem::Problem;
+use super::record_response::record_response;
+use super::sse::{self, ResponseMode};
+use axum::http::header::LOCATION;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use service::{ExecutionHandle, SubmitOptions, Submitted};
+use std::any::Any;
+use std::sync::Arc;
+use types::{Execution, ExecutionId};
+
+pub(crate) fn submit_options(
+    caller: &HttpCaller,
+    claim: ClaimedKey,
+    wanted: ResponseMode,
+) -> SubmitOptions {
+    let place = Some(caller.request_permit() as Arc<dyn Any + Send + Sync>);
+    SubmitOptions {
+        idempotency_key: claim.key(),
+        announce_id: wanted != ResponseMode::Record,
+        concurrency_permit: place,
+        parent: None,
+    }
+}
+
+pub(crate) async fn execution_response(
+    attached: ExecutionHandle,
+    wanted: ResponseMode,
+) -> Result<Response, Problem> {
+    Ok(match wanted {
+        ResponseMode::Record => record_response(attached.wait_for_record().await?),
+        ResponseMode::Stream => with_location(attached.id(), sse::event_stream(attached.events())),
+        ResponseMode::Async => accepted_response(&attached.detach()),
+    })
+}
+
+/// A call may have to wait for a person first, who may take their time.
+pub(crate) async fn call_response(
+    asked: Submitted,
+    wanted: ResponseMode,
+) -> Result<Response, Problem> {
+    match asked {
+        Submitted::Started(attached) => execution_response(attached, wanted).await,
+        Submitted::AwaitingApproval(execution, events) => Ok(match wanted {
+            ResponseMode::Stream => with_location(execution.id, sse::event_stream(events)),
+            ResponseMode::Record | ResponseMode::Async => accepted_response(&execution),
+        }),
+    }
+}
+
+pub(crate) fn accepted_response(execution: &Execution) -> Response {
+    with_location(execution.id, (StatusCode::ACCEPTED, Json(execution)).into_response())
+}
+
+/// An answer that is not the record says where the record will be.
+pub(crate) fn with_location(id: ExecutionId, mut response: Response) -> Response {
+    if let Ok(place) = HeaderValue::from_str(&format!("/v1/executions/{id}")) {
+        response.headers_mut().insert(LOCATION, place);
+    }
+    response
+}

@@ -1,0 +1,429 @@
+//! Requests as values: JSON bodies, paths and queries, each refused with the field named; and values as
+//! responses.
+//!
+//! A body is bounded in size, time and depth before it means anything, and a key that stands
+//! twice in an object is refused, since two readers could each believe another one of them. What is in
+//! memory is counted for its key, and what takes long to read is read off the serving threads.
+
+use super::problem::Problem;
+use super::rate_limit::BodyMemoryPermit;
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use futures_util::StreamExt;
+use http_body::Body as _;
+use serde::Serialize;
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use service::{ErrorDetail, RequestError};
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use types::{Error, ErrorCode};
+
+/// Code, arguments and small files as text; what is larger is uploaded as a document.
+pub(crate) const JSON_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// A client on a slow line sends a megabyte in this time; a hostile one holds nothing for longer.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Of a body that is too large, so many times what would have been right is heard to its end.
+const DISCARD_FACTOR: usize = 4;
+/// As deep as arguments of a tool may be, and something for what is around them.
+const DEPTH_MAX: usize = 96;
+/// Values and names in one body: each takes up to a hundred bytes of memory, whatever it takes on the wire.
+const NODES_MAX: usize = 250_000;
+/// A body of at most this size is read in less than a millisecond, and is so where it is.
+pub(crate) const SMALL_BYTES_MAX: usize = 64 * 1024;
+/// Larger bodies that are read at once, each by a thread of its own.
+static LARGE_BODY_READERS: Semaphore = Semaphore::const_new(2);
+
+/// A body of JSON, of a request or of a response. axum's own would switch `raw_value` of serde_json on
+/// (decision 0039).
+pub(crate) struct Json<T>(pub(crate) T);
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        match serde_json::to_vec(&self.0) {
+            Ok(body) => ([(CONTENT_TYPE, "application/json")], body).into_response(),
+            Err(error) => {
+                let message = format!("the response cannot be written as JSON: {error}");
+                let problem = Problem::from(Error::new(ErrorCode::ValueNotJson, message));
+                problem.with_status(StatusCode::INTERNAL_SERVER_ERROR).into_response()
+            }
+        }
+    }
+}
+
+impl<S: Send + Sync, T: DeserializeOwned + Send + 'static> FromRequest<S> for Json<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        let kind =
+            request.headers().get(CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or_default());
+        if kind.is_none() && request.method() == Method::POST && request.body().is_end_stream() {
+            // Whoever says nothing wants what is usual; a field that is needed is still missed.
+            return Ok(Self(from_json(b"{}")?));
+        }
+        if !kind.is_some_and(is_json) {
+            let fault = Error::new(ErrorCode::ArgsInvalid, "the body is not said to be JSON");
+            return Err(fault.hint("send it with Content-Type: application/json").into());
+        }
+        let charge = request.extensions().get::<Arc<BodyMemoryPermit>>().cloned();
+        let bytes = read_body(request.into_body(), JSON_BYTES_MAX, charge.as_deref()).await?;
+        Ok(Self(parse_off_thread(bytes, from_json).await?))
+    }
+}
+
+/// Reads a body off the serving threads if it is large.
+pub(crate) async fn parse_off_thread<T: Send + 'static>(
+    bytes: Vec<u8>,
+    reader: impl FnOnce(&[u8]) -> Result<T, Problem> + Send + 'static,
+) -> Result<T, Problem> {
+    if bytes.len() <= SMALL_BYTES_MAX {
+        return reader(&bytes);
+    }
+    let unread = || Error::new(ErrorCode::SandboxUnreachable, "the body cannot be read now");
+    let _permit = LARGE_BODY_READERS.acquire().await.map_err(|_| unread())?;
+    let reading = tokio::task::spawn_blocking(move || reader(&bytes));
+    reading.await.map_err(|_| unread())?
+}
+
+pub(crate) fn is_json(kind: &str) -> bool {
+    kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json")
+}
+
+/// A whole body, if it is small enough and comes soon enough.
+pub(crate) async fn read_body(
+    body: Body,
+    most: usize,
+    charge: Option<&BodyMemoryPermit>,
+) -> Result<Vec<u8>, Problem> {
+    let fault = match tokio::time::timeout(BODY_TIMEOUT, collect(body, most, charge)).await {
+        Ok(Ok(CollectedBody::Whole(bytes))) => return Ok(bytes),
+        Ok(Ok(CollectedBody::Refused(fault))) => fault,
+        Ok(Ok(CollectedBody::TooLarge)) => {
+            Error::new(ErrorCode::RequestTooLarge, format!("the body has more than {most} bytes"))
+                .hint("upload large files as documents, and name them by document_id")
+        }
+        Ok(Err(_)) => Error::new(ErrorCode::ArgsInvalid, "the body ended too soon"),
+        Err(_) => {
+            let message = format!("the body did not come within {} s", BODY_TIMEOUT.as_secs());
+            Error::new(ErrorCode::ArgsInvalid, message)
+        }
+    };
+    Err(fault.into())
+}
+
+/// What came of reading a body.
+enum CollectedBody {
+    Whole(Vec<u8>),
+    TooLarge,
+    Refused(Error),
+}
+
+/// Of a body that is too large, some bytes are taken and thrown away, since a
+/// client that still sends when the connection ends does not hear why.
+async fn collect(
+    body: Body,
+    most: usize,
+    charge: Option<&BodyMemoryPermit>,
+) -> Result<CollectedBody, axum::Error> {
+    let mut pieces = body.into_data_stream();
+    let (mut bytes, mut size) = (Vec::new(), 0);
+    while let Some(piece) = pieces.next().await.transpose()? {
+        size += piece.len();
+        if size <= most {
+            if let Some(Err(fault)) = charge.map(|charge| charge.add(piece.len())) {
+                return Ok(CollectedBody::Refused(fault));
+            }
+            bytes.extend_from_slice(&piece);
+        } else if size <= most.saturating_mul(DISCARD_FACTOR) {
+            bytes = Vec::new();
+            charge.iter().for_each(|charge| charge.give_back());
+        } else {
+            break;
+        }
+    }
+    Ok(if size <= most { CollectedBody::Whole(bytes) } else { CollectedBody::TooLarge })
+}
+
+/// Refuses a body that would become more values than fit into memory, before any of them is made.
+pub(crate) fn check_nodes(bytes: &[u8]) -> Result<(), Problem> {
+    let (mut nodes, mut in_text, mut is_escaped) = (0, false, false);
+    for byte in bytes {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if in_text => is_escaped = true,
+            b'"' => in_text = !in_text,
+            b',' | b':' | b'[' | b'{' if !in_text => nodes += 1,
+            _ => {}
+        }
+    }
+    if nodes <= NODES_MAX {
+        return Ok(());
+    }
+    let message = format!("the body has more than {NODES_MAX} values and names");
+    let fault = Error::new(ErrorCode::RequestTooLarge, message);
+    Err(fault.hint("upload large data as documents, and name them by document_id").into())
+}
+
+pub(crate) fn from_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    check_object(bytes)?;
+    from_checked(bytes)
+}
+
+/// Refuses a body that is not one JSON object within the bounds, before anything is made of it.
+pub(crate) fn check_object(bytes: &[u8]) -> Result<(), Problem> {
+    check_nodes(bytes)?;
+    let mut place = Vec::new();
+    let mut shape = serde_json::Deserializer::from_slice(bytes);
+    JsonShapeVisitor { depth: 0, path: &mut place }
+        .deserialize(&mut shape)
+        .and_then(|()| shape.end())
+        .map_err(|error| invalid_field(json_pointer(&place), &error.to_string()))?;
+    if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        // It could be read field by field from an array, which nobody was promised.
+        return Err(invalid_field(String::new(), "must be a JSON object"));
+    }
+    Ok(())
+}
+
+/// Reads a body that [`check_object`] has found to be within the bounds.
+pub(crate) fn from_checked<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let reader = &mut serde_json::Deserializer::from_slice(bytes);
+    serde_path_to_error::deserialize(reader).map_err(|error| {
+        let mut path = String::new();
+        for segment in error.path() {
+            use serde_path_to_error::Segment;
+            match segment {
+                Segment::Seq { index } => path += &format!("/{index}"),
+                Segment::Map { key } => path += &format!("/{}", escape_pointer_token(key)),
+                Segment::Enum { .. } | Segment::Unknown => {}
+            }
+        }
+        let message = error.into_inner().to_string();
+        let message = message.split(" at line ").next().unwrap_or_default();
+        // What is there has its place already; what is not there has one in the message only.
+        path += &field_in_message(message)
+            .map(|name| format!("/{}", escape_pointer_token(name)))
+            .unwrap_or_default();
+        invalid_field(path, message)
+    })
+}
+
+/// The field that an error is about, where there is no value that it could be about.
+fn field_in_message(message: &str) -> Option<&str> {
+    let mut about = ["missing field `", "duplicate field `"].iter();
+    about.find_map(|about| message.strip_prefix(about)?.split('`').next())
+}
+
+/// One sentence about one field.
+pub(crate) fn invalid_field(path: String, message: &str) -> Problem {
+    let about = if path.is_empty() { "the body".to_owned() } else { path.clone() };
+    let fault = Error::new(ErrorCode::ArgsInvalid, format!("{about}: {message}"));
+    let detail =
+        ErrorDetail { path: Some(path), message: message.to_owned(), ..ErrorDetail::default() };
+    RequestError { error: Box::new(fault), details: vec![detail] }.into()
+}
+
+fn escape_pointer_token(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}
+
+fn json_pointer(place: &[String]) -> String {
+    place.iter().map(|key| format!("/{}", escape_pointer_token(key))).collect()
+}
+
+/// Reads any JSON and keeps nothing of it: only whether it is shallow and says everything once.
+struct JsonShapeVisitor<'a> {
+    depth: usize,
+    path: &'a mut Vec<String>,
+}
+
+impl JsonShapeVisitor<'_> {
+    fn nested<E: serde::de::Error>(&mut self) -> Result<JsonShapeVisitor<'_>, E> {
+        if self.depth == DEPTH_MAX {
+            return Err(E::custom(format!("it is nested deeper than {DEPTH_MAX} levels")));
+        }
+        Ok(JsonShapeVisitor { depth: self.depth + 1, path: self.path })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for JsonShapeVisitor<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for JsonShapeVisitor<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
+        let mut index = 0usize;
+        loop {
+            self.path.push(index.to_string());
+            if items.next_element_seed(self.nested()?)?.is_none() {
+                self.path.pop();
+                return Ok(());
+            }
+            self.path.pop();
+            index += 1;
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<(), A::Error> {
+        let mut seen = HashSet::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            self.path.push(key.clone());
+            if !seen.insert(key) {
+                return Err(serde::de::Error::custom("it stands there twice"));
+            }
+            entries.next_value_seed(self.nested()?)?;
+            self.path.pop();
+        }
+        Ok(())
+    }
+}
+
+/// What stands in the path, such as an id.
+pub(crate) struct Path<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Path<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match axum::extract::Path::from_request_parts(parts, state).await {
+            Ok(axum::extract::Path(value)) => Ok(Self(value)),
+            Err(rejection) => {
+                let message = rejection.body_text();
+                let message = message.trim_start_matches("Invalid URL: ");
+                Err(invalid_field("path".to_owned(), message))
+            }
+        }
+    }
+}
+
+/// What stands after the question mark.
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Query<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let query = parts.uri.query().unwrap_or_default();
+        let pairs = form_urlencoded::parse(query.as_bytes());
+        let reader = serde_urlencoded::Deserializer::new(pairs);
+        match serde_path_to_error::deserialize(reader) {
+            Ok(value) => Ok(Self(value)),
+            Err(error) => {
+                let path = error.path().to_string();
+                let message = error.into_inner().to_string();
+                let field = field_in_message(&message).unwrap_or(&path);
+                Err(invalid_field(format!("query/{field}"), &message))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+    use serde_json::Value;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Inner {
+        #[expect(dead_code, reason = "only its reading is of interest")]
+        number: u64,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Outer {
+        #[expect(dead_code, reason = "only its reading is of interest")]
+        inner: Inner,
+        #[serde(default)]
+        #[expect(dead_code, reason = "only its reading is of interest")]
+        any: Value,
+    }
+
+    fn path(text: &str) -> String {
+        let problem = from_json::<Outer>(text.as_bytes()).unwrap_err();
+        let problem = serde_json::to_value(problem).unwrap();
+        problem["errors"][0]["path"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_its_place() {
+        assert!(from_json::<Outer>(br#"{"inner": {"number": 1}, "any": [{}]}"#).is_ok());
+        assert_eq!(path(r#"{"inner": {"number": "1"}}"#), "/inner/number");
+        assert_eq!(path(r#"{"inner": {"number": -1}}"#), "/inner/number");
+        assert_eq!(path(r#"{"inner": {"numbr": 1}}"#), "/inner/numbr");
+        assert_eq!(path(r#"{"inner": {}}"#), "/inner/number");
+        assert_eq!(path(r#"{"any": 1, "a/b~c": 1}"#), "/a~1b~0c");
+        assert_eq!(path(r#"{"inner": {"number": 1}} x"#), "");
+        assert_eq!(path(r#"{"any": [1, {"x": {"y": 1, "y": 2}}]}"#), "/any/1/x/y");
+    }
+
+    #[test]
+    fn depth_is_bounded_before_anything_is_built() {
+        let deep = |levels: usize| {
+            format!(
+                r#"{{"inner": {{"number": 1}}, "any": {}{}}}"#,
+                "[".repeat(levels),
+                "]".repeat(levels)
+            )
+        };
+        assert!(from_json::<Outer>(deep(DEPTH_MAX - 1).as_bytes()).is_ok());
+        let problem = from_json::<Outer>(deep(DEPTH_MAX).as_bytes()).unwrap_err();
+        assert!(serde_json::to_string(&problem).unwrap().contains("nested deeper"));
+        assert!(from_json::<Outer>(deep(1_000_000).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn t108_a_body_of_many_values_is_refused_before_they_are_made_and_a_long_text_is_not() {
+        let body = |any: &str| format!(r#"{{"inner": {{"number": 1}}, "any": {any}}}"#);
+        let many = |count: usize| format!("[{}0]", "0,".repeat(count));
+        assert!(from_json::<Outer>(body(&many(200_000)).as_bytes()).is_ok());
+        for any in [many(300_000), format!("[{}[]]", "[],".repeat(200_000))] {
+            let problem = from_json::<Outer>(body(&any).as_bytes()).unwrap_err();
+            assert!(serde_json::to_string(&problem).unwrap().contains("250000 values"));
+        }
+        let text = format!("\"{}\"", r#"[{,:\"\\"#.repeat(300_000));
+        assert!(from_json::<Outer>(body(&text).as_bytes()).is_ok());
+    }
+}

@@ -1,0 +1,214 @@
+//! What every request passes before it means anything: its host, its origin, a number, its key or
+//! token, and how much that may ask for.
+//!
+//! Pages in a browser of the same machine can reach a loopback address too. They cannot forge
+//! `Host` and `Origin`, and there is no cookie that would come along by itself.
+
+use super::problem::Problem;
+use super::rate_limit::{Admission, hold_until_sent};
+use super::{AppState, HttpCaller, ProtectedResource, extract, sse, unread_body};
+use axum::extract::{MatchedPath, Request, State};
+use axum::http::header::{AUTHORIZATION, CONNECTION, EXPECT, HOST, ORIGIN, WWW_AUTHENTICATE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, Version};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http_body::Body as _;
+use service::Caller;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+use tracing::Instrument;
+use types::{Error, ErrorCode};
+use uuid::Uuid;
+
+pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Names by which this server may be called, with their ports.
+#[derive(Debug, Clone)]
+pub struct AllowedHosts(BTreeSet<String>);
+
+impl AllowedHosts {
+    /// Loopback has several names, another address only its own; `public` are those that the
+    /// operator has added, such as that of a proxy.
+    pub fn new(listen: SocketAddr, public: &[String]) -> Self {
+        let port = listen.port();
+        let mut names = BTreeSet::from([listen.to_string()]);
+        if listen.ip().is_loopback() || listen.ip().is_unspecified() {
+            let loopback = ["127.0.0.1", "localhost", "[::1]"];
+            names.extend(loopback.iter().map(|name| format!("{name}:{port}")));
+        }
+        names.extend(public.iter().map(|name| name.to_ascii_lowercase()));
+        Self(names)
+    }
+
+    fn contains(&self, authority: &str) -> bool {
+        self.0.contains(&authority.to_ascii_lowercase())
+    }
+
+    fn allows_host(&self, uri: &Uri, headers: &HeaderMap) -> bool {
+        let mut hosts = headers.get_all(HOST).iter();
+        let host = match (hosts.next(), hosts.next()) {
+            (Some(host), None) => host.to_str().ok(),
+            (None, None) => uri.authority().map(|authority| authority.as_str()),
+            _ => None,
+        };
+        // Whoever says it twice must mean the same.
+        let authority = uri.authority().is_none_or(|authority| self.contains(authority.as_str()));
+        authority && host.is_some_and(|host| self.contains(host))
+    }
+
+    fn allows_origin(&self, headers: &HeaderMap) -> bool {
+        headers.get_all(ORIGIN).iter().all(|origin| {
+            let origin = origin.to_str().unwrap_or_default();
+            let named = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+            named.is_some_and(|authority| self.contains(authority))
+        })
+    }
+}
+
+/// Outermost: gives the request a number, refuses what is not for us, and writes one line about it.
+pub(crate) async fn receive(
+    State(names): State<Arc<AllowedHosts>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let began = Instant::now();
+    let number = Uuid::now_v7();
+    let method = request.method().clone();
+    let (version, expects) = (request.version(), request.headers().contains_key(EXPECT));
+    let (request, unread) = unread_body::track_body(request);
+    // Not the path itself: names of files and keys are in paths, and they are the user's.
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    let mut response = if !names.allows_host(request.uri(), request.headers()) {
+        host_not_allowed().into_response()
+    } else if !names.allows_origin(request.headers()) {
+        Problem::from(origin_not_allowed()).into_response()
+    } else {
+        let span = tracing::info_span!("request", %method, route, request_id = %number);
+        next.run(request).instrument(span).await
+    };
+    if version < Version::HTTP_2 && !unread.drain(expects).await {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    if let Ok(number) = HeaderValue::from_str(&number.to_string()) {
+        response.headers_mut().insert(REQUEST_ID, number);
+    }
+    set_security_headers(response.headers_mut());
+    log_request(&method, route, number, response.status(), began);
+    response
+}
+
+fn host_not_allowed() -> Response {
+    let fault = Error::new(ErrorCode::RequestRefused, "this server does not go by that name")
+        .hint("call it by the address it printed, or add the name with --public-host");
+    Problem::from(fault).with_status(StatusCode::MISDIRECTED_REQUEST).into_response()
+}
+
+fn origin_not_allowed() -> Error {
+    Error::new(ErrorCode::RequestRefused, "the request comes from a page of another site")
+        .hint("add the page's host with --public-host if it is yours")
+}
+
+/// Nothing that is served here is to be guessed at, framed or remembered by a browser.
+fn set_security_headers(headers: &mut HeaderMap) {
+    let mut set = |name: &'static str, value: &'static str| {
+        let name = HeaderName::from_static(name);
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    };
+    set("x-content-type-options", "nosniff");
+    set("referrer-policy", "no-referrer");
+    set("x-frame-options", "DENY");
+    set("cache-control", "no-store");
+    set("cross-origin-resource-policy", "same-origin");
+}
+
+fn log_request(method: &Method, route: &str, number: Uuid, status: StatusCode, began: Instant) {
+    let micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+    let class = ["other", "1xx", "2xx", "3xx", "4xx", "5xx"];
+    let class = class.get(usize::from(status.as_u16() / 100)).copied().unwrap_or("other");
+    metrics::counter!("belljar_http_requests_total", "status" => class).increment(1);
+    metrics::histogram!("belljar_http_request_seconds").record(began.elapsed().as_secs_f64());
+    tracing::info!(%method, route, request_id = %number, status = status.as_u16(), micros, "request");
+}
+
+/// Everything below `/v1`: only with a key or a token. Whoever has neither is told where tokens
+/// come from, if they are taken.
+pub(crate) async fn authenticate(
+    State(app): State<Arc<AppState>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let challenge = app.resource.as_ref().map(ProtectedResource::challenge);
+    let mut response = admit_request(app, request, next).await;
+    if let (StatusCode::UNAUTHORIZED, Some(challenge)) = (response.status(), challenge) {
+        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    }
+    response
+}
+
+/// Not more than the key or the token may ask for.
+async fn admit_request(app: Arc<AppState>, mut request: Request, next: Next) -> Response {
+    let caller = match identify(&app, request.headers()).await {
+        Ok(caller) => caller,
+        Err(problem) => return problem.into_response(),
+    };
+    let place = match app.rate_limiter.admit(caller.rate_limits(), Instant::now()) {
+        Admission::Admitted(place) => place,
+        Admission::Refused(fault) => return Problem::from(fault).into_response(),
+    };
+    if !has_small_body(&request) {
+        match app.service.has_any_grant(&caller) {
+            Ok(true) => {}
+            Ok(false) => return Problem::from(no_grant_error()).into_response(),
+            Err(refused) => return Problem::from(refused).into_response(),
+        }
+    }
+    let charge =
+        Arc::new(app.rate_limiter.body_permit(caller.rate_limits().subject, caller.workspace()));
+    let known = HttpCaller::new(caller, place);
+    request.extensions_mut().insert(known.mcp_caller());
+    request.extensions_mut().insert(known.clone());
+    request.extensions_mut().insert(Arc::clone(&charge));
+    let mut response = next.run(request).await;
+    drop(charge);
+    if app.service.is_stopping()
+        && let Some(problem) = response.extensions_mut().remove::<Problem>()
+    {
+        response = problem.while_stopping().into_response();
+    }
+    hold_until_sent(sse::until_key_revoked(response, app, known.clone()), known.request_permit())
+}
+
+/// Whether its body is known to be small. What is not is read for those who may do something here.
+fn has_small_body(request: &Request) -> bool {
+    let most = request.body().size_hint().upper();
+    most.is_some_and(|bytes| bytes <= extract::SMALL_BYTES_MAX as u64)
+}
+
+fn no_grant_error() -> Error {
+    let message =
+        format!("a key without any grant sends at most {} bytes", extract::SMALL_BYTES_MAX);
+    Error::new(ErrorCode::GrantMissing, message)
+        .hint("an owner of the workspace can grant what is needed")
+}
+
+async fn identify(app: &AppState, headers: &HeaderMap) -> Result<Caller, Problem> {
+    let mut given = headers.get_all(AUTHORIZATION).iter();
+    let bearer = match (given.next(), given.next()) {
+        (Some(value), None) => value.to_str().ok().and_then(bearer_token),
+        _ => None,
+    };
+    match bearer {
+        Some(bearer) => Ok(app.service.authenticate_bearer(bearer).await?),
+        None => Err(Error::new(ErrorCode::AuthMissing, "there is no API key in the request")
+            .hint("send Authorization: Bearer bj_…, the key that `belljar serve` has shown, or one made with it")
+            .into()),
+    }
+}
+
+fn bearer_token(value: &str) -> Option<&str> {
+    let (scheme, shown) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| shown.trim())
+}

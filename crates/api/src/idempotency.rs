@@ -1,0 +1,189 @@
+//! `Idempotency-Key`: the same request under the same key is answered once and remembered.
+//!
+//! The key is claimed on disk before anything is done, and the answer is on disk before it is
+//! sent. A claim whose answer is not known, because the server stopped in between, is never done
+//! again by itself. Refusals are not remembered, so that a request can be sent again when there is
+//! room for it.
+
+use super::extract::Json;
+use super::problem::Problem;
+use super::rate_limit::BodyMemoryPermit;
+use super::{AppState, HttpCaller};
+use axum::body::{Body, to_bytes};
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http_body::Body as _;
+use serde::Serialize;
+use service::{RequestClaim, StoredResponse};
+use sha2::{Digest, Sha256};
+use std::convert::Infallible;
+use std::sync::Arc;
+use types::{Error, ErrorCode};
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+const KEY_BYTES_MAX: usize = 255;
+/// Larger requests, such as uploads, cannot be compared and are refused with a key.
+const REQUEST_BYTES_MAX: usize = super::extract::JSON_BYTES_MAX;
+/// Answers are remembered up to this size; a larger one is an execution, whose record is the answer.
+const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// The key of this request, once it was claimed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ClaimedKey(Option<String>);
+
+impl ClaimedKey {
+    pub(crate) fn key(self) -> Option<String> {
+        self.0
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for ClaimedKey {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(parts.extensions.get::<Self>().cloned().unwrap_or_default())
+    }
+}
+
+pub(crate) async fn handle_idempotent(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut given = request.headers().get_all(IDEMPOTENCY_KEY).iter();
+    let key = match (given.next(), given.next()) {
+        (None, _) => return next.run(request).await,
+        (Some(key), None) => key.to_str().map(str::to_owned).unwrap_or_default(),
+        (Some(_), Some(_)) => String::new(),
+    };
+    if !is_valid_key(&key) || request.method() != Method::POST {
+        return Problem::from(invalid_key_error()).into_response();
+    }
+    // Seen through when the client goes away, so that what was claimed has an answer.
+    let remembered = tokio::spawn(async move { run_once(&app, &caller, request, next, key).await });
+    match remembered.await {
+        Ok(Ok(response)) => response,
+        Ok(Err(problem)) => problem.into_response(),
+        Err(_) => Problem::from(outcome_unknown_error()).into_response(),
+    }
+}
+
+fn is_valid_key(key: &str) -> bool {
+    (1..=KEY_BYTES_MAX).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn invalid_key_error() -> Error {
+    let message =
+        format!("Idempotency-Key has 1 to {KEY_BYTES_MAX} printable characters, once, on a POST");
+    Error::new(ErrorCode::ArgsInvalid, message)
+}
+
+fn outcome_unknown_error() -> Error {
+    let message = "the server failed during this request, and whether it was done is not known";
+    Error::new(ErrorCode::SandboxCrashed, message)
+        .hint("look at what there is before you send it again")
+}
+
+async fn run_once(
+    app: &AppState,
+    caller: &HttpCaller,
+    request: Request,
+    next: Next,
+    key: String,
+) -> Result<Response, Problem> {
+    let (mut parts, body) = request.into_parts();
+    let charge = parts.extensions.get::<Arc<BodyMemoryPermit>>().cloned();
+    let body = super::extract::read_body(body, REQUEST_BYTES_MAX, charge.as_deref()).await?;
+    let fingerprint = fingerprint(&parts, &body);
+    match app.service.claim_request(caller, &key, fingerprint).await? {
+        RequestClaim::New => {}
+        RequestClaim::Completed(answer) => return Ok(replay_response(answer)),
+        RequestClaim::Execution(id) => {
+            let settled = app.service.wait_for_record(caller, id).await?;
+            return Ok(mark_replayed(super::routes::settled_response(app, caller, settled).await?));
+        }
+    }
+    parts.extensions.insert(ClaimedKey(Some(key.clone())));
+    let response = next.run(Request::from_parts(parts, Body::from(body))).await;
+    match response.status() {
+        // Something was done, and nobody knows how far it came.
+        StatusCode::INTERNAL_SERVER_ERROR => return Ok(response),
+        status if !status.is_success() => {
+            app.service.release_request(caller, &key).await?;
+            return Ok(response);
+        }
+        _ => {}
+    }
+    store_reply(app, caller, key, response).await
+}
+
+/// What is remembered of an answer instead of the answer.
+#[derive(Debug, Clone)]
+struct ReplayBody(Vec<u8>);
+
+/// The answer to the making of something that has a secret. The secret is in no record, so `again`
+/// is what the same request is answered with the next time.
+pub(crate) fn respond_once<T: Serialize>(answer: &T, again: &T) -> Response {
+    let mut response = (StatusCode::CREATED, Json(answer)).into_response();
+    let again = serde_json::to_vec(again).unwrap_or_default();
+    response.extensions_mut().insert(ReplayBody(again));
+    response
+}
+
+/// Two requests are the same when they ask the same of the same path.
+fn fingerprint(parts: &Parts, body: &[u8]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    let kind = parts.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    for part in [parts.uri.to_string().as_bytes(), kind, body] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
+}
+
+/// Keeps the answer before it is given, but not a stream, and none that is too large: those are
+/// executions, and the record is kept.
+async fn store_reply(
+    app: &AppState,
+    caller: &HttpCaller,
+    key: String,
+    response: Response,
+) -> Result<Response, Problem> {
+    let kind = response.headers().get(CONTENT_TYPE).cloned();
+    let streamed = kind.as_ref().is_some_and(|kind| kind == "text/event-stream");
+    let size = response.body().size_hint().exact();
+    // A record whose length nobody knows before it is sent is large.
+    if streamed || size.is_none_or(|bytes| bytes > ANSWER_BYTES_MAX as u64) {
+        return Ok(response);
+    }
+    let (parts, body) = response.into_parts();
+    let body = to_bytes(body, ANSWER_BYTES_MAX)
+        .await
+        .map_err(|_| Problem::from(outcome_unknown_error()))?;
+    let kind = kind.and_then(|kind| kind.to_str().map(str::to_owned).ok()).unwrap_or_default();
+    let again = parts.extensions.get::<ReplayBody>().map(|ReplayBody(again)| again.clone());
+    let kept = again.unwrap_or_else(|| body.to_vec());
+    let answer = StoredResponse { status: parts.status.as_u16(), content_type: kind, body: kept };
+    app.service.store_response(caller, &key, answer).await?;
+    Ok(Response::from_parts(parts, Body::from(body)))
+}
+
+fn replay_response(answer: StoredResponse) -> Response {
+    let mut response = Response::new(Body::from(answer.body));
+    *response.status_mut() = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::OK);
+    if let Ok(kind) = HeaderValue::from_str(&answer.content_type) {
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+    }
+    mark_replayed(response)
+}
+
+fn mark_replayed(mut response: Response) -> Response {
+    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    response
+}

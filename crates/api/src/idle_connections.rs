@@ -1,0 +1,105 @@
+//! Connections on which nobody asks for anything: where there is no room they give way to new clients,
+//! the oldest first.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+#[derive(Debug, Default)]
+pub(super) struct IdleConnections(Mutex<IdleConnectionsState>);
+
+#[derive(Debug, Default)]
+struct IdleConnectionsState {
+    /// In the order in which they became silent.
+    connections: BTreeMap<u64, IdleConnectionEntry>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct IdleConnectionEntry {
+    from: IpAddr,
+    close: Arc<Notify>,
+}
+
+/// A connection, while it is silent.
+#[derive(Debug)]
+pub(super) struct IdleConnectionGuard {
+    registry: Arc<IdleConnections>,
+    at: u64,
+    close: Arc<Notify>,
+}
+
+impl IdleConnectionsState {
+    fn evict_oldest(&mut self, from: IpAddr) {
+        let oldest = self.connections.iter().find(|(_, it)| it.from == from).map(|(at, _)| *at);
+        if let Some(closed) = oldest.and_then(|at| self.connections.remove(&at)) {
+            closed.close.notify_one();
+        }
+    }
+}
+
+impl IdleConnections {
+    fn state(&self) -> MutexGuard<'_, IdleConnectionsState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a connection that is silent from now on.
+    pub(super) fn register(self: &Arc<Self>, from: IpAddr) -> IdleConnectionGuard {
+        let close = Arc::new(Notify::new());
+        let mut state = self.state();
+        let at = state.next;
+        state.next += 1;
+        state.connections.insert(at, IdleConnectionEntry { from, close: Arc::clone(&close) });
+        IdleConnectionGuard { registry: Arc::clone(self), at, close }
+    }
+
+    /// Closes one: the oldest of the address that has most of them.
+    pub(super) fn evict_one(&self) {
+        let mut state = self.state();
+        let mut counts: HashMap<IpAddr, usize> = HashMap::new();
+        state.connections.values().for_each(|it| *counts.entry(it.from).or_default() += 1);
+        if let Some((from, _)) = counts.into_iter().max_by_key(|(_, count)| *count) {
+            state.evict_oldest(from);
+        }
+    }
+}
+
+impl IdleConnectionGuard {
+    /// Returns when this connection has to give way.
+    pub(super) async fn evicted(&self) {
+        self.close.notified().await;
+    }
+}
+
+impl Drop for IdleConnectionGuard {
+    fn drop(&mut self) {
+        self.registry.state().connections.remove(&self.at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::time::timeout;
+
+    async fn gives_way(silent: &IdleConnectionGuard) -> bool {
+        timeout(Duration::from_millis(50), silent.evicted()).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn t114_the_oldest_of_the_address_that_has_most_gives_way() {
+        let silence = Arc::new(IdleConnections::default());
+        let [one, other] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+        let lone = silence.register(other);
+        let many: Vec<IdleConnectionGuard> = (0..3).map(|_| silence.register(one)).collect();
+        silence.evict_one();
+        assert!(gives_way(&many[0]).await && !gives_way(&lone).await);
+        // The twin: nobody gives way while there is room, however many one address has.
+        assert!(!gives_way(&many[1]).await && !gives_way(&many[2]).await);
+        drop(many);
+        silence.evict_one();
+        assert!(gives_way(&lone).await);
+    }
+}

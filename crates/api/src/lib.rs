@@ -1,0 +1,176 @@
+//! The REST door: requests in, operations of the service, answers out.
+//!
+//! Everything below `/v1`, and `/mcp`, needs a key or a token; there is no way to add a route there that
+//! does not. The OpenAPI document is made from the same handlers that the router has.
+
+mod console;
+mod execution_response;
+mod extract;
+mod files;
+mod guard;
+mod idempotency;
+mod idle_connections;
+mod json_or_file;
+mod listener;
+mod mcp_sessions;
+mod multipart;
+mod openapi;
+mod problem;
+mod protected_resource;
+mod rate_limit;
+mod record_response;
+#[cfg(test)]
+#[path = "../../../tests/harness/reference.rs"]
+mod reference;
+mod routes;
+mod sse;
+mod trace_format;
+mod unread_body;
+
+pub use guard::AllowedHosts;
+pub use listener::serve;
+pub use openapi::document;
+pub use protected_resource::ProtectedResource;
+pub use rate_limit::RequestLimits;
+
+use agent::Agents;
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, FromRequestParts};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use axum::middleware::from_fn_with_state;
+use axum::routing::get;
+use mcp::{ConformanceServer, McpCaller, McpServer, McpSessions};
+use metrics_exporter_prometheus::PrometheusHandle;
+use problem::Problem;
+use rate_limit::{RateLimiter, RequestPermit};
+use service::{Caller, Service};
+use std::ops::Deref;
+use std::sync::Arc;
+use types::{Error, ErrorCode};
+
+/// What every handler can use.
+#[derive(Debug)]
+pub struct AppState {
+    pub(crate) service: Arc<Service>,
+    pub(crate) agents: Arc<Agents>,
+    pub(crate) allowed_hosts: Arc<AllowedHosts>,
+    pub(crate) rate_limiter: RateLimiter,
+    pub(crate) metrics: PrometheusHandle,
+    /// Where an issuer is trusted.
+    pub(crate) resource: Option<ProtectedResource>,
+}
+
+impl AppState {
+    pub fn new(
+        service: Arc<Service>,
+        agents: Arc<Agents>,
+        names: AllowedHosts,
+        bounds: RequestLimits,
+        metrics: PrometheusHandle,
+        resource: Option<ProtectedResource>,
+    ) -> Arc<Self> {
+        let (names, limits) = (Arc::new(names), RateLimiter::new(bounds));
+        Arc::new(Self {
+            service,
+            agents,
+            allowed_hosts: names,
+            rate_limiter: limits,
+            metrics,
+            resource,
+        })
+    }
+}
+
+pub fn router(app: Arc<AppState>, door: McpServer) -> Router {
+    let (known, document) = routes::all().split_for_parts();
+    let known = known
+        .route("/metrics", get(routes::operation::metrics))
+        .route_layer(from_fn_with_state(Arc::clone(&app), idempotency::handle_idempotent))
+        .route_layer(from_fn_with_state(Arc::clone(&app), guard::authenticate));
+    let sessions =
+        Arc::new(McpSessions::new(mcp::SessionLimits::new(app.rate_limiter.mcp_sessions())));
+    let agents = Router::new()
+        .route_service("/mcp", mcp::streamable_http_service(door, &sessions))
+        .route_layer(from_fn_with_state(sessions, mcp_sessions::check_session_owner))
+        .route_layer(from_fn_with_state(Arc::clone(&app), guard::authenticate));
+    let metadata = app.resource.as_ref().map_or_else(Router::new, ProtectedResource::router);
+    console::router(&openapi::complete_document(document))
+        .merge(metadata)
+        .route("/healthz", get(routes::operation::health))
+        .route("/readyz", get(routes::operation::readiness))
+        .merge(known)
+        .merge(agents)
+        .fallback(|| async { not_found() })
+        .method_not_allowed_fallback(|| async { method_not_allowed() })
+        // Every body has a bound of its own, where it is read.
+        .layer(DefaultBodyLimit::disable())
+        .layer(from_fn_with_state(Arc::clone(&app.allowed_hosts), guard::receive))
+        .with_state(app)
+}
+
+/// The same door and the same guard for the conformance suite, which has no way to send a key: all
+/// that it can reach was made for it.
+pub fn conformance_router(names: AllowedHosts, fixtures: ConformanceServer) -> Router {
+    Router::new()
+        .route_service(
+            "/mcp",
+            mcp::streamable_http_service(
+                fixtures,
+                &McpSessions::new(mcp::SessionLimits::new(mcp::SESSIONS_PER_PRINCIPAL)),
+            ),
+        )
+        .layer(from_fn_with_state(Arc::new(names), guard::receive))
+}
+
+fn not_found() -> Problem {
+    Error::new(ErrorCode::ObjectNotFound, "there is nothing at this path")
+        .hint("/docs lists every operation")
+        .into()
+}
+
+fn method_not_allowed() -> Problem {
+    let fault = Error::new(ErrorCode::ArgsInvalid, "this path does not take that method")
+        .hint("/docs lists every operation");
+    Problem::from(fault).with_status(StatusCode::METHOD_NOT_ALLOWED)
+}
+
+/// Who is asking, and their place among the requests of the key; only requests that have passed
+/// [`guard::authenticate`] have one.
+#[derive(Debug, Clone)]
+pub(crate) struct HttpCaller {
+    caller: Arc<Caller>,
+    request_permit: Arc<RequestPermit>,
+}
+
+impl HttpCaller {
+    fn new(caller: Caller, place: RequestPermit) -> Self {
+        Self { caller: Arc::new(caller), request_permit: Arc::new(place) }
+    }
+
+    pub(crate) fn request_permit(&self) -> Arc<RequestPermit> {
+        Arc::clone(&self.request_permit)
+    }
+
+    /// The same, for the door to agents.
+    fn mcp_caller(&self) -> McpCaller {
+        McpCaller { caller: Arc::clone(&self.caller), request_permit: Some(self.request_permit()) }
+    }
+}
+
+impl Deref for HttpCaller {
+    type Target = Caller;
+
+    fn deref(&self) -> &Caller {
+        &self.caller
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for HttpCaller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let missing = || Error::new(ErrorCode::AuthMissing, "there is no API key in the request");
+        parts.extensions.get::<Self>().cloned().ok_or_else(|| missing().into())
+    }
+}

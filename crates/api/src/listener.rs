@@ -1,0 +1,186 @@
+//! Connections: accepted up to a bound, served with deadlines, and let go in an orderly way.
+//!
+//! A client has a connection while something that it asked for is being answered, and for a short
+//! time before and after. One that sends slowly, or nothing, holds one connection for that time
+//! and nothing else.
+
+use super::idle_connections::IdleConnections;
+use super::rate_limit::hold_until_sent;
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use rustix::net::sockopt::set_tcp_user_timeout;
+use std::future::Future;
+use std::io;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tower::{ServiceExt, service_fn};
+
+/// Far above what one machine's worth of sandboxes needs.
+const CONNECTIONS_MAX: usize = 4_096;
+/// A client that means it sends its headers at once, and its next request soon.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A client that takes nothing of its answer for so long will not take the rest.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
+const HEADERS_MAX: usize = 64;
+const HEADER_BYTES_MAX: usize = 64 * 1024;
+/// Streams of one HTTP/2 connection, each of which can be a running execution.
+const STREAMS_MAX: u32 = 256;
+/// When there are no descriptors left, waiting is all that helps.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves until `stop` ends, and then until what is being answered is answered, but not longer
+/// than `answers`. Of the `descriptors` of this process half are left to sandboxes and files.
+pub async fn serve(
+    listener: TcpListener,
+    router: Router,
+    stop: impl Future<Output = ()>,
+    answers: Duration,
+    descriptors: usize,
+) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX.min(descriptors / 2)));
+    let graceful = GracefulShutdown::new();
+    let silence = Arc::new(IdleConnections::default());
+    let builder = builder();
+    let mut stop = pin!(stop);
+    loop {
+        let (stream, from, place) = tokio::select! {
+            accepted = accept(&listener, &room, &silence) => accepted,
+            () = &mut stop => break,
+        };
+        let (uses, used) = watch::channel(0);
+        let connection = builder.serve_connection(TokioIo::new(stream), service(&router, uses));
+        let connection = graceful.watch(connection.into_owned());
+        let silence = Arc::clone(&silence);
+        tokio::spawn(async move {
+            tokio::select! {
+                // How a connection ends is the client's affair; what was done in it is in the log.
+                _ = connection => {}
+                () = until_idle(used, &silence, from) => {}
+            }
+            drop(place);
+        });
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(answers, graceful.shutdown()).await;
+}
+
+/// The next connection, once there is room for it. One that is silent makes room.
+async fn accept(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+    silence: &IdleConnections,
+) -> (TcpStream, IpAddr, OwnedSemaphorePermit) {
+    loop {
+        let (stream, from) = match listener.accept().await {
+            Ok((stream, from)) => (stream, from.ip()),
+            Err(error) => {
+                pause_after_accept_error(&error).await;
+                continue;
+            }
+        };
+        if room.available_permits() == 0 {
+            silence.evict_one();
+        }
+        match Arc::clone(room).acquire_owned().await {
+            Ok(place) => return (configure_socket(stream), from, place),
+            Err(_) => return std::future::pending().await,
+        }
+    }
+}
+
+async fn pause_after_accept_error(error: &io::Error) {
+    tracing::warn!(%error, "a connection could not be accepted");
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
+fn builder() -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().max_headers(HEADERS_MAX).max_buf_size(HEADER_BYTES_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HEADER_BYTES_MAX as u32)
+        .keep_alive_interval(IDLE_TIMEOUT);
+    builder
+}
+
+/// The router, which counts what is under way in one connection: from the headers of a request to
+/// the last byte of its answer.
+fn service(
+    router: &Router,
+    uses: watch::Sender<usize>,
+) -> TowerToHyperService<
+    impl tower::Service<
+        Request<Incoming>,
+        Response = axum::response::Response,
+        Error = std::convert::Infallible,
+        Future: Send,
+    > + Clone
+    + Send
+    + 'static,
+> {
+    let (router, uses) = (router.clone(), Arc::new(uses));
+    TowerToHyperService::new(service_fn(move |request: Request<Incoming>| {
+        let begun = InFlightRequest::begin(&uses);
+        let answer = router.clone().oneshot(request.map(Body::new));
+        async move { answer.await.map(|answer| hold_until_sent(answer, begun)) }
+    }))
+}
+
+/// One request of a connection, over when dropped.
+struct InFlightRequest(Arc<watch::Sender<usize>>);
+
+impl InFlightRequest {
+    fn begin(uses: &Arc<watch::Sender<usize>>) -> Self {
+        uses.send_modify(|count| *count += 1);
+        Self(Arc::clone(uses))
+    }
+}
+
+impl Drop for InFlightRequest {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
+}
+
+/// Returns when nothing was under way for [`IDLE_TIME`], or for less if the connection has to give way.
+async fn until_idle(
+    mut uses: watch::Receiver<usize>,
+    silence: &Arc<IdleConnections>,
+    from: IpAddr,
+) {
+    loop {
+        if *uses.borrow_and_update() > 0 {
+            if uses.changed().await.is_err() {
+                return;
+            }
+            continue;
+        }
+        let silent = silence.register(from);
+        tokio::select! {
+            changed = uses.changed() => if changed.is_err() { return },
+            () = silent.evicted() => return,
+            () = tokio::time::sleep(IDLE_TIMEOUT) => return,
+        }
+    }
+}
+
+fn configure_socket(stream: TcpStream) -> TcpStream {
+    // Small answers go out at once. Only a matter of speed.
+    let _ = stream.set_nodelay(true);
+    let untaken = u32::try_from(WRITE_TIMEOUT.as_millis()).unwrap_or(u32::MAX);
+    // What cannot be set is a connection that lasts longer.
+    let _ = set_tcp_user_timeout(&stream, untaken);
+    stream
+}

@@ -1,0 +1,124 @@
+//! Sessions of MCP's older era: each is its principal's, and nobody has more of them than a few.
+
+use super::problem::Problem;
+use super::rate_limit::{BodyMemoryPermit, hold_until_sent};
+use super::{HttpCaller, extract};
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::CONTENT_LENGTH;
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use mcp::{McpSessionUse, McpSessions, SessionOwner, TooManyMcpSessions};
+use std::sync::Arc;
+use types::{Error, ErrorCode};
+
+const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+/// What a client says of itself at the beginning is kept as long as its session is.
+const INITIALIZE_BYTES_MAX: u64 = 64 * 1024;
+
+pub(super) async fn check_session_owner(
+    State(sessions): State<Arc<McpSessions>>,
+    known: HttpCaller,
+    request: Request,
+    next: Next,
+) -> Response {
+    let request = match read_message(request).await {
+        Ok(request) => request,
+        Err(problem) => return problem.into_response(),
+    };
+    let id = header_text(request.headers(), &SESSION_ID);
+    let owner = SessionOwner { workspace: known.workspace(), principal: known.id() };
+    let kind = match *request.method() {
+        Method::GET => McpSessionUse::Listen,
+        _ => McpSessionUse::Call,
+    };
+    let in_use = match &id {
+        None => None,
+        Some(id) => match sessions.begin_use(id, owner, kind) {
+            Some(in_use) => Some(in_use),
+            None => return Problem::from(session_not_found()).into_response(),
+        },
+    };
+    let (ends, is_short) = (request.method() == Method::DELETE, has_small_body(request.headers()));
+    let mut response = match ends {
+        // Whoever leaves does not wait long, and what runs for them has to end all the same.
+        true => match tokio::spawn(next.run(request)).await {
+            Ok(response) => response,
+            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        },
+        false => next.run(request).await,
+    };
+    // Whether a session is begun is seen by the answer: what a request says of itself may be a lie.
+    match (id, header_text(response.headers(), &SESSION_ID)) {
+        (Some(id), _) if ends => {
+            sessions.unregister(&id);
+            // Clients take "accepted" for a failure: nothing is left to be done.
+            if response.status() == StatusCode::ACCEPTED {
+                *response.status_mut() = StatusCode::NO_CONTENT;
+            }
+        }
+        (None, Some(new)) if is_short => {
+            if let Err(full) = sessions.evict_if_full(owner).await {
+                sessions.close(new).await;
+                return Problem::from(too_many_sessions(full)).into_response();
+            }
+            sessions.register(&new, owner);
+        }
+        (None, Some(new)) => {
+            sessions.close(new).await;
+            return Problem::from(initialize_too_large()).into_response();
+        }
+        _ => {}
+    }
+    hold_until_sent(response, in_use)
+}
+
+/// Reads a message before the protocol does: within the bounds of every body, and off the serving threads.
+async fn read_message(request: Request) -> Result<Request, Problem> {
+    if request.method() != Method::POST {
+        return Ok(request);
+    }
+    let (parts, rest) = request.into_parts();
+    let charge = parts.extensions.get::<Arc<BodyMemoryPermit>>().cloned();
+    let bytes = extract::read_body(rest, extract::JSON_BYTES_MAX, charge.as_deref()).await?;
+    let checked = extract::parse_off_thread(bytes, |bytes| {
+        extract::check_nodes(bytes).map(|()| bytes.to_vec())
+    });
+    Ok(Request::from_parts(parts, Body::from(checked.await?)))
+}
+
+fn header_text(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+}
+
+fn has_small_body(headers: &HeaderMap) -> bool {
+    let length = header_text(headers, &CONTENT_LENGTH).and_then(|length| length.parse().ok());
+    // What names no length may have any.
+    length.is_some_and(|length: u64| length <= INITIALIZE_BYTES_MAX)
+        && !headers.contains_key(axum::http::header::TRANSFER_ENCODING)
+}
+
+fn session_not_found() -> Error {
+    Error::new(ErrorCode::SessionNotFound, "there is no such session of the protocol")
+        .hint("begin another one with `initialize`")
+}
+
+fn too_many_sessions(full: TooManyMcpSessions) -> Error {
+    let (whose, sessions) = match full {
+        TooManyMcpSessions::OfPrincipal(sessions) => ("of this principal", sessions),
+        TooManyMcpSessions::OfWorkspace(sessions) => ("of this workspace", sessions),
+        TooManyMcpSessions::OfAll(sessions) => ("of all workspaces", sessions),
+    };
+    let message = format!(
+        "there are {sessions} sessions of MCP {whose} with calls under way, which is the most"
+    );
+    Error::new(ErrorCode::RateExceeded, message)
+        .hint("end one of them, or wait for its calls to be answered")
+}
+
+fn initialize_too_large() -> Error {
+    let message =
+        format!("the first request of a session has at most {INITIALIZE_BYTES_MAX} bytes");
+    Error::new(ErrorCode::RequestTooLarge, message)
+}

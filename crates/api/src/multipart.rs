@@ -1,0 +1,211 @@
+//! A form on its way to its reader, which keeps what is not a file in memory for as long as it lasts: what is
+//! before the first part, and the headers of each part. Both are bounded here.
+
+use axum::body::{Body, Bytes};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use std::io;
+
+/// What stands before the first part, which nobody reads.
+const PREAMBLE_BYTES_MAX: usize = 4 * 1024;
+/// The headers of one part: a name, a type, and a file name of a few hundred bytes.
+const PART_HEADER_BYTES_MAX: usize = 16 * 1024;
+/// What stands after the last part.
+const EPILOGUE_BYTES_MAX: usize = 4 * 1024;
+/// More than the files that a form may have, so that those are counted by name.
+const PARTS_MAX: usize = 128;
+/// Of a boundary, by the standard.
+const BOUNDARY_BYTES_MAX: usize = 70;
+
+const HEADER_END: &[u8] = b"\r\n\r\n";
+
+/// The one boundary that a `Content-Type` names. Absent if it could be read in two ways: whoever reads the
+/// form must look for the same one.
+pub(super) fn boundary(kind: &str) -> Option<String> {
+    let mut named = None;
+    for parameter in kind.split(';').skip(1) {
+        let (name, value) = parameter.split_once('=')?;
+        let value = value.trim();
+        let plain = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+        let plain = plain.unwrap_or(value);
+        if plain.contains(['"', '\\']) {
+            return None;
+        }
+        if name.trim().eq_ignore_ascii_case("boundary") && named.replace(plain).is_some() {
+            return None;
+        }
+    }
+    let named = named.filter(|named| (1..=BOUNDARY_BYTES_MAX).contains(&named.len()))?;
+    Some(named.to_owned())
+}
+
+/// The same body, which ends in an error where it goes over a bound.
+pub(super) fn limit_body(body: Body, boundary: &str) -> Body {
+    let mut reader = MultipartReader::new(boundary);
+    let pieces = body.into_data_stream().map_err(io::Error::other).map(move |piece| {
+        let piece: Bytes = piece?;
+        reader.read(&piece).map_err(io::Error::other)?;
+        Ok::<_, io::Error>(piece)
+    });
+    // A body that has broken a bound is read no further.
+    let pieces = stream::unfold(Some(Box::pin(pieces)), |pieces| async move {
+        let mut pieces = pieces?;
+        let piece = pieces.next().await?;
+        let left = piece.is_ok().then_some(pieces);
+        Some((piece, left))
+    });
+    Body::from_stream(pieces)
+}
+
+enum MultipartState {
+    Preamble,
+    Header,
+    Data,
+    Epilogue,
+}
+
+/// Where in a form its bytes are.
+struct MultipartReader {
+    state: MultipartState,
+    /// Bytes in this state, where they are bounded.
+    count: usize,
+    parts: usize,
+    delimiter: KmpSearch,
+    header_end: KmpSearch,
+    /// The first two bytes after a delimiter.
+    after: [u8; 2],
+}
+
+impl MultipartReader {
+    fn new(boundary: &str) -> Self {
+        let mut delimiter = KmpSearch::new(format!("\r\n--{boundary}").into_bytes());
+        // The first line has no line before it.
+        delimiter.matched = 2;
+        let header_end = KmpSearch::new(HEADER_END.to_vec());
+        Self {
+            state: MultipartState::Preamble,
+            count: 0,
+            parts: 0,
+            delimiter,
+            header_end,
+            after: [0; 2],
+        }
+    }
+
+    fn read(&mut self, piece: &[u8]) -> Result<(), String> {
+        piece.iter().try_for_each(|byte| self.push_byte(*byte))
+    }
+
+    fn push_byte(&mut self, byte: u8) -> Result<(), String> {
+        match self.state {
+            MultipartState::Preamble | MultipartState::Data if self.delimiter.push_byte(byte) => {
+                self.parts += 1;
+                (self.state, self.count) = (MultipartState::Header, 0);
+                (self.delimiter.matched, self.header_end.matched) = (0, 0);
+                check_limit(self.parts, PARTS_MAX, "parts")
+            }
+            MultipartState::Data => Ok(()),
+            MultipartState::Preamble => {
+                self.count_byte(PREAMBLE_BYTES_MAX, "bytes before its first part")
+            }
+            MultipartState::Epilogue => {
+                self.count_byte(EPILOGUE_BYTES_MAX, "bytes after its last part")
+            }
+            MultipartState::Header => {
+                if let Some(place) = self.after.get_mut(self.count) {
+                    *place = byte;
+                }
+                if self.count == 1 && self.after == *b"--" {
+                    (self.state, self.count) = (MultipartState::Epilogue, 0);
+                    return Ok(());
+                }
+                if self.header_end.push_byte(byte) {
+                    self.state = MultipartState::Data;
+                    return Ok(());
+                }
+                self.count_byte(PART_HEADER_BYTES_MAX, "bytes of headers in one part")
+            }
+        }
+    }
+
+    fn count_byte(&mut self, most: usize, what: &str) -> Result<(), String> {
+        self.count += 1;
+        check_limit(self.count, most, what)
+    }
+}
+
+fn check_limit(count: usize, most: usize, what: &str) -> Result<(), String> {
+    if count <= most { Ok(()) } else { Err(format!("a form has at most {most} {what}")) }
+}
+
+/// Finds a text byte by byte, in the same time whatever the text is (Knuth, Morris and Pratt).
+struct KmpSearch {
+    text: Vec<u8>,
+    /// For each length that has matched, the longest shorter one that has matched as well.
+    fallback: Vec<usize>,
+    matched: usize,
+}
+
+impl KmpSearch {
+    fn new(text: Vec<u8>) -> Self {
+        let mut shorter = vec![0; text.len()];
+        let mut matched = 0;
+        for at in 1..text.len() {
+            while matched > 0 && text[at] != text[matched] {
+                matched = shorter[matched - 1];
+            }
+            matched += usize::from(text[at] == text[matched]);
+            shorter[at] = matched;
+        }
+        Self { text, fallback: shorter, matched: 0 }
+    }
+
+    /// Whether the text ends with this byte.
+    fn push_byte(&mut self, byte: u8) -> bool {
+        if self.matched == self.text.len() {
+            self.matched = self.fallback.last().copied().unwrap_or_default();
+        }
+        while self.matched > 0 && self.text[self.matched] != byte {
+            self.matched = self.fallback[self.matched - 1];
+        }
+        self.matched += usize::from(self.text[self.matched] == byte);
+        self.matched == self.text.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(form: &str) -> Result<(), String> {
+        let mut reader = MultipartReader::new("b-b");
+        form.as_bytes().chunks(7).try_for_each(|piece| reader.read(piece))
+    }
+
+    #[test]
+    fn t111_what_is_not_a_file_is_bounded_and_a_file_is_not() {
+        let part = |header: &str, data: &str| format!("--b-b\r\nA: {header}\r\n\r\n{data}\r\n");
+        let usual = part("a", "1") + &part("b", &"\r\n--b-".repeat(20_000)) + "--b-b--\r\n";
+        assert_eq!(read(&usual), Ok(()));
+        assert_eq!(read(&format!("a preamble\r\n{usual}an epilogue")), Ok(()));
+        let refused = |form: String| read(&form).unwrap_err();
+        assert!(refused("x".repeat(5_000)).contains("before its first part"));
+        assert!(refused(part(&"x".repeat(20_000), "")).contains("bytes of headers"));
+        assert!(refused(part("a", "1") + &part(&"x".repeat(20_000), "")).contains("headers"));
+        assert!(refused(part("a", "1").repeat(200)).contains("at most 128 parts"));
+        assert!(refused(usual + &"x".repeat(5_000)).contains("after its last part"));
+    }
+
+    #[test]
+    fn a_boundary_is_read_from_the_type() {
+        assert_eq!(boundary("multipart/form-data; boundary=abc").as_deref(), Some("abc"));
+        assert_eq!(boundary("multipart/form-data;x=y; Boundary=\"a b\"").as_deref(), Some("a b"));
+        assert_eq!(boundary("multipart/form-data"), None);
+        // What could be read in two ways is refused: whoever reads the form would look for another one.
+        for two in
+            [r#"x="; boundary=a"; boundary=b"#, "boundary=a; boundary=b", r#"boundary="a\"b""#]
+        {
+            assert_eq!(boundary(&format!("multipart/form-data; {two}")), None, "{two}");
+        }
+        assert_eq!(boundary(&format!("multipart/form-data; boundary={}", "x".repeat(71))), None);
+    }
+}

@@ -1,0 +1,163 @@
+//! What a refusal looks like on the wire: problem details (RFC 9457) with our `code` and `hint`.
+//!
+//! The one place that turns a fault into a status.
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use service::{ErrorDetail, RequestError};
+use types::{Error, ErrorCode};
+use utoipa::ToSchema;
+
+/// Long enough for a short execution to end and give its place back.
+const RETRY_AFTER_SECONDS: &str = "1";
+
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct Problem {
+    /// `urn:belljar:error:` and the code.
+    #[serde(rename = "type")]
+    kind: String,
+    title: String,
+    status: u16,
+    /// What happened, in one sentence.
+    detail: String,
+    code: ErrorCode,
+    /// What to do instead.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+    /// Whether the same request may succeed when sent again unchanged.
+    retryable: bool,
+    /// What exactly is wrong, where there is more to say than one sentence.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<ErrorDetail>,
+}
+
+impl Problem {
+    pub(crate) fn from_refused(refused: RequestError) -> Self {
+        let RequestError { error: fault, details } = refused;
+        let fault = *fault;
+        let status = status(&fault.code);
+        Self {
+            kind: format!("urn:belljar:error:{}", fault.code),
+            title: status.canonical_reason().unwrap_or("Refused").to_owned(),
+            status: status.as_u16(),
+            detail: fault.message,
+            code: fault.code,
+            hint: fault.hint,
+            retryable: fault.retryable,
+            errors: details,
+        }
+    }
+
+    /// As it is told while the server stops: that there is no room is then no matter of waiting in a
+    /// queue, and whoever sends requests here should send them elsewhere.
+    pub(crate) fn while_stopping(self) -> Self {
+        match self.code {
+            ErrorCode::CapacityExhausted => self.with_status(StatusCode::SERVICE_UNAVAILABLE),
+            _ => self,
+        }
+    }
+
+    /// With another status than its code has, where HTTP has one of its own for it.
+    pub(crate) fn with_status(self, status: StatusCode) -> Self {
+        let title = status.canonical_reason().unwrap_or("Refused").to_owned();
+        Self { title, status: status.as_u16(), ..self }
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(fault: Error) -> Self {
+        Self::from_refused(fault.into())
+    }
+}
+
+impl From<RequestError> for Problem {
+    fn from(refused: RequestError) -> Self {
+        Self::from_refused(refused)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let body = serde_json::to_vec(&self).unwrap_or_default();
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+fn status(code: &ErrorCode) -> StatusCode {
+    match code {
+        ErrorCode::AuthMissing => StatusCode::UNAUTHORIZED,
+        ErrorCode::GrantMissing
+        | ErrorCode::ApprovalDenied
+        | ErrorCode::ApprovalInvalid
+        | ErrorCode::ToolUnavailable
+        | ErrorCode::RequestRefused
+        | ErrorCode::NetworkDenied
+        | ErrorCode::ImportDenied
+        | ErrorCode::PackageDenied
+        | ErrorCode::PackageUnavailable
+        | ErrorCode::ProcessDenied => StatusCode::FORBIDDEN,
+        ErrorCode::ObjectNotFound
+        | ErrorCode::SessionNotFound
+        | ErrorCode::FileNotFound
+        | ErrorCode::ResponsePending => StatusCode::NOT_FOUND,
+        ErrorCode::NameTaken
+        | ErrorCode::OwnerNeeded
+        | ErrorCode::ToolInUse
+        | ErrorCode::ObjectInUse
+        | ErrorCode::SessionBusy
+        | ErrorCode::IdempotencyConflict
+        | ErrorCode::ApprovalRequired => StatusCode::CONFLICT,
+        ErrorCode::SessionExpired | ErrorCode::SessionLost | ErrorCode::ApprovalExpired => {
+            StatusCode::GONE
+        }
+        ErrorCode::RequestTooLarge
+        | ErrorCode::QuotaExceeded
+        | ErrorCode::OutputTooLarge
+        | ErrorCode::DiskExceeded => StatusCode::PAYLOAD_TOO_LARGE,
+        ErrorCode::RateExceeded | ErrorCode::CapacityExhausted => StatusCode::TOO_MANY_REQUESTS,
+        ErrorCode::SandboxUnreachable
+        | ErrorCode::StoreUnavailable
+        | ErrorCode::AuthUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        // This server is well; somebody has to set something, or somebody else's is down.
+        ErrorCode::ModelUnavailable => StatusCode::FAILED_DEPENDENCY,
+        ErrorCode::SandboxCrashed | ErrorCode::ExecutionInterrupted => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+        ErrorCode::ArgsInvalid
+        | ErrorCode::ArgsMissing
+        | ErrorCode::ArgsUnknown
+        | ErrorCode::FileUnsupported => StatusCode::BAD_REQUEST,
+        ErrorCode::CodeSyntax
+        | ErrorCode::CodeNoEntry
+        | ErrorCode::CodeAnnotation
+        | ErrorCode::CodeDuplicateArgument
+        | ErrorCode::CodeType
+        | ErrorCode::CodeDocstring
+        | ErrorCode::ToolInvalid
+        | ErrorCode::FileFetchFailed
+        | ErrorCode::SecretMissing
+        | ErrorCode::BudgetExhausted
+        | ErrorCode::Python(_)
+        | ErrorCode::TimeExceeded
+        | ErrorCode::MemoryExceeded
+        | ErrorCode::ProcessesExceeded
+        | ErrorCode::ValueNotJson
+        | ErrorCode::OutputSchema
+        | ErrorCode::Cancelled => StatusCode::UNPROCESSABLE_ENTITY,
+    }
+}

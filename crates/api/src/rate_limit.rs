@@ -1,0 +1,393 @@
+//! How much one key may ask for, together with those that it has made for itself, or one principal
+//! with tokens: requests a second, and requests at once.
+
+use super::extract::SMALL_BYTES_MAX;
+use axum::body::Body;
+use axum::response::Response;
+use http_body::{Body as HttpBody, Frame, SizeHint};
+use service::{RateLimitSubject, RateLimits};
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use types::{Error, ErrorCode, WorkspaceId};
+
+/// A burst may use up this much of what a key may ask for.
+const BURST: Duration = Duration::from_secs(2);
+/// Bodies that are in memory at once, of one key and of all: eight of the largest, and as much as a small server
+/// can spare.
+const BODY_BYTES_PER_KEY_MAX: usize = 64 * 1024 * 1024;
+const BODY_BYTES_TOTAL_MAX: usize = 256 * 1024 * 1024;
+/// A workspace has at most this part of the bytes that the bodies of all others leave free: one that takes all it can
+/// leaves as much again for the next one.
+const WORKSPACE_SHARE: usize = 2;
+/// Keys that were not used for so long are as if they had never been.
+const BUCKET_IDLE_TTL: Duration = Duration::from_secs(60);
+/// How many keys are remembered before the unused ones are looked for.
+const BUCKETS_BEFORE_CLEANUP: usize = 1_024;
+
+#[derive(Debug, Clone, Copy)]
+pub struct RequestLimits {
+    pub rate_per_second: u32,
+    pub concurrency: u32,
+    /// Sessions of MCP's legacy revision that one principal has at once.
+    pub mcp_sessions: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct RateLimiter {
+    defaults: RequestLimits,
+    buckets: Arc<Mutex<HashMap<RateLimitSubject, TokenBucket>>>,
+    bodies: Arc<Mutex<BodyMemory>>,
+}
+
+/// Bytes of bodies that are in memory.
+#[derive(Debug, Default)]
+struct BodyMemory {
+    total: usize,
+    by_key: HashMap<RateLimitSubject, usize>,
+    of_workspaces: HashMap<WorkspaceId, usize>,
+}
+
+impl BodyMemory {
+    fn of_key(&self, key: RateLimitSubject) -> usize {
+        self.by_key.get(&key).copied().unwrap_or_default()
+    }
+
+    fn of_workspace(&self, workspace: WorkspaceId) -> usize {
+        self.of_workspaces.get(&workspace).copied().unwrap_or_default()
+    }
+
+    fn workspace_max(&self, workspace: WorkspaceId) -> usize {
+        let of_others = self.total.saturating_sub(self.of_workspace(workspace));
+        BODY_BYTES_TOTAL_MAX.saturating_sub(of_others) / WORKSPACE_SHARE
+    }
+
+    fn set(
+        &mut self,
+        key: RateLimitSubject,
+        of_key: usize,
+        workspace: WorkspaceId,
+        of_workspace: usize,
+    ) {
+        match of_key {
+            0 => self.by_key.remove(&key),
+            bytes => self.by_key.insert(key, bytes),
+        };
+        match of_workspace {
+            0 => self.of_workspaces.remove(&workspace),
+            bytes => self.of_workspaces.insert(workspace, bytes),
+        };
+    }
+}
+
+/// Bytes of the body of one request, until it is answered: the code and the arguments that were read of it are in
+/// memory for as long.
+#[derive(Debug)]
+pub(crate) struct BodyMemoryPermit {
+    key: RateLimitSubject,
+    workspace: WorkspaceId,
+    bytes: AtomicUsize,
+    bodies: Arc<Mutex<BodyMemory>>,
+}
+
+#[derive(Debug)]
+struct TokenBucket {
+    tokens: f64,
+    filled: Instant,
+    in_flight: u32,
+}
+
+#[derive(Debug)]
+pub(crate) enum Admission {
+    Admitted(RequestPermit),
+    Refused(Error),
+}
+
+/// One request of a key, over when dropped.
+#[derive(Debug)]
+pub(crate) struct RequestPermit {
+    key: RateLimitSubject,
+    keys: Arc<Mutex<HashMap<RateLimitSubject, TokenBucket>>>,
+}
+
+fn lock_buckets(
+    keys: &Mutex<HashMap<RateLimitSubject, TokenBucket>>,
+) -> MutexGuard<'_, HashMap<RateLimitSubject, TokenBucket>> {
+    keys.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for RequestPermit {
+    fn drop(&mut self) {
+        if let Some(bucket) = lock_buckets(&self.keys).get_mut(&self.key) {
+            bucket.in_flight = bucket.in_flight.saturating_sub(1);
+        }
+    }
+}
+
+impl RateLimiter {
+    pub(crate) fn new(usual: RequestLimits) -> Self {
+        Self { defaults: usual, buckets: Arc::default(), bodies: Arc::default() }
+    }
+
+    pub(crate) fn mcp_sessions(&self) -> usize {
+        self.defaults.mcp_sessions
+    }
+
+    /// What the body of a request of this key is counted with.
+    pub(crate) fn body_permit(
+        &self,
+        key: RateLimitSubject,
+        workspace: WorkspaceId,
+    ) -> BodyMemoryPermit {
+        BodyMemoryPermit {
+            key,
+            workspace,
+            bytes: AtomicUsize::new(0),
+            bodies: Arc::clone(&self.bodies),
+        }
+    }
+
+    pub(crate) fn admit(&self, key: RateLimits, now: Instant) -> Admission {
+        let rate = f64::from(key.rate_per_second.unwrap_or(self.defaults.rate_per_second));
+        let most = key.concurrency.unwrap_or(self.defaults.concurrency);
+        let full = (rate * BURST.as_secs_f64()).max(1.0);
+        let mut keys = lock_buckets(&self.buckets);
+        if keys.len() >= BUCKETS_BEFORE_CLEANUP {
+            keys.retain(|_, bucket| bucket.in_flight > 0 || now < bucket.filled + BUCKET_IDLE_TTL);
+        }
+        let fresh = TokenBucket { tokens: full, filled: now, in_flight: 0 };
+        let bucket = keys.entry(key.subject).or_insert(fresh);
+        let since = now.saturating_duration_since(bucket.filled).as_secs_f64();
+        bucket.tokens = (bucket.tokens + since * rate).min(full);
+        bucket.filled = now;
+        if bucket.in_flight >= most {
+            return Admission::Refused(
+                Error::new(
+                    ErrorCode::RateExceeded,
+                    format!("this key has {most} requests under way"),
+                )
+                .hint("wait for one of them to be answered"),
+            );
+        }
+        if bucket.tokens < 1.0 {
+            return Admission::Refused(
+                Error::new(
+                    ErrorCode::RateExceeded,
+                    format!("this key may ask {rate} times a second"),
+                )
+                .hint("send the request again after Retry-After seconds"),
+            );
+        }
+        bucket.tokens -= 1.0;
+        bucket.in_flight += 1;
+        Admission::Admitted(RequestPermit { key: key.subject, keys: Arc::clone(&self.buckets) })
+    }
+}
+
+impl BodyMemoryPermit {
+    /// Counts bytes that were read, or refuses to keep them.
+    pub(crate) fn add(&self, bytes: usize) -> Result<(), Error> {
+        let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_key = bodies.of_key(self.key) + bytes;
+        if of_key > BODY_BYTES_PER_KEY_MAX {
+            let message = format!("bodies of this key have {BODY_BYTES_PER_KEY_MAX} bytes at once");
+            return Err(Error::new(ErrorCode::RateExceeded, message)
+                .hint("wait for one of its requests to be answered"));
+        }
+        // Small requests are always heard: those of one workspace must not silence all others.
+        let is_small = self.bytes.load(Ordering::Relaxed) + bytes <= SMALL_BYTES_MAX;
+        let of_workspace = bodies.of_workspace(self.workspace) + bytes;
+        let most = bodies.workspace_max(self.workspace);
+        if !is_small && of_workspace > most {
+            let message = format!(
+                "bodies of this workspace may have {most} bytes at once, its share of what is free"
+            );
+            return Err(Error::new(ErrorCode::CapacityExhausted, message)
+                .hint("send the request again after Retry-After seconds"));
+        }
+        bodies.total += bytes;
+        bodies.set(self.key, of_key, self.workspace, of_workspace);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// For a body that is not in memory any more.
+    pub(crate) fn give_back(&self) {
+        let bytes = self.bytes.swap(0, Ordering::Relaxed);
+        let mut bodies = self.bodies.lock().unwrap_or_else(PoisonError::into_inner);
+        bodies.total = bodies.total.saturating_sub(bytes);
+        let of_key = bodies.of_key(self.key).saturating_sub(bytes);
+        let of_workspace = bodies.of_workspace(self.workspace).saturating_sub(bytes);
+        bodies.set(self.key, of_key, self.workspace, of_workspace);
+    }
+}
+
+impl Drop for BodyMemoryPermit {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}
+
+/// A stream is under way until its last byte: only then is the guard dropped.
+pub(crate) fn hold_until_sent<T: Send + Unpin + 'static>(response: Response, guard: T) -> Response {
+    response.map(|body| Body::new(GuardedBody { body, _guard: guard }))
+}
+
+struct GuardedBody<T> {
+    body: Body,
+    _guard: T,
+}
+
+impl<T: Unpin> HttpBody for GuardedBody<T> {
+    type Data = <Body as HttpBody>::Data;
+    type Error = <Body as HttpBody>::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{KeyId, PrincipalId};
+    use uuid::Uuid;
+
+    fn key(number: u128) -> RateLimits {
+        let counted_with = RateLimitSubject::Key(KeyId::new(Uuid::from_u128(number)));
+        RateLimits { subject: counted_with, rate_per_second: None, concurrency: None }
+    }
+
+    fn admitted(limits: &RateLimiter, key: RateLimits, now: Instant) -> Option<RequestPermit> {
+        match limits.admit(key, now) {
+            Admission::Admitted(place) => Some(place),
+            Admission::Refused(fault) => {
+                assert_eq!(fault.code, ErrorCode::RateExceeded);
+                None
+            }
+        }
+    }
+
+    #[test]
+    fn a_key_that_asks_too_often_waits_and_another_does_not() {
+        let limits = RateLimiter::new(RequestLimits {
+            rate_per_second: 5,
+            concurrency: 100,
+            mcp_sessions: 1,
+        });
+        let now = Instant::now();
+        assert!((0..10).all(|_| admitted(&limits, key(1), now).is_some()));
+        assert!(admitted(&limits, key(1), now).is_none());
+        assert!(admitted(&limits, key(2), now).is_some());
+        let later = now + Duration::from_millis(201);
+        assert!(admitted(&limits, key(1), later).is_some());
+        assert!(admitted(&limits, key(1), later).is_none());
+    }
+
+    #[test]
+    fn tokens_of_a_principal_are_counted_apart_from_keys() {
+        let limits = RateLimiter::new(RequestLimits {
+            rate_per_second: 5,
+            concurrency: 100,
+            mcp_sessions: 1,
+        });
+        let now = Instant::now();
+        let counted_with = RateLimitSubject::Tokens(PrincipalId::new(Uuid::from_u128(1)));
+        let tokens = RateLimits { subject: counted_with, ..key(1) };
+        assert!((1..=10).all(|_| admitted(&limits, tokens, now).is_some()));
+        assert!(admitted(&limits, tokens, now).is_none());
+        assert!(admitted(&limits, key(1), now).is_some());
+    }
+
+    #[test]
+    fn requests_at_once_are_bounded_and_a_place_comes_back() {
+        let limits = RateLimiter::new(RequestLimits {
+            rate_per_second: 1_000,
+            concurrency: 2,
+            mcp_sessions: 1,
+        });
+        let now = Instant::now();
+        let (one, two) = (admitted(&limits, key(1), now), admitted(&limits, key(1), now));
+        assert!(one.is_some() && two.is_some());
+        assert!(admitted(&limits, key(1), now).is_none());
+        drop(one);
+        assert!(admitted(&limits, key(1), now).is_some());
+        let generous = RateLimits { concurrency: Some(3), ..key(1) };
+        assert!(admitted(&limits, generous, now).is_some());
+    }
+
+    /// A workspace by its number, and a key of it.
+    fn charge(limits: &RateLimiter, workspace: u128, number: u128) -> BodyMemoryPermit {
+        limits.body_permit(key(number).subject, WorkspaceId::new(Uuid::from_u128(workspace)))
+    }
+
+    fn code(added: Result<(), Error>) -> Option<ErrorCode> {
+        added.err().map(|fault| fault.code)
+    }
+
+    #[test]
+    fn t108_bodies_of_one_key_and_of_all_are_bounded_and_room_comes_back() {
+        let limits = RateLimiter::new(RequestLimits {
+            rate_per_second: 5,
+            concurrency: 100,
+            mcp_sessions: 1,
+        });
+        let charge = |number: u128| charge(&limits, 1, number);
+        let one = charge(1);
+        assert_eq!(code(one.add(BODY_BYTES_PER_KEY_MAX)), None);
+        assert_eq!(code(one.add(1)), Some(ErrorCode::RateExceeded));
+        let other = charge(2);
+        assert_eq!(code(other.add(BODY_BYTES_PER_KEY_MAX)), None);
+        assert_eq!(code(charge(9).add(SMALL_BYTES_MAX + 1)), Some(ErrorCode::CapacityExhausted));
+        let small = charge(9);
+        assert_eq!(code(small.add(SMALL_BYTES_MAX)), None, "a small request is always heard");
+        assert_eq!(code(small.add(1)), Some(ErrorCode::CapacityExhausted));
+        drop(other);
+        assert_eq!(code(charge(9).add(SMALL_BYTES_MAX + 1)), None);
+        assert_eq!(code(charge(1).add(1)), Some(ErrorCode::RateExceeded));
+        one.give_back();
+        assert_eq!(code(charge(1).add(1)), None, "also of a body that is not in memory any more");
+    }
+
+    #[test]
+    fn t156_a_workspace_that_takes_all_it_can_leaves_room_for_large_bodies_of_others() {
+        const LARGE: usize = 4 * 1024 * 1024;
+        let limits = RateLimiter::new(RequestLimits {
+            rate_per_second: 5,
+            concurrency: 100,
+            mcp_sessions: 1,
+        });
+        let mut held = Vec::new();
+        // As many keys of each of four workspaces as are let, one megabyte at a time.
+        for workspace in 1..=4 {
+            for number in 0..8 {
+                let charge = charge(&limits, workspace, workspace * 100 + number);
+                while charge.add(1024 * 1024).is_ok() {}
+                held.push(charge);
+            }
+            let other = charge(&limits, 9, 900);
+            assert_eq!(code(other.add(LARGE)), None, "beside {workspace} greedy workspaces");
+        }
+        let refused = charge(&limits, 1, 999).add(LARGE).unwrap_err();
+        assert_eq!(refused.code, ErrorCode::CapacityExhausted);
+        assert!(refused.message.contains("this workspace"), "{}", refused.message);
+        held.clear();
+        assert_eq!(code(charge(&limits, 1, 999).add(LARGE)), None, "room comes back");
+        let bodies = limits.bodies.lock().unwrap();
+        assert!(bodies.total == 0 && bodies.by_key.is_empty() && bodies.of_workspaces.is_empty());
+    }
+}

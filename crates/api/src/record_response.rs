@@ -1,0 +1,169 @@
+//! Sending a record: at once, or, when its output and results are too large to hold, in pieces that
+//! are read from where they are kept while the client takes them.
+
+use super::extract::Json;
+use axum::body::{Body, Bytes};
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use futures_util::{Stream, StreamExt, TryStreamExt, stream};
+use serde::Serialize;
+use service::{EventLog, ExecutionRecord, ResponseBudget};
+use std::io;
+use types::{Event, Execution, Transcript};
+
+/// Of a text that is sent in pieces.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// How the JSON of a record ends that has no output and no results.
+const EMPTY_END: &str = r#""results":[],"output":[]}"#;
+
+/// The answer that has a record in it.
+pub(crate) fn record_response(record: ExecutionRecord) -> Response {
+    let ExecutionRecord { execution, log, budget: room } = record;
+    let body = match log.and_then(|log| Some((log, record_head(&execution)?))) {
+        Some((log, head)) => {
+            let begin = text_stream(format!(r#"{head}"results":["#));
+            let results = field_stream(log.clone(), RecordField::Results);
+            let between = text_stream(r#"],"output":["#.to_owned());
+            let (output, end) =
+                (field_stream(log, RecordField::Output), text_stream("]}".to_owned()));
+            let parts = begin.chain(results).chain(between).chain(output).chain(end);
+            guarded_body(parts, room)
+        }
+        None if room.is_some() => {
+            let text = serde_json::to_string(&execution).unwrap_or_default();
+            drop(execution);
+            guarded_body(text_stream(text), room)
+        }
+        None => return Json(execution).into_response(),
+    };
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// Everything before the two long fields.
+fn record_head(execution: &Execution) -> Option<String> {
+    let json = serde_json::to_string(execution).ok()?;
+    json.strip_suffix(EMPTY_END).map(str::to_owned)
+}
+
+/// A text that is taken from here as the client takes it, so that it is known when it was sent.
+fn text_stream(text: String) -> impl Stream<Item = io::Result<Bytes>> + Send {
+    let text = Bytes::from(text);
+    let starts = (0..text.len()).step_by(CHUNK_BYTES);
+    stream::iter(starts.map(move |at| Ok(text.slice(at..text.len().min(at + CHUNK_BYTES)))))
+}
+
+/// An answer that has its room in memory until the last of it was taken.
+fn guarded_body(
+    parts: impl Stream<Item = io::Result<Bytes>> + Send + 'static,
+    room: Option<ResponseBudget>,
+) -> Body {
+    Body::from_stream(parts.inspect(move |_| {
+        let _held = &room;
+    }))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RecordField {
+    Results,
+    Output,
+}
+
+/// One of the fields while it is written.
+struct RecordFieldWriter {
+    log: EventLog,
+    field: RecordField,
+    /// The last event that was read.
+    last_event: u64,
+    /// What was read and is not written yet.
+    transcript: Transcript,
+    is_first: bool,
+    is_over: bool,
+}
+
+/// The items of a field, with commas between them. A failure ends the connection before the end of
+/// the answer, so that nobody takes a part for the whole.
+fn field_stream(log: EventLog, field: RecordField) -> impl Stream<Item = io::Result<Bytes>> + Send {
+    let (transcript, number) = (Transcript::default(), 0);
+    let writing = RecordFieldWriter {
+        log,
+        field,
+        last_event: number,
+        transcript,
+        is_first: true,
+        is_over: false,
+    };
+    stream::try_unfold(writing, |mut writing| async move {
+        if writing.is_over {
+            return Ok::<_, io::Error>(None);
+        }
+        writing.read().await?;
+        let text = writing.take_ready()?;
+        Ok(Some((Bytes::from(text), writing)))
+    })
+    .try_filter(|bytes| std::future::ready(!bytes.is_empty()))
+}
+
+impl RecordFieldWriter {
+    async fn read(&mut self) -> io::Result<()> {
+        let events = self.log.after(self.last_event).await;
+        let events = events.map_err(|refused| io::Error::other(refused.error.to_string()))?;
+        self.last_event += events.len() as u64;
+        self.is_over = events.is_empty();
+        for event in events {
+            let field = match event {
+                Event::Result(_) => Some(RecordField::Results),
+                Event::Output(_) => Some(RecordField::Output),
+                _ => None,
+            };
+            if field == Some(self.field) {
+                self.transcript.push(event);
+            }
+        }
+        Ok(())
+    }
+
+    /// What can be written now. The last piece of output may still get longer.
+    fn take_ready(&mut self) -> io::Result<String> {
+        let mut text = String::new();
+        for result in std::mem::take(&mut self.transcript.results) {
+            self.write_item(&mut text, &result)?;
+        }
+        let held = usize::from(!self.is_over);
+        let ready = self.transcript.output.len().saturating_sub(held);
+        let pieces: Vec<_> = self.transcript.output.drain(..ready).collect();
+        for piece in pieces {
+            self.write_item(&mut text, &piece)?;
+        }
+        Ok(text)
+    }
+
+    fn write_item(&mut self, text: &mut String, item: &impl Serialize) -> io::Result<()> {
+        if !std::mem::replace(&mut self.is_first, false) {
+            text.push(',');
+        }
+        text.push_str(&serde_json::to_string(item)?);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chrono::Utc;
+    use types::{ExecutionId, Limits};
+    use uuid::Uuid;
+
+    #[test]
+    fn the_two_long_fields_are_the_last_of_a_record() {
+        let id = ExecutionId::new(Uuid::nil());
+        let mut record = Execution::new(id, Limits::DEFAULT, Utc::now());
+        record.ended_at = Some(Utc::now());
+        record.code = EMPTY_END.to_owned();
+        let head = record_head(&record).unwrap();
+        let again: Execution = serde_json::from_str(&format!("{head}{EMPTY_END}")).unwrap();
+        assert_eq!(again, record);
+    }
+}

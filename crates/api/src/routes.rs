@@ -1,0 +1,83 @@
+//! Every operation, noun by noun. A new one is added in the file of its noun, and is in the router
+//! and in the OpenAPI document from then on.
+
+mod agents;
+mod approvals;
+mod audit;
+mod calls;
+mod catalog;
+mod documents;
+mod environments;
+mod executions;
+mod functions;
+mod grants;
+mod keys;
+mod network;
+pub(crate) mod operation;
+mod packages;
+mod permissions;
+mod principals;
+mod runs;
+mod secrets;
+mod sessions;
+mod stores;
+mod tools;
+mod workspaces;
+
+use super::AppState;
+use std::sync::Arc;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{Info, InfoBuilder, OpenApi, OpenApiBuilder, SecurityRequirement};
+use utoipa_axum::router::OpenApiRouter;
+
+pub(crate) use runs::settled_response;
+
+pub(crate) type Routes = OpenApiRouter<Arc<AppState>>;
+
+pub(crate) fn all() -> Routes {
+    let v1 = sessions::routes()
+        .merge(executions::routes())
+        .merge(documents::routes())
+        .merge(environments::routes())
+        .merge(tools::routes())
+        .merge(agents::routes())
+        .merge(runs::routes())
+        .merge(network::routes())
+        .merge(stores::routes())
+        .merge(secrets::routes())
+        .merge(functions::routes())
+        .merge(calls::routes())
+        .merge(approvals::routes())
+        .merge(permissions::routes())
+        .merge(packages::routes())
+        .merge(principals::routes())
+        .merge(keys::routes())
+        .merge(grants::routes())
+        .merge(workspaces::routes())
+        .merge(audit::routes())
+        .merge(catalog::routes());
+    let mut routes = OpenApiRouter::with_openapi(outline()).nest("/v1", v1);
+    routes.get_openapi_mut().security =
+        Some(vec![SecurityRequirement::new("key", Vec::<String>::new())]);
+    routes
+}
+
+fn info() -> Info {
+    InfoBuilder::new()
+        .title("Belljar")
+        .version(env!("CARGO_PKG_VERSION"))
+        .description(Some(
+            "A real Python for AI agents, that they can use and cannot break out of. Errors are \
+             problem details (RFC 9457) with a stable `code` and a `hint`. Every POST takes an \
+             `Idempotency-Key`; every answer has an `X-Request-Id`.",
+        ))
+        .build()
+}
+
+fn outline() -> OpenApi {
+    let key = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("bj_…").build();
+    let components = utoipa::openapi::ComponentsBuilder::new()
+        .security_scheme("key", SecurityScheme::Http(key))
+        .build();
+    OpenApiBuilder::new().info(info()).components(Some(components)).build()
+}

@@ -1,0 +1,220 @@
+//! Agents: a specification, and the tools that are attached to it.
+
+use super::Routes;
+use crate::extract::{self, Json, Path, Query};
+use crate::json_or_file::json_or_file;
+use crate::problem::Problem;
+use crate::{AppState, HttpCaller};
+use axum::extract::{FromRequest, Request, State};
+use axum::http::StatusCode;
+use service::{
+    AgentQuery, AgentRequest, AgentView, ApprovalActionChange, ConfirmRequest, ObjectQuery, Page,
+};
+use std::sync::Arc;
+use types::{Agent, AgentId, ToolBinding, ToolId};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// The registered name, and those that people used before there was one.
+const YAML: [&str; 3] = ["application/yaml", "application/x-yaml", "text/yaml"];
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(create, list))
+        .routes(routes!(get, replace, delete))
+        .routes(routes!(attach, detach, set_action))
+        .routes(routes!(confirm))
+}
+
+/// An agent as JSON, or its specification as YAML with the rest in the query.
+struct AgentBody(AgentRequest);
+
+impl<S: Send + Sync> FromRequest<S> for AgentBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, _: &S) -> Result<Self, Problem> {
+        json_or_file(request, &YAML, from_json, AgentRequest::from_yaml).await.map(Self)
+    }
+}
+
+/// Reads an agent whose specification keeps the text that it was written as, also where it is an object.
+fn from_json(bytes: &[u8]) -> Result<AgentRequest, Problem> {
+    extract::check_object(bytes)?;
+    let unreadable = || extract::invalid_field(String::new(), "must be a JSON object");
+    let text = std::str::from_utf8(bytes).map_err(|_| unreadable())?;
+    let text = AgentRequest::with_specification_as_text(text).map_err(|_| unreadable())?;
+    extract::from_checked(text.as_bytes())
+}
+
+/// Make an agent
+///
+/// Its specification is YAML or JSON, and is kept as it was written. The agent may run code if
+/// `tools` has an entry of type and name `code_execution` and `tool_resources` has a section of that
+/// name; `code_execution.missing` says what is not there.
+#[utoipa::path(
+    post,
+    path = "/agents",
+    operation_id = "createAiAgent",
+    tag = "agents",
+    params(AgentQuery),
+    request_body(content((AgentRequest = "application/json"), (String = "application/yaml"))),
+    responses((status = 201, description = "It is made", body = AgentView))
+)]
+async fn create(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    AgentBody(agent): AgentBody,
+) -> Result<(StatusCode, Json<AgentView>), Problem> {
+    Ok((StatusCode::CREATED, Json(app.service.create_agent(&caller, agent).await?)))
+}
+
+/// List agents, newest first
+#[utoipa::path(
+    get,
+    path = "/agents",
+    operation_id = "listAiAgents",
+    tag = "agents",
+    params(ObjectQuery),
+    responses((status = 200, description = "A part of the list", body = Page<Agent>))
+)]
+async fn list(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Query(query): Query<ObjectQuery>,
+) -> Result<Json<Page<Agent>>, Problem> {
+    Ok(Json(app.service.agents(&caller, query).await?))
+}
+
+/// An agent, its tools, and what follows from its specification
+#[utoipa::path(
+    get,
+    path = "/agents/{agent_id}",
+    operation_id = "getAiAgent",
+    tag = "agents",
+    params(("agent_id" = AgentId, Path)),
+    responses((status = 200, description = "As it is now", body = AgentView))
+)]
+async fn get(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<AgentId>,
+) -> Result<Json<AgentView>, Problem> {
+    Ok(Json(app.service.agent(&caller, id).await?))
+}
+
+/// Replace the specification of an agent, the whole of it
+///
+/// Name and `run_as` stay as they are where they are absent.
+#[utoipa::path(
+    put,
+    path = "/agents/{agent_id}",
+    operation_id = "updateAiAgent",
+    tag = "agents",
+    params(("agent_id" = AgentId, Path), AgentQuery),
+    request_body(content((AgentRequest = "application/json"), (String = "application/yaml"))),
+    responses((status = 200, description = "As it is now", body = AgentView))
+)]
+async fn replace(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<AgentId>,
+    AgentBody(agent): AgentBody,
+) -> Result<Json<AgentView>, Problem> {
+    Ok(Json(app.service.replace_agent(&caller, id, agent).await?))
+}
+
+/// Delete an agent; its tools stay
+#[utoipa::path(
+    delete,
+    path = "/agents/{agent_id}",
+    operation_id = "deleteAiAgent",
+    tag = "agents",
+    params(("agent_id" = AgentId, Path)),
+    responses((status = 204, description = "It is gone"))
+)]
+async fn delete(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<AgentId>,
+) -> Result<StatusCode, Problem> {
+    app.service.delete_agent(&caller, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Attach a tool to an agent
+///
+/// A tool that is attached already stays as it is, with its approval action.
+#[utoipa::path(
+    post,
+    path = "/agents/{agent_id}/tools/{tool_id}",
+    operation_id = "attachToolToAgent",
+    tag = "agents",
+    params(("agent_id" = AgentId, Path), ("tool_id" = ToolId, Path)),
+    responses((status = 200, description = "The agent has it", body = ToolBinding))
+)]
+async fn attach(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path((agent, tool)): Path<(AgentId, ToolId)>,
+) -> Result<Json<ToolBinding>, Problem> {
+    Ok(Json(app.service.attach_tool(&caller, agent, tool).await?))
+}
+
+/// Detach a tool from an agent
+#[utoipa::path(
+    delete,
+    path = "/agents/{agent_id}/tools/{tool_id}",
+    operation_id = "detachToolFromAgent",
+    tag = "agents",
+    params(("agent_id" = AgentId, Path), ("tool_id" = ToolId, Path)),
+    responses((status = 204, description = "The agent does not have it any more"))
+)]
+async fn detach(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path((agent, tool)): Path<(AgentId, ToolId)>,
+) -> Result<StatusCode, Problem> {
+    app.service.detach_tool(&caller, agent, tool).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Say whether a tool's calls by an agent run, are refused, or wait for a person
+#[utoipa::path(
+    patch,
+    path = "/agents/{agent_id}/tools/{tool_id}",
+    operation_id = "updateAgentToolApprovalAction",
+    tag = "agents",
+    params(("agent_id" = AgentId, Path), ("tool_id" = ToolId, Path)),
+    request_body = ApprovalActionChange,
+    responses((status = 200, description = "As it is now", body = ToolBinding))
+)]
+async fn set_action(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path((agent, tool)): Path<(AgentId, ToolId)>,
+    Json(change): Json<ApprovalActionChange>,
+) -> Result<Json<ToolBinding>, Problem> {
+    Ok(Json(app.service.set_tool_action(&caller, agent, tool, change).await?))
+}
+
+/// Confirm the code of an agent that you own and have read
+///
+/// You are its author from then on: it uses what you may use, and not only what the principal who wrote
+/// it may use. Refused if it was changed since `updated_at`.
+#[utoipa::path(
+    post,
+    path = "/agents/{agent_id}/confirm",
+    operation_id = "confirmAiAgent",
+    tag = "agents",
+    params(("agent_id" = AgentId, Path)),
+    request_body = ConfirmRequest,
+    responses((status = 200, description = "It is confirmed", body = Agent))
+)]
+async fn confirm(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<AgentId>,
+    Json(request): Json<ConfirmRequest>,
+) -> Result<Json<Agent>, Problem> {
+    Ok(Json(app.service.confirm_agent(&caller, id, request).await?))
+}

@@ -1,0 +1,87 @@
+//! Questions to people.
+
+use super::Routes;
+use crate::extract::{Json, Path, Query};
+use crate::problem::Problem;
+use crate::{AppState, HttpCaller, sse};
+use axum::extract::State;
+use axum::response::Response;
+use futures_util::StreamExt;
+use service::{ApprovalQuery, DecisionRequest, Page};
+use std::sync::Arc;
+use types::{Approval, ApprovalId};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(follow)).routes(routes!(get, decide))
+}
+
+/// List questions that the caller has asked or may answer, newest first
+#[utoipa::path(
+    get,
+    path = "/approvals",
+    operation_id = "listApprovals",
+    tag = "approvals",
+    params(ApprovalQuery),
+    responses((status = 200, description = "A part of the list", body = Page<Approval>))
+)]
+async fn list(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Query(query): Query<ApprovalQuery>,
+) -> Result<Json<Page<Approval>>, Problem> {
+    Ok(Json(app.service.approvals(&caller, query).await?))
+}
+
+/// Follow questions (SSE): those that are open, and then each as it is asked or answered
+#[utoipa::path(
+    get,
+    path = "/approvals/events",
+    operation_id = "streamApprovals",
+    tag = "approvals",
+    responses((status = 200, description = "Questions", body = Approval, content_type = "text/event-stream"))
+)]
+async fn follow(State(app): State<Arc<AppState>>, caller: HttpCaller) -> Response {
+    let questions = app.service.watch_approvals(&caller);
+    let numbered = questions.enumerate().map(|(index, text)| (index as u64 + 1, "approval", text));
+    sse::shared_sse_response(numbered)
+}
+
+/// A question, with exactly what would run
+#[utoipa::path(
+    get,
+    path = "/approvals/{id}",
+    operation_id = "getApproval",
+    tag = "approvals",
+    params(("id" = ApprovalId, Path)),
+    responses((status = 200, description = "The question", body = Approval))
+)]
+async fn get(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<ApprovalId>,
+) -> Result<Json<Approval>, Problem> {
+    Ok(Json(app.service.approval(&caller, id)?))
+}
+
+/// Answer a question
+///
+/// What is allowed begins at once, as soon as there is room for it. Whoever asked cannot answer.
+#[utoipa::path(
+    post,
+    path = "/approvals/{id}",
+    operation_id = "decideApproval",
+    tag = "approvals",
+    params(("id" = ApprovalId, Path)),
+    request_body = DecisionRequest,
+    responses((status = 200, description = "The answer is kept", body = Approval))
+)]
+async fn decide(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<ApprovalId>,
+    Json(request): Json<DecisionRequest>,
+) -> Result<Json<Approval>, Problem> {
+    Ok(Json(app.service.decide_approval(&caller, id, request).await?))
+}

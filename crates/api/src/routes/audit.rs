@@ -1,0 +1,36 @@
+//! Who did what.
+
+use super::Routes;
+use crate::extract::{Json, Query};
+use crate::problem::Problem;
+use crate::{AppState, HttpCaller};
+use axum::extract::State;
+use service::{AuditQuery, Page};
+use std::sync::Arc;
+use types::AuditEntry;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new().routes(routes!(list))
+}
+
+/// Read the audit log of the workspace, newest first
+///
+/// Each entry has the hash of the one before it, also of another workspace;
+/// `belljar audit verify` goes through all of them.
+#[utoipa::path(
+    get,
+    path = "/audit",
+    operation_id = "listAuditEntries",
+    tag = "identity",
+    params(AuditQuery),
+    responses((status = 200, description = "A part of the list", body = Page<AuditEntry>))
+)]
+async fn list(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Query(query): Query<AuditQuery>,
+) -> Result<Json<Page<AuditEntry>>, Problem> {
+    Ok(Json(app.service.audit_log(&caller, query).await?))
+}

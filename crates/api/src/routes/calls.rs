@@ -1,0 +1,85 @@
+//! Calls of tools, and their tests.
+
+use super::Routes;
+use crate::execution_response::{call_response, submit_options};
+use crate::extract::{Json, Path};
+use crate::idempotency::ClaimedKey;
+use crate::problem::Problem;
+use crate::sse::ResponseMode;
+use crate::{AppState, HttpCaller};
+use axum::extract::State;
+use axum::response::Response;
+use service::{CallRequest, TestRequest};
+use std::sync::Arc;
+use types::{Execution, ToolId};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new().routes(routes!(call)).routes(routes!(test))
+}
+
+/// Call a tool
+///
+/// Directly, or through an agent that has it, with the rights of the agent's owner. A tool whose
+/// approval action is `review` waits for a person: the answer is then 202, with `approval_id`.
+#[utoipa::path(
+    post,
+    path = "/tools/{tool_id}/call",
+    operation_id = "callAiTool",
+    tag = "tools",
+    params(
+        ("tool_id" = ToolId, Path),
+        ("Prefer" = Option<String>, Header, description = "`respond-async` to be answered at once"),
+    ),
+    request_body = CallRequest,
+    responses(
+        (status = 200, description = "The record, with the returned `value`", body = Execution),
+        (status = 202, description = "It runs, or waits for a person", body = Execution),
+    )
+)]
+async fn call(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<ToolId>,
+    wanted: ResponseMode,
+    claim: ClaimedKey,
+    Json(request): Json<CallRequest>,
+) -> Result<Response, Problem> {
+    call_response(
+        app.service.call_tool(&caller, id, request, submit_options(&caller, claim, wanted)).await?,
+        wanted,
+    )
+    .await
+}
+
+/// Run the `test()` of a tool
+///
+/// On the terms of a call: one whose approval action is `deny` is refused, one whose approval action is
+/// `review` waits for a person, and the answer is then 202, with `approval_id`.
+#[utoipa::path(
+    post,
+    path = "/tools/{tool_id}/test",
+    operation_id = "testAiTool",
+    tag = "tools",
+    params(("tool_id" = ToolId, Path)),
+    request_body = TestRequest,
+    responses(
+        (status = 200, description = "The record of the test", body = Execution),
+        (status = 202, description = "It runs, or waits for a person", body = Execution),
+    )
+)]
+async fn test(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<ToolId>,
+    wanted: ResponseMode,
+    claim: ClaimedKey,
+    Json(request): Json<TestRequest>,
+) -> Result<Response, Problem> {
+    call_response(
+        app.service.test_tool(&caller, id, request, submit_options(&caller, claim, wanted)).await?,
+        wanted,
+    )
+    .await
+}

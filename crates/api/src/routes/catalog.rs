@@ -1,0 +1,116 @@
+//! What an agent can be given: the tool that runs code, and the skills that say how to use it well.
+
+use super::Routes;
+use crate::HttpCaller;
+use crate::extract::Json;
+use axum::http::header::HOST;
+use axum::http::{HeaderMap, Uri};
+use serde::Serialize;
+use service::Page;
+use skill::Skill;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Where the MCP server of this server is.
+const MCP_PATH: &str = "/mcp";
+const TOOL: &str = "execute_python";
+const TOOL_DESCRIPTION: &str = "Runs Python in a sandbox that it cannot break out of, and gives back \
+    its result, its logs, and on failure an error with its traceback.";
+/// How each skill that ships is called in a list for people.
+const SKILL_TITLES: [(&str, &str); 2] =
+    [("code-interpreter", "Code Interpreter (skill)"), ("dataviz", "Dataviz (skill)")];
+
+/// One thing that can be added to an agent, or left out, independently of the others
+#[derive(Debug, Serialize, ToSchema)]
+struct CatalogEntry {
+    /// For people
+    #[schema(example = "Code Interpreter")]
+    name: &'static str,
+    #[serde(rename = "type")]
+    kind: CatalogEntryType,
+    category: CatalogCategory,
+    /// What it is for and when to use it
+    description: String,
+    /// Of an MCP tool: its name at the server
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool: Option<&'static str>,
+    /// Of an MCP tool: the address of the server, ready to be used
+    #[serde(skip_serializing_if = "Option::is_none")]
+    url: Option<String>,
+    /// Of a skill: its name, as in `belljar skill install`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skill: Option<&'static str>,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum CatalogEntryType {
+    McpTool,
+    Skill,
+}
+
+#[derive(Debug, Clone, Copy, Serialize, ToSchema)]
+enum CatalogCategory {
+    Data,
+}
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new().routes(routes!(list))
+}
+
+/// List what an agent can be given: the tool that runs code, and the skills
+///
+/// The tool works without its skill; with both, an agent also knows when to run code, and what to
+/// do when it fails.
+#[utoipa::path(
+    get,
+    path = "/catalog",
+    operation_id = "listCatalog",
+    tag = "catalog",
+    responses((status = 200, description = "All of it", body = Page<CatalogEntry>))
+)]
+async fn list(_caller: HttpCaller, uri: Uri, headers: HeaderMap) -> Json<Page<CatalogEntry>> {
+    let skills = SKILL_TITLES.into_iter().filter_map(|(skill, name)| {
+        let description = Skill::built_in(skill)?.summary.description;
+        let (kind, category) = (CatalogEntryType::Skill, CatalogCategory::Data);
+        let skill = Some(skill);
+        Some(CatalogEntry { name, kind, category, description, tool: None, url: None, skill })
+    });
+    let items = std::iter::once(tool_entry(mcp_url(&uri, &headers))).chain(skills).collect();
+    Json(Page { items, next_cursor: None })
+}
+
+fn tool_entry(url: Option<String>) -> CatalogEntry {
+    CatalogEntry {
+        name: "Code Interpreter",
+        kind: CatalogEntryType::McpTool,
+        category: CatalogCategory::Data,
+        description: TOOL_DESCRIPTION.to_owned(),
+        tool: Some(TOOL),
+        url,
+        skill: None,
+    }
+}
+
+/// By the name that the caller has used, which was found to be ours. That a proxy speaks TLS for us
+/// only the proxy can say; a caller who claims it is himself the one who is misled.
+fn mcp_url(uri: &Uri, headers: &HeaderMap) -> Option<String> {
+    let named = headers.get(HOST).and_then(|host| host.to_str().ok());
+    // HTTP/2 has it in the address.
+    let host = named.or_else(|| uri.authority().map(|authority| authority.as_str()))?;
+    let scheme = headers.get("x-forwarded-proto").filter(|scheme| *scheme == "https");
+    let scheme = scheme.map_or("http", |_| "https");
+    Some(format!("{scheme}://{host}{MCP_PATH}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_skill_that_ships_is_in_the_catalog() {
+        let listed: Vec<&str> = SKILL_TITLES.into_iter().map(|(skill, _)| skill).collect();
+        assert_eq!(listed, Skill::built_in_names().collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,212 @@
+//! Documents that people bring, and files that executions leave.
+
+use super::Routes;
+use crate::extract::{Json, Path, Query, is_json};
+use crate::files::{self, Octets, stage, with_idle_timeout};
+use crate::multipart;
+use crate::problem::Problem;
+use crate::{AppState, HttpCaller};
+use axum::extract::{DefaultBodyLimit, FromRequest, Multipart, Request, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::Response;
+use futures_util::TryStreamExt;
+use service::{Caller, DocumentQuery, FetchRequest, Page};
+use std::sync::Arc;
+use types::{Error, ErrorCode, ExecutionId, File, FileId};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+/// Files of one form. They are on the disk before the first of them is kept.
+const FILES_MAX: usize = 100;
+/// What a form may have besides the bytes of its files.
+const FORM_BYTES: u64 = 1024 * 1024;
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(create, list))
+        // Each file has a bound of its own, and none of them is ever in memory.
+        .layer(DefaultBodyLimit::disable())
+        .routes(routes!(get, delete))
+        .routes(routes!(content))
+        .routes(routes!(asset))
+}
+
+/// The form of an upload.
+#[derive(ToSchema)]
+#[expect(dead_code, reason = "it only describes what is read part by part")]
+struct UploadForm {
+    /// One part for each file, with its name.
+    #[schema(value_type = Vec<String>, format = Binary)]
+    file: Vec<Vec<u8>>,
+}
+
+/// Bring documents: upload them as `multipart/form-data`, or name URLs that the server fetches
+#[utoipa::path(
+    post,
+    path = "/documents",
+    operation_id = "createDocuments",
+    tag = "documents",
+    request_body(content(
+        (UploadForm = "multipart/form-data"),
+        (FetchRequest = "application/json"),
+    )),
+    responses((status = 201, description = "They are kept", body = Page<File>))
+)]
+async fn create(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    request: Request,
+) -> Result<(StatusCode, Json<Page<File>>), Problem> {
+    let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let items = if kind.is_some_and(is_json) {
+        let Json(request) = Json::<FetchRequest>::from_request(request, &app).await?;
+        app.service.fetch_documents(&caller, request).await?
+    } else {
+        let boundary = kind.and_then(multipart::boundary);
+        app.service.check_upload(&caller, None)?;
+        let boundary = boundary.ok_or_else(|| {
+            let message = "Content-Type must be multipart/form-data with one boundary";
+            Error::new(ErrorCode::ArgsInvalid, message)
+                .hint("send multipart/form-data with a part called file, or JSON with urls")
+        })?;
+        files::check_size(&app.service, request.body(), FORM_BYTES)?;
+        let request = request.map(|body| multipart::limit_body(body, &boundary));
+        let form = Multipart::from_request(request, &app).await.map_err(|rejection| {
+            Error::new(ErrorCode::ArgsInvalid, rejection.body_text())
+                .hint("send multipart/form-data with a part called file, or JSON with urls")
+        })?;
+        upload(&app, &caller, form).await?
+    };
+    Ok((StatusCode::CREATED, Json(Page { items, next_cursor: None })))
+}
+
+async fn upload(
+    app: &AppState,
+    caller: &Caller,
+    mut form: Multipart,
+) -> Result<Vec<File>, Problem> {
+    let broken = |error: axum::extract::multipart::MultipartError| {
+        Error::new(
+            ErrorCode::ArgsInvalid,
+            format!("the form cannot be read: {}", root_cause(&error)),
+        )
+    };
+    let mut uploads = Vec::new();
+    while let Some(field) = with_idle_timeout(form.next_field()).await?.map_err(broken)? {
+        if uploads.len() == FILES_MAX {
+            let message = format!("a form has at most {FILES_MAX} files");
+            return Err(Error::new(ErrorCode::RequestTooLarge, message).into());
+        }
+        let Some(name) = field.file_name().map(str::to_owned) else {
+            let fault = Error::new(ErrorCode::ArgsInvalid, "a part of the form is not a file");
+            return Err(fault.hint("every part has a filename").into());
+        };
+        uploads.push((name, stage(&app.service, field.map_err(|error| root_cause(&error))).await?));
+    }
+    if uploads.is_empty() {
+        return Err(Error::new(ErrorCode::ArgsMissing, "there is no file in the form").into());
+    }
+    Ok(app.service.upload_documents(caller, uploads).await?)
+}
+
+/// What an error is about in the end: its reader tells only that it could not read.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut last = error;
+    while let Some(inner) = last.source() {
+        last = inner;
+    }
+    last.to_string()
+}
+
+/// List documents, newest first
+#[utoipa::path(
+    get,
+    path = "/documents",
+    operation_id = "listDocuments",
+    tag = "documents",
+    params(DocumentQuery),
+    responses((status = 200, description = "A part of the list", body = Page<File>))
+)]
+async fn list(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Query(query): Query<DocumentQuery>,
+) -> Result<Json<Page<File>>, Problem> {
+    Ok(Json(app.service.documents(&caller, query).await?))
+}
+
+/// What is known of a document
+#[utoipa::path(
+    get,
+    path = "/documents/{id}",
+    operation_id = "getDocument",
+    tag = "documents",
+    params(("id" = FileId, Path)),
+    responses((status = 200, description = "The document, without its bytes", body = File))
+)]
+async fn get(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<FileId>,
+) -> Result<Json<File>, Problem> {
+    Ok(Json(app.service.document(&caller, id)?))
+}
+
+/// The bytes of a document
+#[utoipa::path(
+    get,
+    path = "/documents/{id}/content",
+    operation_id = "readDocument",
+    tag = "documents",
+    params(("id" = FileId, Path)),
+    responses((status = 200, description = "Its bytes", body = Octets, content_type = "*/*"))
+)]
+async fn content(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<FileId>,
+) -> Result<Response, Problem> {
+    let (document, bytes) = app.service.open_document(&caller, id)?;
+    Ok(files::download(bytes, document.size, &document.name))
+}
+
+/// Delete a document
+#[utoipa::path(
+    delete,
+    path = "/documents/{id}",
+    operation_id = "deleteDocument",
+    tag = "documents",
+    params(("id" = FileId, Path)),
+    responses((status = 204, description = "It is gone"))
+)]
+async fn delete(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<FileId>,
+) -> Result<StatusCode, Problem> {
+    app.service.delete_document(&caller, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A file that an execution has left
+#[utoipa::path(
+    get,
+    path = "/assets/{execution_id}/{*filename}",
+    operation_id = "readAsset",
+    tag = "documents",
+    params(
+        ("execution_id" = ExecutionId, Path),
+        ("filename" = String, Path, description = "as in `files_out`"),
+    ),
+    responses((status = 200, description = "Its bytes", body = Octets, content_type = "*/*"))
+)]
+async fn asset(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path((id, name)): Path<(ExecutionId, String)>,
+) -> Result<Response, Problem> {
+    let (file, bytes) = app.service.asset(&caller, id, &name).await?;
+    Ok(files::download(bytes, file.size, &file.name))
+}

@@ -1,0 +1,113 @@
+//! Environments: a Python and its packages, for whoever runs code; looked after by the operator.
+
+use super::Routes;
+use crate::extract::{Json, Path};
+use crate::problem::Problem;
+use crate::sse::ResponseMode;
+use crate::{AppState, HttpCaller};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::LOCATION;
+use axum::response::{IntoResponse, Response};
+use service::{EnvironmentRequest, Page};
+use std::sync::Arc;
+use types::Environment;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(get, put, delete))
+}
+
+/// List the environments that code can run in
+#[utoipa::path(
+    get,
+    path = "/environments",
+    operation_id = "listEnvironments",
+    tag = "environments",
+    responses((status = 200, description = "All of them", body = Page<Environment>))
+)]
+async fn list(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+) -> Result<Json<Page<Environment>>, Problem> {
+    let items = app.service.environments(&caller).await?;
+    Ok(Json(Page { items, next_cursor: None }))
+}
+
+/// An environment, with its definition, its lock and the exact versions of what is installed
+#[utoipa::path(
+    get,
+    path = "/environments/{name}",
+    operation_id = "getEnvironment",
+    tag = "environments",
+    params(("name" = String, Path)),
+    responses((status = 200, description = "With its status", body = Environment))
+)]
+async fn get(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(name): Path<String>,
+) -> Result<Json<Environment>, Problem> {
+    Ok(Json(app.service.environment_named(&caller, &name).await?))
+}
+
+/// Make an environment, or make it anew; for the operator of the server
+///
+/// Its packages are locked, installed and started before the name stands for them. Until then, and if
+/// anything fails, what was there before serves; sandboxes that run keep what they have. The answer
+/// comes when it is done, which takes seconds to minutes, or at once with `Prefer: respond-async`; it
+/// is made in any case.
+#[utoipa::path(
+    put,
+    path = "/environments/{name}",
+    operation_id = "putEnvironment",
+    tag = "environments",
+    params(
+        ("name" = String, Path),
+        ("Prefer" = Option<String>, Header, description = "`respond-async` to be answered at once"),
+    ),
+    request_body = EnvironmentRequest,
+    responses(
+        (status = 200, description = "It was made anew", body = Environment),
+        (status = 201, description = "It was made", body = Environment),
+        (status = 202, description = "It is being made; `Location` tells its status", body = Environment),
+    )
+)]
+async fn put(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(name): Path<String>,
+    wanted: ResponseMode,
+    Json(request): Json<EnvironmentRequest>,
+) -> Result<Response, Problem> {
+    let making = app.service.put_environment(&caller, &name, request).await?;
+    let place = [(LOCATION, format!("/v1/environments/{name}"))];
+    if wanted == ResponseMode::Async {
+        let begun = app.service.environment_named(&caller, &name).await?;
+        return Ok((StatusCode::ACCEPTED, place, Json(begun)).into_response());
+    }
+    let status = if making.new { StatusCode::CREATED } else { StatusCode::OK };
+    let made = making.wait().await?;
+    Ok((status, place, Json(made)).into_response())
+}
+
+/// Remove an environment, or what was built of one that ships; for the operator of the server
+///
+/// Sandboxes that run in it go on.
+#[utoipa::path(
+    delete,
+    path = "/environments/{name}",
+    operation_id = "deleteEnvironment",
+    tag = "environments",
+    params(("name" = String, Path)),
+    responses((status = 204, description = "It is gone"))
+)]
+async fn delete(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Problem> {
+    app.service.remove_environment(&caller, &name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,150 @@
+//! Code that runs, and what is known of it.
+
+use super::Routes;
+use crate::execution_response::{call_response, submit_options};
+use crate::extract::{Json, Path, Query};
+use crate::idempotency::ClaimedKey;
+use crate::problem::Problem;
+use crate::record_response::record_response;
+use crate::sse::{self, LastEventId, ResponseMode};
+use crate::{AppState, HttpCaller};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Serialize;
+use service::{ExecuteRequest, ExecutionQuery, Page};
+use std::sync::Arc;
+use types::{Execution, ExecutionId};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(execute))
+        .routes(routes!(list))
+        .routes(routes!(get))
+        .routes(routes!(events))
+        .routes(routes!(cancel))
+}
+
+/// Run code in a fresh sandbox
+///
+/// Answers with the finished record, also when the code has failed: its `status` tells. Going away
+/// before the answer cancels the run; one with `Prefer: respond-async`, or with an
+/// `Idempotency-Key`, is seen through.
+#[utoipa::path(
+    post,
+    path = "/execute",
+    operation_id = "execute",
+    tag = "executions",
+    params(
+        ("Prefer" = Option<String>, Header, description = "`respond-async` to be answered at once"),
+        ("Idempotency-Key" = Option<String>, Header, description = "the same key runs once"),
+    ),
+    request_body = ExecuteRequest,
+    responses(
+        (status = 200, description = "The record, or its events with `Accept: text/event-stream`", body = Execution),
+        (status = 202, description = "It runs, or waits for a person; `Location` is where its record is", body = Execution),
+    )
+)]
+async fn execute(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    wanted: ResponseMode,
+    claim: ClaimedKey,
+    Json(request): Json<ExecuteRequest>,
+) -> Result<Response, Problem> {
+    call_response(
+        app.service.execute(&caller, None, request, submit_options(&caller, claim, wanted)).await?,
+        wanted,
+    )
+    .await
+}
+
+/// List executions, newest first, without output and results
+#[utoipa::path(
+    get,
+    path = "/executions",
+    operation_id = "listExecutions",
+    tag = "executions",
+    params(ExecutionQuery),
+    responses(
+        (status = 200, description = "A part of the list", body = Page<Execution>),
+    )
+)]
+async fn list(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Query(query): Query<ExecutionQuery>,
+) -> Result<Json<Page<Execution>>, Problem> {
+    Ok(Json(app.service.executions(&caller, query).await?))
+}
+
+/// The record of an execution
+#[utoipa::path(
+    get,
+    path = "/executions/{id}",
+    operation_id = "getExecution",
+    tag = "executions",
+    params(("id" = ExecutionId, Path)),
+    responses(
+        (status = 200, description = "The record", body = Execution),
+    )
+)]
+async fn get(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<ExecutionId>,
+) -> Result<Response, Problem> {
+    Ok(record_response(app.service.execution_record(&caller, id).await?))
+}
+
+/// The events of an execution (SSE), from the first or after `Last-Event-ID` to its end
+#[utoipa::path(
+    get,
+    path = "/executions/{id}/events",
+    operation_id = "streamExecution",
+    tag = "executions",
+    params(
+        ("id" = ExecutionId, Path),
+        ("Last-Event-ID" = Option<u64>, Header, description = "the last event that was seen"),
+    ),
+    responses(
+        (status = 200, description = "Events", body = types::Event, content_type = "text/event-stream"),
+    )
+)]
+async fn events(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<ExecutionId>,
+    LastEventId(after): LastEventId,
+) -> Result<Response, Problem> {
+    Ok(sse::event_stream(app.service.execution_events(&caller, id, after).await?))
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct CancelResult {
+    /// Whether there was something to stop.
+    pub(crate) cancelled: bool,
+}
+
+/// Stop an execution
+#[utoipa::path(
+    post,
+    path = "/executions/{id}/cancel",
+    operation_id = "cancelExecution",
+    tag = "executions",
+    params(("id" = ExecutionId, Path)),
+    responses(
+        (status = 202, description = "It was asked to stop", body = CancelResult),
+    )
+)]
+async fn cancel(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<ExecutionId>,
+) -> Result<(StatusCode, Json<CancelResult>), Problem> {
+    let cancelled = app.service.cancel_execution(&caller, id).await?;
+    Ok((StatusCode::ACCEPTED, Json(CancelResult { cancelled })))
+}

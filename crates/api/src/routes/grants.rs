@@ -1,0 +1,176 @@
+//! Who may do what, and why a call is or is not allowed.
+
+use super::Routes;
+use crate::extract::{Json, Path, Query};
+use crate::problem::Problem;
+use crate::{AppState, HttpCaller};
+use axum::extract::State;
+use axum::http::StatusCode;
+use service::{
+    ExplainQuery, Explanation, GrantQuery, GrantRequest, OfferQuery, OfferRequest, Page,
+};
+use std::sync::Arc;
+use types::{Grant, GrantId, OfferId, OwnershipOffer};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(create, list))
+        .routes(routes!(delete))
+        .routes(routes!(offer, offers))
+        .routes(routes!(end_offer))
+        .routes(routes!(accept))
+        .routes(routes!(explain))
+}
+
+/// Grant a privilege on something that you own
+///
+/// OWNERSHIP of the workspace is shared. Everything else has one owner: an owner of the workspace hands
+/// it over by a grant, and any other owner offers it (`offerOwnership`). With a new owner the other
+/// grants on the object end, and an agent is `run_as: caller`. A grant that is there already is given
+/// again.
+#[utoipa::path(
+    post,
+    path = "/grants",
+    operation_id = "createGrant",
+    tag = "identity",
+    request_body = GrantRequest,
+    responses((status = 201, description = "It holds from the next request on", body = Grant))
+)]
+async fn create(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Json(request): Json<GrantRequest>,
+) -> Result<(StatusCode, Json<Grant>), Problem> {
+    Ok((StatusCode::CREATED, Json(app.service.create_grant(&caller, request).await?)))
+}
+
+/// List grants, newest first: your own, and all on what you own
+#[utoipa::path(
+    get,
+    path = "/grants",
+    operation_id = "listGrants",
+    tag = "identity",
+    params(GrantQuery),
+    responses((status = 200, description = "A part of the list", body = Page<Grant>))
+)]
+async fn list(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Query(query): Query<GrantQuery>,
+) -> Result<Json<Page<Grant>>, Problem> {
+    Ok(Json(app.service.grants(&caller, query).await?))
+}
+
+/// Take a grant away
+#[utoipa::path(
+    delete,
+    path = "/grants/{grant_id}",
+    operation_id = "deleteGrant",
+    tag = "identity",
+    params(("grant_id" = GrantId, Path)),
+    responses((status = 204, description = "It holds no longer, from the next request on"))
+)]
+async fn delete(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<GrantId>,
+) -> Result<StatusCode, Problem> {
+    app.service.delete_grant(&caller, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Offer ownership of something that you own
+///
+/// The recipient becomes the owner on accepting it. An object has one offer at a time: another one
+/// replaces it.
+#[utoipa::path(
+    post,
+    path = "/ownership-offers",
+    operation_id = "offerOwnership",
+    tag = "identity",
+    request_body = OfferRequest,
+    responses((status = 201, description = "It waits for the recipient", body = OwnershipOffer))
+)]
+async fn offer(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Json(request): Json<OfferRequest>,
+) -> Result<(StatusCode, Json<OwnershipOffer>), Problem> {
+    Ok((StatusCode::CREATED, Json(app.service.offer_ownership(&caller, request).await?)))
+}
+
+/// List offers of ownership, newest first: those to you and those of you
+#[utoipa::path(
+    get,
+    path = "/ownership-offers",
+    operation_id = "listOwnershipOffers",
+    tag = "identity",
+    params(OfferQuery),
+    responses((status = 200, description = "A part of the list", body = Page<OwnershipOffer>))
+)]
+async fn offers(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Query(query): Query<OfferQuery>,
+) -> Result<Json<Page<OwnershipOffer>>, Problem> {
+    Ok(Json(app.service.ownership_offers(&caller, query).await?))
+}
+
+/// Decline an offer of ownership that was made to you, or withdraw one of what you own
+#[utoipa::path(
+    delete,
+    path = "/ownership-offers/{offer_id}",
+    operation_id = "endOwnershipOffer",
+    tag = "identity",
+    params(("offer_id" = OfferId, Path)),
+    responses((status = 204, description = "It can no longer be accepted"))
+)]
+async fn end_offer(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<OfferId>,
+) -> Result<StatusCode, Problem> {
+    app.service.end_offer(&caller, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Accept ownership that you were offered
+///
+/// The other grants on the object end. An agent is `run_as: caller` from then on, and the code of
+/// agents, tools and functions keeps its author until you confirm or replace it.
+#[utoipa::path(
+    post,
+    path = "/ownership-offers/{offer_id}/accept",
+    operation_id = "acceptOwnership",
+    tag = "identity",
+    params(("offer_id" = OfferId, Path)),
+    responses((status = 200, description = "You own it from the next request on", body = Grant))
+)]
+async fn accept(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<OfferId>,
+) -> Result<Json<Grant>, Problem> {
+    Ok(Json(app.service.accept_ownership(&caller, id).await?))
+}
+
+/// What a call could reach, and why it is or is not allowed
+///
+/// For yourself; for others if you own the tool and the agent, or the workspace.
+#[utoipa::path(
+    get,
+    path = "/explain",
+    operation_id = "explain",
+    tag = "identity",
+    params(ExplainQuery),
+    responses((status = 200, description = "As a call would find it now", body = Explanation))
+)]
+async fn explain(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Query(query): Query<ExplainQuery>,
+) -> Result<Json<Explanation>, Problem> {
+    Ok(Json(app.service.explain(&caller, &query).await?))
+}

@@ -1,0 +1,81 @@
+//! API keys, each shown whole once.
+
+use super::Routes;
+use crate::extract::{Json, Path, Query};
+use crate::idempotency::respond_once;
+use crate::problem::Problem;
+use crate::{AppState, HttpCaller};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use service::{IssuedKey, KeyQuery, KeyRequest, Page};
+use std::sync::Arc;
+use types::{ApiKey, KeyId};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new().routes(routes!(create, list)).routes(routes!(revoke))
+}
+
+/// Make an API key, for yourself or, as an owner of the workspace, for others
+///
+/// `secret` is in this answer and never in another one: also not when the same request is sent
+/// again with its `Idempotency-Key`.
+#[utoipa::path(
+    post,
+    path = "/keys",
+    operation_id = "createKey",
+    tag = "identity",
+    request_body = KeyRequest,
+    responses((status = 201, description = "It is good from now on", body = IssuedKey))
+)]
+async fn create(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Json(request): Json<KeyRequest>,
+) -> Result<Response, Problem> {
+    let issued = app.service.create_key(&caller, request).await?;
+    Ok(respond_once(&issued, &issued.without_secret()))
+}
+
+/// List API keys, newest first, without their secrets
+#[utoipa::path(
+    get,
+    path = "/keys",
+    operation_id = "listKeys",
+    tag = "identity",
+    params(KeyQuery),
+    responses((status = 200, description = "A part of the list", body = Page<ApiKey>))
+)]
+async fn list(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Query(query): Query<KeyQuery>,
+) -> Result<Json<Page<ApiKey>>, Problem> {
+    Ok(Json(app.service.keys(&caller, query).await?))
+}
+
+/// Revoke an API key, and those that its principal has made with it
+///
+/// The key that this is asked with stays, also if it was made with the revoked one: make the next
+/// key, and revoke the last one with it. A key that has made others does not revoke itself.
+///
+/// What was begun with it ends: what runs, sessions that were opened with it, and open questions. Streams
+/// that were asked for with it end within a second of the next event.
+#[utoipa::path(
+    delete,
+    path = "/keys/{key_id}",
+    operation_id = "revokeKey",
+    tag = "identity",
+    params(("key_id" = KeyId, Path)),
+    responses((status = 204, description = "It is refused from the next request on"))
+)]
+async fn revoke(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<KeyId>,
+) -> Result<StatusCode, Problem> {
+    app.service.revoke_key(&caller, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,157 @@
+//! Who is in a workspace, and what they like.
+
+use super::Routes;
+use crate::extract::{Json, Path, Query};
+use crate::problem::Problem;
+use crate::{AppState, HttpCaller};
+use axum::extract::State;
+use axum::http::StatusCode;
+use service::{Me, Page, PrincipalChange, PrincipalQuery, PrincipalRequest};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use types::{Principal, PrincipalId};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(create, list))
+        .routes(routes!(me))
+        .routes(routes!(get, change, delete))
+        .routes(routes!(preferences, set_preferences))
+}
+
+/// Add a user, a role or a service to the workspace
+///
+/// It may do nothing until it is granted something, or has a role that was.
+#[utoipa::path(
+    post,
+    path = "/principals",
+    operation_id = "createPrincipal",
+    tag = "identity",
+    request_body = PrincipalRequest,
+    responses((status = 201, description = "It is there", body = Principal))
+)]
+async fn create(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Json(request): Json<PrincipalRequest>,
+) -> Result<(StatusCode, Json<Principal>), Problem> {
+    let principal = app.service.create_principal(&caller, request).await?;
+    Ok((StatusCode::CREATED, Json(principal)))
+}
+
+/// List who is in the workspace, newest first
+#[utoipa::path(
+    get,
+    path = "/principals",
+    operation_id = "listPrincipals",
+    tag = "identity",
+    params(PrincipalQuery),
+    responses((status = 200, description = "A part of the list", body = Page<Principal>))
+)]
+async fn list(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Query(query): Query<PrincipalQuery>,
+) -> Result<Json<Page<Principal>>, Problem> {
+    Ok(Json(app.service.principals(&caller, query).await?))
+}
+
+/// Who the key belongs to, and in which workspace
+#[utoipa::path(
+    get,
+    path = "/principals/me",
+    operation_id = "getMe",
+    tag = "identity",
+    responses((status = 200, description = "The principal of this request", body = Me))
+)]
+async fn me(caller: HttpCaller) -> Json<Me> {
+    Json(caller.me())
+}
+
+/// A principal
+#[utoipa::path(
+    get,
+    path = "/principals/{principal_id}",
+    operation_id = "getPrincipal",
+    tag = "identity",
+    params(("principal_id" = PrincipalId, Path)),
+    responses((status = 200, description = "As it is now", body = Principal))
+)]
+async fn get(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<PrincipalId>,
+) -> Result<Json<Principal>, Problem> {
+    Ok(Json(app.service.principal(&caller, id)?))
+}
+
+/// Change the name, the roles or the external id of a principal
+#[utoipa::path(
+    patch,
+    path = "/principals/{principal_id}",
+    operation_id = "updatePrincipal",
+    tag = "identity",
+    params(("principal_id" = PrincipalId, Path)),
+    request_body = PrincipalChange,
+    responses((status = 200, description = "As it is now", body = Principal))
+)]
+async fn change(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<PrincipalId>,
+    Json(change): Json<PrincipalChange>,
+) -> Result<Json<Principal>, Problem> {
+    Ok(Json(app.service.change_principal(&caller, id, change).await?))
+}
+
+/// Remove a principal, with its keys and grants
+#[utoipa::path(
+    delete,
+    path = "/principals/{principal_id}",
+    operation_id = "deletePrincipal",
+    tag = "identity",
+    params(("principal_id" = PrincipalId, Path)),
+    responses((status = 204, description = "Its keys are refused from now on; its runs, sessions and open questions have ended"))
+)]
+async fn delete(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<PrincipalId>,
+) -> Result<StatusCode, Problem> {
+    app.service.delete_principal(&caller, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What you prefer
+#[utoipa::path(
+    get,
+    path = "/preferences",
+    operation_id = "getPreferences",
+    tag = "identity",
+    responses((status = 200, description = "Each by its name", body = BTreeMap<String, String>))
+)]
+async fn preferences(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+) -> Result<Json<BTreeMap<String, String>>, Problem> {
+    Ok(Json(app.service.preferences(&caller)?))
+}
+
+/// Say what you prefer: all of it, such as `{"code_model": "…"}`
+#[utoipa::path(
+    put,
+    path = "/preferences",
+    operation_id = "setPreferences",
+    tag = "identity",
+    request_body = BTreeMap<String, String>,
+    responses((status = 200, description = "As they are now", body = BTreeMap<String, String>))
+)]
+async fn set_preferences(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Json(preferences): Json<BTreeMap<String, String>>,
+) -> Result<Json<BTreeMap<String, String>>, Problem> {
+    Ok(Json(app.service.set_preferences(&caller, preferences).await?))
+}

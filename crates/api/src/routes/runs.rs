@@ -1,0 +1,199 @@
+//! Runs of language models: code from plain words, and agents that answer.
+
+use super::Routes;
+use crate::execution_response::{accepted_response, submit_options, with_location};
+use crate::extract::{Json, Path, Query};
+use crate::idempotency::ClaimedKey;
+use crate::problem::Problem;
+use crate::record_response::record_response;
+use crate::sse::{self, ResponseMode};
+use crate::trace_format::{TraceFormat, TraceQuery, render_run};
+use crate::{AppState, HttpCaller};
+use agent::{
+    ChatRequest, ChatResult, CodeRequest, CodeResult, Trace, code_result, not_a_run_error,
+};
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use std::sync::Arc;
+use types::{AgentId, Execution, ExecutionId};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(execute_code))
+        .routes(routes!(code))
+        .routes(routes!(run_agent))
+        .routes(routes!(agent_run))
+        .routes(routes!(trace))
+}
+
+/// Have a request carried out with code that a model writes
+///
+/// The model plans first, then writes code for one step at a time, which runs in a live session, and
+/// sees what came of it. `sandbox_id` goes on in the same session, with its variables and with what
+/// was said before. A run that has failed is answered as well: `status`, `complete` and `error` tell.
+#[utoipa::path(
+    post,
+    path = "/code_execution",
+    operation_id = "codeExecution",
+    tag = "runs",
+    params(
+        ("Prefer" = Option<String>, Header, description = "`respond-async` to be answered at once"),
+        ("Idempotency-Key" = Option<String>, Header, description = "the same key runs once"),
+    ),
+    request_body = CodeRequest,
+    responses(
+        (status = 200, description = "What came of it, or its events with `Accept: text/event-stream`", body = CodeResult),
+        (status = 202, description = "It runs; `Location` is where its record is", body = Execution),
+    )
+)]
+async fn execute_code(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    wanted: ResponseMode,
+    claim: ClaimedKey,
+    Json(request): Json<CodeRequest>,
+) -> Result<Response, Problem> {
+    let manner = submit_options(&caller, claim, wanted);
+    let attached = app.agents.code_execution(&caller, request, manner).await?;
+    Ok(match wanted {
+        ResponseMode::Record => Json(code_result_of(attached.wait().await?)?).into_response(),
+        ResponseMode::Stream => with_location(attached.id(), sse::event_stream(attached.events())),
+        ResponseMode::Async => accepted_response(&attached.detach()),
+    })
+}
+
+/// A record in the form in which the request that began it is answered.
+pub(crate) async fn settled_response(
+    app: &AppState,
+    caller: &HttpCaller,
+    settled: service::ExecutionRecord,
+) -> Result<Response, Problem> {
+    let execution = &settled.execution;
+    if execution.ended_at.is_some() && execution.entry == agent::AGENT {
+        return Ok(Json(app.agents.chat_result(caller, settled.execution).await?).into_response());
+    }
+    let ended = execution.ended_at.is_some();
+    Ok(match code_result(execution.clone()) {
+        Some(result) if ended => Json(result).into_response(),
+        _ => record_response(settled),
+    })
+}
+
+fn code_result_of(execution: Execution) -> Result<CodeResult, Problem> {
+    let id = execution.id;
+    Ok(code_result(execution).ok_or_else(|| not_a_run_error(id))?)
+}
+
+/// What came of a run of code, or how far it has come
+#[utoipa::path(
+    get,
+    path = "/code_execution/{id}",
+    operation_id = "getCodeExecution",
+    tag = "runs",
+    params(("id" = ExecutionId, Path)),
+    responses((status = 200, description = "What came of it", body = CodeResult))
+)]
+async fn code(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<ExecutionId>,
+) -> Result<Json<CodeResult>, Problem> {
+    Ok(Json(code_result_of(app.service.execution(&caller, id).await?)?))
+}
+
+/// Have an agent answer a message
+///
+/// A tool that has to be confirmed is not run: `actions` says which, and the next request, with the
+/// `cursor` of this answer, replies to each with ALLOW or DENY.
+#[utoipa::path(
+    post,
+    path = "/agents/{agent_id}/run",
+    operation_id = "runAiAgent",
+    tag = "runs",
+    params(
+        ("agent_id" = AgentId, Path),
+        ("Prefer" = Option<String>, Header, description = "`respond-async` to be answered at once"),
+        ("Idempotency-Key" = Option<String>, Header, description = "the same key runs once"),
+    ),
+    request_body = ChatRequest,
+    responses(
+        (status = 200, description = "The answer, or its events with `Accept: text/event-stream`", body = ChatResult),
+        (status = 202, description = "It runs; `Location` is where its record is", body = Execution),
+    )
+)]
+async fn run_agent(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<AgentId>,
+    wanted: ResponseMode,
+    claim: ClaimedKey,
+    Json(request): Json<ChatRequest>,
+) -> Result<Response, Problem> {
+    let manner = submit_options(&caller, claim, wanted);
+    let attached = app.agents.run_agent(&caller, id, request, manner).await?;
+    Ok(match wanted {
+        ResponseMode::Record => {
+            let ended = attached.wait().await?;
+            Json(app.agents.chat_result(&caller, ended).await?).into_response()
+        }
+        ResponseMode::Stream => with_location(attached.id(), sse::event_stream(attached.events())),
+        ResponseMode::Async => accepted_response(&attached.detach()),
+    })
+}
+
+/// The answer of an agent, or how far it has come
+#[utoipa::path(
+    get,
+    path = "/agents/{agent_id}/runs/{id}",
+    operation_id = "getAiAgentRun",
+    tag = "runs",
+    params(("agent_id" = AgentId, Path), ("id" = ExecutionId, Path)),
+    responses((status = 200, description = "The answer", body = ChatResult))
+)]
+async fn agent_run(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path((agent, id)): Path<(AgentId, ExecutionId)>,
+) -> Result<Json<ChatResult>, Problem> {
+    let execution = app.service.execution(&caller, id).await?;
+    if execution.agent != Some(agent) {
+        return Err(not_a_run_error(id).into());
+    }
+    Ok(Json(app.agents.chat_result(&caller, execution).await?))
+}
+
+/// What a run has done, step by step
+///
+/// As JSON; as a Jupyter notebook, which opens anywhere; as a page that needs nothing but itself, with
+/// the charts in it; or as text for a terminal.
+#[utoipa::path(
+    get,
+    path = "/executions/{id}/trace",
+    operation_id = "getTrace",
+    tag = "runs",
+    params(("id" = ExecutionId, Path), TraceQuery),
+    responses(
+        (status = 200, description = "Every question to the model, all code, and what came of it", content(
+            (Trace = "application/json"),
+            (Object = "application/x-ipynb+json"),
+            (String = "text/html"),
+            (String = "text/plain"),
+        )),
+    )
+)]
+async fn trace(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<ExecutionId>,
+    Query(query): Query<TraceQuery>,
+) -> Result<Response, Problem> {
+    let story = match query.format {
+        TraceFormat::Json => {
+            return Ok(Json(app.agents.trace(&caller, id).await?).into_response());
+        }
+        _ => app.agents.run_details(&caller, id).await?,
+    };
+    Ok(render_run(&story, query.format))
+}

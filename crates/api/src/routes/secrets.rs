@@ -1,0 +1,158 @@
+//! Values that are written and never read again.
+
+use super::Routes;
+use crate::extract::{Json, Path, Query};
+use crate::problem::Problem;
+use crate::{AppState, HttpCaller};
+use axum::extract::State;
+use axum::http::StatusCode;
+use service::{
+    ObjectQuery, Page, RotationResult, SecretChange, SecretRequest, SecretValue, SecretView,
+};
+use std::sync::Arc;
+use types::{Secret, SecretId};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(create, list))
+        .routes(routes!(get, change, delete))
+        .routes(routes!(replace))
+        .routes(routes!(rotate))
+}
+
+/// Keep a secret
+///
+/// Code uses it as `inject` says: as a variable that it can read (`{"env": "NAME"}`, which is usual), as
+/// the credential of a client (`{"client": "openai"}`), or in a header of requests to one host
+/// (`{"header": {"host", "name"}}`). In the last two the value never enters a sandbox. A secret of the
+/// workspace is for code that runs as somebody with USAGE on it, one of the `caller` for what its owner
+/// runs.
+#[utoipa::path(
+    post,
+    path = "/secrets",
+    operation_id = "createSecret",
+    tag = "secrets",
+    request_body = SecretRequest,
+    responses((status = 201, description = "It is kept, and its value is not shown again", body = SecretView))
+)]
+async fn create(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Json(request): Json<SecretRequest>,
+) -> Result<(StatusCode, Json<SecretView>), Problem> {
+    Ok((StatusCode::CREATED, Json(app.service.create_secret(&caller, request).await?)))
+}
+
+/// List secrets without their values, newest first
+#[utoipa::path(
+    get,
+    path = "/secrets",
+    operation_id = "listSecrets",
+    tag = "secrets",
+    params(ObjectQuery),
+    responses((status = 200, description = "A part of the list", body = Page<Secret>))
+)]
+async fn list(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Query(query): Query<ObjectQuery>,
+) -> Result<Json<Page<Secret>>, Problem> {
+    Ok(Json(app.service.secrets(&caller, query).await?))
+}
+
+/// Everything about a secret but its value
+#[utoipa::path(
+    get,
+    path = "/secrets/{secret_id}",
+    operation_id = "getSecret",
+    tag = "secrets",
+    params(("secret_id" = SecretId, Path)),
+    responses((status = 200, description = "As it is now", body = Secret))
+)]
+async fn get(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<SecretId>,
+) -> Result<Json<Secret>, Problem> {
+    Ok(Json(app.service.secret(&caller, id)?))
+}
+
+/// Change how a secret is used, or its comment
+///
+/// A value that was given for one host, header or variable is not sent to another: where `inject` names
+/// another place, `value` has to be sent with it.
+#[utoipa::path(
+    patch,
+    path = "/secrets/{secret_id}",
+    operation_id = "updateSecret",
+    tag = "secrets",
+    params(("secret_id" = SecretId, Path)),
+    request_body = SecretChange,
+    responses((status = 200, description = "As it is now", body = SecretView))
+)]
+async fn change(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<SecretId>,
+    Json(change): Json<SecretChange>,
+) -> Result<Json<SecretView>, Problem> {
+    Ok(Json(app.service.change_secret(&caller, id, change).await?))
+}
+
+/// Give a secret another value
+///
+/// Code that starts afterwards has the new one.
+#[utoipa::path(
+    put,
+    path = "/secrets/{secret_id}/value",
+    operation_id = "replaceSecretValue",
+    tag = "secrets",
+    params(("secret_id" = SecretId, Path)),
+    request_body = SecretValue,
+    responses((status = 200, description = "It is kept, and its value is not shown again", body = SecretView))
+)]
+async fn replace(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<SecretId>,
+    Json(value): Json<SecretValue>,
+) -> Result<Json<SecretView>, Problem> {
+    Ok(Json(app.service.replace_secret(&caller, id, value).await?))
+}
+
+/// Delete a secret and its value
+#[utoipa::path(
+    delete,
+    path = "/secrets/{secret_id}",
+    operation_id = "deleteSecret",
+    tag = "secrets",
+    params(("secret_id" = SecretId, Path)),
+    responses((status = 204, description = "It is gone"))
+)]
+async fn delete(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<SecretId>,
+) -> Result<StatusCode, Problem> {
+    app.service.delete_secret(&caller, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Seal all secrets of the server with a new key
+///
+/// For the operator. A server that is stopped in the middle of it loses nothing.
+#[utoipa::path(
+    post,
+    path = "/secrets/rotate",
+    operation_id = "rotateSecrets",
+    tag = "secrets",
+    responses((status = 200, description = "The key before is worth nothing now", body = RotationResult))
+)]
+async fn rotate(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+) -> Result<Json<RotationResult>, Problem> {
+    Ok(Json(app.service.rotate_secrets(&caller).await?))
+}

@@ -1,0 +1,282 @@
+//! Sessions, the code that runs in them, and their files.
+
+use super::Routes;
+use crate::execution_response::{call_response, submit_options};
+use crate::extract::{Json, Path, Query};
+use crate::files::{self, Octets, Upload};
+use crate::idempotency::ClaimedKey;
+use crate::problem::Problem;
+use crate::sse::ResponseMode;
+use crate::{AppState, HttpCaller};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Serialize;
+use service::{
+    ExecuteRequest, OpenedSession, Page, SessionChange, SessionFile, SessionFiles, SessionQuery,
+    SessionRequest,
+};
+use std::sync::Arc;
+use types::{Execution, SandboxId, Session};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new()
+        .routes(routes!(open, list))
+        .routes(routes!(get, change, close))
+        .routes(routes!(execute))
+        .routes(routes!(interrupt))
+        .routes(routes!(reset))
+        .routes(routes!(list_files))
+        .routes(routes!(read_file, write_file, delete_file))
+}
+
+/// Open a session: an interpreter that remembers, with a working directory
+///
+/// With a `key` that a live session of the same principal has, that session is given.
+#[utoipa::path(
+    post,
+    path = "/sessions",
+    operation_id = "createSession",
+    tag = "sessions",
+    request_body = SessionRequest,
+    responses(
+        (status = 201, description = "It is open", body = Session),
+        (status = 200, description = "There was one with this key", body = Session),
+    )
+)]
+async fn open(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Json(request): Json<SessionRequest>,
+) -> Result<(StatusCode, Json<Session>), Problem> {
+    Ok(match app.service.open_session(&caller, request).await? {
+        OpenedSession::New(session) => (StatusCode::CREATED, Json(session)),
+        OpenedSession::Found(session) => (StatusCode::OK, Json(session)),
+    })
+}
+
+/// List sessions, newest first
+#[utoipa::path(
+    get,
+    path = "/sessions",
+    operation_id = "listSessions",
+    tag = "sessions",
+    params(SessionQuery),
+    responses((status = 200, description = "A part of the list", body = Page<Session>))
+)]
+async fn list(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Query(query): Query<SessionQuery>,
+) -> Result<Json<Page<Session>>, Problem> {
+    Ok(Json(app.service.sessions(&caller, query).await?))
+}
+
+/// A session
+#[utoipa::path(
+    get,
+    path = "/sessions/{sandbox_id}",
+    operation_id = "getSession",
+    tag = "sessions",
+    params(("sandbox_id" = SandboxId, Path)),
+    responses((status = 200, description = "As it is now", body = Session))
+)]
+async fn get(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<SandboxId>,
+) -> Result<Json<Session>, Problem> {
+    Ok(Json(app.service.session(&caller, id)?))
+}
+
+/// Change the name, the key or the idle time of a session
+#[utoipa::path(
+    patch,
+    path = "/sessions/{sandbox_id}",
+    operation_id = "updateSession",
+    tag = "sessions",
+    params(("sandbox_id" = SandboxId, Path)),
+    request_body = SessionChange,
+    responses((status = 200, description = "As it is now", body = Session))
+)]
+async fn change(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<SandboxId>,
+    Json(change): Json<SessionChange>,
+) -> Result<Json<Session>, Problem> {
+    Ok(Json(app.service.change_session(&caller, id, change).await?))
+}
+
+/// Close a session
+#[utoipa::path(
+    delete,
+    path = "/sessions/{sandbox_id}",
+    operation_id = "deleteSession",
+    tag = "sessions",
+    params(("sandbox_id" = SandboxId, Path)),
+    responses((status = 204, description = "Nothing of it is left but its records"))
+)]
+async fn close(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<SandboxId>,
+) -> Result<StatusCode, Problem> {
+    app.service.close_session(&caller, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Run code in a session
+///
+/// Variables, imports and files are those that earlier executions have left. A session runs one
+/// thing at a time: a second request meanwhile is refused with `session.busy`.
+#[utoipa::path(
+    post,
+    path = "/sessions/{sandbox_id}/execute",
+    operation_id = "executeInSession",
+    tag = "sessions",
+    params(
+        ("sandbox_id" = SandboxId, Path),
+        ("Prefer" = Option<String>, Header, description = "`respond-async` to be answered at once"),
+    ),
+    request_body = ExecuteRequest,
+    responses(
+        (status = 200, description = "The record, or its events with `Accept: text/event-stream`", body = Execution),
+        (status = 202, description = "It runs, or waits for a person; `Location` is where its record is", body = Execution),
+    )
+)]
+async fn execute(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<SandboxId>,
+    wanted: ResponseMode,
+    claim: ClaimedKey,
+    Json(request): Json<ExecuteRequest>,
+) -> Result<Response, Problem> {
+    call_response(
+        app.service
+            .execute(&caller, Some(id), request, submit_options(&caller, claim, wanted))
+            .await?,
+        wanted,
+    )
+    .await
+}
+
+#[derive(Debug, Serialize, ToSchema)]
+struct InterruptResult {
+    /// Whether anything was running.
+    interrupted: bool,
+}
+
+/// Interrupt what a session is running; its variables stay if the code lets itself be interrupted
+#[utoipa::path(
+    post,
+    path = "/sessions/{sandbox_id}/interrupt",
+    operation_id = "interruptSession",
+    tag = "sessions",
+    params(("sandbox_id" = SandboxId, Path)),
+    responses((status = 202, description = "It was asked to stop", body = InterruptResult))
+)]
+async fn interrupt(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<SandboxId>,
+) -> Result<(StatusCode, Json<InterruptResult>), Problem> {
+    let interrupted = app.service.interrupt_session(&caller, id)?;
+    Ok((StatusCode::ACCEPTED, Json(InterruptResult { interrupted })))
+}
+
+/// Start a session again, with nothing in it
+#[utoipa::path(
+    post,
+    path = "/sessions/{sandbox_id}/reset",
+    operation_id = "resetSession",
+    tag = "sessions",
+    params(("sandbox_id" = SandboxId, Path)),
+    responses((status = 200, description = "A new generation of it", body = Session))
+)]
+async fn reset(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<SandboxId>,
+) -> Result<Json<Session>, Problem> {
+    Ok(Json(app.service.reset_session(&caller, id).await?))
+}
+
+/// List the files of a session's working directory
+#[utoipa::path(
+    get,
+    path = "/sessions/{sandbox_id}/files",
+    operation_id = "listSessionFiles",
+    tag = "sessions",
+    params(("sandbox_id" = SandboxId, Path)),
+    responses((status = 200, description = "What is there now", body = SessionFiles))
+)]
+async fn list_files(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path(id): Path<SandboxId>,
+) -> Result<Json<SessionFiles>, Problem> {
+    Ok(Json(app.service.session_files(&caller, id).await?))
+}
+
+/// Read a file of a session
+#[utoipa::path(
+    get,
+    path = "/sessions/{sandbox_id}/files/{*path}",
+    operation_id = "readSessionFile",
+    tag = "sessions",
+    params(("sandbox_id" = SandboxId, Path), ("path" = String, Path, description = "relative to the working directory")),
+    responses((status = 200, description = "Its bytes", body = Octets, content_type = "*/*"))
+)]
+async fn read_file(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path((id, path)): Path<(SandboxId, String)>,
+) -> Result<Response, Problem> {
+    let (file, size) = app.service.read_session_file(&caller, id, path.clone()).await?;
+    Ok(files::download(file, size, &path))
+}
+
+/// Write a file of a session
+#[utoipa::path(
+    put,
+    path = "/sessions/{sandbox_id}/files/{*path}",
+    operation_id = "writeSessionFile",
+    tag = "sessions",
+    params(("sandbox_id" = SandboxId, Path), ("path" = String, Path, description = "relative to the working directory")),
+    request_body(content = Option<Octets>, content_type = "application/octet-stream"),
+    responses((status = 201, description = "It is there", body = SessionFile))
+)]
+async fn write_file(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path((id, path)): Path<(SandboxId, String)>,
+    upload: Upload,
+) -> Result<(StatusCode, Json<SessionFile>), Problem> {
+    app.service.check_upload(&caller, Some(id))?;
+    let staged = upload.stage(&app.service).await?;
+    let file = app.service.write_session_file(&caller, id, path, staged).await?;
+    Ok((StatusCode::CREATED, Json(file)))
+}
+
+/// Delete a file of a session
+#[utoipa::path(
+    delete,
+    path = "/sessions/{sandbox_id}/files/{*path}",
+    operation_id = "deleteSessionFile",
+    tag = "sessions",
+    params(("sandbox_id" = SandboxId, Path), ("path" = String, Path, description = "relative to the working directory")),
+    responses((status = 204, description = "It is gone"))
+)]
+async fn delete_file(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Path((id, path)): Path<(SandboxId, String)>,
+) -> Result<StatusCode, Problem> {
+    app.service.delete_session_file(&caller, id, path).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,54 @@
+//! Workspaces, for whoever runs the server.
+
+use super::Routes;
+use crate::extract::Json;
+use crate::idempotency::respond_once;
+use crate::problem::Problem;
+use crate::{AppState, HttpCaller};
+use axum::extract::State;
+use axum::response::Response;
+use service::{NewWorkspace, Page, WorkspaceRequest};
+use std::sync::Arc;
+use types::Workspace;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub(crate) fn routes() -> Routes {
+    OpenApiRouter::new().routes(routes!(create, list))
+}
+
+/// Make a workspace, and the first key of its owner
+///
+/// `key.secret` is in this answer and never in another one.
+#[utoipa::path(
+    post,
+    path = "/workspaces",
+    operation_id = "createWorkspace",
+    tag = "identity",
+    request_body = WorkspaceRequest,
+    responses((status = 201, description = "It is there, and empty", body = NewWorkspace))
+)]
+async fn create(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+    Json(request): Json<WorkspaceRequest>,
+) -> Result<Response, Problem> {
+    let made = app.service.create_workspace(&caller, request).await?;
+    Ok(respond_once(&made, &made.without_secret()))
+}
+
+/// List all workspaces of this server
+#[utoipa::path(
+    get,
+    path = "/workspaces",
+    operation_id = "listWorkspaces",
+    tag = "identity",
+    responses((status = 200, description = "All of them", body = Page<Workspace>))
+)]
+async fn list(
+    State(app): State<Arc<AppState>>,
+    caller: HttpCaller,
+) -> Result<Json<Page<Workspace>>, Problem> {
+    let items = app.service.workspaces(&caller)?;
+    Ok(Json(Page { items, next_cursor: None }))
+}

@@ -1,0 +1,166 @@
+//! Streams of events (SSE), each with a number by which it can be taken up again.
+
+use super::problem::Problem;
+use super::{AppState, HttpCaller};
+use axum::body::{Body, Bytes};
+use axum::extract::FromRequestParts;
+use axum::http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::request::Parts;
+use axum::response::sse::{Event as Frame, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::{Stream, StreamExt, future, stream as streams};
+use serde::{Serialize, Serializer};
+use service::NumberedEvent;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use types::Event;
+
+/// Often enough for the proxies between here and a browser.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Output can come in thousands of pieces a second, and a revoked key is looked for this often.
+const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(crate) fn event_stream(events: impl Stream<Item = NumberedEvent> + Send + 'static) -> Response {
+    sse_response(events.map(|(number, event)| (number, event_name(&event), SharedEvent(event))))
+}
+
+/// An event that others hear too.
+struct SharedEvent(Arc<Event>);
+
+impl Serialize for SharedEvent {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+/// Anything that has a number, a name, and a form in JSON.
+pub(crate) fn sse_response<T: Serialize>(
+    items: impl Stream<Item = (u64, &'static str, T)> + Send + 'static,
+) -> Response {
+    let frames = items.map(|(number, name, item)| {
+        let data = serde_json::to_string(&item).unwrap_or_default();
+        Ok::<Frame, Infallible>(Frame::default().id(number.to_string()).event(name).data(data))
+    });
+    Sse::new(frames).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+}
+
+/// Items whose JSON many streams have at once, and that is therefore not copied for each of them. It must
+/// be on one line.
+pub(crate) fn shared_sse_response(
+    items: impl Stream<Item = (u64, &'static str, Arc<String>)> + Send + 'static,
+) -> Response {
+    let frames = streams::unfold(items.boxed(), |mut items| async move {
+        // What is waited for goes on being waited for: the stream keeps it.
+        let frame = match tokio::time::timeout(KEEP_ALIVE, items.next()).await {
+            Ok(Some((number, name, json))) => vec![
+                Bytes::from(format!("id: {number}\nevent: {name}\ndata: ")),
+                Bytes::from_owner(SharedText(json)),
+                Bytes::from_static(b"\n\n"),
+            ],
+            Ok(None) => return None,
+            Err(_) => vec![Bytes::from_static(b":\n\n")],
+        };
+        Some((streams::iter(frame.into_iter().map(Ok::<Bytes, Infallible>)), items))
+    });
+    let headers = [(CONTENT_TYPE, "text/event-stream"), (CACHE_CONTROL, "no-cache")];
+    (headers, Body::from_stream(frames.flatten())).into_response()
+}
+
+struct SharedText(Arc<String>);
+
+impl AsRef<[u8]> for SharedText {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+/// A stream ends with the key that it was asked for with. The key is looked at before something is
+/// told, be it only that the connection lives.
+pub(crate) fn until_key_revoked(
+    response: Response,
+    app: Arc<AppState>,
+    caller: HttpCaller,
+) -> Response {
+    let kind = response.headers().get(CONTENT_TYPE);
+    if kind.is_none_or(|kind| kind != "text/event-stream") {
+        return response;
+    }
+    let mut looked = Instant::now();
+    response.map(|body| {
+        Body::from_stream(body.into_data_stream().take_while(move |_| {
+            let seen = looked.elapsed() < KEY_CHECK_INTERVAL;
+            if !seen {
+                looked = Instant::now();
+            }
+            future::ready(seen || app.service.refresh_caller(&caller).is_some())
+        }))
+    })
+}
+
+fn event_name(event: &Event) -> &'static str {
+    match event {
+        Event::Status { .. } => "status",
+        Event::Output(_) => "output",
+        Event::Result(_) => "result",
+        Event::File(_) => "file",
+        Event::Approval { .. } => "approval",
+        Event::Plan { .. } => "plan",
+        Event::Said { .. } => "said",
+        Event::Answer { .. } => "answer",
+        Event::Round(_) => "round",
+        Event::Tool(_) => "tool",
+        Event::Error(_) => "error",
+        Event::End { .. } => "end",
+    }
+}
+
+/// The number of the last event that the client has seen; zero when it has seen none.
+pub(crate) struct LastEventId(pub(crate) u64);
+
+impl<S: Send + Sync> FromRequestParts<S> for LastEventId {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let Some(given) = parts.headers.get("last-event-id") else {
+            return Ok(Self(0));
+        };
+        let number = given.to_str().ok().and_then(|text| text.trim().parse().ok());
+        number.map(Self).ok_or_else(|| {
+            super::extract::invalid_field(
+                "header/Last-Event-ID".to_owned(),
+                "must be the number of an event",
+            )
+        })
+    }
+}
+
+/// How the client wants to have an execution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ResponseMode {
+    /// The finished record.
+    Record,
+    /// Its events, as they happen.
+    Stream,
+    /// Nothing but the promise: `Prefer: respond-async`.
+    Async,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for ResponseMode {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let has = |name: &str, word: &str| {
+            let values = parts.headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+            let mut words = values.flat_map(|value| value.split(','));
+            words.any(|one| one.split(';').next().unwrap_or_default().trim() == word)
+        };
+        Ok(if has("prefer", "respond-async") {
+            Self::Async
+        } else if has(ACCEPT.as_str(), "text/event-stream") {
+            Self::Stream
+        } else {
+            Self::Record
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! A run in the form that somebody wants to read it in.
+
+use super::extract::Json;
+use super::files::content_disposition;
+use agent::RunDetails;
+use axum::http::HeaderValue;
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
+
+const NOTEBOOK: &str = "application/x-ipynb+json";
+const HTML: &str = "text/html; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
+/// Others have written what is on the page: it is shown in nobody's name, and fetches nothing.
+const PAGE_CSP: &str = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'";
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum TraceFormat {
+    #[default]
+    Json,
+    Ipynb,
+    Html,
+    Text,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct TraceQuery {
+    /// `json` if absent.
+    #[serde(default)]
+    #[param(inline)]
+    pub(crate) format: TraceFormat,
+}
+
+pub(crate) fn render_run(story: &RunDetails, format: TraceFormat) -> Response {
+    match format {
+        TraceFormat::Json => Json(&story.trace).into_response(),
+        TraceFormat::Ipynb => {
+            let name = format!("run-{}.ipynb", story.execution.id);
+            let headers = [
+                (CONTENT_TYPE, HeaderValue::from_static(NOTEBOOK)),
+                (CONTENT_DISPOSITION, content_disposition(&name)),
+            ];
+            (headers, story.to_notebook().to_string()).into_response()
+        }
+        TraceFormat::Html => {
+            let headers = [(CONTENT_TYPE, HTML), (CONTENT_SECURITY_POLICY, PAGE_CSP)];
+            (headers, story.to_html()).into_response()
+        }
+        TraceFormat::Text => ([(CONTENT_TYPE, TEXT)], story.to_text()).into_response(),
+    }
+}

@@ -1,0 +1,312 @@
+//! `belljar agent run`: a request in plain words, carried out by a model, here or on a server.
+
+use crate::cli::embedded_service::{DRAIN_TIME, EmbeddedService};
+use crate::cli::engine_args::{self, EngineArgs};
+use crate::cli::model_args::ModelArgs;
+use crate::cli::one_shot::{
+    ExecutionDisplay, OutcomeArgs, StdoutUse, follow_execution, print_record, write_output_file,
+};
+use crate::cli::remote::{RemoteArgs, print_json};
+use crate::cli::resource_names::ResourceKind;
+use crate::cli::{CliError, EXIT_REJECTED, progress, terminal};
+use crate::client::{ApiClient, ApiRequest, ApiRequestBody, ClientError};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const DOCUMENTS: &str = "/v1/documents";
+const CODE_EXECUTION: &str = "/v1/code_execution";
+
+/// What is wanted, of whom, and where it goes.
+#[derive(Debug, Default, clap::Args)]
+pub(in crate::cli) struct RunRequestArgs {
+    /// An agent of a server, by name or id [default: code_execution alone]
+    #[arg(value_name = "AGENT")]
+    pub(in crate::cli) agent: Option<String>,
+
+    /// What is wanted, in plain words; --cursor goes on without it, with --allow and --deny or once
+    /// somebody has answered
+    #[arg(short, long, value_name = "TEXT", required_unless_present = "cursor")]
+    pub(in crate::cli) request: Option<String>,
+
+    /// A file that it needs, seen by code in /home/uploaded_files; may be repeated
+    #[arg(long = "file", value_name = "PATH")]
+    pub(in crate::cli) files: Vec<PathBuf>,
+
+    /// What to keep in mind, such as "use a dark theme"
+    #[arg(long, value_name = "TEXT", conflicts_with = "agent")]
+    pub(in crate::cli) context: Option<String>,
+
+    /// Go on in this session of a server
+    #[arg(long, value_name = "ID", conflicts_with = "agent")]
+    pub(in crate::cli) sandbox: Option<String>,
+
+    /// Rounds that it may take [default: two for each step of the plan, and at least 6]
+    #[arg(long, value_name = "N", conflicts_with = "agent")]
+    pub(in crate::cli) max_rounds: Option<u32>,
+
+    /// Go on from this answer of the agent
+    #[arg(long, value_name = "CURSOR", requires = "agent")]
+    pub(in crate::cli) cursor: Option<String>,
+
+    /// Let this call run that the answer with that cursor asks about; may be repeated
+    #[arg(long, value_name = "ID", requires = "cursor")]
+    pub(in crate::cli) allow: Vec<String>,
+
+    /// Refuse this call that the answer with that cursor asks about; may be repeated
+    #[arg(long, value_name = "ID", requires = "cursor")]
+    pub(in crate::cli) deny: Vec<String>,
+
+    /// Write the files and the charts that the code makes into this directory
+    #[arg(long, value_name = "DIR")]
+    pub(in crate::cli) out: Option<PathBuf>,
+}
+
+impl RunRequestArgs {
+    /// To what the agent has asked.
+    fn replies(&self) -> Vec<Value> {
+        let reply = |id: &String, status: &str| json!({"role": "action", "type": "toolConfirmation", "actionId": id, "status": status});
+        let allowed = self.allow.iter().map(|id| reply(id, "ALLOW"));
+        allowed.chain(self.deny.iter().map(|id| reply(id, "DENY"))).collect()
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    wish: RunRequestArgs,
+
+    #[command(flatten)]
+    models: ModelArgs,
+
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+/// What is asked for, once it is known who is asked.
+pub(in crate::cli) struct AgentRunClient<'a> {
+    pub(in crate::cli) client: &'a ApiClient,
+    pub(in crate::cli) request: &'a RunRequestArgs,
+    pub(in crate::cli) json: bool,
+}
+
+pub(super) fn main(args: Args, remote: &RemoteArgs) -> Result<ExitCode, CliError> {
+    let runtime = engine_args::build_runtime()?;
+    if remote.is_named() {
+        args.models.warn_if_server();
+        let client = remote.connect()?;
+        let task = AgentRunClient { client: &client, request: &args.wish, json: remote.json };
+        return runtime.block_on(task.run()).map(|result| exit_code(&result));
+    }
+    if args.wish.agent.is_some() || args.wish.sandbox.is_some() {
+        let message = "agents and sessions are a server's; name one with --server or BELLJAR_URL";
+        return Err(CliError::usage(message));
+    }
+    runtime.block_on(async {
+        let own = EmbeddedService::start(&args.engine, Vec::new(), args.models.settings()?).await?;
+        own.service.prepare_environment(progress::progress_printer()).await?;
+        let client = own.client().await?;
+        let ran =
+            AgentRunClient { client: &client, request: &args.wish, json: remote.json }.run().await;
+        own.service.stop(DRAIN_TIME).await;
+        ran.map(|result| exit_code(&result))
+    })
+}
+
+impl AgentRunClient<'_> {
+    /// Gives what came of it, which is shown already.
+    pub(in crate::cli) async fn run(&self) -> Result<Value, CliError> {
+        let outcome = OutcomeArgs { out: self.request.out.clone(), json: self.json };
+        let mut shown = ExecutionDisplay::new(&outcome, StdoutUse::Output)?;
+        shown.reports_approvals_at_end = self.request.agent.is_some();
+        let documents = self.upload().await?;
+        let (call, result) = self.build_request(documents).await?;
+        let record = follow_execution(self.client, call, &mut shown).await?;
+        let result = self.client.json(ApiRequest::get(format!("{result}/{}", record.id))).await?;
+        if let Some(out) = &self.request.out {
+            download_files(self.client, &result, out).await?;
+        }
+        if self.json {
+            print_json(&result)?;
+        } else {
+            self.print_result(&mut shown, &result)?;
+        }
+        Ok(result)
+    }
+
+    async fn upload(&self) -> Result<Vec<Value>, CliError> {
+        if self.request.files.is_empty() {
+            return Ok(Vec::new());
+        }
+        let body = ApiRequestBody::Files(self.request.files.clone());
+        let uploaded = self.client.json(ApiRequest { body, ..ApiRequest::post(DOCUMENTS) }).await?;
+        let items = uploaded["items"].as_array().cloned().unwrap_or_default();
+        Ok(items.into_iter().map(|document| document["id"].clone()).collect())
+    }
+
+    /// The request, and where its result will be.
+    async fn build_request(&self, documents: Vec<Value>) -> Result<(ApiRequest, String), CliError> {
+        let wish = self.request;
+        let Some(agent) = &wish.agent else {
+            let body = json!({
+                "request": wish.request,
+                "document_ids": documents,
+                "context": wish.context,
+                "sandbox_id": wish.sandbox,
+                "max_rounds": wish.max_rounds,
+            });
+            return Ok((ApiRequest::post(CODE_EXECUTION).json(&body), CODE_EXECUTION.to_owned()));
+        };
+        let path = self.client.resolve_path(ResourceKind::Agent, agent).await?;
+        let body = json!({
+            "message": wish.request,
+            "messages": wish.replies(),
+            "document_ids": documents,
+            "cursor": wish.cursor,
+        });
+        Ok((ApiRequest::post(format!("{path}/run")).json(&body), format!("{path}/runs")))
+    }
+
+    /// The answer on standard output, and everything about it beside it.
+    fn print_result(
+        &self,
+        shown: &mut ExecutionDisplay<'_>,
+        result: &Value,
+    ) -> Result<(), CliError> {
+        let answer = result["answer"].as_str().unwrap_or_default();
+        shown.screen.print_note("");
+        if !answer.is_empty() {
+            print_record(&terminal::for_stdout(answer.trim_end()))?;
+        }
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        if let Some(message) = result["error"]["message"].as_str() {
+            shown
+                .screen
+                .print_note(&format!("belljar: {}: {message}", text(&result["error"]["code"])));
+        }
+        if let Some(hint) = result["error"]["hint"].as_str() {
+            shown.screen.print_note(&format!("belljar: {hint}"));
+        }
+        for file in result_files(result) {
+            let place = match &self.request.out {
+                Some(out) => format!("in {}", out.display()),
+                None => "kept with --out DIR".to_owned(),
+            };
+            shown.screen.print_note(&format!("belljar: {} ({place})", file.name));
+        }
+        self.print_approvals(shown, result);
+        let session = result["sandbox_id"].as_str().map(|id| format!(", session {id}"));
+        let run = text(&result["execution_id"]);
+        shown.screen.print_note(&format!("belljar: run {run}{}", session.unwrap_or_default()));
+        Ok(())
+    }
+
+    /// What it asks, and the commands that answer it.
+    fn print_approvals(&self, shown: &mut ExecutionDisplay<'_>, result: &Value) {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let actions = result["actions"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let (Some(agent), false) = (&self.request.agent, actions.is_empty()) else { return };
+        let on = format!(
+            "belljar agent run {} --cursor {}",
+            shell_quote(agent),
+            text(&result["cursor"])
+        );
+        let (mut allowed, mut others) = (on.clone(), Vec::new());
+        for action in actions {
+            let (id, asked) = (text(&action["actionId"]), &action["toolConfirmation"]);
+            let (tool, arguments) = (text(&asked["toolName"]), &asked["toolArguments"]);
+            shown.screen.print_note(&format!("belljar: it asks to run {tool} {arguments}: {id}"));
+            allowed.push_str(&format!(" --allow {id}"));
+            others.push(format!("`belljar approvals allow {id}`"));
+        }
+        shown.screen.print_note(&format!(
+            "belljar: let it with `{allowed}`; --deny instead of --allow refuses"
+        ));
+        shown.screen.print_note(&format!(
+            "belljar: or somebody else does with {}, and it goes on with `{on}`",
+            others.join(", ")
+        ));
+    }
+}
+
+/// As a shell reads it as one word.
+fn shell_quote(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+/// Whether it was carried out.
+pub(in crate::cli) fn exit_code(result: &Value) -> ExitCode {
+    let well = result["status"] == "succeeded";
+    if well { ExitCode::SUCCESS } else { ExitCode::from(EXIT_REJECTED) }
+}
+
+/// A file of a result: how it is called here, and where its bytes are.
+struct ResultFile {
+    name: String,
+    url: String,
+}
+
+fn result_files(result: &Value) -> Vec<ResultFile> {
+    let mut made: Vec<ResultFile> = Vec::new();
+    let list = |key: &str| result[key].as_array().into_iter().flatten();
+    for file in list("generated_files").chain(list("artifacts")) {
+        let text = |key: &str| file[key].as_str().map(str::to_owned);
+        let Some(url) = text("url").filter(|url| url.starts_with('/')) else { continue };
+        let Some(given) = text("name") else { continue };
+        let is_free = |name: &String| made.iter().all(|known| known.name != *name);
+        // Two rounds may each have shown a `plot_0.png`, and two tools have written one name.
+        let names = [Some(given.clone()), text("asset_filename")].into_iter().flatten();
+        let numbered = (1..).map(|number| numbered_name(&given, number));
+        let name = names.chain(numbered).find(is_free);
+        made.extend(name.map(|name| ResultFile { name, url }));
+    }
+    made
+}
+
+/// `a/b.csv` is `a/b-1.csv`.
+fn numbered_name(name: &str, number: u32) -> String {
+    let last = name.rfind('/').map_or(0, |slash| slash + 1);
+    match name[last..].rfind('.').filter(|dot| *dot > 0) {
+        Some(dot) => format!("{}-{number}{}", &name[..last + dot], &name[last + dot..]),
+        None => format!("{name}-{number}"),
+    }
+}
+
+async fn download_files(client: &ApiClient, result: &Value, out: &Path) -> Result<(), CliError> {
+    for ResultFile { name, url } in result_files(result) {
+        let answer = client.send(ApiRequest::get(url)).await?;
+        let broken = |error: reqwest::Error| ClientError::Interrupted { reason: error.to_string() };
+        write_output_file(out, &name, &answer.bytes().await.map_err(broken)?)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_word_for_a_shell() {
+        let words = [("sales", "sales"), ("my agent", "'my agent'"), ("a'b", r"'a'\''b'")];
+        for (name, expected) in words {
+            assert_eq!(shell_quote(name), expected);
+        }
+    }
+
+    #[test]
+    fn files_of_one_name_are_all_written() {
+        let file = |name: &str| json!({"name": name, "url": "/v1/assets/1/x"});
+        let shown = json!({"name": "a.png", "asset_filename": "plot_1.png", "url": "/v1/x"});
+        let result = json!({
+            "generated_files": [file("a/b.csv"), file("a/b.csv"), file("a/b.csv"), file("c"), file("c")],
+            "artifacts": [file("a.png"), shown],
+        });
+        let names: Vec<String> = result_files(&result).into_iter().map(|file| file.name).collect();
+        let all = ["a/b.csv", "a/b-1.csv", "a/b-2.csv", "c", "c-1", "a.png", "plot_1.png"];
+        assert_eq!(names, all);
+    }
+}

@@ -1,0 +1,98 @@
+//! `belljar agent show`: an agent as it is, or a run in a form that people read.
+
+use crate::cli::one_shot::print_record;
+use crate::cli::remote::Remote;
+use crate::cli::resource_names::ResourceKind;
+use crate::cli::terminal::sanitize_plain;
+use crate::cli::{CliError, terminal};
+use crate::client::{ApiRequest, ClientError};
+use std::path::{Path, PathBuf};
+use types::ExecutionId;
+
+const NOT_FOUND: u16 = 404;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct ShowAgentArgs {
+    /// An agent by its name or id, or a run by its id
+    #[arg(value_name = "AGENT | RUN")]
+    what: String,
+
+    /// How a run is told [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<RunFormat>,
+
+    /// Write a run to this file instead of to standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum RunFormat {
+    Text,
+    Json,
+    /// A Jupyter notebook
+    Ipynb,
+    /// A page with its charts in it
+    Html,
+}
+
+impl RunFormat {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Json => "json",
+            Self::Ipynb => "ipynb",
+            Self::Html => "html",
+        }
+    }
+}
+
+pub(super) async fn show(remote: &Remote, args: ShowAgentArgs) -> Result<(), CliError> {
+    let ShowAgentArgs { what, format, output } = args;
+    let is_run = format.is_some() || output.is_some();
+    match what.parse::<ExecutionId>() {
+        Ok(id) if is_run || !is_agent(remote, id).await? => {
+            let usual = if remote.json { RunFormat::Json } else { RunFormat::Text };
+            let format = format.unwrap_or(usual);
+            let call = ApiRequest::get(format!("/v1/executions/{id}/trace"));
+            let told = remote.client.text(call.query("format", Some(format.name()))).await?;
+            write_output(&told, format, output.as_deref())
+        }
+        Err(_) if is_run => {
+            let message = "--format and --output are for a run, which is named by its id";
+            Err(CliError::usage(message))
+        }
+        _ => {
+            remote
+                .show(ApiRequest::get(
+                    remote.client.resolve_path(ResourceKind::Agent, &what).await?,
+                ))
+                .await
+        }
+    }
+}
+
+/// Ids do not say what they are of.
+async fn is_agent(remote: &Remote, id: ExecutionId) -> Result<bool, ClientError> {
+    match remote.client.send(ApiRequest::get(format!("{}/{id}", ResourceKind::Agent.path()))).await
+    {
+        Ok(_) => Ok(true),
+        Err(ClientError::Problem(refusal)) if refusal.status == NOT_FOUND => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn write_output(text: &str, format: RunFormat, output: Option<&Path>) -> Result<(), CliError> {
+    let Some(path) = output else {
+        let shown = if format == RunFormat::Text {
+            sanitize_plain(text)
+        } else {
+            terminal::for_stdout(text)
+        };
+        return print_record(shown.trim_end());
+    };
+    let failed = |error| CliError::internal(format!("{} was not written: {error}", path.display()));
+    std::fs::write(path, text).map_err(failed)?;
+    eprintln!("belljar: the run is in {}", path.display());
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! `belljar api call`: one operation, and its answer as it is.
+
+use super::document::OpenApiDocument;
+use super::request::{InputBody, RequestInput, build_request};
+use crate::cli::one_shot::print_record;
+use crate::cli::remote::{ServerArgs, print_json};
+use crate::cli::request_args::read_bounded;
+use crate::cli::{CliError, engine_args, terminal};
+use crate::client::{ApiClient, ApiRequest, ClientError, EventStream};
+use reqwest::Response;
+use reqwest::header::CONTENT_TYPE;
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Of a body that is sent as it is; what is larger is uploaded with --file, which is not read whole.
+const BODY_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    server: ServerArgs,
+
+    /// A parameter, wherever it belongs: in the path, the query or a header; may be repeated
+    #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_pair)]
+    params: Vec<(String, String)>,
+
+    /// A field of the body, as text or as JSON, whichever it takes; may be repeated
+    #[arg(long = "field", value_name = "NAME=VALUE", value_parser = parse_pair)]
+    fields: Vec<(String, String)>,
+
+    /// The body: JSON, @FILE that has it, or @- for standard input
+    #[arg(long, value_name = "JSON | @FILE | @-")]
+    body: Option<String>,
+
+    /// A file to upload; may be repeated
+    #[arg(long = "file", value_name = "PATH")]
+    files: Vec<PathBuf>,
+
+    /// A header, such as Accept=text/event-stream; may be repeated
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = parse_pair)]
+    headers: Vec<(String, String)>,
+
+    /// Send it although it is not what the operation takes
+    #[arg(long)]
+    no_validate: bool,
+
+    /// Write the answer into this file
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    /// As `belljar api ls` lists it
+    #[arg(value_name = "OPERATION")]
+    operation: String,
+}
+
+fn parse_pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("has no `=`")?;
+    if name.is_empty() {
+        return Err("has no name before `=`".to_owned());
+    }
+    Ok((name.to_owned(), value.to_owned()))
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    let document = OpenApiDocument::embedded();
+    let operation = document.find_operation(&args.operation)?;
+    let said = RequestInput {
+        params: args.params,
+        fields: args.fields,
+        headers: args.headers,
+        body: args.body.as_deref().map(read_body).transpose()?,
+        files: args.files,
+        validate: !args.no_validate,
+    };
+    let call = build_request(&document, &operation, said)?;
+    let client = args.server.connect()?;
+    engine_args::build_runtime()?.block_on(send(&client, call, args.out.as_deref()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read_body(body: &str) -> Result<InputBody, CliError> {
+    let Some(path) = body.strip_prefix('@') else {
+        return Ok(InputBody { extension: None, bytes: body.as_bytes().to_vec() });
+    };
+    let read = match path {
+        "-" => read_bounded(io::stdin(), BODY_BYTES_MAX),
+        path => File::open(path).and_then(|file| read_bounded(file, BODY_BYTES_MAX)),
+    };
+    let bytes = read.map_err(|error| CliError::usage(format!("--body @{path}: {error}")))?;
+    let ending = Path::new(path).extension().and_then(|ending| ending.to_str());
+    Ok(InputBody { extension: ending.map(str::to_owned), bytes })
+}
+
+async fn send(client: &ApiClient, call: ApiRequest, out: Option<&Path>) -> Result<(), CliError> {
+    let answer = client.send(call).await?;
+    if let Some(path) = out {
+        return save_response(answer, path).await;
+    }
+    match EventStream::from_response(answer) {
+        Ok(events) => print_events(events).await,
+        Err(answer) => print_response(answer).await,
+    }
+}
+
+/// Each event is a line, as soon as it is there.
+async fn print_events(mut events: EventStream) -> Result<(), CliError> {
+    while let Some(data) = events.next_data().await? {
+        print_record(&terminal::for_stdout(&data))?;
+    }
+    Ok(())
+}
+
+async fn print_response(answer: Response) -> Result<(), CliError> {
+    let kind = answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let is_json = kind.is_some_and(|kind| kind.starts_with("application/json"));
+    let bytes = answer.bytes().await.map_err(read_error)?;
+    if is_json {
+        return match serde_json::from_slice(&bytes) {
+            Ok(value) if io::stdout().is_terminal() => print_json(&value),
+            _ => print_record(&String::from_utf8_lossy(&bytes)),
+        };
+    }
+    if !bytes.is_empty() && io::stdout().is_terminal() {
+        let size = bytes.len();
+        let message = format!("the answer is a file of {size} bytes, and nothing for a terminal");
+        return Err(CliError::usage(format!("{message} (--out FILE keeps it)")));
+    }
+    let written = io::stdout().write_all(&bytes);
+    written.map_err(|error| CliError::internal(format!("the answer could not be written: {error}")))
+}
+
+async fn save_response(mut answer: Response, path: &Path) -> Result<(), CliError> {
+    let failed =
+        |error: io::Error| CliError::internal(format!("--out {}: {error}", path.display()));
+    let mut file = File::create(path).map_err(failed)?;
+    while let Some(bytes) = answer.chunk().await.map_err(read_error)? {
+        file.write_all(&bytes).map_err(failed)?;
+    }
+    Ok(())
+}
+
+fn read_error(error: reqwest::Error) -> ClientError {
+    ClientError::Interrupted { reason: error.to_string() }
+}

@@ -1,0 +1,58 @@
+//! `belljar api ls`.
+
+use super::document::{ApiOperation, OpenApiDocument};
+use crate::cli::CliError;
+use crate::cli::display::{self, Column};
+use crate::cli::remote::print_json;
+use serde_json::{Value, json};
+use std::process::ExitCode;
+
+const COLUMNS: &[Column] =
+    &[("operation", "/operation"), ("method", "/method"), ("path", "/path"), ("", "/summary")];
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Only those that have all of these words in their name, path or description
+    #[arg(long, value_name = "WORDS", num_args = 1..)]
+    search: Vec<String>,
+
+    /// Print the list as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn main(args: &Args) -> Result<ExitCode, CliError> {
+    let document = OpenApiDocument::embedded();
+    let words = args.search.join(" ").to_lowercase();
+    let words: Vec<&str> = words.split_whitespace().collect();
+    let operations = document.operations();
+    let found = operations.iter().filter(|operation| matches_all(operation, &words));
+    let items: Vec<Value> = found.map(row).collect();
+    if args.json {
+        print_json(&Value::Array(items))?;
+    } else {
+        display::print_table(&items, COLUMNS)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn matches_all(operation: &ApiOperation<'_>, words: &[&str]) -> bool {
+    let texts = [
+        operation.id,
+        operation.method,
+        operation.path,
+        operation.summary(),
+        operation.description(),
+    ];
+    let text = texts.join(" ").to_lowercase();
+    words.iter().all(|word| text.contains(word))
+}
+
+fn row(operation: &ApiOperation<'_>) -> Value {
+    json!({
+        "operation": operation.id,
+        "method": operation.method.to_uppercase(),
+        "path": operation.path,
+        "summary": operation.summary(),
+    })
+}

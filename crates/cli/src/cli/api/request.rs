@@ -1,0 +1,387 @@
+//! A request, made of what was said and of what the document says about it.
+//!
+//! Nothing is sent here: what comes out is a plan, or everything that is wrong with it.
+
+use super::document::{ApiOperation, ApiParameter, OpenApiDocument};
+use crate::cli::CliError;
+use crate::client::{ApiRequest, ApiRequestBody};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::Method;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::{Map, Value};
+use std::path::PathBuf;
+
+const JSON: &str = "application/json";
+const FORM: &str = "multipart/form-data";
+const BYTES: &str = "application/octet-stream";
+/// The content types of files, by how their names end.
+const CONTENT_TYPES: [(&str, &str); 3] =
+    [("py", "text/x-python"), ("yaml", "application/yaml"), ("yml", "application/yaml")];
+/// What may stand in a path as it is.
+const PATH_ENCODED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// What was said on the command line.
+#[derive(Debug, Default)]
+pub(super) struct RequestInput {
+    pub(super) params: Vec<(String, String)>,
+    pub(super) fields: Vec<(String, String)>,
+    pub(super) headers: Vec<(String, String)>,
+    pub(super) body: Option<InputBody>,
+    pub(super) files: Vec<PathBuf>,
+    /// Whether the document is to be obeyed.
+    pub(super) validate: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct InputBody {
+    /// Of the file that it was in.
+    pub(super) extension: Option<String>,
+    pub(super) bytes: Vec<u8>,
+}
+
+pub(super) fn build_request(
+    document: &OpenApiDocument,
+    operation: &ApiOperation<'_>,
+    said: RequestInput,
+) -> Result<ApiRequest, CliError> {
+    let mut plan =
+        ApiRequestBuilder { document, operation, validate: said.validate, problems: Vec::new() };
+    let method = operation.method.to_uppercase().parse().unwrap_or(Method::GET);
+    let mut call = ApiRequest::new(method, operation.path);
+    plan.parameters(&mut call, &said.params)?;
+    call.headers.extend(parse_headers(&said.headers)?);
+    call.body = plan.body(said.body, &said.fields, said.files)?;
+    if plan.problems.is_empty() {
+        return Ok(call);
+    }
+    let message = format!(
+        "this is not what {} takes (`belljar api describe {}` says what it does, and --no-validate \
+         sends it all the same)",
+        operation.id, operation.id
+    );
+    Err(CliError { details: plan.problems, ..CliError::usage(message) })
+}
+
+struct ApiRequestBuilder<'a> {
+    document: &'a OpenApiDocument,
+    operation: &'a ApiOperation<'a>,
+    validate: bool,
+    /// Everything that the document does not allow.
+    problems: Vec<String>,
+}
+
+impl ApiRequestBuilder<'_> {
+    fn add_problem(&mut self, message: String) {
+        if self.validate {
+            self.problems.push(message);
+        }
+    }
+
+    fn parameters(
+        &mut self,
+        call: &mut ApiRequest,
+        given: &[(String, String)],
+    ) -> Result<(), CliError> {
+        let known = self.operation.parameters();
+        for (name, value) in given {
+            let parameter = known.iter().find(|parameter| parameter.name == name);
+            match parameter.map(|parameter| parameter.location) {
+                Some("path") => call.path = fill_path(&call.path, name, value)?,
+                Some("header") => {
+                    call.headers.extend(parse_headers(&[(name.clone(), value.clone())])?)
+                }
+                Some(_) => call.query.push((name.clone(), value.clone())),
+                None => {
+                    self.add_problem(unknown_parameter(name, &known));
+                    call.query.push((name.clone(), value.clone()));
+                }
+            }
+            if let Some(parameter) = parameter {
+                self.check(parameter, value);
+            }
+        }
+        for parameter in known.iter().filter(|parameter| parameter.required) {
+            if given.iter().any(|(name, _)| name == parameter.name) {
+                continue;
+            }
+            let message = format!("--param {}=… is missing", parameter.name);
+            if parameter.location == "path" {
+                return Err(CliError::usage(message));
+            }
+            self.add_problem(message);
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, parameter: &ApiParameter<'_>, text: &str) {
+        let schema = &parameter.definition["schema"];
+        let value = self.document.parse_value(text, schema);
+        for wrong in self.document.validate(&value, schema) {
+            self.add_problem(format!("--param {}: {}", parameter.name, wrong.message()));
+        }
+    }
+
+    fn body(
+        &mut self,
+        given: Option<InputBody>,
+        fields: &[(String, String)],
+        files: Vec<PathBuf>,
+    ) -> Result<ApiRequestBody, CliError> {
+        if !files.is_empty() {
+            return self.form(given.is_some() || !fields.is_empty(), files);
+        }
+        if given.is_none() && fields.is_empty() {
+            let needed = self.operation.definition["requestBody"]["required"] == true;
+            if needed {
+                self.add_problem("a body is missing: --body, --field or --file".to_owned());
+            }
+            return Ok(ApiRequestBody::Empty);
+        }
+        let kind = self.content_type(given.as_ref());
+        if kind != JSON {
+            let bytes = given.map(|given| given.bytes).unwrap_or_default();
+            return Ok(ApiRequestBody::Bytes { kind: kind.to_owned(), bytes });
+        }
+        self.json(given.map(|given| given.bytes), fields)
+    }
+
+    fn form(&mut self, more: bool, files: Vec<PathBuf>) -> Result<ApiRequestBody, CliError> {
+        if more {
+            return Err(CliError::usage("--file is the whole body; there is no --body beside it"));
+        }
+        if self.operation.body(FORM).is_none() {
+            let hint = "a file as it is: --body @PATH";
+            self.add_problem(format!("{} takes no --file ({hint})", self.operation.id));
+        }
+        Ok(ApiRequestBody::Files(files))
+    }
+
+    /// The content type that the operation takes, and that the file is likely to have.
+    fn content_type(&self, given: Option<&InputBody>) -> &'static str {
+        let ending = given.and_then(|given| given.extension.as_deref());
+        let by_ending = CONTENT_TYPES.into_iter().find(|(known, _)| Some(*known) == ending);
+        match by_ending {
+            Some((_, kind)) if self.operation.body(kind).is_some() => kind,
+            _ if self.operation.body(BYTES).is_some() => BYTES,
+            _ => JSON,
+        }
+    }
+
+    /// The body as it was given, byte for byte, unless there are fields to put into it.
+    fn json(
+        &mut self,
+        given: Option<Vec<u8>>,
+        fields: &[(String, String)],
+    ) -> Result<ApiRequestBody, CliError> {
+        let mut bytes = given.unwrap_or_else(|| b"{}".to_vec());
+        let parsed = serde_json::from_slice::<Value>(&bytes);
+        let schema = self.operation.body(JSON);
+        let mut value = match parsed {
+            Ok(value) => value,
+            Err(error) if self.validate || !fields.is_empty() => {
+                let hint = "a file is named by @PATH";
+                return Err(CliError::usage(format!("the body is not JSON: {error} ({hint})")));
+            }
+            Err(_) => return Ok(ApiRequestBody::Bytes { kind: JSON.to_owned(), bytes }),
+        };
+        if !fields.is_empty() {
+            let Value::Object(object) = &mut value else {
+                return Err(CliError::usage("--field needs a body that is an object"));
+            };
+            self.set_fields(object, fields, schema.unwrap_or(&Value::Null));
+            bytes = value.to_string().into_bytes();
+        }
+        match schema {
+            Some(schema) => {
+                let wrongs = self.document.validate(&value, schema);
+                wrongs.iter().for_each(|wrong| self.add_problem(wrong.to_string()));
+            }
+            None => self.add_problem(format!("{} takes no JSON", self.operation.id)),
+        }
+        Ok(ApiRequestBody::Bytes { kind: JSON.to_owned(), bytes })
+    }
+
+    fn set_fields(
+        &self,
+        body: &mut Map<String, Value>,
+        fields: &[(String, String)],
+        schema: &Value,
+    ) {
+        let properties = &self.document.resolve(schema)["properties"];
+        for (name, text) in fields {
+            let value = self.document.parse_value(text, &properties[name]);
+            body.insert(name.clone(), value);
+        }
+    }
+}
+
+fn unknown_parameter(name: &str, known: &[ApiParameter<'_>]) -> String {
+    let names: Vec<&str> = known.iter().map(|parameter| parameter.name).collect();
+    match names.as_slice() {
+        [] => format!("--param {name}: there are no parameters"),
+        names => format!("--param {name}: is not known here; there are {}", names.join(", ")),
+    }
+}
+
+/// A value cannot be anything but one part of a path: nothing, `.` and `..` would be more or less.
+fn fill_path(path: &str, name: &str, value: &str) -> Result<String, CliError> {
+    if matches!(value, "" | "." | "..") {
+        return Err(CliError::usage(format!("--param {name}: {value:?} is not a part of a path")));
+    }
+    let encoded = utf8_percent_encode(value, PATH_ENCODED).to_string();
+    Ok(path.replace(&format!("{{{name}}}"), &encoded))
+}
+
+fn parse_headers(given: &[(String, String)]) -> Result<HeaderMap, CliError> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in given {
+        let wrong = || CliError::usage(format!("{name:?} with this value is not a header"));
+        let header = name.parse::<HeaderName>().map_err(|_| wrong())?;
+        let value = value.parse::<HeaderValue>().map_err(|_| wrong())?;
+        if header == reqwest::header::AUTHORIZATION {
+            let hint = "set BELLJAR_API_KEY, or use --key-file";
+            return Err(CliError::usage(format!("a key is not an argument: {hint}")));
+        }
+        headers.insert(header, value);
+    }
+    Ok(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "0198c0de-0000-7000-8000-000000000000";
+
+    fn pair(name: &str, value: &str) -> (String, String) {
+        (name.to_owned(), value.to_owned())
+    }
+
+    fn body(text: &str) -> Option<InputBody> {
+        Some(InputBody { extension: None, bytes: text.as_bytes().to_vec() })
+    }
+
+    fn planned(operation: &str, said: RequestInput) -> Result<ApiRequest, CliError> {
+        let document = OpenApiDocument::embedded();
+        let operation = document.find_operation(operation)?;
+        build_request(&document, &operation, RequestInput { validate: true, ..said })
+    }
+
+    fn wrongs(operation: &str, said: RequestInput) -> Vec<String> {
+        let failure = planned(operation, said).unwrap_err();
+        assert_eq!(failure.exit, crate::cli::EXIT_USAGE);
+        failure.details
+    }
+
+    #[test]
+    fn parameters_go_where_the_document_has_them() {
+        let params = vec![pair("agent_id", ID), pair("tool_id", ID)];
+        let call = planned("attachToolToAgent", RequestInput { params, ..RequestInput::default() })
+            .unwrap();
+        assert_eq!(call.method, Method::POST);
+        assert_eq!(call.path, format!("/v1/agents/{ID}/tools/{ID}"));
+        let params = vec![pair("limit", "5")];
+        let call =
+            planned("listAiTools", RequestInput { params, ..RequestInput::default() }).unwrap();
+        assert_eq!(call.query, [pair("limit", "5")]);
+        let params = vec![pair("id", ID), pair("Last-Event-ID", "3")];
+        let call =
+            planned("streamExecution", RequestInput { params, ..RequestInput::default() }).unwrap();
+        assert_eq!(call.headers["last-event-id"], "3");
+    }
+
+    #[test]
+    fn a_file_in_a_folder_is_one_part_of_the_path() {
+        let params = vec![pair("sandbox_id", ID), pair("path", "a b/../c.csv")];
+        let call =
+            planned("readSessionFile", RequestInput { params, ..RequestInput::default() }).unwrap();
+        assert_eq!(call.path, format!("/v1/sessions/{ID}/files/a%20b%2F..%2Fc.csv"));
+        for outside in ["", ".", ".."] {
+            let params = vec![pair("sandbox_id", ID), pair("path", outside)];
+            assert!(
+                planned("readSessionFile", RequestInput { params, ..RequestInput::default() })
+                    .is_err()
+            );
+        }
+    }
+
+    #[test]
+    fn everything_that_is_wrong_is_said_at_once() {
+        let params = vec![pair("limit", "many"), pair("colour", "red")];
+        let wrongs = wrongs("listAiTools", RequestInput { params, ..RequestInput::default() });
+        assert_eq!(wrongs.len(), 2, "{wrongs:?}");
+        assert!(wrongs[0].starts_with("--param limit: must be integer"), "{wrongs:?}");
+        assert!(wrongs[1].starts_with("--param colour: is not known here"), "{wrongs:?}");
+    }
+
+    #[test]
+    fn a_body_is_sent_as_it_was_written() {
+        let text = "{\"code\":  \"1\"}";
+        let call = planned("execute", RequestInput { body: body(text), ..RequestInput::default() })
+            .unwrap();
+        let bytes = text.as_bytes().to_vec();
+        assert_eq!(call.body, ApiRequestBody::Bytes { kind: JSON.to_owned(), bytes });
+    }
+
+    #[test]
+    fn fields_are_put_into_the_body_as_what_the_schema_wants() {
+        let fields = vec![pair("code", "12"), pair("limits", "{\"wall_ms\": 5}")];
+        let said =
+            RequestInput { fields, body: body("{\"entry\": \"cell\"}"), ..RequestInput::default() };
+        let ApiRequestBody::Bytes { bytes, .. } = planned("execute", said).unwrap().body else {
+            panic!("no body");
+        };
+        let body: Value = serde_json::from_slice(&bytes).unwrap();
+        let expected = serde_json::json!(
+            {"entry": "cell", "code": "12", "limits": {"wall_ms": 5}}
+        );
+        assert_eq!(body, expected);
+    }
+
+    #[test]
+    fn a_wrong_body_is_refused_with_the_place_named() {
+        for (text, place) in [
+            ("{}", "/code: "),
+            ("{\"code\": 1}", "/code: "),
+            ("{\"code\": \"1\", \"cod\": 1}", "/cod: "),
+            ("{\"code\": \"1\", \"limits\": {\"wall_ms\": \"5\"}}", "/limits/wall_ms: "),
+            ("[]", "the body: "),
+        ] {
+            let wrongs =
+                wrongs("execute", RequestInput { body: body(text), ..RequestInput::default() });
+            assert_eq!(wrongs.len(), 1, "{text}: {wrongs:?}");
+            assert!(wrongs[0].starts_with(place), "{text}: {wrongs:?}");
+        }
+        assert_eq!(wrongs("execute", RequestInput::default()).len(), 1);
+        assert!(
+            planned("execute", RequestInput { body: body("{"), ..RequestInput::default() })
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn who_does_not_want_to_be_held_up_is_not() {
+        let document = OpenApiDocument::embedded();
+        let operation = document.find_operation("execute").unwrap();
+        let said = RequestInput { body: body("{\"code\": 1}"), ..RequestInput::default() };
+        assert!(build_request(&document, &operation, said).is_ok());
+    }
+
+    #[test]
+    fn a_python_file_is_sent_as_one() {
+        let given = InputBody { extension: Some("py".to_owned()), bytes: b"def".to_vec() };
+        let said = RequestInput { body: Some(given), ..RequestInput::default() };
+        let call = planned("createAiTool", said).unwrap();
+        let bytes = b"def".to_vec();
+        assert_eq!(call.body, ApiRequestBody::Bytes { kind: "text/x-python".to_owned(), bytes });
+    }
+
+    #[test]
+    fn a_key_is_never_an_argument() {
+        let headers = vec![pair("Authorization", "Bearer bj_x")];
+        assert!(
+            planned("listAiTools", RequestInput { headers, ..RequestInput::default() }).is_err()
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! `belljar audit`: whether the audit log is still what was written, and signing one that has lost its
+//! signature.
+//!
+//! A check only reads, so it can be asked beside a running server.
+
+use super::CliError;
+use super::engine_args::LocalDataArgs;
+use service::{AuditError, AuditVerification, SignedAnew};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    verb: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Check the whole audit log, and name the first entry that is not as it was written
+    ///
+    /// Prints the hash of the last entry. Keep it elsewhere, and give it to a later check with --head: a log
+    /// that was written anew does not have it.
+    Verify(VerifyAuditArgs),
+
+    /// Sign an audit log that the server does not start with, as it is
+    ///
+    /// For a log whose key or signature is lost. It repairs nothing: entries that are missing or were changed
+    /// are still found by `verify`, and a new entry says what was wrong. Stop the server first.
+    Sign(Location),
+}
+
+/// Where the audit log is, and its key.
+#[derive(Debug, clap::Args)]
+struct Location {
+    /// The data directory of the server [default: the XDG data directory]
+    #[arg(long, value_name = "DIR", env = "BELLJAR_DATA", hide_env_values = true)]
+    data: Option<PathBuf>,
+
+    /// Where its records are, if not in the data directory [default: the same]
+    #[arg(long, value_name = "DIR", env = "BELLJAR_RECORDS", hide_env_values = true)]
+    records: Option<PathBuf>,
+
+    /// The key file, if the server has it elsewhere than in `store/audit.key`
+    #[arg(long, value_name = "FILE", env = "BELLJAR_AUDIT_KEY", hide_env_values = true)]
+    audit_key: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+struct VerifyAuditArgs {
+    #[command(flatten)]
+    location: Location,
+
+    /// The hash of an entry, printed by an earlier check, that the log must have
+    #[arg(long, value_name = "HASH")]
+    head: Option<String>,
+}
+
+impl Location {
+    /// The directory of the records, and the key file that was named.
+    fn resolve(self) -> Result<(PathBuf, Option<PathBuf>), CliError> {
+        let Self { data, records, audit_key } = self;
+        let records = records.map_or_else(|| LocalDataArgs::new(data, None).data(), Ok)?;
+        Ok((records, audit_key))
+    }
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    match args.verb {
+        Command::Verify(VerifyAuditArgs { location, head }) => verify(location, head.as_deref()),
+        Command::Sign(location) => sign(location),
+    }
+}
+
+fn verify(location: Location, head: Option<&str>) -> Result<ExitCode, CliError> {
+    let (records, key) = location.resolve()?;
+    match service::verify_audit(&records, key.as_deref(), head) {
+        Ok(AuditVerification { entries, forgotten, head }) => {
+            match entries {
+                1 => println!("1 entry, as it was written"),
+                entries => println!("{entries} entries, all as they were written"),
+            }
+            if forgotten > 0 {
+                println!("{forgotten} earlier entries were forgotten after their retention");
+            }
+            println!("head: {head}");
+        }
+        Err(wrong @ AuditError::InvalidHash(_)) => return Err(CliError::usage(wrong.to_string())),
+        Err(broken @ (AuditError::Broken { .. } | AuditError::HashNotFound { .. })) => {
+            eprintln!("belljar: {broken}");
+            return Ok(ExitCode::FAILURE);
+        }
+        Err(AuditError::Store(error)) => {
+            let message = format!("the audit log in {} cannot be read: {error}", records.display());
+            return Err(CliError::internal(message));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn sign(location: Location) -> Result<ExitCode, CliError> {
+    let (records, key) = location.resolve()?;
+    match service::sign_audit(&records, key.as_deref()) {
+        Ok(SignedAnew::Whole) => println!("the audit log is whole and signed; nothing was changed"),
+        Ok(SignedAnew::Signed { found, entry }) => {
+            println!("the audit log is signed as it is; entry {entry} says what was found:");
+            println!("{found}");
+        }
+        Err(error) => {
+            let place = records.display();
+            let message = format!("the audit log in {place} cannot be signed: {error}");
+            return Err(CliError::internal(message));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

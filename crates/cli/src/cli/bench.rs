@@ -1,0 +1,107 @@
+//! `belljar bench`: what the walls cost, as ratios to a floor measured in the same run.
+//!
+//! Absolute times depend on the machine and on its neighbours. Every figure is taken in turn with
+//! the floor, a block of each, back to back, so that both have had the same weather.
+
+mod baseline;
+mod bubblewrap;
+mod environments;
+mod mcp;
+mod measure;
+mod model_runs;
+mod network;
+mod report;
+mod server;
+mod tools;
+
+use super::engine_args::{self, EngineArgs};
+use super::{CliError, progress};
+use engine::Engine;
+use measure::Bench;
+use report::Figure;
+use std::process::ExitCode;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    engine: EngineArgs,
+
+    /// Print the figures as one JSON object
+    #[arg(long)]
+    json: bool,
+
+    /// Samples of each figure
+    #[arg(long, value_name = "N", default_value = "200")]
+    samples: usize,
+
+    /// Measure the server instead: what HTTP and records cost, and many clients at once
+    #[arg(long)]
+    server: bool,
+
+    /// Measure environments instead: a session in each that is built, building one, listing many
+    #[arg(long, conflicts_with = "server")]
+    environments: bool,
+
+    /// Measure the way out instead: requests, downloads and many connections through the proxy
+    #[arg(long, conflicts_with_all = ["server", "environments"])]
+    network: bool,
+
+    /// Measure runs of a model instead: four rounds of code against the same executions alone
+    #[arg(long, conflicts_with_all = ["server", "environments", "network"])]
+    agent: bool,
+
+    /// Seconds that many clients work at once
+    #[arg(long, value_name = "S", default_value = "60", requires = "server")]
+    seconds: u64,
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    let json = args.json;
+    let runtime = engine_args::build_runtime()?;
+    // As a task, which is how a server works: on the main thread every answer from a sandbox would
+    // first have to be handed over by another one.
+    let figures = runtime
+        .block_on(runtime.spawn(measure(args)))
+        .map_err(|error| CliError::internal(error.to_string()))??;
+    if json {
+        println!("{}", report::json(&figures));
+    } else {
+        println!("{}", report::table(&figures));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn measure(args: Args) -> Result<Vec<Figure>, CliError> {
+    let environment = args.engine.environment().to_owned();
+    // Without waiting sandboxes, so that what is fresh is fresh; with them, for what is not.
+    let fresh = engine::Config { pool_ready: 0, ..args.engine.service_config()? };
+    let pooled = engine::Config { pool_ready: measure::POOL, ..args.engine.service_config()? };
+    let fresh = Engine::start(fresh);
+    fresh.prepare(&environment, progress::progress_printer()).await?;
+    let mut tell = |name: &str| {
+        if !args.json {
+            eprintln!("belljar: measuring {name}");
+        }
+    };
+    if args.environments {
+        let data = args.engine.service_config()?.data;
+        return environments::measure(fresh, &environment, &data, args.samples, &mut tell).await;
+    }
+    if args.network {
+        let (outside, data) =
+            (fresh.unsandboxed_python(&environment).await?, args.engine.service_config()?.data);
+        return network::measure(&outside, &environment, &data, args.samples, &mut tell).await;
+    }
+    if args.agent {
+        let data = args.engine.service_config()?.data;
+        return model_runs::measure(&environment, &data, args.samples, &mut tell).await;
+    }
+    let pooled = Engine::start(pooled);
+    pooled.prepare(&environment, progress::progress_printer()).await?;
+    let mut bench = Bench::start(fresh, pooled, environment, args.samples.max(10)).await?;
+    if args.server {
+        let data = args.engine.service_config()?.data;
+        return bench.server(&data, args.seconds, &mut tell).await;
+    }
+    bench.run(&mut tell).await
+}

@@ -1,0 +1,136 @@
+//! `belljar demo`: one of the examples from its request to its files, with a model that plays what is
+//! written down. It needs no key and no server, and leaves nothing behind but its results.
+
+mod examples;
+
+use super::agent::run::{AgentRunClient, RunRequestArgs, exit_code};
+use super::embedded_service::{DRAIN_TIME, EmbeddedService};
+use super::engine_args::{self, EngineArgs};
+use super::resource_names::ResourceKind;
+use super::{CliError, progress};
+use crate::client::{ApiClient, ApiRequest};
+use agent::ModelSettings;
+use examples::{EXAMPLES, Example};
+use serde_json::{Value, json};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Besides what the code has made: how a trace is asked for, and what its file is called.
+const TRACE_FORMATS: [(&str, &str); 2] = [("html", "report.html"), ("ipynb", "run.ipynb")];
+const SCRIPT: &str = "script.yaml";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[arg(value_name = "NAME", help = example_names(), default_value = EXAMPLES[0].name, value_parser = find_example)]
+    example: &'static Example,
+
+    /// Write the results into this directory [default: a new one among the temporary files]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Print the result as JSON, and nothing else
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+fn example_names() -> String {
+    let names: Vec<&str> = EXAMPLES.iter().map(|one| one.name).collect();
+    names.join(", ")
+}
+
+fn find_example(name: &str) -> Result<&'static Example, String> {
+    let known = || EXAMPLES.iter().map(|one| format!("{} ({})", one.name, one.about));
+    let found = EXAMPLES.iter().find(|one| one.name == name);
+    found.ok_or_else(|| format!("there are {}", known().collect::<Vec<_>>().join(", ")))
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    let unwritten = |error: std::io::Error| CliError::internal(format!("no room for it: {error}"));
+    let given = tempfile::tempdir().map_err(unwritten)?;
+    args.example.unpack(given.path()).map_err(unwritten)?;
+    let out = match &args.out {
+        Some(out) => out.clone(),
+        None => {
+            let made = tempfile::Builder::new().prefix("belljar-demo-").tempdir();
+            made.map_err(unwritten)?.keep()
+        }
+    };
+    engine_args::build_runtime()?.block_on(run_example(&args, given.path(), out))
+}
+
+async fn run_example(args: &Args, given: &Path, out: PathBuf) -> Result<ExitCode, CliError> {
+    let script = format!("script:{}", given.join(SCRIPT).display());
+    let models = ModelSettings { default: Some(script), ..ModelSettings::default() };
+    let own = EmbeddedService::start(&args.engine, Vec::new(), models).await?;
+    own.service.prepare_environment(progress::progress_printer()).await?;
+    let client = own.client().await?;
+    let played = run_agent(args, &client, given, &out).await;
+    own.service.stop(DRAIN_TIME).await;
+    let result = played?;
+    if !args.json {
+        eprintln!("belljar: everything is in {}; begin with {}", out.display(), TRACE_FORMATS[0].1);
+    }
+    Ok(exit_code(&result))
+}
+
+async fn run_agent(
+    args: &Args,
+    client: &ApiClient,
+    given: &Path,
+    out: &Path,
+) -> Result<Value, CliError> {
+    let example = args.example;
+    example.set_up(client).await?;
+    if !args.json {
+        eprintln!("belljar: {}, asked: {}", example.name, example.message);
+    }
+    let wish = RunRequestArgs {
+        agent: Some(example.name.to_owned()),
+        request: Some(example.message.to_owned()),
+        files: example.data.iter().map(|(name, _)| given.join(name)).collect(),
+        out: Some(out.to_owned()),
+        ..RunRequestArgs::default()
+    };
+    let result = AgentRunClient { client, request: &wish, json: args.json }.run().await?;
+    save_traces(client, &result, out).await?;
+    Ok(result)
+}
+
+async fn save_traces(client: &ApiClient, result: &Value, out: &Path) -> Result<(), CliError> {
+    let run = result["execution_id"].as_str().unwrap_or_default();
+    for (format, name) in TRACE_FORMATS {
+        let call =
+            ApiRequest::get(format!("/v1/executions/{run}/trace")).query("format", Some(format));
+        let path = out.join(name);
+        let failed =
+            |error| CliError::internal(format!("{} was not written: {error}", path.display()));
+        fs::write(&path, client.text(call).await?).map_err(failed)?;
+    }
+    Ok(())
+}
+
+impl Example {
+    fn unpack(&self, folder: &Path) -> std::io::Result<()> {
+        fs::write(folder.join(SCRIPT), self.script)?;
+        self.data.iter().try_for_each(|(name, bytes)| fs::write(folder.join(name), bytes))
+    }
+
+    /// The agent with its tools, in a service that has nothing yet.
+    async fn set_up(&self, client: &ApiClient) -> Result<(), CliError> {
+        let agent = json!({"name": self.name, "specification": self.specification});
+        client.json(ApiRequest::post(ResourceKind::Agent.path()).json(&agent)).await?;
+        let agent = client.resolve_path(ResourceKind::Agent, self.name).await?;
+        for tool in self.tools {
+            let call = ApiRequest::post(ResourceKind::Tool.path())
+                .bytes("application/json", (*tool).into());
+            let tool = client.json(call).await?;
+            let id = tool["id"].as_str().unwrap_or_default();
+            client.json(ApiRequest::post(format!("{agent}/tools/{id}"))).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! The agents of `examples/`, which are in the program as they are there.
+
+/// Names of files, and what is in them.
+type ExampleFiles = &'static [(&'static str, &'static [u8])];
+
+#[derive(Debug)]
+pub(super) struct Example {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    /// What the agent is asked.
+    pub(super) message: &'static str,
+    pub(super) specification: &'static str,
+    /// What a model says, turn by turn.
+    pub(super) script: &'static str,
+    /// What the agent is given with the message.
+    pub(super) data: ExampleFiles,
+    /// Tools that are attached to it, in JSON.
+    pub(super) tools: &'static [&'static str],
+}
+
+macro_rules! text {
+    ($example:literal, $file:literal) => {
+        include_str!(concat!("../../../../../examples/", $example, "/", $file))
+    };
+}
+
+macro_rules! files {
+    ($example:literal, $($file:literal),*) => {
+        &[$(($file, include_bytes!(concat!("../../../../../examples/", $example, "/", $file)))),*]
+    };
+}
+
+pub(super) const EXAMPLES: [Example; 5] = [
+    Example {
+        name: "sales-analyst",
+        about: "plans, computes, corrects itself, draws",
+        message: "How did we do from January to June, by region and product? I would like a chart.",
+        specification: text!("sales-analyst", "agent.yaml"),
+        script: text!("sales-analyst", "script.yaml"),
+        data: files!("sales-analyst", "sales.csv"),
+        tools: &[],
+    },
+    Example {
+        name: "csv-cleaner",
+        about: "mends a table, and invents nothing",
+        message: "Clean this table of customers.",
+        specification: text!("csv-cleaner", "agent.yaml"),
+        script: text!("csv-cleaner", "script.yaml"),
+        data: files!("csv-cleaner", "customers.csv"),
+        tools: &[],
+    },
+    Example {
+        name: "unit-converter",
+        about: "has a tool in the form handle()",
+        message: "How many kilometres are 26.2 miles, how hot is 350 °F, and how heavy are 3 stone?",
+        specification: text!("unit-converter", "agent.yaml"),
+        script: text!("unit-converter", "script.yaml"),
+        data: &[],
+        tools: &[],
+    },
+    Example {
+        name: "media-probe",
+        about: "has a tool in the form run()",
+        message: "What are tone.wav, cover.png and notes.txt?",
+        specification: text!("media-probe", "agent.yaml"),
+        script: text!("media-probe", "script.yaml"),
+        data: files!("media-probe", "tone.wav", "cover.png"),
+        tools: &[text!("media-probe", "media_probe.json")],
+    },
+    Example {
+        name: "chart-maker",
+        about: "reads a skill, and draws",
+        message: "Draw the temperatures of the year.",
+        specification: text!("chart-maker", "agent.yaml"),
+        script: text!("chart-maker", "script.yaml"),
+        data: files!("chart-maker", "temperatures.csv"),
+        tools: &[],
+    },
+];

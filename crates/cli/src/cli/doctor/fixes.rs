@@ -1,0 +1,126 @@
+//! What to type or to set so that a wall can be raised. One cause, one way.
+
+use engine::host::{
+    CgroupMissing, ContainerRuntime, HostIds, LandlockCause, NamespaceCause, ProcCause,
+    SeccompCause,
+};
+use std::fs;
+use std::path::Path;
+
+/// As many namespaces as a busy server has sandboxes, with room.
+const NAMESPACES: u32 = 15_000;
+
+const DOCKER: &str = "docker run --security-opt seccomp=unconfined --security-opt \
+                      apparmor=unconfined \\\n    --security-opt systempaths=unconfined ...";
+const PODMAN: &str = "podman run --security-opt seccomp=unconfined --security-opt unmask=ALL ...";
+const NOT_FILTERED: &str = "a seccomp filter was put on this process by whoever started it; in a \
+                            systemd unit,\nset RestrictNamespaces=no and leave SystemCallFilter= out";
+
+pub(super) fn namespace(cause: NamespaceCause) -> String {
+    match cause {
+        NamespaceCause::NotBuiltIn => "use a kernel that has CONFIG_USER_NS=y".into(),
+        NamespaceCause::NoneAllowed(kind) => {
+            format!("sysctl -w user.max_{}_namespaces={NAMESPACES}", kind.name())
+        }
+        NamespaceCause::Unprivileged => "sysctl -w kernel.unprivileged_userns_clone=1".into(),
+        NamespaceCause::AppArmor => apparmor(),
+        NamespaceCause::Filtered(surroundings) => seccomp_filtered(surroundings),
+        NamespaceCause::Unknown => "no setting that Belljar knows refuses this; `dmesg` may say \
+                                    more\n(inside a chroot the kernel always refuses)"
+            .into(),
+    }
+}
+
+/// Ubuntu's way is a profile for each program that needs namespaces; the switch is for all.
+fn apparmor() -> String {
+    let program = std::env::current_exe().unwrap_or_else(|_| "/usr/local/bin/belljar".into());
+    format!(
+        "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0\n\
+         or, for this program only:\n\
+         printf 'abi <abi/4.0>,\\nprofile belljar {} flags=(unconfined) {{ userns, }}\\n' \\\n    \
+         > /etc/apparmor.d/belljar && apparmor_parser -r /etc/apparmor.d/belljar",
+        program.display()
+    )
+}
+
+fn seccomp_filtered(surroundings: ContainerRuntime) -> String {
+    match surroundings {
+        ContainerRuntime::Docker => DOCKER.into(),
+        ContainerRuntime::Podman => PODMAN.into(),
+        ContainerRuntime::NoContainer => NOT_FILTERED.into(),
+    }
+}
+
+/// `None` where namespaces have to come first.
+pub(super) fn proc_mount(cause: ProcCause) -> Option<String> {
+    match cause {
+        ProcCause::Covered(ContainerRuntime::NoContainer) => {
+            Some("unmount what covers parts of /proc: grep ' /proc/' /proc/self/mountinfo".into())
+        }
+        ProcCause::Covered(container) => Some(seccomp_filtered(container)),
+        ProcCause::NoNamespaces => None,
+        ProcCause::Unknown => Some("`dmesg` may say why /proc cannot be mounted".into()),
+    }
+}
+
+pub(super) fn landlock(cause: LandlockCause) -> String {
+    match cause {
+        LandlockCause::NotBuiltIn => "use Linux 5.13 or newer with CONFIG_SECURITY_LANDLOCK=y\n\
+             (or run without this wall: --allow-missing-wall landlock)"
+            .into(),
+        LandlockCause::NotEnabled => {
+            let others = fs::read_to_string("/sys/kernel/security/lsm").unwrap_or_default();
+            let others = if others.trim().is_empty() { "yama,apparmor" } else { others.trim() };
+            format!(
+                "in /etc/default/grub: GRUB_CMDLINE_LINUX=\"lsm=landlock,{others}\"\n\
+                 then: update-grub && reboot"
+            )
+        }
+        LandlockCause::Filtered(surroundings) => seccomp_filtered(surroundings),
+        LandlockCause::Unknown => "`dmesg | grep -i landlock` may say why".into(),
+    }
+}
+
+pub(super) fn seccomp(cause: SeccompCause) -> String {
+    match cause {
+        SeccompCause::NotBuiltIn => "use a kernel that has CONFIG_SECCOMP_FILTER=y\n\
+                                     (or run without this wall: --allow-missing-wall seccomp)"
+            .into(),
+        SeccompCause::Filtered(surroundings) => seccomp_filtered(surroundings),
+        SeccompCause::Unknown => "`dmesg | grep -i seccomp` may say why".into(),
+    }
+}
+
+pub(super) fn shared_ids() -> String {
+    "start as root: sudo belljar ...".into()
+}
+
+pub(super) fn root_without_capabilities() -> String {
+    "start as an ordinary user: docker run --user 1000:1000 ...\n\
+     or with the rights: docker run --cap-add SYS_ADMIN ..."
+        .into()
+}
+
+pub(super) fn descriptors(needed: u64) -> String {
+    format!(
+        "raise the hard limit to {needed} or more: ulimit -Hn {needed}, or LimitNOFILE={needed} in a \
+         systemd unit;\nuntil then sandboxes have fewer open files than they ask for"
+    )
+}
+
+pub(super) fn cgroup(missing: &CgroupMissing, ids: HostIds) -> String {
+    let v2 = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+    match (missing, ids) {
+        (CgroupMissing::NotMounted, _) => "mount -t cgroup2 none /sys/fs/cgroup".into(),
+        (_, HostIds::Shared) if v2 => {
+            "systemd-run --user --scope -p Delegate=yes belljar ...".into()
+        }
+        (_, HostIds::Shared) => "start as root: cgroup version 1 cannot be delegated".into(),
+        (CgroupMissing::Controller(name), _) => {
+            format!("give this process the {name} controller; in a systemd unit: Delegate=yes")
+        }
+        (CgroupMissing::NotWritable { .. }, _) => {
+            "mount the host's cgroups writable; in a systemd unit: Delegate=yes".into()
+        }
+    }
+}

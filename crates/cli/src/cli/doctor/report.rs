@@ -1,0 +1,243 @@
+//! What the doctor has found, as a table for people and as JSON for programs.
+
+use super::proofs::SandboxTrial;
+use serde::Serialize;
+use std::fmt::Write;
+use std::io::IsTerminal;
+
+/// One wall or tool of the host.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct HostCheck {
+    pub(super) name: String,
+    pub(super) state: HostCheckState,
+    /// What is there, or what the kernel said instead.
+    pub(super) found: String,
+    /// Empty for what is not used.
+    pub(super) gives: &'static str,
+    /// What to type or to set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) fix: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum HostCheckState {
+    Ok,
+    /// Code is not run without it.
+    Missing,
+    /// It is not there, and code can be run safely all the same.
+    Optional,
+    /// It is there and not used.
+    Skipped,
+}
+
+/// One thing that code in a sandbox has tried.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Proof {
+    pub(super) name: &'static str,
+    pub(super) says: &'static str,
+    pub(super) outcome: ProofOutcome,
+    /// What the attempt met.
+    pub(super) saw: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ProofOutcome {
+    Proved,
+    NotProved,
+    /// There was no sandbox to try it in.
+    NotTried,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct DoctorReport {
+    pub(super) safe: bool,
+    version: &'static str,
+    walls: Vec<HostCheck>,
+    tools: Vec<HostCheck>,
+    environment: String,
+    proofs: Vec<Proof>,
+    /// Why there was no sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<String>,
+}
+
+impl DoctorReport {
+    pub(super) fn new(walls: Vec<HostCheck>, tools: Vec<HostCheck>, trial: SandboxTrial) -> Self {
+        let SandboxTrial { environment, proofs, refused } = trial;
+        let complete =
+            |rows: &[HostCheck]| rows.iter().all(|row| row.state != HostCheckState::Missing);
+        let held = proofs.iter().all(|proof| proof.outcome == ProofOutcome::Proved);
+        let safe = complete(&walls) && complete(&tools) && held;
+        let version = env!("CARGO_PKG_VERSION");
+        Self { safe, version, walls, tools, environment, proofs, refused }
+    }
+
+    pub(super) fn json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    pub(super) fn table(&self) -> String {
+        self.table_with(ColorMode::for_stdout())
+    }
+
+    fn table_with(&self, paint: ColorMode) -> String {
+        let mut table = String::new();
+        self.write_table(&mut table, paint).map(|()| table).unwrap_or_default()
+    }
+
+    fn write_table(&self, table: &mut String, paint: ColorMode) -> std::fmt::Result {
+        writeln!(table, "WALLS")?;
+        for HostCheck { name, state, found, gives, .. } in &self.walls {
+            writeln!(table, "  {} {name:<17} {found:<24} {gives}", paint.state(*state))?;
+        }
+        writeln!(table, "\nTOOLS")?;
+        // Paths come last, because they may be long.
+        for HostCheck { name, state, found, gives, .. } in &self.tools {
+            let gives = if gives.is_empty() { String::new() } else { format!("{gives:<24} ") };
+            writeln!(table, "  {} {name:<17} {gives}{found}", paint.state(*state))?;
+        }
+        writeln!(
+            table,
+            "\nPROOFS, by code in a sandbox of the environment `{}`",
+            self.environment
+        )?;
+        for Proof { says, outcome, saw, .. } in &self.proofs {
+            let line = format!("{says:<42}  {saw}");
+            writeln!(table, "  {} {}", paint.outcome(*outcome), line.trim_end())?;
+        }
+        if let Some(refused) = &self.refused {
+            writeln!(table, "  {refused}")?;
+        }
+        self.write_fixes(table, "TO FIX", HostCheckState::Missing)?;
+        self.write_fixes(table, "TO HAVE MORE", HostCheckState::Optional)?;
+        let verdict = if self.safe {
+            "Code can be run safely on this machine."
+        } else {
+            "Code cannot be run safely on this machine."
+        };
+        writeln!(table, "\n{verdict}")
+    }
+
+    /// One setting often takes several walls away; it is named once.
+    fn write_fixes(
+        &self,
+        table: &mut String,
+        heading: &str,
+        state: HostCheckState,
+    ) -> std::fmt::Result {
+        let mut fixes: Vec<(&str, Vec<&str>)> = Vec::new();
+        for row in self.walls.iter().chain(&self.tools).filter(|row| row.state == state) {
+            let Some(fix) = &row.fix else {
+                continue;
+            };
+            match fixes.iter_mut().find(|(known, _)| known == fix) {
+                Some((_, names)) => names.push(&row.name),
+                None => fixes.push((fix, vec![&row.name])),
+            }
+        }
+        if !fixes.is_empty() {
+            writeln!(table, "\n{heading}")?;
+        }
+        for (fix, names) in fixes {
+            match names.as_slice() {
+                [first, second, _, others @ ..] => {
+                    writeln!(table, "  {first}, {second} and {} more:", others.len() + 1)?;
+                }
+                few => writeln!(table, "  {}:", few.join(", "))?,
+            }
+            for line in fix.lines() {
+                writeln!(table, "      {line}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Colours for somebody who looks at it.
+#[derive(Debug, Clone, Copy)]
+enum ColorMode {
+    Color,
+    Plain,
+}
+
+impl ColorMode {
+    fn for_stdout() -> Self {
+        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        if wanted && std::io::stdout().is_terminal() { Self::Color } else { Self::Plain }
+    }
+
+    fn state(self, state: HostCheckState) -> String {
+        match state {
+            HostCheckState::Ok => self.paint("ok", "32"),
+            HostCheckState::Missing => self.paint("MISSING", "31"),
+            HostCheckState::Optional => self.paint("optional", "33"),
+            HostCheckState::Skipped => self.paint("skipped", "33"),
+        }
+    }
+
+    fn outcome(self, outcome: ProofOutcome) -> String {
+        match outcome {
+            ProofOutcome::Proved => self.paint("proved", "32"),
+            ProofOutcome::NotProved => self.paint("NOT PROVED", "31"),
+            ProofOutcome::NotTried => self.paint("not tried", "33"),
+        }
+    }
+
+    fn paint(self, word: &str, colour: &str) -> String {
+        let word = format!("{word:<10}");
+        match self {
+            Self::Color => format!("\x1b[{colour}m{word}\x1b[0m"),
+            Self::Plain => word,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(name: &str, state: HostCheckState, fix: Option<&str>) -> HostCheck {
+        let (name, fix) = (name.to_owned(), fix.map(str::to_owned));
+        HostCheck { name, state, found: "found".into(), gives: "something", fix }
+    }
+
+    fn report(walls: Vec<HostCheck>, outcome: ProofOutcome) -> DoctorReport {
+        let proof = Proof { name: "a", says: "it holds", outcome, saw: "EPERM".into() };
+        let environment = "bare".to_owned();
+        DoctorReport::new(
+            walls,
+            Vec::new(),
+            SandboxTrial { environment, proofs: vec![proof], refused: None },
+        )
+    }
+
+    #[test]
+    fn a_machine_is_safe_when_every_wall_is_there_and_held() {
+        assert!(report(vec![row("a", HostCheckState::Ok, None)], ProofOutcome::Proved).safe);
+        assert!(report(vec![row("a", HostCheckState::Optional, None)], ProofOutcome::Proved).safe);
+        assert!(!report(vec![row("a", HostCheckState::Missing, None)], ProofOutcome::Proved).safe);
+        assert!(!report(vec![row("a", HostCheckState::Ok, None)], ProofOutcome::NotProved).safe);
+        assert!(!report(vec![row("a", HostCheckState::Ok, None)], ProofOutcome::NotTried).safe);
+    }
+
+    #[test]
+    fn a_fix_for_two_walls_is_written_once() {
+        let walls = vec![
+            row("a", HostCheckState::Missing, Some("do x")),
+            row("b", HostCheckState::Missing, Some("do x")),
+        ];
+        let table = report(walls, ProofOutcome::Proved).table_with(ColorMode::Plain);
+        assert!(table.ends_with(
+            "\nTO FIX\n  a, b:\n      do x\n\nCode cannot be run safely on this machine.\n"
+        ));
+    }
+
+    #[test]
+    fn nothing_but_a_terminal_gets_colours() {
+        let report = report(vec![row("a", HostCheckState::Ok, None)], ProofOutcome::Proved);
+        assert!(!report.table_with(ColorMode::Plain).contains('\x1b'));
+        assert!(report.table_with(ColorMode::Color).contains("\x1b[32mok"));
+    }
+}

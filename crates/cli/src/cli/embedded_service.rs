@@ -1,0 +1,110 @@
+//! A whole Belljar for one client or one command: its records live as long as it does.
+
+use super::engine_args::EngineArgs;
+use super::{CliError, serve};
+use crate::client::ApiClient;
+use agent::{Agents, ModelSettings, Models};
+use api::{AllowedHosts, AppState, RequestLimits};
+use mcp::{McpCaller, McpOptions, McpServer};
+use metrics_exporter_prometheus::PrometheusBuilder;
+use service::{Config, Service, StartedService};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Any port of this machine.
+const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+/// Where the records of clients are, each in a directory of its own.
+const RECORDS_DIRECTORY: &str = "mcp";
+/// Records without a lock are being made, for so long at most.
+const SETUP_TIME_MAX: Duration = Duration::from_secs(60);
+/// Between making a lock and taking it. Only older records are looked at, so that two that begin at
+/// once do not take each other for dead.
+const LOCK_GRACE: Duration = Duration::from_secs(2);
+/// What runs when the client goes has nobody to tell.
+pub(super) const DRAIN_TIME: Duration = Duration::ZERO;
+
+/// A service of its own, and the only one who can ask it for something.
+pub(super) struct EmbeddedService {
+    pub(super) service: Arc<Service>,
+    pub(super) agents: Arc<Agents>,
+    pub(super) caller: McpCaller,
+    key: service::ApiKeyText,
+    /// Removed when it goes.
+    _records: TempDir,
+}
+
+impl EmbeddedService {
+    pub(super) async fn start(
+        args: &EngineArgs,
+        fetch_exceptions: Vec<String>,
+        models: ModelSettings,
+    ) -> Result<Self, CliError> {
+        let models = Models::new(models).map_err(|error| CliError::usage(error.to_string()))?;
+        let engine = args.service_config()?;
+        let home = engine.data.join(RECORDS_DIRECTORY);
+        remove_stale_records(&home);
+        let records = create_records(&home).map_err(|error| {
+            CliError::internal(format!("{} cannot be written: {error}", home.display()))
+        })?;
+        let config = Config {
+            environment: args.environment().to_owned(),
+            fetch_exceptions,
+            ..Config::new(records.path().into())
+        };
+        let started = Service::start(config, engine).await;
+        let StartedService { service, owner_key } =
+            started.map_err(|error| CliError::internal(error.to_string()))?;
+        let key =
+            owner_key.ok_or_else(|| CliError::internal("new records have an owner already"))?;
+        let caller = service.authenticate_key(key.reveal()).map_err(|refused| *refused.error)?;
+        let asker = McpCaller { caller: Arc::new(caller), request_permit: None };
+        let agents = Agents::new(Arc::clone(&service), models, None);
+        Ok(Self { service, agents, caller: asker, key, _records: records })
+    }
+
+    /// The same over HTTP, for this process alone: nobody else knows the key.
+    pub(super) async fn client(&self) -> Result<ApiClient, CliError> {
+        let failed = |error: std::io::Error| CliError::internal(error.to_string());
+        let listener = serve::listen(LOOPBACK).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let metrics = PrometheusBuilder::new().build_recorder().handle();
+        let bounds =
+            RequestLimits { rate_per_second: u32::MAX, concurrency: u32::MAX, mcp_sessions: 1 };
+        let (service, agents) = (Arc::clone(&self.service), Arc::clone(&self.agents));
+        let names = AllowedHosts::new(address, &[]);
+        let app = AppState::new(service, Arc::clone(&agents), names, bounds, metrics, None);
+        let manners = McpOptions { task_after: Duration::MAX, base_url: None };
+        let router = api::router(app, McpServer::new(agents, None, manners));
+        let never = std::future::pending();
+        tokio::spawn(api::serve(listener, router, never, DRAIN_TIME, serve::fd_limit()));
+        Ok(ApiClient::new(&format!("http://{address}"), self.key.reveal())?)
+    }
+}
+
+fn create_records(home: &Path) -> std::io::Result<TempDir> {
+    fs::create_dir_all(home)?;
+    tempfile::Builder::new().prefix("client-").tempdir_in(home)
+}
+
+/// Whoever was killed has left its records; a store that nobody holds is nobody's.
+fn remove_stale_records(home: &Path) {
+    let entries = fs::read_dir(home).into_iter().flatten().flatten();
+    for directory in entries.map(|entry| entry.path()).filter(|path| is_stale(path)) {
+        // Another one that starts may be doing the same.
+        let _ = fs::remove_dir_all(directory);
+    }
+}
+
+fn is_stale(directory: &Path) -> bool {
+    let made = fs::metadata(directory).and_then(|about| about.modified());
+    let age = made.ok().and_then(|made| made.elapsed().ok()).unwrap_or_default();
+    match fs::File::open(directory.join("store/lock")) {
+        Ok(lock) => age > LOCK_GRACE && lock.try_lock().is_ok(),
+        // It was killed while it began, or while it removed them.
+        Err(_) => age > SETUP_TIME_MAX,
+    }
+}

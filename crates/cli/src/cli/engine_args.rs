@@ -1,0 +1,150 @@
+//! What every verb that runs code needs: where data is kept, which walls may be missing, an
+//! engine, and a runtime for it.
+
+use super::CliError;
+use engine::preflight::{self, EnvironmentContents};
+use engine::{Config, Environments, IsolationLayer, PythonChoice};
+use std::env;
+use std::path::PathBuf;
+use tokio::runtime::Runtime;
+use types::Error;
+
+/// Of code that asks for no other.
+pub(super) const DEFAULT_ENVIRONMENT: &str = "default";
+
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct EngineArgs {
+    /// The environment, one that ships or your own (`belljar env ls`) [default: default, or the server's usual one]
+    #[arg(long = "env", value_name = "NAME")]
+    pub(super) named: Option<String>,
+
+    #[command(flatten)]
+    place: LocalDataArgs,
+
+    /// What code may import besides the standard library, as `numpy,pandas` [default: everything there is]
+    #[arg(
+        long,
+        value_name = "NAMES",
+        env = "PYTHON_PACKAGES_WHITELIST_IMPORT",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    imports: Option<Vec<String>>,
+
+    /// Run although this wall is missing; every result will say so
+    #[arg(long, value_name = "NAME", value_parser = parse_layer)]
+    allow_missing_wall: Vec<IsolationLayer>,
+}
+
+/// Where things are on this machine.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct LocalDataArgs {
+    /// Where environments are kept [default: the XDG data directory]
+    #[arg(long, value_name = "DIR", env = "BELLJAR_DATA", hide_env_values = true)]
+    data: Option<PathBuf>,
+
+    /// The Python to use instead of the newest one found: a version such as 3.12, or a path
+    #[arg(long, value_name = "VERSION | PATH", env = "BELLJAR_PYTHON", hide_env_values = true)]
+    python: Option<PythonChoice>,
+}
+
+fn parse_layer(name: &str) -> Result<IsolationLayer, String> {
+    let known = IsolationLayer::ALL.into_iter().find(|wall| wall.name() == name);
+    known.ok_or_else(|| {
+        let names = IsolationLayer::ALL.map(IsolationLayer::name).join(", ");
+        format!("only these can be done without: {names}")
+    })
+}
+
+impl EngineArgs {
+    /// Where code runs that runs here.
+    pub(super) fn environment(&self) -> &str {
+        self.named.as_deref().unwrap_or(DEFAULT_ENVIRONMENT)
+    }
+
+    /// The configuration for one caller at a command line.
+    pub(super) fn single_config(&self) -> Result<Config, CliError> {
+        Ok(self.apply(self.place.single_config()?))
+    }
+
+    /// The configuration for many sandboxes.
+    pub(super) fn service_config(&self) -> Result<Config, CliError> {
+        Ok(self.apply(self.place.service_config()?))
+    }
+
+    /// Why a tool that starts these programs cannot be called, if it cannot.
+    pub(super) fn missing_programs(&self, programs: &[String]) -> Result<Option<Error>, CliError> {
+        if programs.is_empty() {
+            return Ok(None);
+        }
+        let contents = self.place.contents(self.environment(), self.imports.as_deref())?;
+        let missing = contents.missing_programs(programs);
+        Ok((!missing.is_empty())
+            .then(|| preflight::missing_programs_error(self.environment(), &missing)))
+    }
+
+    fn apply(&self, config: Config) -> Config {
+        let (without, imports) = (self.allow_missing_wall.clone(), self.imports.clone());
+        Config { allowed_missing_layers: without, imports, ..config }
+    }
+}
+
+impl LocalDataArgs {
+    pub(super) fn new(data: Option<PathBuf>, python: Option<PythonChoice>) -> Self {
+        Self { data, python }
+    }
+
+    /// The configuration of a server.
+    pub(super) fn service_config(&self) -> Result<Config, CliError> {
+        let python = self.python.clone();
+        Ok(Config { python, ..Config::for_server(self.data()?, helper_program()) })
+    }
+
+    /// The configuration for one caller, with no wall missing.
+    pub(super) fn single_config(&self) -> Result<Config, CliError> {
+        Ok(Config {
+            python: self.python.clone(),
+            ..Config::for_command_line(self.data()?, helper_program())
+        })
+    }
+
+    pub(super) fn python(&self) -> Option<&PythonChoice> {
+        self.python.as_ref()
+    }
+
+    /// What an environment has, as far as that is known without starting it.
+    pub(super) fn contents(
+        &self,
+        environment: &str,
+        imports: Option<&[String]>,
+    ) -> Result<EnvironmentContents, CliError> {
+        let environments = Environments::open(&self.data()?)
+            .map_err(|error| CliError::internal(error.to_string()))?;
+        EnvironmentContents::load(&environments, self.python(), imports, environment)
+            .map_err(|fault| CliError::usage(fault.message))
+    }
+
+    pub(super) fn data(&self) -> Result<PathBuf, CliError> {
+        let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+        let home = || variable("HOME").map(|home| PathBuf::from(home).join(".local/share"));
+        self.data
+            .clone()
+            .or_else(|| {
+                let shared = variable("XDG_DATA_HOME").map(PathBuf::from).or_else(home)?;
+                Some(shared.join("belljar"))
+            })
+            .ok_or_else(|| {
+                CliError::usage("there is no HOME to keep data in; name a directory with --data")
+            })
+    }
+}
+
+/// This program, by a name that stays right when the file is replaced while it runs.
+fn helper_program() -> PathBuf {
+    PathBuf::from("/proc/self/exe")
+}
+
+pub(super) fn build_runtime() -> Result<Runtime, CliError> {
+    let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    built.map_err(|error| CliError::internal(format!("no threads could be started: {error}")))
+}

@@ -1,0 +1,122 @@
+//! `belljar env`: environments of this machine, or of a server if one is named.
+
+mod display;
+mod file;
+mod local;
+mod remote;
+
+pub(super) use local::build_error;
+
+use super::CliError;
+use super::engine_args::LocalDataArgs;
+use super::remote::RemoteArgs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: RemoteArgs,
+
+    #[command(subcommand)]
+    verb: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// List environments, those that ship and your own
+    Ls(ListEnvironmentsArgs),
+    /// Show an environment: what it is, and the exact versions of what it has
+    Show(EnvironmentNameArgs),
+    /// Make an environment of a definition, a requirements file or a script
+    Build(BuildEnvironmentArgs),
+    /// Write down the exact packages of a definition, a requirements file or a script
+    Lock(LockEnvironmentArgs),
+    /// Remove an environment; of one that ships, what was built
+    Rm(EnvironmentNameArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct ListEnvironmentsArgs {
+    #[command(flatten)]
+    place: LocalDataArgs,
+}
+
+#[derive(Debug, clap::Args)]
+struct EnvironmentNameArgs {
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    #[command(flatten)]
+    place: LocalDataArgs,
+}
+
+#[derive(Debug, clap::Args)]
+struct BuildEnvironmentArgs {
+    /// A definition (.toml), a script with a block `# /// script` (.py), or a requirements file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// What it will be called [default: what the definition says, or the name of the file]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+
+    #[command(flatten)]
+    packages: PackageSourceArgs,
+
+    #[command(flatten)]
+    place: LocalDataArgs,
+}
+
+#[derive(Debug, clap::Args)]
+struct LockEnvironmentArgs {
+    /// A definition (.toml), a script with a block `# /// script` (.py), or a requirements file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// Where the lock goes [default: beside the file, with the ending .lock]
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    #[command(flatten)]
+    packages: PackageSourceArgs,
+
+    #[command(flatten)]
+    place: LocalDataArgs,
+}
+
+/// Where packages come from.
+#[derive(Debug, clap::Args)]
+struct PackageSourceArgs {
+    /// A directory of wheels, used beside the package index, and alone where that is out of reach
+    #[arg(long, value_name = "DIR", env = "BELLJAR_WHEELS", hide_env_values = true)]
+    wheels: Option<PathBuf>,
+
+    /// Use only what is on this machine
+    #[arg(long)]
+    offline: bool,
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    let Args { remote, verb } = args;
+    if let Command::Lock(lock) = verb {
+        return local::lock(&lock);
+    }
+    if remote.is_named() {
+        return remote.run(async |remote| match verb {
+            Command::Ls(_) => remote::list(remote).await,
+            Command::Show(named) => remote::show(remote, &named.name).await,
+            Command::Build(build) => remote::build(remote, &build).await,
+            Command::Rm(named) => remote::remove(remote, &named.name).await,
+            Command::Lock(_) => Ok(()),
+        });
+    }
+    let json = remote.json;
+    match verb {
+        Command::Ls(ListEnvironmentsArgs { place }) => local::list(&place, json),
+        Command::Show(named) => local::show(&named, json),
+        Command::Build(build) => local::build(&build, json),
+        Command::Lock(lock) => local::lock(&lock),
+        Command::Rm(named) => local::remove(&named),
+    }
+}

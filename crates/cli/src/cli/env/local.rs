@@ -1,0 +1,140 @@
+//! Environments in the data directory of this machine.
+
+use super::file::{self, EnvironmentFile};
+use super::{
+    BuildEnvironmentArgs, EnvironmentNameArgs, LockEnvironmentArgs, PackageSourceArgs, display,
+};
+use crate::cli::engine_args::{self, LocalDataArgs};
+use crate::cli::{CliError, progress, terminal};
+use engine::{
+    BuildError, BuildRequest, Config, Engine, Environments, HostSettings, Preload,
+    PreparedEnvironment, Recipe, catalog,
+};
+use serde_json::Value;
+use std::fs;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+use types::Environment;
+
+pub(super) fn list(place: &LocalDataArgs, json: bool) -> Result<ExitCode, CliError> {
+    let environments = Environments::open(&place.data()?).map_err(build_error)?;
+    let listed = catalog::list(&environments, place.python());
+    let items: Vec<Value> = listed.iter().map(environment_json).collect::<Result<_, _>>()?;
+    display::print_environments(&items, json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn show(named: &EnvironmentNameArgs, json: bool) -> Result<ExitCode, CliError> {
+    let environments = Environments::open(&named.place.data()?).map_err(build_error)?;
+    let shown = catalog::describe(&environments, named.place.python(), &named.name)
+        .map_err(|fault| CliError::rejected(fault.message))?;
+    display::print_environment(&environment_json(&shown)?, json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn remove(named: &EnvironmentNameArgs) -> Result<ExitCode, CliError> {
+    let environments = Environments::open(&named.place.data()?).map_err(build_error)?;
+    environments.remove(&named.name).map_err(build_error)?;
+    print_progress(&format!("the environment {} is removed", named.name));
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn lock(args: &LockEnvironmentArgs) -> Result<ExitCode, CliError> {
+    let EnvironmentFile { draft, .. } = file::read_unlocked(&args.file, None)?;
+    let environments = open_environments(&args.place, &args.packages)?;
+    let lock =
+        environments.lock_packages(&draft, args.place.python(), &mut progress::progress_printer());
+    let lock = lock.map_err(build_error)?;
+    let output = args.output.clone().unwrap_or_else(|| file::lock_path(&args.file));
+    let written = write_atomically(&output, &lock);
+    written.map_err(|error| CliError::internal(format!("{}: {error}", output.display())))?;
+    print_progress(&format!("the lock is in {}", output.display()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A lock that is written halfway must not be left in place of a whole one.
+fn write_atomically(path: &std::path::Path, text: &str) -> std::io::Result<()> {
+    let aside = path.with_extension("lock.new");
+    fs::write(&aside, text)?;
+    fs::rename(aside, path)
+}
+
+pub(super) fn build(args: &BuildEnvironmentArgs, json: bool) -> Result<ExitCode, CliError> {
+    let EnvironmentFile { draft, lock, .. } =
+        file::read_with_lock(&args.file, args.name.as_deref())?;
+    let environments = open_environments(&args.place, &args.packages)?;
+    let order = BuildRequest { draft, lock, python: args.place.python().cloned() };
+    let prepared =
+        environments.prepare(&order, &mut progress::progress_printer()).map_err(build_error)?;
+    let PreparedEnvironment { recipe, built } = prepared;
+    let proven = check_preload(&args.place, &recipe);
+    drop(built);
+    if let Err(failure) = proven {
+        environments.discard_build(&recipe).map_err(build_error)?;
+        return Err(failure);
+    }
+    environments.save_definition(&recipe).map_err(build_error)?;
+    environments.remove_unused(SystemTime::now()).map_err(build_error)?;
+    let name = recipe.definition.name.as_str();
+    let built = catalog::describe(&environments, args.place.python(), name)?;
+    if json {
+        display::print_environment(&environment_json(&built)?, true)?;
+    } else {
+        let version = built.python_version.unwrap_or_default();
+        let packages = built.packages.len();
+        print_progress(&format!(
+            "the environment {name} has Python {version} and {packages} packages"
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is imported in advance is imported once now, within the walls: a server would find out only
+/// when it needs the environment.
+fn check_preload(place: &LocalDataArgs, recipe: &Recipe) -> Result<(), CliError> {
+    if recipe.definition.preload.is_empty() {
+        return Ok(());
+    }
+    let config = Config { preload: Preload::Modules, ..place.single_config()? };
+    engine_args::build_runtime()?.block_on(async {
+        let engine = Engine::start(config);
+        let proven = engine.check_starts(recipe).await;
+        engine.shutdown(Duration::ZERO).await;
+        Ok(proven?)
+    })
+}
+
+fn open_environments(
+    place: &LocalDataArgs,
+    packages: &PackageSourceArgs,
+) -> Result<Environments, CliError> {
+    if let Some(wheels) = packages.wheels.as_ref().filter(|wheels| !wheels.is_dir()) {
+        let message = format!("--wheels {}: there is no such directory", wheels.display());
+        return Err(CliError::usage(message));
+    }
+    let machine = HostSettings {
+        wheels: packages.wheels.clone(),
+        offline: packages.offline,
+        ..HostSettings::from_env()
+    };
+    Environments::open_on(&place.data()?, machine).map_err(build_error)
+}
+
+fn environment_json(environment: &Environment) -> Result<Value, CliError> {
+    serde_json::to_value(environment).map_err(|error| CliError::internal(error.to_string()))
+}
+
+/// What was asked for is wrong, or the machine lacks something.
+pub(in crate::cli) fn build_error(error: BuildError) -> CliError {
+    match error {
+        BuildError::Unknown { .. } => CliError::rejected(error.to_string()),
+        BuildError::Lock { .. } | BuildError::Definition(_) | BuildError::Shipped { .. } => {
+            CliError::usage(error.to_string())
+        }
+        error => CliError::internal(error.to_string()),
+    }
+}
+
+fn print_progress(line: &str) {
+    eprintln!("belljar: {}", terminal::for_stderr(line));
+}

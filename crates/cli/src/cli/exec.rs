@@ -1,0 +1,141 @@
+//! `belljar exec`: one execution in a fresh sandbox, here or on a server.
+
+use super::CliError;
+use super::engine_args::EngineArgs;
+use super::one_shot::{self, OutcomeArgs, StdoutUse};
+use super::remote::ServerArgs;
+use super::request_args::RequestArgs;
+use super::resource_names::ResourceKind;
+use crate::client::{ApiClient, ApiRequest};
+use engine::{Code, Command, EntryPoint};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{self, Read};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Read from a terminal or a pipe: more than the engine accepts, so that it can say so.
+const STDIN_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    engine: EngineArgs,
+
+    #[command(flatten)]
+    server: ServerArgs,
+
+    #[command(flatten)]
+    request: RequestArgs,
+
+    #[command(flatten)]
+    outcome: OutcomeArgs,
+
+    /// An integration of the server that the code may leave by; can be given several times
+    #[arg(long = "integration", value_name = "NAME", conflicts_with = "session")]
+    integrations: Vec<String>,
+
+    /// Run the code in this session of the server, with all that it has
+    #[arg(long, value_name = "KEY | ID")]
+    session: Option<String>,
+
+    /// Code, the path of a script that ends in .py, or - for standard input
+    #[arg(value_name = "CODE | SCRIPT.py | -")]
+    code: String,
+
+    /// Arguments for a script; `--` before them keeps their options apart from ours
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    let entry = entry(&args)?;
+    if args.server.is_named() {
+        let body = body(&args, &entry)?;
+        let call = async |client: &ApiClient| {
+            let path = match &args.session {
+                Some(session) => {
+                    client.resolve_path(ResourceKind::Session, session).await? + "/execute"
+                }
+                None => "/v1/execute".to_owned(),
+            };
+            Ok(ApiRequest::post(path).json(&body))
+        };
+        return one_shot::run_on_server(&args.server, call, &args.outcome, StdoutUse::Output);
+    }
+    for (option, is_given) in
+        [("--integration", !args.integrations.is_empty()), ("--session", args.session.is_some())]
+    {
+        if is_given {
+            return Err(server_only_error(option));
+        }
+    }
+    let command = command(&args, entry)?;
+    one_shot::run_local(command, &args.engine, &args.outcome, StdoutUse::Output)
+}
+
+fn server_only_error(option: &str) -> CliError {
+    CliError::usage(format!(
+        "{option} is about a server, and this code would run here, where it has no network and \
+         nothing stays: name a server with --server, or in BELLJAR_URL"
+    ))
+}
+
+/// The same request to a server.
+fn body(args: &Args, entry: &EntryPoint) -> Result<Value, CliError> {
+    let (kind, code, argv) = match entry {
+        EntryPoint::Script { code, argv } => ("script", code.as_str(), argv.as_slice()),
+        EntryPoint::Cell(code) => ("cell", code.as_str(), &[][..]),
+        EntryPoint::ResultCell(code) => ("answer", code.as_str(), &[][..]),
+        EntryPoint::ScriptIn { .. } | EntryPoint::Call(_) => {
+            return Err(CliError::usage("only cells and scripts are for `belljar exec`"));
+        }
+    };
+    Ok(json!({
+        "code": code,
+        "entry": kind,
+        "argv": argv,
+        "files": args.request.file_inputs_json()?,
+        "limits": args.request.limits()?,
+        "environment": args.engine.named.as_ref().filter(|_| args.session.is_none()),
+        "integrations": args.integrations,
+    }))
+}
+
+/// Everything that can be wrong with the request is found here, before anything is started.
+fn command(args: &Args, entry: EntryPoint) -> Result<Command, CliError> {
+    Ok(Command {
+        files: args.request.files()?,
+        limits: args.request.limits()?,
+        collect_files: args.outcome.file_collection(),
+        ..Command::new(args.engine.environment(), entry)
+    })
+}
+
+fn entry(args: &Args) -> Result<EntryPoint, CliError> {
+    let checked =
+        |code: Vec<u8>| Code::new(code).map_err(|error| CliError::usage(error.to_string()));
+    let is_script = args.code.ends_with(".py") && !args.code.contains('\n');
+    if !is_script && !args.args.is_empty() {
+        return Err(CliError::usage(format!(
+            "{:?} comes after the code: options go before it, arguments are for scripts, and code \
+             with spaces needs quotes",
+            args.args.join(" ")
+        )));
+    }
+    if args.code == "-" {
+        let mut code = Vec::new();
+        let read = io::stdin().take(STDIN_BYTES_MAX).read_to_end(&mut code);
+        read.map_err(|error| CliError::usage(format!("standard input: {error}")))?;
+        return Ok(EntryPoint::Cell(checked(code)?));
+    }
+    if !is_script {
+        return Ok(EntryPoint::Cell(checked(args.code.clone().into_bytes())?));
+    }
+    let failed = |reason: &str| CliError::usage(format!("{}: {reason}", args.code));
+    let name = Path::new(&args.code).file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| failed("has no name that can be used"))?.to_owned();
+    let code = fs::read(&args.code).map_err(|error| failed(&error.to_string()))?;
+    let argv = [&[name], args.args.as_slice()].concat();
+    Ok(EntryPoint::Script { code: checked(code)?, argv })
+}

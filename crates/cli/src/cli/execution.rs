@@ -1,0 +1,79 @@
+//! `belljar execution`: what has run on a server, and what runs.
+
+use super::CliError;
+use super::display::Column;
+use super::remote::{ListArgs, RemoteArgs};
+use super::resource_names::ResourceKind;
+use crate::client::ApiRequest;
+use std::process::ExitCode;
+use types::ExecutionId;
+
+const COLUMNS: &[Column] = &[
+    ("id", "/id"),
+    ("status", "/status"),
+    ("tool", "/tool"),
+    ("environment", "/environment"),
+    ("ms", "/usage/wall_ms"),
+    ("created", "/created_at"),
+];
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: RemoteArgs,
+
+    #[command(subcommand)]
+    verb: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// List executions
+    Ls(ListExecutionsArgs),
+    /// Show the record of one
+    Show {
+        #[arg(value_name = "ID")]
+        id: ExecutionId,
+    },
+    /// Stop one
+    Cancel {
+        #[arg(value_name = "ID")]
+        id: ExecutionId,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct ListExecutionsArgs {
+    /// Only those with this status, such as `running` or `failed`
+    #[arg(long)]
+    status: Option<String>,
+
+    /// Only calls of the tool of this name
+    #[arg(long, value_name = "NAME")]
+    tool: Option<String>,
+
+    /// Only those of this session
+    #[arg(long, value_name = "KEY | ID")]
+    session: Option<String>,
+
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    args.remote.run(async |remote| match args.verb {
+        Command::Ls(ListExecutionsArgs { status, tool, session, list }) => {
+            let mut call =
+                ApiRequest::get("/v1/executions").query("status", status).query("tool", tool);
+            if let Some(session) = session {
+                let id = remote.client.resolve_id(ResourceKind::Session, &session).await?;
+                call = call.query("sandbox_id", Some(id));
+            }
+            remote.list(call, list, COLUMNS).await
+        }
+        Command::Show { id } => remote.show(ApiRequest::get(format!("/v1/executions/{id}"))).await,
+        Command::Cancel { id } => {
+            remote.show(ApiRequest::post(format!("/v1/executions/{id}/cancel"))).await
+        }
+    })
+}

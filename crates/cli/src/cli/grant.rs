@@ -1,0 +1,268 @@
+//! `belljar grant`: who may do what on a server.
+
+use super::CliError;
+use super::display::Column;
+use super::remote::{ListArgs, Remote, RemoteArgs};
+use super::resource_names::{ResourceKind, replace_ids};
+use crate::client::ApiRequest;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::str::FromStr;
+use types::{GrantId, OfferId, Privilege};
+
+const COLUMNS: &[Column] = &[
+    ("id", "/id"),
+    ("principal", "/principal"),
+    ("privilege", "/privilege"),
+    ("on", "/on"),
+    ("since", "/created_at"),
+];
+
+const OFFER_COLUMNS: &[Column] = &[
+    ("id", "/id"),
+    ("to", "/principal"),
+    ("on", "/on"),
+    ("from", "/offered_by"),
+    ("since", "/created_at"),
+];
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: RemoteArgs,
+
+    #[command(subcommand)]
+    verb: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Grant a privilege; an owner of the workspace hands over OWNERSHIP of anything by it
+    Add {
+        #[arg(value_name = "PRINCIPAL")]
+        principal: String,
+
+        /// USAGE, MODIFY, OWNERSHIP or INSTALL
+        #[arg(value_name = "PRIVILEGE", value_parser = parse_privilege)]
+        privilege: Privilege,
+
+        /// What it is on: `workspace`, or the kind and the name of a thing, such as `tool:NAME`
+        #[arg(value_name = "workspace | KIND:NAME", default_value = "workspace")]
+        on: GrantTarget,
+    },
+    /// List grants: your own, and all on what you own
+    Ls {
+        /// Whose: a name or an id
+        #[arg(long, value_name = "PRINCIPAL")]
+        principal: Option<String>,
+
+        #[command(flatten)]
+        list: ListArgs,
+    },
+    /// Take a grant away
+    Rm {
+        #[arg(value_name = "ID")]
+        id: GrantId,
+    },
+    /// Offer OWNERSHIP of something that you own; its recipient has to accept
+    Offer {
+        #[arg(value_name = "PRINCIPAL")]
+        principal: String,
+
+        /// The kind and the name of a thing, such as `tool:NAME`
+        #[arg(value_name = "KIND:NAME")]
+        on: GrantTarget,
+    },
+    /// List offers of OWNERSHIP: those to you and those of you
+    Offers {
+        #[command(flatten)]
+        list: ListArgs,
+    },
+    /// Accept OWNERSHIP that you were offered; the other grants on the thing end
+    Accept {
+        #[arg(value_name = "OFFER")]
+        id: OfferId,
+    },
+    /// Decline an offer that was made to you, or withdraw one that you made
+    #[command(visible_alias = "withdraw")]
+    Decline {
+        #[arg(value_name = "OFFER")]
+        id: OfferId,
+    },
+    /// Confirm the code of an agent, a tool or a function that you own and have read: it may then use
+    /// what you may use
+    Confirm {
+        /// Such as `agent:NAME`
+        #[arg(value_name = "KIND:NAME")]
+        on: GrantTarget,
+    },
+}
+
+fn parse_privilege(text: &str) -> Result<Privilege, String> {
+    let known = Privilege::ALL.into_iter().find(|one| one.name().eq_ignore_ascii_case(text));
+    known.ok_or_else(|| format!("there are {}", Privilege::ALL.map(Privilege::name).join(", ")))
+}
+
+/// What a grant can be on besides the workspace.
+const GRANTABLE_KINDS: [ResourceKind; 7] = [
+    ResourceKind::Tool,
+    ResourceKind::Agent,
+    ResourceKind::Store,
+    ResourceKind::Secret,
+    ResourceKind::Function,
+    ResourceKind::NetworkRule,
+    ResourceKind::Integration,
+];
+const TARGET_USAGE: &str = "a grant is on `workspace`, `tool:NAME`, `agent:NAME`, `store:NAME`, \
+                  `secret:NAME`, `function:NAME`, `network_rule:NAME` or `integration:NAME`";
+
+/// What a grant is on, in the words of people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum GrantTarget {
+    Workspace,
+    Named(ResourceKind, String),
+}
+
+impl FromStr for GrantTarget {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once(':') {
+            None if text == "workspace" => Ok(Self::Workspace),
+            Some((kind, name)) if !name.is_empty() => {
+                let noun = GRANTABLE_KINDS
+                    .into_iter()
+                    .find(|noun| noun.label() == kind)
+                    .ok_or(TARGET_USAGE)?;
+                Ok(Self::Named(noun, name.into()))
+            }
+            _ => Err(TARGET_USAGE),
+        }
+    }
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    args.remote.run(async |remote| match args.verb {
+        Command::Add { principal, privilege, on } => {
+            let principal = remote.client.resolve_id(ResourceKind::Principal, &principal).await?;
+            let object = target_json(remote, &on).await?;
+            let body = json!({"principal": principal, "privilege": privilege, "object": object});
+            remote
+                .send_and_report(ApiRequest::post("/v1/grants").json(&body), "it is granted")
+                .await
+        }
+        Command::Ls { principal, list } => {
+            let mut call = ApiRequest::get("/v1/grants");
+            if let Some(whose) = principal {
+                let whose = remote.client.resolve_id(ResourceKind::Principal, &whose).await?;
+                call = call.query("principal", Some(whose));
+            }
+            print_list(remote, call, list, COLUMNS).await
+        }
+        Command::Rm { id } => {
+            let call = ApiRequest::delete(format!("/v1/grants/{id}"));
+            remote.send_and_report(call, "it holds no longer").await
+        }
+        Command::Offer { principal, on } => {
+            let principal = remote.client.resolve_id(ResourceKind::Principal, &principal).await?;
+            let body = json!({"principal": principal, "object": target_json(remote, &on).await?});
+            let call = ApiRequest::post("/v1/ownership-offers").json(&body);
+            remote
+                .send_and_report(
+                    call,
+                    "it is offered; its recipient accepts it: belljar grant accept",
+                )
+                .await
+        }
+        Command::Offers { list } => {
+            print_list(remote, ApiRequest::get("/v1/ownership-offers"), list, OFFER_COLUMNS).await
+        }
+        Command::Accept { id } => {
+            let call = ApiRequest::post(format!("/v1/ownership-offers/{id}/accept"));
+            remote.send_and_report(call, "it is yours").await
+        }
+        Command::Decline { id } => {
+            let call = ApiRequest::delete(format!("/v1/ownership-offers/{id}"));
+            remote.send_and_report(call, "the offer has ended").await
+        }
+        Command::Confirm { on } => confirm_code(remote, &on).await,
+    })
+}
+
+async fn target_json(remote: &Remote, on: &GrantTarget) -> Result<Value, CliError> {
+    Ok(match on {
+        GrantTarget::Named(noun, name) => {
+            json!({"kind": noun.label(), "id": remote.client.resolve_id(*noun, name).await?})
+        }
+        GrantTarget::Workspace => {
+            let me = remote.client.json(ApiRequest::get("/v1/principals/me")).await?;
+            json!({"kind": "workspace", "id": me["workspace"]})
+        }
+    })
+}
+
+/// Confirms the version that the server has now.
+async fn confirm_code(remote: &Remote, on: &GrantTarget) -> Result<(), CliError> {
+    let noun = match on {
+        GrantTarget::Named(
+            noun @ (ResourceKind::Agent | ResourceKind::Tool | ResourceKind::Function),
+            _,
+        ) => *noun,
+        _ => {
+            return Err(CliError::usage(
+                "only `agent:NAME`, `tool:NAME` and `function:NAME` have code",
+            ));
+        }
+    };
+    let object = target_json(remote, on).await?;
+    let path = format!("{}/{}", noun.path(), object["id"].as_str().unwrap_or_default());
+    let now = remote.client.json(ApiRequest::get(path.clone())).await?;
+    let body = json!({"updated_at": now["updated_at"]});
+    let call = ApiRequest::post(format!("{path}/confirm")).json(&body);
+    remote.send_and_report(call, "it is confirmed: you are its author from now on").await
+}
+
+async fn print_list(
+    remote: &Remote,
+    call: ApiRequest,
+    list: ListArgs,
+    columns: &[Column],
+) -> Result<(), CliError> {
+    if remote.json {
+        return remote.list(call, list, columns).await;
+    }
+    let (mut grants, _) = remote.client.list(&call.path, &call.query, list.limit as usize).await?;
+    let mut names = HashMap::new();
+    for noun in [ResourceKind::Principal].into_iter().chain(GRANTABLE_KINDS) {
+        names.extend(remote.client.list_names(noun).await?);
+    }
+    grants.iter_mut().for_each(|grant| replace_grant_ids(grant, &names));
+    remote.table(grants, columns)
+}
+
+/// Names in the place of ids, where they can be seen.
+fn replace_grant_ids(grant: &mut Value, names: &HashMap<String, String>) {
+    replace_ids(grant, &["principal", "offered_by"], names);
+    let object = &mut grant["object"];
+    replace_ids(object, &["id"], names);
+    let on = match (object["kind"].as_str(), object["id"].as_str()) {
+        (Some(kind), Some(name)) if kind != "workspace" => format!("{kind}:{name}"),
+        _ => "workspace".to_owned(),
+    };
+    grant["on"] = on.into();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_grant_is_on_is_said_in_words() {
+        assert_eq!("workspace".parse(), Ok(GrantTarget::Workspace));
+        assert_eq!("tool:a:b".parse(), Ok(GrantTarget::Named(ResourceKind::Tool, "a:b".into())));
+        for wrong in ["", "tool", "tool:", "principal:ann", "Workspace"] {
+            assert!(wrong.parse::<GrantTarget>().is_err(), "{wrong}");
+        }
+    }
+}

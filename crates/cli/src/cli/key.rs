@@ -1,0 +1,112 @@
+//! `belljar key`: API keys of a server.
+
+use super::CliError;
+use super::display::Column;
+use super::remote::{ListArgs, Remote, RemoteArgs};
+use super::resource_names::ResourceKind;
+use crate::client::ApiRequest;
+use chrono::{DateTime, Utc};
+use serde_json::json;
+use std::process::ExitCode;
+
+const COLUMNS: &[Column] = &[
+    ("id", "/id"),
+    ("name", "/name"),
+    ("principal", "/principal"),
+    ("created", "/created_at"),
+    ("expires", "/expires_at"),
+    ("revoked", "/revoked_at"),
+];
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: RemoteArgs,
+
+    #[command(subcommand)]
+    verb: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Make a key, and print it this once
+    New(NewKeyArgs),
+    /// List keys, without their secrets
+    Ls(ListKeysArgs),
+    /// Make a key worthless, from the next request on
+    Revoke {
+        #[arg(value_name = "NAME | ID")]
+        key: String,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct NewKeyArgs {
+    /// What it is for
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// Whose key it is: a name or an id [default: your own]
+    #[arg(long, value_name = "PRINCIPAL")]
+    principal: Option<String>,
+
+    /// When it ends, as 2027-01-31T00:00:00Z [default: never]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    expires_at: Option<DateTime<Utc>>,
+
+    /// Requests a second [default: as the server has it]
+    #[arg(long, value_name = "N")]
+    rate: Option<u32>,
+
+    /// Requests at once [default: as the server has it]
+    #[arg(long, value_name = "N")]
+    concurrency: Option<u32>,
+}
+
+#[derive(Debug, clap::Args)]
+struct ListKeysArgs {
+    /// Whose: a name or an id [default: all that you may see]
+    #[arg(long, value_name = "PRINCIPAL")]
+    principal: Option<String>,
+
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+fn parse_time(text: &str) -> Result<DateTime<Utc>, &'static str> {
+    text.parse().map_err(|_| "must be a time, such as 2027-01-31T00:00:00Z")
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    args.remote.run(async |remote| match args.verb {
+        Command::New(new) => create_key(remote, new).await,
+        Command::Ls(ListKeysArgs { principal, list }) => {
+            let id = principal_id(remote, principal).await?;
+            let call = ApiRequest::get(ResourceKind::Key.path()).query("principal", id);
+            remote.list_named(call, list, COLUMNS, &["principal"]).await
+        }
+        Command::Revoke { key } => {
+            let call =
+                ApiRequest::delete(remote.client.resolve_path(ResourceKind::Key, &key).await?);
+            remote.send_and_report(call, "the key is refused from now on").await
+        }
+    })
+}
+
+async fn create_key(remote: &Remote, new: NewKeyArgs) -> Result<(), CliError> {
+    let body = json!({
+        "name": new.name,
+        "principal": principal_id(remote, new.principal).await?,
+        "expires_at": new.expires_at,
+        "rate_per_second": new.rate,
+        "concurrency": new.concurrency,
+    });
+    remote.print_secret(ApiRequest::post(ResourceKind::Key.path()).json(&body), "/secret").await
+}
+
+async fn principal_id(remote: &Remote, given: Option<String>) -> Result<Option<String>, CliError> {
+    match given {
+        Some(given) => Ok(Some(remote.client.resolve_id(ResourceKind::Principal, &given).await?)),
+        None => Ok(None),
+    }
+}

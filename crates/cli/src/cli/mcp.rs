@@ -1,0 +1,81 @@
+//! `belljar mcp`: an MCP server on standard input and output, with an engine of its own or in front
+//! of a server. Standard output has the protocol and nothing else.
+
+mod bridge;
+mod conformance;
+mod local;
+mod stdout_reader;
+
+use super::engine_args::{self, EngineArgs};
+use super::model_args::ModelArgs;
+use super::remote::ServerArgs;
+use super::{CliError, permission, serve};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+use types::Permission;
+
+/// For answers that are under way when the client says no more. Code that names no limit has half of
+/// it, and the environment may have to be built first.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    engine: EngineArgs,
+
+    #[command(flatten)]
+    server: ServerArgs,
+
+    #[command(flatten)]
+    own: EmbeddedArgs,
+
+    /// Serve the official conformance suite, without keys, on this loopback address instead
+    #[arg(long, value_name = "ADDRESS:PORT", hide = true)]
+    conformance: Option<SocketAddr>,
+}
+
+/// For an engine of one's own; a server has all of it by itself.
+#[derive(Debug, clap::Args)]
+struct EmbeddedArgs {
+    /// Seconds after which a call becomes a task, for clients that take tasks
+    #[arg(long, value_name = "S", default_value_t = serve::TASK_SECONDS)]
+    task_seconds: u64,
+
+    /// Whether code runs, or the client asks its user first: allow, ask, ask_once (in each session) or
+    /// deny [default: allow]; a server has one of its own (`belljar permission`)
+    #[arg(long, value_name = "PERMISSION", value_parser = permission::parse_permission)]
+    permission: Option<Permission>,
+
+    #[command(flatten)]
+    models: ModelArgs,
+
+    /// host:port of a server inside the network that `files` may be fetched from; may be repeated. A
+    /// server has exceptions of its own
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = "BELLJAR_FETCH_FROM",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    fetch_from: Vec<String>,
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    let runtime = engine_args::build_runtime()?;
+    if let Some(address) = args.conformance {
+        runtime.block_on(conformance::run(&args.engine, address))?;
+    } else if args.server.is_named() {
+        if args.own.permission.is_some() {
+            let own = "--permission is for an engine of one's own; `belljar permission` sets that of a server";
+            return Err(CliError::usage(own));
+        }
+        runtime.block_on(bridge::run(args.server.connect()?))?;
+    } else {
+        runtime.block_on(local::run(&args.engine, args.own))?;
+    }
+    // A thread that waits for the next line of a client that has gone must not hold us up.
+    runtime.shutdown_background();
+    Ok(ExitCode::SUCCESS)
+}

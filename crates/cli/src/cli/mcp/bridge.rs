@@ -1,0 +1,186 @@
+//! A client on standard input and output, a server over HTTP, and messages from one to the other,
+//! unread but for what HTTP has to know of them. A server that hangs must not keep it from ending.
+
+mod upstream;
+
+use super::{DRAIN_TIMEOUT, stdout_reader};
+use crate::cli::{CliError, serve};
+use crate::client::ApiClient;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+use upstream::{McpUpstream, McpUpstreamError};
+
+/// Messages that wait to be written; the server waits when the client does not read.
+const QUEUE_MAX: usize = 64;
+/// For what a server answers without any work. The next line is read after it.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+/// To take leave of a server and of a reader. Clients kill what has not ended after two seconds.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+
+struct McpBridge {
+    server: McpUpstream,
+    /// Nothing is the end.
+    out: mpsc::Sender<Option<String>>,
+    /// Requests that are not answered, by their ids.
+    open_requests: watch::Sender<HashMap<String, OpenRequest>>,
+}
+
+struct OpenRequest {
+    request: AbortHandle,
+    /// Whether it will be: a subscription lasts as long as its client does.
+    expects_answer: bool,
+}
+
+pub(super) async fn run(client: ApiClient) -> Result<(), CliError> {
+    let (out, lines) = mpsc::channel(QUEUE_MAX);
+    let server = McpUpstream::new(client);
+    let bridge = Arc::new(McpBridge { server, out, open_requests: watch::Sender::default() });
+    let writing = tokio::spawn(write_lines(lines));
+    tokio::spawn(Arc::clone(&bridge).listen(bridge.server.watch_session()));
+    tokio::select! {
+        () = bridge.serve() => {}
+        () = stdout_reader::stdout_closed() => {}
+        () = serve::shutdown_signal() => {}
+    }
+    let _ = timeout(SHUTDOWN_TIMEOUT, bridge.shutdown()).await;
+    let written = async {
+        let _ = bridge.out.send(None).await;
+        writing.await
+    };
+    let _ = timeout(SHUTDOWN_TIMEOUT, written).await;
+    Ok(())
+}
+
+async fn write_lines(mut lines: mpsc::Receiver<Option<String>>) {
+    let mut out = tokio::io::stdout();
+    while let Some(Some(line)) = lines.recv().await {
+        let whole = format!("{line}\n");
+        if out.write_all(whole.as_bytes()).await.is_err() || out.flush().await.is_err() {
+            return;
+        }
+    }
+}
+
+impl McpBridge {
+    /// Until the client says no more, and has its answers or the patience is over.
+    async fn serve(self: &Arc<Self>) {
+        let mut lines = BufReader::new(tokio::io::stdin()).split(b'\n');
+        while let Ok(Some(line)) = lines.next_segment().await {
+            self.handle_line(line).await;
+        }
+        let mut open = self.open_requests.subscribe();
+        let answered = open.wait_for(|open| open.values().all(|one| !one.expects_answer));
+        let _ = timeout(DRAIN_TIMEOUT, answered).await;
+    }
+
+    /// Requests are sent side by side; everything else in its order.
+    async fn handle_line(self: &Arc<Self>, line: Vec<u8>) {
+        // What is not JSON has no number that could be answered.
+        let Ok(message) = serde_json::from_slice::<Value>(&line) else { return };
+        let method = message["method"].as_str().unwrap_or_default();
+        if method == "notifications/cancelled" {
+            // Over HTTP, a request is given up by hanging up.
+            let given_up = self.close_request(&message["params"]["requestId"]);
+            given_up.into_iter().for_each(|open| open.request.abort());
+        }
+        match (message.get("id"), method) {
+            // All that follows is said in what it begins.
+            (Some(_), "initialize") => {
+                let answered = timeout(REPLY_TIMEOUT, self.forward(line, &message)).await;
+                self.report_error(&message, answered.unwrap_or(Err(McpUpstreamError::Timeout)))
+                    .await;
+            }
+            (Some(_), method) if !method.is_empty() => self.spawn_request(line, message),
+            // Nobody waits for an answer to it.
+            _ => drop(timeout(REPLY_TIMEOUT, self.server.notify(line, &message)).await),
+        }
+    }
+
+    fn spawn_request(self: &Arc<Self>, line: Vec<u8>, message: Value) {
+        let id = message["id"].to_string();
+        let is_answered = message["method"] != "subscriptions/listen";
+        let bridge = Arc::clone(self);
+        // It cannot be removed before it is there.
+        self.open_requests.send_modify(|open| {
+            let request = tokio::spawn(bridge.forward_request(line, message)).abort_handle();
+            open.insert(id, OpenRequest { request, expects_answer: is_answered });
+        });
+    }
+
+    async fn forward_request(self: Arc<Self>, line: Vec<u8>, message: Value) {
+        let passed = self.forward(line, &message).await;
+        self.report_error(&message, passed).await;
+        self.close_request(&message["id"]);
+    }
+
+    /// What runs for an older client ends with its session, but only after some seconds that a server
+    /// gives it to answer; so it is told first that nobody waits.
+    async fn shutdown(&self) {
+        let open: Vec<String> = self.open_requests.borrow().keys().cloned().collect();
+        for id in open {
+            let params = json!({"requestId": serde_json::from_str::<Value>(&id).ok()});
+            let method = "notifications/cancelled";
+            let given_up = json!({"jsonrpc": "2.0", "method": method, "params": params});
+            // It may have gone before us.
+            let _ = self.server.notify(given_up.to_string().into_bytes(), &given_up).await;
+        }
+        self.server.close_session().await;
+    }
+
+    fn close_request(&self, id: &Value) -> Option<OpenRequest> {
+        let mut closed = None;
+        self.open_requests.send_modify(|open| closed = open.remove(&id.to_string()));
+        closed
+    }
+
+    async fn forward(&self, line: Vec<u8>, message: &Value) -> Result<(), McpUpstreamError> {
+        let mut answer = self.server.request(line, message).await?;
+        let mut is_answered = false;
+        while let Some(said) = answer.next_message().await? {
+            is_answered |= said.get("method").is_none() && said["id"] == message["id"];
+            self.write_message(&said).await;
+        }
+        if is_answered { Ok(()) } else { Err(McpUpstreamError::NoResponse) }
+    }
+
+    async fn report_error(&self, message: &Value, passed: Result<(), McpUpstreamError>) {
+        let Err(reason) = passed else { return };
+        let mut answer = json!({"jsonrpc": "2.0", "id": message["id"]});
+        if message["method"] == "tools/call" {
+            // What a model can be told is no error of the protocol.
+            answer["result"] = mcp::undelivered_result(reason.to_error());
+        } else {
+            answer["error"] = json!({"code": -32603, "message": reason.to_string()});
+        }
+        self.write_message(&answer).await;
+    }
+
+    /// What the server says to an older client without being asked.
+    async fn listen(self: Arc<Self>, mut agreements: upstream::LegacySessionReceiver) {
+        while agreements.changed().await.is_ok() {
+            tokio::select! {
+                () = self.relay_notifications() => {}
+                _ = agreements.changed() => agreements.mark_changed(),
+            }
+        }
+    }
+
+    async fn relay_notifications(&self) {
+        let Ok(mut answer) = self.server.listen().await else { return };
+        while let Ok(Some(said)) = answer.next_message().await {
+            self.write_message(&said).await;
+        }
+    }
+
+    /// A line of its own, whatever it was on the way.
+    async fn write_message(&self, message: &Value) {
+        // Nobody may be reading any more.
+        let _ = self.out.send(Some(message.to_string())).await;
+    }
+}

@@ -1,0 +1,248 @@
+//! The server's side: messages with the headers that HTTP has to have, and the session of an older
+//! client. A server that has lost it, as in a restart, is told again what the client said at the
+//! beginning; the client must not notice.
+
+use crate::client::{ApiClient, ApiRequest, ClientError, EventStream};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Response, StatusCode};
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, watch};
+use types::{Error, ErrorCode};
+
+const PATH: &str = "/mcp";
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const NAME: HeaderName = HeaderName::from_static("mcp-name");
+const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
+
+pub(super) struct McpUpstream {
+    client: ApiClient,
+    session: watch::Sender<Option<LegacySession>>,
+    /// Held by the one who begins again; the others wait for the session.
+    initializing: Mutex<()>,
+}
+
+/// What an older client and the server have agreed on.
+#[derive(Clone)]
+pub(super) struct LegacySession {
+    /// The client's own words.
+    initialize: Value,
+    session: Option<HeaderValue>,
+    version: String,
+}
+
+pub(super) type LegacySessionReceiver = watch::Receiver<Option<LegacySession>>;
+
+/// Why a request has no answer of the server's.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum McpUpstreamError {
+    #[error("{0}")]
+    Client(#[from] ClientError),
+    #[error("{status}: {said}")]
+    Refused { status: StatusCode, said: String },
+    #[error("the server has said nothing for too long; is it running?")]
+    Timeout,
+    #[error("the server has ended without an answer; what was asked may have been done")]
+    NoResponse,
+}
+
+impl McpUpstreamError {
+    pub(super) fn to_error(&self) -> Error {
+        let code = match self {
+            Self::Client(ClientError::Interrupted { .. }) | Self::NoResponse => {
+                ErrorCode::ExecutionInterrupted
+            }
+            Self::Client(_) | Self::Refused { .. } | Self::Timeout => ErrorCode::SandboxUnreachable,
+        };
+        Error::new(code, self.to_string())
+    }
+}
+
+impl McpUpstream {
+    pub(super) fn new(client: ApiClient) -> Self {
+        Self { client, session: watch::Sender::default(), initializing: Mutex::default() }
+    }
+
+    pub(super) fn watch_session(&self) -> LegacySessionReceiver {
+        self.session.subscribe()
+    }
+
+    fn current_session(&self) -> Option<LegacySession> {
+        self.session.borrow().clone()
+    }
+
+    pub(super) async fn request(
+        &self,
+        line: Vec<u8>,
+        message: &Value,
+    ) -> Result<McpResponse, McpUpstreamError> {
+        if message["method"] == "initialize" {
+            return Ok(McpResponse::Whole(Some(self.initialize(message).await?)));
+        }
+        let agreed = self.current_session();
+        let answer = self.post(line.clone(), message, agreed.as_ref()).await?;
+        match agreed {
+            Some(lost) if lost.session.is_some() && answer.status() == StatusCode::NOT_FOUND => {
+                self.reinitialize(lost).await?;
+                // Nothing was done: there was no session to do it in.
+                McpResponse::from_response(
+                    self.post(line, message, self.current_session().as_ref()).await?,
+                )
+                .await
+            }
+            _ => McpResponse::from_response(answer).await,
+        }
+    }
+
+    /// For what has no answer.
+    pub(super) async fn notify(
+        &self,
+        line: Vec<u8>,
+        message: &Value,
+    ) -> Result<(), McpUpstreamError> {
+        self.post(line, message, self.current_session().as_ref()).await?;
+        Ok(())
+    }
+
+    pub(super) async fn listen(&self) -> Result<McpResponse, McpUpstreamError> {
+        let headers = request_headers(&Value::Null, self.current_session().as_ref());
+        McpResponse::from_response(
+            self.client.send_unchecked(ApiRequest { headers, ..ApiRequest::get(PATH) }).await?,
+        )
+        .await
+    }
+
+    pub(super) async fn close_session(&self) {
+        if let Some(agreed) = self.current_session().filter(|agreed| agreed.session.is_some()) {
+            let headers = request_headers(&Value::Null, Some(&agreed));
+            // It may have gone before us.
+            let _ = self
+                .client
+                .send_unchecked(ApiRequest { headers, ..ApiRequest::delete(PATH) })
+                .await;
+        }
+    }
+
+    async fn initialize(&self, hello: &Value) -> Result<Value, McpUpstreamError> {
+        let answer = self.post(hello.to_string().into_bytes(), hello, None).await?;
+        let session = answer.headers().get(SESSION).cloned();
+        let mut answer = McpResponse::from_response(answer).await?;
+        let told = loop {
+            let told = answer.next_message().await?.ok_or(McpUpstreamError::NoResponse)?;
+            if told["id"] == hello["id"] {
+                break told;
+            }
+        };
+        if let Some(version) = told["result"]["protocolVersion"].as_str() {
+            let (hello, version) = (hello.clone(), version.to_owned());
+            self.session.send_replace(Some(LegacySession { initialize: hello, session, version }));
+        }
+        Ok(told)
+    }
+
+    async fn reinitialize(&self, lost: LegacySession) -> Result<(), McpUpstreamError> {
+        let _beginning = self.initializing.lock().await;
+        // Somebody else may have noticed it first.
+        if self.current_session().is_some_and(|agreed| agreed.session == lost.session) {
+            self.initialize(&lost.initialize).await?;
+            let begun = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+            self.notify(begun.to_string().into_bytes(), &begun).await?;
+        }
+        Ok(())
+    }
+
+    async fn post(
+        &self,
+        line: Vec<u8>,
+        message: &Value,
+        agreed: Option<&LegacySession>,
+    ) -> Result<Response, ClientError> {
+        let headers = request_headers(message, agreed);
+        let call = ApiRequest { headers, ..ApiRequest::post(PATH).bytes("application/json", line) };
+        self.client.send_unchecked(call).await
+    }
+}
+
+/// What a server says to one request, message by message.
+pub(super) enum McpResponse {
+    Stream(EventStream),
+    Whole(Option<Value>),
+}
+
+impl McpResponse {
+    async fn from_response(answer: Response) -> Result<Self, McpUpstreamError> {
+        let answer = match EventStream::from_response(answer) {
+            Ok(events) => return Ok(Self::Stream(events)),
+            Err(answer) => answer,
+        };
+        let status = answer.status();
+        let broken = |error: reqwest::Error| ClientError::Interrupted { reason: error.to_string() };
+        let text = answer.text().await.map_err(broken)?;
+        let body: Value = serde_json::from_str(&text).unwrap_or_default();
+        if body.get("jsonrpc").is_some() {
+            return Ok(Self::Whole(Some(body)));
+        }
+        if status.is_success() {
+            return Ok(Self::Whole(None));
+        }
+        let said = body["detail"].as_str().unwrap_or("the server has refused").to_owned();
+        Err(McpUpstreamError::Refused { status, said })
+    }
+
+    /// None when all is said.
+    pub(super) async fn next_message(&mut self) -> Result<Option<Value>, McpUpstreamError> {
+        match self {
+            Self::Whole(message) => Ok(message.take()),
+            Self::Stream(events) => {
+                while let Some(data) = events.next_data().await? {
+                    // Some events only keep the line alive.
+                    if let Ok(message) = serde_json::from_str(&data) {
+                        return Ok(Some(message));
+                    }
+                }
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn request_headers(message: &Value, agreed: Option<&LegacySession>) -> HeaderMap {
+    let accept = HeaderValue::from_static("application/json, text/event-stream");
+    let mut headers = HeaderMap::from_iter([(ACCEPT, accept)]);
+    let session = agreed.and_then(|agreed| agreed.session.clone());
+    headers.extend(session.map(|session| (SESSION, session)));
+    let params = &message["params"];
+    let inline = params["_meta"][VERSION_KEY].as_str();
+    let method = message["method"].as_str();
+    let named = [
+        (VERSION, inline.or(agreed.map(|agreed| agreed.version.as_str()))),
+        (METHOD, method),
+        (NAME, subject_name(method.unwrap_or_default(), params)),
+    ];
+    for (header, value) in named {
+        headers.extend(value.and_then(|value| Some((header, encode_header_value(value)?))));
+    }
+    headers
+}
+
+/// What a request is about, for whoever routes it without reading it.
+fn subject_name<'a>(method: &str, params: &'a Value) -> Option<&'a str> {
+    let field = match method {
+        "tools/call" | "prompts/get" => "name",
+        "resources/read" => "uri",
+        "tasks/get" | "tasks/update" | "tasks/cancel" => "taskId",
+        _ => return None,
+    };
+    params[field].as_str()
+}
+
+/// As it is where a header can have it, and as base64 where not.
+fn encode_header_value(value: &str) -> Option<HeaderValue> {
+    let plain = value.bytes().all(|byte| (0x20..0x7f).contains(&byte)) && value.trim() == value;
+    let text =
+        if plain { value.to_owned() } else { format!("=?base64?{}?=", STANDARD.encode(value)) };
+    HeaderValue::from_str(&text).ok()
+}

@@ -1,0 +1,68 @@
+//! Which models a server or a command has: what its options and its environment say.
+
+use super::CliError;
+use agent::ModelSettings;
+use std::path::PathBuf;
+use url::Url;
+
+/// For those that have an engine of their own; a server has the same in its configuration.
+#[derive(Debug, clap::Args)]
+pub(super) struct ModelArgs {
+    /// The model that is asked without a server: PROVIDER/MODEL, or script:FILE [default: none]
+    #[arg(long, value_name = "MODEL", env = "BELLJAR_MODEL", hide_env_values = true)]
+    model: Option<String>,
+
+    /// NAME=URL of an OpenAI-compatible server, whose models are then NAME/MODEL; may be repeated
+    #[arg(
+        long,
+        value_name = "NAME=URL",
+        env = "BELLJAR_MODEL_ENDPOINT",
+        value_delimiter = ',',
+        hide_env_values = true
+    )]
+    model_endpoint: Vec<String>,
+
+    /// Keep the answers of models here, as scripts that can be played again [default: nowhere]
+    #[arg(long, value_name = "DIR", env = "BELLJAR_RECORD", hide_env_values = true)]
+    record: Option<PathBuf>,
+}
+
+impl ModelArgs {
+    /// A variable may be meant for other commands, so that it is no mistake.
+    pub(super) fn warn_if_server(&self) {
+        if self.model.is_some() {
+            eprintln!(
+                "belljar: warning: --model and BELLJAR_MODEL count without a server; there it is the \
+                 model of the agent, of preferences.code_model, or of the server"
+            );
+        }
+    }
+
+    pub(super) fn settings(self) -> Result<ModelSettings, CliError> {
+        model_settings(self.model, self.model_endpoint, self.record)
+    }
+}
+
+/// Keys come from the environment alone: an argument is seen by everybody on the machine.
+pub(super) fn model_settings(
+    default: Option<String>,
+    endpoints: Vec<String>,
+    record: Option<PathBuf>,
+) -> Result<ModelSettings, CliError> {
+    let endpoints = endpoints.iter().map(|text| parse_endpoint(text)).collect::<Result<_, _>>()?;
+    let variables = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    Ok(ModelSettings { default, endpoints, variables, record, ..ModelSettings::default() })
+}
+
+fn parse_endpoint(text: &str) -> Result<(String, Url), CliError> {
+    let wrong = |reason: String| {
+        CliError::usage(format!(
+            "--model-endpoint {text}: {reason} (such as vllm=http://host:8000/v1)"
+        ))
+    };
+    let (name, url) = text.split_once('=').ok_or_else(|| wrong("must be NAME=URL".to_owned()))?;
+    let url = url.parse().map_err(|error| wrong(format!("{url:?} is no URL: {error}")))?;
+    Ok((name.to_owned(), url))
+}

@@ -1,0 +1,103 @@
+//! `belljar network`: whom code of a server may talk to, and whom it has tried to reach.
+
+mod integration;
+mod rule;
+
+use super::CliError;
+use super::display::Column;
+use super::remote::{ListArgs, RemoteArgs};
+use super::resource_names::ResourceKind;
+use crate::client::ApiRequest;
+use serde_json::json;
+use std::process::ExitCode;
+use types::{ExecutionId, SandboxId};
+
+const LOG_COLUMNS: &[Column] = &[
+    ("at", "/at"),
+    ("host", "/host"),
+    ("port", "/port"),
+    ("allowed", "/allowed"),
+    ("by", "/integration"),
+    ("reason", "/reason"),
+    ("execution", "/execution_id"),
+];
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: RemoteArgs,
+
+    #[command(subcommand)]
+    verb: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Lists of hosts and ports
+    #[command(subcommand)]
+    Rule(rule::Command),
+    /// Permissions to leave sandboxes, made of rules
+    #[command(subcommand)]
+    Integration(integration::Command),
+    /// Let code leave by an integration again
+    Enable(IntegrationArgs),
+    /// Let no code leave by an integration
+    Disable(IntegrationArgs),
+    /// List whom code has tried to reach, newest first
+    Log(NetworkLogArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct IntegrationArgs {
+    #[arg(value_name = "INTEGRATION")]
+    integration: String,
+}
+
+#[derive(Debug, clap::Args)]
+struct NetworkLogArgs {
+    #[arg(long, value_name = "ID")]
+    execution: Option<ExecutionId>,
+
+    #[arg(long, value_name = "ID")]
+    session: Option<SandboxId>,
+
+    #[arg(long, value_name = "HOST")]
+    host: Option<String>,
+
+    /// Only what was refused
+    #[arg(long)]
+    denied: bool,
+
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    args.remote.run(async |remote| match args.verb {
+        Command::Rule(verb) => rule::run(remote, verb).await,
+        Command::Integration(verb) => integration::run(remote, verb).await,
+        Command::Enable(IntegrationArgs { integration }) => {
+            integration::update_integration(remote, &integration, json!({"enabled": true})).await
+        }
+        Command::Disable(IntegrationArgs { integration }) => {
+            integration::update_integration(remote, &integration, json!({"enabled": false})).await
+        }
+        Command::Log(log) => {
+            let call = ApiRequest::get("/v1/network/log")
+                .query("execution_id", log.execution)
+                .query("sandbox_id", log.session)
+                .query("host", log.host)
+                .query("allowed", log.denied.then_some(false));
+            remote.list(call, log.list, LOG_COLUMNS).await
+        }
+    })
+}
+
+/// Where the API has what is called so.
+async fn resource_path(
+    remote: &super::remote::Remote,
+    noun: ResourceKind,
+    name: &str,
+) -> Result<String, CliError> {
+    remote.client.resolve_path(noun, name).await
+}

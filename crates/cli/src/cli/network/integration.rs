@@ -1,0 +1,136 @@
+//! `belljar network integration`.
+
+use super::resource_path;
+use crate::cli::CliError;
+use crate::cli::display::Column;
+use crate::cli::remote::{ListArgs, Remote};
+use crate::cli::resource_names::ResourceKind;
+use crate::client::ApiRequest;
+use serde_json::{Value, json};
+
+const COLUMNS: &[Column] = &[
+    ("id", "/id"),
+    ("name", "/name"),
+    ("rules", "/allowed_network_rules"),
+    ("secrets", "/allowed_secrets"),
+    ("enabled", "/enabled"),
+    ("comment", "/comment"),
+];
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// Make an integration of rules
+    New {
+        #[arg(value_name = "NAME")]
+        name: String,
+
+        #[command(flatten)]
+        content: IntegrationContentArgs,
+    },
+    /// Give an integration other rules, secrets or another comment
+    Set {
+        #[arg(value_name = "NAME | ID")]
+        integration: String,
+
+        #[command(flatten)]
+        content: IntegrationContentArgs,
+    },
+    /// List integrations
+    Ls(ListArgs),
+    /// Show an integration
+    Show {
+        #[arg(value_name = "NAME | ID")]
+        integration: String,
+    },
+    /// Delete an integration
+    Rm {
+        #[arg(value_name = "NAME | ID")]
+        integration: String,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct IntegrationContentArgs {
+    /// Of a network rule; can be given several times
+    #[arg(long = "rule", value_name = "NAME", conflicts_with = "no_rules")]
+    rules: Vec<String>,
+
+    /// It has no rules
+    #[arg(long)]
+    no_rules: bool,
+
+    /// A secret that code may use by it; can be given several times
+    #[arg(long = "secret", value_name = "NAME", conflicts_with_all = ["all_secrets", "no_secrets"])]
+    secrets: Vec<String>,
+
+    /// Code may use every secret of the workspace by it
+    #[arg(long, conflicts_with = "no_secrets")]
+    all_secrets: bool,
+
+    /// Code may use no secret by it but those that need no integration
+    #[arg(long)]
+    no_secrets: bool,
+
+    #[arg(long, value_name = "TEXT")]
+    comment: Option<String>,
+}
+
+impl IntegrationContentArgs {
+    /// What was not given is not in it.
+    fn to_json(self) -> Value {
+        let secrets = match (self.all_secrets, self.no_secrets) {
+            (true, _) => Some(json!("all")),
+            (_, true) => Some(json!("none")),
+            _ => (!self.secrets.is_empty()).then(|| json!(self.secrets)),
+        };
+        let rules = (self.no_rules || !self.rules.is_empty()).then(|| json!(self.rules));
+        let mut body = json!({"comment": self.comment});
+        for (key, value) in [("allowed_network_rules", rules), ("allowed_secrets", secrets)] {
+            if let Some(value) = value {
+                body[key] = value;
+            }
+        }
+        body
+    }
+}
+
+pub(super) async fn run(remote: &Remote, verb: Command) -> Result<(), CliError> {
+    match verb {
+        Command::New { name, content } => {
+            let mut body = content.to_json();
+            body["name"] = name.into();
+            if body["allowed_network_rules"].is_null() {
+                body["allowed_network_rules"] = json!([]);
+            }
+            remote.show(ApiRequest::post(ResourceKind::Integration.path()).json(&body)).await
+        }
+        Command::Set { integration, content } => {
+            update_integration(remote, &integration, content.to_json()).await
+        }
+        Command::Ls(list) => {
+            remote.list(ApiRequest::get(ResourceKind::Integration.path()), list, COLUMNS).await
+        }
+        Command::Show { integration } => {
+            remote
+                .show(ApiRequest::get(
+                    resource_path(remote, ResourceKind::Integration, &integration).await?,
+                ))
+                .await
+        }
+        Command::Rm { integration } => {
+            let call = ApiRequest::delete(
+                resource_path(remote, ResourceKind::Integration, &integration).await?,
+            );
+            remote.send_and_report(call, &format!("{integration} is gone")).await
+        }
+    }
+}
+
+pub(super) async fn update_integration(
+    remote: &Remote,
+    name: &str,
+    change: Value,
+) -> Result<(), CliError> {
+    let place = resource_path(remote, ResourceKind::Integration, name).await?;
+    remote.show(ApiRequest::patch(place).json(&change)).await
+}

@@ -1,0 +1,81 @@
+//! `belljar network rule`.
+
+use super::resource_path;
+use crate::cli::CliError;
+use crate::cli::display::Column;
+use crate::cli::remote::{ListArgs, Remote};
+use crate::cli::resource_names::ResourceKind;
+use crate::client::ApiRequest;
+use serde_json::json;
+
+const COLUMNS: &[Column] = &[
+    ("id", "/id"),
+    ("name", "/name"),
+    ("values", "/value_list"),
+    ("comment", "/comment"),
+    ("changed", "/updated_at"),
+];
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Command {
+    /// Make a rule, which opens nothing until an integration has it
+    New(NetworkRuleArgs),
+    /// Give a rule other values
+    Set(NetworkRuleArgs),
+    /// List rules
+    Ls(ListArgs),
+    /// Show a rule
+    Show {
+        #[arg(value_name = "NAME | ID")]
+        rule: String,
+    },
+    /// Delete a rule that no integration has
+    Rm {
+        #[arg(value_name = "NAME | ID")]
+        rule: String,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct NetworkRuleArgs {
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// `api.github.com`, `*.github.com:443`, `db.example.org:5432`, `10.0.0.5:8000-8100`
+    #[arg(value_name = "HOST[:PORT]", required = true)]
+    values: Vec<String>,
+
+    #[arg(long, value_name = "TEXT")]
+    comment: Option<String>,
+}
+
+pub(super) async fn run(remote: &Remote, verb: Command) -> Result<(), CliError> {
+    match verb {
+        Command::New(NetworkRuleArgs { name, values, comment }) => {
+            let rule = json!({"name": name, "value_list": values, "comment": comment});
+            remote.show(ApiRequest::post(ResourceKind::NetworkRule.path()).json(&rule)).await
+        }
+        Command::Set(NetworkRuleArgs { name, values, comment }) => {
+            let place = resource_path(remote, ResourceKind::NetworkRule, &name).await?;
+            let before = remote.client.json(ApiRequest::get(place.clone())).await?;
+            let comment = comment.map_or_else(|| before["comment"].clone(), Into::into);
+            let rule = json!({"name": before["name"], "value_list": values, "comment": comment});
+            remote.show(ApiRequest::put(place).json(&rule)).await
+        }
+        Command::Ls(list) => {
+            remote.list(ApiRequest::get(ResourceKind::NetworkRule.path()), list, COLUMNS).await
+        }
+        Command::Show { rule } => {
+            remote
+                .show(ApiRequest::get(
+                    resource_path(remote, ResourceKind::NetworkRule, &rule).await?,
+                ))
+                .await
+        }
+        Command::Rm { rule } => {
+            let call =
+                ApiRequest::delete(resource_path(remote, ResourceKind::NetworkRule, &rule).await?);
+            remote.send_and_report(call, &format!("{rule} is gone")).await
+        }
+    }
+}

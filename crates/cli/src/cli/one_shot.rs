@@ -1,0 +1,216 @@
+//! One execution in a fresh sandbox: shown while it runs, its files and images kept or named.
+
+mod remote;
+
+pub(super) use remote::{follow_execution, run_on_server, start_on_server};
+
+use super::engine_args::{self, EngineArgs};
+use super::images::{self, Image};
+use super::terminal::{self, TerminalOutput};
+use super::{CliError, progress};
+use engine::{Command, Config, Engine, FileCollection, FinishedExecution, InstalledVersions};
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Component, Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use types::{Event, Execution};
+
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct OutcomeArgs {
+    /// Write the files and the images that the code makes into this directory
+    #[arg(long, value_name = "DIR")]
+    pub(super) out: Option<PathBuf>,
+
+    /// Print one Execution record as JSON, and nothing else
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl OutcomeArgs {
+    pub(super) fn file_collection(&self) -> FileCollection {
+        if self.out.is_some() { FileCollection::Contents } else { FileCollection::Nothing }
+    }
+}
+
+/// What standard output is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum StdoutUse {
+    /// What the code prints and shows, as if it ran here.
+    Output,
+    /// The value alone; what the code prints is a log.
+    Value,
+}
+
+pub(super) fn run_local(
+    command: Command,
+    engine: &EngineArgs,
+    outcome: &OutcomeArgs,
+    stdout: StdoutUse,
+) -> Result<ExitCode, CliError> {
+    run_with_config(command, engine.single_config()?, outcome, stdout, async |_, _| Ok(None))
+}
+
+/// The same on an engine of one's own, in the environment that is asked for, or in another one that
+/// `other` makes when it has seen what is in that.
+pub(super) fn run_with_config(
+    mut command: Command,
+    config: Config,
+    outcome: &OutcomeArgs,
+    stdout: StdoutUse,
+    other: impl AsyncFnOnce(&Arc<Engine>, &InstalledVersions) -> Result<Option<String>, CliError>,
+) -> Result<ExitCode, CliError> {
+    let mut shown = ExecutionDisplay::new(outcome, stdout)?;
+    let mut images = Vec::new();
+    let FinishedExecution { execution, contents, .. } =
+        engine_args::build_runtime()?.block_on(async {
+            let engine = Engine::start(config);
+            let installed =
+                engine.prepare(&command.environment, progress::progress_printer()).await?;
+            if let Some(other) = other(&engine, &installed).await? {
+                engine.prepare(&other, progress::progress_printer()).await?;
+                command.environment = other;
+            }
+            let mut hear = |event: &Event| {
+                images.extend(images::image_of(event));
+                shown.show_event(event);
+            };
+            engine.run(command, &mut hear).await.map_err(CliError::from)
+        })?;
+    if let Some(out) = &outcome.out {
+        contents.iter().try_for_each(|(name, content)| write_output_file(out, name, content))?;
+        write_images(out, &images)?;
+    }
+    shown.finish(&execution, &images)
+}
+
+/// One execution as it is shown, wherever it runs.
+pub(super) struct ExecutionDisplay<'a> {
+    pub(super) screen: TerminalOutput,
+    pub(super) outcome: &'a OutcomeArgs,
+    stdout: StdoutUse,
+    /// Whether whoever runs it tells of its questions.
+    pub(super) reports_approvals_at_end: bool,
+}
+
+impl<'a> ExecutionDisplay<'a> {
+    /// Files must have somewhere to go before anything runs.
+    pub(super) fn new(outcome: &'a OutcomeArgs, stdout: StdoutUse) -> Result<Self, CliError> {
+        if let Some(out) = &outcome.out {
+            fs::create_dir_all(out)
+                .map_err(|error| CliError::usage(format!("--out {}: {error}", out.display())))?;
+        }
+        Ok(Self { screen: TerminalOutput::new(), outcome, stdout, reports_approvals_at_end: false })
+    }
+
+    pub(super) fn show_event(&mut self, event: &Event) {
+        match self.stdout {
+            _ if self.outcome.json => {}
+            StdoutUse::Output => self.screen.show_event(event),
+            StdoutUse::Value => self.screen.show_log_event(event),
+        }
+    }
+
+    /// Shows how it ended; `images` are those that nobody keeps.
+    pub(super) fn finish(
+        mut self,
+        execution: &Execution,
+        images: &[Image],
+    ) -> Result<ExitCode, CliError> {
+        if self.outcome.json {
+            let record = serde_json::to_string(execution).unwrap_or_default();
+            print_record(&terminal::for_stdout(&record))?;
+        } else {
+            print_outcome(&mut self.screen, execution, images, self.outcome.out.is_some());
+            let value = execution.value.as_ref().filter(|_| self.stdout == StdoutUse::Value);
+            if let Some(value) = value {
+                print_record(&terminal::for_stdout(&value.to_string()))?;
+            }
+        }
+        if let Some(error) = self.screen.write_error() {
+            return Err(internal_error(format!(
+                "a part of the output could not be written: {error}"
+            )));
+        }
+        let exit = execution.exit_code.and_then(|code| u8::try_from(code).ok());
+        Ok(ExitCode::from(exit.unwrap_or(1)))
+    }
+}
+
+fn internal_error(message: String) -> CliError {
+    CliError::internal(message)
+}
+
+/// A record or a value, on standard output.
+pub(super) fn print_record(record: &str) -> Result<(), CliError> {
+    match writeln!(io::stdout(), "{record}") {
+        // Whoever read us has gone away, which says nothing about the execution.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(internal_error(format!("the record could not be printed: {error}")))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// The bytes of a file, as they are, on standard output.
+pub(super) fn print_bytes(bytes: &[u8]) -> Result<(), CliError> {
+    let mut stdout = io::stdout();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(internal_error(format!("the file could not be written: {error}")))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn print_outcome(
+    screen: &mut TerminalOutput,
+    execution: &Execution,
+    images: &[Image],
+    written: bool,
+) {
+    screen.show_outcome(execution);
+    for file in &execution.files_out {
+        let hint = if written { "" } else { ", kept with --out DIR" };
+        let name = terminal::sanitize_plain(&file.name);
+        screen.print_note(&format!("belljar: file {name} ({} bytes{hint})", file.size));
+    }
+    for file in &execution.truncated.files {
+        let (name, reason) =
+            (terminal::sanitize_plain(&file.name), terminal::sanitize_plain(&file.reason));
+        screen.print_note(&format!("belljar: left out {name}: {reason}"));
+    }
+    for image in images.iter().filter(|_| !written) {
+        screen.print_note(&format!("belljar: {image}, kept with --out DIR"));
+    }
+}
+
+/// Charts that were shown and not saved have no name of their own.
+fn write_images(out: &Path, images: &[Image]) -> Result<(), CliError> {
+    for image in images {
+        let path = image.free_name_in(out);
+        fs::write(&path, &image.content).map_err(|error| {
+            internal_error(format!("{} could not be written: {error}", path.display()))
+        })?;
+    }
+    Ok(())
+}
+
+/// A name is a plain relative path: a sandbox was checked for that, a server may say anything. A
+/// link that stands in the place of a file is replaced, not followed.
+pub(super) fn write_output_file(out: &Path, name: &str, content: &[u8]) -> Result<(), CliError> {
+    let path = out.join(name);
+    let failed =
+        |reason: String| internal_error(format!("{} cannot be written: {reason}", path.display()));
+    let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
+    if name.is_empty() || !Path::new(name).components().all(plain) {
+        return Err(failed("it would be outside of --out".to_owned()));
+    }
+    let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| {
+        if path.is_symlink() {
+            fs::remove_file(&path)?;
+        }
+        fs::write(&path, content)
+    });
+    written.map_err(|error| failed(error.to_string()))
+}

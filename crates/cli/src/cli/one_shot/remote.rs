@@ -1,0 +1,126 @@
+//! One execution on a server, shown as if it ran here.
+//!
+//! Whoever goes away before its end ends it: the server sees the stream close. Ctrl-C says so first,
+//! since a call that waits for a person would otherwise go on waiting.
+
+use super::{ExecutionDisplay, OutcomeArgs, StdoutUse, write_output_file};
+use crate::cli::remote::{ServerArgs, print_json};
+use crate::cli::{CliError, display, engine_args};
+use crate::client::{ApiClient, ApiRequest, ClientError, EventStream};
+use reqwest::header::{ACCEPT, HeaderName, HeaderValue, LOCATION};
+use serde_json::Value;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+use types::{Event, Execution};
+
+const EXECUTIONS: &str = "/v1/executions/";
+const PREFER: HeaderName = HeaderName::from_static("prefer");
+/// Of what was cancelled: as long as a sandbox takes to end, and the person at the keyboard waits.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+
+pub(in crate::cli) fn run_on_server(
+    server: &ServerArgs,
+    call: impl AsyncFnOnce(&ApiClient) -> Result<ApiRequest, CliError>,
+    outcome: &OutcomeArgs,
+    stdout: StdoutUse,
+) -> Result<ExitCode, CliError> {
+    let mut shown = ExecutionDisplay::new(outcome, stdout)?;
+    let client = server.connect()?;
+    let execution = engine_args::build_runtime()?.block_on(async {
+        let call = call(&client).await?;
+        let execution = follow_execution(&client, call, &mut shown).await?;
+        if let Some(out) = &outcome.out {
+            download_files(&client, &execution, out).await?;
+        }
+        Ok::<Execution, CliError>(execution)
+    })?;
+    // Images are files of the execution there, and named among them.
+    shown.finish(&execution, &[])
+}
+
+/// Has it begun, or asked about, and shows what is known of it so far.
+pub(in crate::cli) fn start_on_server(
+    server: &ServerArgs,
+    call: impl AsyncFnOnce(&ApiClient) -> Result<ApiRequest, CliError>,
+    json: bool,
+) -> Result<ExitCode, CliError> {
+    let client = server.connect()?;
+    let record = engine_args::build_runtime()?.block_on(async {
+        let mut call = call(&client).await?;
+        call.headers.insert(PREFER, HeaderValue::from_static("respond-async"));
+        Ok::<Value, CliError>(client.json(call).await?)
+    })?;
+    if json {
+        print_json(&record)?
+    } else {
+        display::print_fields(&record)?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows each event, and gives the record that is kept at the end.
+pub(in crate::cli) async fn follow_execution(
+    client: &ApiClient,
+    mut call: ApiRequest,
+    shown: &mut ExecutionDisplay<'_>,
+) -> Result<Execution, CliError> {
+    call.headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+    let answer = client.send(call).await?;
+    let place = answer.headers().get(LOCATION).and_then(|place| place.to_str().ok());
+    let place = place.filter(|place| place.starts_with(EXECUTIONS)).map(str::to_owned);
+    let place = place.ok_or_else(|| interrupted_error("it does not say where the record is"))?;
+    let mut events =
+        EventStream::from_response(answer).map_err(|_| interrupted_error("it is not a stream"))?;
+    tokio::select! {
+        heard = show_events(&mut events, shown) => heard?,
+        Ok(()) = tokio::signal::ctrl_c() => {
+            // A question would stay open without anybody who asks, and run for nobody.
+            client.json(ApiRequest::post(format!("{place}/cancel"))).await?;
+            let _ = tokio::time::timeout(CANCEL_TIMEOUT, show_events(&mut events, shown)).await;
+        }
+    }
+    let record = client.json(ApiRequest::get(place)).await?;
+    let unknown = |error: serde_json::Error| interrupted_error(&error.to_string());
+    Ok(serde_json::from_value(record).map_err(unknown)?)
+}
+
+async fn show_events(
+    events: &mut EventStream,
+    shown: &mut ExecutionDisplay<'_>,
+) -> Result<(), ClientError> {
+    while let Some(data) = events.next_data().await? {
+        match serde_json::from_str(&data) {
+            // It ends with what it asks, and nothing waits.
+            Ok(Event::Approval { .. }) if shown.reports_approvals_at_end => {}
+            Ok(Event::Approval { approval_id: id }) => shown.screen.print_note(&format!(
+                "belljar: this waits for a person: `belljar approvals show {id}` shows what would \
+                 run, `belljar approvals allow {id}` lets it run; Ctrl-C withdraws it"
+            )),
+            Ok(event) => shown.show_event(&event),
+            // Of a newer server; what counts is in the record as well.
+            Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn interrupted_error(reason: &str) -> ClientError {
+    ClientError::Interrupted { reason: reason.to_owned() }
+}
+
+async fn download_files(
+    client: &ApiClient,
+    execution: &Execution,
+    out: &Path,
+) -> Result<(), CliError> {
+    for file in &execution.files_out {
+        if let Some(url) = file.url.as_ref().filter(|url| url.starts_with('/')) {
+            let answer = client.send(ApiRequest::get(url)).await?;
+            let bytes =
+                answer.bytes().await.map_err(|error| interrupted_error(&error.to_string()))?;
+            write_output_file(out, &file.name, &bytes)?;
+        }
+    }
+    Ok(())
+}

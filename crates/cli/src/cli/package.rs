@@ -1,0 +1,75 @@
+//! `belljar package`: which packages the sessions of a workspace may install.
+
+use super::CliError;
+use super::remote::RemoteArgs;
+use crate::client::ApiRequest;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+const POLICY: &str = "/v1/packages/policy";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: RemoteArgs,
+
+    #[command(subcommand)]
+    verb: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// What the sessions of a workspace may install
+    #[command(subcommand)]
+    Policy(PackagePolicyCommand),
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum PackagePolicyCommand {
+    /// Show it
+    Show,
+    /// Replace it, the whole of it; without options any package may be installed
+    Set(PackagePolicyArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct PackagePolicyArgs {
+    /// A package that may be installed, and none that is not named so; again for each
+    #[arg(long, value_name = "NAME", conflicts_with = "allow_none")]
+    allow: Vec<String>,
+
+    /// No package may be installed
+    #[arg(long)]
+    allow_none: bool,
+
+    /// A package that may not be installed, asked for or not; again for each
+    #[arg(long, value_name = "NAME")]
+    deny: Vec<String>,
+
+    /// The one version of a package that may be installed; again for each
+    #[arg(long, value_name = "NAME==VERSION", value_parser = parse_pin)]
+    pin: Vec<(String, String)>,
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    args.remote.run(async |remote| match args.verb {
+        Command::Policy(PackagePolicyCommand::Show) => remote.show(ApiRequest::get(POLICY)).await,
+        Command::Policy(PackagePolicyCommand::Set(PackagePolicyArgs {
+            allow,
+            allow_none,
+            deny,
+            pin,
+        })) => {
+            let allow = (allow_none || !allow.is_empty()).then_some(allow);
+            let pins = BTreeMap::from_iter(pin);
+            let policy = json!({"allow": allow, "deny": deny, "pins": pins});
+            remote.show(ApiRequest::put(POLICY).json(&policy)).await
+        }
+    })
+}
+
+fn parse_pin(text: &str) -> Result<(String, String), String> {
+    let (name, version) = text.split_once("==").ok_or("a pin is written as six==1.17.0")?;
+    Ok((name.trim().to_owned(), version.trim().to_owned()))
+}

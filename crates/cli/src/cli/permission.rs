@@ -1,0 +1,45 @@
+//! `belljar permission`: what becomes of code that is sent to a workspace.
+
+use super::CliError;
+use super::remote::RemoteArgs;
+use crate::client::ApiRequest;
+use serde_json::json;
+use std::process::ExitCode;
+use types::Permission;
+
+const PATH: &str = "/v1/permissions/execute_python";
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: RemoteArgs,
+
+    #[command(subcommand)]
+    verb: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Show it
+    Show,
+    /// Let code run, ask a person about every run or about the first of each session, or deny all
+    Set {
+        #[arg(value_name = "allow | ask | ask_once | deny", value_parser = parse_permission)]
+        permission: Permission,
+    },
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    args.remote.run(async |remote| match args.verb {
+        Command::Show => remote.show(ApiRequest::get(PATH)).await,
+        Command::Set { permission } => {
+            remote.show(ApiRequest::put(PATH).json(&json!({"permission": permission}))).await
+        }
+    })
+}
+
+pub(super) fn parse_permission(word: &str) -> Result<Permission, String> {
+    let found = Permission::ALL.into_iter().find(|permission| permission.name() == word);
+    found
+        .ok_or_else(|| format!("it is one of {}", Permission::ALL.map(Permission::name).join(", ")))
+}

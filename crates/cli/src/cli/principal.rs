@@ -1,0 +1,101 @@
+//! `belljar principal`: who is in a workspace of a server.
+
+use super::CliError;
+use super::display::Column;
+use super::remote::{ListArgs, RemoteArgs};
+use super::resource_names::ResourceKind;
+use crate::client::ApiRequest;
+use serde_json::json;
+use std::process::ExitCode;
+
+const COLUMNS: &[Column] =
+    &[("id", "/id"), ("name", "/name"), ("kind", "/kind"), ("roles", "/roles")];
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: RemoteArgs,
+
+    #[command(subcommand)]
+    verb: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Add somebody, who may do nothing until it is granted
+    New(NewPrincipalArgs),
+    /// List who is there
+    Ls(ListArgs),
+    /// Show one; `me` is whoever has the key
+    Show {
+        #[arg(value_name = "NAME | ID | me")]
+        name: String,
+    },
+    /// Remove one, with all keys and grants
+    Rm {
+        #[arg(value_name = "NAME | ID")]
+        name: String,
+    },
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum PrincipalKindArg {
+    User,
+    Role,
+    Service,
+}
+
+#[derive(Debug, clap::Args)]
+struct NewPrincipalArgs {
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    #[arg(long, value_enum, default_value_t = PrincipalKindArg::User)]
+    kind: PrincipalKindArg,
+
+    /// The name of a role to be a member of; may be repeated
+    #[arg(long = "role", value_name = "ROLE")]
+    roles: Vec<String>,
+
+    /// What another system calls it
+    #[arg(long, value_name = "ID")]
+    external_id: Option<String>,
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    args.remote.run(async |remote| match args.verb {
+        Command::New(new) => {
+            remote
+                .show(ApiRequest::post(ResourceKind::Principal.path()).json(&request_body(&new)))
+                .await
+        }
+        Command::Ls(list) => {
+            remote.list(ApiRequest::get(ResourceKind::Principal.path()), list, COLUMNS).await
+        }
+        Command::Show { name } if name == "me" => {
+            remote.show(ApiRequest::get(format!("{}/me", ResourceKind::Principal.path()))).await
+        }
+        Command::Show { name } => {
+            remote
+                .show(ApiRequest::get(
+                    remote.client.resolve_path(ResourceKind::Principal, &name).await?,
+                ))
+                .await
+        }
+        Command::Rm { name } => {
+            let call = ApiRequest::delete(
+                remote.client.resolve_path(ResourceKind::Principal, &name).await?,
+            );
+            remote.send_and_report(call, &format!("{name} is gone")).await
+        }
+    })
+}
+
+fn request_body(new: &NewPrincipalArgs) -> serde_json::Value {
+    let kind = match new.kind {
+        PrincipalKindArg::User => "user",
+        PrincipalKindArg::Role => "role",
+        PrincipalKindArg::Service => "service",
+    };
+    json!({"name": new.name, "kind": kind, "roles": new.roles, "external_id": new.external_id})
+}

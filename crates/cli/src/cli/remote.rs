@@ -1,0 +1,253 @@
+//! What every verb that talks to a server takes: which one, and by which key it is known there.
+//!
+//! A key is read from a variable or a file and is never an argument, where everybody on the
+//! machine could see it.
+
+use super::display::{self, Column};
+use super::one_shot::print_record;
+use super::request_args::read_bounded;
+use super::resource_names::{ResourceKind, replace_ids};
+use super::{CliError, EXIT_INTERNAL, EXIT_REJECTED, engine_args, terminal};
+use crate::client::{ApiClient, ApiProblem, ApiProblemDetail, ApiRequest, ClientError};
+use serde_json::Value;
+use std::env;
+use std::fs::File;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const DEFAULT_SERVER: &str = "http://127.0.0.1:7117";
+const KEY_VARIABLE: &str = "BELLJAR_API_KEY";
+/// Much more than a key and the end of its line.
+const KEY_FILE_BYTES_MAX: u64 = 4096;
+
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct ServerArgs {
+    /// The server to talk to; a verb that can do without one does, and others take
+    /// http://127.0.0.1:7117
+    #[arg(long, value_name = "URL", env = "BELLJAR_URL", hide_env_values = true, global = true)]
+    server: Option<String>,
+
+    /// A file that has the key; otherwise the key is in the variable BELLJAR_API_KEY
+    #[arg(long, value_name = "FILE", global = true)]
+    key_file: Option<PathBuf>,
+}
+
+/// For verbs that show something to people, unless a program asks.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct RemoteArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+
+    /// Print the answer as JSON
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+}
+
+/// How much of a list is shown.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(super) struct ListArgs {
+    /// How many at most, the newest first
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub(super) limit: u32,
+}
+
+impl ServerArgs {
+    /// Whether somebody has said which server, and does not want the engine of this process.
+    pub(super) fn is_named(&self) -> bool {
+        self.server.as_ref().is_some_and(|server| !server.is_empty())
+    }
+
+    pub(super) fn connect(&self) -> Result<ApiClient, CliError> {
+        let server = self.server.as_deref().filter(|server| !server.is_empty());
+        Ok(ApiClient::new(server.unwrap_or(DEFAULT_SERVER), &self.key()?)?)
+    }
+
+    fn key(&self) -> Result<String, CliError> {
+        let key = match &self.key_file {
+            Some(path) => read_key(path)?,
+            None => env::var(KEY_VARIABLE).unwrap_or_default(),
+        };
+        match key.trim() {
+            "" => Err(CliError::usage(format!(
+                "there is no API key: set {KEY_VARIABLE}, or name a file that has it with \
+                 --key-file (`belljar serve` shows the first key when it starts for the first time)"
+            ))),
+            key => Ok(key.to_owned()),
+        }
+    }
+}
+
+fn read_key(path: &Path) -> Result<String, CliError> {
+    let failed =
+        |reason: String| CliError::usage(format!("--key-file {}: {reason}", path.display()));
+    let bytes = File::open(path).and_then(|file| read_bounded(file, KEY_FILE_BYTES_MAX));
+    let bytes = bytes.map_err(|error| failed(error.to_string()))?;
+    String::from_utf8(bytes).map_err(|_| failed("is not text".to_owned()))
+}
+
+impl RemoteArgs {
+    /// Whether somebody has said which server.
+    pub(super) fn is_named(&self) -> bool {
+        self.server.is_named()
+    }
+
+    pub(super) fn connect(&self) -> Result<ApiClient, CliError> {
+        self.server.connect()
+    }
+
+    /// Does something with the server, and shows what came of it.
+    pub(super) fn run(
+        &self,
+        work: impl AsyncFnOnce(&Remote) -> Result<(), CliError>,
+    ) -> Result<ExitCode, CliError> {
+        let remote = Remote { client: self.server.connect()?, json: self.json };
+        engine_args::build_runtime()?.block_on(work(&remote))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A server, and how its answers are shown.
+#[derive(Debug)]
+pub(super) struct Remote {
+    pub(super) client: ApiClient,
+    pub(super) json: bool,
+}
+
+impl Remote {
+    /// Sends a request and shows the record that is answered.
+    pub(super) async fn show(&self, call: ApiRequest) -> Result<(), CliError> {
+        let answer = self.client.json(call).await?;
+        if self.json { print_json(&answer) } else { display::print_fields(&answer) }
+    }
+
+    /// Sends a request that makes something, and shows it but for the text that was sent.
+    pub(super) async fn show_created(&self, call: ApiRequest, text: &str) -> Result<(), CliError> {
+        let mut answer = self.client.json(call).await?;
+        if self.json {
+            return print_json(&answer);
+        }
+        if let Some(fields) = answer.as_object_mut() {
+            fields.shift_remove(text);
+        }
+        display::print_fields(&answer)
+    }
+
+    /// Sends a request, and says what has happened.
+    pub(super) async fn send_and_report(
+        &self,
+        call: ApiRequest,
+        said: &str,
+    ) -> Result<(), CliError> {
+        let answer = self.client.json(call).await?;
+        if self.json && !answer.is_null() {
+            return print_json(&answer);
+        }
+        eprintln!("belljar: {}", terminal::for_stderr(said));
+        Ok(())
+    }
+
+    /// Sends a request whose answer has a secret, and prints that alone, so that it can be kept.
+    pub(super) async fn print_secret(
+        &self,
+        call: ApiRequest,
+        pointer: &str,
+    ) -> Result<(), CliError> {
+        let answer = self.client.json(call).await?;
+        if self.json {
+            return print_json(&answer);
+        }
+        let secret = answer.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        eprintln!("belljar: the key is shown this once; keep it");
+        print_record(&terminal::for_stdout(secret))
+    }
+
+    /// Shows the newest things of a list.
+    pub(super) async fn list(
+        &self,
+        call: ApiRequest,
+        list: ListArgs,
+        columns: &[Column],
+    ) -> Result<(), CliError> {
+        self.list_named(call, list, columns, &[]).await
+    }
+
+    /// The same, where these fields are ids of principals and agents.
+    pub(super) async fn list_named(
+        &self,
+        call: ApiRequest,
+        ListArgs { limit }: ListArgs,
+        columns: &[Column],
+        fields: &[&str],
+    ) -> Result<(), CliError> {
+        let (mut items, more) = self.client.list(&call.path, &call.query, limit as usize).await?;
+        self.replace_ids(&mut items, fields).await?;
+        self.table(items, columns)?;
+        if more && !self.json {
+            eprintln!("belljar: there are more than these {limit}; --limit N shows more");
+        }
+        Ok(())
+    }
+
+    /// Says who it is for people; a program is told ids.
+    pub(super) async fn replace_ids(
+        &self,
+        items: &mut [Value],
+        fields: &[&str],
+    ) -> Result<(), CliError> {
+        if self.json || fields.is_empty() || items.is_empty() {
+            return Ok(());
+        }
+        let mut names = self.client.list_names(ResourceKind::Principal).await?;
+        names.extend(self.client.list_names(ResourceKind::Agent).await?);
+        items.iter_mut().for_each(|item| replace_ids(item, fields, &names));
+        Ok(())
+    }
+
+    pub(super) fn table(&self, items: Vec<Value>, columns: &[Column]) -> Result<(), CliError> {
+        if self.json {
+            return print_json(&Value::Array(items));
+        }
+        display::print_table(&items, columns)
+    }
+}
+
+/// Easy to read on a terminal, and one line for a program.
+pub(super) fn print_json(value: &Value) -> Result<(), CliError> {
+    let pretty = std::io::stdout().is_terminal().then(|| serde_json::to_string_pretty(value).ok());
+    let text = pretty.flatten().unwrap_or_else(|| value.to_string());
+    print_record(&terminal::for_stdout(&text))
+}
+
+impl From<ClientError> for CliError {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Address(_) | ClientError::Key | ClientError::File { .. } => {
+                Self::usage(error.to_string())
+            }
+            ClientError::Unreachable { .. }
+            | ClientError::Interrupted { .. }
+            | ClientError::UnexpectedResponse { .. } => Self::internal(error.to_string()),
+            ClientError::Problem(refusal) => problem_error(&refusal),
+        }
+    }
+}
+
+fn problem_error(refusal: &ApiProblem) -> CliError {
+    let details = refusal.errors.iter().filter_map(|wrong| detail_line(refusal, wrong)).collect();
+    let exit = if refusal.status < 500 { EXIT_REJECTED } else { EXIT_INTERNAL };
+    CliError { message: refusal.to_string(), details, exit }
+}
+
+/// What one of the places says that the sentence before has not said.
+fn detail_line(refusal: &ApiProblem, wrong: &ApiProblemDetail) -> Option<String> {
+    let at = match (wrong.line, wrong.column, &wrong.path) {
+        (Some(line), Some(column), _) => format!("{line}:{column}: "),
+        _ if refusal.detail.contains(&wrong.message) => return None,
+        (_, _, Some(path)) => format!("{path}: "),
+        _ => String::new(),
+    };
+    let hint = wrong.hint.as_ref().filter(|_| wrong.hint != refusal.hint);
+    let hint = hint.map(|hint| format!(" ({hint})")).unwrap_or_default();
+    Some(format!("{at}{}{hint}", wrong.message))
+}

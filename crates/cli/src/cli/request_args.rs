@@ -1,0 +1,89 @@
+//! What every verb that runs something takes: files for it, time and memory.
+
+use super::CliError;
+use base64::prelude::{BASE64_STANDARD, Engine};
+use engine::InputFile;
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use types::{Error, ErrorCode, LimitsRequest, OperatorCaps};
+
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct RequestArgs {
+    /// A file for the working directory; may be repeated
+    #[arg(long = "file", value_name = "PATH")]
+    files: Vec<PathBuf>,
+
+    /// Wall time in seconds [default: 30, or what a tool asks for]
+    #[arg(long, value_name = "S", allow_negative_numbers = true, value_parser = parse_seconds)]
+    timeout: Option<u64>,
+
+    /// Memory in MiB [default: 512]
+    #[arg(long, value_name = "MIB", allow_negative_numbers = true, value_parser = parse_mib)]
+    memory: Option<u64>,
+}
+
+impl RequestArgs {
+    pub(super) fn files(&self) -> Result<Vec<InputFile>, CliError> {
+        self.files.iter().map(|path| read_input(path)).collect()
+    }
+
+    /// The files as a server takes them.
+    pub(super) fn file_inputs_json(&self) -> Result<Vec<Value>, CliError> {
+        let encoded = |InputFile { name, content }: InputFile| {
+            let mut bytes = Vec::new();
+            let read = content.into_reader().read_to_end(&mut bytes);
+            read.map_err(|error| CliError::usage(format!("--file {name}: {error}")))?;
+            Ok(json!({"name": name, "base64": BASE64_STANDARD.encode(bytes)}))
+        };
+        self.files()?.into_iter().map(encoded).collect()
+    }
+
+    /// Limits that no sandbox can have are refused before one is started.
+    pub(super) fn limits(&self) -> Result<LimitsRequest, CliError> {
+        let limits = LimitsRequest {
+            wall_ms: self.timeout,
+            memory_bytes: self.memory,
+            ..LimitsRequest::default()
+        };
+        limits
+            .resolve(&OperatorCaps(OperatorCaps::HIGHEST))
+            .map_err(|error| Error::new(ErrorCode::ArgsInvalid, error.to_string()))?;
+        Ok(limits)
+    }
+}
+
+/// Too much is refused as such, and not read: a device has no end.
+pub(super) fn read_bounded(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        let message = format!("it has more than {most} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(bytes)
+}
+
+fn parse_seconds(text: &str) -> Result<u64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    let millis = (seconds * 1000.0).round();
+    if (1.0..=1e15).contains(&millis) {
+        Ok(millis as u64)
+    } else {
+        Err("must be more than zero".to_owned())
+    }
+}
+
+fn parse_mib(text: &str) -> Result<u64, String> {
+    let mib: u64 = text.parse().map_err(|_| "not a whole number of MiB above zero".to_owned())?;
+    mib.checked_mul(1024 * 1024).filter(|bytes| *bytes > 0).ok_or("must be more than zero".into())
+}
+
+pub(super) fn read_input(path: &Path) -> Result<InputFile, CliError> {
+    let failed = |reason: &str| CliError::usage(format!("--file {}: {reason}", path.display()));
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| failed("has no name that can be used"))?.to_owned();
+    let content = fs::read(path).map_err(|error| failed(&error.to_string()))?;
+    Ok(InputFile { name, content: content.into() })
+}

@@ -1,0 +1,158 @@
+//! Things by their names: people say names, and the API takes ids.
+
+use super::CliError;
+use crate::client::{ApiClient, ClientError};
+use serde_json::Value;
+use std::collections::HashMap;
+use uuid::Uuid;
+
+/// What people have a name for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ResourceKind {
+    Principal,
+    Tool,
+    Agent,
+    Key,
+    Session,
+    Store,
+    Secret,
+    Function,
+    NetworkRule,
+    Integration,
+}
+
+impl ResourceKind {
+    /// As in its verb, `belljar tool`.
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Self::Principal => "principal",
+            Self::Tool => "tool",
+            Self::Agent => "agent",
+            Self::Key => "key",
+            Self::Session => "session",
+            Self::Store => "store",
+            Self::Secret => "secret",
+            Self::Function => "function",
+            Self::NetworkRule => "network_rule",
+            Self::Integration => "integration",
+        }
+    }
+
+    /// The command that looks after it.
+    fn command(self) -> &'static str {
+        match self {
+            Self::NetworkRule => "network rule",
+            Self::Integration => "network integration",
+            other => other.label(),
+        }
+    }
+
+    pub(super) fn path(self) -> &'static str {
+        match self {
+            Self::Principal => "/v1/principals",
+            Self::Tool => "/v1/tools",
+            Self::Agent => "/v1/agents",
+            Self::Key => "/v1/keys",
+            Self::Session => "/v1/sessions",
+            Self::Store => "/v1/stores",
+            Self::Secret => "/v1/secrets",
+            Self::Function => "/v1/functions",
+            Self::NetworkRule => "/v1/network-rules",
+            Self::Integration => "/v1/integrations",
+        }
+    }
+
+    /// A session is known by the key of its conversation, and its name is only shown.
+    fn display_name(self, item: &Value) -> Option<(String, String)> {
+        let (id, name) = if self == Self::Session { ("sandbox_id", "key") } else { ("id", "name") };
+        Some((item[id].as_str()?.to_owned(), item[name].as_str()?.to_owned()))
+    }
+
+    /// What is over keeps its name, and is known by its id alone.
+    fn is_ended(self, item: &Value) -> bool {
+        match self {
+            Self::Key => !item["revoked_at"].is_null(),
+            Self::Session => !matches!(item["status"].as_str(), Some("ready" | "busy" | "lost")),
+            _ => false,
+        }
+    }
+}
+
+impl ApiClient {
+    /// The id of what is called so, or the id that was given.
+    pub(super) async fn resolve_id(
+        &self,
+        noun: ResourceKind,
+        given: &str,
+    ) -> Result<String, CliError> {
+        if given.parse::<Uuid>().is_ok() {
+            return Ok(given.to_owned());
+        }
+        // The sessions of a server are many, and those of a conversation few.
+        let of_key = [("key".to_owned(), given.to_owned())];
+        let query = if noun == ResourceKind::Session { &of_key[..] } else { &[] };
+        let names = self.query_names(noun, query).await?;
+        let mut ids = names.into_iter().filter(|(_, name)| name == given).map(|(id, _)| id);
+        let (word, verb) = (noun.label().replace('_', " "), noun.command());
+        match (ids.next(), ids.next()) {
+            (Some(id), None) => Ok(id),
+            (Some(_), Some(_)) => Err(CliError::rejected(format!(
+                "more than one {word} is called {given:?} (`belljar {verb} ls` shows their ids)"
+            ))),
+            (None, _) => Err(CliError::rejected(format!(
+                "there is no {word} called {given:?} (`belljar {verb} ls` shows those that you see)"
+            ))),
+        }
+    }
+
+    /// Where the API has what is called so.
+    pub(super) async fn resolve_path(
+        &self,
+        noun: ResourceKind,
+        given: &str,
+    ) -> Result<String, CliError> {
+        Ok(format!("{}/{}", noun.path(), self.resolve_id(noun, given).await?))
+    }
+
+    /// The names of all that can be seen, by their ids.
+    pub(super) async fn list_names(
+        &self,
+        noun: ResourceKind,
+    ) -> Result<HashMap<String, String>, ClientError> {
+        self.query_names(noun, &[]).await
+    }
+
+    async fn query_names(
+        &self,
+        noun: ResourceKind,
+        query: &[(String, String)],
+    ) -> Result<HashMap<String, String>, ClientError> {
+        let (items, _) = self.list(noun.path(), query, usize::MAX).await?;
+        let current = items.iter().filter(|item| !noun.is_ended(item));
+        Ok(current.filter_map(|item| noun.display_name(item)).collect())
+    }
+}
+
+/// Names in the place of ids, where they can be seen.
+pub(super) fn replace_ids(item: &mut Value, fields: &[&str], names: &HashMap<String, String>) {
+    for field in fields {
+        let name = item[*field].as_str().and_then(|id| names.get(id)).cloned();
+        if let Some(name) = name {
+            item[*field] = name.into();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_cannot_be_seen_keeps_its_id() {
+        let names = HashMap::from([("1".to_owned(), "ann".to_owned())]);
+        let mut item = json!({"requester": "1", "run_as": "2"});
+        replace_ids(&mut item, &["requester", "run_as", "decided_by"], &names);
+        assert_eq!(item, json!({"requester": "ann", "run_as": "2"}));
+    }
+}

@@ -1,0 +1,302 @@
+//! `belljar secret`: values that a server keeps and nobody reads again.
+//!
+//! A value comes from a file, from standard input, or from a prompt that shows nothing. It is never an
+//! argument, where everybody on the machine could see it.
+
+mod prompt;
+
+use super::CliError;
+use super::display::Column;
+use super::remote::{ListArgs, Remote, RemoteArgs};
+use super::request_args::read_bounded;
+use super::resource_names::ResourceKind;
+use super::terminal;
+use crate::client::ApiRequest;
+use serde_json::{Map, Value, json};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use types::ClientKind;
+
+const COLUMNS: &[Column] = &[
+    ("id", "/id"),
+    ("name", "/name"),
+    ("scope", "/scope"),
+    ("used as", "/used_as"),
+    ("exposed", "/exposed"),
+    ("changed", "/updated_at"),
+];
+/// As much as a server keeps, and the end of its line.
+const VALUE_BYTES_MAX: u64 = 64 * 1024 + 2;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: RemoteArgs,
+
+    #[command(subcommand)]
+    verb: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Keep a secret, or give one another value; the value is read from standard input
+    Set(Box<SetSecretArgs>),
+    /// List secrets, without their values
+    Ls(ListArgs),
+    /// Show everything about a secret but its value
+    Show {
+        #[arg(value_name = "NAME | ID")]
+        secret: String,
+    },
+    /// There is none: a value is never shown
+    #[command(hide = true)]
+    Get {
+        #[arg(value_name = "NAME | ID")]
+        secret: String,
+    },
+    /// Delete a secret
+    Rm {
+        #[arg(value_name = "NAME | ID")]
+        secret: String,
+    },
+    /// Have the server seal all secrets with a new key
+    Rotate,
+}
+
+#[derive(Debug, clap::Args)]
+struct SetSecretArgs {
+    #[arg(value_name = "NAME")]
+    name: String,
+
+    /// There is none: a value is not an argument
+    #[arg(hide = true, value_name = "VALUE")]
+    values: Vec<OsString>,
+
+    /// Read the value from this file
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    #[command(flatten)]
+    inject: InjectArgs,
+
+    /// For what you run, and nobody else
+    #[arg(long)]
+    mine: bool,
+
+    #[arg(long, value_name = "TEXT")]
+    comment: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+struct InjectArgs {
+    /// Give it to code as this variable, which code can read [default: as the name of the secret]
+    #[arg(long, value_name = "VAR", conflicts_with_all = ["client", "header"])]
+    env: Option<String>,
+
+    /// Use it for a client: openai, anthropic, gemini or cognite. Code never has the value
+    #[arg(long, value_name = "CLIENT", value_parser = parse_client, conflicts_with = "header")]
+    client: Option<ClientKind>,
+
+    /// Where the service of the client is [default: its usual place]
+    #[arg(long, value_name = "URL", requires = "client")]
+    base_url: Option<String>,
+
+    /// Of a cognite client
+    #[arg(long, value_name = "PROJECT", requires = "client")]
+    project: Option<String>,
+
+    /// Put it into this header of requests to this host. Code never has the value
+    #[arg(long, value_name = "HOST:HEADER")]
+    header: Option<String>,
+
+    /// Before the value in the header, such as "Bearer "
+    #[arg(long, value_name = "TEXT", requires = "header")]
+    prefix: Option<String>,
+
+    /// The variable in which code finds a placeholder for the header
+    #[arg(long, value_name = "VAR", requires = "header")]
+    placeholder: Option<String>,
+}
+
+fn parse_client(text: &str) -> Result<ClientKind, String> {
+    let known = ClientKind::ALL.into_iter().find(|client| client.name() == text);
+    known.ok_or_else(|| format!("there are {}", ClientKind::ALL.map(ClientKind::name).join(", ")))
+}
+
+impl InjectArgs {
+    /// Nothing if nothing was said.
+    fn json(self) -> Result<Option<Value>, CliError> {
+        if let Some(header) = self.header {
+            // A host may have a port, and no name of a header has a colon.
+            let (host, name) = header.rsplit_once(':').ok_or_else(|| {
+                CliError::usage("--header is a host and a header, as api.example.com:X-Api-Key")
+            })?;
+            let header = json!({
+                "host": host,
+                "name": name,
+                "prefix": self.prefix.unwrap_or_default(),
+                "env": self.placeholder,
+            });
+            return Ok(Some(json!({"header": header})));
+        }
+        Ok(match (self.env, self.client) {
+            (Some(env), _) => Some(json!({"env": env})),
+            (None, Some(client)) => Some(json!({
+                "client": client, "base_url": self.base_url, "project": self.project,
+            })),
+            (None, None) => None,
+        })
+    }
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    args.remote.run(async |remote| match args.verb {
+        Command::Set(secret) => set_secret(remote, *secret).await,
+        Command::Ls(list) => show_all(remote, list).await,
+        Command::Show { secret } => {
+            remote.show(ApiRequest::get(secret_path(remote, &secret).await?)).await
+        }
+        Command::Get { secret } => Err(CliError::usage(format!(
+            "a value is written and never read again; `belljar secret show {secret}` shows \
+             everything else"
+        ))),
+        Command::Rm { secret } => {
+            let call = ApiRequest::delete(secret_path(remote, &secret).await?);
+            remote.send_and_report(call, &format!("{secret} is gone")).await
+        }
+        Command::Rotate => {
+            let call = ApiRequest::post("/v1/secrets/rotate");
+            remote.send_and_report(call, "all secrets are sealed with a new key").await
+        }
+    })
+}
+
+async fn secret_path(remote: &Remote, secret: &str) -> Result<String, CliError> {
+    remote.client.resolve_path(ResourceKind::Secret, secret).await
+}
+
+/// One that is there gets another value, and another use if one was said.
+async fn set_secret(remote: &Remote, secret: SetSecretArgs) -> Result<(), CliError> {
+    if !secret.values.is_empty() || secret.name.contains('=') {
+        return Err(CliError::usage(
+            "a value is not an argument, where everybody on this machine can see it: name a file \
+             with --file, or give it to standard input (and if it is of use to anybody, change it now)",
+        ));
+    }
+    let inject = secret.inject.json()?;
+    let scope = if secret.mine { "caller" } else { "workspace" };
+    let there = find_secret(remote, &secret.name, scope).await?;
+    let value = read_value(secret.file.as_deref(), &secret.name)?;
+    let mut body = Map::from_iter([("value".to_owned(), Value::String(value))]);
+    body.extend(inject.map(|inject| ("inject".to_owned(), inject)));
+    body.extend(secret.comment.map(|comment| ("comment".to_owned(), comment.into())));
+    let call = match there {
+        Some(id) => ApiRequest::patch(format!("{}/{id}", ResourceKind::Secret.path())),
+        None => {
+            body.insert("name".to_owned(), secret.name.into());
+            body.insert("scope".to_owned(), scope.into());
+            ApiRequest::post(ResourceKind::Secret.path())
+        }
+    };
+    let kept = remote.client.json(call.json(&Value::Object(body))).await?;
+    print_secret(remote, kept)
+}
+
+async fn find_secret(remote: &Remote, name: &str, scope: &str) -> Result<Option<String>, CliError> {
+    let (secrets, _) = remote.client.list(ResourceKind::Secret.path(), &[], usize::MAX).await?;
+    let me = remote.client.json(ApiRequest::get("/v1/principals/me")).await?;
+    let mut same = secrets.iter().filter(|secret| {
+        let mine = scope != "caller" || secret["owner"] == me["id"];
+        secret["name"] == name && secret["scope"] == scope && mine
+    });
+    Ok(same.next().and_then(|secret| secret["id"].as_str()).map(str::to_owned))
+}
+
+fn print_secret(remote: &Remote, mut kept: Value) -> Result<(), CliError> {
+    if remote.json {
+        return super::remote::print_json(&kept);
+    }
+    let name = kept["name"].as_str().unwrap_or_default().to_owned();
+    let how = describe_use(&kept);
+    eprintln!("belljar: {}", terminal::for_stderr(&format!("{name} is kept, and used as {how}")));
+    for warning in kept["warnings"].as_array_mut().into_iter().flatten() {
+        let message = warning["message"].as_str().unwrap_or_default();
+        eprintln!("belljar: {}", terminal::for_stderr(message));
+        if warning["code"] == "secret.not_allowed" {
+            let hint = format!("belljar network integration new INTEGRATION --secret {name}");
+            eprintln!("belljar: try `{}`", terminal::for_stderr(&hint));
+        }
+    }
+    Ok(())
+}
+
+async fn show_all(remote: &Remote, list: ListArgs) -> Result<(), CliError> {
+    if remote.json {
+        return remote.list(ApiRequest::get(ResourceKind::Secret.path()), list, COLUMNS).await;
+    }
+    let (mut secrets, _) =
+        remote.client.list(ResourceKind::Secret.path(), &[], list.limit as usize).await?;
+    for secret in &mut secrets {
+        secret["used_as"] = describe_use(secret).into();
+    }
+    remote.table(secrets, COLUMNS)
+}
+
+/// In a few words.
+fn describe_use(secret: &Value) -> String {
+    let inject = &secret["inject"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    match (&inject["env"], &inject["client"], &inject["header"]) {
+        (Value::String(variable), _, _) => format!("the variable {variable}"),
+        (_, Value::String(client), _) => format!("the credential of {client}"),
+        (_, _, header) => format!("{} at {}", text(&header["name"]), text(&header["host"])),
+    }
+}
+
+/// Without the end of its line, if it has but one.
+fn read_value(file: Option<&Path>, name: &str) -> Result<String, CliError> {
+    let wrong = |reason: String| match file {
+        Some(file) => CliError::usage(format!("--file {}: {reason}", file.display())),
+        None => CliError::usage(format!("the value: {reason}")),
+    };
+    let bytes = match file {
+        Some(file) => File::open(file).and_then(|file| read_bounded(file, VALUE_BYTES_MAX)),
+        None if io::stdin().is_terminal() => prompt::read_hidden(&format!("Value of {name}: ")),
+        None => read_bounded(io::stdin(), VALUE_BYTES_MAX),
+    };
+    let bytes = bytes.map_err(|error| wrong(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| wrong("is not text".to_owned()))?;
+    let line = text.strip_suffix('\n').map(|line| line.strip_suffix('\r').unwrap_or(line));
+    Ok(line.filter(|line| !line.contains('\n')).unwrap_or(&text).to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    fn read(bytes: &[u8]) -> Result<String, CliError> {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(bytes).unwrap();
+        read_value(Some(file.path()), "x")
+    }
+
+    #[test]
+    fn a_line_is_its_text_and_several_are_as_they_are() {
+        for (given, kept) in [
+            ("sk-1", "sk-1"),
+            ("sk-1\n", "sk-1"),
+            ("sk-1\r\n", "sk-1"),
+            ("sk-1\n\n", "sk-1\n\n"),
+            ("-----BEGIN\nabc\n-----END\n", "-----BEGIN\nabc\n-----END\n"),
+            (" sk ", " sk "),
+        ] {
+            assert_eq!(read(given.as_bytes()).unwrap(), kept, "{given:?}");
+        }
+        assert!(read(&[0xff, 0xfe]).is_err());
+        assert!(read(&vec![b'x'; 70_000]).is_err());
+    }
+}

@@ -1,0 +1,209 @@
+//! `belljar serve`: the server, from its options to its end.
+//!
+//! An option is taken from the command line, then from its variable, then from the file, and is
+//! otherwise as it is here. Each is named once, in [`Options`].
+
+mod config;
+mod extra_packages;
+mod telemetry;
+
+pub(super) use config::TASK_SECONDS;
+
+use super::{CliError, engine_args};
+use agent::{Agents, Models};
+use api::{AllowedHosts, AppState};
+use config::{ServeConfig, ServeOptions};
+use mcp::{McpOptions, McpServer};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use service::{Service, StartedService};
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Clients that may come at one moment; the system forgets those above it, and they hear nothing.
+const BACKLOG: u32 = 1024;
+/// Enough for every connection that is accepted, and for the sandboxes and files of each.
+const DESCRIPTORS_MAX: u64 = 65_536;
+
+/// For answers that are on their way when nothing runs any more. Streams that have no end are cut off
+/// then.
+const RESPONSE_DRAIN_MAX: Duration = Duration::from_secs(3);
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    options: ServeOptions,
+}
+
+/// What is wrong with the options is said in plain words; from then on every line on standard error is
+/// one JSON object, also that of a start that fails.
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    let resolved = args.options.resolve()?;
+    let runtime = engine_args::build_runtime()?;
+    let telemetry = telemetry::init_telemetry(&resolved)?;
+    let served = extra_packages::add_extra_packages(resolved).and_then(|resolved| {
+        raise_fd_limit();
+        runtime.block_on(serve(resolved))
+    });
+    drop(telemetry);
+    Ok(served.unwrap_or_else(|failure| telemetry::log_failure(&failure)))
+}
+
+async fn serve(resolved: ServeConfig) -> Result<ExitCode, CliError> {
+    let listener = listen(resolved.listen).map_err(|error| {
+        let address = resolved.listen;
+        let message = format!("{address} cannot be listened on: {error}");
+        CliError::internal(format!("{message} (--listen ADDRESS:PORT names another)"))
+    })?;
+    let address = listener.local_addr().map_err(|error| CliError::internal(error.to_string()))?;
+    let oauth = resolved.oauth.as_ref();
+    let issuer = oauth.map(|it| it.issuer(address, &resolved.public_hosts)).transpose()?;
+    let resource = issuer.as_ref().map(api::ProtectedResource::new);
+    let config = service::Config { issuer, ..resolved.service.clone() };
+    let started = Service::start(config, resolved.engine.clone());
+    let StartedService { service, owner_key } =
+        started.await.map_err(|error| CliError::internal(error.to_string()))?;
+    if let Some(key) = owner_key {
+        // Before anything else can go wrong: it is made once, and a start that fails is no loss.
+        print_key_once(key.reveal());
+    }
+    // Before anybody can ask for it: what cannot be had is said now, and not to the first user.
+    service.prepare_environment(telemetry::log_progress()).await?;
+    let names = AllowedHosts::new(address, &resolved.public_hosts);
+    let metrics = telemetry::install_metrics()?;
+    let models =
+        Models::new(resolved.models).map_err(|error| CliError::usage(error.to_string()))?;
+    let agents = Agents::new(Arc::clone(&service), models, resolved.skills);
+    let app = AppState::new(
+        Arc::clone(&service),
+        Arc::clone(&agents),
+        names,
+        resolved.bounds,
+        metrics,
+        resource,
+    );
+    print_address(&format!("http://{address}"));
+    let manners =
+        McpOptions { task_after: resolved.task_after, base_url: Some(format!("http://{address}")) };
+    let router = api::router(app, McpServer::new(agents, None, manners));
+    // The listener stays open while what runs may end: clients get their answers and look at records,
+    // and whoever brings something new is told that this server stops.
+    let stopped = async {
+        shutdown_signal().await;
+        service.stop(resolved.drain).await;
+    };
+    api::serve(listener, router, stopped, RESPONSE_DRAIN_MAX, fd_limit()).await;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A server that starts again does not wait for the connections of the one before.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+/// The usual bound is for programs that wait in `select`, and would be a few hundred users.
+fn raise_fd_limit() {
+    let bound = getrlimit(Resource::Nofile);
+    let most = bound.maximum.map_or(DESCRIPTORS_MAX, |most| most.min(DESCRIPTORS_MAX));
+    // Without it there is room for fewer connections.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..bound });
+}
+
+pub(super) fn fd_limit() -> usize {
+    let bound = getrlimit(Resource::Nofile).current.unwrap_or(DESCRIPTORS_MAX);
+    usize::try_from(bound).unwrap_or(usize::MAX)
+}
+
+fn print_key_once(key: &str) {
+    print_lines(&format!("The owner's key, shown this once:\n{key}"));
+}
+
+/// The last lines on standard output; everything after them is a log, and goes to standard error.
+fn print_address(address: &str) {
+    print_lines(&format!("Belljar listens on {address}\nThe API is explained at {address}/docs"));
+}
+
+fn print_lines(lines: &str) {
+    let mut out = std::io::stdout().lock();
+    // Nobody may be reading, which is no reason not to serve.
+    let _ = writeln!(out, "{lines}").and_then(|()| out.flush());
+}
+
+/// Returns at the first SIGTERM or SIGINT.
+pub(super) async fn shutdown_signal() {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[derive(Debug, clap::Parser)]
+    struct Serve {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// `docs/reference/serve.md`: each option with its variable and its key in the file.
+    #[test]
+    fn the_reference_of_the_server_is_current() {
+        let mut page = String::from(
+            "# Options of `belljar serve`\n\nMade from the program itself: \
+             `BELLJAR_REGENERATE=1 cargo test -p belljar-cli --bin belljar reference`\n\n\
+             What is said on the command line goes before the variable, and the variable before the \
+             file that `--config` names.\n\n| option | variable | key in the file | |\n|---|---|---|---|\n",
+        );
+        for option in Serve::command().get_arguments().filter(|it| it.get_id() != "help") {
+            let long = option.get_long().unwrap();
+            let value = option.get_value_names().unwrap().first().unwrap();
+            let variable = option.get_env().unwrap().to_str().unwrap();
+            let key = if long == "config" { String::new() } else { format!("`{long}`") };
+            let help = option.get_help().unwrap().to_string().replace('|', "\\|");
+            page += &format!("| `--{long} {value}` | `{variable}` | {key} | {help} |\n");
+        }
+        crate::reference::assert_current("serve.md", &page);
+    }
+
+    #[test]
+    fn the_file_that_the_guide_shows_is_taken() {
+        let guide = include_str!("../../../../docs/server.md");
+        let shown = guide.split_once("```toml\n").and_then(|(_, rest)| rest.split_once("```"));
+        toml::from_str::<ServeOptions>(shown.unwrap().0).unwrap();
+    }
+
+    #[test]
+    fn every_option_has_a_key_in_the_file_and_a_variable_of_its_name() {
+        for option in Serve::command().get_arguments().filter(|it| it.get_id() != "config") {
+            let key = option.get_long().unwrap();
+            let variable = match key {
+                // Operators know these from elsewhere, and errors name the first.
+                "imports" => "PYTHON_PACKAGES_WHITELIST_IMPORT".to_owned(),
+                "packages" => "PYTHON_PACKAGES_AUTO_INSTALL".to_owned(),
+                "run-milliseconds" => "PYTHON_FUNCTIONS_RUN_TIMEOUT".to_owned(),
+                "pool" => "KERNEL_POOL_SIZE".to_owned(),
+                key => format!("BELLJAR_{}", key.replace('-', "_").to_uppercase()),
+            };
+            assert_eq!(option.get_env().unwrap().to_str(), Some(&*variable));
+            let read = toml::from_str::<ServeOptions>(&format!("{key} = {{}}"));
+            let problem = read.unwrap_err().to_string();
+            assert!(!problem.contains("unknown field"), "{problem}");
+        }
+        assert!(toml::from_str::<ServeOptions>("colour = 1").is_err());
+    }
+}

@@ -1,0 +1,115 @@
+//! Packages that the operator wants besides those of the usual environment. An environment that has
+//! both is made at the first start that asks for it, and found at the next.
+
+use super::config::ServeConfig;
+use super::telemetry;
+use crate::cli::CliError;
+use crate::cli::env::build_error;
+use engine::{
+    BuildError, BuildRequest, Environments, Name, PackageName, Requirement, UnlockedDefinition,
+};
+use serde::Deserialize;
+use std::str::FromStr;
+
+/// As pip takes them, several in one text: `tabulate dateparser>=1,<2`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub(super) struct ExtraPackages(Vec<Requirement>);
+
+impl FromStr for ExtraPackages {
+    type Err = <Requirement as FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        split_requirements(text)
+            .iter()
+            .map(|package| package.parse())
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+}
+
+/// A comma stands between packages, and also between the versions or the extras of one.
+fn split_requirements(text: &str) -> Vec<String> {
+    let operator = |c: char| "<>=!~".contains(c);
+    let mut packages: Vec<String> = Vec::new();
+    for piece in text.split(|c: char| c == ',' || c.is_whitespace()).filter(|it| !it.is_empty()) {
+        match packages.last_mut() {
+            Some(package) if piece.starts_with(operator) && !package.contains(operator) => {
+                package.push_str(piece);
+            }
+            Some(package)
+                if piece.starts_with(operator)
+                    || (package.contains('[') && !package.contains(']')) =>
+            {
+                package.push(',');
+                package.push_str(piece);
+            }
+            _ => packages.push(piece.to_owned()),
+        }
+    }
+    packages
+}
+
+/// What holds, with an environment that has these packages in the place of the usual one, and with
+/// their modules among what may be imported.
+pub(super) fn add_extra_packages(mut resolved: ServeConfig) -> Result<ServeConfig, CliError> {
+    let Some(ExtraPackages(packages)) = resolved.packages.take().filter(|it| !it.0.is_empty())
+    else {
+        return Ok(resolved);
+    };
+    let environments = Environments::open(&resolved.engine.data).map_err(build_error)?;
+    let mut base = environments.find(&resolved.service.environment).map_err(build_error)?;
+    base.python = base.python.or_else(|| resolved.engine.python.clone());
+    let name = Name::for_extended(&base, &packages);
+    let mut show = telemetry::log_progress();
+    let built = match environments.find(name.as_str()) {
+        Ok(known) => environments.ensure(&known.definition, known.python.as_ref(), &mut show),
+        Err(BuildError::Unknown { .. }) => {
+            let draft = UnlockedDefinition::extend(&base, &packages)
+                .map_err(|error| CliError::usage(format!("--packages: {error}")))?;
+            let order = BuildRequest { draft, lock: None, python: base.python };
+            environments.prepare(&order, &mut show).and_then(|prepared| {
+                environments.save_definition(&prepared.recipe)?;
+                Ok(prepared.built)
+            })
+        }
+        Err(error) => Err(error),
+    };
+    let built = built.map_err(build_error)?;
+    let names: Vec<PackageName> = packages.into_iter().map(|package| package.name).collect();
+    let modules = built.modules_of(&names).map_err(|error| {
+        let place = built.site_packages();
+        CliError::internal(format!("{} cannot be read: {error}", place.display()))
+    })?;
+    if let Some(imports) = &mut resolved.engine.imports {
+        imports.extend(modules);
+    }
+    resolved.service.environment = name.to_string();
+    Ok(resolved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_are_told_apart_from_their_versions_and_extras() {
+        let read = |text: &str| -> Vec<String> {
+            let ExtraPackages(packages) = text.parse().unwrap();
+            packages.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(read("tabulate,dateparser"), ["tabulate", "dateparser"]);
+        assert_eq!(
+            read("six==1.17.0\nidna >=3, <4  tabulate"),
+            ["six==1.17.0", "idna>=3, <4", "tabulate"]
+        );
+        assert_eq!(
+            read("requests[socks,security]>=2,idna"),
+            ["requests[socks,security]>=2", "idna"]
+        );
+        assert_eq!(read(" "), [""; 0]);
+        for wrong in ["https://example.org/a.whl", "./a.whl", "--index-url x", "six==x"] {
+            assert!(wrong.parse::<ExtraPackages>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What is told to the operator: one JSON object a line on standard error, counts for whoever asks,
+//! and traces for a collector if one is named.
+//!
+//! Text of users stands inside strings of that JSON and can never begin a line. Traces have what this
+//! program says about requests, and nothing that its libraries say: they would tell headers and
+//! addresses.
+
+use super::config::ServeConfig;
+use crate::cli::CliError;
+use engine::Progress;
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_otlp::{SpanExporter, WithExportConfig};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use std::process::ExitCode;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, Registry};
+
+/// Traces on their way out; what is left is sent when it is dropped.
+#[derive(Debug)]
+pub(super) struct Telemetry(Option<SdkTracerProvider>);
+
+impl Drop for Telemetry {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.0.take().map(|provider| provider.shutdown()) {
+            tracing::warn!(%error, "the last traces could not be sent");
+        }
+    }
+}
+
+pub(super) fn init_telemetry(resolved: &ServeConfig) -> Result<Telemetry, CliError> {
+    let filter = EnvFilter::try_new(&resolved.log)
+        .map_err(|error| CliError::usage(format!("--log {}: {error}", resolved.log)))?;
+    let lines = tracing_subscriber::fmt::layer()
+        .json()
+        .flatten_event(true)
+        .with_current_span(false)
+        .with_span_list(false)
+        .with_writer(std::io::stderr)
+        .with_filter(filter);
+    let provider = resolved.otlp_endpoint.as_deref().map(trace_provider).transpose()?;
+    let sent = provider
+        .as_ref()
+        .map(|provider| tracing_opentelemetry::layer().with_tracer(provider.tracer("belljar")))
+        .map(|layer| layer.with_filter(Targets::new().with_target("belljar", LevelFilter::INFO)));
+    Registry::default()
+        .with(lines)
+        .with(sent)
+        .try_init()
+        .map_err(|error| CliError::internal(error.to_string()))?;
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let said = panic.payload_as_str().unwrap_or_default();
+        tracing::error!(place, said, "a part of the server panicked");
+    }));
+    Ok(Telemetry(provider))
+}
+
+/// How an environment is being built.
+pub(super) fn log_progress() -> impl FnMut(Progress) + Send + 'static {
+    |progress| tracing::info!(%progress, "an environment is being built")
+}
+
+/// Why the server does not run, as the last line.
+pub(super) fn log_failure(failure: &CliError) -> ExitCode {
+    let details = failure.details.join("; ");
+    tracing::error!(error = %failure, details, "belljar serve failed");
+    ExitCode::from(failure.exit)
+}
+
+fn trace_provider(endpoint: &str) -> Result<SdkTracerProvider, CliError> {
+    let exporter = SpanExporter::builder()
+        .with_http()
+        .with_endpoint(format!("{}/v1/traces", endpoint.trim_end_matches('/')))
+        .build()
+        .map_err(|error| CliError::usage(format!("--otlp-endpoint {endpoint}: {error}")))?;
+    Ok(SdkTracerProvider::builder()
+        .with_batch_exporter(exporter)
+        .with_resource(Resource::builder().with_service_name("belljar").build())
+        .build())
+}
+
+/// Counts that are asked for, and not sent.
+pub(super) fn install_metrics() -> Result<PrometheusHandle, CliError> {
+    PrometheusBuilder::new()
+        .install_recorder()
+        .map_err(|error| CliError::internal(error.to_string()))
+}

@@ -1,0 +1,269 @@
+//! `belljar session`: a prompt on one sandbox that remembers, or the sessions of a server.
+//!
+//! On a terminal there are line editing, a history and prompts; from a pipe the same lines are read
+//! without any of them. What is shown, and where, is the same in both.
+
+mod cell;
+mod input;
+mod remote;
+
+use super::engine_args::{self, EngineArgs};
+use super::images::{self, Image};
+use super::request_args::{self, RequestArgs};
+use super::terminal::{self, TerminalOutput};
+use super::{CliError, progress};
+use engine::{Code, Command, Config, Engine, EntryPoint, Expiry, InputFile, NewSession};
+use input::{CellSource, PromptInput};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use types::{Error, ErrorCode as FaultCode, Event, LimitsRequest, SandboxId};
+
+/// A prompt lasts as long as somebody keeps it open.
+const NO_EXPIRY: Expiry = Expiry { idle: Duration::MAX, absolute: Duration::MAX };
+/// What `%save` brings out at most: as much as a working directory can hold by default, twice.
+const SAVE_BYTES_MAX: u64 = 512 * 1024 * 1024;
+
+const HELP: &str = "\
+Python goes in as it is; a block ends with an empty line, Ctrl-C interrupts, Ctrl-D leaves.
+  %files          what is in the working directory
+  %put PATH       bring a file of yours into it
+  %save NAME      bring a file of it here
+  %save           bring the images that were shown last here
+  %reset          start again with nothing
+  %exit           leave
+";
+
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    verb: Option<remote::Command>,
+
+    #[command(flatten)]
+    prompt: PromptArgs,
+}
+
+#[derive(Debug, clap::Args)]
+struct PromptArgs {
+    #[command(flatten)]
+    engine: EngineArgs,
+
+    #[command(flatten)]
+    request: RequestArgs,
+
+    /// There is none for a prompt, which is told when somebody tries
+    #[arg(long = "integration", hide = true, value_name = "NAME")]
+    integrations: Vec<String>,
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    match args.verb {
+        Some(verb) => remote::main(verb),
+        None => run_prompt(&args.prompt),
+    }
+}
+
+fn run_prompt(args: &PromptArgs) -> Result<ExitCode, CliError> {
+    if !args.integrations.is_empty() {
+        return Err(CliError::usage(
+            "a prompt runs here and has no network, and integrations are of a server: open a \
+             session there with `belljar session new --integration NAME`, and run code in it with \
+             `belljar exec --session ID`",
+        ));
+    }
+    let (files, limits) = (args.request.files()?, args.request.limits()?);
+    let config = Config { expiry: NO_EXPIRY, ..args.engine.single_config()? };
+    let history = config.data.join("history");
+    let runtime = engine_args::build_runtime()?;
+    let mut session = runtime.block_on(PromptSession::open(config, args, files, limits))?;
+    let mut input = CellSource::open(&history)?;
+    if input.is_terminal() {
+        println!("A sandbox of the environment `{}`; %help says more.", session.environment);
+    }
+    while let Some(entered) = input.next_input(&runtime)? {
+        match entered {
+            PromptInput::Cell(text) => runtime.block_on(session.run_cell(text)),
+            PromptInput::Command(line) => {
+                if runtime.block_on(session.run_command(&line)) == PromptAction::Exit {
+                    break;
+                }
+            }
+        }
+    }
+    runtime.block_on(session.close());
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum PromptAction {
+    Continue,
+    Exit,
+}
+
+#[derive(Debug)]
+struct PromptSession {
+    engine: Arc<Engine>,
+    id: SandboxId,
+    environment: String,
+    /// Of the last cell that showed any.
+    images: Vec<Image>,
+}
+
+impl PromptSession {
+    async fn open(
+        config: Config,
+        args: &PromptArgs,
+        files: Vec<InputFile>,
+        limits: LimitsRequest,
+    ) -> Result<Self, Error> {
+        let engine = Engine::start(config);
+        let environment = args.engine.environment().to_owned();
+        engine.prepare(&environment, progress::progress_printer()).await?;
+        let request = NewSession { limits, ..NewSession::new(&environment) };
+        let id = engine.open(&request).await?.id;
+        for InputFile { name, content } in files {
+            engine.write_file(id, name, content.into_reader()).await?;
+        }
+        Ok(Self { engine, id, environment, images: Vec::new() })
+    }
+
+    async fn close(&self) {
+        // It may have ended by itself, which is all the same now.
+        let _ = self.engine.close(self.id).await;
+    }
+
+    /// Runs a cell; whatever comes of it is shown.
+    async fn run_cell(&mut self, text: String) {
+        let mut screen = TerminalOutput::new();
+        match self.run_cell_on(&mut screen, text).await {
+            Ok(()) => {}
+            Err(fault) => screen.print_note(&format!("belljar: {fault}")),
+        }
+        screen.end_line();
+    }
+
+    async fn run_cell_on(
+        &mut self,
+        screen: &mut TerminalOutput,
+        text: String,
+    ) -> Result<(), Error> {
+        let invalid = |message: String| Error::new(FaultCode::ArgsInvalid, message);
+        let code = Code::new(text.into_bytes()).map_err(|error| invalid(error.to_string()))?;
+        let command = Command {
+            session: Some(self.id),
+            ..Command::new(&self.environment, EntryPoint::Cell(code))
+        };
+        // Made anew for each cell, so that it has not heard of what was pressed before.
+        let mut interrupts =
+            signal(SignalKind::interrupt()).map_err(|error| invalid(error.to_string()))?;
+        let mut images = Vec::new();
+        let finished = {
+            let mut show = |event: &Event| {
+                screen.show_event(event);
+                images.extend(images::image_of(event));
+            };
+            let mut running = std::pin::pin!(self.engine.run(command, &mut show));
+            loop {
+                tokio::select! {
+                    finished = &mut running => break finished,
+                    Some(()) = interrupts.recv() => {
+                        self.engine.interrupt(self.id)?;
+                    }
+                }
+            }
+        }?;
+        screen.show_outcome(&finished.execution);
+        for image in &images {
+            screen.print_note(&format!("belljar: {image}, kept with %save"));
+        }
+        if !images.is_empty() {
+            self.images = images;
+        }
+        Ok(())
+    }
+
+    async fn run_command(&mut self, line: &str) -> PromptAction {
+        let (command, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let done = match (command, argument.trim()) {
+            ("%exit", "") => return PromptAction::Exit,
+            ("%help", _) => {
+                print!("{HELP}");
+                Ok(())
+            }
+            ("%files", "") => self.list_files().await,
+            ("%reset", "") => self.reset().await,
+            ("%save", "") => self.save_images(),
+            ("%save", name) => self.save_file(name).await,
+            ("%put", path) if !path.is_empty() => self.upload_file(Path::new(path)).await,
+            _ => Err(CliError::usage(format!("{line} is not known here; %help lists what is"))),
+        };
+        if let Err(failure) = done {
+            eprintln!("belljar: {}", terminal::for_stderr(&failure.to_string()));
+        }
+        PromptAction::Continue
+    }
+
+    async fn list_files(&self) -> Result<(), CliError> {
+        let listing = self.engine.list_files(self.id).await?;
+        for (name, entry) in &listing.files {
+            println!("{:>12}  {}", entry.size, terminal::sanitize_plain(name));
+        }
+        for (name, reason) in &listing.skipped {
+            println!("{:>12}  {}", "-", terminal::sanitize_plain(&format!("{name} ({reason})")));
+        }
+        Ok(())
+    }
+
+    async fn reset(&mut self) -> Result<(), CliError> {
+        let generation = self.engine.reset(self.id).await?;
+        self.images.clear();
+        eprintln!("belljar: a new interpreter, with nothing in it (generation {generation})");
+        Ok(())
+    }
+
+    async fn upload_file(&self, path: &Path) -> Result<(), CliError> {
+        let InputFile { name, content } = request_args::read_input(path)?;
+        let size = self.engine.write_file(self.id, name.clone(), content.into_reader()).await?;
+        let shown = terminal::sanitize_plain(&name);
+        eprintln!("belljar: {shown} ({size} bytes) is in the working directory");
+        Ok(())
+    }
+
+    async fn save_file(&self, name: &str) -> Result<(), CliError> {
+        let (file, size) = self.engine.open_file(self.id, name.to_owned()).await?;
+        if size > SAVE_BYTES_MAX {
+            let message =
+                format!("{name} has {size} bytes, more than the {SAVE_BYTES_MAX} of %save");
+            return Err(CliError::usage(message));
+        }
+        // Checked by the engine to be a plain relative path; here only its last part counts.
+        let here = Path::new(name).file_name().map(PathBuf::from).unwrap_or_default();
+        write_new_file(&here, file)
+    }
+
+    fn save_images(&self) -> Result<(), CliError> {
+        if self.images.is_empty() {
+            return Err(CliError::usage("no image was shown yet"));
+        }
+        for image in &self.images {
+            write_new_file(&image.free_name_in(Path::new("")), image.content.as_slice())?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes a file of its own; nothing that is there already is touched.
+fn write_new_file(path: &Path, content: impl Read) -> Result<(), CliError> {
+    let mut content = content.take(SAVE_BYTES_MAX);
+    let written = File::create_new(path).and_then(|mut file| io::copy(&mut content, &mut file));
+    let shown = terminal::sanitize_plain(&path.display().to_string());
+    let size =
+        written.map_err(|error| CliError::usage(format!("{shown} cannot be written: {error}")))?;
+    eprintln!("belljar: saved {shown} ({size} bytes)");
+    Ok(())
+}

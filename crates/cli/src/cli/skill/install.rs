@@ -1,0 +1,117 @@
+//! `belljar skill install`: a copy of a skill where agents look for it.
+//!
+//! What is there already is compared first. Nothing is overwritten, no link is followed below the
+//! folder of the skill, and when anything stands in the way nothing at all is written.
+
+use super::find::{self, FoundSkill, INSTALL_DIRECTORY};
+use crate::cli::one_shot::print_record;
+use crate::cli::{CliError, terminal};
+use serde_json::json;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Where skills are kept; the skill becomes a folder of its own name there
+    #[arg(long, value_name = "DIR", default_value = INSTALL_DIRECTORY)]
+    to: PathBuf,
+
+    /// Print one JSON object with what was written
+    #[arg(long)]
+    json: bool,
+
+    /// The name of a skill that ships, or a folder
+    #[arg(value_name = "NAME | DIR")]
+    skill: String,
+}
+
+/// What has to be done so that the copy is there.
+#[derive(Debug, Default)]
+struct InstallPlan {
+    new: Vec<(String, Vec<u8>)>,
+    unchanged: Vec<String>,
+    /// Stands in the way.
+    conflicting: Vec<String>,
+}
+
+pub(super) fn main(args: &Args) -> Result<ExitCode, CliError> {
+    let found = find::find_original(&args.skill)?;
+    if !found.skill.warnings.is_empty() {
+        // Its name becomes the name of a folder.
+        let message =
+            "only a valid skill is installed; `belljar skill validate` says what is wrong";
+        return Err(CliError::rejected(format!("{}: {message}", found.location)));
+    }
+    let target = args.to.join(&found.skill.summary.name);
+    let plan = plan_install(&found, &target)?;
+    if !plan.conflicting.is_empty() {
+        let message = format!(
+            "{} has files of its own that differ, and nothing was written; move them away or choose \
+             another place with --to",
+            target.display()
+        );
+        return Err(CliError { details: plan.conflicting, ..CliError::rejected(message) });
+    }
+    apply_plan(&plan, &target)?;
+    print_result(args, &found, &plan, &target)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn plan_install(found: &FoundSkill, target: &Path) -> Result<InstallPlan, CliError> {
+    let contents = found.contents()?;
+    let mut plan = InstallPlan::default();
+    for (path, content) in contents.files {
+        if crosses_symlink(target, &path) {
+            plan.conflicting.push(path);
+            continue;
+        }
+        match fs::read(target.join(&path)) {
+            Ok(present) if present == content => plan.unchanged.push(path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => plan.new.push((path, content)),
+            Ok(_) | Err(_) => plan.conflicting.push(path),
+        }
+    }
+    Ok(plan)
+}
+
+/// Whether the folder of the skill, or something on the way from there, is a link.
+fn crosses_symlink(target: &Path, path: &str) -> bool {
+    let inner = Path::new(path).ancestors().filter(|part| !part.as_os_str().is_empty());
+    // Not joined with nothing: that would end in a slash, which follows the link.
+    target.is_symlink() || inner.into_iter().any(|part| target.join(part).is_symlink())
+}
+
+fn apply_plan(plan: &InstallPlan, target: &Path) -> Result<(), CliError> {
+    for (path, content) in &plan.new {
+        let place = target.join(path);
+        let written = place.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| {
+            // Not one that has come into being since it was looked for.
+            let file = OpenOptions::new().write(true).create_new(true).open(&place);
+            file?.write_all(content)
+        });
+        written.map_err(|error| CliError::rejected(format!("{}: {error}", place.display())))?;
+    }
+    Ok(())
+}
+
+fn print_result(
+    args: &Args,
+    found: &FoundSkill,
+    plan: &InstallPlan,
+    target: &Path,
+) -> Result<(), CliError> {
+    let written: Vec<&str> = plan.new.iter().map(|(path, _)| path.as_str()).collect();
+    let (name, place) = (&found.skill.summary.name, target.display().to_string());
+    let text = if args.json {
+        json!({"name": name, "folder": place, "written": written, "unchanged": plan.unchanged})
+            .to_string()
+    } else if written.is_empty() {
+        format!("{name} is in {place} already")
+    } else {
+        let written = written.iter().map(|path| format!("wrote {place}/{path}"));
+        written.collect::<Vec<_>>().join("\n")
+    };
+    print_record(&terminal::for_stdout(&text))
+}

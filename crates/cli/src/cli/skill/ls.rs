@@ -1,0 +1,61 @@
+//! `belljar skill ls`: what an agent would be told of each skill.
+
+use super::find::{self, FoundSkill};
+use crate::cli::one_shot::print_record;
+use crate::cli::{CliError, display, terminal};
+use serde_json::{Value, json};
+use skill::Skill;
+use std::process::ExitCode;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Print one JSON object, with the skills that were skipped as well
+    #[arg(long)]
+    json: bool,
+}
+
+const COLUMNS: [display::Column; 3] =
+    [("name", "/name"), ("where", "/place"), ("description", "/description")];
+
+pub(super) fn main(args: &Args) -> Result<ExitCode, CliError> {
+    let (mut found, mut skipped) = (Vec::new(), Vec::new());
+    for folder in find::installed_folders() {
+        let place = folder.display().to_string();
+        match Skill::open(&folder) {
+            Ok(skill) => found.push(FoundSkill { skill, location: place }),
+            Err(problem) => {
+                skipped.push(json!({"place": place, "problem": problem.to_string()}));
+            }
+        }
+    }
+    for name in Skill::built_in_names() {
+        if !found.iter().any(|own| own.skill.summary.name == name) {
+            found.push(find::built_in(name)?);
+        }
+    }
+    let items: Vec<Value> = found.iter().map(skill_json).collect();
+    if args.json {
+        let report = json!({"items": items, "skipped": skipped});
+        print_record(&terminal::for_stdout(&report.to_string()))?;
+    } else {
+        found.iter().for_each(FoundSkill::print_warnings);
+        for left_out in &skipped {
+            let line =
+                display::format_row(left_out, &[("place", "/place"), ("problem", "/problem")]);
+            eprintln!("belljar: skipped {line}");
+        }
+        display::print_table(&items, &COLUMNS)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn skill_json(found: &FoundSkill) -> Value {
+    let entry = &found.skill.summary;
+    let warnings: Vec<String> = found.skill.warnings.iter().map(ToString::to_string).collect();
+    json!({
+        "name": entry.name,
+        "description": entry.description,
+        "place": found.location,
+        "warnings": warnings,
+    })
+}

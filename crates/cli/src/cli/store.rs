@@ -1,0 +1,167 @@
+//! `belljar store`: directories of a server that outlive sessions.
+
+use super::CliError;
+use super::display::Column;
+use super::one_shot::print_bytes;
+use super::remote::{ListArgs, Remote, RemoteArgs};
+use super::resource_names::ResourceKind;
+use crate::client::{ApiRequest, ClientError};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+const COLUMNS: &[Column] = &[
+    ("id", "/id"),
+    ("name", "/name"),
+    ("quota", "/quota_bytes"),
+    ("comment", "/comment"),
+    ("changed", "/updated_at"),
+];
+const FILE_COLUMNS: &[Column] = &[("name", "/name"), ("size", "/size")];
+/// What stands in the path of a URL as it is.
+const PATH_ENCODED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_').remove(b'~');
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: RemoteArgs,
+
+    #[command(subcommand)]
+    verb: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Make a store, which code sees if the specification of its agent says so
+    New {
+        #[arg(value_name = "NAME")]
+        name: String,
+
+        /// Of all its files together [default: 256 MiB]
+        #[arg(long, value_name = "BYTES")]
+        quota: Option<u64>,
+
+        #[arg(long, value_name = "TEXT")]
+        comment: Option<String>,
+    },
+    /// List stores
+    Ls(ListArgs),
+    /// Show a store and what is in it
+    Show(StoreArgs),
+    /// List the files of a store
+    Files(StoreArgs),
+    /// Put a file into a store
+    Put {
+        #[arg(value_name = "NAME | ID")]
+        store: String,
+
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+
+        /// How it is called there [default: as it is called here]
+        #[arg(value_name = "PATH")]
+        path: Option<String>,
+    },
+    /// Write a file of a store to standard output
+    Get {
+        #[arg(value_name = "NAME | ID")]
+        store: String,
+
+        #[arg(value_name = "PATH")]
+        path: String,
+    },
+    /// Give a store another quota
+    Quota {
+        #[arg(value_name = "NAME | ID")]
+        store: String,
+
+        #[arg(value_name = "BYTES")]
+        quota: u64,
+    },
+    /// Delete a file of a store, or the store with everything in it
+    Rm {
+        #[arg(value_name = "NAME | ID")]
+        store: String,
+
+        #[arg(value_name = "PATH")]
+        path: Option<String>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct StoreArgs {
+    #[arg(value_name = "NAME | ID")]
+    store: String,
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    args.remote.run(async |remote| match args.verb {
+        Command::New { name, quota, comment } => {
+            let new = json!({"name": name, "quota_bytes": quota, "comment": comment});
+            remote.show(ApiRequest::post(ResourceKind::Store.path()).json(&new)).await
+        }
+        Command::Ls(list) => {
+            remote.list(ApiRequest::get(ResourceKind::Store.path()), list, COLUMNS).await
+        }
+        Command::Show(StoreArgs { store }) => {
+            remote.show(ApiRequest::get(store_path(remote, &store).await?)).await
+        }
+        Command::Files(StoreArgs { store }) => {
+            let mut shown =
+                remote.client.json(ApiRequest::get(store_path(remote, &store).await?)).await?;
+            let files = shown["files"].as_array_mut().map(std::mem::take).unwrap_or_default();
+            remote.table(files, FILE_COLUMNS)
+        }
+        Command::Put { store, file, path } => put_file(remote, &store, &file, path).await,
+        Command::Get { store, path } => {
+            let answer = remote
+                .client
+                .send(ApiRequest::get(file_path(remote, &store, &path).await?))
+                .await?;
+            let bytes = answer.bytes().await;
+            let broken =
+                |error: reqwest::Error| ClientError::Interrupted { reason: error.to_string() };
+            print_bytes(&bytes.map_err(broken)?)
+        }
+        Command::Quota { store, quota } => {
+            let change = json!({"quota_bytes": quota});
+            remote.show(ApiRequest::patch(store_path(remote, &store).await?).json(&change)).await
+        }
+        Command::Rm { store, path } => {
+            let (place, said) = match &path {
+                Some(path) => (file_path(remote, &store, path).await?, path),
+                None => (store_path(remote, &store).await?, &store),
+            };
+            remote.send_and_report(ApiRequest::delete(place), &format!("{said} is gone")).await
+        }
+    })
+}
+
+async fn store_path(remote: &Remote, store: &str) -> Result<String, CliError> {
+    remote.client.resolve_path(ResourceKind::Store, store).await
+}
+
+async fn file_path(remote: &Remote, store: &str, path: &str) -> Result<String, CliError> {
+    Ok(format!(
+        "{}/files/{}",
+        store_path(remote, store).await?,
+        utf8_percent_encode(path, PATH_ENCODED)
+    ))
+}
+
+async fn put_file(
+    remote: &Remote,
+    store: &str,
+    file: &Path,
+    path: Option<String>,
+) -> Result<(), CliError> {
+    let unreadable = |reason: String| CliError::usage(format!("{}: {reason}", file.display()));
+    let name = file.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    let path = path.or(name).ok_or_else(|| unreadable("has no name to be called by".to_owned()))?;
+    let bytes = std::fs::read(file).map_err(|error| unreadable(error.to_string()))?;
+    let place = file_path(remote, store, &path).await?;
+    let call = ApiRequest::put(place).bytes("application/octet-stream", bytes);
+    remote.send_and_report(call, &format!("{path} is there")).await
+}

@@ -1,0 +1,360 @@
+//! Text from a sandbox on somebody's terminal.
+//!
+//! A terminal obeys what it is sent: escape sequences rename its window, write to the clipboard,
+//! answer as if somebody had typed, and format characters make a line read as another one. What is
+//! shown on a terminal is therefore text, line ends, tabs and colours; anything else is written
+//! out as an escape. Where nobody is watching, every byte goes through as it is.
+
+use std::io::{self, IsTerminal, Write};
+use types::{DisplayData, ErrorCode, Event, Execution, OutputStream, Round, Warning};
+
+const ESCAPE: char = '\x1b';
+/// More than any real sequence of colours has.
+const COLOUR_BYTES_MAX: usize = 64;
+const RESET: &str = "\x1b[0m";
+
+/// Where the text of one execution is shown.
+#[derive(Debug)]
+pub(super) struct TerminalOutput {
+    stdout: SanitizedWriter<io::Stdout>,
+    stderr: SanitizedWriter<io::Stderr>,
+}
+
+impl TerminalOutput {
+    pub(super) fn new() -> Self {
+        Self {
+            stdout: SanitizedWriter::new(io::stdout()),
+            stderr: SanitizedWriter::new(io::stderr()),
+        }
+    }
+
+    /// Shows what happens while the code runs.
+    pub(super) fn show_event(&mut self, event: &Event) {
+        match event {
+            Event::Output(piece) => match piece.stream {
+                OutputStream::Stdout => self.stdout.show(&piece.text),
+                OutputStream::Stderr => self.stderr.show(&piece.text),
+            },
+            Event::Result(result) => {
+                if let Some(text) = plain_text(result) {
+                    self.stdout.show(&format!("{text}\n"));
+                }
+            }
+            Event::Plan { steps } => {
+                self.print_note("Plan");
+                for (number, step) in (1..).zip(steps) {
+                    self.print_note(&format!("  {number}. {step}"));
+                }
+            }
+            Event::Round(round) => self.show_round(round),
+            Event::Tool(tool) => {
+                let ended = if tool.failed { "failed" } else { "answered" };
+                self.print_note(&format!(
+                    "\n--- {} {ended} ---\n{}",
+                    tool.name,
+                    tool.result.trim_end()
+                ));
+            }
+            // What the record has as well is told from the record, when it is over.
+            Event::Status { .. }
+            | Event::File(_)
+            | Event::Approval { .. }
+            | Event::Said { .. }
+            | Event::Answer { .. }
+            | Event::Error(_)
+            | Event::End { .. } => {}
+        }
+    }
+
+    /// Code that a model wrote, and what came of it.
+    fn show_round(&mut self, round: &Round) {
+        self.print_note(&format!("\n--- Round {}: {} ---", round.number, round.step));
+        for line in round.code.trim_end().lines() {
+            self.print_note(&format!("    {line}"));
+        }
+        for said in [&round.stdout, &round.stderr] {
+            if !said.trim().is_empty() {
+                self.print_note(said.trim_end());
+            }
+        }
+        round.error.iter().for_each(|error| self.print_note(&format!("failed: {error}")));
+    }
+
+    /// Shows what happens while a tool runs, of which standard output is for the value alone.
+    pub(super) fn show_log_event(&mut self, event: &Event) {
+        if let Event::Output(piece) = event {
+            self.stderr.show(&piece.text);
+        }
+    }
+
+    /// Shows how it ended, unless that was well.
+    pub(super) fn show_outcome(&mut self, execution: &Execution) {
+        self.stdout.finish();
+        self.stderr.finish();
+        if let Some(error) = &execution.error {
+            if let Some(traceback) = &error.traceback {
+                self.print_note(traceback.trim_end());
+            }
+            // The traceback of a limit ends in an interrupt or a `MemoryError`, and does not say whose.
+            let is_limit =
+                matches!(error.code, ErrorCode::TimeExceeded | ErrorCode::MemoryExceeded);
+            if error.traceback.is_none() || is_limit {
+                self.print_note(&format!("belljar: {}: {}", error.code, error.message));
+            }
+            if let Some(hint) = &error.hint {
+                self.print_note(&format!("belljar: {hint}"));
+            }
+        }
+        for Warning { message, .. } in &execution.warnings {
+            self.print_note(&format!("belljar: warning: {message}"));
+        }
+    }
+
+    /// Why a part of the output is missing: a full disk behind a redirection, for one.
+    pub(super) fn write_error(&self) -> Option<&io::Error> {
+        self.stdout.write_error.as_ref()
+    }
+
+    /// Leaves the last line of output alone, which a prompt would write over on a terminal.
+    pub(super) fn end_line(&mut self) {
+        self.stdout.end_line();
+        self.stderr.end_line();
+    }
+
+    /// A line on standard error.
+    pub(super) fn print_note(&mut self, line: &str) {
+        self.stderr.show(line);
+        self.stderr.finish();
+        self.stderr.write("\n");
+        self.stderr.in_line = false;
+    }
+}
+
+/// The text form of a result, which every result of the kernel has.
+pub(super) fn plain_text(result: &DisplayData) -> Option<&str> {
+    result.data.get("text/plain").and_then(|text| text.as_str())
+}
+
+/// One of our two outputs.
+#[derive(Debug)]
+struct SanitizedWriter<W> {
+    writer: W,
+    /// Absent when the bytes are to stay as they are.
+    sanitizer: Option<TerminalSanitizer>,
+    in_line: bool,
+    /// Why something could not be written, other than that nobody reads it.
+    write_error: Option<io::Error>,
+}
+
+impl<W: Write + IsTerminal> SanitizedWriter<W> {
+    fn new(to: W) -> Self {
+        let cleaner = to.is_terminal().then(TerminalSanitizer::default);
+        Self { writer: to, sanitizer: cleaner, in_line: false, write_error: None }
+    }
+
+    fn show(&mut self, text: &str) {
+        if let Some(last) = text.chars().next_back() {
+            self.in_line = last != '\n';
+        }
+        let clean = self.sanitizer.as_mut().map(|cleaner| cleaner.clean(text));
+        self.write(clean.as_deref().unwrap_or(text));
+    }
+
+    /// Ends what the last piece may have begun.
+    fn finish(&mut self) {
+        let rest = self.sanitizer.as_mut().map(TerminalSanitizer::finish);
+        self.write(&rest.unwrap_or_default());
+    }
+
+    fn end_line(&mut self) {
+        if self.sanitizer.is_some() && std::mem::take(&mut self.in_line) {
+            self.write("\n");
+        }
+    }
+
+    /// Whoever reads us may have gone away, which is no reason to stop the code.
+    fn write(&mut self, text: &str) {
+        let written = self.writer.write_all(text.as_bytes()).and_then(|()| self.writer.flush());
+        if let Err(error) = written
+            && error.kind() != io::ErrorKind::BrokenPipe
+        {
+            self.write_error.get_or_insert(error);
+        }
+    }
+}
+
+/// Text that says what it says and does nothing, wherever it goes: people decide by what they read here,
+/// also in a pager, so that not even a colour, which can be that of the background, is obeyed.
+pub(super) fn sanitize_plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    text.chars().for_each(|character| push_visible(character, &mut plain));
+    plain
+}
+
+/// A whole text, as it can be shown on standard error.
+pub(super) fn for_stderr(text: &str) -> String {
+    if io::stderr().is_terminal() { sanitize(text) } else { text.to_owned() }
+}
+
+/// A whole text, as it can be shown on standard output.
+pub(super) fn for_stdout(text: &str) -> String {
+    if io::stdout().is_terminal() { sanitize(text) } else { text.to_owned() }
+}
+
+fn sanitize(text: &str) -> String {
+    let mut cleaner = TerminalSanitizer::default();
+    let mut clean = cleaner.clean(text);
+    clean.push_str(&cleaner.finish());
+    clean
+}
+
+/// Remembers what a piece ended with, since pieces may be cut anywhere.
+#[derive(Debug, Default)]
+struct TerminalSanitizer {
+    /// The beginning of what may become a sequence of colours, or a carriage return.
+    held: String,
+    coloured: bool,
+}
+
+impl TerminalSanitizer {
+    fn clean(&mut self, text: &str) -> String {
+        let mut clean = String::with_capacity(text.len());
+        for character in text.chars() {
+            self.push(character, &mut clean);
+        }
+        clean
+    }
+
+    fn push(&mut self, character: char, clean: &mut String) {
+        match (self.held.as_str(), character) {
+            ("", ESCAPE | '\r') => self.held.push(character),
+            ("", _) => push_visible(character, clean),
+            ("\r", '\n') => self.flush_held(clean),
+            ("\r", _) => {
+                self.flush_held(clean);
+                self.push(character, clean);
+            }
+            ("\x1b", '[') => self.held.push('['),
+            (held, 'm') if held.len() > 1 => {
+                clean.push_str(held);
+                clean.push('m');
+                self.held.clear();
+                self.coloured = true;
+            }
+            (held, '0'..='9' | ';' | ':') if (2..COLOUR_BYTES_MAX).contains(&held.len()) => {
+                self.held.push(character);
+            }
+            _ => {
+                self.flush_held(clean);
+                self.push(character, clean);
+            }
+        }
+    }
+
+    /// What was held did not become what it might have.
+    fn flush_held(&mut self, clean: &mut String) {
+        for character in std::mem::take(&mut self.held).chars() {
+            // Progress bars go back to write over their line; here each state has its own.
+            let character = if character == '\r' { '\n' } else { character };
+            push_visible(character, clean);
+        }
+    }
+
+    fn finish(&mut self) -> String {
+        let mut rest = String::new();
+        self.flush_held(&mut rest);
+        if std::mem::take(&mut self.coloured) {
+            rest.push_str(RESET);
+        }
+        rest
+    }
+}
+
+fn push_visible(character: char, clean: &mut String) {
+    match character {
+        '\n' | '\t' => clean.push(character),
+        _ if !is_unsafe_char(character) => clean.push(character),
+        '\0'..='\x7f' => clean.push_str(&format!("\\x{:02x}", u32::from(character))),
+        // As in JSON, so that a record shown on a terminal can still be read as one.
+        '\u{80}'..='\u{ffff}' => clean.push_str(&format!("\\u{:04x}", u32::from(character))),
+        _ => clean.push_str(&format!("\\U{:08x}", u32::from(character))),
+    }
+}
+
+/// Whether a character does something to a terminal, or to how the text around it reads. The two
+/// joiners stay: emoji and several scripts are made with them.
+fn is_unsafe_char(character: char) -> bool {
+    character.is_control()
+        || matches!(character,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{180b}'..='\u{180f}' | '\u{200b}' | '\u{200e}'
+            | '\u{200f}' | '\u{feff}'
+            // Letters that are blank, and may stand in names of Python.
+            | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}'
+            // Line ends that are none, embeddings, overrides, isolates and invisible operators.
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            // Annotations, and letters that nobody sees and a model reads.
+            | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn t49_cli_escapes() {
+        for (from_sandbox, shown) in [
+            ("plain ☃ 😀 日本 👩\u{200d}🚀\n\tx", "plain ☃ 😀 日本 👩\u{200d}🚀\n\tx"),
+            ("\x1b]0;owned\x07", "\\x1b]0;owned\\x07"),
+            ("\x1b]52;c;cm0gLXJmIC8=\x1b\\", "\\x1b]52;c;cm0gLXJmIC8=\\x1b\\"),
+            ("\x1b[2J\x1b[H", "\\x1b[2J\\x1b[H"),
+            ("\x1b[6n\x1bc\x1bP", "\\x1b[6n\\x1bc\\x1bP"),
+            ("\u{9b}2J\u{9d}0;x\u{9c}", "\\u009b2J\\u009d0;x\\u009c"),
+            ("safe\u{202e}exe.txt\u{2066}", "safe\\u202eexe.txt\\u2066"),
+            ("a\u{e0041}\u{200b}b\u{feff}", "a\\U000e0041\\u200bb\\ufeff"),
+            ("a\x08\x7f\0\x0b", "a\\x08\\x7f\\x00\\x0b"),
+            ("\x1b[?25l\x1b[1;999H", "\\x1b[?25l\\x1b[1;999H"),
+        ] {
+            assert_eq!(sanitize(from_sandbox), shown, "{from_sandbox:?}");
+        }
+    }
+
+    #[test]
+    fn t105_what_people_decide_by_reads_as_it_is() {
+        for (written, shown) in [
+            ("if admin:\u{202e} # user\u{2066}", "if admin:\\u202e # user\\u2066"),
+            ("a\u{3164} = 1\n\tb", "a\\u3164 = 1\n\tb"),
+            ("\x1b[8mhidden\x1b[0m\r", "\\x1b[8mhidden\\x1b[0m\\x0d"),
+            ("plain ☃ 日本 عربى עברית 👩\u{200d}🚀", "plain ☃ 日本 عربى עברית 👩\u{200d}🚀"),
+        ] {
+            assert_eq!(sanitize_plain(written), shown, "{written:?}");
+        }
+    }
+
+    #[test]
+    fn colours_are_kept_and_end_with_the_text() {
+        assert_eq!(sanitize("\x1b[1;31mred"), "\x1b[1;31mred\x1b[0m");
+        assert_eq!(sanitize("\x1b[38:5:9mred\x1b[m"), "\x1b[38:5:9mred\x1b[m\x1b[0m");
+        assert_eq!(sanitize("no colour"), "no colour");
+    }
+
+    #[test]
+    fn a_sequence_may_be_cut_anywhere() {
+        let whole = "a\x1b[31mb\x1b[2Jc\r\nd\re";
+        for cut in 0..=whole.len() {
+            let mut cleaner = TerminalSanitizer::default();
+            let mut shown = cleaner.clean(&whole[..cut]);
+            shown.push_str(&cleaner.clean(&whole[cut..]));
+            shown.push_str(&cleaner.finish());
+            assert_eq!(shown, "a\x1b[31mb\\x1b[2Jc\nd\ne\x1b[0m", "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn an_endless_sequence_is_not_kept_in_memory() {
+        let mut cleaner = TerminalSanitizer::default();
+        let digits = "1".repeat(10_000);
+        let shown = cleaner.clean(&format!("\x1b[{digits}"));
+        assert!(cleaner.held.len() <= COLOUR_BYTES_MAX);
+        assert_eq!(shown, format!("\\x1b[{digits}"));
+    }
+}

@@ -1,0 +1,145 @@
+//! `belljar tool call`: one call in a fresh sandbox, checked before and after; of a tool in a file
+//! here, of a tool with a name on a server.
+
+use super::file::ToolFile;
+use super::{AnnotationArgs, EXIT_INVALID, check};
+use crate::cli::engine_args::EngineArgs;
+use crate::cli::one_shot::{self, OutcomeArgs, StdoutUse, print_record};
+use crate::cli::remote::ServerArgs;
+use crate::cli::request_args::{RequestArgs, read_bounded};
+use crate::cli::resource_names::ResourceKind;
+use crate::cli::{CliError, terminal};
+use crate::client::{ApiClient, ApiRequest};
+use engine::{Command, EntryPoint};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use types::Error;
+
+/// What the arguments may have, written with all the white space that people like.
+const ARGUMENTS_FILE_BYTES_MAX: u64 = 4 * contract::ARGUMENTS_BYTES_MAX as u64;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    engine: EngineArgs,
+
+    #[command(flatten)]
+    server: ServerArgs,
+
+    #[command(flatten)]
+    strictness: AnnotationArgs,
+
+    /// The arguments: a JSON object, @FILE that has it, or - for standard input
+    #[arg(long = "args", value_name = "JSON | @FILE | -", default_value = "{}")]
+    arguments: String,
+
+    #[command(flatten)]
+    request: RequestArgs,
+
+    #[command(flatten)]
+    outcome: OutcomeArgs,
+
+    /// Print the record of the call as it is now, and leave; for a tool of a server
+    #[arg(long)]
+    no_wait: bool,
+
+    /// Python with a function `handle`, or the JSON of a tool; or the name of a tool on the server
+    #[arg(value_name = "FILE.py | FILE.json | NAME")]
+    tool: PathBuf,
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    match args.tool.to_str() {
+        Some(name) if args.tool.extension().is_none() => call_on_server(&args, name),
+        _ => call_locally(&args),
+    }
+}
+
+fn call_on_server(args: &Args, name: &str) -> Result<ExitCode, CliError> {
+    let body = json!({
+        "arguments": read_arguments(&args.arguments)?,
+        "files": args.request.file_inputs_json()?,
+        "limits": args.request.limits()?,
+    });
+    let call = async |client: &ApiClient| {
+        let path = client.resolve_path(ResourceKind::Tool, name).await?;
+        Ok(ApiRequest::post(format!("{path}/call")).json(&body))
+    };
+    if args.no_wait {
+        return one_shot::start_on_server(&args.server, call, args.outcome.json);
+    }
+    one_shot::run_on_server(&args.server, call, &args.outcome, StdoutUse::Value)
+}
+
+fn call_locally(args: &Args) -> Result<ExitCode, CliError> {
+    if args.no_wait {
+        return Err(CliError::usage("--no-wait is for a tool of a server, which goes on there"));
+    }
+    let file = ToolFile::read(&args.tool, args.strictness.mode())?;
+    let Ok(tool) = &file.check.result else {
+        check::print_report(&file, args.outcome.json)?;
+        return Ok(ExitCode::from(EXIT_INVALID));
+    };
+    let arguments = read_arguments(&args.arguments)?;
+    let call = match tool.validate_call(arguments) {
+        Ok(call) => call,
+        Err(fault) => return print_rejection(fault, args.outcome.json),
+    };
+    if let Some(fault) = args.engine.missing_programs(&tool.requires_binaries)? {
+        return print_rejection(fault, args.outcome.json);
+    }
+    for (key, asks) in
+        [("allow_network", tool.allow_network), ("integrations", !tool.integrations.is_empty())]
+    {
+        if asks {
+            let why = "a tool that runs here, without a server, has no network";
+            eprintln!("belljar: warning: {key} is set, and {why}");
+        }
+    }
+    let command = command(args, call)?;
+    one_shot::run_local(command, &args.engine, &args.outcome, StdoutUse::Value)
+}
+
+/// For a machine on standard output as well, since it is the machine that has to call again.
+fn print_rejection(fault: Error, json: bool) -> Result<ExitCode, CliError> {
+    if json {
+        let text = json!({ "error": fault }).to_string();
+        print_record(&terminal::for_stdout(&text))?;
+    }
+    Err(fault.into())
+}
+
+fn command(args: &Args, call: contract::ValidatedCall) -> Result<Command, CliError> {
+    Ok(Command {
+        files: args.request.files()?,
+        limits: args.request.limits()?,
+        collect_files: args.outcome.file_collection(),
+        ..Command::new(args.engine.environment(), EntryPoint::Call(Box::new(call)))
+    })
+}
+
+pub(in crate::cli) fn read_arguments(given: &str) -> Result<Value, CliError> {
+    let (place, text) = match given.strip_prefix('@') {
+        Some(path) => {
+            let text =
+                File::open(path).and_then(|file| read_bounded(file, ARGUMENTS_FILE_BYTES_MAX));
+            (format!("--args @{path}"), text)
+        }
+        None if given == "-" => {
+            ("--args -".to_owned(), read_bounded(io::stdin(), ARGUMENTS_FILE_BYTES_MAX))
+        }
+        None => ("--args".to_owned(), Ok(given.as_bytes().to_vec())),
+    };
+    let failed = |reason: String| CliError::usage(format!("{place}: {reason}"));
+    let text = text.map_err(|error| failed(error.to_string()))?;
+    serde_json::from_slice(&text).map_err(|error| match text.trim_ascii_start().first() {
+        Some(b'{') => failed(format!("this is not JSON: {error}")),
+        _ if place == "--args" && Path::new(given).is_file() => {
+            failed(format!("must be a JSON object; the file is named by @{given}"))
+        }
+        _ => failed(r#"must be a JSON object, such as {"text": "ho", "times": 3}"#.to_owned()),
+    })
+}

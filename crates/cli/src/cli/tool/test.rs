@@ -1,0 +1,254 @@
+//! `belljar tool test`: runs `test()` of each tool, fit for people and for CI.
+
+use super::file::ToolFile;
+use super::{AnnotationArgs, EXIT_INVALID, diagnostic, junit};
+use crate::cli::engine_args::{self, EngineArgs};
+use crate::cli::one_shot::print_record;
+use crate::cli::request_args::RequestArgs;
+use crate::cli::{CliError, progress, terminal};
+use contract::Diagnostic;
+use engine::{Command, Engine, EntryPoint, InputFile};
+use serde::Serialize;
+use serde_json::Value;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use types::{Error, ErrorCode, Execution, ExecutionStatus, OutputChunk, Warning};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    engine: EngineArgs,
+
+    #[command(flatten)]
+    strictness: AnnotationArgs,
+
+    #[command(flatten)]
+    request: RequestArgs,
+
+    /// Print one JSON object with all outcomes
+    #[arg(long)]
+    json: bool,
+
+    /// Also write the outcomes as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+
+    /// Python with a function `handle`, or the JSON of a tool
+    #[arg(value_name = "FILE.py | FILE.json", required = true)]
+    tools: Vec<PathBuf>,
+}
+
+/// How one test ended.
+#[derive(Debug, Serialize)]
+pub(super) struct TestReport {
+    pub(super) file: String,
+    pub(super) outcome: TestOutcome,
+    pub(super) duration_ms: u64,
+    /// What the test returned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<Value>,
+    /// What it printed, in order.
+    pub(super) output: Vec<OutputChunk>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<Error>,
+    /// Of a tool that is no tool: what is wrong with it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    errors: Vec<Diagnostic>,
+    pub(super) warnings: Vec<Warning>,
+    /// The errors as a person reads them.
+    #[serde(skip)]
+    pub(super) diagnostics: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum TestOutcome {
+    Passed,
+    Failed,
+    TimedOut,
+}
+
+impl TestOutcome {
+    fn from_status(status: ExecutionStatus) -> Self {
+        match status {
+            ExecutionStatus::Succeeded => Self::Passed,
+            ExecutionStatus::TimedOut => Self::TimedOut,
+            ExecutionStatus::WaitingApproval
+            | ExecutionStatus::Queued
+            | ExecutionStatus::Running
+            | ExecutionStatus::Failed
+            | ExecutionStatus::Denied
+            | ExecutionStatus::Cancelled => Self::Failed,
+        }
+    }
+
+    fn label(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Failed => "failed",
+            Self::TimedOut => "timed out",
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct TestSummary<'a> {
+    passed: usize,
+    failed: usize,
+    tests: &'a [TestReport],
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    // What is wrong with the command itself is found before the first test.
+    let files = args.request.files()?;
+    args.request.limits()?;
+    let reports = engine_args::build_runtime()?.block_on(run(&args, &files))?;
+    let passed = reports.iter().filter(|report| report.outcome == TestOutcome::Passed).count();
+    let failed = reports.len() - passed;
+    if let Some(path) = &args.junit {
+        std::fs::write(path, junit::render(&reports))
+            .map_err(|error| CliError::usage(format!("--junit {}: {error}", path.display())))?;
+    }
+    if args.json {
+        let summary = TestSummary { passed, failed, tests: &reports };
+        let text = serde_json::to_string(&summary).unwrap_or_default();
+        print_record(&terminal::for_stdout(&text))?;
+    } else {
+        print_record(&format!("{passed} passed, {failed} failed"))?;
+    }
+    Ok(ExitCode::from(if failed > 0 { EXIT_INVALID } else { 0 }))
+}
+
+async fn run(args: &Args, files: &[InputFile]) -> Result<Vec<TestReport>, CliError> {
+    let engine = Engine::start(args.engine.single_config()?);
+    // The same for all of them, and no test is to blame when it cannot be had.
+    engine.prepare(args.engine.environment(), progress::progress_printer()).await?;
+    let mut reports = Vec::new();
+    for path in &args.tools {
+        let report = match command(args, path, files) {
+            Ok(command) => match engine.run(command, &mut |_| {}).await {
+                Ok(finished) => TestReport::from_execution(path, finished.execution),
+                Err(fault) => TestReport::from_error(path, fault),
+            },
+            Err(report) => *report,
+        };
+        if !args.json {
+            print_record(&terminal::for_stdout(report_text(&report).trim_end()))?;
+        }
+        reports.push(report);
+    }
+    Ok(reports)
+}
+
+/// The call of the test, or the report that there is none to be called.
+fn command(args: &Args, path: &Path, files: &[InputFile]) -> Result<Command, Box<TestReport>> {
+    let unusable = |failure: CliError| {
+        let fault = Error::new(ErrorCode::FileUnsupported, failure.to_string());
+        Box::new(TestReport::from_error(path, fault))
+    };
+    let file = ToolFile::read(path, args.strictness.mode()).map_err(unusable)?;
+    let tool = match &file.check.result {
+        Ok(tool) => tool,
+        Err(problems) => return Err(Box::new(TestReport::from_diagnostics(&file, problems))),
+    };
+    let refused = |fault: Error| Box::new(TestReport::from_error(path, fault));
+    let missing = args.engine.missing_programs(&tool.requires_binaries).map_err(unusable)?;
+    missing.map_or(Ok(()), |fault| Err(refused(fault)))?;
+    let call = tool.test_call().map_err(refused)?;
+    Ok(Command {
+        files: files.to_vec(),
+        limits: args.request.limits().map_err(unusable)?,
+        ..Command::new(args.engine.environment(), EntryPoint::Call(Box::new(call)))
+    })
+}
+
+impl TestReport {
+    fn from_execution(path: &Path, execution: Execution) -> Self {
+        Self {
+            file: path.display().to_string(),
+            outcome: TestOutcome::from_status(execution.status),
+            duration_ms: execution.usage.wall_ms,
+            value: execution.value,
+            output: execution.output,
+            error: execution.error,
+            errors: Vec::new(),
+            warnings: execution.warnings,
+            diagnostics: String::new(),
+        }
+    }
+
+    /// Of a test that was not run.
+    fn from_error(path: &Path, fault: Error) -> Self {
+        Self { error: Some(fault), ..Self::new_failed(path) }
+    }
+
+    fn from_diagnostics(file: &ToolFile, problems: &[Diagnostic]) -> Self {
+        Self {
+            errors: problems.to_vec(),
+            diagnostics: diagnostic::render_errors(file, problems),
+            ..Self::new_failed(&file.path)
+        }
+    }
+
+    fn new_failed(path: &Path) -> Self {
+        Self {
+            file: path.display().to_string(),
+            outcome: TestOutcome::Failed,
+            duration_ms: 0,
+            value: None,
+            output: Vec::new(),
+            error: None,
+            errors: Vec::new(),
+            warnings: Vec::new(),
+            diagnostics: String::new(),
+        }
+    }
+}
+
+fn report_text(report: &TestReport) -> String {
+    let TestReport { file, outcome, duration_ms, .. } = report;
+    let mut text = format!("{file}: {} in {duration_ms} ms\n", outcome.label());
+    let printed: String = report.output.iter().map(|piece| piece.text.as_str()).collect();
+    indent(&mut text, &printed);
+    if let Some(value) = report.value.as_ref().filter(|value| !value.is_null()) {
+        indent(&mut text, &format!("returned {value}"));
+    }
+    for warning in &report.warnings {
+        indent(&mut text, &format!("warning: {}", warning.message));
+    }
+    indent(&mut text, &report.diagnostics);
+    if let Some(error) = &report.error {
+        indent(&mut text, &error_text(error));
+    }
+    text
+}
+
+fn indent(text: &mut String, lines: &str) {
+    for line in lines.lines() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "    {line}");
+    }
+}
+
+/// A failed assert by its line and the values in it, anything else by its traceback.
+pub(super) fn error_text(error: &Error) -> String {
+    let mut text = error.traceback.clone().unwrap_or_default();
+    if let Some(assertion) = &error.assertion {
+        if text.trim_end().ends_with("AssertionError") {
+            let _ = writeln!(text, "  failed: {}", error.message);
+        }
+        for (expression, value) in &assertion.values {
+            // A table goes on below its first line.
+            let value = value.replace('\n', "\n    ");
+            let _ = writeln!(text, "  where {expression} is {value}");
+        }
+    }
+    if error.traceback.is_none() || error.code == ErrorCode::TimeExceeded {
+        let _ = writeln!(text, "{}: {}", error.code, error.message);
+    }
+    if let Some(hint) = &error.hint {
+        let _ = writeln!(text, "hint: {hint}");
+    }
+    text
+}

@@ -1,0 +1,40 @@
+//! `belljar workspace`: the tenants of a server, for whoever runs it.
+
+use super::CliError;
+use super::display::Column;
+use super::remote::{ListArgs, RemoteArgs};
+use crate::client::ApiRequest;
+use serde_json::json;
+use std::process::ExitCode;
+
+const COLUMNS: &[Column] = &[("id", "/id"), ("name", "/name"), ("created", "/created_at")];
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    remote: RemoteArgs,
+
+    #[command(subcommand)]
+    verb: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Make a workspace, and print the key of its owner this once
+    New {
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// List all workspaces
+    Ls(ListArgs),
+}
+
+pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
+    args.remote.run(async |remote| match args.verb {
+        Command::New { name } => {
+            let call = ApiRequest::post("/v1/workspaces").json(&json!({"name": name}));
+            remote.print_secret(call, "/key/secret").await
+        }
+        Command::Ls(list) => remote.list(ApiRequest::get("/v1/workspaces"), list, COLUMNS).await,
+    })
+}

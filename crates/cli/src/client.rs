@@ -1,0 +1,276 @@
+//! A client of the REST API, for the verbs of the command line that are about a server.
+//!
+//! A request is a [`Call`], made first and sent afterwards. The key goes to the one server that it
+//! was given for: a redirect is not followed, and what is not a success is an error.
+
+mod sse;
+
+pub(crate) use sse::EventStream;
+
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
+use serde::Deserialize;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// For a server that is there. How long an answer takes depends on what was asked for.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// As many as a server gives in one answer.
+const PAGE_SIZE: usize = 200;
+
+/// One request, before it is sent.
+#[derive(Debug)]
+pub(crate) struct ApiRequest {
+    pub(crate) method: Method,
+    /// Beginning with a slash, with everything in it encoded.
+    pub(crate) path: String,
+    pub(crate) query: Vec<(String, String)>,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: ApiRequestBody,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ApiRequestBody {
+    Empty,
+    Bytes {
+        kind: String,
+        bytes: Vec<u8>,
+    },
+    /// A form with a part for each file.
+    Files(Vec<PathBuf>),
+}
+
+impl ApiRequest {
+    pub(crate) fn new(method: Method, path: impl Into<String>) -> Self {
+        let (query, headers) = (Vec::new(), HeaderMap::new());
+        Self { method, path: path.into(), query, headers, body: ApiRequestBody::Empty }
+    }
+
+    pub(crate) fn get(path: impl Into<String>) -> Self {
+        Self::new(Method::GET, path)
+    }
+
+    pub(crate) fn post(path: impl Into<String>) -> Self {
+        Self::new(Method::POST, path)
+    }
+
+    pub(crate) fn put(path: impl Into<String>) -> Self {
+        Self::new(Method::PUT, path)
+    }
+
+    pub(crate) fn patch(path: impl Into<String>) -> Self {
+        Self::new(Method::PATCH, path)
+    }
+
+    pub(crate) fn delete(path: impl Into<String>) -> Self {
+        Self::new(Method::DELETE, path)
+    }
+
+    /// A parameter of the query, if there is a value for it.
+    pub(crate) fn query(mut self, name: &str, value: Option<impl ToString>) -> Self {
+        self.query.extend(value.map(|value| (name.to_owned(), value.to_string())));
+        self
+    }
+
+    pub(crate) fn json(self, body: &Value) -> Self {
+        self.bytes("application/json", body.to_string().into_bytes())
+    }
+
+    pub(crate) fn bytes(mut self, kind: &str, bytes: Vec<u8>) -> Self {
+        self.body = ApiRequestBody::Bytes { kind: kind.to_owned(), bytes };
+        self
+    }
+}
+
+/// Why there is no answer of use.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClientError {
+    #[error("{0:?} is not the address of a server, such as http://127.0.0.1:7117")]
+    Address(String),
+    #[error("the key has characters that no key has")]
+    Key,
+    #[error("{path} cannot be read: {error}")]
+    File { path: PathBuf, error: std::io::Error },
+    #[error(
+        "no server answers at {server}: {reason} (start one with `belljar serve`, or name yours with --server or BELLJAR_URL)"
+    )]
+    Unreachable { server: String, reason: String },
+    #[error("the answer broke off: {reason}")]
+    Interrupted { reason: String },
+    #[error("{server} has answered {status} in a way that Belljar does not (is it a Belljar?)")]
+    UnexpectedResponse { server: String, status: StatusCode },
+    #[error("{0}")]
+    Problem(Box<ApiProblem>),
+}
+
+/// What a server says instead of what was asked for.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ApiProblem {
+    pub(crate) status: u16,
+    pub(crate) code: String,
+    pub(crate) detail: String,
+    pub(crate) hint: Option<String>,
+    #[serde(default)]
+    pub(crate) errors: Vec<ApiProblemDetail>,
+}
+
+/// One of the places that a refusal is about.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ApiProblemDetail {
+    pub(crate) path: Option<String>,
+    pub(crate) message: String,
+    pub(crate) line: Option<u64>,
+    pub(crate) column: Option<u64>,
+    pub(crate) hint: Option<String>,
+}
+
+impl std::fmt::Display for ApiProblem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.code, self.detail)?;
+        self.hint.as_ref().map_or(Ok(()), |hint| write!(f, " ({hint})"))
+    }
+}
+
+/// One server, and who we are there.
+#[derive(Debug)]
+pub(crate) struct ApiClient {
+    http: reqwest::Client,
+    server: String,
+}
+
+impl ApiClient {
+    pub(crate) fn new(server: &str, key: &str) -> Result<Self, ClientError> {
+        let url = Url::parse(server).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
+        let url = url.ok_or_else(|| ClientError::Address(server.to_owned()))?;
+        let mut bearer =
+            HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| ClientError::Key)?;
+        bearer.set_sensitive(true);
+        let builder = reqwest::Client::builder()
+            .default_headers([(AUTHORIZATION, bearer)].into_iter().collect())
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT_TIMEOUT);
+        // A proxy of the network is not the way to this machine.
+        let builder = if is_loopback(&url) { builder.no_proxy() } else { builder };
+        let server = server.trim_end_matches('/').to_owned();
+        let http = builder.build().map_err(|error| unreachable_error(&server, &error))?;
+        Ok(Self { http, server })
+    }
+
+    /// The answer, whatever it is.
+    pub(crate) async fn send_unchecked(&self, call: ApiRequest) -> Result<Response, ClientError> {
+        let query =
+            form_urlencoded::Serializer::new(String::new()).extend_pairs(call.query).finish();
+        let mark = if query.is_empty() { "" } else { "?" };
+        let url = format!("{}{}{mark}{query}", self.server, call.path);
+        let request = self.http.request(call.method, url);
+        let request = with_body(request, call.body).await?.headers(call.headers);
+        request.send().await.map_err(|error| unreachable_error(&self.server, &error))
+    }
+
+    /// The answer, if it is a success.
+    pub(crate) async fn send(&self, call: ApiRequest) -> Result<Response, ClientError> {
+        let answer = self.send_unchecked(call).await?;
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        let status = answer.status();
+        let bytes = answer.bytes().await.map_err(|error| read_error(&error))?;
+        let strange = |_| ClientError::UnexpectedResponse { server: self.server.clone(), status };
+        let refusal: ApiProblem = serde_json::from_slice(&bytes).map_err(strange)?;
+        Err(ClientError::Problem(Box::new(refusal)))
+    }
+
+    /// An answer in JSON; null where there is nothing to say.
+    pub(crate) async fn json(&self, call: ApiRequest) -> Result<Value, ClientError> {
+        let answer = self.send(call).await?;
+        let status = answer.status();
+        let bytes = answer.bytes().await.map_err(|error| read_error(&error))?;
+        if bytes.is_empty() {
+            return Ok(Value::Null);
+        }
+        let strange = |_| ClientError::UnexpectedResponse { server: self.server.clone(), status };
+        serde_json::from_slice(&bytes).map_err(strange)
+    }
+
+    /// An answer that is text.
+    pub(crate) async fn text(&self, call: ApiRequest) -> Result<String, ClientError> {
+        let answer = self.send(call).await?;
+        let status = answer.status();
+        let bytes = answer.bytes().await.map_err(|error| read_error(&error))?;
+        let strange = |_| ClientError::UnexpectedResponse { server: self.server.clone(), status };
+        String::from_utf8(bytes.into()).map_err(strange)
+    }
+
+    /// The newest things of a list, over as many pages as they take, and whether there are more.
+    pub(crate) async fn list(
+        &self,
+        path: &str,
+        query: &[(String, String)],
+        most: usize,
+    ) -> Result<(Vec<Value>, bool), ClientError> {
+        let mut items = Vec::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let limit = PAGE_SIZE.min(most - items.len()).max(1);
+            let mut call = ApiRequest::get(path).query("limit", Some(limit));
+            call = call.query("cursor", cursor.as_ref());
+            call.query.extend_from_slice(query);
+            let mut page = self.json(call).await?;
+            if let Some(more) = page["items"].as_array_mut() {
+                items.append(more);
+            }
+            cursor = page["next_cursor"].as_str().map(str::to_owned);
+            if cursor.is_none() || items.len() >= most {
+                items.truncate(most);
+                return Ok((items, cursor.is_some()));
+            }
+        }
+    }
+}
+
+async fn with_body(
+    request: RequestBuilder,
+    body: ApiRequestBody,
+) -> Result<RequestBuilder, ClientError> {
+    Ok(match body {
+        ApiRequestBody::Empty => request,
+        ApiRequestBody::Bytes { kind, bytes } => request.header(CONTENT_TYPE, kind).body(bytes),
+        ApiRequestBody::Files(paths) => {
+            let mut form = reqwest::multipart::Form::new();
+            for path in paths {
+                let added = form.file("file", &path).await;
+                form = added.map_err(|error| ClientError::File { path, error })?;
+            }
+            request.multipart(form)
+        }
+    })
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let address = host.parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+fn unreachable_error(server: &str, error: &reqwest::Error) -> ClientError {
+    // Whatever came after a connection may have reached the server.
+    if error.is_connect() {
+        ClientError::Unreachable { server: server.to_owned(), reason: root_cause(error) }
+    } else {
+        read_error(error)
+    }
+}
+
+pub(super) fn read_error(error: &reqwest::Error) -> ClientError {
+    ClientError::Interrupted { reason: root_cause(error) }
+}
+
+/// The innermost reason, which is the one that says something: `Connection refused`.
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut inner: &dyn std::error::Error = error;
+    while let Some(source) = inner.source() {
+        inner = source;
+    }
+    inner.to_string()
+}

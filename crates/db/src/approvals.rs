@@ -1,0 +1,476 @@
+//! Questions to people, and answers that are good for more than one call.
+//!
+//! An answer is given once and used once: nobody else writes between the look and the change. The code
+//! of a question stands in the record of its execution alone, since it can be long.
+
+use crate::columns::{
+    from_json_column, from_nanos, parse_variant, to_json, to_nanos, variant_name,
+};
+use crate::{DatabaseError, PageRequest, Reader, RowPage, Tx};
+use chrono::{DateTime, Utc};
+use rusqlite::Row;
+use rusqlite::types::Type;
+use serde::Deserialize;
+use types::{
+    AgentId, Approval, ApprovalId, ApprovalScope, ApprovalState, ExecutionId, KeyId, PrincipalId,
+    SandboxId, ToolId, WorkspaceId,
+};
+use uuid::Uuid;
+
+/// With the code of its execution, if that is there.
+const WITH_CODE: &str = "SELECT a.id, a.body, a.seal, e.summary FROM approvals a \
+    LEFT JOIN executions e ON e.workspace = a.workspace AND e.id = a.execution_id";
+
+/// What binds an answer to exactly what was asked.
+pub type ApprovalMac = [u8; 32];
+
+/// A question as it is written down.
+#[derive(Debug, Clone, Copy)]
+pub struct NewApproval<'a> {
+    pub approval: &'a Approval,
+    pub mac: &'a ApprovalMac,
+    /// The key that it was asked with; absent for a token.
+    pub key: Option<KeyId>,
+    /// Bytes that are kept beside it while it is open: the plan of its execution, and its code.
+    pub extra_bytes: u64,
+}
+
+/// By what it is decided who may see a question, without what is long about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ApprovalHeader {
+    pub id: ApprovalId,
+    pub requester: PrincipalId,
+    pub tool: ToolId,
+    pub agent: Option<AgentId>,
+}
+
+/// What somebody answered.
+#[derive(Debug, Clone)]
+pub struct DecisionRecord {
+    /// `Allowed` or `Denied`.
+    pub state: ApprovalState,
+    pub by: PrincipalId,
+    pub at: DateTime<Utc>,
+    pub reason: Option<String>,
+    pub scope: ApprovalScope,
+    /// Over what was agreed to, and by whom.
+    pub mac: ApprovalMac,
+}
+
+/// An answer that holds for later calls of the same code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RememberedApproval {
+    pub id: Uuid,
+    pub requester: PrincipalId,
+    pub tool: ToolId,
+    pub agent: Option<AgentId>,
+    /// Absent when it holds in every session.
+    pub sandbox_id: Option<SandboxId>,
+    pub scope: ApprovalScope,
+    pub mac: ApprovalMac,
+    pub approval_id: ApprovalId,
+    pub created_at: DateTime<Utc>,
+}
+
+/// What an execution waits for. One that is over was left by a server that ended between two writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AwaitedApproval {
+    pub workspace: WorkspaceId,
+    pub id: ApprovalId,
+    pub execution: ExecutionId,
+    pub state: ApprovalState,
+}
+
+impl Tx<'_> {
+    /// `OverQuota` if the workspace would have more than `most` bytes then.
+    pub fn insert_approval(
+        &self,
+        workspace: WorkspaceId,
+        question: &NewApproval<'_>,
+        most: u64,
+    ) -> Result<(), DatabaseError> {
+        let NewApproval { approval, mac: seal, key, extra_bytes: beside } = *question;
+        let body = json_without_code(approval)?;
+        let bytes = beside.saturating_add(body.len() as u64);
+        if bytes > most.saturating_sub(self.file_bytes(workspace)?) {
+            return Err(DatabaseError::QuotaExceeded { most });
+        }
+        self.execute(
+            "INSERT INTO approvals (workspace, id, state, execution_id, requester, tool_id, \
+             agent_id, expires_at, seal, body, bytes, key) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+            (
+                workspace.uuid(),
+                approval.id.uuid(),
+                variant_name("approval", &approval.state)?,
+                approval.execution_id.uuid(),
+                approval.requester.uuid(),
+                approval.tool_id.uuid(),
+                approval.agent_id.map(AgentId::uuid),
+                to_nanos(approval.expires_at),
+                seal,
+                body,
+                bytes,
+                key.map(KeyId::uuid),
+            ),
+        )?;
+        Ok(())
+    }
+
+    /// What it was about has changed, or whoever asked may not ask any more. None if there is none, or
+    /// it is over.
+    pub fn void_approval(
+        &self,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+        at: DateTime<Utc>,
+        reason: String,
+    ) -> Result<Option<Approval>, DatabaseError> {
+        let open = |approval: &Approval| {
+            matches!(approval.state, ApprovalState::Pending | ApprovalState::Allowed)
+        };
+        let Some((approval, _)) = self.approval(workspace, id)?.filter(|(it, _)| open(it)) else {
+            return Ok(None);
+        };
+        let (state, decided_at, reason) = (ApprovalState::Void, Some(at), Some(reason));
+        let void = Approval { state, decided_at, reason, ..approval };
+        self.update_approval(workspace, &void)?;
+        Ok(Some(void))
+    }
+
+    /// None if there is none that waits, or its time is over.
+    pub fn decide_approval(
+        &self,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+        decision: DecisionRecord,
+    ) -> Result<Option<Approval>, DatabaseError> {
+        match self.approval(workspace, id)? {
+            Some((approval, _))
+                if approval.state == ApprovalState::Pending
+                    && approval.expires_at > decision.at =>
+            {
+                self.write_decision(workspace, approval, decision).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Takes back what was asked, answered or not. None if there is none, or it is over, or was
+    /// used: then what it was for has begun.
+    pub fn withdraw_approval(
+        &self,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+        decision: DecisionRecord,
+    ) -> Result<Option<Approval>, DatabaseError> {
+        match self.approval(workspace, id)? {
+            Some((approval, _))
+                if matches!(approval.state, ApprovalState::Pending | ApprovalState::Allowed) =>
+            {
+                self.write_decision(workspace, approval, decision).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn write_decision(
+        &self,
+        workspace: WorkspaceId,
+        approval: Approval,
+        decision: DecisionRecord,
+    ) -> Result<Approval, DatabaseError> {
+        let decided = Approval {
+            state: decision.state,
+            decided_by: Some(decision.by),
+            decided_at: Some(decision.at),
+            reason: decision.reason,
+            scope: decision.scope,
+            ..approval
+        };
+        self.update_approval(workspace, &decided)?;
+        self.set_approval_mac(workspace, decided.id, decision.mac)?;
+        Ok(decided)
+    }
+
+    /// True once for each that was allowed, while its time is not over.
+    pub fn consume_approval(
+        &self,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+        now: DateTime<Utc>,
+    ) -> Result<bool, DatabaseError> {
+        let good = |approval: &Approval| {
+            approval.state == ApprovalState::Allowed && approval.expires_at > now
+        };
+        let Some((approval, _)) = self.approval(workspace, id)?.filter(|(found, _)| good(found))
+        else {
+            return Ok(false);
+        };
+        self.update_approval(workspace, &Approval { state: ApprovalState::Used, ..approval })?;
+        Ok(true)
+    }
+
+    /// Ends some of those whose time is over and that were not used, in all workspaces. They come without
+    /// their code.
+    pub fn expire_approvals(
+        &self,
+        now: DateTime<Utc>,
+        limit: usize,
+    ) -> Result<Vec<(WorkspaceId, Approval)>, DatabaseError> {
+        let over = self.query_many(
+            "SELECT workspace, body FROM approvals \
+             WHERE state IN ('pending', 'allowed') AND expires_at <= ?1 LIMIT ?2",
+            (to_nanos(now), limit),
+            |row| {
+                let workspace = WorkspaceId::new(row.get("workspace")?);
+                Ok((workspace, from_json_column::<Approval>("approval", row, "body")?))
+            },
+        )?;
+        let expire = |(workspace, approval)| {
+            let expired = Approval { state: ApprovalState::Expired, ..approval };
+            self.update_approval(workspace, &expired)?;
+            Ok((workspace, expired))
+        };
+        over.into_iter().map(expire).collect()
+    }
+
+    fn update_approval(&self, workspace: WorkspaceId, to: &Approval) -> Result<(), DatabaseError> {
+        self.execute(
+            "UPDATE approvals SET state = ?3, body = ?4 WHERE workspace = ?1 AND id = ?2",
+            (
+                workspace.uuid(),
+                to.id.uuid(),
+                variant_name("approval", &to.state)?,
+                json_without_code(to)?,
+            ),
+        )?;
+        Ok(())
+    }
+
+    fn set_approval_mac(
+        &self,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+        seal: ApprovalMac,
+    ) -> Result<(), DatabaseError> {
+        let sql = "UPDATE approvals SET seal = ?3 WHERE workspace = ?1 AND id = ?2";
+        self.execute(sql, (workspace.uuid(), id.uuid(), seal)).map(drop)
+    }
+
+    pub fn insert_remembered_approval(
+        &self,
+        workspace: WorkspaceId,
+        remembered: &RememberedApproval,
+    ) -> Result<(), DatabaseError> {
+        self.execute(
+            "INSERT INTO remembered (id, workspace, requester, tool, agent, sandbox_id, scope, \
+             seal, approval_id, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            (
+                remembered.id,
+                workspace.uuid(),
+                remembered.requester.uuid(),
+                remembered.tool.uuid(),
+                remembered.agent.map(AgentId::uuid),
+                remembered.sandbox_id.map(SandboxId::uuid),
+                variant_name("approval", &remembered.scope)?,
+                remembered.mac,
+                remembered.approval_id.uuid(),
+                to_nanos(remembered.created_at),
+            ),
+        )?;
+        Ok(())
+    }
+
+    /// For a tool that changes or goes.
+    pub fn delete_remembered_approvals_of_tool(
+        &self,
+        workspace: WorkspaceId,
+        tool: ToolId,
+    ) -> Result<usize, DatabaseError> {
+        let sql = "DELETE FROM remembered WHERE workspace = ?1 AND tool = ?2";
+        self.execute(sql, (workspace.uuid(), tool.uuid()))
+    }
+
+    /// For an agent that goes.
+    pub fn delete_remembered_approvals_of_agent(
+        &self,
+        workspace: WorkspaceId,
+        agent: AgentId,
+    ) -> Result<usize, DatabaseError> {
+        let sql = "DELETE FROM remembered WHERE workspace = ?1 AND agent = ?2";
+        self.execute(sql, (workspace.uuid(), agent.uuid()))
+    }
+
+    /// For a principal that goes.
+    pub fn delete_remembered_approvals_of_requester(
+        &self,
+        workspace: WorkspaceId,
+        requester: PrincipalId,
+    ) -> Result<usize, DatabaseError> {
+        let sql = "DELETE FROM remembered WHERE workspace = ?1 AND requester = ?2";
+        self.execute(sql, (workspace.uuid(), requester.uuid()))
+    }
+}
+
+impl Reader<'_> {
+    pub fn approval(
+        &self,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+    ) -> Result<Option<(Approval, ApprovalMac)>, DatabaseError> {
+        let sql = format!("{WITH_CODE} WHERE a.workspace = ?1 AND a.id = ?2");
+        self.query_one(&sql, (workspace.uuid(), id.uuid()), |row| {
+            Ok((with_code(row)?, row.get("seal")?))
+        })
+    }
+
+    /// The key that a question was asked with.
+    pub fn requesting_key(
+        &self,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+    ) -> Result<Option<KeyId>, DatabaseError> {
+        let sql = "SELECT key FROM approvals WHERE workspace = ?1 AND id = ?2";
+        let key = self.query_one(sql, (workspace.uuid(), id.uuid()), |row| Ok(row.get("key")?))?;
+        Ok(key.flatten().map(KeyId::new))
+    }
+
+    /// Those that wait for an answer, oldest first, after one of them.
+    pub fn pending_approvals(
+        &self,
+        workspace: WorkspaceId,
+        after: Option<ApprovalId>,
+        limit: usize,
+    ) -> Result<Vec<ApprovalHeader>, DatabaseError> {
+        self.query_many(
+            "SELECT id, requester, tool_id, agent_id FROM approvals \
+             WHERE state = 'pending' AND workspace = ?1 AND id > ?2 ORDER BY id LIMIT ?3",
+            (workspace.uuid(), after.map_or(Uuid::nil(), ApprovalId::uuid), limit),
+            header_from_row,
+        )
+    }
+
+    pub fn approval_header(
+        &self,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+    ) -> Result<Option<ApprovalHeader>, DatabaseError> {
+        let sql = "SELECT id, requester, tool_id, agent_id FROM approvals \
+                   WHERE workspace = ?1 AND id = ?2";
+        self.query_one(sql, (workspace.uuid(), id.uuid()), header_from_row)
+    }
+
+    /// How many of somebody's questions wait for an answer.
+    pub fn count_pending_approvals(
+        &self,
+        workspace: WorkspaceId,
+        requester: PrincipalId,
+    ) -> Result<u64, DatabaseError> {
+        let sql = "SELECT count(*) FROM approvals WHERE state = 'pending' AND workspace = ?1 \
+                   AND requester = ?2";
+        let count =
+            self.query_one(sql, (workspace.uuid(), requester.uuid()), |row| Ok(row.get(0)?))?;
+        Ok(count.unwrap_or(0))
+    }
+
+    /// Those whose execution waits, in all workspaces.
+    pub fn awaited_approvals(&self) -> Result<Vec<AwaitedApproval>, DatabaseError> {
+        self.query_many(
+            "SELECT approvals.workspace, approvals.id, execution_id, state FROM approvals \
+             JOIN executions ON executions.workspace = approvals.workspace \
+             AND executions.id = execution_id WHERE status = 'waiting_approval'",
+            [],
+            |row| {
+                let state: String = row.get("state")?;
+                Ok(AwaitedApproval {
+                    workspace: WorkspaceId::new(row.get("workspace")?),
+                    id: ApprovalId::new(row.get("id")?),
+                    execution: ExecutionId::new(row.get("execution_id")?),
+                    state: parse_variant("approval", &state)?,
+                })
+            },
+        )
+    }
+
+    pub fn approvals(
+        &self,
+        workspace: WorkspaceId,
+        state: Option<ApprovalState>,
+        page: PageRequest,
+    ) -> Result<RowPage<Approval>, DatabaseError> {
+        let state = state.map(|state| variant_name("approval", &state)).transpose()?;
+        let sql = format!(
+            "{WITH_CODE} WHERE a.workspace = ?3 AND a.id < ?1 \
+             AND (?4 IS NULL OR a.state = ?4) ORDER BY a.id DESC LIMIT ?2"
+        );
+        self.query_page(page, &sql, &[&workspace.uuid(), &state], with_code)
+    }
+
+    /// What may hold for such a call. Its seal says whether it does.
+    pub fn remembered_approvals_for(
+        &self,
+        workspace: WorkspaceId,
+        requester: PrincipalId,
+        tool: ToolId,
+        agent: Option<AgentId>,
+        sandbox: Option<SandboxId>,
+    ) -> Result<Vec<RememberedApproval>, DatabaseError> {
+        self.query_many(
+            "SELECT * FROM remembered WHERE workspace = ?1 AND requester = ?2 AND tool = ?3 \
+             AND agent IS ?4 AND (sandbox_id IS NULL OR sandbox_id = ?5) ORDER BY id DESC",
+            (
+                workspace.uuid(),
+                requester.uuid(),
+                tool.uuid(),
+                agent.map(AgentId::uuid),
+                sandbox.map(SandboxId::uuid),
+            ),
+            remembered_approval_from_row,
+        )
+    }
+}
+
+/// Without the code, which the record of the execution has.
+fn json_without_code(approval: &Approval) -> Result<String, DatabaseError> {
+    to_json("approval", &Approval { code: String::new(), ..approval.clone() })
+}
+
+/// What a question needs of the record of its execution.
+#[derive(Deserialize)]
+struct ExecutionCode {
+    code: String,
+}
+
+fn with_code(row: &Row<'_>) -> Result<Approval, DatabaseError> {
+    let approval: Approval = from_json_column("approval", row, "body")?;
+    if row.get_ref("summary")?.data_type() == Type::Null {
+        return Ok(approval);
+    }
+    let ExecutionCode { code } = from_json_column("execution", row, "summary")?;
+    Ok(Approval { code, ..approval })
+}
+
+fn header_from_row(row: &Row<'_>) -> Result<ApprovalHeader, DatabaseError> {
+    Ok(ApprovalHeader {
+        id: ApprovalId::new(row.get("id")?),
+        requester: PrincipalId::new(row.get("requester")?),
+        tool: ToolId::new(row.get("tool_id")?),
+        agent: row.get::<_, Option<Uuid>>("agent_id")?.map(AgentId::new),
+    })
+}
+
+fn remembered_approval_from_row(row: &Row<'_>) -> Result<RememberedApproval, DatabaseError> {
+    let scope: String = row.get("scope")?;
+    Ok(RememberedApproval {
+        id: row.get("id")?,
+        requester: PrincipalId::new(row.get("requester")?),
+        tool: ToolId::new(row.get("tool")?),
+        agent: row.get::<_, Option<Uuid>>("agent")?.map(AgentId::new),
+        sandbox_id: row.get::<_, Option<Uuid>>("sandbox_id")?.map(SandboxId::new),
+        scope: parse_variant("approval", &scope)?,
+        mac: row.get("seal")?,
+        approval_id: ApprovalId::new(row.get("approval_id")?),
+        created_at: from_nanos(row.get("created_at")?),
+    })
+}

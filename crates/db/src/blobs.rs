@@ -1,0 +1,148 @@
+//! The bytes of files, each in a file of its own under its id.
+//!
+//! They are written aside, made durable, and renamed: what is under an id is whole. Bytes whose row
+//! was never committed, or is deleted, are set aside at the next start and removed after the
+//! retention: a database that was restored wrongly must not take the files with it.
+
+use crate::DatabaseError;
+use crate::database::{create_private_directory, sync_directory};
+use crate::integrity::{quarantine_name, was_quarantined_before};
+use chrono::{DateTime, Utc};
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use types::FileId;
+use uuid::Uuid;
+
+/// Files are spread over 256 shelves, since a directory of all of them would be slow to go through.
+#[derive(Debug, Clone)]
+pub struct Blobs {
+    staging: PathBuf,
+    files: PathBuf,
+    aside: PathBuf,
+}
+
+/// Files that no record knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QuarantinedFiles {
+    pub files: usize,
+    pub directory: PathBuf,
+}
+
+impl Blobs {
+    /// Whatever was being written when the last server ended is thrown away.
+    pub(crate) fn open(home: &Path) -> Result<Self, DatabaseError> {
+        let [staging, files, aside] = ["staging", "files", "aside"].map(|name| home.join(name));
+        let blobs = Self { staging, files, aside };
+        if blobs.staging.exists() {
+            fs::remove_dir_all(&blobs.staging).map_err(DatabaseError::io(&blobs.staging))?;
+        }
+        create_private_directory(&blobs.staging)?;
+        create_private_directory(&blobs.files)?;
+        Ok(blobs)
+    }
+
+    /// A new name for bytes on their way in, on the same file system as where they will stay.
+    pub fn staging_path(&self) -> PathBuf {
+        self.staging.join(Uuid::now_v7().to_string())
+    }
+
+    /// Makes a staged file durable under an id. It waits for the disk.
+    pub fn persist(&self, staged: &Path, id: FileId) -> Result<(), DatabaseError> {
+        let shelf = self.shard_directory(id);
+        self.ensure_shard(&shelf)?;
+        File::open(staged)
+            .and_then(|file| file.sync_all())
+            .and_then(|()| fs::rename(staged, shelf.join(id.to_string())))
+            .map_err(DatabaseError::io(staged))?;
+        sync_directory(&shelf)
+    }
+
+    fn ensure_shard(&self, shelf: &Path) -> Result<(), DatabaseError> {
+        match fs::create_dir(shelf) {
+            Ok(()) => sync_directory(&self.files),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(DatabaseError::io(shelf)(error)),
+        }
+    }
+
+    pub fn open_file(&self, id: FileId) -> Result<Option<File>, DatabaseError> {
+        let path = self.path(id);
+        match File::open(&path) {
+            Ok(file) => Ok(Some(file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(DatabaseError::io(&path)(error)),
+        }
+    }
+
+    /// The row must be gone. What is not there any more is removed.
+    pub fn remove(&self, id: FileId) -> Result<(), DatabaseError> {
+        let path = self.path(id);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(DatabaseError::io(&path)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Moves what is under no id of `known` into a directory that is named by the time.
+    pub(crate) fn quarantine_orphans(
+        &self,
+        known: &HashSet<FileId>,
+        now: DateTime<Utc>,
+    ) -> Result<Option<QuarantinedFiles>, DatabaseError> {
+        let directory = self.aside.join(quarantine_name(now));
+        let mut files = 0;
+        for shelf in fs::read_dir(&self.files).map_err(DatabaseError::io(&self.files))? {
+            let shelf = shelf.map_err(DatabaseError::io(&self.files))?.path();
+            // The marker of the database is beside the shelves.
+            if !shelf.is_dir() {
+                continue;
+            }
+            for file in fs::read_dir(&shelf).map_err(DatabaseError::io(&shelf))? {
+                let file = file.map_err(DatabaseError::io(&shelf))?;
+                let id = file.file_name().to_str().and_then(|name| name.parse().ok());
+                if id.is_some_and(|id| known.contains(&id)) {
+                    continue;
+                }
+                if files == 0 {
+                    create_private_directory(&directory)?;
+                }
+                let to = directory.join(file.file_name());
+                fs::rename(file.path(), to).map_err(DatabaseError::io(&file.path()))?;
+                files += 1;
+            }
+        }
+        Ok((files > 0).then_some(QuarantinedFiles { files, directory }))
+    }
+
+    /// Removes what was set aside before that moment. Tells how many directories.
+    pub(crate) fn remove_quarantined(&self, before: DateTime<Utc>) -> Result<usize, DatabaseError> {
+        let listed = match fs::read_dir(&self.aside) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            listed => listed.map_err(DatabaseError::io(&self.aside))?,
+        };
+        let mut removed = 0;
+        for entry in listed {
+            let entry = entry.map_err(DatabaseError::io(&self.aside))?;
+            let name = entry.file_name();
+            if name.to_str().is_some_and(|name| was_quarantined_before(name, before)) {
+                fs::remove_dir_all(entry.path()).map_err(DatabaseError::io(&entry.path()))?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+
+    fn path(&self, id: FileId) -> PathBuf {
+        self.shard_directory(id).join(id.to_string())
+    }
+
+    /// The last byte of an id chooses it: the first ones are the time, and alike for decades.
+    fn shard_directory(&self, id: FileId) -> PathBuf {
+        let [.., last] = *id.uuid().as_bytes();
+        self.files.join(format!("{last:02x}"))
+    }
+}

@@ -1,0 +1,151 @@
+//! Whether the wall clock may be believed when something is about to be forgotten for good.
+//!
+//! A wall clock can jump: by hand, by a wrong battery clock at boot, by a bad time server. What is
+//! forgotten while it is wrong does not come back when it is right again. So nothing is forgotten
+//! in a round whose wall clock disagrees with the monotonic clock, until the new time has held for
+//! [`CONFIRMATION`].
+
+use chrono::{DateTime, TimeDelta, Utc};
+use std::time::{Duration, Instant};
+
+/// What two rounds may differ by: slewing, leap seconds, a restart of the server. No retention is so
+/// short that this much would matter.
+const TOLERANCE: TimeDelta = TimeDelta::minutes(5);
+/// How long a new time has to hold before it is believed: long enough for a time server to correct
+/// it, and shorter than a working day, after which many machines are switched off.
+const CONFIRMATION: Duration = Duration::from_secs(6 * 60 * 60);
+
+/// Both clocks of the machine at one moment.
+#[derive(Debug, Clone, Copy)]
+pub struct ClockReading {
+    pub wall: DateTime<Utc>,
+    pub monotonic: Instant,
+}
+
+impl ClockReading {
+    pub fn now() -> Self {
+        Self { wall: Utc::now(), monotonic: Instant::now() }
+    }
+
+    /// Whether the wall clock has gone as far as the monotonic one since `earlier`.
+    fn agrees_with(self, earlier: Self) -> bool {
+        let passed = self.monotonic.saturating_duration_since(earlier.monotonic);
+        let expected = TimeDelta::from_std(passed)
+            .ok()
+            .and_then(|passed| earlier.wall.checked_add_signed(passed));
+        expected.is_some_and(|expected| is_near(self.wall, expected))
+    }
+}
+
+fn is_near(one: DateTime<Utc>, other: DateTime<Utc>) -> bool {
+    one.signed_duration_since(other).abs() <= TOLERANCE
+}
+
+/// The readings that a decision needs, of this process.
+#[derive(Debug, Default)]
+pub(crate) struct TrustedClock {
+    /// The last one that was believed.
+    trusted: Option<ClockReading>,
+    /// The first one of a new time that is not believed yet.
+    unconfirmed: Option<ClockReading>,
+}
+
+impl TrustedClock {
+    /// Whether this reading may be believed. `kept` is the last wall time that was believed before
+    /// this process; a database that has none has forgotten nothing yet.
+    pub(crate) fn confirm(&mut self, now: ClockReading, kept: Option<DateTime<Utc>>) -> bool {
+        let agrees = match self.trusted {
+            Some(trusted) => now.agrees_with(trusted),
+            None => kept.is_none_or(|kept| is_near(now.wall, kept)),
+        };
+        let held = self.unconfirmed.is_some_and(|first| {
+            now.agrees_with(first)
+                && now.monotonic.saturating_duration_since(first.monotonic) >= CONFIRMATION
+        });
+        if agrees || held {
+            (self.trusted, self.unconfirmed) = (Some(now), None);
+            return true;
+        }
+        if !self.unconfirmed.is_some_and(|first| now.agrees_with(first)) {
+            self.unconfirmed = Some(now);
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct TestClock {
+        began: Instant,
+        wall: DateTime<Utc>,
+    }
+
+    impl TestClock {
+        /// Seconds since it began, and how far its wall clock is ahead.
+        fn at(&self, seconds: u64, ahead: TimeDelta) -> ClockReading {
+            let passed = Duration::from_secs(seconds);
+            ClockReading {
+                wall: self.wall + TimeDelta::from_std(passed).unwrap() + ahead,
+                monotonic: self.began + passed,
+            }
+        }
+    }
+
+    fn machine() -> TestClock {
+        TestClock {
+            began: Instant::now(),
+            wall: DateTime::from_timestamp(1_800_000_000, 0).unwrap(),
+        }
+    }
+
+    const RIGHT: TimeDelta = TimeDelta::zero();
+    const AHEAD: TimeDelta = TimeDelta::days(40);
+
+    #[test]
+    fn a_clock_that_is_ahead_for_a_while_is_not_believed_and_then_is_again_at_once() {
+        let (machine, mut clock) = (machine(), TrustedClock::default());
+        assert!(clock.confirm(machine.at(0, RIGHT), None));
+        assert!(clock.confirm(machine.at(30, RIGHT), None));
+        for seconds in [60, 90, 5 * 60 * 60] {
+            assert!(!clock.confirm(machine.at(seconds, AHEAD), None), "{seconds}");
+        }
+        assert!(clock.confirm(machine.at(5 * 60 * 60 + 30, RIGHT), None));
+        assert!(!clock.confirm(machine.at(6 * 60 * 60, -AHEAD), None), "behind is wrong as well");
+    }
+
+    #[test]
+    fn a_new_time_that_holds_is_believed_in_the_end() {
+        let (machine, mut clock) = (machine(), TrustedClock::default());
+        assert!(clock.confirm(machine.at(0, RIGHT), None));
+        assert!(!clock.confirm(machine.at(30, AHEAD), None));
+        let confirmed = 30 + CONFIRMATION.as_secs();
+        assert!(!clock.confirm(machine.at(confirmed - 1, AHEAD), None));
+        assert!(clock.confirm(machine.at(confirmed, AHEAD), None));
+        // Another jump begins anew.
+        assert!(!clock.confirm(machine.at(confirmed + 30, AHEAD * 2), None));
+    }
+
+    #[test]
+    fn a_start_compares_with_the_time_that_was_kept() {
+        let machine = machine();
+        let kept = Some(machine.wall);
+        assert!(TrustedClock::default().confirm(machine.at(60, RIGHT), kept));
+        let mut ahead = TrustedClock::default();
+        assert!(!ahead.confirm(machine.at(60, AHEAD), kept));
+        assert!(!ahead.confirm(machine.at(90, AHEAD), kept));
+        assert!(ahead.confirm(machine.at(120, RIGHT), kept));
+        assert!(TrustedClock::default().confirm(machine.at(60, AHEAD), None), "nothing was kept");
+    }
+
+    #[test]
+    fn a_new_time_that_keeps_changing_is_never_believed() {
+        let (machine, mut clock) = (machine(), TrustedClock::default());
+        assert!(clock.confirm(machine.at(0, RIGHT), None));
+        for hour in 1..48 {
+            let jumping = AHEAD + TimeDelta::hours(i64::try_from(hour).unwrap() % 2);
+            assert!(!clock.confirm(machine.at(hour * 60 * 60, jumping), None), "{hour}");
+        }
+    }
+}

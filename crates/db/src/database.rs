@@ -1,0 +1,197 @@
+//! The one way to the records: who writes, who reads, and that no second server does.
+
+use crate::audit::{AuditSigner, usual_key};
+use crate::blobs::{Blobs, QuarantinedFiles};
+use crate::clock::TrustedClock;
+use crate::integrity::{self, AuditHeadFile};
+use crate::reader::{Reader, ReaderPool};
+use crate::writer::{Durability, Tx, Writer};
+use crate::{DatabaseError, Revision, schema};
+use chrono::{DateTime, Utc};
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use types::FileId;
+
+/// Everything that a server keeps. Dropping it writes what was asked for and lets the directory go.
+pub struct Database {
+    // The lock is last: it is let go when nobody writes any more.
+    writer: Writer,
+    readers: Arc<ReaderPool>,
+    blobs: Blobs,
+    clock: Mutex<TrustedClock>,
+    set_aside: Option<QuarantinedFiles>,
+    _lock: File,
+}
+
+impl Database {
+    /// Makes a database where nothing is kept. Where something is, the database must be the one that it
+    /// belongs to, with its last commits; otherwise nothing is changed.
+    pub fn open(data: &Path) -> Result<Arc<Self>, DatabaseError> {
+        Self::open_with(data, None)
+    }
+
+    /// With the key of the audit log in another file than that beside the database.
+    pub fn open_with(data: &Path, audit_key: Option<&Path>) -> Result<Arc<Self>, DatabaseError> {
+        let home = data.join("store");
+        create_private_directory(&home)?;
+        let lock = lock_directory(&home)?;
+        let database = database_path(data);
+        if !schema::has_tables(&database)? {
+            integrity::check_no_data_without_database(&database, data)?;
+        }
+        let usual = usual_key(data);
+        let audit_key = audit_key.unwrap_or(&usual);
+        let connection = schema::open_to_write(&database, audit_key)?;
+        integrity::check_database_markers(data, Reader::new(&connection).database_id()?)?;
+        let seal = AuditSigner::open(audit_key, &connection)?;
+        let mark = {
+            let reader = Reader::new(&connection);
+            let (id, key, head) = (seal.database, seal.key.clone(), reader.audit_head()?);
+            AuditHeadFile::open(&home, id, key, head, |sequence| reader.audit_hash(sequence))?
+        };
+        let writer = Writer::start(connection, &database, seal, mark)?;
+        let readers = Arc::new(ReaderPool::new(database));
+        let blobs = Blobs::open(&home)?;
+        let (known, trusted) = readers.read(|rows| Ok((rows.file_ids()?, rows.trusted_at()?)))?;
+        // A clock that is behind would have them removed too early.
+        let now = trusted.map_or_else(Utc::now, |trusted| trusted.max(Utc::now()));
+        let set_aside = blobs.quarantine_orphans(&known, now)?;
+        sync_directory(&home)?;
+        let clock = Mutex::default();
+        Ok(Arc::new(Self { writer, readers, blobs, clock, set_aside, _lock: lock }))
+    }
+
+    /// Files without a record that were found at the start.
+    pub fn quarantined(&self) -> Option<&QuarantinedFiles> {
+        self.set_aside.as_ref()
+    }
+
+    pub(crate) fn clock(&self) -> MutexGuard<'_, TrustedClock> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes something that means nothing, and answers when it is on the disk.
+    pub async fn probe_write(&self) -> Result<(), DatabaseError> {
+        self.write(|tx| {
+            tx.execute_unversioned("UPDATE server SET probes = probes + 1", []).map(drop)
+        })
+        .await
+    }
+
+    /// Answers when all of `job` is on the disk. A job that fails has changed nothing, and one
+    /// whose caller went away is still done.
+    pub async fn write<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Tx<'_>) -> Result<T, DatabaseError> + Send + 'static,
+    ) -> Result<T, DatabaseError> {
+        self.writer.write(Durability::Full, job).await
+    }
+
+    /// Answers when `job` survives the end of this process, and does not wait for the disk: for
+    /// rows whose loss with the power harms nobody, such as that something has begun.
+    pub async fn write_unsynced<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Tx<'_>) -> Result<T, DatabaseError> + Send + 'static,
+    ) -> Result<T, DatabaseError> {
+        self.writer.write(Durability::Normal, job).await
+    }
+
+    /// Whether the last that was written could be.
+    pub fn is_healthy(&self) -> bool {
+        self.writer.is_healthy()
+    }
+
+    /// To be asked before the first row of a decision is read.
+    pub fn revision(&self) -> Revision {
+        self.writer.revision()
+    }
+
+    /// For a few rows by their keys. It runs on the calling thread, also an async one: such a
+    /// look-up takes microseconds, less than the way to another thread.
+    pub fn read<T>(
+        &self,
+        job: impl FnOnce(&Reader<'_>) -> Result<T, DatabaseError>,
+    ) -> Result<T, DatabaseError> {
+        self.readers.read(job)
+    }
+
+    /// For lists and large rows.
+    pub async fn read_off_thread<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Reader<'_>) -> Result<T, DatabaseError> + Send + 'static,
+    ) -> Result<T, DatabaseError> {
+        let _turn = self.readers.long_reads.acquire().await.map_err(|_| DatabaseError::Aborted)?;
+        let readers = Arc::clone(&self.readers);
+        run_blocking(move || readers.read(job)).await
+    }
+
+    pub fn blobs(&self) -> &Blobs {
+        &self.blobs
+    }
+
+    /// Makes staged bytes durable; only then a row may speak of them.
+    pub async fn persist_blob(&self, staged: PathBuf, id: FileId) -> Result<(), DatabaseError> {
+        let blobs = self.blobs.clone();
+        run_blocking(move || blobs.persist(&staged, id)).await
+    }
+
+    pub(crate) async fn remove_quarantined(
+        &self,
+        before: DateTime<Utc>,
+    ) -> Result<(), DatabaseError> {
+        let blobs = self.blobs.clone();
+        run_blocking(move || blobs.remove_quarantined(before).map(drop)).await
+    }
+
+    /// The rows must be gone.
+    pub async fn remove_blobs(&self, ids: Vec<FileId>) -> Result<(), DatabaseError> {
+        let blobs = self.blobs.clone();
+        run_blocking(move || ids.into_iter().try_for_each(|id| blobs.remove(id))).await
+    }
+}
+
+/// On a thread that may wait for the disk.
+async fn run_blocking<T: Send + 'static>(
+    job: impl FnOnce() -> Result<T, DatabaseError> + Send + 'static,
+) -> Result<T, DatabaseError> {
+    tokio::task::spawn_blocking(job).await.map_err(|_| DatabaseError::Aborted)?
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn database_path(data: &Path) -> PathBuf {
+    data.join("store/belljar.sqlite3")
+}
+
+/// Held until the process ends, however it ends.
+pub(crate) fn lock_directory(home: &Path) -> Result<File, DatabaseError> {
+    let path = home.join("lock");
+    let file = File::create(&path).map_err(DatabaseError::io(&path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(DatabaseError::Locked { path: home.to_owned() }),
+        Err(TryLockError::Error(cause)) => Err(DatabaseError::io(&path)(cause)),
+    }
+}
+
+/// Also closes one that was open to others.
+pub(crate) fn create_private_directory(directory: &Path) -> Result<(), DatabaseError> {
+    use std::os::unix::fs::PermissionsExt;
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    made.and_then(|()| fs::set_permissions(directory, fs::Permissions::from_mode(0o700)))
+        .map_err(DatabaseError::io(directory))
+}
+
+/// Without it a new name in a directory can be lost with the power, though its file was synced.
+pub(crate) fn sync_directory(directory: &Path) -> Result<(), DatabaseError> {
+    File::open(directory)
+        .and_then(|directory: File| -> io::Result<()> { directory.sync_all() })
+        .map_err(DatabaseError::io(directory))
+}

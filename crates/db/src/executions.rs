@@ -1,0 +1,400 @@
+//! Executions: a summary that lists read, and the events that all output is folded from.
+
+use crate::columns::{from_json_column, to_json, to_nanos, variant_name};
+use crate::{DatabaseError, PageRequest, Reader, RowPage, Tx};
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use std::borrow::Borrow;
+use types::{
+    Error, ErrorCode, Event, Execution, ExecutionId, ExecutionStatus, FunctionId, PrincipalId,
+    SandboxId, Transcript, WorkspaceId,
+};
+
+/// What is absent is not asked for.
+#[derive(Debug, Clone, Default)]
+pub struct ExecutionFilter {
+    pub principal: Option<PrincipalId>,
+    pub sandbox_id: Option<SandboxId>,
+    pub status: Option<ExecutionStatus>,
+    pub tool: Option<String>,
+}
+
+/// The texts of a finished execution. They can be long, so they are made by whoever finished it and
+/// not by the one thread that writes.
+#[derive(Debug)]
+pub struct FinishedExecutionRow {
+    id: ExecutionId,
+    principal: Option<PrincipalId>,
+    sandbox_id: Option<SandboxId>,
+    tool: Option<String>,
+    function: Option<FunctionId>,
+    status: String,
+    created_at: DateTime<Utc>,
+    summary: String,
+    events: Vec<u8>,
+    events_before: u64,
+}
+
+/// Events of one execution that follow each other, in the form in which they are kept.
+#[derive(Debug)]
+pub struct EventBatch {
+    first: u64,
+    count: u64,
+    body: Vec<u8>,
+}
+
+impl EventBatch {
+    /// `first` is the number of the first of `events`.
+    pub fn new(
+        first: u64,
+        events: &[impl Borrow<Event> + Serialize],
+    ) -> Result<Self, DatabaseError> {
+        let body = to_json("execution", &events)?.into_bytes();
+        Ok(Self { first, count: events.len() as u64, body })
+    }
+}
+
+impl FinishedExecutionRow {
+    /// The same for an execution whose first `count` events were kept as [`EventBatch`]es.
+    pub fn with_stored_events(self, count: u64) -> Self {
+        Self { events_before: count, ..self }
+    }
+
+    pub fn new(
+        execution: &Execution,
+        events: &[impl Borrow<Event> + Serialize],
+    ) -> Result<Self, DatabaseError> {
+        Ok(Self {
+            id: execution.id,
+            principal: execution.principal,
+            sandbox_id: execution.sandbox_id,
+            tool: execution.tool.clone(),
+            function: execution.function_id,
+            created_at: execution.created_at,
+            status: variant_name("execution", &execution.status)?,
+            summary: summary_json(execution)?,
+            events: to_json("execution", &events)?.into_bytes(),
+            events_before: 0,
+        })
+    }
+}
+
+impl Tx<'_> {
+    /// `plan` is what is needed to run it later.
+    pub fn insert_execution(
+        &self,
+        workspace: WorkspaceId,
+        execution: &Execution,
+        plan: Option<&[u8]>,
+    ) -> Result<(), DatabaseError> {
+        self.execute_unversioned(
+            "INSERT INTO executions \
+             (workspace, id, principal, sandbox_id, tool, status, created_at, summary, plan, \
+             function) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+            (
+                workspace.uuid(),
+                execution.id.uuid(),
+                execution.principal.map(PrincipalId::uuid),
+                execution.sandbox_id.map(SandboxId::uuid),
+                &execution.tool,
+                variant_name("execution", &execution.status)?,
+                to_nanos(execution.created_at),
+                summary_json(execution)?,
+                plan,
+                execution.function_id.map(FunctionId::uuid),
+            ),
+        )?;
+        Ok(())
+    }
+
+    /// One that was over before anything was said about it.
+    pub fn insert_finished(
+        &self,
+        workspace: WorkspaceId,
+        finished: &FinishedExecutionRow,
+    ) -> Result<(), DatabaseError> {
+        self.execute_unversioned(
+            "INSERT INTO executions \
+             (workspace, id, principal, sandbox_id, tool, status, created_at, summary, events, \
+             function, events_before) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+            (
+                workspace.uuid(),
+                finished.id.uuid(),
+                finished.principal.map(PrincipalId::uuid),
+                finished.sandbox_id.map(SandboxId::uuid),
+                &finished.tool,
+                &finished.status,
+                to_nanos(finished.created_at),
+                &finished.summary,
+                &finished.events,
+                finished.function.map(FunctionId::uuid),
+                finished.events_before,
+            ),
+        )?;
+        Ok(())
+    }
+
+    /// Events of one that has not ended yet. They are part of its record once its end says so; a
+    /// batch with the same first event is replaced.
+    pub fn insert_events(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+        batch: &EventBatch,
+    ) -> Result<(), DatabaseError> {
+        self.execute_unversioned(
+            "INSERT OR REPLACE INTO execution_events (workspace, execution, first, count, body) \
+             VALUES (?1, ?2, ?3, ?4, ?5)",
+            (workspace.uuid(), id.uuid(), batch.first, batch.count, &batch.body),
+        )?;
+        Ok(())
+    }
+
+    /// What is new about one that has not ended. False if there is none such.
+    pub fn update_execution(
+        &self,
+        workspace: WorkspaceId,
+        execution: &Execution,
+    ) -> Result<bool, DatabaseError> {
+        let changed = self.execute_unversioned(
+            "UPDATE executions SET sandbox_id = ?3, status = ?4, summary = ?5 \
+             WHERE workspace = ?1 AND id = ?2 \
+             AND status IN ('waiting_approval', 'queued', 'running')",
+            (
+                workspace.uuid(),
+                execution.id.uuid(),
+                execution.sandbox_id.map(SandboxId::uuid),
+                variant_name("execution", &execution.status)?,
+                summary_json(execution)?,
+            ),
+        )?;
+        Ok(changed == 1)
+    }
+
+    /// False if there is none, or it has ended: an end is final.
+    pub fn set_execution_status(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+        status: ExecutionStatus,
+    ) -> Result<bool, DatabaseError> {
+        match self.execution_summary(workspace, id)? {
+            Some(found) => self.update_execution(workspace, &Execution { status, ..found }),
+            None => Ok(false),
+        }
+    }
+
+    /// False if there is none, or it has ended before: an end is final.
+    pub fn finish_execution(
+        &self,
+        workspace: WorkspaceId,
+        finished: &FinishedExecutionRow,
+    ) -> Result<bool, DatabaseError> {
+        let changed = self.execute_unversioned(
+            "UPDATE executions \
+             SET sandbox_id = ?3, status = ?4, summary = ?5, plan = NULL, events = ?6, \
+             events_before = ?7 \
+             WHERE workspace = ?1 AND id = ?2 \
+             AND status IN ('waiting_approval', 'queued', 'running')",
+            (
+                workspace.uuid(),
+                finished.id.uuid(),
+                finished.sandbox_id.map(SandboxId::uuid),
+                &finished.status,
+                &finished.summary,
+                &finished.events,
+                finished.events_before,
+            ),
+        )?;
+        Ok(changed == 1)
+    }
+
+    /// At the start of a server, in all workspaces: what ran is not run a second time, since
+    /// nobody knows how far it came. What waits for a person goes on waiting.
+    pub fn interrupt_all_executions(
+        &self,
+        now: DateTime<Utc>,
+    ) -> Result<Vec<ExecutionId>, DatabaseError> {
+        let under_way = self.query_many(
+            "SELECT workspace, id FROM executions WHERE status IN ('queued', 'running')",
+            [],
+            |row| Ok((WorkspaceId::new(row.get("workspace")?), ExecutionId::new(row.get("id")?))),
+        )?;
+        let mut ids = Vec::with_capacity(under_way.len());
+        for (workspace, id) in under_way {
+            // One by one: each may have megabytes of code.
+            let Some(execution) = self.execution_summary(workspace, id)? else { continue };
+            ids.push(id);
+            let (status, error) = (ExecutionStatus::Failed, Some(interrupted_error()));
+            let ended = Execution { status, error, ended_at: Some(now), ..execution };
+            let events = [Event::Error(interrupted_error()), Event::End { status }];
+            self.finish_execution(workspace, &FinishedExecutionRow::new(&ended, &events)?)?;
+        }
+        Ok(ids)
+    }
+}
+
+impl Reader<'_> {
+    /// The whole record, with its output and results.
+    pub fn execution(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+    ) -> Result<Option<Execution>, DatabaseError> {
+        let Some(summary) = self.execution_summary(workspace, id)? else {
+            return Ok(None);
+        };
+        let events = self.execution_events(workspace, id)?.unwrap_or_default();
+        let Transcript { output, results } = events.into_iter().collect();
+        Ok(Some(Execution { output, results, ..summary }))
+    }
+
+    /// The record without its output and results.
+    pub fn execution_summary(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+    ) -> Result<Option<Execution>, DatabaseError> {
+        let sql = "SELECT summary FROM executions WHERE workspace = ?1 AND id = ?2";
+        self.query_one(sql, (workspace.uuid(), id.uuid()), |row| {
+            from_json_column("execution", row, "summary")
+        })
+    }
+
+    /// All of them. Absent while it has not ended, too.
+    pub fn execution_events(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+    ) -> Result<Option<Vec<Event>>, DatabaseError> {
+        let mut events = Vec::new();
+        while let Some(mut next) = self.events_after(workspace, id, events.len() as u64)? {
+            if next.is_empty() {
+                return Ok(Some(events));
+            }
+            events.append(&mut next);
+        }
+        Ok(None)
+    }
+
+    /// Some of those that come after the one with this number, so that no more than one batch is in
+    /// memory; none after the last. Absent while it has not ended, too.
+    pub fn events_after(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+        number: u64,
+    ) -> Result<Option<Vec<Event>>, DatabaseError> {
+        let key = (workspace.uuid(), id.uuid());
+        let sql = "SELECT events_before FROM executions \
+                   WHERE workspace = ?1 AND id = ?2 AND events IS NOT NULL";
+        let Some(before) =
+            self.query_one(sql, key, |row| Ok(row.get::<_, u64>("events_before")?))?
+        else {
+            return Ok(None);
+        };
+        let found = if number < before {
+            let sql = "SELECT first, body FROM execution_events \
+                       WHERE workspace = ?1 AND execution = ?2 AND first <= ?3 \
+                       ORDER BY first DESC LIMIT 1";
+            self.query_one(sql, (key.0, key.1, number + 1), |row| {
+                Ok((row.get::<_, u64>("first")?, from_json_column("execution", row, "body")?))
+            })?
+        } else {
+            let sql = "SELECT events FROM executions WHERE workspace = ?1 AND id = ?2";
+            self.query_one(sql, key, |row| {
+                Ok((before + 1, from_json_column("execution", row, "events")?))
+            })?
+        };
+        let (first, mut events): (u64, Vec<Event>) =
+            found.ok_or(DatabaseError::Corrupt { what: "execution" })?;
+        let seen = number.saturating_add(1).saturating_sub(first);
+        events.drain(..usize::try_from(seen).unwrap_or(usize::MAX).min(events.len()));
+        Ok(Some(events))
+    }
+
+    /// How long the events of an execution are, in the form in which they are kept.
+    pub fn event_bytes(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+    ) -> Result<u64, DatabaseError> {
+        let sql = "SELECT coalesce(length(events), 0) + (\
+                       SELECT coalesce(sum(length(body)), 0) FROM execution_events \
+                       WHERE workspace = ?1 AND execution = ?2 AND first <= events_before\
+                   ) AS bytes FROM executions WHERE workspace = ?1 AND id = ?2";
+        let bytes =
+            self.query_one(sql, (workspace.uuid(), id.uuid()), |row| Ok(row.get("bytes")?))?;
+        Ok(bytes.unwrap_or_default())
+    }
+
+    pub fn pending_call_json(
+        &self,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+    ) -> Result<Option<Vec<u8>>, DatabaseError> {
+        let sql = "SELECT plan FROM executions WHERE workspace = ?1 AND id = ?2";
+        let plan =
+            self.query_one(sql, (workspace.uuid(), id.uuid()), |row| Ok(row.get("plan")?))?;
+        Ok(plan.flatten())
+    }
+
+    /// Summaries.
+    pub fn executions(
+        &self,
+        workspace: WorkspaceId,
+        filter: &ExecutionFilter,
+        page: PageRequest,
+    ) -> Result<RowPage<Execution>, DatabaseError> {
+        let status = filter.status.map(|status| variant_name("execution", &status)).transpose()?;
+        // A condition that is not always there is not looked up by an index.
+        let of_status = if status.is_some() { "status = ?6" } else { "?6 IS NULL" };
+        self.query_page(
+            page,
+            &format!(
+                "SELECT id, summary FROM executions WHERE workspace = ?3 AND id < ?1 \
+                 AND (?4 IS NULL OR principal = ?4) AND (?5 IS NULL OR sandbox_id = ?5) \
+                 AND {of_status} AND (?7 IS NULL OR tool = ?7) \
+                 ORDER BY id DESC LIMIT ?2"
+            ),
+            &[
+                &workspace.uuid(),
+                &filter.principal.map(PrincipalId::uuid),
+                &filter.sandbox_id.map(SandboxId::uuid),
+                &status,
+                &filter.tool,
+            ],
+            |row| from_json_column("execution", row, "summary"),
+        )
+    }
+
+    /// Oldest first.
+    pub fn executions_in_session(
+        &self,
+        workspace: WorkspaceId,
+        sandbox: SandboxId,
+    ) -> Result<Vec<ExecutionId>, DatabaseError> {
+        self.query_many(
+            "SELECT id FROM executions WHERE workspace = ?1 AND sandbox_id = ?2 ORDER BY id",
+            (workspace.uuid(), sandbox.uuid()),
+            |row| Ok(ExecutionId::new(row.get("id")?)),
+        )
+    }
+}
+
+/// Output and results are told by the events alone.
+fn summary_json(execution: &Execution) -> Result<String, DatabaseError> {
+    if execution.output.is_empty() && execution.results.is_empty() {
+        return to_json("execution", execution);
+    }
+    let short = Execution { output: Vec::new(), results: Vec::new(), ..execution.clone() };
+    to_json("execution", &short)
+}
+
+fn interrupted_error() -> Error {
+    Error::new(
+        ErrorCode::ExecutionInterrupted,
+        "the server stopped while it ran; it was not run again",
+    )
+    .hint("look at what it may have done already, then run it again")
+}

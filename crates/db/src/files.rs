@@ -1,0 +1,119 @@
+//! Which files there are. Their bytes are in `blobs`.
+//!
+//! The bytes come first and go last: there is never a row without them.
+
+use crate::columns::{from_json_column, to_json, to_nanos, variant_name};
+use crate::{DatabaseError, PageRequest, Reader, RowPage, Tx};
+use std::collections::HashSet;
+use types::{ExecutionId, File, FileId, PrincipalId, WorkspaceId};
+
+impl Tx<'_> {
+    /// Its bytes must have been kept.
+    pub fn insert_file(&self, workspace: WorkspaceId, file: &File) -> Result<(), DatabaseError> {
+        self.execute(
+            "INSERT INTO files \
+             (workspace, id, owner, execution_id, name, source, size, expires_at, body) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            (
+                workspace.uuid(),
+                file.id.uuid(),
+                file.owner.uuid(),
+                file.execution_id.map(ExecutionId::uuid),
+                &file.name,
+                variant_name("file", &file.source)?,
+                file.size,
+                file.expires_at.map(to_nanos),
+                to_json("file", file)?,
+            ),
+        )?;
+        Ok(())
+    }
+
+    /// `OverQuota` if the workspace would have more than `most` bytes then. Nobody else writes
+    /// between the look and the change.
+    pub fn insert_files(
+        &self,
+        workspace: WorkspaceId,
+        files: &[File],
+        most: u64,
+    ) -> Result<(), DatabaseError> {
+        let room = most.saturating_sub(self.file_bytes(workspace)?);
+        if files.iter().map(|file| file.size).sum::<u64>() > room {
+            return Err(DatabaseError::QuotaExceeded { most });
+        }
+        files.iter().try_for_each(|file| self.insert_file(workspace, file))
+    }
+
+    /// When this is committed, and only then, its bytes can be removed.
+    pub fn delete_file(&self, workspace: WorkspaceId, id: FileId) -> Result<bool, DatabaseError> {
+        let key = (workspace.uuid(), id.uuid());
+        Ok(self.execute("DELETE FROM files WHERE workspace = ?1 AND id = ?2", key)? == 1)
+    }
+}
+
+impl Reader<'_> {
+    pub fn file(&self, workspace: WorkspaceId, id: FileId) -> Result<Option<File>, DatabaseError> {
+        let sql = "SELECT body FROM files WHERE workspace = ?1 AND id = ?2";
+        self.query_one(sql, (workspace.uuid(), id.uuid()), |row| {
+            from_json_column("file", row, "body")
+        })
+    }
+
+    /// The newest one, if an execution has several of a name.
+    pub fn file_of_execution(
+        &self,
+        workspace: WorkspaceId,
+        execution: ExecutionId,
+        name: &str,
+    ) -> Result<Option<File>, DatabaseError> {
+        self.query_one(
+            "SELECT body FROM files WHERE workspace = ?1 AND execution_id = ?2 AND name = ?3 \
+             ORDER BY id DESC LIMIT 1",
+            (workspace.uuid(), execution.uuid(), name),
+            |row| from_json_column("file", row, "body"),
+        )
+    }
+
+    /// By name.
+    pub fn files_of_execution(
+        &self,
+        workspace: WorkspaceId,
+        execution: ExecutionId,
+    ) -> Result<Vec<File>, DatabaseError> {
+        self.query_many(
+            "SELECT body FROM files WHERE workspace = ?1 AND execution_id = ?2 ORDER BY name, id",
+            (workspace.uuid(), execution.uuid()),
+            |row| from_json_column("file", row, "body"),
+        )
+    }
+
+    /// What was uploaded or fetched, and not what code made.
+    pub fn documents(
+        &self,
+        workspace: WorkspaceId,
+        owner: Option<PrincipalId>,
+        page: PageRequest,
+    ) -> Result<RowPage<File>, DatabaseError> {
+        self.query_page(
+            page,
+            "SELECT id, body FROM files WHERE workspace = ?3 AND id < ?1 AND source <> 'code' \
+             AND (?4 IS NULL OR owner = ?4) ORDER BY id DESC LIMIT ?2",
+            &[&workspace.uuid(), &owner.map(PrincipalId::uuid)],
+            |row| from_json_column("file", row, "body"),
+        )
+    }
+
+    /// What counts against the quota of a workspace: all its files together, and its open questions.
+    pub fn file_bytes(&self, workspace: WorkspaceId) -> Result<u64, DatabaseError> {
+        let sql = "SELECT file_bytes + question_bytes AS file_bytes FROM workspaces WHERE id = ?1";
+        let bytes = self.query_one(sql, [workspace.uuid()], |row| Ok(row.get("file_bytes")?))?;
+        Ok(bytes.unwrap_or(0))
+    }
+
+    /// Of all workspaces, to find bytes that no row speaks of.
+    pub(crate) fn file_ids(&self) -> Result<HashSet<FileId>, DatabaseError> {
+        let ids =
+            self.query_many("SELECT id FROM files", [], |row| Ok(FileId::new(row.get("id")?)))?;
+        Ok(ids.into_iter().collect())
+    }
+}

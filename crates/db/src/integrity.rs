@@ -1,0 +1,276 @@
+//! Which database the kept files belong to, and how far it had come: said beside the files, so that
+//! a database that is missing, another one, or an older copy is noticed before anything is done.
+//!
+//! ```text
+//! store/files/.database   the id of the database whose files these are
+//! stores/all/.database    the same for volumes
+//! store/audit.head        the newest audit entry that is durable, with a MAC
+//! store/aside/<date>/     files that no record knows, until the retention is over
+//! ```
+
+use crate::DatabaseError;
+use crate::audit::{AuditKey, ChainHead, hex};
+use crate::database::{create_private_directory, sync_directory};
+use chrono::{DateTime, Utc};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+
+/// In a directory of files: the id of their database.
+const DATABASE_MARKER: &str = ".database";
+/// The first word of the mark, which says in which form the rest is.
+const HEAD_FILE_FORMAT: &str = "belljar-audit-head-1";
+/// More than a mark ever has.
+const HEAD_FILE_BYTES_MAX: u64 = 1024;
+/// How many kept things an error counts before it says "or more".
+const COUNTED_MAX: usize = 10_000;
+/// The name of a directory of files that were set aside: it sorts by time, and tells it.
+const QUARANTINE_NAME_FORMAT: &str = "%Y-%m-%dT%H-%M-%SZ";
+
+/// The name of a directory for what is set aside now.
+pub fn quarantine_name(now: DateTime<Utc>) -> String {
+    now.format(QUARANTINE_NAME_FORMAT).to_string()
+}
+
+/// Whether a directory of this name was made before that moment. One that was not made here stays.
+pub fn was_quarantined_before(name: &str, before: DateTime<Utc>) -> bool {
+    let at = chrono::NaiveDateTime::parse_from_str(name, QUARANTINE_NAME_FORMAT);
+    at.is_ok_and(|at| at.and_utc() < before)
+}
+
+/// Refuses to make a new database where something is kept that belongs to another one.
+pub(crate) fn check_no_data_without_database(
+    database: &Path,
+    data: &Path,
+) -> Result<(), DatabaseError> {
+    let store = data.join("store");
+    let shelves = list_directory(&store.join("files"))?;
+    let mut files = 0;
+    for shelf in shelves.iter().filter(|shelf| shelf.is_dir()) {
+        files += list_directory(shelf)?.len();
+        if files >= COUNTED_MAX {
+            break;
+        }
+    }
+    let volumes =
+        list_directory(&volumes_directory(data))?.iter().filter(|path| !is_hidden(path)).count();
+    let log = wal_path(database);
+    let has_log = fs::metadata(&log).is_ok_and(|log| log.len() > 0);
+    let was_written = audit_head_path(&store).exists();
+    if files == 0 && volumes == 0 && !has_log && !was_written {
+        return Ok(());
+    }
+    Err(DatabaseError::DatabaseMissing { database: database.to_owned(), files, volumes })
+}
+
+/// The write-ahead log beside a database.
+fn wal_path(database: &Path) -> PathBuf {
+    let mut name = database.as_os_str().to_owned();
+    name.push("-wal");
+    name.into()
+}
+
+/// Where the volumes of a data directory are.
+pub fn volumes_directory(data: &Path) -> PathBuf {
+    data.join("stores/all")
+}
+
+/// Compares the id of the database with the markers beside the files, and adds those that are
+/// missing: an empty directory, or one that an operator has said belongs here by removing its marker.
+pub(crate) fn check_database_markers(data: &Path, database: Uuid) -> Result<(), DatabaseError> {
+    for directory in [data.join("store/files"), volumes_directory(data)] {
+        ensure_directory(&directory)?;
+        let marker = directory.join(DATABASE_MARKER);
+        match read_text(&marker)? {
+            Some(text) => match text.trim().parse::<Uuid>() {
+                Ok(found) if found == database => {}
+                _ => {
+                    let found = text.trim().chars().take(64).collect();
+                    return Err(DatabaseError::DatabaseMismatch { marker, found, database });
+                }
+            },
+            None => keyfile::create(&marker, format!("{database}\n").as_bytes())?,
+        }
+    }
+    Ok(())
+}
+
+/// Volumes can be passed through by sandboxes; their mode is for whoever opens them to say.
+fn ensure_directory(path: &Path) -> Result<(), DatabaseError> {
+    if path.is_dir() { Ok(()) } else { create_private_directory(path) }
+}
+
+fn audit_head_path(store: &Path) -> PathBuf {
+    store.join("audit.head")
+}
+
+/// For a log that is signed anew: a mark that was made with another key would be taken for a loss.
+pub(crate) fn remove_mark(store: &Path) -> Result<(), DatabaseError> {
+    let path = audit_head_path(store);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(DatabaseError::io(&path)(error))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// The newest durable audit entry, kept outside of the database. It is written after a commit that
+/// is on the disk and never synced itself, so that it costs no wait: it may be behind the database,
+/// and never ahead of it. A database that is behind it has lost commits.
+#[derive(Debug)]
+pub(crate) struct AuditHeadFile {
+    file: File,
+    database: Uuid,
+    key: AuditKey,
+    last_written: ChainHead,
+}
+
+impl AuditHeadFile {
+    /// Compares with `head` of the database, of which `entry_hash` gives the hash of one entry if it is
+    /// still there.
+    pub(crate) fn open(
+        store: &Path,
+        database: Uuid,
+        key: AuditKey,
+        head: ChainHead,
+        entry_hash: impl Fn(i64) -> Result<Option<[u8; 32]>, DatabaseError>,
+    ) -> Result<Self, DatabaseError> {
+        let path = audit_head_path(store);
+        if let Some(kept) = parse_audit_head(&path, database, &key)? {
+            let is_same = match kept.sequence.cmp(&head.sequence) {
+                std::cmp::Ordering::Greater => false,
+                std::cmp::Ordering::Equal => kept.hash == head.hash,
+                std::cmp::Ordering::Less => {
+                    entry_hash(kept.sequence)?.is_none_or(|hash| hash == kept.hash)
+                }
+            };
+            if !is_same {
+                let (has, had) = (head.sequence, kept.sequence);
+                return Err(DatabaseError::CommitsMissing { mark: path, has, had });
+            }
+        }
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(DatabaseError::io(&path))?;
+        let mut mark = Self { file, database, key, last_written: ChainHead::default() };
+        let text = mark.encode(head);
+        mark.file.write_all_at(text.as_bytes(), 0).map_err(DatabaseError::io(&path))?;
+        mark.file.set_len(text.len() as u64).map_err(DatabaseError::io(&path))?;
+        mark.file.sync_all().map_err(DatabaseError::io(&path))?;
+        mark.last_written = head;
+        sync_directory(store)?;
+        Ok(mark)
+    }
+
+    /// For a head that is durable. It is written in place and always has the same length.
+    pub(crate) fn write(&mut self, head: ChainHead) {
+        if head == self.last_written {
+            return;
+        }
+        // What cannot be written leaves an older mark, by which less is noticed and nothing wrongly.
+        if self.file.write_all_at(self.encode(head).as_bytes(), 0).is_ok() {
+            self.last_written = head;
+        }
+    }
+
+    fn encode(&self, head: ChainHead) -> String {
+        let mac = hex(&self.key.head_file_mac(self.database, head));
+        format!(
+            "{HEAD_FILE_FORMAT} {} {:020} {} {mac}\n",
+            self.database,
+            head.sequence,
+            hex(&head.hash)
+        )
+    }
+}
+
+/// The mark beside a database, for whoever verifies the audit log.
+pub(crate) fn read_audit_head(
+    store: &Path,
+    database: Uuid,
+    key: &AuditKey,
+) -> Result<Option<ChainHead>, DatabaseError> {
+    parse_audit_head(&audit_head_path(store), database, key)
+}
+
+fn parse_audit_head(
+    path: &Path,
+    database: Uuid,
+    key: &AuditKey,
+) -> Result<Option<ChainHead>, DatabaseError> {
+    let Some(text) = read_text(path)? else { return Ok(None) };
+    let unreadable = || DatabaseError::AuditHeadFile { mark: path.to_owned() };
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [HEAD_FILE_FORMAT, found, sequence, hash, mac] = words[..] else {
+        return Err(unreadable());
+    };
+    if found.parse::<Uuid>().ok() != Some(database) {
+        let (marker, found) = (path.to_owned(), found.chars().take(64).collect());
+        return Err(DatabaseError::DatabaseMismatch { marker, found, database });
+    }
+    let sequence = sequence.parse().map_err(|_| unreadable())?;
+    let head = ChainHead { sequence, hash: unhex(hash).ok_or_else(unreadable)? };
+    match unhex(mac) {
+        Some(mac) if mac == key.head_file_mac(database, head) => Ok(Some(head)),
+        _ => Err(unreadable()),
+    }
+}
+
+pub(crate) fn unhex(text: &str) -> Option<[u8; 32]> {
+    let digits = text.as_bytes();
+    let mut bytes = [0; 32];
+    if digits.len() != 64 {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+fn read_text(path: &Path) -> Result<Option<String>, DatabaseError> {
+    let mut text = String::new();
+    match File::open(path).and_then(|file| file.take(HEAD_FILE_BYTES_MAX).read_to_string(&mut text))
+    {
+        Ok(_) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(Some(String::new())),
+        Err(error) => Err(DatabaseError::io(path)(error)),
+    }
+}
+
+fn list_directory(directory: &Path) -> Result<Vec<PathBuf>, DatabaseError> {
+    let listed = match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        listed => listed.map_err(DatabaseError::io(directory))?,
+    };
+    let paths = listed.take(COUNTED_MAX).map(|entry| entry.map(|entry| entry.path()));
+    paths.collect::<io::Result<_>>().map_err(DatabaseError::io(directory))
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with('.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_was_set_aside_tells_when() {
+        let at = DateTime::from_timestamp(1_800_000_000, 0).unwrap();
+        let name = quarantine_name(at);
+        assert!(was_quarantined_before(&name, at + chrono::TimeDelta::seconds(1)), "{name}");
+        assert!(!was_quarantined_before(&name, at));
+        for other in ["", "mine", "2026-01-01", "../2026-01-01T00-00-00Z"] {
+            assert!(!was_quarantined_before(other, at), "{other}");
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What is kept: records in one SQLite file, bytes in files beside it, and both forgotten on time.
+//!
+//! All SQL of the product is here. Callers compose a transaction of the methods of [`Tx`] and
+//! [`Reader`]; none of them finds a row of a workspace without naming the workspace. Nothing is
+//! answered before it is as durable as was asked for, and nothing here knows of HTTP or sandboxes.
+
+mod agents;
+mod approvals;
+mod audit;
+mod blobs;
+mod clock;
+mod columns;
+mod database;
+mod error;
+mod executions;
+mod files;
+mod functions;
+mod grants;
+mod idempotency;
+mod integrity;
+mod keys;
+mod named_objects;
+mod network;
+mod origin;
+mod package_policy;
+mod page;
+mod principals;
+mod purge;
+mod reader;
+mod revision;
+mod runs;
+mod schema;
+mod sealed_values;
+mod secrets;
+mod sessions;
+mod stores;
+mod tools;
+mod writer;
+
+pub use approvals::{
+    ApprovalHeader, ApprovalMac, AwaitedApproval, DecisionRecord, NewApproval, RememberedApproval,
+};
+pub use audit::{
+    AuditError, AuditFilter, AuditVerification, ChainBreak, KeyTrouble, NewAuditEntry, SignedAnew,
+    sign_audit, verify_audit,
+};
+pub use blobs::{Blobs, QuarantinedFiles};
+pub use clock::ClockReading;
+pub use database::Database;
+pub use error::DatabaseError;
+pub use executions::{EventBatch, ExecutionFilter, FinishedExecutionRow};
+pub use grants::GrantFilter;
+pub use idempotency::{ClaimOutcome, IdempotencyKey, StoredResponse};
+pub use integrity::{quarantine_name, volumes_directory, was_quarantined_before};
+pub use keys::ApiKeyRow;
+pub use network::NetworkFilter;
+pub use origin::Origin;
+pub use page::{Cursor, PageRequest, RowPage};
+pub use principals::OwnedCounts;
+pub use purge::{PurgeCounts, PurgeOutcome, Retention};
+pub use reader::Reader;
+pub use revision::Revision;
+pub use runs::RunRow;
+pub use sessions::SessionFilter;
+pub use tools::ObjectFilter;
+pub use writer::Tx;

@@ -1,0 +1,28 @@
+//! What workspaces say of packages.
+
+use crate::columns::{from_json_column, to_json};
+use crate::{DatabaseError, Reader, Tx};
+use std::collections::BTreeSet;
+use types::{PackagePolicy, WorkspaceId};
+
+impl Tx<'_> {
+    pub fn set_package_policy(
+        &self,
+        workspace: WorkspaceId,
+        policy: &PackagePolicy,
+    ) -> Result<(), DatabaseError> {
+        let sql = "UPDATE workspaces SET package_policy = ?2 WHERE id = ?1";
+        self.execute(sql, (workspace.uuid(), to_json("package policy", policy)?)).map(drop)
+    }
+}
+
+impl Reader<'_> {
+    /// Nothing is allowed in a workspace that is not there.
+    pub fn package_policy(&self, workspace: WorkspaceId) -> Result<PackagePolicy, DatabaseError> {
+        let sql = "SELECT package_policy FROM workspaces WHERE id = ?1";
+        let read =
+            |row: &rusqlite::Row<'_>| from_json_column("package policy", row, "package_policy");
+        let nothing = PackagePolicy { allow: Some(BTreeSet::new()), ..PackagePolicy::default() };
+        Ok(self.query_one(sql, [workspace.uuid()], read)?.unwrap_or(nothing))
+    }
+}

@@ -1,0 +1,248 @@
+//! Forgetting what is over: files, executions, sessions, keys, remembered answers, answers to
+//! requests, and the oldest part of the audit log.
+//!
+//! It goes in small steps, so that nobody who writes waits long for it. A file's row goes before
+//! its bytes; what is left of the bytes after a crash is set aside at the next start. Nothing is
+//! forgotten while the wall clock is not confirmed.
+
+use crate::clock::ClockReading;
+use crate::columns::{from_nanos, to_nanos};
+use crate::{Database, DatabaseError, Reader, Tx};
+use chrono::{DateTime, TimeDelta, Utc};
+use types::FileId;
+use uuid::Uuid;
+
+/// Rows in one transaction: some milliseconds.
+const PURGE_BATCH: usize = 100;
+/// Longer than any client tries again.
+const IDEMPOTENCY_RETENTION: TimeDelta = TimeDelta::hours(24);
+/// Pages that may be unused before the file is made smaller: new rows will take them.
+const UNUSED_PAGES_MAX: u32 = 256;
+/// Pages that are given back in one transaction: a megabyte, some milliseconds.
+const SHRINK_PAGES: u32 = 256;
+/// Transactions of one round that give pages back; the next round goes on.
+const SHRINK_STEPS: usize = 64;
+
+/// How long things are kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Retention {
+    /// Executions, counted from when they were made, without those that have not ended; also files that
+    /// no record knows, attempts to reach hosts, and sessions and keys, counted from their end.
+    pub executions: TimeDelta,
+    /// Entries of the audit log.
+    pub audit: TimeDelta,
+    /// Answers that are good for more than one call.
+    pub remembered_approvals: TimeDelta,
+}
+
+impl Retention {
+    /// The same for everything.
+    pub fn all(time: TimeDelta) -> Self {
+        Self { executions: time, audit: time, remembered_approvals: time }
+    }
+}
+
+/// How many went.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PurgeCounts {
+    pub files: usize,
+    pub executions: usize,
+    pub requests: usize,
+    pub sessions: usize,
+    pub keys: usize,
+    pub remembered_approvals: usize,
+    pub audit: usize,
+}
+
+/// What came of a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PurgeOutcome {
+    Completed(PurgeCounts),
+    /// The wall clock has jumped, and nothing is forgotten until the new time has held for hours.
+    ClockUnconfirmed,
+}
+
+impl Database {
+    pub async fn purge(
+        &self,
+        now: ClockReading,
+        retention: Retention,
+    ) -> Result<PurgeOutcome, DatabaseError> {
+        let kept = self.read(|rows| rows.trusted_at())?;
+        if !self.clock().confirm(now, kept) {
+            return Ok(PurgeOutcome::ClockUnconfirmed);
+        }
+        let now = now.wall;
+        self.write_unsynced(move |tx| tx.set_trusted_at(now)).await?;
+        let mut purged = PurgeCounts::default();
+        loop {
+            let step = self.write(move |tx| purge_step(tx, now, retention)).await?;
+            self.remove_blobs(step.files.clone()).await?;
+            purged.files += step.files.len();
+            purged.executions += step.purged.executions;
+            purged.requests += step.purged.requests;
+            purged.sessions += step.purged.sessions;
+            purged.keys += step.purged.keys;
+            purged.remembered_approvals += step.purged.remembered_approvals;
+            purged.audit += step.purged.audit;
+            if step.is_last() {
+                break;
+            }
+        }
+        if let Some(before) = now.checked_sub_signed(retention.executions) {
+            self.remove_quarantined(before).await?;
+        }
+        self.vacuum().await?;
+        Ok(PurgeOutcome::Completed(purged))
+    }
+
+    /// Gives room back that forgotten rows have left.
+    async fn vacuum(&self) -> Result<(), DatabaseError> {
+        if self.read(|rows| rows.unused_pages())? <= UNUSED_PAGES_MAX {
+            return Ok(());
+        }
+        for _ in 0..SHRINK_STEPS {
+            if !self.write_unsynced(|tx| tx.vacuum_pages(SHRINK_PAGES)).await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Tx<'_> {
+    fn set_trusted_at(&self, now: DateTime<Utc>) -> Result<(), DatabaseError> {
+        self.execute_unversioned("UPDATE server SET trusted_at = ?1", [to_nanos(now)]).map(drop)
+    }
+}
+
+impl Reader<'_> {
+    /// The last wall-clock time by which something was forgotten.
+    pub(crate) fn trusted_at(&self) -> Result<Option<DateTime<Utc>>, DatabaseError> {
+        let found = self.query_one("SELECT trusted_at FROM server", [], |row| Ok(row.get(0)?))?;
+        Ok(found.flatten().map(from_nanos))
+    }
+}
+
+struct PurgeStep {
+    files: Vec<FileId>,
+    attempts: usize,
+    purged: PurgeCounts,
+}
+
+impl PurgeStep {
+    fn is_last(&self) -> bool {
+        let PurgeCounts {
+            files: _,
+            executions,
+            requests,
+            sessions,
+            keys,
+            remembered_approvals: answers,
+            audit,
+        } = self.purged;
+        let rows = [self.files.len(), self.attempts, executions, requests, sessions, keys];
+        rows.into_iter().chain([answers, audit]).all(|rows| rows < PURGE_BATCH)
+    }
+}
+
+fn purge_step(
+    tx: &Tx<'_>,
+    now: DateTime<Utc>,
+    retention: Retention,
+) -> Result<PurgeStep, DatabaseError> {
+    let mut files = delete_expired_files(tx, now)?;
+    let mut purged = PurgeCounts::default();
+    let mut attempts = 0;
+    // Nothing is older than the calendar.
+    if let Some(before) = now.checked_sub_signed(retention.executions) {
+        purged.executions = delete_old_executions(tx, before, &mut files)?;
+        attempts = delete_old_network_log(tx, before)?;
+        purged.sessions = delete_old_sessions(tx, before)?;
+        purged.keys = delete_old_keys(tx, before)?;
+    }
+    if let Some(before) = now.checked_sub_signed(retention.remembered_approvals) {
+        purged.remembered_approvals = tx.execute(
+            "DELETE FROM remembered WHERE id IN \
+             (SELECT id FROM remembered WHERE created_at <= ?1 LIMIT ?2)",
+            (to_nanos(before), PURGE_BATCH),
+        )?;
+    }
+    if let Some(before) = now.checked_sub_signed(retention.audit) {
+        purged.audit = tx.prune_audit_log(before, PURGE_BATCH)?;
+    }
+    purged.requests = tx.execute(
+        "DELETE FROM idempotency WHERE rowid IN \
+         (SELECT rowid FROM idempotency WHERE created_at <= ?1 LIMIT ?2)",
+        (to_nanos(now - IDEMPOTENCY_RETENTION), PURGE_BATCH),
+    )?;
+    Ok(PurgeStep { files, attempts, purged })
+}
+
+/// With the answers that were good for them alone.
+fn delete_old_sessions(tx: &Tx<'_>, before: DateTime<Utc>) -> Result<usize, DatabaseError> {
+    let old: Vec<(Uuid, Uuid)> = tx.query_many(
+        "SELECT workspace, sandbox_id FROM sessions WHERE ended_at <= ?1 LIMIT ?2",
+        (to_nanos(before), PURGE_BATCH),
+        |row| Ok((row.get("workspace")?, row.get("sandbox_id")?)),
+    )?;
+    for key in &old {
+        tx.execute("DELETE FROM remembered WHERE workspace = ?1 AND sandbox_id = ?2", *key)?;
+        tx.execute("DELETE FROM sessions WHERE workspace = ?1 AND sandbox_id = ?2", *key)?;
+    }
+    Ok(old.len())
+}
+
+/// Those that have ended, unless one that is good was made with them: it is revoked with them.
+fn delete_old_keys(tx: &Tx<'_>, before: DateTime<Utc>) -> Result<usize, DatabaseError> {
+    tx.execute(
+        "DELETE FROM keys WHERE id IN (SELECT id FROM keys AS old WHERE ended_at <= ?1 \
+         AND NOT EXISTS (SELECT 1 FROM keys AS made WHERE made.workspace = old.workspace \
+         AND made.principal = old.principal AND coalesce(made.ended_at > ?1, 1) \
+         AND json_extract(made.body, '$.made_with') = json_extract(old.body, '$.id')) LIMIT ?2)",
+        (to_nanos(before), PURGE_BATCH),
+    )
+}
+
+fn delete_expired_files(tx: &Tx<'_>, now: DateTime<Utc>) -> Result<Vec<FileId>, DatabaseError> {
+    tx.query_many(
+        "DELETE FROM files WHERE rowid IN \
+         (SELECT rowid FROM files WHERE expires_at <= ?1 LIMIT ?2) RETURNING id",
+        (to_nanos(now), PURGE_BATCH),
+        |row| Ok(FileId::new(row.get("id")?)),
+    )
+}
+
+/// The history of what code has tried to reach is kept as long as its executions.
+fn delete_old_network_log(tx: &Tx<'_>, before: DateTime<Utc>) -> Result<usize, DatabaseError> {
+    tx.execute(
+        "DELETE FROM network_log WHERE rowid IN \
+         (SELECT rowid FROM network_log WHERE at <= ?1 LIMIT ?2)",
+        (to_nanos(before), PURGE_BATCH),
+    )
+}
+
+/// With their files, and with the questions that were asked about them, which have the same code.
+fn delete_old_executions(
+    tx: &Tx<'_>,
+    before: DateTime<Utc>,
+    files: &mut Vec<FileId>,
+) -> Result<usize, DatabaseError> {
+    let old: Vec<(Uuid, Uuid)> = tx.query_many(
+        "SELECT workspace, id FROM executions WHERE created_at <= ?1 \
+         AND status NOT IN ('waiting_approval', 'queued', 'running') LIMIT ?2",
+        (to_nanos(before), PURGE_BATCH),
+        |row| Ok((row.get("workspace")?, row.get("id")?)),
+    )?;
+    for key in &old {
+        files.append(&mut tx.query_many(
+            "DELETE FROM files WHERE workspace = ?1 AND execution_id = ?2 RETURNING id",
+            *key,
+            |row| Ok(FileId::new(row.get("id")?)),
+        )?);
+        tx.execute("DELETE FROM approvals WHERE workspace = ?1 AND execution_id = ?2", *key)?;
+        tx.execute("DELETE FROM runs WHERE workspace = ?1 AND id = ?2", *key)?;
+        tx.execute("DELETE FROM executions WHERE workspace = ?1 AND id = ?2", *key)?;
+    }
+    Ok(old.len())
+}

@@ -1,0 +1,151 @@
+//! Tools: their contract, and their source byte for byte as it was written.
+
+use crate::columns::{from_json_column, to_json};
+use crate::{DatabaseError, PageRequest, Reader, RowPage, Tx};
+use rusqlite::Row;
+use types::{PrincipalId, Tool, ToolId, WorkspaceId};
+
+/// Which tools, or agents, a list is of; what is absent is not asked for.
+#[derive(Debug, Clone, Default)]
+pub struct ObjectFilter {
+    /// In the name or the description, in any case of ASCII letters.
+    pub search: Option<String>,
+    /// Only those on which one of these may do anything.
+    pub seen_by: Option<Vec<PrincipalId>>,
+}
+
+impl ObjectFilter {
+    /// For `json_each`: SQL has no lists.
+    pub(crate) fn viewers_json(&self) -> Option<String> {
+        let ids = self.seen_by.as_ref()?.iter().map(|id| format!("\"{}\"", id.uuid().simple()));
+        Some(format!("[{}]", ids.collect::<Vec<_>>().join(",")))
+    }
+}
+
+impl Tx<'_> {
+    pub fn insert_tool(
+        &self,
+        workspace: WorkspaceId,
+        tool: &Tool,
+        source: &str,
+    ) -> Result<(), DatabaseError> {
+        self.execute(
+            "INSERT INTO tools (workspace, id, name, owner, body, source) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            (
+                workspace.uuid(),
+                tool.id.uuid(),
+                &tool.name,
+                tool.owner.uuid(),
+                to_json("tool", tool)?,
+                source.as_bytes(),
+            ),
+        )
+        .map_err(|error| error.or_name_taken("tool", &tool.name))?;
+        Ok(())
+    }
+
+    /// False if there is none.
+    pub fn update_tool(
+        &self,
+        workspace: WorkspaceId,
+        tool: &Tool,
+        source: &str,
+    ) -> Result<bool, DatabaseError> {
+        let changed = self
+            .execute(
+                "UPDATE tools SET name = ?3, owner = ?4, body = ?5, source = ?6 \
+                 WHERE workspace = ?1 AND id = ?2",
+                (
+                    workspace.uuid(),
+                    tool.id.uuid(),
+                    &tool.name,
+                    tool.owner.uuid(),
+                    to_json("tool", tool)?,
+                    source.as_bytes(),
+                ),
+            )
+            .map_err(|error| error.or_name_taken("tool", &tool.name))?;
+        Ok(changed == 1)
+    }
+
+    /// With its variables. Fails while an agent has it: ask `agents_using` first. Its grants stay behind.
+    pub fn delete_tool(&self, workspace: WorkspaceId, id: ToolId) -> Result<bool, DatabaseError> {
+        self.delete_sealed_values(workspace, id.uuid())?;
+        let key = (workspace.uuid(), id.uuid());
+        Ok(self.execute("DELETE FROM tools WHERE workspace = ?1 AND id = ?2", key)? == 1)
+    }
+}
+
+impl Reader<'_> {
+    /// With its source.
+    pub fn tool(
+        &self,
+        workspace: WorkspaceId,
+        id: ToolId,
+    ) -> Result<Option<(Tool, String)>, DatabaseError> {
+        let sql = "SELECT body, source FROM tools WHERE workspace = ?1 AND id = ?2";
+        self.query_one(sql, (workspace.uuid(), id.uuid()), with_source)
+    }
+
+    /// With its source.
+    pub fn tool_by_name(
+        &self,
+        workspace: WorkspaceId,
+        name: &str,
+    ) -> Result<Option<(Tool, String)>, DatabaseError> {
+        let sql = "SELECT body, source FROM tools WHERE workspace = ?1 AND name = ?2";
+        self.query_one(sql, (workspace.uuid(), name), with_source)
+    }
+
+    /// The names of those that leave by an integration.
+    pub fn tools_with_integration(
+        &self,
+        workspace: WorkspaceId,
+        integration: &str,
+    ) -> Result<Vec<String>, DatabaseError> {
+        let sql = "SELECT name FROM tools WHERE workspace = ?1 AND EXISTS \
+                   (SELECT 1 FROM json_each(body, '$.configuration.integrations') \
+                    WHERE value = ?2) ORDER BY name";
+        self.query_many(sql, (workspace.uuid(), integration), |row| Ok(row.get(0)?))
+    }
+
+    /// The names of those that call a function.
+    pub fn tools_with_function(
+        &self,
+        workspace: WorkspaceId,
+        function: &str,
+    ) -> Result<Vec<String>, DatabaseError> {
+        let sql = "SELECT name FROM tools WHERE workspace = ?1 \
+                   AND body ->> '$.entry' = 'function' \
+                   AND body ->> '$.configuration.externalId' = ?2 ORDER BY name";
+        self.query_many(sql, (workspace.uuid(), function), |row| Ok(row.get(0)?))
+    }
+
+    pub fn tools(
+        &self,
+        workspace: WorkspaceId,
+        filter: &ObjectFilter,
+        page: PageRequest,
+    ) -> Result<RowPage<Tool>, DatabaseError> {
+        self.query_page(
+            page,
+            "SELECT id, body FROM tools WHERE workspace = ?3 AND id < ?1 \
+             AND (?4 IS NULL OR instr(lower(name), lower(?4)) > 0 \
+                  OR instr(lower(body ->> 'description'), lower(?4)) > 0) \
+             AND (?5 IS NULL OR EXISTS (SELECT 1 FROM grants \
+                  WHERE grants.workspace = tools.workspace AND object_kind = 'tool' \
+                  AND object_id = tools.id AND privilege <> 'INSTALL' \
+                  AND principal IN (SELECT unhex(value) FROM json_each(?5)))) \
+             ORDER BY id DESC LIMIT ?2",
+            &[&workspace.uuid(), &filter.search, &filter.viewers_json()],
+            |row| from_json_column("tool", row, "body"),
+        )
+    }
+}
+
+fn with_source(row: &Row<'_>) -> Result<(Tool, String), DatabaseError> {
+    let source = String::from_utf8(row.get("source")?);
+    let source = source.map_err(|_| DatabaseError::Corrupt { what: "tool" })?;
+    Ok((from_json_column("tool", row, "body")?, source))
+}

@@ -1,0 +1,351 @@
+//! The audit log: whoever changes the file by other means is found out.
+
+use crate::world::{ALL, World, moment, principal, purge};
+use belljar_db::{
+    AuditError, AuditFilter, ChainBreak, Database, DatabaseError, KeyTrouble, NewAuditEntry,
+    PageRequest, Retention, SignedAnew, sign_audit, verify_audit,
+};
+use chrono::TimeDelta;
+use rusqlite::Connection;
+use std::fs;
+use types::{PrincipalId, WorkspaceId};
+
+fn line(workspace: WorkspaceId, principal: PrincipalId, action: &str) -> NewAuditEntry {
+    NewAuditEntry {
+        at: moment(0),
+        workspace,
+        principal: Some(principal),
+        key: None,
+        action: action.into(),
+        object: "tool 1".into(),
+        detail: "by hand".into(),
+    }
+}
+
+/// Five entries.
+async fn written() -> World {
+    let world = World::new().await;
+    let entry = line(world.home, world.alice, "tool.create");
+    world.write(move |tx| (0..5).try_for_each(|_| tx.append_audit_entry(&entry).map(drop))).await;
+    world
+}
+
+fn entries(world: &World) -> i64 {
+    verify_audit(world.data.path(), None, None).unwrap().entries
+}
+
+/// The verdict after somebody has changed the file with SQL.
+async fn tampered(sql: &str) -> (i64, ChainBreak) {
+    let world = written().await;
+    Connection::open(world.data.path().join("store/belljar.sqlite3"))
+        .unwrap()
+        .execute_batch(sql)
+        .unwrap();
+    match verify_audit(world.data.path(), None, None) {
+        Err(AuditError::Broken { sequence, what }) => (sequence, what),
+        other => panic!("{sql}: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_untouched_log_is_whole_also_beside_a_running_server() {
+    let world = written().await;
+    assert_eq!(entries(&world), 5);
+    let world = world.restart();
+    let entry = line(world.home, world.alice, "tool.delete");
+    world.write(move |tx| tx.append_audit_entry(&entry)).await;
+    assert_eq!(entries(&world), 6);
+    let empty = World::new().await;
+    assert_eq!(entries(&empty), 0);
+}
+
+#[tokio::test]
+async fn a_changed_entry_is_found_whatever_was_changed() {
+    for column in
+        ["action = 'x'", "object = 'x'", "detail = 'x'", "at = at + 1", "key = zeroblob(16)"]
+    {
+        let sql = format!("UPDATE audit SET {column} WHERE sequence = 3");
+        assert_eq!(tampered(&sql).await, (3, ChainBreak::Changed), "{column}");
+    }
+    let nobody = "UPDATE audit SET principal = NULL WHERE sequence = 3";
+    assert_eq!(tampered(nobody).await, (3, ChainBreak::Changed));
+    let torn = "UPDATE audit SET hash = x'00' WHERE sequence = 3";
+    assert_eq!(tampered(torn).await, (3, ChainBreak::Changed));
+    let moved = "UPDATE audit SET action = action || substr(object, 1, 1), \
+                 object = substr(object, 2) WHERE sequence = 3";
+    assert_eq!(
+        tampered(moved).await,
+        (3, ChainBreak::Changed),
+        "a letter from one field to the next"
+    );
+}
+
+#[tokio::test]
+async fn a_deleted_entry_is_missed_also_at_the_end() {
+    assert_eq!(tampered("DELETE FROM audit WHERE sequence = 1").await, (1, ChainBreak::Missing));
+    assert_eq!(tampered("DELETE FROM audit WHERE sequence = 3").await, (3, ChainBreak::Missing));
+    assert_eq!(tampered("DELETE FROM audit WHERE sequence = 5").await, (5, ChainBreak::Missing));
+    assert_eq!(tampered("DELETE FROM audit").await, (1, ChainBreak::Missing));
+}
+
+#[tokio::test]
+async fn an_added_entry_is_found() {
+    let copy = |sequence: i64| {
+        format!(
+            "INSERT INTO audit SELECT {sequence}, at, workspace, principal, key, action, object, \
+             detail, previous_hash, hash FROM audit WHERE sequence = 5"
+        )
+    };
+    assert_eq!(tampered(&copy(6)).await, (6, ChainBreak::Changed));
+    assert_eq!(tampered(&copy(8)).await, (6, ChainBreak::Missing));
+    let between = format!(
+        "UPDATE audit SET sequence = sequence + 1 WHERE sequence = 5; \
+         UPDATE audit SET sequence = 5 WHERE sequence = 4; {}",
+        copy(4).replace("sequence = 5", "sequence = 3")
+    );
+    assert_eq!(tampered(&between).await, (4, ChainBreak::Changed));
+}
+
+#[tokio::test]
+async fn an_entry_is_not_there_without_what_it_tells_of() {
+    let world = written().await;
+    let (home, alice) = (world.home, world.alice);
+    let refused = world.store.write(move |tx| {
+        tx.append_audit_entry(&line(home, alice, "principal.create"))?;
+        tx.insert_principal(home, &principal("alice"))
+    });
+    assert!(matches!(refused.await, Err(DatabaseError::NameTaken { .. })));
+    assert_eq!(entries(&world), 5);
+}
+
+#[tokio::test]
+async fn entries_are_listed_newest_first_for_their_own_workspace() {
+    let world = World::new().await;
+    let (home, other, alice, mallory) = (world.home, world.other, world.alice, world.mallory);
+    world
+        .write(move |tx| {
+            tx.append_audit_entry(&line(home, alice, "tool.create"))?;
+            tx.append_audit_entry(&line(other, mallory, "tool.create"))?;
+            tx.append_audit_entry(&line(home, alice, "tool.delete"))
+        })
+        .await;
+    let list = |workspace, filter: AuditFilter, page: PageRequest| {
+        world.store.read(move |r| r.audit_entries(workspace, &filter, page)).unwrap()
+    };
+    let sequences = |workspace, filter| {
+        let items = list(workspace, filter, ALL).items;
+        items.into_iter().map(|entry| entry.sequence).collect::<Vec<_>>()
+    };
+    assert_eq!(sequences(home, AuditFilter::default()), [3, 1]);
+    assert_eq!(sequences(other, AuditFilter::default()), [2]);
+    let created = AuditFilter { action: Some("tool.create".into()), principal: None };
+    assert_eq!(sequences(home, created), [1]);
+    let hers = AuditFilter { action: None, principal: Some(mallory) };
+    assert_eq!(sequences(home, hers), [0; 0]);
+    let first = list(home, AuditFilter::default(), PageRequest { after: None, limit: 1 });
+    assert_eq!(first.items[0].sequence, 3);
+    let second = list(home, AuditFilter::default(), PageRequest { after: first.next, limit: 1 });
+    assert_eq!((second.items[0].sequence, second.next), (1, None));
+    assert_eq!(second.items[0].previous_hash, "0".repeat(64));
+    assert_eq!(second.items[0].hash.len(), 64);
+}
+
+/// Cuts the last entries off and sets the head back to the one before them, as somebody with SQL can.
+const CUT: &str = "DELETE FROM audit WHERE sequence > 3; UPDATE audit_head SET sequence = 3, \
+                   hash = (SELECT hash FROM audit WHERE sequence = 3)";
+
+#[tokio::test]
+async fn t119_a_tail_that_was_cut_off_is_missed_though_the_head_was_set_back() {
+    assert_eq!(tampered(CUT).await, (3, ChainBreak::UnsignedHead));
+    assert_eq!(tampered("UPDATE audit_head SET mac = NULL").await, (5, ChainBreak::UnsignedHead));
+    let floor = "DELETE FROM audit WHERE sequence <= 2; UPDATE audit_head SET floor_sequence = 2, \
+                 floor_hash = (SELECT previous_hash FROM audit WHERE sequence = 3)";
+    assert_eq!(
+        tampered(floor).await,
+        (5, ChainBreak::UnsignedHead),
+        "the beginning is not forgotten by hand"
+    );
+    // The server does not go on from such a log, and does go on from one that is whole.
+    for (sql, starts) in [(CUT, false), ("SELECT 1", true)] {
+        let world = written().await;
+        let database = world.data.path().join("store/belljar.sqlite3");
+        Connection::open(database).unwrap().execute_batch(sql).unwrap();
+        drop(world.store);
+        assert_eq!(Database::open(world.data.path()).is_ok(), starts, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn t119_an_older_log_that_was_signed_is_behind_the_mark_beside_it() {
+    let world = written().await;
+    let database = world.data.path().join("store/belljar.sqlite3");
+    let connection = Connection::open(&database).unwrap();
+    let older: (Vec<u8>, Vec<u8>) = connection
+        .query_row("SELECT hash, mac FROM audit_head", [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap();
+    let entry = line(world.home, world.alice, "tool.delete");
+    world.write(move |tx| tx.append_audit_entry(&entry)).await;
+    connection.execute("DELETE FROM audit WHERE sequence = 6", []).unwrap();
+    let sql = "UPDATE audit_head SET sequence = 5, hash = ?1, mac = ?2";
+    connection.execute(sql, older).unwrap();
+    let found = verify_audit(world.data.path(), None, None);
+    let Err(AuditError::Broken { sequence, what }) = found else { panic!("{found:?}") };
+    assert_eq!((sequence, what), (6, ChainBreak::Truncated));
+}
+
+#[tokio::test]
+async fn t119_a_hash_that_was_noted_must_be_in_the_log() {
+    let world = written().await;
+    let data = world.data.path();
+    let head = verify_audit(data, None, None).unwrap().head;
+    let entry = line(world.home, world.alice, "tool.delete");
+    world.write(move |tx| tx.append_audit_entry(&entry)).await;
+    let later = verify_audit(data, None, Some(&head)).unwrap();
+    assert_eq!(later.entries, 6);
+    assert_ne!(later.head, head);
+    let other = "ab".repeat(32);
+    assert!(matches!(verify_audit(data, None, Some(&other)), Err(AuditError::HashNotFound { .. })));
+    for wrong in ["", "ab", &"zz".repeat(32), &"ab".repeat(33)] {
+        assert!(
+            matches!(verify_audit(data, None, Some(wrong)), Err(AuditError::InvalidHash(_))),
+            "{wrong}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn t120_the_log_is_verified_after_its_old_part_was_forgotten() {
+    let world = World::new().await;
+    let (home, alice) = (world.home, world.alice);
+    world
+        .write(move |tx| {
+            for day in 0..250 {
+                let at = moment(0) + TimeDelta::days(day);
+                tx.append_audit_entry(&NewAuditEntry { at, ..line(home, alice, "tool.create") })?;
+            }
+            Ok(())
+        })
+        .await;
+    let retention =
+        |days| Retention { audit: TimeDelta::days(days), ..Retention::all(TimeDelta::MAX) };
+    let now = moment(0) + TimeDelta::days(250);
+    assert_eq!(purge(&world, now, retention(400)).await.audit, 0, "nothing is that old");
+    assert_eq!(purge(&world, now, retention(30)).await.audit, 221);
+    let verified = verify_audit(world.data.path(), None, None).unwrap();
+    assert_eq!((verified.entries, verified.forgotten), (29, 221));
+    let world = world.restart();
+    world.write(move |tx| tx.append_audit_entry(&line(home, alice, "tool.delete"))).await;
+    assert_eq!(entries(&world), 30);
+    let database = world.data.path().join("store/belljar.sqlite3");
+    Connection::open(database)
+        .unwrap()
+        .execute("DELETE FROM audit WHERE sequence = 222", [])
+        .unwrap();
+    let found = verify_audit(world.data.path(), None, None);
+    assert!(
+        matches!(found, Err(AuditError::Broken { sequence: 222, what: ChainBreak::Missing })),
+        "{found:?}"
+    );
+}
+
+/// Takes away all that says that a log was ever signed, as somebody who can write to the data directory can.
+const STRIPPED: &str = "DELETE FROM audit WHERE sequence > 3; UPDATE audit_head SET sequence = 3, mac = NULL, \
+                        hash = (SELECT hash FROM audit WHERE sequence = 3)";
+
+/// With a log that was changed by SQL, and without these files beside the records.
+async fn stripped(sql: &str, files: &[&str]) -> World {
+    let world = written().await;
+    let database = world.data.path().join("store/belljar.sqlite3");
+    Connection::open(database).unwrap().execute_batch(sql).unwrap();
+    for name in files {
+        fs::remove_file(world.data.path().join("store").join(name)).unwrap();
+    }
+    world
+}
+
+#[tokio::test]
+async fn t159_a_log_that_was_stripped_of_its_key_and_signature_is_not_signed_anew() {
+    let both = ["audit.key", "audit.head"].as_slice();
+    let emptied =
+        "DELETE FROM audit; UPDATE audit_head SET sequence = 0, hash = zeroblob(32), mac = NULL";
+    for (sql, files, expected) in [
+        (STRIPPED, both, KeyTrouble::Missing),
+        (emptied, both, KeyTrouble::Missing),
+        ("SELECT 1", both, KeyTrouble::Missing),
+        (STRIPPED, &["audit.head"], KeyTrouble::Unsigned),
+        (emptied, &["audit.head"], KeyTrouble::Unsigned),
+    ] {
+        let World { data, store, .. } = stripped(sql, files).await;
+        drop(store);
+        for _ in 0..2 {
+            let refused = Database::open(data.path()).unwrap_err();
+            let DatabaseError::AuditKey { what, .. } = &refused else { panic!("{refused}") };
+            assert_eq!(*what, expected, "{sql}");
+            assert!(refused.to_string().contains("belljar audit sign"), "{refused}");
+        }
+        assert_eq!(data.path().join("store/audit.key").exists(), files != both);
+    }
+}
+
+#[tokio::test]
+async fn t159_a_log_is_signed_anew_when_somebody_says_so_and_tells_of_it() {
+    for (sql, files) in [(STRIPPED, ["audit.key", "audit.head"].as_slice()), (CUT, &["audit.head"])]
+    {
+        let World { data, store, home, .. } = stripped(sql, files).await;
+        let data = data.path();
+        assert!(
+            matches!(sign_audit(data, None), Err(AuditError::Store(DatabaseError::Locked { .. }))),
+            "a server has it"
+        );
+        drop(store);
+        let SignedAnew::Signed { found, entry } = sign_audit(data, None).unwrap() else {
+            panic!("it was not whole")
+        };
+        assert!(entry == 4 && found.contains("has not signed that"), "{entry} {found}");
+        let store = Database::open(data).unwrap();
+        let listed = store.read(|r| r.audit_entries(home, &AuditFilter::default(), ALL)).unwrap();
+        let newest = &listed.items[0];
+        assert_eq!((newest.action.as_str(), newest.sequence), ("audit.sign", 4));
+        assert_eq!(newest.detail, found);
+        assert_eq!(verify_audit(data, None, None).unwrap().entries, 4);
+        drop(store);
+        assert_eq!(sign_audit(data, None).unwrap(), SignedAnew::Whole);
+    }
+}
+
+#[tokio::test]
+async fn t159_signing_anew_hides_nothing() {
+    let World { data, store, .. } = stripped("DELETE FROM audit WHERE sequence = 2", &[]).await;
+    drop(store);
+    assert!(matches!(sign_audit(data.path(), None), Ok(SignedAnew::Signed { entry: 6, .. })));
+    let found = verify_audit(data.path(), None, None);
+    let what = ChainBreak::Missing;
+    assert!(matches!(found, Err(AuditError::Broken { sequence: 2, what: it }) if it == what));
+}
+
+#[tokio::test]
+async fn t159_with_its_key_elsewhere_the_data_directory_is_not_enough_to_sign() {
+    let elsewhere = tempfile::tempdir().unwrap();
+    let key = elsewhere.path().join("belljar.key");
+    for sql in ["SELECT 1", STRIPPED] {
+        let World { data, store, .. } = written().await;
+        drop(store);
+        let data = data.path();
+        fs::rename(data.join("store/audit.key"), &key).unwrap();
+        drop(Database::open_with(data, Some(&key)).unwrap());
+        assert!(!data.join("store/audit.key").exists());
+        Connection::open(data.join("store/belljar.sqlite3")).unwrap().execute_batch(sql).unwrap();
+        // The attacker signs with a key of their own, which is all that they can have.
+        if sql == STRIPPED {
+            fs::remove_file(data.join("store/audit.head")).unwrap();
+            assert!(matches!(sign_audit(data, None), Ok(SignedAnew::Signed { .. })));
+        }
+        let opened = Database::open_with(data, Some(&key)).map(drop);
+        let is_misfit = |error: &DatabaseError| {
+            matches!(error, DatabaseError::AuditKey { what: KeyTrouble::Misfit, .. })
+        };
+        assert_eq!(opened.as_ref().is_err_and(is_misfit), sql == STRIPPED, "{opened:?}");
+        assert_eq!(verify_audit(data, Some(&key), None).is_ok(), sql != STRIPPED);
+        fs::remove_file(&key).unwrap();
+    }
+}

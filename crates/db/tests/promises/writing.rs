@@ -1,0 +1,193 @@
+//! One writer: many in one commit, each undone by itself, and one server at a time.
+
+use crate::world::{ALL, World, principal};
+use belljar_db::{Database, DatabaseError};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::mpsc;
+use tokio::task::{JoinSet, yield_now};
+
+/// The commits in the log, as they stand in the file.
+fn commits(data: &Path) -> usize {
+    const HEADER: usize = 32;
+    const FRAME: usize = 24 + 4096;
+    let log = fs::read(data.join("store/belljar.sqlite3-wal")).unwrap();
+    let frames = log[HEADER..].chunks_exact(FRAME);
+    frames.filter(|frame| frame[8..16] == log[16..24] && frame[4..8] != [0; 4]).count()
+}
+
+#[tokio::test]
+async fn whoever_waits_shares_one_commit_and_a_failing_neighbour_spoils_nothing() {
+    let world = World::new().await;
+    let home = world.home;
+    let (release, held) = mpsc::channel::<()>();
+    let (begun, begins) = mpsc::channel();
+    let mut jobs = JoinSet::new();
+    let store = world.store.clone();
+    jobs.spawn(async move {
+        let hold = move |_: &belljar_db::Tx<'_>| {
+            begun.send(()).unwrap();
+            held.recv().unwrap();
+            Ok(())
+        };
+        store.write(hold).await
+    });
+    yield_now().await;
+    begins.recv().unwrap();
+    for number in 0..100 {
+        let store = world.store.clone();
+        jobs.spawn(async move {
+            let second = if number % 10 == 0 { "alice".into() } else { format!("q{number}") };
+            let both = move |tx: &belljar_db::Tx<'_>| {
+                tx.insert_principal(home, &principal(&format!("p{number}")))?;
+                tx.insert_principal(home, &principal(&second))
+            };
+            store.write(both).await
+        });
+    }
+    // On one thread, each of them gets as far as the queue before this goes on.
+    for _ in 0..100 {
+        yield_now().await;
+    }
+    let before = commits(world.data.path());
+    release.send(()).unwrap();
+    let answers = jobs.join_all().await;
+    assert_eq!(commits(world.data.path()) - before, 1, "the first writes nothing");
+    let refused = answers.iter().filter(|answer| {
+        matches!(answer, Err(DatabaseError::NameTaken { kind: "principal", name }) if name == "alice")
+    });
+    assert_eq!(refused.count(), 10);
+    assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 1 + 90);
+    let listed = world.store.read(|reader| reader.principals(home, ALL)).unwrap();
+    assert_eq!(listed.items.len(), 1 + 90 * 2, "alice, and both rows of the ninety");
+}
+
+#[tokio::test]
+async fn a_job_that_panics_is_undone_and_the_next_one_is_kept() {
+    let world = World::new().await;
+    let home = world.home;
+    let panics = world.store.write::<()>(move |tx| {
+        tx.insert_principal(home, &principal("half"))?;
+        panic!("a mistake in the server");
+    });
+    assert!(matches!(panics.await, Err(DatabaseError::Aborted)));
+    world.write(move |tx| tx.insert_principal(home, &principal("whole"))).await;
+    let named = |name: &'static str| {
+        world.store.read(move |reader| reader.principal_by_name(home, name)).unwrap()
+    };
+    assert!(named("half").is_none());
+    assert!(named("whole").is_some());
+}
+
+#[tokio::test]
+async fn what_is_written_soon_is_seen_at_once_and_after_the_next_start() {
+    let world = World::new().await;
+    let home = world.home;
+    let soon = world.store.write_unsynced(move |tx| tx.insert_principal(home, &principal("soon")));
+    soon.await.unwrap();
+    let seen = |store: &Database| {
+        store.read(move |reader| reader.principal_by_name(home, "soon")).unwrap().is_some()
+    };
+    assert!(seen(&world.store));
+    assert!(seen(&world.restart().store));
+}
+
+#[tokio::test]
+async fn a_second_server_is_refused_and_may_come_when_the_first_has_ended() {
+    let world = World::new().await;
+    let Err(DatabaseError::Locked { path }) = Database::open(world.data.path()) else {
+        panic!("two servers on one directory");
+    };
+    assert_eq!(path, world.data.path().join("store"));
+    drop(world.store);
+    Database::open(world.data.path()).unwrap();
+}
+
+#[tokio::test]
+async fn nobody_else_on_the_machine_can_read_the_records() {
+    let world = World::new().await;
+    let mode = |name: &str| {
+        let path = world.data.path().join("store").join(name);
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    };
+    assert_eq!(mode("."), 0o700);
+    for file in ["belljar.sqlite3", "belljar.sqlite3-wal", "belljar.sqlite3-shm"] {
+        assert_eq!(mode(file), 0o600, "{file}");
+    }
+}
+
+#[tokio::test]
+async fn records_of_an_older_belljar_are_taken_up_and_kept() {
+    let world = World::new().await;
+    let database = world.data.path().join("store/belljar.sqlite3");
+    let (home, alice) = (world.home, world.alice);
+    drop(world.store);
+    let connection = rusqlite::Connection::open(&database).unwrap();
+    let undone = "DROP INDEX principals_known_elsewhere;
+        ALTER TABLE workspaces DROP COLUMN code_permission;
+        ALTER TABLE workspaces DROP COLUMN package_policy;
+        DROP TABLE stores;
+        DROP TABLE functions;
+        DROP INDEX executions_of_function;
+        ALTER TABLE executions DROP COLUMN function;
+        DROP TABLE network_rules;
+        DROP TABLE integrations;
+        DROP TABLE network_log;
+        DROP TABLE secrets;
+        DROP TABLE sealed;
+        DROP TABLE runs;
+        DROP TABLE execution_events;
+        ALTER TABLE executions DROP COLUMN events_before;
+        DROP TABLE ownership_offers;
+        DROP TABLE agent_uses;
+        DROP TABLE server;
+        ALTER TABLE audit_head DROP COLUMN floor_sequence;
+        ALTER TABLE audit_head DROP COLUMN floor_hash;
+        ALTER TABLE audit_head DROP COLUMN mac;
+        DROP INDEX sessions_ended;
+        ALTER TABLE sessions DROP COLUMN ended_at;
+        DROP INDEX sessions_of_key;
+        ALTER TABLE sessions DROP COLUMN opened_with;
+        DROP INDEX keys_ended;
+        ALTER TABLE keys DROP COLUMN ended_at;
+        DROP INDEX remembered_by_age;
+        DROP INDEX remembered_of_sandbox;
+        DROP INDEX executions_by_status;
+        DROP INDEX sessions_by_status;
+        DROP TRIGGER questions_added;
+        DROP TRIGGER questions_ended;
+        DROP TRIGGER questions_removed;
+        DROP INDEX approvals_pending;
+        DROP INDEX approvals_of_key;
+        ALTER TABLE workspaces DROP COLUMN question_bytes;
+        ALTER TABLE approvals DROP COLUMN bytes;
+        ALTER TABLE approvals DROP COLUMN key;";
+    connection.execute_batch(undone).unwrap();
+    connection.pragma_update(None, "user_version", 1).unwrap();
+    // What an older one does not write beside its records.
+    for name in
+        ["store/audit.key", "store/audit.head", "store/files/.database", "stores/all/.database"]
+    {
+        fs::remove_file(world.data.path().join(name)).unwrap();
+    }
+    let store = Database::open(world.data.path()).unwrap();
+    assert!(store.read(|rows| rows.principal(home, alice)).unwrap().is_some());
+    let index = "SELECT count(*) FROM sqlite_master WHERE name = 'principals_known_elsewhere'";
+    let indexes: u64 = connection.query_row(index, [], |row| row.get(0)).unwrap();
+    assert_eq!(indexes, 1);
+}
+
+#[tokio::test]
+async fn records_of_a_newer_belljar_are_refused_and_left_alone() {
+    let world = World::new().await;
+    let database = world.data.path().join("store/belljar.sqlite3");
+    drop(world.store);
+    let connection = rusqlite::Connection::open(&database).unwrap();
+    connection.pragma_update(None, "user_version", 99).unwrap();
+    drop(connection);
+    let before = fs::read(&database).unwrap();
+    let refused = Database::open(world.data.path());
+    assert!(matches!(refused, Err(DatabaseError::NewerSchema { found: 99, .. })));
+    assert_eq!(fs::read(&database).unwrap(), before);
+}

@@ -1,0 +1,178 @@
+//! The decision about one request: whether a destination is open, by what, and at which addresses.
+//!
+//! A [`Passage`] is made of the rules of this moment and used up by one request. Nothing must
+//! connect to an address that it has not judged.
+
+use super::ProxyClient;
+use super::error::EgressError;
+use crate::policy_source::{Credential, EgressPolicy, Scheme};
+use http::header::{HeaderMap, HeaderValue};
+use policy::{
+    Destination, IntegrationRules, RouteError, allowed_addresses, check_public,
+    matching_integration,
+};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use tokio::time::timeout;
+
+/// A destination that is open at this moment, and the rules that say so.
+#[derive(Debug, Clone)]
+pub(super) struct AllowedRoute {
+    policy: Arc<EgressPolicy>,
+    destination: Destination,
+    scheme: Scheme,
+    allowed_by: String,
+}
+
+/// How requests to a destination with a credential are spoken. They have to be seen to get it.
+pub(super) fn interception_scheme(way: &EgressPolicy, to: &Destination) -> Option<Scheme> {
+    let mut schemes = way.credentials.iter().filter(|it| it.destination == *to).map(|it| it.scheme);
+    let first = schemes.next()?;
+    Some(schemes.find(|scheme| *scheme == Scheme::Https).unwrap_or(first))
+}
+
+fn credentials_for<'a>(
+    way: &'a EgressPolicy,
+    to: &'a Destination,
+    scheme: Scheme,
+) -> impl Iterator<Item = &'a Credential> {
+    way.credentials.iter().filter(move |it| it.destination == *to && it.scheme == scheme)
+}
+
+fn denial(way: &EgressPolicy, to: &Destination) -> EgressError {
+    let to = to.clone();
+    match matching_integration(&way.disabled, &to) {
+        Some(IntegrationRules { integration, .. }) => {
+            EgressError::IntegrationDisabled { to, integration: integration.clone() }
+        }
+        None => EgressError::NotAllowed { to, named_in: way.integrations_field },
+    }
+}
+
+impl AllowedRoute {
+    pub(super) fn new(
+        way: Arc<EgressPolicy>,
+        to: &Destination,
+        scheme: Scheme,
+    ) -> Result<Self, EgressError> {
+        let opener = credentials_for(&way, to, scheme).find(|it| it.grants_access);
+        let by = match (opener, matching_integration(&way.openings, to)) {
+            (Some(credential), _) => format!("secret:{}", credential.secret),
+            (None, Some(opening)) => opening.integration.clone(),
+            (None, None) if credentials_for(&way, to, Scheme::Https).any(|it| it.grants_access) => {
+                return Err(EgressError::HttpsRequired(to.clone()));
+            }
+            (None, None) => return Err(denial(&way, to)),
+        };
+        Ok(Self { policy: way, destination: to.clone(), scheme, allowed_by: by })
+    }
+
+    pub(super) fn destination(&self) -> &Destination {
+        &self.destination
+    }
+
+    pub(super) fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
+    /// What opened it, for the log.
+    pub(super) fn allowed_by(&self) -> &str {
+        &self.allowed_by
+    }
+
+    pub(super) fn credentials(&self) -> impl Iterator<Item = &Credential> {
+        credentials_for(&self.policy, &self.destination, self.scheme)
+    }
+
+    /// The addresses that may be connected to. A name is looked up here and nowhere else.
+    pub(super) async fn resolve_addresses(
+        &self,
+        sandbox: &ProxyClient,
+    ) -> Result<Vec<SocketAddr>, EgressError> {
+        let name = match self.destination.address() {
+            Some(address) => return self.check_addresses(&[address]),
+            None => self.destination.host().to_string(),
+        };
+        let time_max = sandbox.proxy.limits.connect_timeout;
+        let room = timeout(time_max, sandbox.acquire_lookup_permits()).await;
+        let Ok(Ok(room)) = room else {
+            return Err(EgressError::LookupsBusy(self.destination.clone()));
+        };
+        match timeout(time_max, sandbox.proxy.resolver.lookup_addresses(&name, room)).await {
+            Ok(Ok(answers)) => self.check_addresses(&answers),
+            Ok(Err(_)) | Err(_) => Err(EgressError::Unresolved(self.destination.clone())),
+        }
+    }
+
+    /// Judges addresses of the destination, just found or in use since an earlier request.
+    pub(super) fn check_addresses(
+        &self,
+        answers: &[IpAddr],
+    ) -> Result<Vec<SocketAddr>, EgressError> {
+        let opens = self.credentials().any(|it| it.grants_access);
+        let routed = allowed_addresses(&self.policy.openings, &self.destination, answers).or_else(
+            |refused| {
+                // A credential that opens is an opening of exactly its destination.
+                let exactly = IntegrationRules {
+                    integration: String::new(),
+                    values: vec![(&self.destination).into()],
+                };
+                if opens {
+                    allowed_addresses(&[exactly], &self.destination, answers)
+                } else {
+                    Err(refused)
+                }
+            },
+        );
+        let addresses = routed.map_err(|refused| self.address_error(refused))?;
+        let plain = self.scheme == Scheme::Http && self.credentials().next().is_some();
+        if plain && addresses.iter().any(|address| check_public(address.ip()).is_ok()) {
+            return Err(EgressError::SecretOverPlainHttp(self.destination.clone()));
+        }
+        Ok(addresses)
+    }
+
+    fn address_error(&self, refused: RouteError) -> EgressError {
+        let to = self.destination.clone();
+        match refused {
+            RouteError::NoAddress => EgressError::Unresolved(to),
+            RouteError::Address(reason) if reason.is_internal() => {
+                EgressError::PrivateAddressNotListed { to, reason }
+            }
+            RouteError::Address(reason) => EgressError::AddressForbidden { to, reason },
+        }
+    }
+
+    /// Puts each credential where the client has put its placeholder, or into its first header if the
+    /// client has left all of them to us. A header that the client filled with something of its own
+    /// is left as it is, and so is a placeholder in any other place.
+    pub(super) fn inject_credentials(&self, headers: &mut HeaderMap) -> Result<(), EgressError> {
+        let credentials: Vec<&Credential> = self.credentials().collect();
+        // Not by its name: a workspace and one of its principals can each have one of that name.
+        for places in credentials.chunk_by(|one, next| one.placeholder == next.placeholder) {
+            let silent = places.iter().all(|it| !headers.contains_key(&it.header));
+            let asked = places.iter().filter(|it| has_placeholder(headers, it));
+            let due = if silent { places[..1].to_vec() } else { asked.copied().collect() };
+            for credential in due {
+                headers.insert(credential.header.clone(), credential_header_value(credential)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn credential_header_value(credential: &Credential) -> Result<HeaderValue, EgressError> {
+    let text = format!("{}{}", credential.prefix, credential.value.expose());
+    let mut value = HeaderValue::try_from(text)
+        .map_err(|_| EgressError::InvalidSecretValue(credential.secret.clone()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+fn has_placeholder(headers: &HeaderMap, credential: &Credential) -> bool {
+    let has = |value: &HeaderValue| {
+        let text = value.to_str().unwrap_or_default();
+        !credential.placeholder.is_empty() && text.contains(&credential.placeholder)
+    };
+    headers.get_all(&credential.header).iter().any(has)
+}

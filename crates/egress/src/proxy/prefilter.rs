@@ -1,0 +1,155 @@
+//! Tells where in a long text a spelling may be, so that most of it is not looked at sign by sign.
+//!
+//! A text is looked at in pieces of a few bytes, one after the other. A spelling is long enough to have a
+//! whole piece in it wherever it begins: where no piece is part of a spelling, there is none. For such
+//! texts it takes the same time whatever they are, so that who has a host say back guesses learns from it
+//! nothing about parts of a value that are shorter than a piece.
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, RandomState};
+use zeroize::Zeroizing;
+
+/// Of spellings of at least 15 bytes, as most keys have them, and of shorter ones.
+const LONG_NGRAM_BYTES: usize = 8;
+const SHORT_NGRAM_BYTES: usize = 4;
+/// Makes letters of both cases the same, and some other signs, too.
+const CASE_FOLD_MASK: u64 = 0x2020_2020_2020_2020;
+/// One in so many of the bits is set, or fewer.
+const BITS_PER_GRAM: usize = 64;
+/// Between 8 KiB, which the nearest cache has room for, and 256 KiB.
+const BITS_MIN: usize = 1 << 16;
+const BITS_MAX: usize = 1 << 21;
+
+/// What is left out of a text.
+pub(super) struct ScanRange {
+    /// So many bytes have nothing to do with any spelling.
+    pub(super) skip: usize,
+    /// Up to here the text is to be looked at sign by sign.
+    pub(super) until: usize,
+}
+
+/// All pieces of all spellings.
+pub(super) struct NgramPrefilter {
+    is_long: bool,
+    length_max: usize,
+    ngrams: Zeroizing<Vec<u64>>,
+    /// Whether a piece may be among them, by its hash. It has a key, so that nobody can tell which
+    /// pieces have the hash of another.
+    filter: Vec<u64>,
+    key: u64,
+    shift: u32,
+}
+
+impl NgramPrefilter {
+    pub(super) fn new(spellings: &BTreeSet<Vec<u8>>) -> Self {
+        let length_min = spellings.iter().map(Vec::len).min().unwrap_or_default();
+        let length_max = spellings.iter().map(Vec::len).max().unwrap_or_default();
+        let is_long = length_min >= 2 * LONG_NGRAM_BYTES - 1;
+        let words = |it: &Vec<u8>| {
+            if is_long {
+                ngrams_of::<LONG_NGRAM_BYTES>(it)
+            } else {
+                ngrams_of::<SHORT_NGRAM_BYTES>(it)
+            }
+        };
+        let all: BTreeSet<u64> = spellings.iter().flat_map(words).collect();
+        let count = (all.len() * BITS_PER_GRAM).clamp(BITS_MIN, BITS_MAX).next_power_of_two();
+        let mut grams = Self {
+            is_long,
+            length_max,
+            ngrams: Zeroizing::new(all.into_iter().collect()),
+            filter: vec![0; count / 64],
+            key: RandomState::new().hash_one(count) | 1,
+            shift: 64 - count.ilog2(),
+        };
+        for index in 0..grams.ngrams.len() {
+            let (place, bit) = grams.bit_position(grams.ngrams[index]);
+            grams.filter[place] |= bit;
+        }
+        grams
+    }
+
+    /// The memory that they take, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        8 * (self.ngrams.len() + self.filter.len())
+    }
+
+    /// What can be left out of a text, if no spelling has begun before it.
+    pub(super) fn scan_range(&self, text: &[u8]) -> ScanRange {
+        let (size, found) = match self.is_long {
+            true => (LONG_NGRAM_BYTES, self.next_candidate::<LONG_NGRAM_BYTES>(text)),
+            false => (SHORT_NGRAM_BYTES, self.next_candidate::<SHORT_NGRAM_BYTES>(text)),
+        };
+        match found {
+            Some(at) => {
+                let until = at + size;
+                ScanRange { skip: until.saturating_sub(self.length_max), until }
+            }
+            // One that has just begun may have no whole piece in the text yet.
+            None => ScanRange { skip: text.len().saturating_sub(2 * size - 2), until: text.len() },
+        }
+    }
+
+    fn next_candidate<const SIZE: usize>(&self, text: &[u8]) -> Option<usize> {
+        let (pieces, _) = text.as_chunks::<SIZE>();
+        pieces.iter().position(|piece| self.contains(ngram(piece))).map(|index| index * SIZE)
+    }
+
+    fn contains(&self, word: u64) -> bool {
+        let (place, bit) = self.bit_position(word);
+        self.filter.get(place).is_some_and(|bits| bits & bit != 0)
+            && self.ngrams.binary_search(&word).is_ok()
+    }
+
+    fn bit_position(&self, word: u64) -> (usize, u64) {
+        let hash = word.wrapping_mul(self.key) >> self.shift;
+        ((hash / 64) as usize, 1 << (hash % 64))
+    }
+}
+
+fn ngrams_of<const SIZE: usize>(spelling: &[u8]) -> Vec<u64> {
+    spelling.array_windows::<SIZE>().map(ngram).collect()
+}
+
+fn ngram<const SIZE: usize>(piece: &[u8; SIZE]) -> u64 {
+    let mut bytes = [0; 8];
+    bytes[..SIZE].copy_from_slice(piece);
+    u64::from_le_bytes(bytes) | CASE_FOLD_MASK
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VALUE: &str = "sk-0123456789abcdef";
+
+    fn grams(spellings: &[&str]) -> NgramPrefilter {
+        NgramPrefilter::new(&spellings.iter().map(|it| it.as_bytes().to_vec()).collect())
+    }
+
+    #[test]
+    fn all_but_the_end_of_a_text_is_left_out_whatever_signs_it_has() {
+        let text: String = (0..2000).map(|it| format!("sk-{it} 0123456 ABCDEF ")).collect();
+        for grams in [grams(&[VALUE]), grams(&["twelve-signs"]), grams(&[])] {
+            let ScanRange { skip: idle, until } = grams.scan_range(text.as_bytes());
+            assert!(idle >= text.len() - 14 && until == text.len(), "{idle}");
+        }
+    }
+
+    #[test]
+    fn a_guess_of_less_than_a_piece_is_left_out_like_any_other() {
+        for begins in 0..VALUE.len() - LONG_NGRAM_BYTES {
+            let right = format!("{}?", &VALUE[begins..begins + LONG_NGRAM_BYTES - 1]).repeat(1000);
+            assert_eq!(grams(&[VALUE]).scan_range(right.as_bytes()).skip, right.len() - 14);
+        }
+    }
+
+    #[test]
+    fn a_spelling_in_any_case_is_never_left_out() {
+        for far in 0..100 {
+            let text = format!("{}{}", "x".repeat(far), VALUE.to_uppercase());
+            let ScanRange { skip: idle, until } = grams(&[VALUE]).scan_range(text.as_bytes());
+            assert!(idle <= far && until > far, "{far}: {idle} {until}");
+        }
+    }
+}

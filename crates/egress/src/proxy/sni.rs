@@ -1,0 +1,155 @@
+//! Looks at the first bytes that a client sends into a tunnel.
+//!
+//! If they are the greeting of TLS, the name in it must be the one that the tunnel was opened for,
+//! since a host serves by that name. Nothing of the greeting passes before it was read. What is
+//! not TLS passes at once, and a host that speaks first is not kept waiting.
+
+use policy::Destination;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_rustls::rustls::server::Acceptor;
+use url::Host;
+
+/// The first byte of a TLS connection: a record of its handshake.
+pub(super) const TLS_HANDSHAKE_RECORD: u8 = 22;
+/// One record.
+const READ_BYTES: usize = 16 * 1024;
+
+/// Whether a client greets the host that it asked for. An address has no name to greet it by.
+pub(super) fn sni_matches(said: Option<&str>, to: &Destination) -> bool {
+    match to.host() {
+        Host::Domain(name) => said.is_some_and(|said| said.eq_ignore_ascii_case(name)),
+        Host::Ipv4(_) | Host::Ipv6(_) => said.is_none(),
+    }
+}
+
+/// The client's end of a tunnel.
+pub(super) struct SniGuard<S> {
+    stream: S,
+    destination: Destination,
+    client_hello: ClientHelloState,
+}
+
+enum ClientHelloState {
+    Reading {
+        acceptor: Box<Acceptor>,
+        read: Vec<u8>,
+    },
+    /// What was read of it, and how much of that has passed.
+    Forwarding {
+        read: Vec<u8>,
+        passed: usize,
+    },
+    Forwarded,
+    Rejected,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("another name is in the greeting than the tunnel is for")]
+struct SniMismatch;
+
+impl<S: AsyncRead + Unpin> SniGuard<S> {
+    pub(super) fn new(stream: S, to: Destination) -> Self {
+        let greeting = ClientHelloState::Reading { acceptor: Box::default(), read: Vec::new() };
+        Self { stream, destination: to, client_hello: greeting }
+    }
+
+    /// Whether it was the greeting that ended the tunnel.
+    pub(super) fn is_rejected(&self) -> bool {
+        matches!(self.client_hello, ClientHelloState::Rejected)
+    }
+
+    fn poll_client_hello(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while let ClientHelloState::Reading { acceptor, read } = &mut self.client_hello {
+            let mut part = [0; READ_BYTES];
+            let mut buffer = ReadBuf::new(&mut part);
+            ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer))?;
+            let part = buffer.filled();
+            read.extend_from_slice(part);
+            let said = match read.first() {
+                Some(&TLS_HANDSHAKE_RECORD) if !part.is_empty() => read_server_name(acceptor, part),
+                // Not TLS, or the end before a greeting was complete.
+                _ => Ok(ServerNameStatus::NotTls),
+            };
+            let fits = match said {
+                Ok(ServerNameStatus::Incomplete) => continue,
+                Ok(ServerNameStatus::NotTls) => read.first() != Some(&TLS_HANDSHAKE_RECORD),
+                Ok(ServerNameStatus::Name(name)) => sni_matches(name.as_deref(), &self.destination),
+                Err(_) => false,
+            };
+            if !fits {
+                self.client_hello = ClientHelloState::Rejected;
+                return Poll::Ready(Err(io::Error::other(SniMismatch)));
+            }
+            self.client_hello =
+                ClientHelloState::Forwarding { read: std::mem::take(read), passed: 0 };
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+enum ServerNameStatus {
+    Incomplete,
+    NotTls,
+    Name(Option<String>),
+}
+
+fn read_server_name(acceptor: &mut Acceptor, mut part: &[u8]) -> io::Result<ServerNameStatus> {
+    while !part.is_empty() {
+        acceptor.read_tls(&mut part)?;
+        let accepted = acceptor.accept().map_err(|(error, _)| io::Error::other(error))?;
+        if let Some(accepted) = accepted {
+            return Ok(ServerNameStatus::Name(
+                accepted.client_hello().server_name().map(str::to_owned),
+            ));
+        }
+    }
+    Ok(ServerNameStatus::Incomplete)
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for SniGuard<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(this.poll_client_hello(context))?;
+        match &mut this.client_hello {
+            ClientHelloState::Forwarding { read, passed } => {
+                let left = read.get(*passed..).unwrap_or_default();
+                let fits = left.len().min(buffer.remaining());
+                buffer.put_slice(left.get(..fits).unwrap_or_default());
+                *passed += fits;
+                if *passed == read.len() {
+                    this.client_hello = ClientHelloState::Forwarded;
+                }
+                Poll::Ready(Ok(()))
+            }
+            ClientHelloState::Rejected => Poll::Ready(Err(io::Error::other(SniMismatch))),
+            ClientHelloState::Reading { .. } | ClientHelloState::Forwarded => {
+                Pin::new(&mut this.stream).poll_read(context, buffer)
+            }
+        }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for SniGuard<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,402 @@
+//! Takes the values of secrets out of what a host says over a WebSocket.
+//!
+//! Frames go on as they are, but that a value in what they carry is covered, also where a message is
+//! cut into several of them. What is no frame, or could carry something that cannot be read, must not
+//! go on: nobody could have looked for a value in it.
+
+use super::redact::ResponseRedactor;
+use bytes::{Buf, Bytes, BytesMut};
+use std::collections::VecDeque;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+
+const READ_BYTES: usize = 64 * 1024;
+
+/// The bits of the first byte of a frame (RFC 6455), and the kinds that it names.
+const FIN_BIT: u8 = 0x80;
+const RSV_BITS: u8 = 0x70;
+const OPCODE_MASK: u8 = 0x0f;
+const OPCODE_CONTINUATION: u8 = 0;
+const OPCODE_BINARY: u8 = 2;
+const OPCODE_CLOSE: u8 = 8;
+const OPCODE_PONG: u8 = 10;
+/// A bit of the second.
+const MASK_BIT: u8 = 0x80;
+
+/// What a frame between the parts of a message carries at most (RFC 6455).
+const CONTROL_BYTES_MAX: u64 = 125;
+/// Frames that wait for the rest of a message before them. Hosts send a few.
+const PENDING_BYTES_MAX: usize = 64 * 1024;
+
+/// Why what a host says is not passed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum FrameError {
+    #[error("is of an extension that nobody asked for")]
+    Extension,
+    #[error("is masked, as only clients do it")]
+    Masked,
+    #[error("is of a kind that there is not")]
+    Kind,
+    #[error("has a length that it cannot have")]
+    Length,
+    #[error("is not the next part of its message")]
+    Order,
+    #[error("is one of too many inside of a message")]
+    TooManyPending,
+}
+
+/// The frame that is being read.
+struct WebSocketFrame {
+    is_control: bool,
+    /// Of its message.
+    is_last: bool,
+    /// So many bytes of what it carries are still to come.
+    remaining: u64,
+}
+
+/// What goes on next.
+enum PendingOutput {
+    Verbatim(Bytes),
+    /// So many bytes of a message, when they have been judged.
+    Redacted(usize),
+}
+
+/// Reads frames and covers what they carry.
+struct FrameRedactor {
+    redactor: ResponseRedactor,
+    /// The head of a frame, as far as it has arrived.
+    head: Vec<u8>,
+    frame: Option<WebSocketFrame>,
+    /// What a control frame carries, as far as it has arrived.
+    control: Vec<u8>,
+    is_in_message: bool,
+    pending: VecDeque<PendingOutput>,
+    /// Bytes of what is due as a whole.
+    pending_bytes: usize,
+}
+
+impl FrameRedactor {
+    fn new(redactor: ResponseRedactor) -> Self {
+        let (head, control, due) = (Vec::new(), Vec::new(), VecDeque::new());
+        Self {
+            redactor,
+            head,
+            frame: None,
+            control,
+            is_in_message: false,
+            pending: due,
+            pending_bytes: 0,
+        }
+    }
+
+    /// What may go on, now that this has arrived.
+    fn redact(&mut self, mut bytes: Bytes) -> Result<BytesMut, FrameError> {
+        let mut out = BytesMut::new();
+        loop {
+            match &mut self.frame {
+                Some(frame) if frame.remaining == 0 => {
+                    let (is_control, is_last) = (frame.is_control, frame.is_last);
+                    self.finish_frame(is_control, is_last, &mut out)?;
+                }
+                _ if bytes.is_empty() => return Ok(out),
+                Some(frame) => {
+                    let count =
+                        usize::try_from(frame.remaining).unwrap_or(usize::MAX).min(bytes.len());
+                    frame.remaining -= count as u64;
+                    let part = bytes.split_to(count);
+                    if frame.is_control {
+                        self.control.extend(part);
+                    } else {
+                        self.pending.push_back(PendingOutput::Redacted(count));
+                        let judged = self.redactor.redact_chunk(part);
+                        self.flush_redacted(&judged, &mut out);
+                    }
+                }
+                None => self.push_header_byte(bytes.get_u8())?,
+            }
+        }
+    }
+
+    /// One more byte of a head.
+    fn push_header_byte(&mut self, byte: u8) -> Result<(), FrameError> {
+        self.head.push(byte);
+        let Some(frame) = parse_header(&self.head)? else { return Ok(()) };
+        if !frame.is_control {
+            let goes_on = self.head[0] & OPCODE_MASK == OPCODE_CONTINUATION;
+            if goes_on != self.is_in_message {
+                return Err(FrameError::Order);
+            }
+            self.is_in_message = true;
+            let head = std::mem::take(&mut self.head);
+            self.push_verbatim(head.into())?;
+        }
+        self.frame = Some(frame);
+        Ok(())
+    }
+
+    fn finish_frame(
+        &mut self,
+        is_control: bool,
+        is_last: bool,
+        out: &mut BytesMut,
+    ) -> Result<(), FrameError> {
+        self.frame = None;
+        let mut judged = Bytes::new();
+        if is_control {
+            let carried = std::mem::take(&mut self.control);
+            let carried = self.redactor.redact_complete(&carried).unwrap_or_else(|| carried.into());
+            let head = std::mem::take(&mut self.head);
+            self.push_verbatim(head.into())?;
+            self.push_verbatim(carried)?;
+        } else if is_last {
+            self.is_in_message = false;
+            judged = self.redactor.finish();
+        }
+        self.flush_redacted(&[judged], out);
+        Ok(())
+    }
+
+    fn push_verbatim(&mut self, whole: Bytes) -> Result<(), FrameError> {
+        self.pending_bytes += whole.len();
+        if self.pending_bytes > PENDING_BYTES_MAX {
+            return Err(FrameError::TooManyPending);
+        }
+        self.pending.push_back(PendingOutput::Verbatim(whole));
+        Ok(())
+    }
+
+    /// What is due, as far as it has been judged.
+    fn flush_redacted(&mut self, judged: &[Bytes], out: &mut BytesMut) {
+        let mut judged: Bytes = judged.concat().into();
+        while let Some(due) = self.pending.pop_front() {
+            match due {
+                PendingOutput::Verbatim(bytes) => {
+                    self.pending_bytes -= bytes.len();
+                    out.extend_from_slice(&bytes);
+                }
+                PendingOutput::Redacted(count) if count > judged.len() => {
+                    self.pending.push_front(PendingOutput::Redacted(count - judged.len()));
+                    out.extend_from_slice(&judged);
+                    return;
+                }
+                PendingOutput::Redacted(count) => out.extend_from_slice(&judged.split_to(count)),
+            }
+        }
+    }
+}
+
+/// A head that is there as a whole.
+fn parse_header(head: &[u8]) -> Result<Option<WebSocketFrame>, FrameError> {
+    let [first, second, long @ ..] = head else { return Ok(None) };
+    let (is_last, kind) = (first & FIN_BIT != 0, first & OPCODE_MASK);
+    let is_control = match kind {
+        OPCODE_CONTINUATION..=OPCODE_BINARY => false,
+        OPCODE_CLOSE..=OPCODE_PONG => true,
+        _ => return Err(FrameError::Kind),
+    };
+    if first & RSV_BITS != 0 {
+        return Err(FrameError::Extension);
+    }
+    if second & MASK_BIT != 0 {
+        return Err(FrameError::Masked);
+    }
+    let left = match (second, long) {
+        (126, [high, low]) => u64::from(u16::from_be_bytes([*high, *low])),
+        (127, long) if long.len() == 8 => {
+            long.iter().fold(0, |left, byte| left << 8 | u64::from(*byte))
+        }
+        (126 | 127, _) => return Ok(None),
+        (short, _) => u64::from(*short),
+    };
+    if left > i64::MAX as u64 || is_control && !(is_last && left <= CONTROL_BYTES_MAX) {
+        return Err(FrameError::Length);
+    }
+    Ok(Some(WebSocketFrame { is_control, is_last, remaining: left }))
+}
+
+/// A host that speaks frames, as its client may hear it. What the client says goes on as it is.
+pub(super) struct RedactingWebSocketStream<S> {
+    stream: S,
+    frames: FrameRedactor,
+    input: BytesMut,
+    /// What may be heard now.
+    output: BytesMut,
+    error: Option<FrameError>,
+}
+
+impl<S> RedactingWebSocketStream<S> {
+    pub(super) fn new(stream: S, redactor: ResponseRedactor) -> Self {
+        let (arrived, out) = (BytesMut::new(), BytesMut::new());
+        Self {
+            stream,
+            frames: FrameRedactor::new(redactor),
+            input: arrived,
+            output: out,
+            error: None,
+        }
+    }
+
+    /// Why the host was not heard to its end.
+    pub(super) fn error(&self) -> Option<FrameError> {
+        self.error
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for RedactingWebSocketStream<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        while this.output.is_empty() {
+            this.input.reserve(READ_BYTES);
+            let reading = std::pin::pin!(this.stream.read_buf(&mut this.input));
+            if ready!(reading.poll(context))? == 0 {
+                // What a frame has begun to carry may be the beginning of a value.
+                return Poll::Ready(Ok(()));
+            }
+            match this.frames.redact(this.input.split().freeze()) {
+                Ok(out) => this.output = out,
+                Err(refused) => {
+                    this.error = Some(refused);
+                    return Poll::Ready(Err(io::Error::other(refused)));
+                }
+            }
+        }
+        let count = this.output.len().min(buffer.remaining());
+        buffer.put_slice(&this.output.split_to(count));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for RedactingWebSocketStream<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::redact::SecretEncodings;
+    use super::*;
+    use crate::policy_source::SecretText;
+    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    const VALUE: &str = "sk-0123456789abcdef";
+    const TEXT: u8 = 1;
+    const PING: u8 = 9;
+
+    fn frames() -> FrameRedactor {
+        let value = SecretText::new(VALUE.to_owned());
+        FrameRedactor::new(ResponseRedactor::new(Arc::new(SecretEncodings::new(&[value]).unwrap())))
+    }
+
+    fn frame(first: u8, carried: &[u8]) -> Vec<u8> {
+        let length = match carried.len() {
+            short @ ..126 => vec![short as u8],
+            long @ ..65_536 => [&[126], &(long as u16).to_be_bytes()[..]].concat(),
+            huge => [&[127], &(huge as u64).to_be_bytes()[..]].concat(),
+        };
+        [&[first], &length[..], carried].concat()
+    }
+
+    fn passed(said: &[u8]) -> Result<Vec<u8>, FrameError> {
+        frames().redact(Bytes::copy_from_slice(said)).map(Into::into)
+    }
+
+    #[test]
+    fn t42_a_value_is_covered_and_the_frame_around_it_stays() {
+        let covered = "*".repeat(VALUE.len());
+        for size in [0, 100, 10_000, 70_000] {
+            let filler = "x".repeat(size);
+            let said = frame(FIN_BIT | TEXT, format!("{filler}{VALUE}{filler}").as_bytes());
+            let told = frame(FIN_BIT | TEXT, format!("{filler}{covered}{filler}").as_bytes());
+            assert!(passed(&said).unwrap() == told, "{size}");
+        }
+        let ping = passed(&frame(FIN_BIT | PING, VALUE.as_bytes())).unwrap();
+        assert_eq!(ping, frame(FIN_BIT | PING, covered.as_bytes()));
+    }
+
+    #[test]
+    fn t42_a_value_in_two_frames_is_covered_also_with_another_frame_between_them() {
+        let said = |one: &[u8], rest: &[u8]| {
+            let ping = frame(FIN_BIT | PING, b"?");
+            [frame(TEXT, one), ping, frame(OPCODE_CONTINUATION, b""), frame(FIN_BIT, rest)].concat()
+        };
+        for cut in 0..VALUE.len() {
+            let (one, rest) = VALUE.as_bytes().split_at(cut);
+            let covered = said(&vec![b'*'; one.len()], &vec![b'*'; rest.len()]);
+            assert_eq!(passed(&said(one, rest)).unwrap(), covered);
+        }
+    }
+
+    #[test]
+    fn t42_a_frame_that_does_not_come_to_its_end_tells_nothing_of_a_value() {
+        let whole = frame(FIN_BIT | TEXT, VALUE.as_bytes());
+        let told = passed(&whole[..whole.len() - 1]).unwrap();
+        assert_eq!(told, whole[..2]);
+        let part = frame(TEXT, &VALUE.as_bytes()[..18]);
+        assert_eq!(passed(&part).unwrap(), part[..2]);
+    }
+
+    #[test]
+    fn a_message_arrives_at_its_end_and_needs_nothing_after_it() {
+        for message in [&b""[..], b"1", b"sk-01", &[b'x'; 300]] {
+            let said = frame(FIN_BIT | TEXT, message);
+            assert_eq!(passed(&said).unwrap(), said);
+        }
+    }
+
+    #[test]
+    fn what_is_no_frame_of_a_host_does_not_go_on() {
+        for (said, why) in [
+            (vec![FIN_BIT | RSV_BITS | TEXT, 0], FrameError::Extension),
+            (vec![FIN_BIT | TEXT, MASK_BIT | 1, 0, 0, 0, 0, 0], FrameError::Masked),
+            (vec![FIN_BIT | 3, 0], FrameError::Kind),
+            (vec![FIN_BIT | 11, 0], FrameError::Kind),
+            (vec![PING, 0], FrameError::Length),
+            (vec![FIN_BIT | PING, 126, 0, 126], FrameError::Length),
+            ([&[FIN_BIT | TEXT, 127][..], &[255; 8]].concat(), FrameError::Length),
+            (vec![FIN_BIT, 0], FrameError::Order),
+            (vec![TEXT, 0, TEXT, 0], FrameError::Order),
+            (
+                [frame(TEXT, b"x"), [FIN_BIT | PING, 0].repeat(70_000)].concat(),
+                FrameError::TooManyPending,
+            ),
+        ] {
+            assert_eq!(passed(&said), Err(why));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn how_frames_arrive_makes_no_difference(
+            parts in proptest::collection::vec("(sk-0123456789|abcdef|sk-|x|\n){0,9}", 1..6),
+            size in 1_usize..40,
+        ) {
+            let mut said = frame(TEXT, b"");
+            said.extend(parts.iter().flat_map(|part| frame(OPCODE_CONTINUATION, part.as_bytes())));
+            said.extend(frame(FIN_BIT, b""));
+            let mut frames = frames();
+            let pieces = said.chunks(size).map(Bytes::copy_from_slice);
+            let told: Vec<u8> = pieces.flat_map(|piece| frames.redact(piece).unwrap()).collect();
+            prop_assert_eq!(told, passed(&said).unwrap());
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! Turning what was observed into what is reported: status, error and exit code.
+//!
+//! An exception is the user's own; everything else here is decided by the supervisor's
+//! observation, and the kernel's word only adds the traceback.
+
+use crate::command::EntryPoint;
+use environment::Definition;
+use sandbox::{
+    DeniedFeature, ExitCause, ExitReport, PythonException, ReturnedValue, RunnerOutcome,
+    SpawnError, ValueEncodingError,
+};
+use serde_json::Value;
+use types::{Error, ErrorCode, ExecutionStatus, Limits, Warning};
+
+/// Where there is more room than a tool has.
+const AS_FUNCTION: &str = "deploy it as a function (Call Function: `belljar tool deploy DIR`)";
+
+/// As `timeout(1)` has it.
+const EXIT_TIME: i32 = 124;
+/// As a shell reports a process that was killed for lack of memory.
+const EXIT_MEMORY: i32 = 137;
+const EXIT_INTERRUPTED: i32 = 130;
+/// As container runtimes report that they, and not the program, have failed.
+const EXIT_SANDBOX: i32 = 125;
+const EXIT_EXCEPTION: i32 = 1;
+const SIGNAL_EXIT_BASE: i32 = 128;
+
+const ENOSPC: &str = "[Errno 28]";
+const EDQUOT: &str = "[Errno 122]";
+
+#[derive(Debug)]
+pub(crate) struct ExecutionOutcome {
+    pub(crate) status: ExecutionStatus,
+    pub(crate) error: Option<Error>,
+    pub(crate) exit_code: i32,
+    pub(crate) value: Option<Value>,
+}
+
+impl ExecutionOutcome {
+    fn succeeded(value: Option<Value>) -> Self {
+        Self { status: ExecutionStatus::Succeeded, error: None, exit_code: 0, value }
+    }
+
+    fn failed(exit_code: i32, error: Error) -> Self {
+        Self { status: ExecutionStatus::Failed, error: Some(error), exit_code, value: None }
+    }
+}
+
+/// `returned` is the value, if there is one that was within its bounds.
+pub(crate) fn classify_exit(
+    ending: &ExitReport,
+    returned: Option<ReturnedValue>,
+    limits: &Limits,
+    environment: &str,
+    entry: &EntryPoint,
+) -> ExecutionOutcome {
+    match &ending.cause {
+        ExitCause::Done(answer) => match (answer, entry) {
+            (RunnerOutcome::Raised(error), _) => {
+                exception_outcome(error, ending, limits, environment, entry)
+            }
+            (answer, EntryPoint::Call(call)) => call_outcome(answer, returned, call),
+            (answer, _) => cell_outcome(answer, returned),
+        },
+        ExitCause::TimeLimit => {
+            timeout_outcome(ending, entry, format!("over the wall time of {} ms", limits.wall_ms))
+        }
+        ExitCause::CpuLimit => {
+            timeout_outcome(ending, entry, format!("over the CPU time of {} ms", limits.cpu_ms))
+        }
+        ExitCause::MemoryLimit => {
+            ExecutionOutcome::failed(EXIT_MEMORY, memory_error(limits, entry))
+        }
+        ExitCause::SessionsLimit => ExecutionOutcome::failed(
+            EXIT_SANDBOX,
+            Error::new(
+                ErrorCode::ProcessesExceeded,
+                format!("more than {} process sessions (setsid) at once", sandbox::SESSIONS_MAX),
+            )
+            .hint(
+                "start fewer processes with start_new_session=True at a time; a server with a \
+                 cgroup has no such limit",
+            ),
+        ),
+        ExitCause::Stopped => ExecutionOutcome {
+            status: ExecutionStatus::Cancelled,
+            error: Some(with_traceback(
+                Error::new(ErrorCode::Cancelled, "the execution was interrupted"),
+                ending.interrupt_outcome.as_ref(),
+            )),
+            exit_code: EXIT_INTERRUPTED,
+            value: None,
+        },
+        ExitCause::NotStarted => ExecutionOutcome::failed(
+            EXIT_SANDBOX,
+            Error::new(
+                ErrorCode::SandboxCrashed,
+                "the interpreter had ended before; nothing was run",
+            )
+            .hint("send it again: the next execution starts with a new interpreter"),
+        ),
+        ExitCause::Died { status } => death_outcome(*status, ending, limits, entry),
+        ExitCause::ProtocolViolation(error) => ExecutionOutcome::failed(
+            EXIT_SANDBOX,
+            Error::new(
+                ErrorCode::SandboxCrashed,
+                format!("the kernel broke its protocol: {error}"),
+            )
+            .hint("the code has written to a descriptor that is not its own, descriptor 3"),
+        ),
+    }
+}
+
+fn exception_outcome(
+    error: &PythonException,
+    ending: &ExitReport,
+    limits: &Limits,
+    environment: &str,
+    entry: &EntryPoint,
+) -> ExecutionOutcome {
+    let mut fault = exception_error(error, ending, environment, entry);
+    if fault.code == ErrorCode::MemoryExceeded && fault.message.is_empty() {
+        fault.message = memory_message(limits);
+    }
+    let exit = if fault.code == ErrorCode::MemoryExceeded { EXIT_MEMORY } else { EXIT_EXCEPTION };
+    ExecutionOutcome::failed(exit, fault)
+}
+
+fn cell_outcome(answer: &RunnerOutcome, returned: Option<ReturnedValue>) -> ExecutionOutcome {
+    match answer {
+        RunnerOutcome::Exited(code @ 1..) => {
+            ExecutionOutcome::failed(i32::from(*code), exit_error(*code))
+        }
+        // Nothing to show is nothing to have, as at a prompt.
+        _ => ExecutionOutcome::succeeded(
+            returned.map(|it| it.value).filter(|value| !value.is_null()),
+        ),
+    }
+}
+
+/// The value of a call. What the kernel says of it is believed only where it says that it failed:
+/// its size was checked when it came, and its schema is checked here, outside.
+fn call_outcome(
+    answer: &RunnerOutcome,
+    returned: Option<ReturnedValue>,
+    call: &contract::ValidatedCall,
+) -> ExecutionOutcome {
+    let failed = |fault: Error| ExecutionOutcome::failed(EXIT_EXCEPTION, fault);
+    if let Some(ReturnedValue { value, .. }) = returned {
+        return match call.check_output(&value) {
+            Ok(()) => ExecutionOutcome::succeeded(Some(value)),
+            Err(fault) => failed(fault),
+        };
+    }
+    match answer {
+        // What a test returns is only looked at.
+        RunnerOutcome::NotJson(_) if call.is_test() => ExecutionOutcome::succeeded(None),
+        RunnerOutcome::NotJson(error) => failed(not_json_error(error)),
+        RunnerOutcome::EntryPointMissing => failed(call.missing_function_error()),
+        RunnerOutcome::Exited(code) => {
+            let fault = exit_error(*code).hint("a tool ends by returning its value");
+            ExecutionOutcome::failed(i32::from(*code).max(EXIT_EXCEPTION), fault)
+        }
+        RunnerOutcome::NoValue | RunnerOutcome::Value(_) | RunnerOutcome::Raised(_) => {
+            failed(Error::new(ErrorCode::SandboxCrashed, "the kernel has lost the value"))
+        }
+    }
+}
+
+fn exit_error(code: u8) -> Error {
+    let message = format!("the code ended itself with exit code {code}");
+    let mut fault = Error::new(ErrorCode::Python("SystemExit".into()), message);
+    fault.exception = Some("SystemExit".into());
+    fault
+}
+
+/// What is said of a value that could not leave, where that does not make the run a failure.
+pub(crate) fn value_warning(error: &ValueEncodingError) -> Warning {
+    let fault = not_json_error(error);
+    Warning { code: fault.code.to_string(), message: fault.message }
+}
+
+fn not_json_error(error: &ValueEncodingError) -> Error {
+    if error.too_large {
+        return too_large(error.problem.clone());
+    }
+    let message = match error.path.as_str() {
+        "$" => format!("the returned value is not JSON: {}", error.problem),
+        path => format!("the returned value is not JSON at {path}: {}", error.problem),
+    };
+    let fault = Error::new(ErrorCode::ValueNotJson, message);
+    match &error.fix {
+        Some(fix) => fault.hint(fix.clone()),
+        None => fault,
+    }
+}
+
+fn too_large(message: String) -> Error {
+    Error::new(ErrorCode::OutputTooLarge, message)
+        .hint("return less: a summary, or the name of a file that has the rest")
+}
+
+fn exception_error(
+    error: &PythonException,
+    ending: &ExitReport,
+    environment: &str,
+    entry: &EntryPoint,
+) -> Error {
+    let mut fault = Error::new(error_code_of(error, ending), error.message.clone());
+    fault.exception = Some(error.exception.clone());
+    fault.traceback = Some(error.traceback.clone());
+    fault.assertion = error.assertion.clone();
+    fault.hint = hint(&fault, error, environment, entry);
+    fault
+}
+
+fn error_code_of(error: &PythonException, ending: &ExitReport) -> ErrorCode {
+    let message = error.message.as_str();
+    if error.syntax {
+        ErrorCode::CodeSyntax
+    } else if let Some(denied) = error.denied {
+        match denied {
+            DeniedFeature::Process => ErrorCode::ProcessDenied,
+            DeniedFeature::Package => ErrorCode::PackageDenied,
+            DeniedFeature::Install => ErrorCode::PackageUnavailable,
+            DeniedFeature::Import => ErrorCode::ImportDenied,
+            DeniedFeature::Network => ErrorCode::NetworkDenied,
+        }
+    } else if error.exception == "MemoryError" {
+        ErrorCode::MemoryExceeded
+    } else if message.contains(ENOSPC) || message.contains(EDQUOT) {
+        ErrorCode::DiskExceeded
+    } else if ending.forks_refused > 0
+        && (error.exception == "BlockingIOError" || message.contains("can't start new thread"))
+    {
+        ErrorCode::ProcessesExceeded
+    } else {
+        ErrorCode::Python(error.exception.clone())
+    }
+}
+
+fn hint(
+    fault: &Error,
+    error: &PythonException,
+    environment: &str,
+    entry: &EntryPoint,
+) -> Option<String> {
+    if error.denied.is_some() && error.hint.is_some() {
+        return error.hint.clone();
+    }
+    let text = match (&fault.code, error.exception.as_str()) {
+        (ErrorCode::PackageDenied, _) => return Some(no_install_hint(environment)),
+        (ErrorCode::CodeSyntax, _) if asks_for_pip(&error.traceback) => {
+            "a line of a shell is no Python: write %pip install NAME in a cell, and in a script \
+             belljar.install(\"NAME\")"
+        }
+        (ErrorCode::ProcessDenied, _) => {
+            "do it in Python itself, or in a function with an environment of its own (Call Function)"
+        }
+        (ErrorCode::ImportDenied, _) => {
+            "use the standard library instead, or tell the user that the library is not available"
+        }
+        (ErrorCode::NetworkDenied, _) => return Some(network_hint(entry)),
+        (ErrorCode::CodeSyntax, _) => {
+            "nothing was run; correct the line and send the whole code again"
+        }
+        (ErrorCode::MemoryExceeded, _) => return Some(memory_hint(entry)),
+        (ErrorCode::DiskExceeded, _) => {
+            "remove files from /workspace or /tmp, or ask for more disk_bytes or disk_inodes"
+        }
+        (ErrorCode::ProcessesExceeded, _) => {
+            "use fewer processes or threads, or ask for more processes"
+        }
+        (_, "ModuleNotFoundError") if is_deployed(entry) => {
+            "add the package to requirements.txt of the function, and deploy it again"
+        }
+        (_, "ModuleNotFoundError") => {
+            return Some(missing_module_hint(&error.message, environment));
+        }
+        (_, "FileNotFoundError") => {
+            "a sandbox sees none of your files but those that it is given (--file PATH)"
+        }
+        (_, "EOFError") => "nobody is at the keyboard: put the values into the code",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+/// `message` is Python's, with the name in quotes.
+fn missing_module_hint(message: &str, environment: &str) -> String {
+    let module = message.split('\'').nth(1).unwrap_or_default();
+    let elsewhere = match Definition::built_in_with_module(module).as_slice() {
+        [] => String::new(),
+        names => format!(" (it is in `{}`)", names.join("`, `")),
+    };
+    format!(
+        "environment `{environment}` does not have this package{elsewhere}; packages come with an \
+         environment: use what it has, or ask the user for a custom environment that has it \
+         (`belljar env build`) or for a function with its own requirements.txt (Call Function: \
+         `belljar tool deploy`)"
+    )
+}
+
+fn no_install_hint(environment: &str) -> String {
+    format!(
+        "packages cannot be installed in environment `{environment}`: use what it has, ask for \
+         another environment, or use a function with its own requirements.txt (Call Function)"
+    )
+}
+
+/// Whether the line that did not compile is a notebook's or a shell's way of installing.
+fn asks_for_pip(traceback: &str) -> bool {
+    traceback.lines().any(|line| {
+        let command = line.trim_start().trim_start_matches(['!', '%']).trim_start();
+        ["pip ", "pip3 ", "python -m pip ", "python3 -m pip "]
+            .iter()
+            .any(|installer| command.starts_with(installer))
+    })
+}
+
+fn timeout_outcome(ending: &ExitReport, entry: &EntryPoint, message: String) -> ExecutionOutcome {
+    let became = if ending.alive {
+        "it was interrupted, and a session keeps its variables"
+    } else {
+        "it did not react to an interrupt and was killed"
+    };
+    let fault = Error::new(ErrorCode::TimeExceeded, message)
+        .hint(format!("{became}; {}", time_hint(entry)));
+    let error = Some(with_traceback(fault, ending.interrupt_outcome.as_ref()));
+    ExecutionOutcome { status: ExecutionStatus::TimedOut, error, exit_code: EXIT_TIME, value: None }
+}
+
+fn with_traceback(mut fault: Error, last_words: Option<&RunnerOutcome>) -> Error {
+    if let Some(RunnerOutcome::Raised(error)) = last_words {
+        fault.traceback = Some(error.traceback.clone());
+    }
+    fault
+}
+
+fn death_outcome(
+    status: Option<i32>,
+    ending: &ExitReport,
+    limits: &Limits,
+    entry: &EntryPoint,
+) -> ExecutionOutcome {
+    let Some(status) = status else {
+        if ending.oom_kills > 0 {
+            return ExecutionOutcome::failed(EXIT_MEMORY, memory_error(limits, entry));
+        }
+        let fault =
+            Error::new(ErrorCode::SandboxCrashed, "the interpreter is gone without a trace");
+        return ExecutionOutcome::failed(EXIT_SANDBOX, fault);
+    };
+    // The layout of a wait status: the signal in the low seven bits, else the code above them.
+    let (signal, code) = (status & 0x7f, (status >> 8) & 0xff);
+    match (signal, code) {
+        (0, 0) if !matches!(entry, EntryPoint::Call(_)) => ExecutionOutcome::succeeded(None),
+        (0, 0) => ExecutionOutcome::failed(
+            EXIT_EXCEPTION,
+            Error::new(
+                ErrorCode::SandboxCrashed,
+                "the interpreter ended itself before the tool returned",
+            )
+            .hint("return a value instead of calling os._exit"),
+        ),
+        (0, code) => ExecutionOutcome::failed(
+            code,
+            Error::new(
+                ErrorCode::SandboxCrashed,
+                format!("the interpreter ended itself with exit code {code}"),
+            )
+            .hint("use sys.exit instead of os._exit to keep the session"),
+        ),
+        (9, _) if ending.oom_kills > 0 => {
+            ExecutionOutcome::failed(EXIT_MEMORY, memory_error(limits, entry))
+        }
+        (signal, _) => ExecutionOutcome::failed(
+            SIGNAL_EXIT_BASE + signal,
+            Error::new(
+                ErrorCode::SandboxCrashed,
+                format!("the interpreter was ended by signal {signal} ({})", signal_name(signal)),
+            )
+            .hint("native code has failed; the next execution starts with a new interpreter"),
+        ),
+    }
+}
+
+fn memory_error(limits: &Limits, entry: &EntryPoint) -> Error {
+    Error::new(ErrorCode::MemoryExceeded, memory_message(limits)).hint(memory_hint(entry))
+}
+
+fn is_deployed(entry: &EntryPoint) -> bool {
+    matches!(entry, EntryPoint::Call(call) if call.is_deployed())
+}
+
+fn is_small_tool(entry: &EntryPoint) -> bool {
+    entry.tool().is_some() && !is_deployed(entry)
+}
+
+fn network_hint(entry: &EntryPoint) -> String {
+    let instead =
+        "pass data in as files, or have opened for the session what the message says is closed";
+    if is_small_tool(entry) {
+        format!("{instead}, or {AS_FUNCTION} with integrations of its own")
+    } else {
+        instead.to_owned()
+    }
+}
+
+fn memory_hint(entry: &EntryPoint) -> String {
+    match entry {
+        EntryPoint::Call(call) if call.is_deployed() => {
+            "work on less at a time, or give the function more memory_mb in function.toml"
+                .to_owned()
+        }
+        EntryPoint::Call(_) => format!(
+            "work on less at a time, ask for more memory_bytes (--memory MIB), or {AS_FUNCTION}"
+        ),
+        _ => "work on less at a time, or ask for more memory_bytes (--memory MIB)".to_owned(),
+    }
+}
+
+fn time_hint(entry: &EntryPoint) -> String {
+    match entry {
+        EntryPoint::Call(call) if call.is_deployed() => {
+            "do less at a time, or give it more time: timeout_seconds in function.toml, and \
+             maxPollingTime of the tool that calls it"
+                .to_owned()
+        }
+        EntryPoint::Call(_) => {
+            format!("do less at a time, ask for more wall_ms (--timeout S), or {AS_FUNCTION}")
+        }
+        _ => "do less at a time, or ask for more wall_ms (--timeout S)".to_owned(),
+    }
+}
+
+fn memory_message(limits: &Limits) -> String {
+    format!("over the memory limit of {} MiB", limits.memory_bytes / (1024 * 1024))
+}
+
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        4 => "illegal instruction",
+        6 => "abort",
+        7 => "bus error",
+        8 => "arithmetic error",
+        9 => "killed",
+        11 => "segmentation fault",
+        15 => "terminated",
+        _ => "unexpected",
+    }
+}
+
+/// Why there is no sandbox to run in, and what to do about it.
+pub(crate) fn spawn_error(error: &SpawnError) -> Error {
+    let fault =
+        Error::new(ErrorCode::SandboxUnreachable, format!("no sandbox could be made: {error}"));
+    match error {
+        SpawnError::Isolation(_) | SpawnError::Warden(_) => {
+            fault.hint("`belljar doctor` says which wall is missing and how to get it")
+        }
+        SpawnError::Zygote(_) => fault.hint("`belljar doctor` tries each part by itself"),
+        SpawnError::ZygoteGone
+        | SpawnError::WardenGone
+        | SpawnError::Timeout
+        | SpawnError::NotReseeded
+        | SpawnError::EndedBeforeReady
+        | SpawnError::Io(_)
+        | SpawnError::NoSlot => {
+            fault.hint("try again; if it persists, `belljar doctor` may say why").retryable()
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Packages that code asks for while it runs: from its words to a room that only its session knows.
+//!
+//! Whether they may be had, and which, is decided by whoever the code runs for, who is asked each
+//! time. Nothing of what the sandbox has written reaches a program before it was read as the name of
+//! a package.
+
+use crate::environment_cache::RunningEnvironment;
+use environment::{
+    BuildError, CancelFlag, DiskUsage, Environments, InstallError, PackageRequest, PackageRoot,
+    PackageVersion, Requirement, ResolutionFailure, ResolvedPackages, SessionPackages,
+};
+use sandbox::{InstallFailure, InstallFuture, InstallSuccess};
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::spawn_blocking;
+use types::{Error, ErrorCode};
+
+/// Where a house is seen inside.
+pub(crate) const INSIDE_PACKAGES: &str = "/opt/packages";
+/// Each is a program that downloads, unpacks and writes.
+pub(crate) const INSTALLS_AT_ONCE: usize = 4;
+
+/// Answers code that wants packages, for somebody whose code it is.
+#[derive(Clone)]
+pub struct InstallHandler(Arc<dyn Fn(InstallRequest) -> PendingInstall + Send + Sync>);
+
+type PendingInstall = Pin<Box<dyn Future<Output = Result<InstallResult, Error>> + Send>>;
+
+impl InstallHandler {
+    pub fn new<F>(answer: impl Fn(InstallRequest) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<InstallResult, Error>> + Send + 'static,
+    {
+        Self(Arc::new(move |wanted| Box::pin(answer(wanted))))
+    }
+}
+
+impl fmt::Debug for InstallHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Installer")
+    }
+}
+
+/// What one interpreter has installed; gone with it.
+#[derive(Debug, Default)]
+pub(crate) struct PackageInstalls(Mutex<PackageInstallsState>);
+
+#[derive(Debug, Default)]
+struct PackageInstallsState {
+    directories: Vec<SessionPackages>,
+    packages: Vec<PackageVersion>,
+    amount: DiskUsage,
+}
+
+impl PackageInstalls {
+    fn state(&self) -> MutexGuard<'_, PackageInstallsState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for PackageInstalls {
+    fn drop(&mut self) {
+        let rooms = std::mem::take(&mut self.state().directories);
+        match Handle::try_current() {
+            // Many files take a while, and this may be a thread that serves.
+            Ok(runtime) if !rooms.is_empty() => drop(runtime.spawn_blocking(move || drop(rooms))),
+            _ => drop(rooms),
+        }
+    }
+}
+
+/// Where the packages of a session can go.
+#[derive(Debug, Clone)]
+pub(crate) struct PackageInstaller {
+    pub(crate) environments: Arc<Environments>,
+    pub(crate) environment: Arc<RunningEnvironment>,
+    pub(crate) package_root: Arc<PackageRoot>,
+    pub(crate) packages: Arc<PackageInstalls>,
+    pub(crate) permits: Arc<Semaphore>,
+}
+
+/// Answers every request of one run.
+pub(crate) fn handle_install_request(
+    requirements: &[String],
+    installer: Option<&InstallHandler>,
+    desk: Option<&PackageInstaller>,
+) -> InstallFuture {
+    let adding = match (installer, desk) {
+        (Some(installer), Some(desk)) => parse_requirements(requirements).map(|requirements| {
+            (installer.0)(InstallRequest { requirements, installer: desk.clone() })
+        }),
+        _ => Err(install_denied_error()),
+    };
+    Box::pin(async {
+        let InstallResult { directory: room, packages } =
+            adding.map_err(to_install_failure)?.await.map_err(to_install_failure)?;
+        let packages = packages.into_iter().map(|it| (it.name, it.version)).collect();
+        Ok(InstallSuccess { path: room.map(|room| format!("{INSIDE_PACKAGES}/{room}")), packages })
+    })
+}
+
+fn to_install_failure(fault: Error) -> InstallFailure {
+    InstallFailure {
+        denied: fault.code == ErrorCode::PackageDenied,
+        message: fault.message,
+        hint: fault.hint.unwrap_or_default(),
+    }
+}
+
+fn parse_requirements(requirements: &[String]) -> Result<Vec<Requirement>, Error> {
+    let read = |text: &String| {
+        text.parse().map_err(|error: environment::RequirementError| {
+            Error::new(ErrorCode::PackageUnavailable, error.to_string())
+                .hint("name a package of the index, with versions if need be, such as six>=1.16")
+        })
+    };
+    requirements.iter().map(read).collect()
+}
+
+/// Where nobody has lent the code the right to install.
+pub fn install_denied_error() -> Error {
+    let message = "packages can be installed only in the session of an agent whose specification \
+                   has artifact_repositories in tool_resources.code_execution";
+    Error::new(ErrorCode::PackageDenied, message).hint(
+        "open a session with the agent_id of such an agent, or use an environment that has them",
+    )
+}
+
+/// Packages that code wants, as it has named them.
+#[derive(Debug)]
+pub struct InstallRequest {
+    requirements: Vec<Requirement>,
+    installer: PackageInstaller,
+}
+
+/// The exact packages that are missing; nothing of them is fetched yet.
+#[derive(Debug)]
+pub struct ResolvedInstall {
+    resolved: ResolvedPackages,
+    installer: PackageInstaller,
+    _place: OwnedSemaphorePermit,
+}
+
+/// What the session has besides from now on.
+#[derive(Debug)]
+pub struct InstallResult {
+    /// None where nothing was missing.
+    directory: Option<String>,
+    pub packages: Vec<PackageVersion>,
+}
+
+impl InstallRequest {
+    /// Chooses versions that go with what the session has, and with these pins.
+    pub async fn resolve(self, pins: Vec<PackageVersion>) -> Result<ResolvedInstall, Error> {
+        let Self { requirements, installer: desk } = self;
+        let index = desk.environment.index.clone();
+        let place = Arc::clone(&desk.permits).acquire_owned().await;
+        let place = place.map_err(|error| internal_error(&error))?;
+        let present = desk.packages.state().packages.clone();
+        let wish = PackageRequest { requirements, present, pins, index };
+        let choice = desk
+            .run_blocking(|desk, give_up| desk.with_installer(give_up, |it| it.resolve(wish)))
+            .await?;
+        Ok(ResolvedInstall { resolved: choice, installer: desk, _place: place })
+    }
+}
+
+impl ResolvedInstall {
+    pub fn packages(&self) -> &[PackageVersion] {
+        &self.resolved.packages
+    }
+
+    pub async fn install(self) -> Result<InstallResult, Error> {
+        let Self { resolved: choice, installer: desk, _place } = self;
+        if choice.packages.is_empty() {
+            return Ok(InstallResult { directory: None, packages: Vec::new() });
+        }
+        let present = desk.packages.state().amount;
+        let packages = choice.packages.clone();
+        let fetched = desk.run_blocking(move |desk, give_up| {
+            let room = desk
+                .package_root
+                .create_session_packages()
+                .map_err(|error| internal_error(&error))?;
+            let target = room.directory();
+            let fetch =
+                |it: &environment::SessionInstaller<'_>| it.install(&choice, &target, present);
+            let amount = desk.with_installer(give_up, fetch)?;
+            Ok((room, amount))
+        });
+        let (room, amount) = fetched.await?;
+        let name = room.name().to_owned();
+        let mut held = desk.packages.state();
+        held.directories.push(room);
+        held.packages.extend(packages.iter().cloned());
+        held.amount = amount;
+        Ok(InstallResult { directory: Some(name), packages })
+    }
+}
+
+impl PackageInstaller {
+    /// On a thread that may wait. What is under way there ends when nobody waits for this any more.
+    async fn run_blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self, CancelFlag) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (desk, waiting) = (self.clone(), CancelOnDrop::default());
+        let give_up = waiting.0.clone();
+        spawn_blocking(move || work(&desk, give_up))
+            .await
+            .unwrap_or_else(|error| Err(internal_error(&error)))
+    }
+
+    fn with_installer<T>(
+        &self,
+        give_up: CancelFlag,
+        work: impl FnOnce(&environment::SessionInstaller<'_>) -> Result<T, InstallError>,
+    ) -> Result<T, Error> {
+        work(&self.environments.session_installer(&self.environment.environment, give_up))
+            .map_err(|error| install_error(&error))
+    }
+}
+
+#[derive(Default)]
+struct CancelOnDrop(CancelFlag);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+fn internal_error(error: &dyn std::error::Error) -> Error {
+    Error::new(ErrorCode::PackageUnavailable, format!("the server could not install it: {error}"))
+        .hint("try again; if it persists, tell the operator")
+}
+
+fn install_error(error: &InstallError) -> Error {
+    let hint = match error {
+        InstallError::Unavailable { trouble, .. } => hint_for(*trouble),
+        InstallError::NoIndex => {
+            "ask for another environment, or say index = \"pypi\" in its definition"
+        }
+        InstallError::IndexUnreachable { .. } => "try again later, or use what the environment has",
+        InstallError::TooLarge => "install less, or ask for an environment that has the packages",
+        InstallError::Build(BuildError::Killed { .. }) => return internal_error(error).retryable(),
+        InstallError::Lock(_) | InstallError::Build(_) => return internal_error(error),
+    };
+    let code = match error {
+        InstallError::NoIndex => ErrorCode::PackageDenied,
+        _ => ErrorCode::PackageUnavailable,
+    };
+    Error::new(code, error.to_string()).hint(hint)
+}
+
+fn hint_for(trouble: ResolutionFailure) -> &'static str {
+    match trouble {
+        ResolutionFailure::Unknown => {
+            "there is no such package; one is often called otherwise than the module that is imported"
+        }
+        ResolutionFailure::NoVersion => "there is no such version; ask for another",
+        ResolutionFailure::NoWheel => {
+            "it exists as source alone for this Python, and nothing is built from source, because that \
+             would run a program of its author outside of any sandbox; use another version or package"
+        }
+        ResolutionFailure::Yanked => "its authors have taken this version back; ask for another",
+        ResolutionFailure::Offline => {
+            "the server may not ask the index; use what the environment has"
+        }
+        ResolutionFailure::Conflict => {
+            "what the environment and the session have stays as it is; ask for versions that go with \
+             it, or for another environment"
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Removing what nobody needs any more: environments that were replaced, that were not used for long,
+//! what builders left that were killed, and what the caches have kept for too long.
+//!
+//! Nothing is removed that somebody uses, or that is just being built. What is removed stops being an
+//! environment before the first of its files goes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::cache_pruning::prune;
+use crate::definition::Name;
+use crate::definition_files::Origin;
+use crate::environment::{BuiltEnvironment, record_path};
+use crate::environments::{Environments, building_prefix, link_prefix};
+use crate::error::BuildError;
+use crate::lease::ExclusiveLock;
+
+/// One that was replaced: another release of Belljar in the same place may still build on it.
+const REPLACED_RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// One that ships, or that was made for a need, and that can be made again at any time.
+const REBUILDABLE_RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// How long a process may still write for a builder that was killed, and how often that is looked at.
+const LAST_WRITES_TIMEOUT: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
+
+/// What the present definition of a name still needs.
+struct NeededBuilds {
+    directories: BTreeSet<PathBuf>,
+    origin: Option<Origin>,
+}
+
+impl NeededBuilds {
+    /// How long a directory may stay without being used; `None` is for ever.
+    fn retention(&self, directory: &Path) -> Option<Duration> {
+        match (self.directories.contains(directory), self.origin) {
+            (false, _) => Some(REPLACED_RETENTION),
+            (true, Some(Origin::Shipped | Origin::Derived)) => Some(REBUILDABLE_RETENTION),
+            (true, _) => None,
+        }
+    }
+}
+
+impl Environments {
+    /// Removes what nobody needs, and gives the names of the directories that are gone.
+    pub fn remove_unused(&self, now: SystemTime) -> Result<Vec<String>, BuildError> {
+        let collected = || {
+            let mut gone = Vec::new();
+            for name in self.names_on_disk()? {
+                // Whoever builds it will leave it as it should be.
+                if let Some(_hold) = self.try_lock_name(&name)? {
+                    self.remove_unused_builds(&name, now, &mut gone)?;
+                }
+            }
+            prune(&self.caches(), now)?;
+            Ok(gone)
+        };
+        collected().map_err(BuildError::files("collecting environments in", self.directory()))
+    }
+
+    /// Removes whatever was built under a name, but for what is in use.
+    pub(crate) fn remove_builds(&self, name: &Name) -> io::Result<()> {
+        for directory in self.builds(name)? {
+            if let Some(_alone) = ExclusiveLock::try_acquire(&directory)? {
+                remove_build(&directory)?;
+            }
+        }
+        self.remove_dangling_links(name)
+    }
+
+    /// Removes one build of a name, unless that stands for it or somebody uses it.
+    pub(crate) fn remove_build_unless_needed(
+        &self,
+        name: &Name,
+        directory: &Path,
+    ) -> io::Result<()> {
+        if self.needed_builds(name)?.directories.contains(directory) {
+            return Ok(());
+        }
+        if let Some(_alone) = ExclusiveLock::try_acquire(directory)? {
+            remove_build(directory)?;
+        }
+        self.remove_dangling_links(name)
+    }
+
+    fn remove_unused_builds(
+        &self,
+        name: &Name,
+        now: SystemTime,
+        gone: &mut Vec<String>,
+    ) -> io::Result<()> {
+        self.remove_leftovers(name)?;
+        let needed = self.needed_builds(name)?;
+        for directory in self.builds(name)? {
+            let Some(alone) = ExclusiveLock::try_acquire(&directory)? else { continue };
+            let idle = alone.idle_time(now)?;
+            let whole = BuiltEnvironment::load(&directory).is_some();
+            if !whole || needed.retention(&directory).is_some_and(|kept| idle > kept) {
+                remove_build(&directory)?;
+                gone.extend(directory.file_name().map(|it| it.to_string_lossy().into_owned()));
+            }
+        }
+        if needed.origin == Some(Origin::Derived) && self.builds(name)?.is_empty() {
+            self.remove_definition(name)?;
+        }
+        self.remove_dangling_links(name)
+    }
+
+    fn needed_builds(&self, name: &Name) -> io::Result<NeededBuilds> {
+        let recipe = match self.find(name.as_str()) {
+            Ok(recipe) => Some(recipe),
+            Err(BuildError::Unknown { .. }) => None,
+            // Nobody knows what it says, so all of it may be needed.
+            Err(_) => {
+                let directories = self.builds(name)?.into_iter().collect();
+                return Ok(NeededBuilds { directories, origin: Some(Origin::Custom) });
+            }
+        };
+        let Some(recipe) = recipe else {
+            return Ok(NeededBuilds { directories: BTreeSet::new(), origin: None });
+        };
+        let prefix = link_prefix(&recipe.definition);
+        let links = self.entries(&prefix)?.into_iter();
+        let directories =
+            links.filter_map(|link| Some(self.directory().join(fs::read_link(link).ok()?)));
+        Ok(NeededBuilds { directories: directories.collect(), origin: Some(recipe.origin) })
+    }
+
+    /// The directories of a name, whole or not.
+    fn builds(&self, name: &Name) -> io::Result<Vec<PathBuf>> {
+        let mut builds = self.entries(&format!("{name}-"))?;
+        builds.retain(|path| path.is_dir() && built_name(path).as_ref() == Some(name));
+        Ok(builds)
+    }
+
+    fn names_on_disk(&self) -> io::Result<BTreeSet<Name>> {
+        let entries = self.entries("")?;
+        Ok(entries
+            .iter()
+            .filter_map(|path| built_name(path).or_else(|| leftover_name(path)))
+            .collect())
+    }
+
+    fn remove_dangling_links(&self, name: &Name) -> io::Result<()> {
+        let links = self.entries(&format!("{name}@"))?;
+        links.iter().filter(|link| !link.exists()).try_for_each(fs::remove_file)
+    }
+
+    /// Removes what processes that were killed left behind. The name is held, so nobody is
+    /// building there.
+    pub(crate) fn remove_leftovers(&self, name: &Name) -> io::Result<()> {
+        self.entries(&building_prefix(name))?.iter().try_for_each(|left| remove_directory(left))
+    }
+
+    /// All that begins so.
+    fn entries(&self, prefix: &str) -> io::Result<Vec<PathBuf>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(self.directory())? {
+            let entry = entry?;
+            if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
+                found.push(entry.path());
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// The compiler of a builder that was killed notices it after the file that it has in hand.
+fn remove_directory(directory: &Path) -> io::Result<()> {
+    let deadline = Instant::now() + LAST_WRITES_TIMEOUT;
+    loop {
+        match fs::remove_dir_all(directory) {
+            Err(error)
+                if error.kind() == io::ErrorKind::DirectoryNotEmpty
+                    && Instant::now() < deadline =>
+            {
+                thread::sleep(RETRY_DELAY);
+            }
+            removed => return removed,
+        }
+    }
+}
+
+/// The record goes first: without it, what is left is nothing that could be used.
+fn remove_build(directory: &Path) -> io::Result<()> {
+    match fs::remove_file(record_path(directory)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    fs::remove_dir_all(directory)
+}
+
+/// `a-b` of `a-b-0123456789ab`.
+fn built_name(path: &Path) -> Option<Name> {
+    let (name, digest) = path.file_name()?.to_str()?.rsplit_once('-')?;
+    let is_digest = digest.chars().all(|c| c.is_ascii_hexdigit());
+    is_digest.then(|| Name::try_from(name.to_owned()).ok())?
+}
+
+/// `a-b` of `.a-b.building-123`.
+fn leftover_name(path: &Path) -> Option<Name> {
+    let (name, _) = path.file_name()?.to_str()?.strip_prefix('.')?.split_once(".building-")?;
+    Name::try_from(name.to_owned()).ok()
+}

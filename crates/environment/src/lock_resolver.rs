@@ -1,0 +1,145 @@
+//! Choosing the exact versions of the packages that somebody asks for.
+//!
+//! uv chooses; what it says when it cannot is brought back to the lines that people wrote. A version
+//! that was taken back by its authors is refused here although uv would install it: a lock is for
+//! years.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::definition::DefinitionError;
+use crate::discovery::PythonInstallation;
+use crate::error::{BuildError, ResolutionFailure};
+use crate::host_settings::HostSettings;
+use crate::lock::{self, Lock, LockError};
+use crate::progress::Progress;
+use crate::unlocked_definition::UnlockedDefinition;
+use crate::uv::{Resolution, Uv, UvError};
+use crate::version::VersionRange;
+
+/// All that decides what a lock will have.
+#[derive(Debug)]
+pub(crate) struct LockResolver<'a> {
+    pub(crate) draft: &'a UnlockedDefinition,
+    pub(crate) python: &'a PythonInstallation,
+    pub(crate) machine: &'a HostSettings,
+    pub(crate) tools: PathBuf,
+    pub(crate) cache: PathBuf,
+}
+
+impl LockResolver<'_> {
+    /// The text of the lock, made in `directory`, which exists and is empty.
+    pub(crate) fn resolve_lock(
+        &self,
+        directory: &Path,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<String, BuildError> {
+        let heading = lock::heading(VersionRange::only(self.python.version));
+        if self.draft.definition.packages.is_empty() {
+            return Ok(heading);
+        }
+        progress(Progress::Locking { python: self.python.version });
+        let pins = self.resolve(directory, None, progress)?.map_err(|detail| {
+            self.refused_error(classify_failure(&detail), strip_boilerplate(&detail))
+        })?;
+        Ok(heading + &pins)
+    }
+
+    /// That a lock which somebody brings has all that its packages need, and nothing else: what would
+    /// be chosen among the versions that it names.
+    pub(crate) fn verify(
+        &self,
+        lock: &Lock,
+        directory: &Path,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), BuildError> {
+        let wrong = |source: LockError| {
+            BuildError::from(DefinitionError::Lock { name: self.draft.name().clone(), source })
+        };
+        if self.draft.definition.packages.is_empty() {
+            return lock.check_matches(&Lock::default()).map_err(wrong);
+        }
+        progress(Progress::CheckingLock);
+        let pins = directory.join("pins");
+        fs::write(&pins, lock.to_constraints()).map_err(BuildError::files("writing", &pins))?;
+        let chosen = self.resolve(directory, Some(&pins), progress)?;
+        let chosen =
+            chosen.map_err(|detail| wrong(lock.conflict_error(&strip_boilerplate(&detail))))?;
+        Lock::parse(&chosen).and_then(|chosen| lock.check_matches(&chosen)).map_err(wrong)
+    }
+
+    /// What uv chooses, or why it cannot, in its words.
+    fn resolve(
+        &self,
+        directory: &Path,
+        constraints: Option<&Path>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Result<String, String>, BuildError> {
+        let uv = Uv::obtain(self.machine, &self.tools, &self.python.executable, progress)?;
+        let requirements = directory.join("packages.in");
+        let packages = self.draft.definition.packages.iter();
+        let list: String = packages.map(|package| format!("{package}\n")).collect();
+        fs::write(&requirements, list).map_err(BuildError::files("writing", &requirements))?;
+        let lock = directory.join("packages.lock");
+        let resolution = Resolution {
+            requirements: &requirements,
+            constraints,
+            python: &self.python.executable,
+            lock: &lock,
+            directory,
+            cache: &self.cache,
+        };
+        let warnings = match uv.resolve(&resolution, self.machine)? {
+            Ok(warnings) => warnings,
+            Err(UvError::Failed { detail, .. }) => return Ok(Err(detail)),
+            Err(UvError::IndexUnreachable { cause }) => return Err(self.unreachable_error(cause)),
+        };
+        if let Some(yanked) = warnings.into_iter().find(|it| it.contains(" is yanked")) {
+            return Err(self.refused_error(ResolutionFailure::Yanked, yanked));
+        }
+        fs::read_to_string(&lock).map(Ok).map_err(BuildError::files("reading", &lock))
+    }
+
+    fn unreachable_error(&self, cause: String) -> BuildError {
+        BuildError::IndexUnreachable {
+            name: self.draft.name().clone(),
+            missing: self.draft.definition.packages.clone(),
+            index: self.machine.index.clone(),
+            cause,
+        }
+    }
+
+    fn refused_error(&self, trouble: ResolutionFailure, detail: String) -> BuildError {
+        let lines = self.draft.lines_about(&detail);
+        BuildError::Lock { name: self.draft.name().clone(), lines, trouble, detail }
+    }
+}
+
+/// What uv says without the words that every failure has, and without hints about its own options.
+fn strip_boilerplate(detail: &str) -> String {
+    let detail = detail.trim_start_matches("No solution found when resolving dependencies: ");
+    let detail = detail.split(": hint: ").next().unwrap_or_default();
+    detail.replace(".: And ", ". And ").replace("::", ":")
+}
+
+/// uv has one status for every failure, so its words have to tell which it was.
+pub(crate) fn classify_failure(detail: &str) -> ResolutionFailure {
+    let says = |words: &[&str]| words.iter().any(|word| detail.contains(word));
+    if says(&["not found in the cache", "network was disabled"]) {
+        ResolutionFailure::Offline
+    } else if says(&["was not found in"]) {
+        ResolutionFailure::Unknown
+    } else if says(&["no usable wheels", "no wheels with", "no matching", "Wheels are required"]) {
+        ResolutionFailure::NoWheel
+    } else if says(&["yanked"]) {
+        ResolutionFailure::Yanked
+    } else if says(&[
+        "there is no version of",
+        "only the following versions",
+        "is available and you require",
+    ]) {
+        ResolutionFailure::NoVersion
+    } else {
+        ResolutionFailure::Conflict
+    }
+}

@@ -1,0 +1,209 @@
+//! Where the packages of sessions are: rooms that only those find who were told their names.
+//!
+//! ```text
+//! <data>/packages/.lock          held while a house is made, or an old one removed
+//! <data>/packages/<house>.lock   held by the process that uses the house
+//! <data>/packages/<house>/       every sandbox of that process sees it, and none can list it
+//! <data>/packages/<house>/<room>/
+//! ```
+//!
+//! A room must never outlive its session: its guard removes it, and what a killed process has left
+//! is removed when the next one begins.
+
+use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::rand::{GetRandomFlags, getrandom};
+
+/// So many that nobody guesses one.
+const NAME_BYTES: usize = 16;
+
+/// To go through and to add to, but not to list: also where code is run by the very user who owns
+/// it. Inside it is mounted read-only, so that nobody there can change the mode.
+const PACKAGE_ROOT_MODE: u32 = 0o311;
+/// To be removed it has to be listed.
+const REMOVAL_MODE: u32 = 0o700;
+
+/// The rooms of one process.
+#[derive(Debug)]
+pub struct PackageRoot {
+    directory: PathBuf,
+    _lock: File,
+}
+
+/// A directory that is gone when this is dropped.
+#[derive(Debug)]
+pub struct SessionPackages {
+    root: Arc<PackageRoot>,
+    name: String,
+}
+
+impl PackageRoot {
+    /// A new one below the data directory. Those of processes that have ended are removed.
+    pub fn open(data: &Path) -> io::Result<Arc<Self>> {
+        let packages = data.join("packages");
+        fs::create_dir_all(&packages)?;
+        let packages = fs::canonicalize(packages)?;
+        let _alone = lock_file(&packages.join(".lock")).and_then(|file| {
+            file.lock()?;
+            Ok(file)
+        })?;
+        remove_abandoned(&packages)?;
+        let directory = packages.join(random_name()?);
+        let held = lock_file(&directory.with_extension("lock"))?;
+        held.lock()?;
+        // Made with the mode that it will have, whatever the umask would make of it.
+        fs::create_dir(&directory)?;
+        fs::set_permissions(&directory, Permissions::from_mode(PACKAGE_ROOT_MODE))?;
+        Ok(Arc::new(Self { directory, _lock: held }))
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Removes it with all rooms, when nobody will ask for one any more.
+    pub fn close(&self) {
+        // What is left is removed by whoever opens the next one.
+        let _ = remove_root(&self.directory);
+    }
+
+    pub fn create_session_packages(self: &Arc<Self>) -> io::Result<SessionPackages> {
+        let room = SessionPackages { root: Arc::clone(self), name: random_name()? };
+        DirBuilder::new().mode(0o755).create(room.directory())?;
+        Ok(room)
+    }
+}
+
+impl Drop for PackageRoot {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl SessionPackages {
+    pub fn directory(&self) -> PathBuf {
+        self.root.directory.join(&self.name)
+    }
+
+    /// Its name in the house, which is all that its session has to be told.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for SessionPackages {
+    fn drop(&mut self) {
+        // The house goes with all that is left in it.
+        let _ = fs::remove_dir_all(self.directory());
+    }
+}
+
+/// Whoever calls this holds the lock of them all, so that no house is half made.
+fn remove_abandoned(packages: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(packages)? {
+        let path = entry?.path();
+        let directory = match path.file_stem() {
+            _ if path.is_dir() => path,
+            // Of a house that is gone: its process was killed while it removed the two.
+            Some(house) if path.extension().is_some_and(|it| it == "lock") => {
+                path.with_file_name(house)
+            }
+            _ => continue,
+        };
+        let lock = directory.with_extension("lock");
+        match lock_file(&lock)?.try_lock() {
+            Ok(()) if directory.is_dir() => remove_root(&directory)?,
+            Ok(()) => fs::remove_file(&lock)?,
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn remove_root(house: &Path) -> io::Result<()> {
+    fs::set_permissions(house, Permissions::from_mode(REMOVAL_MODE))?;
+    fs::remove_dir_all(house)?;
+    fs::remove_file(house.with_extension("lock"))
+}
+
+fn lock_file(path: &Path) -> io::Result<File> {
+    File::options().create(true).append(true).open(path)
+}
+
+fn random_name() -> io::Result<String> {
+    let mut bytes = [0; NAME_BYTES];
+    // Up to 256 bytes come at once, and not fewer than were asked for.
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entries(data: &Path) -> Vec<PathBuf> {
+        let entries = fs::read_dir(data.join("packages")).unwrap();
+        entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect()
+    }
+
+    #[test]
+    fn a_room_and_a_house_are_gone_with_their_guards() {
+        let data = tempfile::tempdir().unwrap();
+        let house = PackageRoot::open(data.path()).unwrap();
+        let room = house.create_session_packages().unwrap();
+        let directory = room.directory();
+        fs::write(directory.join("six.py"), "").unwrap();
+        assert_eq!(room.name().len(), 32);
+        drop(room);
+        assert!(!directory.exists());
+        drop(house);
+        assert_eq!(entries(data.path()), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn what_a_killed_process_has_left_goes_and_what_another_uses_stays() {
+        let data = tempfile::tempdir().unwrap();
+        let used = PackageRoot::open(data.path()).unwrap();
+        let room = used.create_session_packages().unwrap();
+        let left = data.path().join("packages/left");
+        fs::create_dir_all(left.join("room")).unwrap();
+        fs::set_permissions(&left, Permissions::from_mode(PACKAGE_ROOT_MODE)).unwrap();
+        let other = PackageRoot::open(data.path()).unwrap();
+        assert!(!left.exists());
+        assert!(room.directory().is_dir());
+        assert_ne!(used.directory(), other.directory());
+    }
+
+    #[test]
+    fn t118_a_lock_whose_directory_is_gone_goes_and_one_that_is_held_stays() {
+        let data = tempfile::tempdir().unwrap();
+        let used = PackageRoot::open(data.path()).unwrap();
+        let packages = data.path().join("packages");
+        let [stale, held] =
+            ["stale", "held"].map(|name| packages.join(name).with_extension("lock"));
+        lock_file(&stale).unwrap();
+        let holder = lock_file(&held).unwrap();
+        holder.lock().unwrap();
+        fs::write(packages.join("notes.txt"), "").unwrap();
+        let other = PackageRoot::open(data.path()).unwrap();
+        assert!(!stale.exists());
+        assert!(held.exists() && packages.join("notes.txt").exists());
+        assert!(packages.join(".lock").exists(), "the lock of them all");
+        for house in [used, other] {
+            assert!(house.directory().with_extension("lock").exists());
+        }
+    }
+
+    #[test]
+    fn a_house_can_be_gone_through_and_not_listed() {
+        let data = tempfile::tempdir().unwrap();
+        let house = PackageRoot::open(data.path()).unwrap();
+        let mode = fs::metadata(house.directory()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o311);
+    }
+}

@@ -1,0 +1,90 @@
+//! Which Python an environment is built with, where somebody has a say in it.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::definition::Name;
+use crate::discovery::{self, PythonInstallation};
+use crate::error::BuildError;
+use crate::host_settings::HostSettings;
+use crate::version::VersionRange;
+
+/// A Python that was asked for: `3.12` for the newest of those that are found, or a path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
+pub enum PythonChoice {
+    Version(VersionRange),
+    At(PathBuf),
+}
+
+/// The Python for the environment `name`, which accepts those `wanted`. Without a choice it is the
+/// newest that is found.
+pub(crate) fn choose_python(
+    machine: &HostSettings,
+    name: &Name,
+    wanted: VersionRange,
+    choice: Option<&PythonChoice>,
+) -> Result<PythonInstallation, BuildError> {
+    let other = |path: PathBuf, python: &PythonInstallation| {
+        let (name, version) = (name.clone(), python.version);
+        BuildError::OtherPython { name, path, version, wanted }
+    };
+    let asked = match choice {
+        None => wanted,
+        Some(PythonChoice::Version(asked)) => *asked,
+        Some(PythonChoice::At(path)) => {
+            let python = discovery::probe_python(path, machine)
+                .map_err(|reason| BuildError::UnusablePython { path: path.clone(), reason })?;
+            let fits = wanted.contains(python.version);
+            return if fits { Ok(python) } else { Err(other(path.clone(), &python)) };
+        }
+    };
+    if asked.is_too_old() {
+        return Err(BuildError::OldPython { asked });
+    }
+    let found = discovery::discover(machine);
+    let mut fitting = found.found.iter().filter(|python| asked.contains(python.version));
+    if let Some(python) = fitting.clone().find(|python| wanted.contains(python.version)) {
+        return Ok(python.clone());
+    }
+    Err(fitting.next().map_or_else(
+        || {
+            let passed_over = found.skipped.len() + found.found.len();
+            BuildError::NoPython { name: name.clone(), wanted: asked, passed_over }
+        },
+        |python| other(python.executable.clone(), python),
+    ))
+}
+
+impl FromStr for PythonChoice {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(text.parse().map_or_else(|_| Self::At(text.into()), Self::Version))
+    }
+}
+
+impl From<String> for PythonChoice {
+    fn from(text: String) -> Self {
+        text.parse().map_or_else(|_| Self::At(text.into()), Self::Version)
+    }
+}
+
+impl From<PythonChoice> for String {
+    fn from(choice: PythonChoice) -> Self {
+        choice.to_string()
+    }
+}
+
+impl fmt::Display for PythonChoice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version(range) => range.fmt(formatter),
+            Self::At(path) => path.display().fmt(formatter),
+        }
+    }
+}

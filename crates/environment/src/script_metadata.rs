@@ -1,0 +1,166 @@
+//! What a Python script says of itself in a comment (PEP 723): which Python it wants, and which
+//! packages.
+
+use crate::environment::PackageVersion;
+use crate::requirement::{PackageName, Requirement, RequirementError};
+use crate::version::PythonVersion;
+use pep440_rs::{Version, VersionSpecifiers};
+use serde::Deserialize;
+use std::fmt;
+use std::str::FromStr;
+use toml::Spanned;
+
+/// A list of packages takes a few lines.
+const HEADER_BYTES_MAX: usize = 64 * 1024;
+const OPENING: &str = "# /// script";
+const CLOSING: &str = "# ///";
+
+/// The block `# /// script` of a script.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Header {
+    pub requires_python: VersionSpecifiers,
+    pub dependencies: Vec<Requirement>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum HeaderError {
+    #[error("there is more than one block `{OPENING}`")]
+    Twice,
+    #[error("the block `{OPENING}` has {0} bytes, and at most {HEADER_BYTES_MAX} are read")]
+    TooLong(usize),
+    #[error("line {line}: the block `{OPENING}` is not TOML: {}", .source.message())]
+    Toml { line: usize, source: Box<toml::de::Error> },
+    #[error("line {line}: requires-python `{text}` is not a range of versions")]
+    Python { line: usize, text: String },
+    #[error("line {line}: {source}")]
+    Requirement { line: usize, source: RequirementError },
+}
+
+/// The keys that are known. Others, such as `tool`, are for others.
+#[derive(Debug, Deserialize)]
+struct ScriptMetadataToml {
+    #[serde(rename = "requires-python")]
+    requires_python: Option<Spanned<String>>,
+    #[serde(default)]
+    dependencies: Vec<Spanned<String>>,
+}
+
+impl Header {
+    /// Of a script; the empty one if it says nothing.
+    pub fn of(source: &str) -> Result<Self, HeaderError> {
+        let Some(MetadataBlock { toml, first_line }) = find_block(source)? else {
+            return Ok(Self::default());
+        };
+        let line = |at: usize| first_line + toml[..at].matches('\n').count();
+        let block: ScriptMetadataToml = toml::from_str(&toml).map_err(|source| {
+            let at = source.span().map_or(0, |span| span.start.min(toml.len()));
+            HeaderError::Toml { line: line(at), source: Box::new(source) }
+        })?;
+        let dependency = |text: &Spanned<String>| {
+            Requirement::from_str(text.get_ref()).map_err(|source| HeaderError::Requirement {
+                line: line(text.span().start),
+                source,
+            })
+        };
+        Ok(Self {
+            requires_python: match block.requires_python {
+                None => VersionSpecifiers::default(),
+                Some(range) => range.get_ref().parse().map_err(|_| HeaderError::Python {
+                    line: line(range.span().start),
+                    text: range.get_ref().clone(),
+                })?,
+            },
+            dependencies: block.dependencies.iter().map(dependency).collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// What it asks for and an environment with this Python and these packages does not have.
+    pub fn unmet(
+        &self,
+        python: PythonVersion,
+        packages: &[PackageVersion],
+    ) -> Vec<UnmetRequirement> {
+        let PythonVersion { major, minor, micro } = python;
+        let found = Version::new([major, minor, micro].map(u64::from));
+        let mut unmet = Vec::new();
+        if !self.requires_python.contains(&found) {
+            unmet.push(UnmetRequirement::Python { wanted: self.requires_python.clone(), found });
+        }
+        // Where a marked one is needed is not known here.
+        for wanted in self.dependencies.iter().filter(|it| !it.conditional) {
+            match version_of(&wanted.name, packages) {
+                Some(found) if wanted.versions.contains(&found) => {}
+                found => unmet.push(UnmetRequirement::Package { wanted: wanted.clone(), found }),
+            }
+        }
+        unmet
+    }
+}
+
+fn version_of(name: &PackageName, packages: &[PackageVersion]) -> Option<Version> {
+    let package = packages.iter().find(|it| PackageName::new(&it.name).as_ref() == Some(name))?;
+    package.version.parse().ok()
+}
+
+/// Something that an environment does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UnmetRequirement {
+    Python { wanted: VersionSpecifiers, found: Version },
+    Package { wanted: Requirement, found: Option<Version> },
+}
+
+impl fmt::Display for UnmetRequirement {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Python { wanted, found } => write!(formatter, "Python {wanted} (has {found})"),
+            Self::Package { wanted, found: None } => formatter.write_str(wanted.original_text()),
+            Self::Package { wanted, found: Some(found) } => {
+                write!(formatter, "{} (has {found})", wanted.original_text())
+            }
+        }
+    }
+}
+
+/// A block without its comment signs.
+struct MetadataBlock {
+    toml: String,
+    /// Of the script, counted from 1.
+    first_line: usize,
+}
+
+/// One that is never closed is a comment.
+fn find_block(source: &str) -> Result<Option<MetadataBlock>, HeaderError> {
+    let mut lines = source.lines().peekable();
+    let mut number = 0;
+    let mut found = None;
+    while let Some(line) = lines.next() {
+        number += 1;
+        if line != OPENING {
+            continue;
+        }
+        let first_line = number + 1;
+        let mut content = String::new();
+        let mut closed = None;
+        // The last closing line counts, as one may also be a line of the content.
+        while let Some(line) = lines.next_if(|line| *line == "#" || line.starts_with("# ")) {
+            number += 1;
+            if line == CLOSING {
+                closed = Some(content.len());
+            }
+            content.push_str(line.get(2..).unwrap_or_default());
+            content.push('\n');
+        }
+        let Some(length) = closed else {
+            continue;
+        };
+        if found.is_some() {
+            return Err(HeaderError::Twice);
+        }
+        if length > HEADER_BYTES_MAX {
+            return Err(HeaderError::TooLong(length));
+        }
+        content.truncate(length);
+        found = Some(MetadataBlock { toml: content, first_line });
+    }
+    Ok(found)
+}

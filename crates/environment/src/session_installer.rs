@@ -1,0 +1,192 @@
+//! Adding packages to a session: versions are chosen first, so that somebody can look at them before
+//! anything is fetched; then they are put into a room of their own.
+//!
+//! What the environment has stays as it is, because modules of it may be imported already: its exact
+//! versions bind the choice, and only what is missing is fetched. Nothing is built from source, since
+//! that would run a program of its author outside of any sandbox.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::builder;
+use crate::definition::PackageIndex;
+use crate::disk_usage::{self, DiskUsage};
+use crate::environment::{BuiltEnvironment, PackageVersion};
+use crate::error::{BuildError, ResolutionFailure};
+use crate::host_settings::{HostSettings, IndexUrl};
+use crate::lock::{Lock, LockError};
+use crate::lock_resolver::classify_failure;
+use crate::requirement::{PackageName, Requirement};
+use crate::subprocess::CancelFlag;
+use crate::uv::{Installation, Resolution, Uv, UvError};
+
+/// Of one session, unpacked: more than most need, and a few of them do not fill a disk, or run it out
+/// of inodes.
+const SESSION_MAX: DiskUsage = DiskUsage { bytes: 512 * 1024 * 1024, files: 50_000 };
+/// What uv says of a conflict can be very long, and its beginning names who is in it.
+const DETAIL_CHARS_MAX: usize = 1_000;
+
+/// What a session wants, and all that binds the choice.
+#[derive(Debug, Clone)]
+pub struct PackageRequest {
+    pub requirements: Vec<Requirement>,
+    /// What the session has installed before.
+    pub present: Vec<PackageVersion>,
+    /// Versions that somebody has settled, of packages that are not here yet.
+    pub pins: Vec<PackageVersion>,
+    pub index: PackageIndex,
+}
+
+/// The exact packages that are missing.
+#[derive(Debug, Clone)]
+pub struct ResolvedPackages {
+    pub packages: Vec<PackageVersion>,
+    index: PackageIndex,
+    lock: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    #[error("the environment has no package index")]
+    NoIndex,
+    #[error("{detail}")]
+    Unavailable { trouble: ResolutionFailure, detail: String },
+    #[error("the package index {index} cannot be reached ({cause})")]
+    IndexUnreachable { index: IndexUrl, cause: String },
+    #[error(
+        "the packages of a session would have more than {} bytes or {} files",
+        SESSION_MAX.bytes, SESSION_MAX.files
+    )]
+    TooLarge,
+    #[error("what was chosen cannot be read: {0}")]
+    Lock(#[from] LockError),
+    #[error(transparent)]
+    Build(#[from] BuildError),
+}
+
+/// Installs packages for sessions of one environment.
+#[derive(Debug)]
+pub struct SessionInstaller<'a> {
+    pub(crate) environment: &'a BuiltEnvironment,
+    pub(crate) machine: HostSettings,
+    pub(crate) tools: PathBuf,
+    pub(crate) cache: PathBuf,
+    /// Whoever wanted it may go away.
+    pub(crate) cancel: CancelFlag,
+}
+
+impl SessionInstaller<'_> {
+    pub fn resolve(&self, wish: PackageRequest) -> Result<ResolvedPackages, InstallError> {
+        let bound = self.constraints(&wish);
+        let directory = scratch_directory()?;
+        let [requirements, constraints, lock] =
+            ["packages.in", "constraints.in", "packages.lock"].map(|it| directory.path().join(it));
+        write_lines(&requirements, wish.requirements.iter().map(ToString::to_string))?;
+        write_lines(
+            &constraints,
+            bound.iter().map(|(name, version)| format!("{name}=={version}")),
+        )?;
+        let resolution = Resolution {
+            requirements: &requirements,
+            constraints: Some(&constraints),
+            python: &self.environment.python.executable,
+            lock: &lock,
+            directory: directory.path(),
+            cache: &self.cache,
+        };
+        let machine = self.host_for_index(&wish.index)?;
+        let resolved = self.uv(&machine)?.resolve(&resolution, &machine)?;
+        let warnings = resolved.map_err(|failure| install_error(failure, &machine))?;
+        if let Some(yanked) = warnings.into_iter().find(|it| it.contains(" is yanked")) {
+            return Err(unavailable_error(ResolutionFailure::Yanked, &yanked));
+        }
+        let text = fs::read_to_string(&lock).map_err(BuildError::files("reading", &lock))?;
+        let missing = Lock::parse(&text)?.without(|name| self.is_present(&wish, name))?;
+        Ok(ResolvedPackages {
+            packages: missing.packages(),
+            index: wish.index,
+            lock: missing.text().into(),
+        })
+    }
+
+    /// Puts what was chosen into a directory that is empty; tells how much a session then has that had
+    /// `present` before. After a failure something may be left there.
+    pub fn install(
+        &self,
+        choice: &ResolvedPackages,
+        target: &Path,
+        present: DiskUsage,
+    ) -> Result<DiskUsage, InstallError> {
+        let directory = scratch_directory()?;
+        let lock = directory.path().join("packages.lock");
+        fs::write(&lock, &choice.lock).map_err(BuildError::files("writing", &lock))?;
+        let installation = Installation {
+            lock: &lock,
+            python: &self.environment.python.executable,
+            prefix: target,
+            cache: &self.cache,
+        };
+        let machine = self.host_for_index(&choice.index)?;
+        let uv = self.uv(&machine)?;
+        let install = || uv.install_to_target(&installation, &machine);
+        let installed = disk_usage::run_bounded(&self.cache, SESSION_MAX, &self.cancel, install)
+            .map_err(BuildError::files("clearing", &self.cache))?
+            .ok_or(InstallError::TooLarge)?;
+        installed?.map_err(|failure| install_error(failure, &machine))?;
+        let added = builder::finish_target_directory(target)
+            .map_err(BuildError::files("opening to readers", target))?;
+        let amount = present + added;
+        if amount.exceeds(SESSION_MAX) { Err(InstallError::TooLarge) } else { Ok(amount) }
+    }
+
+    /// Exact versions of what is there, and of what somebody has settled.
+    fn constraints(&self, wish: &PackageRequest) -> BTreeMap<PackageName, String> {
+        let settled = wish.pins.iter().chain(&wish.present).chain(&self.environment.packages);
+        let named =
+            settled.filter_map(|it| Some((PackageName::new(&it.name)?, it.version.clone())));
+        named.collect()
+    }
+
+    fn is_present(&self, wish: &PackageRequest, name: &PackageName) -> bool {
+        let mut here = wish.present.iter().chain(&self.environment.packages);
+        here.any(|package| PackageName::new(&package.name).as_ref() == Some(name))
+    }
+
+    fn host_for_index(&self, index: &PackageIndex) -> Result<HostSettings, InstallError> {
+        let machine = self.machine.clone();
+        match index {
+            PackageIndex::None => Err(InstallError::NoIndex),
+            PackageIndex::Pypi => Ok(machine),
+            PackageIndex::Url(url) => Ok(HostSettings { index: IndexUrl::new(url), ..machine }),
+        }
+    }
+
+    fn uv(&self, machine: &HostSettings) -> Result<Uv, BuildError> {
+        let python = &self.environment.python.executable;
+        Ok(Uv::obtain(machine, &self.tools, python, &mut |_| ())?.with_cancel(self.cancel.clone()))
+    }
+}
+
+fn install_error(failure: UvError, machine: &HostSettings) -> InstallError {
+    match failure {
+        UvError::Failed { detail, .. } => unavailable_error(classify_failure(&detail), &detail),
+        UvError::IndexUnreachable { cause } => {
+            InstallError::IndexUnreachable { index: machine.index.clone(), cause }
+        }
+    }
+}
+
+fn unavailable_error(trouble: ResolutionFailure, detail: &str) -> InstallError {
+    let words = detail.split_whitespace().collect::<Vec<_>>().join(" ");
+    InstallError::Unavailable { trouble, detail: words.chars().take(DETAIL_CHARS_MAX).collect() }
+}
+
+fn scratch_directory() -> Result<tempfile::TempDir, BuildError> {
+    tempfile::tempdir().map_err(BuildError::files("making a directory in", std::env::temp_dir()))
+}
+
+fn write_lines(path: &Path, lines: impl Iterator<Item = String>) -> Result<(), BuildError> {
+    let text: String = lines.map(|line| line + "\n").collect();
+    fs::write(path, text).map_err(BuildError::files("writing", path))
+}

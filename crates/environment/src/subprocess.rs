@@ -1,0 +1,235 @@
+//! Running other programs: with nothing on their input, bounded in time, and with the end of what they
+//! said when they fail.
+
+use std::ffi::OsStr;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Enough for the message of a failure and its causes, of which a conflict of packages has many.
+const LAST_LINES_MAX: usize = 80;
+
+/// A gigabyte of wheels on a slow line. Nobody can build the same environment meanwhile.
+const RUN_MAX: Duration = Duration::from_secs(60 * 60);
+
+const POLL: Duration = Duration::from_millis(5);
+
+/// A program that ended, and what it wrote.
+pub(crate) struct ProgramOutput {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) last_lines: Vec<String>,
+}
+
+/// Python with nothing of the user's: no `PYTHON*` variables, no user packages, no current
+/// directory, no bytecode written beside other people's files.
+pub(crate) fn isolated_python(executable: &Path) -> Command {
+    let mut command = Command::new(executable);
+    command.args(["-I", "-B"]);
+    command
+}
+
+/// A process that does not outlive the reader who gave up on it.
+struct ChildGuard(Child);
+
+impl ChildGuard {
+    /// `None` if it still runs then.
+    fn wait_until(&mut self, deadline: Instant) -> io::Result<Option<ExitStatus>> {
+        loop {
+            match self.0.try_wait()? {
+                Some(status) => return Ok(Some(status)),
+                None if Instant::now() >= deadline => return Ok(None),
+                None => thread::sleep(POLL),
+            }
+        }
+    }
+}
+
+impl Drop for ChildGuard {
+    fn drop(&mut self) {
+        // Both fail only when the process is gone already, which is what is wanted.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Asks a program that is expected to answer within a moment and a few kilobytes.
+///
+/// Gives `None` when the time is over; the program is then killed.
+pub(crate) fn run_with_timeout(
+    command: &mut Command,
+    time: Duration,
+) -> io::Result<Option<ProgramOutput>> {
+    let mut running = ChildGuard(spawn_child(command, Stdio::piped())?);
+    let Some(status) = running.wait_until(Instant::now() + time)? else { return Ok(None) };
+    let mut stdout = String::new();
+    if let Some(pipe) = running.0.stdout.take() {
+        pipe.take(PIPE_BYTES).read_to_string(&mut stdout)?;
+    }
+    let mut stderr = String::new();
+    if let Some(pipe) = running.0.stderr.take() {
+        pipe.take(PIPE_BYTES).read_to_string(&mut stderr)?;
+    }
+    let last_lines = stderr.lines().map(str::to_owned).collect();
+    Ok(Some(ProgramOutput { status, stdout, last_lines }))
+}
+
+/// What a pipe holds: nobody reads while the program runs, so it cannot have written more.
+const PIPE_BYTES: u64 = 64 * 1024;
+
+/// Says from elsewhere that nobody waits for a program any more.
+#[derive(Debug, Clone, Default)]
+pub struct CancelFlag(Arc<AtomicBool>);
+
+impl CancelFlag {
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Runs a program that may take long, handing each line of its standard error to `watch`. One that
+/// takes longer than any should is killed, which is an error.
+pub(crate) fn run_streaming(
+    command: &mut Command,
+    watch: impl FnMut(&str),
+) -> io::Result<ProgramOutput> {
+    run_streaming_until(command, &CancelFlag::default(), watch)
+}
+
+/// The same, but it is also killed when it is given up.
+pub(crate) fn run_streaming_until(
+    command: &mut Command,
+    give_up: &CancelFlag,
+    watch: impl FnMut(&str),
+) -> io::Result<ProgramOutput> {
+    run_streaming_for(command, RUN_MAX, give_up, watch)
+}
+
+fn run_streaming_for(
+    command: &mut Command,
+    time: Duration,
+    give_up: &CancelFlag,
+    mut watch: impl FnMut(&str),
+) -> io::Result<ProgramOutput> {
+    let mut running = ChildGuard(spawn_child(command, Stdio::null())?);
+    let deadline = Instant::now() + time;
+    let given_up = || {
+        let message =
+            format!("it did not end within {} minutes and was killed", time.as_secs() / 60);
+        io::Error::new(io::ErrorKind::TimedOut, message)
+    };
+    let said = running.0.stderr.take().map(spawn_line_reader);
+    let mut last_lines = Vec::new();
+    while let Some(said) = &said {
+        let line = match said.recv_timeout(POLL) {
+            Ok(line) => line?,
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) if give_up.is_cancelled() => {
+                running.0.kill()?;
+                break;
+            }
+            Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => return Err(given_up()),
+            Err(RecvTimeoutError::Timeout) => continue,
+        };
+        watch(&line);
+        if last_lines.len() == LAST_LINES_MAX {
+            last_lines.remove(0);
+        }
+        last_lines.push(line);
+    }
+    let status = running.wait_until(deadline)?.ok_or_else(given_up)?;
+    Ok(ProgramOutput { status, stdout: String::new(), last_lines })
+}
+
+/// The lines of a pipe, read by a thread of their own, so that whoever waits for one can give up.
+fn spawn_line_reader(pipe: ChildStderr) -> mpsc::Receiver<io::Result<String>> {
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || {
+        let text = |line: Vec<u8>| String::from_utf8_lossy(&line).trim_end().to_owned();
+        let mut read = BufReader::new(pipe).split(b'\n');
+        // An error is that nobody listens any more.
+        read.try_for_each(|line| sender.send(line.map(text)))
+    });
+    lines
+}
+
+fn spawn_child(command: &mut Command, stdout: Stdio) -> io::Result<Child> {
+    command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped()).spawn()
+}
+
+/// The first file of this name in the directories of a search path.
+pub(crate) fn find_program<'a>(
+    search_path: impl IntoIterator<Item = &'a Path>,
+    name: impl AsRef<OsStr>,
+) -> Option<std::path::PathBuf> {
+    search_path
+        .into_iter()
+        .map(|directory| directory.join(name.as_ref()))
+        .find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn an_answer_is_heard_with_its_status() {
+        let ended =
+            run_with_timeout(&mut shell("echo yes; echo no >&2; exit 3"), Duration::from_secs(10));
+        let ended = ended.unwrap().unwrap();
+        assert_eq!((ended.stdout.as_str(), ended.status.code()), ("yes\n", Some(3)));
+        assert_eq!(ended.last_lines, ["no"]);
+    }
+
+    #[test]
+    fn a_program_that_never_answers_is_given_up() {
+        let started = Instant::now();
+        let ended =
+            run_with_timeout(&mut shell("exec sleep 60"), Duration::from_millis(100)).unwrap();
+        assert!(ended.is_none());
+        assert!(started.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn the_end_of_a_long_story_is_kept() {
+        let mut heard = 0;
+        let ended = run_streaming(&mut shell("seq 100 >&2; exit 1"), |_| heard += 1).unwrap();
+        assert_eq!(heard, 100);
+        assert_eq!(ended.last_lines.len(), LAST_LINES_MAX);
+        assert_eq!(ended.last_lines.last().map(String::as_str), Some("100"));
+    }
+
+    #[test]
+    fn a_program_that_never_ends_is_killed_whether_it_speaks_or_not() {
+        for script in [
+            "exec sleep 60",
+            "while :; do echo on >&2; sleep 0.01; done",
+            "exec 2>&-; exec sleep 60",
+        ] {
+            let started = Instant::now();
+            let ended = run_streaming_for(
+                &mut shell(script),
+                Duration::from_millis(100),
+                &CancelFlag::default(),
+                |_| (),
+            );
+            assert_eq!(ended.err().map(|error| error.kind()), Some(io::ErrorKind::TimedOut));
+            assert!(started.elapsed() < Duration::from_secs(5), "{script}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! `code_execution`: a request in plain words, carried out with code that a model of this server
+//! writes. Offered where there is such a model.
+
+use crate::arguments;
+use crate::run_result::json_object;
+use agent::{CODE_EXECUTION, CODE_INTERPRETER, CodeRequest, code_result};
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Resource, Tool, ToolAnnotations};
+use serde_json::json;
+use types::{Error, Execution, ExecutionId, ExecutionStatus, OutputFile};
+
+/// The published name, and the other one for it.
+pub(crate) fn is_code_execution(name: &str) -> bool {
+    name == CODE_EXECUTION || name == CODE_INTERPRETER
+}
+
+pub(crate) fn parse_request(given: Option<JsonObject>) -> Result<CodeRequest, Error> {
+    arguments::parse_arguments(given, &input_schema())
+}
+
+/// What came of it: the answer for people, and everything as data.
+pub(crate) fn render(record: &Execution) -> CallToolResult {
+    let Some(result) = code_result(record.clone()) else {
+        return CallToolResult::error(vec![ContentBlock::text(record.status.name())]);
+    };
+    let mut shown = CallToolResult::success(vec![ContentBlock::text(result.answer.clone())]);
+    // Not every client shows its model more than the text.
+    let session = result.sandbox_id.map(|id| ContentBlock::text(format!("sandbox_id: {id}")));
+    shown.content.extend(session);
+    shown.content.extend(record.files_out.iter().filter_map(file_link));
+    shown.structured_content = serde_json::to_value(&result).ok();
+    shown.is_error = Some(record.status != ExecutionStatus::Succeeded);
+    shown
+}
+
+/// Each is a file of the execution that made it.
+fn file_link(file: &OutputFile) -> Option<ContentBlock> {
+    let path = file.url.as_deref()?.strip_prefix("/v1/assets/")?;
+    let id: ExecutionId = path.split('/').next()?.parse().ok()?;
+    let resource = Resource::new(crate::resources::file_uri(id, &file.name), &file.name)
+        .with_mime_type(&file.mime)
+        .with_size(file.size);
+    Some(ContentBlock::resource_link(resource))
+}
+
+fn input_schema() -> JsonObject {
+    let text = |about: &str| json!({"type": "string", "description": about});
+    json_object(json!({
+        "type": "object",
+        "properties": {
+            "request": text("What the code shall do, in plain words."),
+            "document_ids": {
+                "type": "array",
+                "items": {"type": "string", "format": "uuid"},
+                "description": "Documents that the code needs; they are in /home/uploaded_files/.",
+            },
+            "context": text("What to keep in mind, such as \"Use a dark theme for the plot\"."),
+            "sandbox_id": text("The session to go on in, as an earlier call has returned it."),
+            "max_rounds": {"type": "integer", "minimum": 1, "maximum": 100},
+        },
+        "required": ["request"],
+        "additionalProperties": false,
+    }))
+}
+
+pub(crate) fn tool() -> Tool {
+    let about = "Have a request carried out with Python: it is planned, code is written and run step by step, \
+errors are corrected, and the answer comes with the numbers that were computed, charts and files. Pass the \
+returned `sandbox_id` to go on with what is in memory.";
+    let annotations =
+        ToolAnnotations::with_title("Code from plain words").destructive(false).open_world(false);
+    let output = json_object(json!({
+        "type": "object",
+        "properties": {
+            "sandbox_id": {"type": "string"},
+            "execution_id": {"type": "string"},
+            "answer": {"type": "string"},
+            "complete": {"type": "boolean"},
+            "logs": {"type": "string"},
+            "plan": {"type": "array", "items": {"type": "string"}},
+            "total_rounds": {"type": "integer"},
+            "artifacts": {"type": "array", "items": {"type": "object"}},
+            "generated_files": {"type": "array", "items": {"type": "object"}},
+        },
+        "required": ["execution_id", "answer", "complete", "logs", "plan", "total_rounds", "artifacts", "generated_files"],
+    }));
+    Tool::new(CODE_EXECUTION, about, input_schema())
+        .with_raw_output_schema(output.into())
+        .with_annotations(annotations)
+}

@@ -1,0 +1,81 @@
+//! `create_session`: a handle to an interpreter that keeps its state.
+
+use crate::arguments;
+use crate::run_result::json_object;
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use service::{Caller, OpenedSession, RequestError, Service, SessionRequest};
+use std::sync::Arc;
+use types::AgentId;
+
+pub(crate) const CREATE: &str = "create_session";
+
+#[derive(Debug, Deserialize)]
+struct CreateSessionArguments {
+    #[serde(default)]
+    key: Option<String>,
+    #[serde(default)]
+    agent_id: Option<AgentId>,
+}
+
+pub(crate) async fn create_session(
+    service: &Arc<Service>,
+    caller: &Caller,
+    given: Option<JsonObject>,
+) -> Result<CallToolResult, RequestError> {
+    let CreateSessionArguments { key, agent_id } =
+        arguments::parse_arguments(given, &input_schema())?;
+    let request = SessionRequest { key, agent_id, ..SessionRequest::default() };
+    let (OpenedSession::New(session) | OpenedSession::Found(session)) =
+        service.open_session(caller, request).await?;
+    Ok(structured_result(json!({
+        "session": session.sandbox_id,
+        "generation": session.generation,
+        "idle_seconds": session.idle_seconds,
+    })))
+}
+
+/// A result that is data and nothing else.
+pub(crate) fn structured_result(value: Value) -> CallToolResult {
+    let mut result = CallToolResult::success(vec![ContentBlock::text(value.to_string())]);
+    result.structured_content = Some(value);
+    result
+}
+
+fn input_schema() -> JsonObject {
+    json_object(json!({
+        "type": "object",
+        "properties": {
+            "key": {
+                "type": "string",
+                "description": "A name for the conversation: while its session lives, the same key gives the same session.",
+            },
+            "agent_id": {
+                "type": "string",
+                "description": "The id of an agent: its code may use the stores, packages and hosts of its specification.",
+            },
+        },
+        "additionalProperties": false,
+    }))
+}
+
+pub(crate) fn tool() -> Tool {
+    let about = "Open a Python session whose variables, imports and files stay from call to call. Pass the \
+returned `session` to execute_python, list_files, read_file and write_file. `generation` grows when its \
+memory was lost.";
+    let output = json_object(json!({
+        "type": "object",
+        "properties": {
+            "session": {"type": "string", "description": "The handle."},
+            "generation": {"type": "integer"},
+            "idle_seconds": {"type": "integer", "description": "Closed after this time without use."},
+        },
+        "required": ["session", "generation", "idle_seconds"],
+    }));
+    let annotations =
+        ToolAnnotations::with_title("New Python session").destructive(false).open_world(false);
+    Tool::new(CREATE, about, input_schema())
+        .with_raw_output_schema(output.into())
+        .with_annotations(annotations)
+}

@@ -1,0 +1,299 @@
+//! What a run is answered with: a compact result, whatever became of it.
+
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Resource};
+use serde::Serialize;
+use serde_json::{Value, json};
+use service::RequestError;
+use types::{DisplayData, Error, ErrorCode, Execution, ExecutionStatus, OutputFile, OutputStream};
+
+/// What the seed calls a sandbox that cannot be had.
+const UNREACHABLE: &str = "CodeSandboxUnreachable";
+/// Of a text, and of all lines of a log together: more than a model reads with attention.
+const TEXT_BYTES_MAX: usize = 64 * 1024;
+const SHORTER: &str = "print less, or write it to a file";
+const IMAGES: [&str; 3] = ["image/png", "image/jpeg", "image/svg+xml"];
+
+/// The structured content of `execute_python`.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct PythonResult {
+    pub(crate) result: Value,
+    pub(crate) logs: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<PythonResultError>,
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct PythonResultError {
+    pub(crate) code: String,
+    pub(crate) message: String,
+    pub(crate) stack: String,
+}
+
+impl From<&Error> for PythonResultError {
+    fn from(fault: &Error) -> Self {
+        let code = match (&fault.exception, &fault.code) {
+            (Some(exception), _) => exception.clone(),
+            (
+                None,
+                ErrorCode::SandboxUnreachable
+                | ErrorCode::CapacityExhausted
+                | ErrorCode::StoreUnavailable,
+            ) => UNREACHABLE.to_owned(),
+            (None, code) => code.to_string(),
+        };
+        let message = match model_hint(fault) {
+            Some(hint) => format!("{}; {hint}", fault.message),
+            None => fault.message.clone(),
+        };
+        let stack = fault.traceback.clone().unwrap_or_else(|| format!("{code}: {message}\n"));
+        Self { code, message, stack }
+    }
+}
+
+/// What a model can do about it with the tools that it has here.
+fn model_hint(fault: &Error) -> Option<&str> {
+    match fault.code {
+        ErrorCode::TimeExceeded => Some("do less at once, or give more seconds in `timeout`"),
+        ErrorCode::MemoryExceeded => {
+            Some("use less memory: read and work through the data in parts")
+        }
+        ErrorCode::SessionBusy => Some("wait a moment, and call again"),
+        ErrorCode::SessionNotFound | ErrorCode::SessionExpired | ErrorCode::SessionLost => {
+            Some("open another one with create_session")
+        }
+        // An exception is told as Python tells it, but for what nobody could guess.
+        _ => match fault.exception.as_deref() {
+            None | Some("ModuleNotFoundError") => fault.hint.as_deref(),
+            Some(_) => None,
+        },
+    }
+}
+
+impl PythonResult {
+    pub(crate) fn from_error(fault: &Error) -> Self {
+        Self { error: Some(fault.into()), ..Self::default() }
+    }
+
+    /// With what should be known besides, and no longer than a model can use.
+    pub(crate) fn from_execution(record: &Execution) -> Self {
+        let mut answer = Self::untruncated(record);
+        if let Value::String(result) = &mut answer.result {
+            truncate_middle(result);
+        }
+        truncate_lines(&mut answer.logs);
+        let warnings =
+            record.warnings.iter().map(|warning| format!("warning: {}", warning.message));
+        answer.logs.extend(warnings);
+        answer
+    }
+
+    /// What was assigned or returned goes before what was printed, which is a log then.
+    fn untruncated(record: &Execution) -> Self {
+        if record.status != ExecutionStatus::Succeeded {
+            let missing = || Error::new(ErrorCode::Cancelled, record.status.name());
+            let fault = record.error.clone().unwrap_or_else(missing);
+            return Self { logs: output_lines(record, None), ..Self::from_error(&fault) };
+        }
+        if let Some(result) = execution_value(record) {
+            return Self { result, logs: output_lines(record, None), error: None };
+        }
+        let printed = stream_text(record, OutputStream::Stdout);
+        let result = if printed.is_empty() { Value::Null } else { Value::String(printed) };
+        Self { result, logs: output_lines(record, Some(OutputStream::Stderr)), error: None }
+    }
+
+    pub(crate) fn into_result(self) -> CallToolResult {
+        let failed = self.error.is_some();
+        let structured = serde_json::to_value(&self).unwrap_or_default();
+        let mut result = CallToolResult::success(vec![ContentBlock::text(structured.to_string())]);
+        result.structured_content = Some(structured);
+        result.is_error = Some(failed);
+        result
+    }
+
+    pub(crate) fn schema() -> JsonObject {
+        let text = |about: &str| json!({"type": "string", "description": about});
+        json_object(json!({
+            "type": "object",
+            "properties": {
+                "result": {"description": "What the code bound to `result`, or its last expression, or what it printed."},
+                "logs": {"type": "array", "items": {"type": "string"}, "description": "Printed lines that are not the result."},
+                "error": {
+                    "type": "object",
+                    "properties": {
+                        "code": text("The exception's class, or what stopped the run."),
+                        "message": text("What went wrong."),
+                        "stack": text("The traceback."),
+                    },
+                    "required": ["code", "message", "stack"],
+                },
+            },
+            "required": ["result", "logs"],
+        }))
+    }
+}
+
+/// A tool error that is no run: it is told in the same form.
+pub(crate) fn error_result(refused: &RequestError) -> CallToolResult {
+    PythonResult::from_error(&refused.error).into_result()
+}
+
+/// The result of a call that never came to a door.
+pub fn undelivered_result(fault: Error) -> Value {
+    serde_json::to_value(error_result(&fault.into())).unwrap_or_default()
+}
+
+/// How a record is told to whoever has called.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ResultFormat {
+    /// As `execute_python` does.
+    Python { visuals: bool },
+    /// As a tool of the workspace does.
+    ToolValue,
+    /// As `code_execution` does.
+    Code,
+}
+
+impl ResultFormat {
+    /// As the call would have been answered.
+    pub(crate) fn for_execution(record: &Execution) -> Self {
+        match record.tool {
+            _ if record.entry == agent::CODE_EXECUTION => Self::Code,
+            Some(_) => Self::ToolValue,
+            None => Self::Python { visuals: false },
+        }
+    }
+
+    pub(crate) fn has_visuals(self) -> bool {
+        matches!(self, Self::ToolValue | Self::Python { visuals: true })
+    }
+
+    pub(crate) fn render(self, record: &Execution) -> CallToolResult {
+        match self {
+            Self::Python { visuals } => python_tool_result(record, visuals),
+            Self::ToolValue => crate::tools::tool_result(record),
+            Self::Code => crate::code_execution::render(record),
+        }
+    }
+}
+
+/// The answer to a run, with links to its files and, if they were asked for, its images.
+fn python_tool_result(record: &Execution, visuals: bool) -> CallToolResult {
+    let mut result = PythonResult::from_execution(record).into_result();
+    result.content.extend(file_links(record));
+    if visuals {
+        result.content.extend(record.results.iter().filter_map(image_block));
+    }
+    result
+}
+
+pub(crate) fn file_links(record: &Execution) -> impl Iterator<Item = ContentBlock> {
+    let link = |file: &OutputFile| {
+        let resource = Resource::new(super::resources::file_uri(record.id, &file.name), &file.name)
+            .with_mime_type(&file.mime)
+            .with_size(file.size);
+        ContentBlock::resource_link(resource)
+    };
+    // A file without an address was not kept.
+    record.files_out.iter().filter(|file| file.url.is_some()).map(link)
+}
+
+pub(crate) fn image_block(rich: &DisplayData) -> Option<ContentBlock> {
+    IMAGES.iter().find_map(|mime| {
+        let data = rich.data.get(*mime)?.as_str()?;
+        match mime.starts_with("image/svg") {
+            true => Some(ContentBlock::image(encoded(data), *mime)),
+            false => Some(ContentBlock::image(data, *mime)),
+        }
+    })
+}
+
+fn encoded(text: &str) -> String {
+    use base64::Engine;
+    base64::engine::general_purpose::STANDARD.encode(text)
+}
+
+/// Takes the middle out of a text that is too long, and says so.
+fn truncate_middle(text: &mut String) {
+    if text.len() <= TEXT_BYTES_MAX {
+        return;
+    }
+    let head = text.floor_char_boundary(TEXT_BYTES_MAX / 2);
+    let tail = text.ceil_char_boundary(text.len() - TEXT_BYTES_MAX / 2);
+    let left_out = tail - head;
+    text.replace_range(head..tail, &format!("\n[{left_out} bytes left out here: {SHORTER}]\n"));
+}
+
+fn truncate_lines(lines: &mut Vec<String>) {
+    lines.iter_mut().for_each(truncate_middle);
+    let size = |line: &String| line.len() + 1;
+    if lines.iter().map(size).sum::<usize>() <= TEXT_BYTES_MAX {
+        return;
+    }
+    let half = |lines: &mut dyn Iterator<Item = &String>| {
+        let mut room = TEXT_BYTES_MAX / 2;
+        let fits = |line: &&String| room.checked_sub(size(line)).map(|left| room = left).is_some();
+        lines.take_while(fits).count()
+    };
+    let head = half(&mut lines.iter());
+    let tail = half(&mut lines[head..].iter().rev());
+    let (from, to) = (head, lines.len() - tail);
+    let note = format!("[{} lines left out here: {SHORTER}]", to - from);
+    lines.splice(from..to, [note]);
+}
+
+/// The value as JSON, or else as Python shows it.
+fn execution_value(record: &Execution) -> Option<Value> {
+    let shown = record.results.iter().find(|rich| rich.main);
+    let shown = shown.and_then(|rich| rich.data.get("text/plain")).cloned();
+    record.value.clone().filter(|value| !value.is_null()).or(shown)
+}
+
+fn stream_text(record: &Execution, stream: OutputStream) -> String {
+    let pieces = record.output.iter().filter(|piece| piece.stream == stream);
+    let text: String = pieces.map(|piece| piece.text.as_str()).collect();
+    text.strip_suffix('\n').map(str::to_owned).unwrap_or(text)
+}
+
+fn output_lines(record: &Execution, only: Option<OutputStream>) -> Vec<String> {
+    let pieces = record.output.iter().filter(|piece| only.is_none_or(|one| one == piece.stream));
+    let text: String = pieces.map(|piece| piece.text.as_str()).collect();
+    text.lines().map(str::to_owned).collect()
+}
+
+pub(crate) fn json_object(value: Value) -> JsonObject {
+    match value {
+        Value::Object(object) => object,
+        _ => JsonObject::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_says_how_much_of_it_is_missing_and_a_short_one_is_whole() {
+        let mut short = "x".repeat(TEXT_BYTES_MAX);
+        truncate_middle(&mut short);
+        assert_eq!(short.len(), TEXT_BYTES_MAX);
+        let mut long = format!("begin{}end", "\u{e9}".repeat(TEXT_BYTES_MAX));
+        truncate_middle(&mut long);
+        assert!(long.len() < TEXT_BYTES_MAX + 200);
+        assert!(long.starts_with("begin") && long.ends_with("end"));
+        assert!(long.contains("bytes left out here"), "{}", &long[..100]);
+    }
+
+    #[test]
+    fn many_lines_keep_their_beginning_and_their_end() {
+        let mut few = vec!["a".to_owned(), "b".to_owned()];
+        truncate_lines(&mut few);
+        assert_eq!(few, ["a", "b"]);
+        let mut many: Vec<String> = (0..100_000).map(|number| number.to_string()).collect();
+        truncate_lines(&mut many);
+        assert_eq!((many[0].as_str(), many.last().unwrap().as_str()), ("0", "99999"));
+        let note = many.iter().position(|line| line.contains("lines left out here")).unwrap();
+        let left_out: usize = many[note][1..].split(' ').next().unwrap().parse().unwrap();
+        assert_eq!(many.len() - 1 + left_out, 100_000);
+    }
+}

@@ -1,0 +1,491 @@
+//! What a client can ask, and who answers it.
+
+use crate::approval::{self, ApprovalElicitation, CalledTool};
+use crate::caller::McpCaller;
+use crate::run_elicitations::{self, RunElicitations};
+use crate::run_result::{ResultFormat, error_result};
+use crate::wait::{WaitOutcome, wait_for_execution};
+use crate::{
+    code_execution, create_session, execute_python, files, get_result, resources, skills, task,
+    tools,
+};
+use agent::Agents;
+use futures_util::StreamExt;
+use rmcp::model::*;
+use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
+use rmcp::{ErrorData, Peer, RoleServer, ServerHandler};
+use serde_json::Value;
+use service::{
+    CallRequest, Caller, ExecutionHandle, RequestError, Service, SubmitOptions, Submitted,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use types::Execution;
+
+const INSTRUCTIONS: &str = "Python in an isolated sandbox: compute with execute_python instead of guessing. \
+Pass files by URL and never paste their content. Read the traceback of a failure, correct the code and run \
+it again, at most twice. Never invent a result.";
+
+/// Between two looks whether a client that waits for news is still there.
+const LIVENESS_INTERVAL: Duration = Duration::from_secs(30);
+
+/// How this door behaves.
+#[derive(Debug, Clone)]
+pub struct McpOptions {
+    /// A call that takes longer becomes a task, for clients that take tasks.
+    pub task_after: Duration,
+    /// Where people find what a client cannot show; absent if there is no such place.
+    pub base_url: Option<String>,
+}
+
+/// One for a client, or one for each request.
+#[derive(Debug)]
+pub struct McpServer {
+    service: Arc<Service>,
+    agents: Arc<Agents>,
+    /// The only one who can be asking, where there is only one.
+    fixed_caller: Option<McpCaller>,
+    options: McpOptions,
+    /// Its client is told of changes already.
+    notifies_tool_changes: AtomicBool,
+}
+
+/// For another client.
+impl Clone for McpServer {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.agents), self.fixed_caller.clone(), self.options.clone())
+    }
+}
+
+type Context = RequestContext<RoleServer>;
+
+impl McpServer {
+    pub fn new(agents: Arc<Agents>, always: Option<McpCaller>, manners: McpOptions) -> Self {
+        let (service, announcing) = (Arc::clone(agents.service()), AtomicBool::new(false));
+        Self {
+            service,
+            agents,
+            fixed_caller: always,
+            options: manners,
+            notifies_tool_changes: announcing,
+        }
+    }
+
+    fn caller(&self, context: &Context) -> Result<McpCaller, ErrorData> {
+        McpCaller::from_extensions(&context.extensions, self.fixed_caller.as_ref())
+    }
+
+    /// For a client that can come back for what it was promised.
+    fn task_after(&self, context: &Context) -> Option<Duration> {
+        let can = context.client_capabilities().is_some_and(|can| can.supports_tasks());
+        can.then_some(self.options.task_after)
+    }
+
+    /// A run that may become a task is on record before it starts: its id is told while it runs.
+    fn submit_options(&self, asker: &McpCaller, context: &Context) -> SubmitOptions {
+        let announced = self.task_after(context).is_some();
+        SubmitOptions {
+            announce_id: announced,
+            concurrency_permit: asker.request_permit.clone(),
+            ..SubmitOptions::default()
+        }
+    }
+
+    async fn run_python(
+        &self,
+        asker: &McpCaller,
+        script: execute_python::ExecutePythonCall,
+        context: &Context,
+    ) -> Result<CallToolResponse, RequestError> {
+        let execute_python::ExecutePythonCall { session, request, visuals } = script;
+        let manner = self.submit_options(asker, context);
+        let asked = self.service.execute(&asker.caller, session, request, manner).await?;
+        self.await_submitted(asker, asked, ResultFormat::Python { visuals }, context).await
+    }
+
+    async fn run_code_execution(
+        &self,
+        asker: &McpCaller,
+        given: Option<JsonObject>,
+        context: &Context,
+    ) -> Result<CallToolResponse, RequestError> {
+        let request = code_execution::parse_request(given)?;
+        let manner = self.submit_options(asker, context);
+        let attached = self.agents.code_execution(&asker.caller, request, manner).await?;
+        let (service, address) = (&self.service, self.options.base_url.as_deref());
+        let questions = RunElicitations {
+            service,
+            caller: asker,
+            context,
+            base_url: address,
+            run: attached.id(),
+        };
+        let (asks, later) = (questions.elicit_all(attached.subscribe()), attached.subscribe());
+        let came = wait_for_execution(attached, context, self.task_after(context), asks).await;
+        if let (WaitOutcome::Task(run), None) = (&came, address) {
+            let (service, caller) = (Arc::clone(service), Arc::clone(&asker.caller));
+            tokio::spawn(run_elicitations::cancel_if_approval_needed(
+                service, caller, run.id, later,
+            ));
+        }
+        Ok(self.render_outcome(asker, came, ResultFormat::Code).await)
+    }
+
+    async fn run_workspace_tool(
+        &self,
+        asker: &McpCaller,
+        tool: types::Tool,
+        given: Option<JsonObject>,
+        context: &Context,
+    ) -> Result<CallToolResponse, RequestError> {
+        let call = CallRequest {
+            arguments: Value::Object(given.unwrap_or_default()),
+            agent_id: None,
+            sandbox_id: None,
+            files: Vec::new(),
+            limits: types::LimitsRequest::default(),
+        };
+        let manner = self.submit_options(asker, context);
+        let asked = self.service.call_tool(&asker.caller, tool.id, call, manner).await?;
+        self.await_submitted(asker, asked, ResultFormat::ToolValue, context).await
+    }
+
+    async fn await_submitted(
+        &self,
+        asker: &McpCaller,
+        asked: Submitted,
+        shown: ResultFormat,
+        context: &Context,
+    ) -> Result<CallToolResponse, RequestError> {
+        match asked {
+            Submitted::Started(attached) => {
+                Ok(self.await_execution(asker, attached, shown, context).await)
+            }
+            Submitted::AwaitingApproval(execution, _) => {
+                let question = ApprovalElicitation {
+                    service: &self.service,
+                    caller: asker,
+                    format: shown,
+                    context,
+                };
+                question.elicit(&execution, self.options.base_url.as_deref()).await
+            }
+        }
+    }
+
+    async fn await_execution(
+        &self,
+        asker: &McpCaller,
+        attached: ExecutionHandle,
+        shown: ResultFormat,
+        context: &Context,
+    ) -> CallToolResponse {
+        let never_asks = std::future::pending();
+        let came =
+            wait_for_execution(attached, context, self.task_after(context), never_asks).await;
+        self.render_outcome(asker, came, shown).await
+    }
+
+    async fn render_outcome(
+        &self,
+        asker: &McpCaller,
+        came: WaitOutcome,
+        shown: ResultFormat,
+    ) -> CallToolResponse {
+        match came {
+            WaitOutcome::Ended(Ok(record)) => {
+                let mut result = shown.render(&record);
+                if shown.has_visuals() {
+                    let caller = &asker.caller;
+                    result
+                        .content
+                        .extend(resources::saved_images(&self.service, caller, &record).await);
+                }
+                result.into()
+            }
+            WaitOutcome::Ended(Err(problem)) | WaitOutcome::Blocked(problem) => {
+                error_result(&problem).into()
+            }
+            WaitOutcome::Task(record) => task::create_task_result(&record).into(),
+            // Nobody hears it.
+            WaitOutcome::Cancelled(id) => {
+                CallToolResult::error(vec![ContentBlock::text(format!("{id} was cancelled"))])
+                    .into()
+            }
+        }
+    }
+
+    /// Carries out the answer that a client of the newer era has come back with, if it has one: to a
+    /// question that was about this very call.
+    async fn resume_approval(
+        &self,
+        asker: &McpCaller,
+        request: &CallToolRequestParams,
+        called: CalledTool<'_>,
+        context: &Context,
+    ) -> Result<Option<Result<CallToolResponse, RequestError>>, ErrorData> {
+        let (state, responses) = (&request.request_state, &request.input_responses);
+        let Some((ticket, answer)) =
+            approval::resumed_answer(state.as_deref(), responses.as_ref())?
+        else {
+            return Ok(None);
+        };
+        let asked = self.service.approval_from_elicitation(&asker.caller, ticket);
+        let asked = asked
+            .filter(|asked| called.matches(asked))
+            .ok_or_else(approval::invalid_state_error)?;
+        let question = ApprovalElicitation {
+            service: &self.service,
+            caller: asker,
+            format: called.result_format(),
+            context,
+        };
+        Ok(Some(question.apply_outcome(asked, answer).await))
+    }
+
+    async fn call_python(
+        &self,
+        asker: &McpCaller,
+        request: &CallToolRequestParams,
+        context: &Context,
+    ) -> Result<Result<CallToolResponse, RequestError>, ErrorData> {
+        let script = match execute_python::ExecutePythonCall::parse(request.arguments.clone()) {
+            Ok(script) => script,
+            Err(fault) => return Ok(Err(fault.into())),
+        };
+        match self.resume_approval(asker, request, CalledTool::Python(&script), context).await? {
+            Some(answer) => Ok(answer),
+            None => Ok(self.run_python(asker, script, context).await),
+        }
+    }
+
+    async fn call_workspace_tool(
+        &self,
+        asker: &McpCaller,
+        request: &CallToolRequestParams,
+        context: &Context,
+    ) -> Result<Result<CallToolResponse, RequestError>, ErrorData> {
+        let found = self.service.callable_tool(&asker.caller, &request.name);
+        let found = found.map_err(|problem| internal_error(&problem))?;
+        let tool = found.ok_or_else(|| unknown_tool_error(&request.name))?;
+        let given = request.arguments.clone();
+        let called = CalledTool::Tool(&tool, given.as_ref());
+        match self.resume_approval(asker, request, called, context).await? {
+            Some(answer) => Ok(answer),
+            None => Ok(self.run_workspace_tool(asker, tool, given, context).await),
+        }
+    }
+
+    async fn find_task(&self, id: &str, context: &Context) -> Result<Execution, ErrorData> {
+        let asker = self.caller(context)?;
+        let found = self.service.execution(&asker.caller, task::parse_task_id(id)?).await;
+        found.map_err(|_| task::task_not_found(id))
+    }
+
+    async fn available_tools(&self, asker: &McpCaller) -> Result<Vec<Tool>, RequestError> {
+        let mut listed = vec![execute_python::tool(), create_session::tool(), get_result::tool()];
+        listed.extend(files::tools());
+        if self.agents.has_models() {
+            listed.push(code_execution::tool());
+        }
+        let ours: Vec<_> = listed.iter().map(|tool| tool.name.clone()).collect();
+        let theirs = self.service.callable_tools(&asker.caller).await?.into_iter();
+        listed.extend(
+            theirs
+                .filter(|tool| !ours.contains(&tool.name.as_str().into()))
+                .map(tools::tool_definition),
+        );
+        // The same list is the same text, which a client may have paid for already.
+        listed.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(listed)
+    }
+}
+
+fn unknown_tool_error(name: &str) -> ErrorData {
+    ErrorData::invalid_params(format!("there is no tool {name:?}"), None)
+}
+
+fn internal_error(refused: &RequestError) -> ErrorData {
+    ErrorData::internal_error(refused.error.message.clone(), None)
+}
+
+/// Tells a client that it should list the tools again, until it has gone.
+async fn notify_tool_changes(service: Arc<Service>, caller: Arc<Caller>, peer: Peer<RoleServer>) {
+    let mut news = std::pin::pin!(service.tool_changes(&caller));
+    while !peer.is_transport_closed() {
+        let Ok(changed) = tokio::time::timeout(LIVENESS_INTERVAL, news.next()).await else {
+            continue;
+        };
+        if changed.is_none()
+            || service.refresh_caller(&caller).is_none()
+            || peer.notify_tool_list_changed().await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+impl ServerHandler for McpServer {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_tool_list_changed()
+            .enable_resources()
+            .enable_prompts()
+            .enable_tasks()
+            .build();
+        let mut info = ServerConfig::new(capabilities);
+        info.server_info =
+            Implementation::new("belljar", env!("CARGO_PKG_VERSION")).with_title("Belljar");
+        info.instructions = Some(INSTRUCTIONS.to_owned());
+        info
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        context: Context,
+    ) -> Result<ListToolsResult, ErrorData> {
+        let asker = self.caller(&context)?;
+        let tools =
+            self.available_tools(&asker).await.map_err(|problem| internal_error(&problem))?;
+        Ok(ListToolsResult::with_all_items(tools))
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: Context,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let asker = self.caller(&context)?;
+        let (service, caller) = (&self.service, &asker.caller);
+        let given = request.arguments.clone();
+        let answer = match request.name.as_ref() {
+            execute_python::NAME => self.call_python(&asker, &request, &context).await?,
+            create_session::CREATE => {
+                create_session::create_session(service, caller, given).await.map(Into::into)
+            }
+            get_result::GET => get_result::get_result(service, caller, given).await.map(Into::into),
+            files::LIST => files::list(service, caller, given).await.map(Into::into),
+            files::READ => files::read(service, caller, given).await.map(Into::into),
+            files::WRITE => files::write(service, caller, given).await.map(Into::into),
+            name if self.agents.has_models() && code_execution::is_code_execution(name) => {
+                self.run_code_execution(&asker, given, &context).await
+            }
+            _ => self.call_workspace_tool(&asker, &request, &context).await?,
+        };
+        Ok(answer.unwrap_or_else(|problem| error_result(&problem).into()))
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: Context,
+    ) -> Result<ListResourcesResult, ErrorData> {
+        Ok(ListResourcesResult::with_all_items(skills::resources()))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: Context,
+    ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(ListResourceTemplatesResult::with_all_items(vec![resources::template()]))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: Context,
+    ) -> Result<ReadResourceResponse, ErrorData> {
+        let asker = self.caller(&context)?;
+        if let Some(contents) = skills::read_file(&request.uri) {
+            return Ok(ReadResourceResult::new(vec![contents]).into());
+        }
+        resources::read_resource(&self.service, &asker.caller, &request.uri).await.map(Into::into)
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: Context,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        Ok(ListPromptsResult::with_all_items(skills::prompts()))
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        _: Context,
+    ) -> Result<GetPromptResponse, ErrorData> {
+        skills::get_prompt(&request.name).map(Into::into)
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: Context,
+    ) -> Result<GetTaskResult, ErrorData> {
+        let execution = self.find_task(&request.task_id, &context).await?;
+        Ok(GetTaskResult::new(task::detailed_task(&execution)))
+    }
+
+    /// No task of ours asks for anything, so every answer is one to be ignored.
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: Context,
+    ) -> Result<(), ErrorData> {
+        self.find_task(&request.task_id, &context).await.map(drop)
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: Context,
+    ) -> Result<(), ErrorData> {
+        let asker = self.caller(&context)?;
+        let id = task::parse_task_id(&request.task_id)?;
+        let cancelled = self.service.cancel_execution(&asker.caller, id).await;
+        cancelled.map(drop).map_err(|_| task::task_not_found(&request.task_id))
+    }
+
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        if self.notifies_tool_changes.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if let Ok(asker) =
+            McpCaller::from_extensions(&context.extensions, self.fixed_caller.as_ref())
+        {
+            // Without their place: listening is no request that is under way.
+            tokio::spawn(notify_tool_changes(
+                Arc::clone(&self.service),
+                asker.caller,
+                context.peer,
+            ));
+        }
+    }
+
+    fn accepted_subscription_filter(
+        &self,
+        requested: &SubscriptionFilter,
+    ) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> Result<(), ErrorData> {
+        let asker = self.caller(context.request_context())?;
+        let mut news = std::pin::pin!(self.service.tool_changes(&asker.caller));
+        loop {
+            tokio::select! {
+                () = context.cancelled() => return Ok(()),
+                changed = news.next() => {
+                    if changed.is_none() || context.sink().notify_tool_list_changed().await.is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! A run while somebody waits for it: its output is told as progress, and whoever goes away ends
+//! it.
+
+use crate::run_elicitations::ElicitationFailure;
+use futures_util::{FutureExt, StreamExt};
+use rmcp::model::{ProgressNotificationParam, ProgressToken};
+use rmcp::service::RequestContext;
+use rmcp::{Peer, RoleServer};
+use service::{ExecutionHandle, RequestError};
+use std::time::Duration;
+use types::{Event, Execution, ExecutionId};
+
+/// What one message of progress has at most: more than a person reads at once, and little to hold
+/// for each call.
+const MESSAGE_BYTES_MAX: usize = 16 * 1024;
+
+/// How a run came back.
+pub(crate) enum WaitOutcome {
+    Ended(Result<Execution, RequestError>),
+    /// It goes on, and is asked for by its id.
+    Task(Execution),
+    /// Nobody waits any more.
+    Cancelled(ExecutionId),
+    /// A person has to be asked, and not through this client.
+    Blocked(RequestError),
+}
+
+/// What a wait has ended with.
+enum WaitEnd {
+    Ended,
+    TaskTimeout,
+    Cancelled,
+    Blocked(ElicitationFailure),
+}
+
+/// Waits for the end, or until it is `stuck`. `task_after` is for clients that can ask again later.
+pub(crate) async fn wait_for_execution(
+    attached: ExecutionHandle,
+    context: &RequestContext<RoleServer>,
+    task_after: Option<Duration>,
+    stuck: impl Future<Output = ElicitationFailure>,
+) -> WaitOutcome {
+    let id = attached.id();
+    let telling = context.meta.get_progress_token().map(|token| {
+        tokio::spawn(report_progress(attached.subscribe(), context.peer.clone(), token))
+    });
+    let until = tokio::select! {
+        biased;
+        () = context.ct.cancelled() => WaitEnd::Cancelled,
+        () = attached.wait_until_ended() => WaitEnd::Ended,
+        () = sleep_if_some(task_after) => WaitEnd::TaskTimeout,
+        stuck = stuck => WaitEnd::Blocked(stuck),
+    };
+    if let Some(telling) = telling {
+        match &until {
+            // What was printed is told before the answer is.
+            WaitEnd::Ended => drop(telling.await),
+            WaitEnd::TaskTimeout | WaitEnd::Cancelled | WaitEnd::Blocked(_) => telling.abort(),
+        }
+    }
+    match until {
+        WaitEnd::Ended => WaitOutcome::Ended(attached.wait().await),
+        WaitEnd::TaskTimeout => WaitOutcome::Task(attached.detach()),
+        WaitEnd::Cancelled => WaitOutcome::Cancelled(id),
+        WaitEnd::Blocked(ElicitationFailure::Elsewhere(fault)) => {
+            attached.detach();
+            WaitOutcome::Blocked(fault.into())
+        }
+        WaitEnd::Blocked(ElicitationFailure::Unanswerable(refused)) => {
+            WaitOutcome::Blocked(*refused)
+        }
+    }
+}
+
+async fn sleep_if_some(patience: Option<Duration>) {
+    match patience {
+        Some(patience) => tokio::time::sleep(patience).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Told as it comes, in whole lines; what has come by the time that the client has taken the last
+/// message is the next one, so that it can be slow and is still told everything.
+async fn report_progress(
+    events: impl futures_util::Stream<Item = service::NumberedEvent>,
+    peer: Peer<RoleServer>,
+    token: ProgressToken,
+) {
+    let mut events = std::pin::pin!(events.fuse());
+    let (mut told, mut heard) = (0.0, String::new());
+    while let Some((_, event)) = events.next().await {
+        append_event(&mut heard, &event);
+        while heard.len() < MESSAGE_BYTES_MAX
+            && let Some(Some((_, event))) = events.next().now_or_never()
+        {
+            append_event(&mut heard, &event);
+        }
+        while let Some(message) = next_message(&mut heard) {
+            told += 1.0;
+            let progress =
+                ProgressNotificationParam::new(token.clone(), told).with_message(message);
+            if peer.notify_progress(progress).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn append_event(heard: &mut String, event: &Event) {
+    match event {
+        Event::Output(piece) => heard.push_str(&piece.text),
+        Event::Plan { steps } => heard.push_str(&format!("plan: {}\n", steps.join("; "))),
+        Event::Round(round) => {
+            let ended = round.error.as_deref().unwrap_or("successful");
+            heard.push_str(&format!("round {}: {}: {ended}\n", round.number, round.step));
+        }
+        // What ends ends its last line.
+        Event::End { .. } if !heard.is_empty() && !heard.ends_with('\n') => heard.push('\n'),
+        _ => {}
+    }
+}
+
+/// As many whole lines as a message can have; a longer one comes in parts.
+fn next_message(heard: &mut String) -> Option<String> {
+    let most = heard.floor_char_boundary(MESSAGE_BYTES_MAX);
+    let end = match heard[..most].rfind('\n') {
+        Some(end) => end + 1,
+        None if most < heard.len() => most,
+        None => return None,
+    };
+    let lines: String = heard.drain(..end).collect();
+    Some(lines.lines().collect::<Vec<_>>().join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn messages(mut heard: String) -> (Vec<String>, String) {
+        (std::iter::from_fn(|| next_message(&mut heard)).collect(), heard)
+    }
+
+    #[test]
+    fn lines_that_are_there_are_one_message_and_one_that_is_not_whole_waits() {
+        let (told, left) = messages("one\r\n\ntwo\nthr".to_owned());
+        assert_eq!((told, left), (vec!["one\n\ntwo".to_owned()], "thr".to_owned()));
+    }
+
+    #[test]
+    fn a_message_has_its_bound_and_nothing_is_lost() {
+        let (short, long) = ("é".repeat(10), "é".repeat(MESSAGE_BYTES_MAX));
+        let printed = format!("x{long}\n{}", format!("{short}\n").repeat(5_000));
+        let (told, left) = messages(printed.clone());
+        assert_eq!(left, "");
+        assert!(told.iter().all(|message| message.len() <= MESSAGE_BYTES_MAX));
+        assert!(told.len() < 12, "{}", told.len());
+        assert_eq!(told.concat().replace('\n', ""), printed.replace('\n', ""));
+    }
+}

@@ -1,0 +1,58 @@
+//! Whether packages may be installed into a session, by what its workspace says.
+
+use types::PackagePolicy;
+
+/// Which list is in the way.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PackagePolicyError {
+    #[error("{0} is on the list of packages that this workspace denies")]
+    Denied(String),
+    #[error("{0} is not on the list of packages that this workspace allows")]
+    NotAllowed(String),
+}
+
+/// For all that would be installed, asked for or needed by another; names as an index compares them.
+pub fn check_install<'a>(
+    policy: &PackagePolicy,
+    packages: impl IntoIterator<Item = &'a str>,
+) -> Result<(), PackagePolicyError> {
+    for name in packages {
+        if policy.deny.contains(name) {
+            return Err(PackagePolicyError::Denied(name.to_owned()));
+        }
+        if policy.allow.as_ref().is_some_and(|allow| !allow.contains(name)) {
+            return Err(PackagePolicyError::NotAllowed(name.to_owned()));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(allow: Option<&[&str]>, deny: &[&str]) -> PackagePolicy {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        PackagePolicy { allow: allow.map(names), deny: names(deny), ..PackagePolicy::default() }
+    }
+
+    #[test]
+    fn without_lists_everything_may_be_installed() {
+        assert_eq!(check_install(&policy(None, &[]), ["six", "idna"]), Ok(()));
+    }
+
+    #[test]
+    fn an_empty_list_allows_nothing() {
+        let refused = PackagePolicyError::NotAllowed("six".into());
+        assert_eq!(check_install(&policy(Some(&[]), &[]), ["six"]), Err(refused));
+        assert_eq!(check_install(&policy(Some(&[]), &[]), []), Ok(()));
+    }
+
+    #[test]
+    fn one_package_that_is_denied_refuses_all_even_if_it_is_allowed_too() {
+        let both = policy(Some(&["six", "idna"]), &["idna"]);
+        assert_eq!(check_install(&both, ["six"]), Ok(()));
+        let refused = PackagePolicyError::Denied("idna".into());
+        assert_eq!(check_install(&both, ["six", "idna"]), Err(refused));
+    }
+}

@@ -1,0 +1,414 @@
+//! The wires to warden and zygote: two sockets, and who waits for what from them.
+
+use crate::reaper;
+use crate::zygote_host::{PreparedJail, SpawnError};
+use jail::{JailError, JailStep, SpawnReply, SpawnRequest, WardenReply, WardenRequest, message};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use serde::de::DeserializeOwned;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixDatagram as StdUnixDatagram;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::Interest;
+use tokio::net::UnixDatagram;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+/// How long a process of ours may say nothing before it is taken for hung, in looks at it that are
+/// [`LOOK_EVERY`] apart. Looks and not a clock: while the machine sleeps, or this process is held up,
+/// the others are not silent. Forks take milliseconds; a zygote that is ended without need costs no
+/// more than the start of another.
+pub(crate) const ZYGOTE_SILENT_CHECKS: u32 = 5;
+/// A warden answers between two system calls. More patience than with the zygote, because all its
+/// sandboxes end with it.
+pub(crate) const WARDEN_SILENT_CHECKS: u32 = 10;
+pub(crate) const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The sockets to warden and zygote, and who waits for what from them.
+#[derive(Debug)]
+pub(crate) struct ControlSockets {
+    pub(crate) control: UnixDatagram,
+    pub(crate) spawn: UnixDatagram,
+    state: Mutex<ControlState>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct ControlState {
+    pub(crate) pending_jails: BTreeMap<u64, JailWaiter>,
+    pub(crate) spare_jails: Vec<PreparedJail>,
+    pub(crate) spare_jails_starting: usize,
+    pub(crate) pending_spawns: VecDeque<oneshot::Sender<SpawnResult>>,
+    exits: ExitMatcher,
+    /// How many messages the warden and the zygote have sent: one that says nothing may be hung.
+    warden_messages: u64,
+    zygote_messages: u64,
+    pub(crate) gone: bool,
+}
+
+/// A process that the zygote has forked.
+#[derive(Debug)]
+pub(crate) struct SpawnedProcess {
+    /// As the zygote sees it.
+    pub(crate) pid: i32,
+    pub(crate) pidfd: OwnedFd,
+    /// Resolves to its wait status.
+    pub(crate) exit: oneshot::Receiver<i32>,
+}
+
+pub(crate) type SpawnResult = Result<SpawnedProcess, JailError>;
+
+/// Matches the exits that the warden reports with the starts that the zygote reports.
+///
+/// A pid alone names nobody, because it is used again as soon as its process was reaped, and the two
+/// sockets have no order between them. But every start and every exit is reported once, each kind in
+/// its order: the n-th exit of a pid belongs to its n-th start, whichever of the two is heard first.
+#[derive(Debug, Default)]
+struct ExitMatcher(BTreeMap<i32, UnmatchedReports>);
+
+/// Reports about one pid that lack their counterpart, oldest first.
+#[derive(Debug)]
+enum UnmatchedReports {
+    Started(VecDeque<oneshot::Sender<i32>>),
+    Exited(VecDeque<i32>),
+}
+
+impl ExitMatcher {
+    /// Resolves to the wait status of the process that was started now.
+    fn record_start(&mut self, pid: i32) -> oneshot::Receiver<i32> {
+        let (sender, exit) = oneshot::channel();
+        match self.0.get_mut(&pid) {
+            Some(UnmatchedReports::Exited(statuses)) => {
+                if let Some(status) = statuses.pop_front() {
+                    let _ = sender.send(status);
+                }
+                self.forget_if_matched(pid);
+            }
+            Some(UnmatchedReports::Started(waiting)) => waiting.push_back(sender),
+            None => drop(self.0.insert(pid, UnmatchedReports::Started(VecDeque::from([sender])))),
+        }
+        exit
+    }
+
+    fn record_exit(&mut self, pid: i32, status: i32) {
+        match self.0.get_mut(&pid) {
+            Some(UnmatchedReports::Started(waiting)) => {
+                if let Some(sender) = waiting.pop_front() {
+                    // The sandbox may have been given up.
+                    let _ = sender.send(status);
+                }
+                self.forget_if_matched(pid);
+            }
+            Some(UnmatchedReports::Exited(statuses)) => statuses.push_back(status),
+            None => drop(self.0.insert(pid, UnmatchedReports::Exited(VecDeque::from([status])))),
+        }
+    }
+
+    fn forget_if_matched(&mut self, pid: i32) {
+        let matched = self.0.get(&pid).is_some_and(|unmatched| match unmatched {
+            UnmatchedReports::Started(waiting) => waiting.is_empty(),
+            UnmatchedReports::Exited(statuses) => statuses.is_empty(),
+        });
+        if matched {
+            self.0.remove(&pid);
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct ReceivedJail {
+    pub(crate) init: OwnedFd,
+    pub(crate) workspace: OwnedFd,
+    pub(crate) proc: OwnedFd,
+    pub(crate) proxy_socket: TcpListener,
+    /// The directories of stores that are held.
+    pub(crate) stores: Vec<OwnedFd>,
+}
+
+impl ReceivedJail {
+    fn from_descriptors(descriptors: Vec<OwnedFd>) -> Option<Self> {
+        let mut parts = descriptors.into_iter();
+        let (init, workspace, proc) = (parts.next()?, parts.next()?, parts.next()?);
+        let outlet = TcpListener::from(parts.next()?);
+        Some(Self { init, workspace, proc, proxy_socket: outlet, stores: parts.collect() })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct JailWaiter(pub(crate) oneshot::Sender<Result<UnclaimedJail, JailError>>);
+
+/// A jail on its way to whoever asked for it. One that has gone away meanwhile will never take
+/// it, and a jail that nobody holds would stay for ever: dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct UnclaimedJail(Option<ReceivedJail>);
+
+impl UnclaimedJail {
+    pub(crate) fn take(mut self) -> Result<ReceivedJail, SpawnError> {
+        self.0.take().ok_or(SpawnError::EndedBeforeReady)
+    }
+}
+
+impl Drop for UnclaimedJail {
+    fn drop(&mut self) {
+        if let Some(parts) = &self.0 {
+            reaper::kill_init(&parts.init, None);
+        }
+    }
+}
+
+impl ControlSockets {
+    pub(crate) fn new(control: OwnedFd, spawn: OwnedFd) -> io::Result<Self> {
+        let (control, spawn) = (message_socket(control)?, message_socket(spawn)?);
+        Ok(Self { control, spawn, state: Mutex::default() })
+    }
+
+    /// Through the runtime, so that it knows when there was no room.
+    pub(crate) fn send_spawn(
+        &self,
+        request: &SpawnRequest,
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
+        let send = || message::send(&self.spawn, request, descriptors);
+        self.spawn.try_io(Interest::WRITABLE, send)
+    }
+
+    pub(crate) fn send_control(&self, request: &WardenRequest) -> io::Result<()> {
+        self.control.try_io(Interest::WRITABLE, || message::send(&self.control, request, &[]))
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, ControlState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the zygote can fork, and gives a pidfd of it.
+    pub(crate) async fn wait_until_ready(&self) -> Result<OwnedFd, SpawnError> {
+        let mut zygote_open = true;
+        loop {
+            tokio::select! {
+                reply = receive_message::<SpawnReply>(&self.spawn), if zygote_open => match reply? {
+                    Some((SpawnReply::ZygoteReady, descriptors)) => {
+                        let pidfd = descriptors.into_iter().next();
+                        return pidfd.ok_or_else(|| io::Error::from(Errno::MFILE).into());
+                    }
+                    Some((SpawnReply::Failed(error), _)) => return Err(error.into()),
+                    Some((SpawnReply::Started { .. }, _)) => {}
+                    // The warden knows why.
+                    None => zygote_open = false,
+                },
+                reply = receive_message::<WardenReply>(&self.control) => match reply? {
+                    Some((WardenReply::WardenFailed { error }, _)) => return Err(error.into()),
+                    Some((WardenReply::ZygoteExited { .. }, _)) | None => {
+                        return Err(SpawnError::ZygoteGone);
+                    }
+                    Some(_) => {}
+                },
+            }
+        }
+    }
+
+    /// Takes what warden and zygote say to whoever waits for it.
+    pub(crate) fn spawn_readers(wires: &Arc<Self>) -> [AbortHandle; 2] {
+        let (warden, zygote) = (Arc::clone(wires), Arc::clone(wires));
+        let warden = tokio::spawn(async move {
+            while let Ok(Some((reply, descriptors))) = receive_message(&warden.control).await {
+                warden.handle_warden_reply(reply, descriptors);
+            }
+            warden.mark_warden_gone();
+        });
+        let zygote = tokio::spawn(async move {
+            while let Ok(Some((reply, descriptors))) = receive_message(&zygote.spawn).await {
+                zygote.handle_zygote_reply(reply, descriptors);
+            }
+            zygote.mark_zygote_gone();
+        });
+        [warden.abort_handle(), zygote.abort_handle()]
+    }
+
+    /// No births any more; what was born lives on, and the warden will tell of its end.
+    pub(crate) fn mark_zygote_gone(&self) {
+        let mut state = self.state();
+        state.gone = true;
+        state.pending_spawns.clear();
+    }
+
+    pub(crate) fn mark_warden_gone(&self) {
+        let mut state = self.state();
+        state.gone = true;
+        // Dropping the senders tells all who wait.
+        state.pending_jails.clear();
+        state.pending_spawns.clear();
+        state.exits = ExitMatcher::default();
+    }
+
+    fn handle_warden_reply(&self, reply: WardenReply, descriptors: Vec<OwnedFd>) {
+        match reply {
+            WardenReply::JailReady { jail } => {
+                let newborn = UnclaimedJail(ReceivedJail::from_descriptors(descriptors));
+                if let Some(JailWaiter(waiter)) = self.state().pending_jails.remove(&jail) {
+                    let _ = waiter.send(Ok(newborn));
+                }
+            }
+            WardenReply::JailFailed { jail, error } => {
+                if let Some(JailWaiter(waiter)) = self.state().pending_jails.remove(&jail) {
+                    let _ = waiter.send(Err(error));
+                }
+            }
+            WardenReply::Exited { pid, status } => {
+                let mut state = self.state();
+                state.warden_messages += 1;
+                state.exits.record_exit(pid, status);
+            }
+            WardenReply::Pong => self.state().warden_messages += 1,
+            WardenReply::ZygoteExited { .. } | WardenReply::WardenFailed { .. } => {
+                self.state().gone = true;
+            }
+        }
+    }
+
+    fn handle_zygote_reply(&self, reply: SpawnReply, descriptors: Vec<OwnedFd>) {
+        let mut state = self.state();
+        state.zygote_messages += 1;
+        let answer = match reply {
+            SpawnReply::ZygoteReady => return,
+            SpawnReply::Failed(error) => Err(error),
+            SpawnReply::Started { pid } => {
+                // Noted whether or not somebody still waits for it: its exit will be reported.
+                let exit = state.exits.record_start(pid);
+                match descriptors.into_iter().next() {
+                    Some(pidfd) => Ok(SpawnedProcess { pid, pidfd, exit }),
+                    // This process has no descriptor left for it.
+                    None => {
+                        Err(JailError { step: JailStep::Fork, errno: Errno::MFILE.raw_os_error() })
+                    }
+                }
+            }
+        };
+        if let Some(waiter) = state.pending_spawns.pop_front() {
+            let _ = waiter.send(answer);
+        }
+    }
+
+    /// Waits for something that the zygote does; `None` if it is silent instead.
+    pub(crate) async fn with_zygote_watchdog<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        with_watchdog(work, ZYGOTE_SILENT_CHECKS, || self.state().zygote_messages).await
+    }
+
+    /// Waits for something that the warden does or has to take note of; `None` if it is silent instead.
+    pub(crate) async fn with_warden_watchdog<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let look = || {
+            // Where there is no room it has enough to answer.
+            let _ = self.send_control(&WardenRequest::Ping);
+            self.state().warden_messages
+        };
+        with_watchdog(work, WARDEN_SILENT_CHECKS, look).await
+    }
+}
+
+/// Waits for `work`, and gives up when as many looks in a row have found that nothing was heard.
+async fn with_watchdog<T>(
+    work: impl Future<Output = T>,
+    looks: u32,
+    mut heard: impl FnMut() -> u64,
+) -> Option<T> {
+    let mut work = pin!(work);
+    let (mut last, mut silent) = (None, 0);
+    while silent < looks {
+        if let Ok(done) = timeout(CHECK_INTERVAL, &mut work).await {
+            return Some(done);
+        }
+        let now = heard();
+        silent = if last == Some(now) { silent + 1 } else { 0 };
+        last = Some(now);
+    }
+    None
+}
+
+/// The next message on a non-blocking socket; `None` at its end.
+async fn receive_message<T: DeserializeOwned>(
+    socket: &UnixDatagram,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    loop {
+        socket.readable().await?;
+        match socket.try_io(Interest::READABLE, || message::receive(socket)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            received => return received,
+        }
+    }
+}
+
+/// A `SOCK_SEQPACKET` socket for the runtime, which has no type for these but cares only whether
+/// it can be read.
+fn message_socket(socket: OwnedFd) -> io::Result<UnixDatagram> {
+    UnixDatagram::from_std(StdUnixDatagram::from(socket))
+}
+
+pub(crate) fn seqpacket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, theirs) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    rustix::io::ioctl_fionbio(&ours, true)?;
+    Ok((ours, theirs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(mut exit: oneshot::Receiver<i32>) -> Option<i32> {
+        exit.try_recv().ok()
+    }
+
+    #[test]
+    fn an_exit_goes_to_its_process_whichever_is_heard_of_first() {
+        let mut exits = ExitMatcher::default();
+        let known = exits.record_start(5);
+        exits.record_exit(5, 1);
+        exits.record_exit(6, 2);
+        assert_eq!((status(known), status(exits.record_start(6))), (Some(1), Some(2)));
+        assert!(exits.0.is_empty(), "nothing is kept of what was matched");
+    }
+
+    #[test]
+    fn t82_a_pid_that_comes_round_has_no_exit_of_a_former_process() {
+        let mut exits = ExitMatcher::default();
+        // Nobody wants to know how the first one ends, and its end is reported late.
+        drop(exits.record_start(5));
+        let second = exits.record_start(5);
+        exits.record_exit(5, 1);
+        exits.record_exit(5, 2);
+        assert_eq!(status(second), Some(2));
+        drop(exits.record_start(5));
+        exits.record_exit(5, 3);
+        let last = exits.record_start(5);
+        assert_eq!(status(last), None, "it has not ended");
+    }
+
+    #[test]
+    fn t82_exits_that_are_heard_of_before_their_starts_keep_their_order() {
+        let mut exits = ExitMatcher::default();
+        (1..=3).for_each(|status| exits.record_exit(5, status));
+        let all = [(); 3].map(|()| status(exits.record_start(5)));
+        assert_eq!(all, [Some(1), Some(2), Some(3)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_counted_from_the_last_word() {
+        let never = || std::future::pending::<()>();
+        let began = tokio::time::Instant::now();
+        assert_eq!(with_watchdog(never(), 5, || 0).await, None);
+        assert_eq!(began.elapsed(), 6 * CHECK_INTERVAL);
+        // As long as it says something, nobody loses patience with it.
+        let mut words = 0;
+        let talking = with_watchdog(never(), 5, || {
+            words += 1;
+            words
+        });
+        assert!(timeout(1_000 * CHECK_INTERVAL, talking).await.is_err());
+        let late = tokio::time::sleep(3 * CHECK_INTERVAL);
+        assert_eq!(with_watchdog(late, 5, || 0).await, Some(()));
+    }
+}

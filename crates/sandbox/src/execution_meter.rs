@@ -1,0 +1,275 @@
+//! The books of one execution: its clock, its limits, and what it has said so far.
+
+use crate::frames::RunnerOutcome;
+use crate::output_chunks::OutputChunks;
+use crate::output_pipe::{CaptureBudget, OutputPipe};
+use crate::sandbox::ExitCause;
+use crate::stop_handle::{StopHandle, StopRequest};
+use crate::usage::UsageReading;
+use crate::value_room::ValueRoom;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use types::{DisplayData, Event, Limits, NetworkAttempt};
+
+/// After an interrupt code may tidy up for so long before it is killed; with the time the kill
+/// takes, an end comes within a second of the limit.
+const INTERRUPT_GRACE: Duration = Duration::from_millis(500);
+/// Somebody who interrupts wants to keep the state: code that has not had this much CPU time since
+/// then, on a busy machine, cannot have answered yet and is given the longer time, once.
+const RESPONSE_CPU_MIN: Duration = Duration::from_millis(50);
+const STARVED_GRACE: Duration = Duration::from_secs(3);
+/// Displayed results of one execution, together.
+const RESULTS_BYTES_MAX: usize = 32 * 1024 * 1024;
+const RESULTS_MAX: usize = 256;
+/// Results that were left out and are counted: as many more as the code may say, nobody learns by it.
+const RESULTS_DROPPED_MAX: usize = 1_000_000;
+/// Code that tries more often has told what it wants.
+const REFUSED_MAX: usize = 1_000;
+/// The longest name (RFC 1035).
+const HOST_BYTES_MAX: usize = 253;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Overrun {
+    Time,
+    Cpu,
+    Memory,
+    Sessions,
+    Stopped,
+}
+
+/// The books of one execution.
+pub(crate) struct ExecutionMeter<'a> {
+    pub(crate) limits: &'a Limits,
+    /// What somebody elsewhere wants of it.
+    pub(crate) stop_requests: watch::Receiver<StopRequest>,
+    pub(crate) sink: &'a mut (dyn FnMut(Event) + Send),
+    /// Asked for the memory of its value.
+    pub(crate) room: &'a ValueRoom,
+    pub(crate) started: Instant,
+    /// When the next step against it is due: first an interrupt, then the kill.
+    pub(crate) deadline: Instant,
+    pub(crate) overrun: Option<Overrun>,
+    stopped_at_cpu: Option<Duration>,
+    pub(crate) interrupt_outcome: Option<RunnerOutcome>,
+    pub(crate) budget: CaptureBudget,
+    chunks: OutputChunks,
+    pub(crate) results_bytes: usize,
+    pub(crate) results: usize,
+    pub(crate) results_dropped: usize,
+    pub(crate) refused_connections: Vec<NetworkAttempt>,
+    pub(crate) usage_before: UsageReading,
+    pub(crate) background_excluded: bool,
+    pub(crate) memory_peak: u64,
+}
+
+impl<'a> ExecutionMeter<'a> {
+    pub(crate) fn new(
+        limits: &'a Limits,
+        stopper: &StopHandle,
+        sink: &'a mut (dyn FnMut(Event) + Send),
+        room: &'a ValueRoom,
+        before: UsageReading,
+    ) -> Self {
+        let started = Instant::now();
+        Self {
+            limits,
+            stop_requests: stopper.subscribe(),
+            sink,
+            room,
+            started,
+            deadline: started + Duration::from_millis(limits.wall_ms),
+            overrun: None,
+            stopped_at_cpu: None,
+            interrupt_outcome: None,
+            budget: CaptureBudget::new(limits.output_bytes),
+            chunks: OutputChunks::default(),
+            results_bytes: 0,
+            results: 0,
+            results_dropped: 0,
+            refused_connections: Vec::new(),
+            usage_before: before,
+            background_excluded: false,
+            memory_peak: 0,
+        }
+    }
+
+    pub(crate) fn drain(&mut self, source: &mut OutputPipe) {
+        let Self { sink, started, budget, chunks: pieces, .. } = self;
+        let t = millis(started.elapsed());
+        source.drain(budget, |stream, text| pieces.push(t, stream, text, *sink));
+        pieces.emit_due(t, *sink);
+    }
+
+    /// Emits all output that was held.
+    pub(crate) fn flush_output(&mut self) {
+        self.chunks.emit(millis(self.started.elapsed()), self.sink);
+    }
+
+    pub(crate) fn flush(&mut self, source: &mut OutputPipe) {
+        let Self { sink, started, chunks: pieces, .. } = self;
+        let t = millis(started.elapsed());
+        source.flush(|stream, text| pieces.push(t, stream, text, *sink));
+    }
+
+    pub(crate) fn emit_result(
+        &mut self,
+        data: Option<BTreeMap<String, Value>>,
+        main: bool,
+        cut: bool,
+    ) {
+        let fitting = data.and_then(|data| self.take_if_fits(DisplayData { data, main }));
+        if cut || fitting.is_none() {
+            self.results_dropped += 1;
+        }
+        if let Some(result) = fitting {
+            self.flush_output();
+            (self.sink)(Event::Result(result));
+        }
+    }
+
+    /// The same, if there is still room for it, which it has then.
+    fn take_if_fits(&mut self, result: DisplayData) -> Option<DisplayData> {
+        let size = result.memory_bytes();
+        let fits = self.results_bytes + size <= RESULTS_BYTES_MAX && self.results < RESULTS_MAX;
+        if fits {
+            self.results_bytes += size;
+            self.results += 1;
+        }
+        fits.then_some(result)
+    }
+
+    /// Results that the kernel has not sent, as it says itself.
+    pub(crate) fn count_unsent(&mut self, results: u32) {
+        let dropped = self.results_dropped.saturating_add(results as usize);
+        self.results_dropped = dropped.min(RESULTS_DROPPED_MAX);
+    }
+
+    /// Whom the code has tried to reach where no outlet hears of it, as it says itself.
+    pub(crate) fn record_refused_connection(&mut self, place: &str) {
+        let (host, port) = match place.rsplit_once(':') {
+            Some((host, port)) => (host, port.parse().unwrap_or_default()),
+            None => (place, 0),
+        };
+        let host = host.trim_matches(['[', ']']);
+        if self.refused_connections.len() < REFUSED_MAX && host.len() <= HOST_BYTES_MAX {
+            self.refused_connections.push(NetworkAttempt {
+                t: millis(self.started.elapsed()),
+                host: host.to_owned(),
+                port,
+                integration: None,
+                allowed: false,
+                reason: Some("no way out of this sandbox leads there".to_owned()),
+            });
+        }
+    }
+
+    /// The clock stood still for so long: nothing that the code could have done about it.
+    pub(crate) fn extend_deadline(&mut self, time: Duration) {
+        if self.overrun.is_none() {
+            self.deadline += time;
+        }
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.overrun.is_some()
+    }
+
+    /// What somebody wants since this was asked last.
+    pub(crate) fn take_stop_request(&mut self) -> Option<StopRequest> {
+        let changed = self.stop_requests.has_changed().unwrap_or_default();
+        changed.then(|| *self.stop_requests.borrow_and_update())
+    }
+
+    /// Waits until somebody wants something, which is left for [`Self::new_wish`].
+    pub(crate) async fn stop_request_changed(&mut self) {
+        match self.stop_requests.changed().await {
+            Ok(()) => self.stop_requests.mark_changed(),
+            // Whoever could have wished has gone.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Notes how much CPU time was used when somebody interrupted.
+    pub(crate) fn record_interrupt(&mut self, cpu: Duration) {
+        if self.overrun.is_none() {
+            self.stopped_at_cpu = Some(cpu);
+        }
+        self.request_end(Overrun::Stopped);
+    }
+
+    /// Whether an interrupted execution is given more time, because it has had none.
+    pub(crate) fn extend_if_starved(&mut self, cpu: Duration) -> bool {
+        let since = self.stopped_at_cpu.take().map(|before| cpu.saturating_sub(before));
+        let starved = since.is_some_and(|since| since < RESPONSE_CPU_MIN);
+        if starved {
+            self.deadline = Instant::now() + STARVED_GRACE;
+        }
+        starved
+    }
+
+    pub(crate) fn request_end(&mut self, overrun: Overrun) {
+        if self.overrun.is_none() {
+            self.overrun = Some(overrun);
+            self.deadline = Instant::now() + INTERRUPT_GRACE;
+        }
+    }
+
+    /// Takes out of the account what ran on in the background since the last execution: this one
+    /// cannot have used more than its share of the time since it began.
+    pub(crate) fn exclude_background_usage(&mut self, reading: &UsageReading) {
+        if !std::mem::replace(&mut self.background_excluded, true) {
+            let share = self.started.elapsed().mul_f64(self.limits.cpu_percent as f64 / 100.0);
+            self.usage_before.cpu = self.usage_before.cpu.max(reading.cpu.saturating_sub(share));
+        }
+    }
+
+    /// Emits output that was held for a moment.
+    pub(crate) fn flush_due_output(&mut self) {
+        self.chunks.emit_due(millis(self.started.elapsed()), self.sink);
+    }
+
+    /// Whether what was read is more than the limits allow.
+    pub(crate) fn check_limits(&mut self, reading: &UsageReading) -> Option<Overrun> {
+        self.exclude_background_usage(reading);
+        self.memory_peak = self.memory_peak.max(reading.memory_bytes);
+        if reading.over_memory {
+            return Some(Overrun::Memory);
+        }
+        if reading.over_sessions {
+            return Some(Overrun::Sessions);
+        }
+        let cpu = reading.cpu.saturating_sub(self.usage_before.cpu);
+        let over = self.overrun.is_none() && cpu > Duration::from_millis(self.limits.cpu_ms);
+        over.then_some(Overrun::Cpu)
+    }
+
+    /// What an execution is that was asked to end, or was not.
+    pub(crate) fn stop_cause(&self) -> ExitCause {
+        match self.overrun {
+            Some(Overrun::Time) | None => ExitCause::TimeLimit,
+            Some(Overrun::Cpu) => ExitCause::CpuLimit,
+            Some(Overrun::Memory) => ExitCause::MemoryLimit,
+            Some(Overrun::Sessions) => ExitCause::SessionsLimit,
+            Some(Overrun::Stopped) => ExitCause::Stopped,
+        }
+    }
+
+    /// The kernel may call it a success; over the limit it is not one.
+    pub(crate) fn done_cause(&mut self, done: RunnerOutcome) -> ExitCause {
+        if self.overrun.is_none() {
+            return ExitCause::Done(done);
+        }
+        self.interrupt_outcome = Some(done);
+        self.stop_cause()
+    }
+
+    pub(crate) fn death_cause(&self) -> ExitCause {
+        if self.overrun.is_none() { ExitCause::Died { status: None } } else { self.stop_cause() }
+    }
+}
+
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,254 @@
+//! Bringing stdout and stderr out: as text, in order, and no more of it than the limit.
+//!
+//! Code that writes byte by byte would wake the supervisor for each of them. A pipe of which little
+//! was read is left alone for a moment, and what is written meanwhile is read together.
+
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+use tokio::net::unix::pipe;
+use tokio::time::sleep_until;
+use types::OutputStream;
+
+const READ_BYTES: usize = 64 * 1024;
+/// Many times what a pipe holds, so that all that was there is read; and an end, because whoever
+/// writes may write as fast as we read.
+const READS_MAX: usize = 16;
+/// A pipe of which less was read is left alone for a while. One that is filled faster is read at once.
+const LITTLE_BYTES: usize = 4 * 1024;
+/// For so long: half of the time for which text is held back in any case (`pieces`). A pipe holds 64 KiB
+/// meanwhile.
+const REST: Duration = Duration::from_millis(10);
+
+/// One stream of a sandbox.
+#[derive(Debug)]
+pub(crate) struct OutputPipe {
+    pub(crate) stream: OutputStream,
+    pipe: Pipe,
+    /// The first bytes of a character whose rest has not come yet.
+    partial: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum Pipe {
+    /// The runtime says when there is something in it.
+    Watched(pipe::Receiver),
+    /// Looked at when this time has come. The runtime does not know it: every single byte would wake a
+    /// thread of it.
+    Resting {
+        pipe: OwnedFd,
+        until: Instant,
+    },
+    Closed,
+}
+
+impl Pipe {
+    fn watch(pipe: OwnedFd) -> io::Result<Self> {
+        pipe::Receiver::from_owned_fd(pipe).map(Self::Watched)
+    }
+
+    /// What there is now; `None` if that is nothing.
+    ///
+    /// The pipe itself is asked, not what the runtime remembers of it: when the kernel says that
+    /// a cell is done, its last bytes are in the pipe though the runtime may not know yet.
+    fn read(&self, buffer: &mut [u8]) -> Option<usize> {
+        match self {
+            Self::Watched(pipe) => match rustix::io::read(pipe, &mut *buffer) {
+                // Asked through the runtime as well, so that it too knows that the pipe is empty.
+                Err(Errno::AGAIN) => pipe.try_read(buffer).ok(),
+                read => read.ok(),
+            },
+            Self::Resting { pipe, .. } => rustix::io::read(pipe, buffer).ok(),
+            Self::Closed => None,
+        }
+    }
+
+    /// How it is waited for after so many bytes were read.
+    fn after(self, bytes: usize) -> Self {
+        let is_little = (1..LITTLE_BYTES).contains(&bytes);
+        let next = match self {
+            Self::Watched(pipe) if is_little => pipe.into_nonblocking_fd().map(Self::rest),
+            Self::Resting { pipe, .. } if is_little => Ok(Self::rest(pipe)),
+            Self::Resting { pipe, .. } => Self::watch(pipe),
+            same => Ok(same),
+        };
+        next.unwrap_or(Self::Closed)
+    }
+
+    fn rest(pipe: OwnedFd) -> Self {
+        Self::Resting { pipe, until: Instant::now() + REST }
+    }
+}
+
+/// How much of the limit is left, over both streams.
+#[derive(Debug)]
+pub(crate) struct CaptureBudget {
+    left: u64,
+    pub(crate) kept: u64,
+    pub(crate) dropped: u64,
+}
+
+impl CaptureBudget {
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { left: limit, kept: 0, dropped: 0 }
+    }
+
+    /// How many of `count` bytes may still be kept.
+    fn reserve(&mut self, count: usize) -> usize {
+        let granted = self.left.min(count as u64);
+        self.left -= granted;
+        self.kept += granted;
+        self.dropped += count as u64 - granted;
+        usize::try_from(granted).unwrap_or(count)
+    }
+}
+
+impl OutputPipe {
+    pub(crate) fn new(stream: OutputStream, pipe: OwnedFd) -> io::Result<Self> {
+        Ok(Self { stream, pipe: Pipe::watch(pipe)?, partial: Vec::new() })
+    }
+
+    /// Waits until there may be something to read; for ever once the stream has ended.
+    pub(crate) async fn ready(&self) {
+        let is_open = match &self.pipe {
+            Pipe::Watched(pipe) => pipe.readable().await.is_ok(),
+            Pipe::Resting { until, .. } => {
+                sleep_until((*until).into()).await;
+                true
+            }
+            Pipe::Closed => false,
+        };
+        if !is_open {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Everything that is in the pipe now.
+    pub(crate) fn drain(
+        &mut self,
+        budget: &mut CaptureBudget,
+        mut emit: impl FnMut(OutputStream, String),
+    ) {
+        let mut buffer = [0; READ_BYTES];
+        let mut bytes = 0;
+        for _ in 0..READS_MAX {
+            match self.pipe.read(&mut buffer) {
+                None => break,
+                Some(0) => self.pipe = Pipe::Closed,
+                Some(count) => {
+                    bytes += count;
+                    let granted = budget.reserve(count);
+                    let text = self.decode(&buffer[..granted]);
+                    if !text.is_empty() {
+                        emit(self.stream, text);
+                    }
+                    // A cut in the middle of a character leaves a part that nothing will follow.
+                    if granted < count {
+                        self.partial.clear();
+                    }
+                }
+            }
+        }
+        self.pipe = std::mem::replace(&mut self.pipe, Pipe::Closed).after(bytes);
+    }
+
+    /// What is left of a character that never came to its end.
+    pub(crate) fn flush(&mut self, mut emit: impl FnMut(OutputStream, String)) {
+        if !self.partial.is_empty() {
+            self.partial.clear();
+            emit(self.stream, char::REPLACEMENT_CHARACTER.into());
+        }
+    }
+
+    fn decode(&mut self, bytes: &[u8]) -> String {
+        self.partial.extend_from_slice(bytes);
+        let mut text = String::new();
+        let mut left = self.partial.as_slice();
+        loop {
+            match std::str::from_utf8(left) {
+                Ok(valid) => {
+                    text.push_str(valid);
+                    left = &[];
+                    break;
+                }
+                Err(error) => {
+                    let (valid, rest) = left.split_at(error.valid_up_to());
+                    text.push_str(&String::from_utf8_lossy(valid));
+                    match error.error_len() {
+                        Some(bad) => {
+                            text.push(char::REPLACEMENT_CHARACTER);
+                            left = &rest[bad..];
+                        }
+                        None => {
+                            left = rest;
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        self.partial = left.to_vec();
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::timeout;
+
+    /// A pipe that holds more than is written here.
+    fn stream() -> (OwnedFd, OutputPipe) {
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        (write, OutputPipe::new(OutputStream::Stdout, read).unwrap())
+    }
+
+    fn drained(source: &mut OutputPipe) -> String {
+        let mut all = String::new();
+        source.drain(&mut CaptureBudget::new(u64::MAX), |_, text| all.push_str(&text));
+        all
+    }
+
+    #[tokio::test]
+    async fn t136_code_that_writes_single_bytes_does_not_wake_the_supervisor_for_each_of_them() {
+        let (write, mut source) = stream();
+        let (mut told, mut looks, mut written) = (String::new(), 0, 0);
+        let until = Instant::now() + 20 * REST;
+        while Instant::now() < until {
+            rustix::io::write(&write, b"x").unwrap();
+            written += 1;
+            // It is looked at as often as it says that it is ready.
+            if timeout(Duration::ZERO, source.ready()).await.is_ok() {
+                looks += 1;
+                told += &drained(&mut source);
+            }
+        }
+        told += &drained(&mut source);
+        assert_eq!(told.len(), written);
+        // Twice as many as there are rests: a drain may find nothing and be followed by a byte.
+        assert!((1..=42).contains(&looks), "{looks} looks at {written} bytes");
+    }
+
+    #[tokio::test]
+    async fn the_first_text_and_what_follows_a_pause_are_read_at_once_and_so_is_much() {
+        let (write, mut source) = stream();
+        for text in ["first", "after a pause"] {
+            rustix::io::write(&write, text.as_bytes()).unwrap();
+            source.ready().await;
+            assert_eq!(drained(&mut source), text);
+            source.ready().await;
+            assert_eq!(drained(&mut source), "");
+            assert!(matches!(source.pipe, Pipe::Watched(_)));
+        }
+        let much = "y".repeat(2 * LITTLE_BYTES);
+        rustix::io::write(&write, much.as_bytes()).unwrap();
+        source.ready().await;
+        assert_eq!(drained(&mut source), much);
+        assert!(matches!(source.pipe, Pipe::Watched(_)));
+        drop(write);
+        source.ready().await;
+        assert_eq!(drained(&mut source), "");
+        assert!(matches!(source.pipe, Pipe::Closed));
+    }
+}

@@ -1,0 +1,409 @@
+//! One live sandbox: an interpreter behind its walls, and one execution in it at a time.
+
+mod exchange;
+
+use crate::channel::{ControlChannel, ProtocolError};
+use crate::control::SpawnedProcess;
+use crate::execution_meter::{ExecutionMeter, millis};
+use crate::files::{DirectoryListing, SandboxDirectory};
+use crate::frames::{ReturnedValue, RunnerEvent, RunnerOutcome, RunnerRequest};
+use crate::install_tracker::{InstallCallback, InstallTracker};
+use crate::output_pipe::OutputPipe;
+use crate::reaper::{self, ExitedSandbox};
+use crate::sandbox_task::SandboxTask;
+use crate::stop_handle::StopHandle;
+use crate::usage::{self, IdleWatch, UsageMeter, UsageReading};
+use crate::value_room::ValueRoom;
+use crate::zygote_host::{self, PreparedJail, SpawnError, ZygoteHost, cgroup_limits};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, pidfd_send_signal};
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::unix::pipe;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use types::{Event, Limits, NetworkAttempt, OutputStream, ResourceUsage};
+
+/// How long the wait status may trail behind the end of the process itself.
+const STATUS_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why an execution is over.
+#[derive(Debug)]
+pub enum ExitCause {
+    /// The kernel said so.
+    Done(RunnerOutcome),
+    TimeLimit,
+    CpuLimit,
+    /// Only without a cgroup, which otherwise does the killing itself.
+    MemoryLimit,
+    /// Only without a cgroup: more process sessions than [`SESSIONS_MAX`](crate::SESSIONS_MAX).
+    SessionsLimit,
+    Stopped,
+    /// The interpreter had ended before it was asked: nothing was run.
+    NotStarted,
+    /// The interpreter ended, with this wait status if it could be had.
+    Died {
+        status: Option<i32>,
+    },
+    ProtocolViolation(ProtocolError),
+}
+
+/// An execution that is over, as seen from outside.
+#[derive(Debug)]
+pub struct ExitReport {
+    pub cause: ExitCause,
+    /// What the kernel said although the end was not of its choosing: the traceback of an
+    /// interrupt.
+    pub interrupt_outcome: Option<RunnerOutcome>,
+    /// Whether the interpreter is still there, with its state.
+    pub alive: bool,
+    pub usage: ResourceUsage,
+    pub output_dropped_bytes: u64,
+    pub results_dropped: usize,
+    /// Whom the code has tried to reach where there is no way out.
+    pub refused_connections: Vec<NetworkAttempt>,
+    /// Processes of this execution that were killed for lack of memory.
+    pub oom_kills: u64,
+    pub forks_refused: u64,
+    /// Names and versions of packages that the code has installed.
+    pub installed: Vec<(String, String)>,
+}
+
+impl ExitReport {
+    /// The value that it has ended with. Its place is left without one.
+    pub fn take_returned(&mut self) -> Option<ReturnedValue> {
+        match &mut self.cause {
+            ExitCause::Done(RunnerOutcome::Value(returned)) => Some(std::mem::take(returned)),
+            _ => None,
+        }
+    }
+
+    /// Length of the value that it has ended with, as JSON.
+    pub fn returned_bytes(&self) -> usize {
+        match &self.cause {
+            ExitCause::Done(RunnerOutcome::Value(returned)) => returned.bytes,
+            _ => 0,
+        }
+    }
+
+    /// Of code that was stopped before it was sent anywhere: nothing was run.
+    pub fn cancelled_before_start() -> Self {
+        Self {
+            cause: ExitCause::Stopped,
+            interrupt_outcome: None,
+            alive: true,
+            usage: ResourceUsage::default(),
+            output_dropped_bytes: 0,
+            results_dropped: 0,
+            refused_connections: Vec::new(),
+            oom_kills: 0,
+            forks_refused: 0,
+            installed: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Sandbox {
+    host: Arc<ZygoteHost>,
+    /// `None` once it was handed to the undertaker.
+    jail: Option<PreparedJail>,
+    uid: u32,
+    pid: i32,
+    /// A pidfd, which for the runtime is something that becomes readable, as a pipe does.
+    process: pipe::Receiver,
+    exit: oneshot::Receiver<i32>,
+    channel: ControlChannel,
+    streams: [OutputPipe; 2],
+    listing: DirectoryListing,
+    meter: UsageMeter,
+    limits: Limits,
+    /// Whether there is another execution after the first.
+    stays: bool,
+    /// Only between executions: during one, the execution itself watches.
+    idle_watch: Option<IdleWatch>,
+}
+
+impl Sandbox {
+    pub(crate) fn new(
+        nursery: Arc<ZygoteHost>,
+        uid: u32,
+        SpawnedProcess { pid, pidfd, exit }: SpawnedProcess,
+        [channel, stdout, stderr]: [OwnedFd; 3],
+        allowed: Limits,
+    ) -> Result<Self, SpawnError> {
+        Ok(Self {
+            exit,
+            host: nursery,
+            jail: None,
+            uid,
+            pid,
+            process: pipe::Receiver::from_owned_fd_unchecked(pidfd)?,
+            channel: ControlChannel::new(channel)?,
+            streams: [
+                OutputPipe::new(OutputStream::Stdout, stdout)?,
+                OutputPipe::new(OutputStream::Stderr, stderr)?,
+            ],
+            listing: DirectoryListing::default(),
+            meter: UsageMeter::default(),
+            limits: allowed,
+            stays: false,
+            idle_watch: None,
+        })
+    }
+
+    /// Given last, so that whatever fails before leaves the jail with its owner.
+    pub(crate) fn attach_jail(&mut self, jail: PreparedJail) {
+        self.jail = Some(jail);
+    }
+
+    /// Whether the interpreter is still there.
+    pub(crate) fn is_alive(&self) -> bool {
+        let mut ended = [PollFd::new(&self.process, PollFlags::IN)];
+        matches!(poll(&mut ended, Some(&Timespec::default())), Ok(0)) && !self.host.is_gone()
+    }
+
+    /// Takes the kernel's word that it is ready, which must say that it is not a copy of its
+    /// siblings.
+    pub(crate) async fn await_ready(&mut self) -> Result<(), SpawnError> {
+        match self.channel.receive_frame().await {
+            Ok(Some(RunnerEvent::Ready { reseeded })) => {
+                let must = &self.host.must_reseed;
+                let all = must.iter().all(|name| reseeded.iter().any(|done| done == name));
+                if all { Ok(()) } else { Err(SpawnError::NotReseeded) }
+            }
+            Ok(Some(RunnerEvent::IsolationFailed(error))) => Err(error.into()),
+            _ => Err(SpawnError::EndedBeforeReady),
+        }
+    }
+
+    /// The number that the zygote has for the interpreter; the same for nobody else alive.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// A descriptor of the interpreter's process, for those who look at it from outside.
+    pub fn process(&self) -> impl AsFd {
+        &self.process
+    }
+
+    /// How many processes and threads are inside, where a cgroup counts them.
+    pub fn task_count(&self) -> Option<u64> {
+        self.jail.as_ref()?.cgroup.as_ref().map(jail::cgroup::Cgroup::task_count)
+    }
+
+    /// Memory of the interpreter that it shares with nobody, with the tables that map it.
+    pub fn private_bytes(&self) -> u64 {
+        zygote_host::host_pid(&self.process).map_or(0, usage::private_bytes)
+    }
+
+    /// Touches everything that a first execution needs.
+    pub async fn warm_up(&mut self) -> Result<(), SpawnError> {
+        self.channel.send(&RunnerRequest::Warm).await?;
+        match timeout(zygote_host::SPAWN_TIMEOUT, self.channel.receive_frame()).await {
+            Ok(Ok(Some(RunnerEvent::Done(_)))) => Ok(()),
+            _ => Err(SpawnError::EndedBeforeReady),
+        }
+    }
+
+    /// Puts the limits of the next execution in force, as far as they can change.
+    pub fn set_limits(&mut self, limits: &Limits) -> std::io::Result<()> {
+        if self.limits != *limits {
+            if let Some(group) = self.jail.as_ref().and_then(|jail| jail.cgroup.as_ref()) {
+                group.set_limits(&cgroup_limits(limits))?;
+            }
+            self.limits = *limits;
+        }
+        Ok(())
+    }
+
+    /// From here on it is there for more than one execution, and what the first leaves running goes on.
+    pub fn stay(&mut self) {
+        self.stays = true;
+    }
+
+    /// Runs code to its end, whatever that is, and tells what happens on the way. Unless it [stays],
+    /// the sandbox is killed then; its files can still be read.
+    ///
+    /// [stays]: Self::stay
+    pub async fn run(
+        &mut self,
+        work: &SandboxTask<'_>,
+        limits: &Limits,
+        stopper: &StopHandle,
+        sink: &mut (dyn FnMut(Event) + Send),
+        room: &ValueRoom,
+        install: InstallCallback<'_>,
+    ) -> ExitReport {
+        self.idle_watch = None;
+        let mut run = ExecutionMeter::new(limits, stopper, sink, room, self.meter.latest);
+        let mut installs = InstallTracker::new(install);
+        let mut cause =
+            self.exchange(&work.to_runner_request(limits), &mut run, &mut installs).await;
+        if work.is_last() && matches!(cause, ExitCause::Done(_)) {
+            let end = self.exchange(&RunnerRequest::Finish, &mut run, &mut installs).await;
+            if !matches!(end, ExitCause::Done(_)) {
+                cause = end;
+            }
+        }
+        ExitReport { installed: installs.installed, ..self.build_exit_report(cause, run).await }
+    }
+
+    async fn build_exit_report(
+        &mut self,
+        cause: ExitCause,
+        mut run: ExecutionMeter<'_>,
+    ) -> ExitReport {
+        let alive = match &cause {
+            ExitCause::Done(_) => true,
+            ExitCause::TimeLimit | ExitCause::CpuLimit | ExitCause::Stopped => {
+                run.interrupt_outcome.is_some()
+            }
+            ExitCause::MemoryLimit
+            | ExitCause::SessionsLimit
+            | ExitCause::NotStarted
+            | ExitCause::Died { .. }
+            | ExitCause::ProtocolViolation(_) => false,
+        };
+        let cause = if let ExitCause::Died { status: None } = cause {
+            ExitCause::Died { status: self.wait_status().await }
+        } else {
+            cause
+        };
+        if !alive || (self.stays && self.start_idle_watch().is_err()) {
+            self.kill();
+        }
+        let reading = self.final_usage(alive, run.limits).await;
+        if !self.stays {
+            // Nothing is asked of it any more, and nobody watches what it has left running.
+            self.kill();
+        }
+        run.exclude_background_usage(&reading);
+        for source in &mut self.streams {
+            run.drain(source);
+            run.flush(source);
+        }
+        run.flush_output();
+        let before = run.usage_before;
+        ExitReport {
+            cause,
+            interrupt_outcome: run.interrupt_outcome,
+            alive,
+            usage: ResourceUsage {
+                wall_ms: millis(run.started.elapsed()),
+                cpu_ms: millis(reading.cpu.saturating_sub(before.cpu)),
+                rss_peak_bytes: reading.memory_bytes.max(run.memory_peak),
+                output_bytes: run.budget.kept + run.budget.dropped,
+            },
+            output_dropped_bytes: run.budget.dropped,
+            results_dropped: run.results_dropped,
+            refused_connections: run.refused_connections,
+            oom_kills: reading.oom_kills.saturating_sub(before.oom_kills),
+            forks_refused: reading.forks_refused.saturating_sub(before.forks_refused),
+            installed: Vec::new(),
+        }
+    }
+
+    /// Holds the limits of what an execution has left running.
+    fn start_idle_watch(&mut self) -> std::io::Result<()> {
+        let jail = self.jail.as_ref();
+        self.idle_watch = jail.map(|jail| IdleWatch::start(jail, self.limits)).transpose()?;
+        Ok(())
+    }
+
+    async fn wait_status(&mut self) -> Option<i32> {
+        match timeout(STATUS_PATIENCE, &mut self.exit).await {
+            Ok(Ok(status)) => Some(status),
+            Ok(Err(_)) | Err(_) => None,
+        }
+    }
+
+    /// What was used up to now: as a cgroup counts it, or as it was when last looked at.
+    fn current_usage(&mut self, limits: &Limits) -> UsageReading {
+        let now = self.jail.as_ref().and_then(|jail| self.meter.begin_reading(jail, limits));
+        now.unwrap_or(self.meter.latest)
+    }
+
+    /// What was used at the end of an execution. A sandbox that is being killed is not waited for:
+    /// a cgroup still knows, and of processes the latest reading has to do.
+    async fn final_usage(&mut self, alive: bool, limits: &Limits) -> UsageReading {
+        match &self.jail {
+            Some(jail) if alive => self.meter.read_now(jail, limits).await,
+            Some(jail) if jail.cgroup.is_some() => self.current_usage(limits),
+            _ => self.meter.latest,
+        }
+    }
+
+    fn interrupt(&self) {
+        let _ = pidfd_send_signal(&self.process, Signal::INT);
+    }
+
+    fn kill(&self) {
+        if let Some(jail) = &self.jail {
+            reaper::kill_init(&jail.init, jail.cgroup.as_ref());
+        }
+    }
+
+    /// Ends the sandbox, and returns when no process of it is left.
+    pub async fn end(mut self) {
+        let (sender, gone) = oneshot::channel();
+        self.reap(Some(sender));
+        self.host.await_end(gone).await;
+    }
+
+    fn reap(&mut self, gone: Option<oneshot::Sender<()>>) {
+        self.idle_watch = None;
+        if let Some(jail) = self.jail.take() {
+            // The init first: its death takes all of them along, however many there are.
+            self.host.reaper.reap(ExitedSandbox::of(jail, gone));
+            // The largest process starts to end while the init is still being woken.
+            let _ = pidfd_send_signal(&self.process, Signal::KILL);
+        }
+    }
+
+    /// The working directory by itself, for whoever uses it elsewhere.
+    pub fn directory(&self) -> std::io::Result<SandboxDirectory> {
+        let jail = self.jail.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
+        Ok(SandboxDirectory::new(jail.workspace.try_clone()?, self.uid))
+    }
+
+    /// The socket on its own loopback by which code inside can reach whoever serves it, once. It does
+    /// not block. Dropped, nothing listens there any more.
+    pub fn take_proxy_socket(&mut self) -> Option<TcpListener> {
+        self.jail.as_mut()?.proxy_socket.take()
+    }
+
+    /// The stores that are held, in the order in which they were asked for.
+    pub fn store_directories(&self) -> std::io::Result<Vec<SandboxDirectory>> {
+        let jail = self.jail.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
+        let files = |store: &OwnedFd| Ok(SandboxDirectory::new(store.try_clone()?, self.uid));
+        jail.stores.iter().map(files).collect()
+    }
+
+    /// Notes files that were put there from outside, as a [`Files::snapshot`] has them: they are not
+    /// what the code made.
+    pub fn ignore_changes<'a>(
+        &mut self,
+        mut now: DirectoryListing,
+        names: impl Iterator<Item = &'a str>,
+    ) {
+        for name in names {
+            self.listing.files.extend(now.files.remove_entry(name));
+        }
+    }
+
+    /// What is new or different in a [`Files::snapshot`] since the last time this was asked.
+    pub fn take_changed_files(&mut self, now: &DirectoryListing) -> Vec<String> {
+        let changed = now.changed_since(&self.listing).cloned().collect();
+        self.listing = now.clone();
+        changed
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        self.reap(None);
+    }
+}

@@ -1,0 +1,237 @@
+//! Observing a sandbox from outside: CPU time, memory, and the events that explain an end.
+//!
+//! With a cgroup the kernel counts and holds the limits itself. Without one, which is what an
+//! ordinary user has, the processes are added up through the jail's `/proc` at every tick, and
+//! the supervisor does the killing. Between executions a slower tick goes on, because processes of
+//! a session may run on.
+
+mod kept;
+mod process_totals;
+mod sockets;
+
+use crate::reaper;
+use crate::zygote_host::PreparedJail;
+use jail::cgroup::{Cgroup, CgroupUsage};
+pub use process_totals::SESSIONS_MAX;
+use rustix::fs::{Mode, OFlags, openat};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::timeout;
+use types::Limits;
+
+/// Often enough that a limit is noticed well within a second of being passed.
+pub(crate) const TICK: Duration = Duration::from_millis(50);
+/// A reading takes a millisecond, and longer only where code makes it so.
+const READING_PATIENCE: Duration = Duration::from_millis(500);
+/// A reading that takes longer than so many ticks is one that the sandbox keeps from being taken: what
+/// cannot be measured is over its limit. A sandbox with as many busy processes as it may have, beside
+/// other work of a busy machine, takes a second.
+const READING_MAX: Duration = TICK.saturating_mul(200);
+/// Between executions: rare enough that hundreds of sessions cost little.
+const IDLE_TICK: Duration = Duration::from_millis(250);
+/// How often file locks are counted where a cgroup counts the rest: at a million locks a second, which
+/// is what native code makes, 200 MiB are taken meanwhile.
+const LOCKS_TICK: Duration = Duration::from_secs(1);
+/// The init of a jail, which is there as long as the jail is.
+const INIT: &str = "1";
+
+/// What a sandbox has used up to now.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct UsageReading {
+    pub(crate) cpu: Duration,
+    pub(crate) memory_bytes: u64,
+    /// More memory than the limit, where the kernel does not hold it.
+    pub(crate) over_memory: bool,
+    /// More process sessions (`setsid`) than a sandbox without a cgroup may have.
+    pub(crate) over_sessions: bool,
+    pub(crate) oom_kills: u64,
+    pub(crate) forks_refused: u64,
+}
+
+/// Looks at the cgroup, or at the processes where there is none.
+fn read_usage(
+    group: Option<&Cgroup>,
+    proc: &OwnedFd,
+    workspace: &OwnedFd,
+    limits: &Limits,
+) -> UsageReading {
+    match group {
+        Some(group) => {
+            let CgroupUsage { cpu, memory_peak_bytes, oom_kills, forks_refused } = group.usage();
+            let over_memory = sockets::has_too_many_tcp_sockets(proc, limits);
+            let memory_bytes = memory_peak_bytes;
+            UsageReading {
+                cpu,
+                memory_bytes,
+                over_memory,
+                over_sessions: false,
+                oom_kills,
+                forks_refused,
+            }
+        }
+        None => process_totals::read_process_totals(proc, workspace, limits),
+    }
+}
+
+/// The readings of one sandbox.
+///
+/// Files of `/proc` are read on a thread of their own: the kernel makes the reader wait for locks that
+/// processes of the sandbox hold, and many busy ones hold them for seconds. The clock must not wait
+/// with it.
+#[derive(Debug, Default)]
+pub(crate) struct UsageMeter {
+    pub(crate) latest: UsageReading,
+    under_way: Option<UnderWay>,
+    locks: Locks,
+}
+
+/// The file locks of a sandbox with a cgroup, counted beside its readings.
+#[derive(Debug, Default)]
+struct Locks {
+    too_many: Arc<AtomicBool>,
+    count: Option<(Instant, JoinHandle<()>)>,
+}
+
+impl Locks {
+    /// Whether there were too many when they were last counted; counts them again when that is due.
+    fn are_too_many(&mut self, proc: &OwnedFd) -> bool {
+        let due = self
+            .count
+            .as_ref()
+            .is_none_or(|(since, count)| count.is_finished() && since.elapsed() > LOCKS_TICK);
+        if due && let Ok(proc) = proc.try_clone() {
+            let found = Arc::clone(&self.too_many);
+            let count = spawn_blocking(move || {
+                found.fetch_or(process_totals::too_many_locks(&proc), Ordering::Relaxed);
+            });
+            self.count = Some((Instant::now(), count));
+        }
+        self.too_many.load(Ordering::Relaxed)
+    }
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    since: Instant,
+    reading: JoinHandle<UsageReading>,
+}
+
+impl UsageMeter {
+    /// What the cgroup says now. Without one a reading is begun, unless one is under way; one that does
+    /// not come to its end is answered as one over the limit.
+    pub(crate) fn begin_reading(
+        &mut self,
+        jail: &PreparedJail,
+        limits: &Limits,
+    ) -> Option<UsageReading> {
+        if jail.cgroup.is_some() {
+            self.latest = read_usage(jail.cgroup.as_ref(), &jail.proc, &jail.workspace, limits);
+            self.latest.over_memory |= self.locks.are_too_many(&jail.proc);
+            return Some(self.latest);
+        }
+        if let Some(UnderWay { since, reading }) = &self.under_way {
+            let late = since.elapsed() > READING_MAX && !reading.is_finished();
+            return late.then_some(UsageReading { over_memory: true, ..self.latest });
+        }
+        let (proc, workspace) = (jail.proc.try_clone().ok()?, jail.workspace.try_clone().ok()?);
+        let limits = *limits;
+        let reading = spawn_blocking(move || read_usage(None, &proc, &workspace, &limits));
+        self.under_way = Some(UnderWay { since: Instant::now(), reading });
+        None
+    }
+
+    /// The reading that is under way, once it is there.
+    pub(crate) async fn next_reading(&mut self) -> UsageReading {
+        let Some(UnderWay { reading, .. }) = &mut self.under_way else {
+            return std::future::pending().await;
+        };
+        let reading = reading.await;
+        self.under_way = None;
+        self.latest = reading.unwrap_or(self.latest);
+        self.latest
+    }
+
+    /// A reading that was begun now, or the latest one if the sandbox does not let it be taken.
+    pub(crate) async fn read_now(&mut self, jail: &PreparedJail, limits: &Limits) -> UsageReading {
+        let reading = async {
+            if self.under_way.is_some() {
+                // Begun too early to know of everything; no sandbox has two threads.
+                self.next_reading().await;
+            }
+            match self.begin_reading(jail, limits) {
+                Some(reading) => reading,
+                None => self.next_reading().await,
+            }
+        };
+        timeout(READING_PATIENCE, reading).await.unwrap_or(self.latest)
+    }
+}
+
+/// Ends a sandbox that goes over its memory limit while nothing is executed in it, until dropped.
+#[derive(Debug)]
+pub(crate) struct IdleWatch(JoinHandle<()>);
+
+impl IdleWatch {
+    pub(crate) fn start(jail: &PreparedJail, limits: Limits) -> io::Result<Self> {
+        let counted = jail.cgroup.is_some();
+        let init = jail.init.try_clone()?;
+        let files = Arc::new((jail.proc.try_clone()?, jail.workspace.try_clone()?));
+        Ok(Self(tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(IDLE_TICK).await;
+                let files = Arc::clone(&files);
+                let is_over = move || {
+                    let (proc, workspace) = &*files;
+                    if counted {
+                        sockets::has_too_many_tcp_sockets(proc, &limits)
+                            || process_totals::too_many_locks(proc)
+                    } else {
+                        let reading = process_totals::read_process_totals(proc, workspace, &limits);
+                        reading.over_memory || reading.over_sessions
+                    }
+                };
+                // Off the serving threads: a sandbox with many processes takes a while to read.
+                let is_over = timeout(READING_MAX, spawn_blocking(is_over)).await;
+                if is_over.map_or(true, |read| read.unwrap_or(true)) {
+                    reaper::kill_init(&init, None);
+                    return;
+                }
+            }
+        })))
+    }
+}
+
+impl Drop for IdleWatch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// The sum of some lines of a file of /proc.
+fn sum_kib(text: &str, keys: &[&str]) -> u64 {
+    let counted = text.lines().filter_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        keys.contains(&key).then(|| value.trim().trim_end_matches(" kB").parse::<u64>().ok())?
+    });
+    counted.sum()
+}
+
+fn read_proc_file(proc: &OwnedFd, path: &str) -> Option<String> {
+    let file = openat(proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = String::new();
+    File::from(file).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// Pages of a process that no other process has, and its page tables.
+pub(crate) fn private_bytes(pid: i32) -> u64 {
+    let file = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}"));
+    let pages =
+        sum_kib(&file("smaps_rollup").unwrap_or_default(), &["Private_Clean", "Private_Dirty"]);
+    1024 * (pages + sum_kib(&file("status").unwrap_or_default(), &["VmPTE"]))
+}

@@ -1,0 +1,238 @@
+//! Memory and CPU time of a sandbox without a cgroup, added up from what the kernel tells of each
+//! of its processes. What it does not tell (what a descriptor or a socket holds) is counted at the
+//! most that one can hold, and what could not be bounded that way is refused by the filter.
+
+use super::{INIT, UsageReading, kept, read_proc_file, sockets, sum_kib};
+use rustix::fs::{AtFlags, Mode, OFlags, openat, statat};
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+use types::Limits;
+
+/// `USER_HZ`, the unit of /proc/PID/stat, which is 100 on every architecture we run on.
+const CLOCK_TICKS_PER_SECOND: u64 = 100;
+/// One end of a pipe holds a page of the two that Linux grants to a user with many pipes; other
+/// descriptors hold less.
+const DESCRIPTOR_BYTES: u64 = 4096;
+/// What the kernel keeps for a file or directory of a tmpfs beside its content.
+const INODE_BYTES: u64 = 1024;
+/// Processes that hand memory on to a child and end can slip through one look, but not through
+/// each of many.
+const SCANS_MAX: usize = 3;
+/// Sessions of a sandbox where the scheduler gives each session the same share of a core, whatever
+/// the priority of its processes: with more of them the supervisor, which is one, could not hold any
+/// limit. A program with a session for each of a few jobs has room.
+pub const SESSIONS_MAX: usize = 16;
+const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
+
+/// What the processes of a sandbox have together.
+#[derive(Debug, Default)]
+struct ProcessTotals {
+    all: Vec<Process>,
+    cpu: Duration,
+    threads: u64,
+    sessions: BTreeSet<String>,
+    /// Mapped files of the working directory, too.
+    shared_bytes: u64,
+    tables_bytes: u64,
+    /// A process ended while its files were read.
+    incomplete: bool,
+    /// A process is there whose first thread has ended, and each other thread ended before it could
+    /// be read.
+    unseen: bool,
+}
+
+/// One process with memory of its own.
+#[derive(Debug)]
+pub(super) struct Process {
+    /// Where its files are below `/proc`.
+    pub(super) path: String,
+    /// Of its own or still shared with whoever forked it, in memory or in swap.
+    anonymous_bytes: u64,
+    pub(super) descriptors: u64,
+}
+
+/// Which thread shows what all threads of a process have.
+enum Shown {
+    /// By the one whose files are here, with what its `status` says.
+    By(String, String),
+    /// By none: all of them are at their end and run no code any more.
+    Ending,
+    /// Threads were listed, and gone when they were read.
+    Unseen,
+}
+
+pub(super) fn read_process_totals(
+    proc: &OwnedFd,
+    workspace: &OwnedFd,
+    limits: &Limits,
+) -> UsageReading {
+    let mut most = UsageReading::default();
+    let mut unseen = true;
+    for _ in 0..SCANS_MAX {
+        let all = processes(proc);
+        if starves_us(&all.sessions) {
+            // Nothing else is read: that would take as long as the sessions want it to.
+            return UsageReading { over_sessions: true, cpu: most.cpu.max(all.cpu), ..most };
+        }
+        let reading = add_up(proc, workspace, limits, &all);
+        most.cpu = most.cpu.max(reading.cpu);
+        most.memory_bytes = most.memory_bytes.max(reading.memory_bytes);
+        most.over_memory |= reading.over_memory;
+        most.forks_refused = most.forks_refused.max(reading.forks_refused);
+        unseen &= all.unseen;
+        if !all.incomplete || most.over_memory {
+            break;
+        }
+    }
+    // Ordinary threads do not end that fast: memory that is never shown may be any amount.
+    most.over_memory |= unseen;
+    most
+}
+
+/// Whether there are more file locks than a sandbox may have, whoever counts the rest.
+pub(super) fn too_many_locks(proc: &OwnedFd) -> bool {
+    kept::too_many(proc, &processes(proc).all, &[kept::LOCK])
+}
+
+fn starves_us(sessions: &BTreeSet<String>) -> bool {
+    let grouped = || std::fs::read_to_string(AUTOGROUP).is_ok_and(|set| set.trim() != "0");
+    sessions.len() > SESSIONS_MAX && grouped()
+}
+
+fn add_up(
+    proc: &OwnedFd,
+    workspace: &OwnedFd,
+    limits: &Limits,
+    all: &ProcessTotals,
+) -> UsageReading {
+    // A mapped file would count twice if its pages and its bytes were both added.
+    let files = (bytes_in_files(workspace) + bytes_in_scratch(proc)).max(all.shared_bytes);
+    let too_much_kept = kept::too_many(proc, &all.all, &[kept::WATCH, kept::LOCK]);
+    let descriptors: u64 = all.all.iter().map(|process| process.descriptors).sum();
+    let held =
+        files + all.tables_bytes + descriptors * DESCRIPTOR_BYTES + sockets::max_socket_bytes(proc);
+    let mut memory_bytes =
+        held + all.all.iter().map(|process| process.anonymous_bytes).sum::<u64>();
+    if memory_bytes > limits.memory_bytes {
+        memory_bytes =
+            held + proportional_bytes(proc, &all.all, limits.memory_bytes.saturating_sub(held));
+    }
+    UsageReading {
+        cpu: all.cpu,
+        memory_bytes,
+        over_memory: memory_bytes > limits.memory_bytes || too_much_kept,
+        over_sessions: false,
+        oom_kills: 0,
+        // Nobody counts refusals here; with no room left, a refusal was one for that reason.
+        forks_refused: u64::from(all.threads >= limits.processes),
+    }
+}
+
+fn processes(proc: &OwnedFd) -> ProcessTotals {
+    let mut all = ProcessTotals::default();
+    for pid in numbers(proc).into_iter().filter(|pid| pid != INIT) {
+        if add_process(&mut all, proc, &pid).is_none() {
+            all.incomplete = true;
+        }
+    }
+    all
+}
+
+/// The processes in `/proc`, or the threads in the `task` directory of one.
+fn numbers(directory: &OwnedFd) -> Vec<String> {
+    let entries = rustix::fs::Dir::read_from(directory).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())).collect()
+}
+
+fn add_process(all: &mut ProcessTotals, proc: &OwnedFd, pid: &str) -> Option<()> {
+    let stat = read_proc_file(proc, &format!("{pid}/stat"))?;
+    // The command's name is in brackets and may hold anything, spaces and brackets too.
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    // User and system time, of itself and of children that were waited for.
+    let ticks: u64 = (11..15).filter_map(number).sum();
+    let threads = number(17)?;
+    all.cpu += Duration::from_millis(ticks * 1000 / CLOCK_TICKS_PER_SECOND);
+    all.threads += threads;
+    let (path, status) = match shown(proc, pid, threads)? {
+        Shown::By(path, status) => (path, status),
+        Shown::Ending => return Some(()),
+        Shown::Unseen => {
+            all.unseen = true;
+            return None;
+        }
+    };
+    all.sessions.extend(fields.get(3).map(|&session| session.to_owned()));
+    // Linux tells the number as the size of the directory since 6.2.
+    let descriptors = statat(proc, format!("{path}/fd"), AtFlags::empty());
+    all.shared_bytes += sum_kib(&status, &["RssShmem"]) * 1024;
+    all.tables_bytes += sum_kib(&status, &["VmPTE"]) * 1024;
+    all.all.push(Process {
+        anonymous_bytes: sum_kib(&status, &["RssAnon", "VmSwap"]) * 1024,
+        descriptors: descriptors.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or(0)),
+        path,
+    });
+    Some(())
+}
+
+/// The first thread as a rule. One that has ended while others run on shows neither the memory nor
+/// the descriptors of the process, and any other thread shows both: the filter lets no thread have
+/// descriptors of its own.
+fn shown(proc: &OwnedFd, pid: &str, threads: u64) -> Option<Shown> {
+    let has_memory = |status: &String| status.contains("\nRssAnon:");
+    let status = read_proc_file(proc, &format!("{pid}/status"))?;
+    if has_memory(&status) {
+        return Some(Shown::By(pid.to_owned(), status));
+    }
+    if threads <= 1 {
+        return Some(Shown::Ending);
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let tasks = openat(proc, format!("{pid}/task"), flags, Mode::empty()).ok()?;
+    let mut shown = Shown::Ending;
+    for thread in numbers(&tasks) {
+        let path = format!("{pid}/task/{thread}");
+        match read_proc_file(proc, &format!("{path}/status")) {
+            Some(status) if has_memory(&status) => return Some(Shown::By(path, status)),
+            // It has given its memory up, as a thread does at its end.
+            Some(_) => {}
+            None => shown = Shown::Unseen,
+        }
+    }
+    Some(shown)
+}
+
+/// Forked processes share most of what each seems to have, and pages that several have count a part in
+/// each here. To know it is dear: the largest are asked first, and no more of them once they are over
+/// `most` together.
+fn proportional_bytes(proc: &OwnedFd, processes: &[Process], most: u64) -> u64 {
+    let mut largest_first: Vec<&Process> = processes.iter().collect();
+    largest_first.sort_by_key(|process| std::cmp::Reverse(process.anonymous_bytes));
+    let mut bytes = 0;
+    for process in largest_first {
+        // Code can close this to us, and is then taken by its word of having all of it alone.
+        let rollup = read_proc_file(proc, &format!("{}/smaps_rollup", process.path));
+        bytes += rollup.map_or(process.anonymous_bytes, |rollup| {
+            sum_kib(&rollup, &["Pss_Anon", "SwapPss"]) * 1024
+        });
+        if bytes > most {
+            break;
+        }
+    }
+    bytes
+}
+
+fn bytes_in_files(directory: impl AsFd) -> u64 {
+    rustix::fs::fstatvfs(directory).map_or(0, |stat| {
+        let content = (stat.f_blocks - stat.f_bfree) * stat.f_frsize;
+        content + (stat.f_files - stat.f_ffree) * INODE_BYTES
+    })
+}
+
+/// `/tmp`, which holds what was put into `/dev/shm` as well.
+fn bytes_in_scratch(proc: &OwnedFd) -> u64 {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    openat(proc, format!("{INIT}/root/tmp"), flags, Mode::empty()).map_or(0, bytes_in_files)
+}

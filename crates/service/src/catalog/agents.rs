@@ -1,0 +1,390 @@
+//! Agents: a specification that is kept as it was written, and the tools that are attached to it.
+
+mod resolve;
+
+pub use resolve::{OfferedTool, ResolvedAgent};
+
+use crate::catalog::specification::{
+    self, CodeExecution, NamedKind, NamedObject, Specification, SpecificationText,
+};
+use crate::data::stores::privilege_for;
+use crate::error::{RequestError, invalid_field, missing_privilege, not_found};
+use crate::identity::caller::Caller;
+use crate::identity::ownership::ObjectQuery;
+use crate::names;
+use crate::page::{Page, page_request};
+use crate::service::Service;
+use crate::tasks::run_blocking;
+use chrono::{DateTime, Utc};
+use db::{DatabaseError, NewAuditEntry, ObjectFilter, Reader, Tx};
+use serde::{Deserialize, Serialize};
+use types::{
+    Agent, AgentId, Error, ErrorCode, MembersError, ObjectRef, PrincipalId, Privilege, RunAs,
+    ToolBinding, WorkspaceId,
+};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+/// An agent as its author writes it.
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AgentRequest {
+    /// If absent, a new agent is called as its specification says in `name`, and an agent that is
+    /// replaced keeps its own.
+    pub name: Option<String>,
+    /// YAML or JSON as text, or JSON as it is.
+    pub specification: SpecificationText,
+    /// Whose rights its code has. Absent: the owner's for a new agent, as it was for another.
+    pub run_as: Option<RunAs>,
+}
+
+/// What is said beside a specification that is sent as it is.
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct AgentQuery {
+    /// Of an agent that is sent as `application/yaml`; this and the rest stand in the body of JSON.
+    pub name: Option<String>,
+    #[param(inline)]
+    pub run_as: Option<RunAs>,
+}
+
+/// An agent, and what follows from its specification.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct AgentView {
+    #[serde(flatten)]
+    pub agent: Agent,
+    pub tools: Vec<ToolBinding>,
+    pub code_execution: CodeExecution,
+    /// What the specification asks for and does not get, in sentences.
+    pub warnings: Vec<String>,
+    pub reach: AgentRights,
+}
+
+/// With whose rights the code of an agent runs.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct AgentRights {
+    pub owner: PrincipalId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub owner_name: Option<String>,
+    /// In words, for whoever switches code execution on.
+    pub text: String,
+}
+
+impl AgentRequest {
+    /// A request in JSON with the specification as text, from one in which it may be an object.
+    pub fn with_specification_as_text(request: &str) -> Result<String, MembersError> {
+        specification::as_text(request, "specification")
+    }
+
+    pub fn from_yaml(query: AgentQuery, specification: Vec<u8>) -> Result<Self, RequestError> {
+        let specification = String::from_utf8(specification)
+            .map_err(|_| invalid_field("/specification", "is not UTF-8"))?;
+        let specification = SpecificationText(specification);
+        Ok(Self { name: query.name, specification, run_as: query.run_as })
+    }
+}
+
+impl Service {
+    pub async fn create_agent(
+        &self,
+        caller: &Caller,
+        request: AgentRequest,
+    ) -> Result<AgentView, RequestError> {
+        self.require_create(caller)?;
+        let specification = read_specification(&request.specification.0).await?;
+        let unnamed =
+            || invalid_field("/name", "a new agent needs a name, here or in its specification");
+        let named = specification.named();
+        let name = request.name.or(specification.name).ok_or_else(unnamed)?;
+        names::check_name("/name", &name)?;
+        self.check_references(caller.workspace, &named)?;
+        let now = Utc::now();
+        let agent = Agent {
+            id: AgentId::new(Uuid::now_v7()),
+            name,
+            owner: caller.id(),
+            author: caller.id(),
+            specification: request.specification.0,
+            format: specification.format,
+            run_as: request.run_as.unwrap_or_default(),
+            created_at: now,
+            updated_at: now,
+        };
+        let object = ObjectRef::Agent(agent.id);
+        let grant = caller.ownership_grant(object, now);
+        let entry = caller.audit_entry("agent.create", object, &agent.name);
+        let (workspace, kept) = (caller.workspace, agent.clone());
+        let written = self.db.write(move |tx| {
+            if let Some(refused) = missing_reference(tx, workspace, &named)? {
+                return Ok(Err(refused));
+            }
+            tx.insert_agent(workspace, &kept)?;
+            tx.replace_agent_references(workspace, kept.id, &referenced_objects(&named))?;
+            tx.insert_grant(workspace, &grant)?;
+            tx.append_audit_entry(&entry)?;
+            Ok(Ok(()))
+        });
+        written.await??;
+        self.agent_view(caller.workspace, agent).await
+    }
+
+    /// Newest first.
+    pub async fn agents(
+        &self,
+        caller: &Caller,
+        query: ObjectQuery,
+    ) -> Result<Page<Agent>, RequestError> {
+        let page = page_request(query.limit, query.cursor.as_deref())?;
+        let filter = ObjectFilter { search: query.search, seen_by: self.viewers(caller)? };
+        let workspace = caller.workspace;
+        let listed = self.db.read_off_thread(move |rows| rows.agents(workspace, &filter, page));
+        Ok(listed.await?.into())
+    }
+
+    pub async fn agent(&self, caller: &Caller, id: AgentId) -> Result<AgentView, RequestError> {
+        let agent = self.visible_agent(caller, id)?;
+        self.agent_view(caller.workspace, agent).await
+    }
+
+    /// Nothing is left of the specification that it had.
+    pub async fn replace_agent(
+        &self,
+        caller: &Caller,
+        id: AgentId,
+        request: AgentRequest,
+    ) -> Result<AgentView, RequestError> {
+        // Again if somebody else has changed it in between: a name is not lost to a run_as.
+        loop {
+            let before = self.modifiable_agent(caller, id)?;
+            let object = ObjectRef::Agent(id);
+            let owns =
+                self.permit(caller.workspace, &caller.principal, Privilege::Ownership, object)?;
+            let run_as = request.run_as.unwrap_or(before.run_as);
+            if run_as != before.run_as && owns.is_none() {
+                return Err(missing_privilege(Privilege::Ownership, object));
+            }
+            // Who sends back what is there has not written it.
+            let author = match request.specification.0 == before.specification {
+                true => before.author,
+                false => self.author_of_change(caller, object, (before.owner, before.author))?,
+            };
+            let agent = Agent {
+                name: request.name.clone().unwrap_or_else(|| before.name.clone()),
+                author,
+                specification: request.specification.0.clone(),
+                run_as,
+                updated_at: Utc::now(),
+                ..before.clone()
+            };
+            let (agent, specification) = self.check_replacement(caller.workspace, agent).await?;
+            if owns.is_none() {
+                self.check_added_access(caller, &before, &specification).await?;
+            }
+            let named = specification.named();
+            let entry = caller.audit_entry("agent.replace", object, &agent.name);
+            let (workspace, kept) = (caller.workspace, agent.clone());
+            let written = self.db.write(move |tx| {
+                if let Some(refused) = missing_reference(tx, workspace, &named)? {
+                    return Ok(Err(refused));
+                }
+                let replaced = replace_agent(tx, workspace, &kept, before.updated_at, &entry)?;
+                if replaced {
+                    tx.replace_agent_references(workspace, kept.id, &referenced_objects(&named))?;
+                }
+                Ok(Ok(replaced))
+            });
+            if written.await?? {
+                return self.agent_view(caller.workspace, agent).await;
+            }
+        }
+    }
+
+    async fn check_replacement(
+        &self,
+        workspace: WorkspaceId,
+        agent: Agent,
+    ) -> Result<(Agent, Specification), RequestError> {
+        names::check_name("/name", &agent.name)?;
+        let specification = read_specification(&agent.specification).await?;
+        self.check_references(workspace, &specification.named())?;
+        let bindings = self.db.read(|rows| rows.tool_bindings(workspace, agent.id))?;
+        match bindings.iter().find(|binding| specification.has_tool(&binding.tool_name)) {
+            Some(binding) => Err(tool_name_taken(&binding.tool_name, &agent.name)),
+            None => {
+                let agent = Agent { format: specification.format, ..agent };
+                Ok((agent, specification))
+            }
+        }
+    }
+
+    fn check_references(
+        &self,
+        workspace: WorkspaceId,
+        named: &[NamedObject],
+    ) -> Result<(), RequestError> {
+        let refused = self.db.read(|rows| missing_reference(rows, workspace, named))?;
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// What somebody who does not own an agent adds to its specification has to be theirs to use: its
+    /// code may run with the rights of others.
+    async fn check_added_access(
+        &self,
+        caller: &Caller,
+        before: &Agent,
+        specification: &Specification,
+    ) -> Result<(), RequestError> {
+        // One that cannot be read any more has nothing that could be kept.
+        let (had, had_of_tools) = match read_specification(&before.specification).await {
+            Ok(had) => (had.section.clone(), had.integrations_of_tools()),
+            Err(_) => Default::default(),
+        };
+        let (workspace, section) = (caller.workspace, &specification.section);
+        let added = section.integrations.iter().filter(|name| !had.integrations.contains(name));
+        let of_tools = specification.integrations_of_tools();
+        let of_tools = of_tools.iter().filter(|name| !had_of_tools.contains(name));
+        let added: Vec<String> = added.chain(of_tools).cloned().collect();
+        let who = (&caller.principal, "who changes the agent and does not own it");
+        self.check_integrations(workspace, who, &added)?;
+        for grant in section.stores.iter().filter(|grant| !had.stores.contains(grant)) {
+            let found = self.db.read(|rows| rows.store_by_name(workspace, &grant.name))?;
+            let store = found.ok_or_else(|| not_found("store", &grant.name))?;
+            self.require_privilege(
+                caller,
+                privilege_for(grant.access),
+                ObjectRef::Store(store.id),
+            )?;
+        }
+        if section.installs && !had.installs {
+            self.require_privilege(caller, Privilege::Install, ObjectRef::Workspace(workspace))?;
+        }
+        Ok(())
+    }
+
+    pub async fn delete_agent(&self, caller: &Caller, id: AgentId) -> Result<(), RequestError> {
+        let agent = self.visible_agent(caller, id)?;
+        let object = ObjectRef::Agent(id);
+        self.require_privilege(caller, Privilege::Ownership, object)?;
+        let entry = caller.audit_entry("agent.delete", object, agent.name);
+        let workspace = caller.workspace;
+        let deleted = self.db.write(move |tx| {
+            tx.delete_agent(workspace, id)?;
+            tx.delete_grants_on(workspace, object)?;
+            tx.delete_remembered_approvals_of_agent(workspace, id)?;
+            tx.append_audit_entry(&entry).map(drop)
+        });
+        Ok(deleted.await?)
+    }
+
+    pub(crate) fn visible_agent(
+        &self,
+        caller: &Caller,
+        id: AgentId,
+    ) -> Result<Agent, RequestError> {
+        match self.db.read(|rows| rows.agent(caller.workspace, id))? {
+            Some(agent) if self.can_see(caller, ObjectRef::Agent(id))? => Ok(agent),
+            _ => Err(not_found("agent", id)),
+        }
+    }
+
+    pub(crate) fn modifiable_agent(
+        &self,
+        caller: &Caller,
+        id: AgentId,
+    ) -> Result<Agent, RequestError> {
+        let agent = self.visible_agent(caller, id)?;
+        self.require_privilege(caller, Privilege::Modify, ObjectRef::Agent(id))?;
+        Ok(agent)
+    }
+
+    async fn agent_view(
+        &self,
+        workspace: WorkspaceId,
+        agent: Agent,
+    ) -> Result<AgentView, RequestError> {
+        let (tools, owner) = self.db.read(|rows| {
+            Ok((rows.tool_bindings(workspace, agent.id)?, rows.principal(workspace, agent.owner)?))
+        })?;
+        let attached: Vec<&str> = tools.iter().map(|binding| &*binding.tool_name).collect();
+        let (code_execution, mut warnings) = match read_specification(&agent.specification).await {
+            Ok(read) => (read.code_execution.clone(), read.warnings(&attached)),
+            // It could be read when it was kept, by another version of this server.
+            Err(refused) => {
+                (CodeExecution { enabled: false, missing: vec![refused.error.message] }, Vec::new())
+            }
+        };
+        if agent.run_as == RunAs::Owner
+            && let Err(refused) = self.check_specification_confirmed(workspace, &agent)
+        {
+            warnings.push(refused.error.message);
+        }
+        let reach = agent_rights(&agent, owner.map(|owner| owner.name));
+        Ok(AgentView { agent, tools, code_execution, warnings, reach })
+    }
+}
+
+/// What a specification names, by kind and name.
+fn referenced_objects(named: &[NamedObject]) -> Vec<(&'static str, &str)> {
+    named.iter().map(|it| (it.kind.name(), it.name.as_str())).collect()
+}
+
+/// A name that nobody has yet would be an opening for whoever takes it.
+fn missing_reference(
+    rows: &Reader<'_>,
+    workspace: WorkspaceId,
+    named: &[NamedObject],
+) -> Result<Option<RequestError>, DatabaseError> {
+    for NamedObject { kind, name, path } in named {
+        let is_there = match kind {
+            NamedKind::Integration => rows.integration_by_name(workspace, name)?.is_some(),
+            NamedKind::Store => rows.store_by_name(workspace, name)?.is_some(),
+        };
+        if !is_there {
+            let message = format!("there is no {} {name:?}; make it first", kind.name());
+            return Ok(Some(invalid_field(path, message)));
+        }
+    }
+    Ok(None)
+}
+
+/// Away from the threads that serve, as the code of tools is.
+pub(crate) async fn read_specification(text: &str) -> Result<Specification, RequestError> {
+    let text = text.to_owned();
+    run_blocking(move || specification::parse_specification(&text)).await?
+}
+
+fn agent_rights(agent: &Agent, owner_name: Option<String>) -> AgentRights {
+    let owner = owner_name.clone().unwrap_or_else(|| agent.owner.to_string());
+    let text = match agent.run_as {
+        RunAs::Owner => format!(
+            "code that this agent runs has the rights of its owner, {owner}, whoever asked for it; \
+             make sure that they are no wider than they have to be"
+        ),
+        RunAs::Caller => "code that this agent runs has the rights of whoever asked for it".into(),
+    };
+    AgentRights { owner: agent.owner, owner_name, text }
+}
+
+/// False if it is no longer the one that was changed.
+fn replace_agent(
+    tx: &Tx<'_>,
+    workspace: WorkspaceId,
+    agent: &Agent,
+    before: DateTime<Utc>,
+    entry: &NewAuditEntry,
+) -> Result<bool, DatabaseError> {
+    let now = tx.agent(workspace, agent.id)?;
+    if now.is_none_or(|now| now.updated_at != before) {
+        return Ok(false);
+    }
+    tx.update_agent(workspace, agent)?;
+    tx.append_audit_entry(entry)?;
+    Ok(true)
+}
+
+pub(crate) fn tool_name_taken(tool: &str, agent: &str) -> RequestError {
+    let message = format!("agent {agent:?} has another tool named {tool:?}");
+    let hint = "names are unique in an agent, also among the tools of its specification";
+    Error::new(ErrorCode::NameTaken, message).hint(hint).into()
+}

@@ -1,0 +1,259 @@
+//! Calls of functions: begun and answered at once, asked for later by their ids.
+//!
+//! A call is an execution, so that everything that holds for executions holds for it.
+
+use crate::error::{RequestError, not_found};
+use crate::identity::caller::Caller;
+use crate::page::{Page, page_request};
+use crate::runs::call_target::CallTarget;
+use crate::runs::calls::{CallRequest, ResolvedCall, Submitted};
+use crate::runs::executions::SubmitOptions;
+use crate::service::Service;
+use chrono::{DateTime, TimeDelta, Utc};
+use db::Reader;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+use types::{
+    ApprovalAction, ApprovalScope, Error, ErrorCode, Event, Execution, ExecutionId, FunctionCall,
+    FunctionCallStatus, FunctionId, FunctionResponse, LimitsRequest, LogLine, OutputChunk,
+    OutputStream,
+};
+use utoipa::{IntoParams, ToSchema};
+
+/// Of the lines of a log, and of their text: an answer is made in memory. The events of the execution
+/// have all of it.
+const LOG_LINES_MAX: usize = 20_000;
+const LOG_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FunctionCallRequest {
+    /// What `handle` is given as `data`; an empty object if absent.
+    #[serde(default = "nothing")]
+    pub data: Value,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct FunctionCallQuery {
+    /// How many, from 1 to 200; 50 if absent.
+    #[param(minimum = 1, maximum = 200)]
+    pub limit: Option<u32>,
+    /// `next_cursor` of the page before.
+    pub cursor: Option<String>,
+}
+
+fn nothing() -> Value {
+    Value::Object(Map::new())
+}
+
+impl Service {
+    /// Begins a call. It goes on whether or not anybody asks for it.
+    pub async fn call_function(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: FunctionId,
+        request: FunctionCallRequest,
+        manner: SubmitOptions,
+    ) -> Result<FunctionCall, RequestError> {
+        self.function(caller, id)?;
+        let deployed = self.usable_function(caller.workspace, &caller.principal, id).await?;
+        let route = ResolvedCall {
+            target: CallTarget::Function { deployed, by: None },
+            agent: None,
+            run_as: caller.id(),
+            action: ApprovalAction::Allow,
+            default_scope: ApprovalScope::Once,
+        };
+        let request = CallRequest {
+            arguments: request.data,
+            agent_id: None,
+            sandbox_id: None,
+            files: Vec::new(),
+            limits: LimitsRequest::default(),
+        };
+        let manner = SubmitOptions { announce_id: true, ..manner };
+        let begun = match self.submit_call(caller, route, request, manner).await? {
+            Submitted::Started(attached) => attached.detach(),
+            Submitted::AwaitingApproval(execution, _) => *execution,
+        };
+        FunctionCall::from_execution(&begun).ok_or_else(|| not_found("call", begun.id))
+    }
+
+    /// Newest first.
+    pub async fn function_calls(
+        &self,
+        caller: &Caller,
+        id: FunctionId,
+        query: FunctionCallQuery,
+    ) -> Result<Page<FunctionCall>, RequestError> {
+        let page = page_request(query.limit, query.cursor.as_deref())?;
+        self.function(caller, id)?;
+        let (workspace, principal) = (caller.workspace, self.owner_filter(caller)?);
+        let read = move |rows: &Reader<'_>| rows.function_calls(workspace, id, principal, page);
+        let Page { items, next_cursor } = Page::from(self.db.read_off_thread(read).await?);
+        let items = items.iter().filter_map(FunctionCall::from_execution).collect();
+        Ok(Page { items, next_cursor })
+    }
+
+    pub async fn function_call(
+        &self,
+        caller: &Caller,
+        function: FunctionId,
+        id: ExecutionId,
+    ) -> Result<FunctionCall, RequestError> {
+        self.call_record(caller, function, id).await.map(|(call, _)| call)
+    }
+
+    async fn call_record(
+        &self,
+        caller: &Caller,
+        function: FunctionId,
+        id: ExecutionId,
+    ) -> Result<(FunctionCall, Execution), RequestError> {
+        let no_call = || not_found("call", id);
+        let execution = self.execution_summary(caller, id).await.map_err(|refused| {
+            if refused.error.code == ErrorCode::ObjectNotFound { no_call() } else { refused }
+        })?;
+        let call =
+            FunctionCall::from_execution(&execution).filter(|call| call.function_id == function);
+        call.map(|call| (call, execution)).ok_or_else(no_call)
+    }
+
+    /// What it has returned, once it has.
+    pub async fn function_response(
+        &self,
+        caller: &Caller,
+        function: FunctionId,
+        id: ExecutionId,
+    ) -> Result<FunctionResponse, RequestError> {
+        let (call, execution) = self.call_record(caller, function, id).await?;
+        match call.status {
+            FunctionCallStatus::Completed => Ok(FunctionResponse {
+                call_id: id,
+                function_id: function,
+                response: execution.value.unwrap_or_default(),
+            }),
+            FunctionCallStatus::Running => {
+                let message = format!("call {id} runs, and has not returned anything yet");
+                Err(Error::new(ErrorCode::ResponsePending, message).hint("ask again").into())
+            }
+            FunctionCallStatus::Failed | FunctionCallStatus::Timeout => {
+                let why = call.error.map(|error| format!(": {}", error.message));
+                let message = format!("call {id} has returned nothing{}", why.unwrap_or_default());
+                Err(Error::new(ErrorCode::ObjectNotFound, message)
+                    .hint("its error and its logs say more")
+                    .into())
+            }
+        }
+    }
+
+    /// What it has printed, of one that runs so far: the first lines, if there are very many.
+    pub async fn function_logs(
+        self: &Arc<Self>,
+        caller: &Caller,
+        function: FunctionId,
+        id: ExecutionId,
+    ) -> Result<Vec<LogLine>, RequestError> {
+        let (call, _) = self.call_record(caller, function, id).await?;
+        let mut log = FunctionLog::new(call.started_at.unwrap_or_else(Utc::now));
+        let so_far = self.active_executions().get(&id).map(|running| running.live.events());
+        let from_memory = so_far.unwrap_or_default();
+        from_memory.iter().for_each(|event| log.take(event));
+        let mut number = from_memory.len() as u64;
+        while !log.is_full() {
+            let workspace = caller.workspace;
+            let read = move |rows: &Reader<'_>| rows.events_after(workspace, id, number);
+            let events = self.db.read_off_thread(read).await?.unwrap_or_default();
+            if events.is_empty() {
+                break;
+            }
+            number += events.len() as u64;
+            events.iter().for_each(|event| log.take(event));
+        }
+        Ok(log.lines)
+    }
+
+    /// Asks it to stop; whether it was running.
+    pub async fn cancel_function_call(
+        self: &Arc<Self>,
+        caller: &Caller,
+        function: FunctionId,
+        id: ExecutionId,
+    ) -> Result<bool, RequestError> {
+        self.call_record(caller, function, id).await?;
+        self.cancel_execution(caller, id).await
+    }
+}
+
+/// What a function has printed, in whole lines of each stream, in the order in which they began.
+struct FunctionLog {
+    started: DateTime<Utc>,
+    lines: Vec<LogLine>,
+    /// The line of each stream that has not ended.
+    open: [Option<usize>; 2],
+    bytes: usize,
+}
+
+impl FunctionLog {
+    fn new(started: DateTime<Utc>) -> Self {
+        Self { started, lines: Vec::new(), open: [None; 2], bytes: 0 }
+    }
+
+    fn is_full(&self) -> bool {
+        self.lines.len() > LOG_LINES_MAX || self.bytes > LOG_BYTES_MAX
+    }
+
+    /// Takes what was printed, as far as there is room for it.
+    fn take(&mut self, event: &Event) {
+        let Event::Output(OutputChunk { t, stream, text }) = event else { return };
+        let (started, stream) = (self.started, *stream);
+        let since = i64::try_from(*t).ok().and_then(TimeDelta::try_milliseconds);
+        let time = since.and_then(|since| started.checked_add_signed(since)).unwrap_or(started);
+        for part in text.split_inclusive('\n') {
+            if self.is_full() {
+                return;
+            }
+            let open = &mut self.open[usize::from(stream == OutputStream::Stderr)];
+            let at = *open.get_or_insert_with(|| {
+                self.lines.push(LogLine { time, stream, message: String::new() });
+                self.lines.len() - 1
+            });
+            let whole = part.strip_suffix('\n');
+            if let Some(line) = self.lines.get_mut(at) {
+                line.message.push_str(whole.unwrap_or(part));
+            }
+            if whole.is_some() {
+                *open = None;
+            }
+            self.bytes += part.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_printed_in_pieces_is_told_in_lines_of_each_stream() {
+        let piece =
+            |t, stream, text: &str| Event::Output(OutputChunk { t, stream, text: text.to_owned() });
+        let pieces = [
+            piece(1, OutputStream::Stdout, "a"),
+            piece(2, OutputStream::Stderr, "x\ny"),
+            piece(3, OutputStream::Stdout, "b\n\nc"),
+            piece(4, OutputStream::Stderr, "z\n"),
+        ];
+        let mut log = FunctionLog::new(DateTime::UNIX_EPOCH);
+        pieces.iter().for_each(|event| log.take(event));
+        let told = log.lines.into_iter();
+        let told = told.map(|it| (it.time.timestamp_millis(), it.stream, it.message));
+        let (out, err) = (OutputStream::Stdout, OutputStream::Stderr);
+        let expected = [(1, out, "ab"), (2, err, "x"), (2, err, "yz"), (3, out, ""), (3, out, "c")];
+        let expected = expected.map(|(t, stream, text)| (t, stream, text.to_owned()));
+        assert_eq!(told.collect::<Vec<_>>(), expected);
+    }
+}

@@ -1,0 +1,631 @@
+//! Deploying: the environment is made first, and only then does the function serve.
+//!
+//! While it is made, its row says so, so that nobody takes the environment away and the next start
+//! knows what the last stop has interrupted. Of two deployments of one function the later one counts.
+
+use super::package::{ENVIRONMENT_PREFIX, FunctionPackage, FunctionRequest};
+use crate::catalog::packages::policy_violation;
+use crate::error::{RequestError, invalid_field, not_found};
+use crate::identity::caller::Caller;
+use crate::network::gone_integration;
+use crate::service::Service;
+use crate::tasks::{run_blocking, run_to_completion};
+use chrono::{DateTime, Utc};
+use db::{DatabaseError, NewAuditEntry, Tx};
+use engine::{BuildRequest, PackageName};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use types::{
+    Deployment, Error, ErrorCode, Function, FunctionId, FunctionStatus, Grant, InstalledPackage,
+    LimitsRequest, ObjectRef, PackagePolicy, PrincipalId, Privilege, WorkspaceId,
+};
+use uuid::Uuid;
+
+const MIB: u64 = 1024 * 1024;
+/// Four times what a tool has by default.
+const MEMORY_BYTES: u64 = 2048 * MIB;
+/// An interpreter with a package or two.
+const MEMORY_BYTES_MIN: u64 = 64 * MIB;
+/// As long as the platform lets a model wait.
+const TIMEOUT_SECONDS_MAX: u64 = contract::POLLING_SECONDS_MAX;
+/// Each may have an environment of some hundred megabytes.
+const FUNCTIONS_MAX: u64 = 100;
+/// Between two tries to write down what the disk had no room for.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// A function that is being deployed, or is deployed.
+#[derive(Debug)]
+pub struct DeploymentHandle {
+    pub function: Function,
+    /// Whether there was none of that name.
+    pub new: bool,
+    task: Option<JoinHandle<Result<Function, Error>>>,
+}
+
+impl DeploymentHandle {
+    /// Waits for it. It goes on, too, if nobody does.
+    pub async fn wait(self) -> Result<Function, RequestError> {
+        match self.task {
+            None => Ok(self.function),
+            Some(done) => match done.await {
+                Ok(done) => Ok(done?),
+                Err(error) => {
+                    Err(Error::new(ErrorCode::SandboxUnreachable, error.to_string()).into())
+                }
+            },
+        }
+    }
+}
+
+/// What will serve once its environment is there.
+struct PendingDeployment {
+    workspace: WorkspaceId,
+    id: FunctionId,
+    /// When it was begun, as the row says: another time is another deployment.
+    begun_at: DateTime<Utc>,
+    deployment: Deployment,
+    source: Vec<u8>,
+    build_request: BuildRequest,
+    entry: NewAuditEntry,
+}
+
+/// Where a deployment is written.
+enum FunctionWrite {
+    /// Over this function, if it is still the same: author, owner and source belong together, and another
+    /// deployment or a new owner may have come in between.
+    Replace(Box<Function>),
+    /// As a new function with this owner.
+    Create(Grant),
+}
+
+impl Service {
+    /// Deploys a function, or replaces what is deployed under its name.
+    pub async fn deploy_function(
+        self: &Arc<Self>,
+        caller: &Caller,
+        request: FunctionRequest,
+    ) -> Result<DeploymentHandle, RequestError> {
+        let name = request.declared_name().unwrap_or_default();
+        let before = self.db.read(|rows| rows.function_by_name(caller.workspace, &name))?;
+        match &before {
+            Some(before) => {
+                self.require_privilege(caller, Privilege::Modify, ObjectRef::Function(before.id))?;
+            }
+            None => self.require_create(caller)?,
+        }
+        let package = run_blocking(move || FunctionPackage::read(request)).await??;
+        let (workspace, integrations) = (caller.workspace, &package.settings.integrations);
+        self.check_integrations(workspace, (&caller.principal, "who deploys it"), integrations)?;
+        let deployment = self.new_deployment(workspace, &package, caller.id())?;
+        let (service, caller) = (Arc::clone(self), caller.clone());
+        run_to_completion(async move {
+            service.begin_deployment(&caller, package, deployment, before).await
+        })
+        .await
+    }
+
+    fn new_deployment(
+        &self,
+        workspace: WorkspaceId,
+        package: &FunctionPackage,
+        author: PrincipalId,
+    ) -> Result<Deployment, RequestError> {
+        let (settings, caps) = (&package.settings, self.limit_caps(workspace)?);
+        let memory_bytes = match settings.memory_mb {
+            Some(asked) => asked.saturating_mul(MIB),
+            None => MEMORY_BYTES.min(caps.0.memory_bytes),
+        };
+        let usual_seconds = TIMEOUT_SECONDS_MAX.min(caps.0.wall_ms / 1000).max(1);
+        let timeout_seconds = settings.timeout_seconds.unwrap_or(usual_seconds);
+        let wrong = |message: String| invalid_field("/files/function.toml", message);
+        if memory_bytes < MEMORY_BYTES_MIN {
+            return Err(wrong(format!("memory_mb must be at least {}", MEMORY_BYTES_MIN / MIB)));
+        }
+        if !(1..=TIMEOUT_SECONDS_MAX).contains(&timeout_seconds) {
+            return Err(wrong(format!("timeout_seconds must be from 1 to {TIMEOUT_SECONDS_MAX}")));
+        }
+        let limits = limits_request(memory_bytes, timeout_seconds);
+        limits.resolve(&caps).map_err(|error| wrong(error.to_string()))?;
+        Ok(Deployment {
+            description: settings.description.clone(),
+            files: package.files.list(),
+            sha256: package.files.sha256(),
+            environment: self.environment_or_default(package.environment().map(str::to_owned)),
+            python: settings.python.clone(),
+            memory_bytes,
+            timeout_seconds,
+            integrations: settings.integrations.clone(),
+            author,
+            deployed_at: Utc::now(),
+        })
+    }
+
+    /// Writes down what will be, or what is if there is nothing to be made first.
+    async fn begin_deployment(
+        self: &Arc<Self>,
+        caller: &Caller,
+        package: FunctionPackage,
+        deployment: Deployment,
+        before: Option<Function>,
+    ) -> Result<DeploymentHandle, RequestError> {
+        let (now, new, workspace) = (Utc::now(), before.is_none(), caller.workspace);
+        let source = package.files.to_bytes();
+        let function =
+            before.clone().unwrap_or_else(|| new_function(caller, package.settings.name, now));
+        let object = ObjectRef::Function(function.id);
+        let entry = caller.audit_entry("function.deploy", object, &function.name);
+        // From here on nobody removes the environment that this one will use.
+        let turn = self.function_environments.lock().await;
+        let is_missing = self.engine.check_environment(&deployment.environment).is_err();
+        let has_packages = package.build_request.is_some();
+        let order = package.build_request.filter(|_| is_missing);
+        if has_packages && order.is_none() {
+            self.check_packages(workspace, &deployment.environment).await?;
+        }
+        let (function, serves) = match &order {
+            Some(_) => (as_deploying(function, &deployment, now), None),
+            None => (as_ready(function, deployment.clone(), now), Some(source.clone())),
+        };
+        let place = match &before {
+            Some(before) => FunctionWrite::Replace(Box::new(before.clone())),
+            None => FunctionWrite::Create(caller.ownership_grant(object, now)),
+        };
+        self.write_function(workspace, function.clone(), serves, place, entry.clone()).await?;
+        drop(turn);
+        let Some(order) = order else {
+            self.release_replaced(before.as_ref(), &function).await;
+            return Ok(DeploymentHandle { function, new, task: None });
+        };
+        let id = function.id;
+        let next = PendingDeployment {
+            workspace,
+            id,
+            begun_at: now,
+            deployment,
+            source,
+            build_request: order,
+            entry,
+        };
+        let done = Some(tokio::spawn(Arc::clone(self).finish_deployment(next)));
+        Ok(DeploymentHandle { function, new, task: done })
+    }
+
+    async fn write_function(
+        &self,
+        workspace: WorkspaceId,
+        function: Function,
+        serves: Option<Vec<u8>>,
+        place: FunctionWrite,
+        entry: NewAuditEntry,
+    ) -> Result<(), RequestError> {
+        let integrations = match (&function.preparing, &function.deployed) {
+            (None, Some(deployed)) => deployed.integrations.clone(),
+            _ => function.preparing_integrations.clone(),
+        };
+        let written = self.db.write(move |tx| {
+            if let Some(gone) = gone_integration(tx, workspace, &integrations)? {
+                return Ok(Err(gone));
+            }
+            let placed = place_function(tx, workspace, &function, serves.as_deref(), place)?;
+            if placed.is_ok() {
+                tx.append_audit_entry(&entry)?;
+            }
+            Ok(placed)
+        });
+        written.await?
+    }
+
+    /// Makes the environment, and lets the function serve in it, or says why it cannot.
+    async fn finish_deployment(
+        self: Arc<Self>,
+        next: PendingDeployment,
+    ) -> Result<Function, Error> {
+        let PendingDeployment {
+            workspace,
+            id,
+            begun_at,
+            deployment,
+            source,
+            build_request: order,
+            entry,
+        } = next;
+        let environment = deployment.environment.clone();
+        let made = match self.engine.add_environment(order, |_| {}).await {
+            Ok(_) => self.check_packages(workspace, &environment).await,
+            Err(fault) => Err(fault),
+        };
+        let failure = made.clone().err();
+        let written = loop {
+            let (deployment, source, made) = (deployment.clone(), source.clone(), made.clone());
+            let mut entry = entry.clone();
+            let written = self.db.write(move |tx| {
+                let now = Utc::now();
+                entry.at = now;
+                entry.detail = if made.is_ok() { "ready" } else { "failed" }.to_owned();
+                write_deployment_outcome(tx, workspace, id, begun_at, &entry, |function| match made
+                {
+                    Ok(()) => (as_ready(function, deployment, now), Some(source)),
+                    Err(fault) => (as_failed(function, fault, now), None),
+                })
+            });
+            match written.await {
+                Ok(written) => break written,
+                Err(error) => {
+                    tracing::error!(function = %id, %error, "its deployment will be written down later");
+                    sleep(RETRY_DELAY).await;
+                }
+            }
+        };
+        let Some((before, function)) = written else {
+            self.release_environment(&environment).await;
+            return Err(superseded());
+        };
+        match failure {
+            None => {
+                self.release_replaced(Some(&before), &function).await;
+                Ok(function)
+            }
+            Some(fault) => {
+                self.release_environment(&environment).await;
+                Err(fault)
+            }
+        }
+    }
+
+    /// That the workspace and the operator allow what an environment of a function has. Which packages
+    /// come along is known only when they are chosen.
+    async fn check_packages(&self, workspace: WorkspaceId, name: &str) -> Result<(), Error> {
+        let (engine, name) = (Arc::clone(&self.engine), name.to_owned());
+        let looked = run_blocking(move || {
+            let packages = engine.environment(&name)?.packages;
+            Ok::<_, Error>((packages, engine.unimportable_packages(&name)?))
+        });
+        let (packages, unlisted) = looked.await.map_err(|refused| *refused.error)??;
+        let policy = self.db.read(|rows| rows.package_policy(workspace));
+        let policy = policy.map_err(|error| *RequestError::from(error).error)?;
+        check_package_policy(&policy, &packages)?;
+        match unlisted.as_slice() {
+            [] => Ok(()),
+            [first, ..] => Err(not_listed(first)),
+        }
+    }
+
+    /// What a function has used and uses no longer.
+    async fn release_replaced(&self, before: Option<&Function>, now: &Function) {
+        let used: Vec<String> = before.map(used_environments).unwrap_or_default();
+        let uses = used_environments(now);
+        for old in used.iter().filter(|old| !uses.contains(old)) {
+            self.release_environment(old).await;
+        }
+    }
+
+    /// Removes an environment that was made for functions, if none needs it any more.
+    pub(crate) async fn release_environment(&self, name: &str) {
+        if !name.starts_with(ENVIRONMENT_PREFIX) {
+            return;
+        }
+        let _turn = self.function_environments.lock().await;
+        match self.db.read(|rows| rows.is_environment_of_function(name)) {
+            Ok(true) => {}
+            Ok(false) => {
+                if let Err(fault) = self.engine.remove_environment(name).await {
+                    tracing::warn!(environment = name, error = %fault, "it was not removed");
+                }
+            }
+            Err(error) => tracing::warn!(environment = name, %error, "it was not removed"),
+        }
+    }
+
+    /// What was being deployed when the server stopped is not, and says so.
+    pub(crate) async fn mark_interrupted_deployments(&self) -> Result<(), DatabaseError> {
+        for (workspace, function) in self.db.read(|rows| rows.deploying_functions())? {
+            let environment = function.preparing.clone();
+            let function = as_failed(function, interrupted(), Utc::now());
+            self.db.write(move |tx| tx.update_function(workspace, &function, None)).await?;
+            if let Some(environment) = environment {
+                self.release_environment(&environment).await;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes a deployment where it belongs, or says why it cannot be written there.
+fn place_function(
+    tx: &Tx<'_>,
+    workspace: WorkspaceId,
+    function: &Function,
+    serves: Option<&[u8]>,
+    place: FunctionWrite,
+) -> Result<Result<(), RequestError>, DatabaseError> {
+    match place {
+        FunctionWrite::Replace(before) => {
+            let Some(now) = tx.function(workspace, function.id)? else {
+                return Ok(Err(not_found("function", function.id)));
+            };
+            if now != *before {
+                return Ok(Err(changed_meanwhile(function)));
+            }
+            tx.update_function(workspace, function, serves)?;
+        }
+        FunctionWrite::Create(_) if tx.count_functions(workspace)? >= FUNCTIONS_MAX => {
+            return Ok(Err(too_many()));
+        }
+        FunctionWrite::Create(owning) => {
+            tx.insert_function(workspace, function, serves)?;
+            tx.insert_grant(workspace, &owning)?;
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// The function before and after, unless it was deployed anew or deleted meanwhile.
+fn write_deployment_outcome(
+    tx: &Tx<'_>,
+    workspace: WorkspaceId,
+    id: FunctionId,
+    begun_at: DateTime<Utc>,
+    entry: &NewAuditEntry,
+    end: impl FnOnce(Function) -> (Function, Option<Vec<u8>>),
+) -> Result<Option<(Function, Function)>, DatabaseError> {
+    let found = tx.function(workspace, id)?.filter(|found| found.updated_at == begun_at);
+    let Some(before) = found else { return Ok(None) };
+    let (after, source) = end(before.clone());
+    tx.update_function(workspace, &after, source.as_deref())?;
+    tx.append_audit_entry(entry)?;
+    Ok(Some((before, after)))
+}
+
+/// Those that it uses, and will use.
+pub(super) fn used_environments(function: &Function) -> Vec<String> {
+    let used = function.deployed.as_ref().map(|deployed| deployed.environment.clone());
+    used.into_iter().chain(function.preparing.clone()).collect()
+}
+
+/// One that was never deployed.
+fn new_function(caller: &Caller, name: String, now: DateTime<Utc>) -> Function {
+    Function {
+        id: FunctionId::new(Uuid::now_v7()),
+        name,
+        owner: caller.id(),
+        status: FunctionStatus::Deploying,
+        deployed: None,
+        preparing: None,
+        preparing_integrations: Vec::new(),
+        progress: None,
+        error: None,
+        created_at: now,
+        updated_at: now,
+    }
+}
+
+fn as_deploying(function: Function, next: &Deployment, now: DateTime<Utc>) -> Function {
+    Function {
+        status: FunctionStatus::Deploying,
+        preparing: Some(next.environment.clone()),
+        preparing_integrations: next.integrations.clone(),
+        updated_at: now,
+        ..function
+    }
+}
+
+fn as_ready(function: Function, deployment: Deployment, now: DateTime<Utc>) -> Function {
+    let deployment = Deployment { deployed_at: now, ..deployment };
+    Function {
+        status: FunctionStatus::Ready,
+        deployed: Some(deployment),
+        preparing: None,
+        preparing_integrations: Vec::new(),
+        error: None,
+        updated_at: now,
+        ..function
+    }
+}
+
+fn as_failed(function: Function, fault: Error, now: DateTime<Utc>) -> Function {
+    Function {
+        status: FunctionStatus::Failed,
+        error: Some(fault),
+        preparing: None,
+        preparing_integrations: Vec::new(),
+        updated_at: now,
+        ..function
+    }
+}
+
+pub(super) fn limits_request(memory_bytes: u64, timeout_seconds: u64) -> LimitsRequest {
+    LimitsRequest {
+        memory_bytes: Some(memory_bytes),
+        wall_ms: Some(timeout_seconds.saturating_mul(1000)),
+        ..LimitsRequest::default()
+    }
+}
+
+fn check_package_policy(
+    policy: &PackagePolicy,
+    packages: &[InstalledPackage],
+) -> Result<(), Error> {
+    let denied = |message: String| policy_violation(format!("requirements.txt: {message}"));
+    let named: Vec<(String, &str)> = packages
+        .iter()
+        .filter_map(|it| Some((PackageName::new(&it.name)?.to_string(), &*it.version)))
+        .collect();
+    policy::check_install(policy, named.iter().map(|(name, _)| name.as_str()))
+        .map_err(|refused| denied(refused.to_string()))?;
+    let other = named.iter().find_map(|(name, version)| {
+        let pinned = policy.pins.get(name).filter(|pinned| pinned != version)?;
+        Some(format!("{name} {version} is chosen, and this workspace pins {name} to {pinned}"))
+    });
+    other.map_or(Ok(()), |message| Err(denied(message)))
+}
+
+fn not_listed(package: &PackageName) -> Error {
+    let message = format!(
+        "requirements.txt: {package} could not be imported, not allowed by \
+         PYTHON_PACKAGES_WHITELIST_IMPORT"
+    );
+    Error::new(ErrorCode::ImportDenied, message)
+        .hint("do without it, or ask the operator to list it")
+}
+
+fn changed_meanwhile(function: &Function) -> RequestError {
+    let message =
+        format!("the function {:?} was changed while it was being deployed", function.name);
+    Error::new(ErrorCode::ObjectInUse, message).hint("look at it, and deploy it again").into()
+}
+
+fn too_many() -> RequestError {
+    let message = format!("a workspace has at most {FUNCTIONS_MAX} functions");
+    Error::new(ErrorCode::QuotaExceeded, message).hint("delete one that is no longer needed").into()
+}
+
+fn superseded() -> Error {
+    let message = "the function was deployed anew or deleted meanwhile";
+    Error::new(ErrorCode::ObjectNotFound, message).hint("look at what it is now")
+}
+
+fn interrupted() -> Error {
+    let message = "the server stopped while it was deployed";
+    Error::new(ErrorCode::ExecutionInterrupted, message).hint("deploy it again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use db::Database;
+    use std::collections::BTreeMap;
+    use tempfile::TempDir;
+    use types::{GrantId, Principal, PrincipalKind, Workspace};
+
+    struct World {
+        store: Arc<Database>,
+        workspace: WorkspaceId,
+        ann: PrincipalId,
+        bob: PrincipalId,
+        _data: TempDir,
+    }
+
+    impl World {
+        async fn new() -> Self {
+            let data = TempDir::new().unwrap();
+            let store = Database::open(data.path()).unwrap();
+            let workspace = WorkspaceId::new(Uuid::now_v7());
+            let (ann, bob) = (principal("ann"), principal("bob"));
+            let ids = (ann.id, bob.id);
+            let settled = store.write(move |tx| {
+                let name = "home".to_owned();
+                tx.insert_workspace(&Workspace { id: workspace, name, created_at: Utc::now() })?;
+                tx.insert_principal(workspace, &ann)?;
+                tx.insert_principal(workspace, &bob)
+            });
+            settled.await.unwrap();
+            Self { store, workspace, ann: ids.0, bob: ids.1, _data: data }
+        }
+
+        async fn place(
+            &self,
+            function: &Function,
+            source: &str,
+            place: FunctionWrite,
+        ) -> Option<ErrorCode> {
+            let (workspace, function) = (self.workspace, function.clone());
+            let source = source.as_bytes().to_vec();
+            let written = self
+                .store
+                .write(move |tx| place_function(tx, workspace, &function, Some(&source), place));
+            written.await.unwrap().err().map(|refused| refused.error.code)
+        }
+
+        /// What serves: its author, its owner and its source.
+        fn serves(&self, id: FunctionId) -> (PrincipalId, PrincipalId, Vec<u8>) {
+            let found = self.store.read(|rows| rows.deployed_function(self.workspace, id));
+            let (function, source) = found.unwrap().unwrap();
+            (function.deployed.unwrap().author, function.owner, source)
+        }
+    }
+
+    fn principal(name: &str) -> Principal {
+        Principal {
+            id: PrincipalId::new(Uuid::now_v7()),
+            name: name.to_owned(),
+            kind: PrincipalKind::User,
+            roles: Vec::new(),
+            preferences: BTreeMap::new(),
+            external_id: None,
+            created_at: Utc::now(),
+            updated_at: Utc::now(),
+        }
+    }
+
+    fn taken(before: &Function) -> FunctionWrite {
+        FunctionWrite::Replace(Box::new(before.clone()))
+    }
+
+    fn by(author: PrincipalId, before: &Function) -> Function {
+        let deployment = Deployment {
+            description: String::new(),
+            files: Vec::new(),
+            sha256: String::new(),
+            environment: "bare".to_owned(),
+            python: None,
+            memory_bytes: MEMORY_BYTES,
+            timeout_seconds: TIMEOUT_SECONDS_MAX,
+            integrations: Vec::new(),
+            author,
+            deployed_at: Utc::now(),
+        };
+        as_ready(before.clone(), deployment, Utc::now())
+    }
+
+    /// Both have read what is there before either has written.
+    #[tokio::test]
+    async fn t150_of_two_deployments_at_once_one_is_refused_and_nothing_of_it_is_kept() {
+        let world = World::new().await;
+        let World { ann, bob, .. } = world;
+        let now = Utc::now();
+        let unborn = Function {
+            id: FunctionId::new(Uuid::now_v7()),
+            name: "f".to_owned(),
+            owner: ann,
+            status: FunctionStatus::Deploying,
+            deployed: None,
+            preparing: None,
+            preparing_integrations: Vec::new(),
+            progress: None,
+            error: None,
+            created_at: now,
+            updated_at: now,
+        };
+        let id = unborn.id;
+        let owning = Grant {
+            id: GrantId::new(Uuid::now_v7()),
+            principal: ann,
+            privilege: Privilege::Ownership,
+            object: ObjectRef::Function(id),
+            granted_by: ann,
+            created_at: now,
+        };
+        let first = by(ann, &unborn);
+        assert_eq!(world.place(&first, "first", FunctionWrite::Create(owning)).await, None);
+
+        let (of_ann, of_bob) = (by(ann, &first), by(bob, &first));
+        assert_eq!(world.place(&of_bob, "of bob", taken(&first)).await, None);
+        let late = world.place(&of_ann, "of ann", taken(&first)).await;
+        assert_eq!(late, Some(ErrorCode::ObjectInUse));
+        assert_eq!(world.serves(id), (bob, ann, b"of bob".to_vec()), "author beside source");
+
+        // A new owner in between counts as well.
+        let given = Function { owner: bob, ..of_bob.clone() };
+        let (workspace, handed) = (world.workspace, given.clone());
+        world.store.write(move |tx| tx.update_function(workspace, &handed, None)).await.unwrap();
+        let late = world.place(&by(ann, &of_bob), "of ann", taken(&of_bob)).await;
+        assert_eq!(late, Some(ErrorCode::ObjectInUse));
+        assert_eq!(world.serves(id), (bob, bob, b"of bob".to_vec()));
+
+        // The harmless twin: whoever reads it again deploys.
+        assert_eq!(world.place(&by(ann, &given), "of ann", taken(&given)).await, None);
+        assert_eq!(world.serves(id), (ann, bob, b"of ann".to_vec()));
+    }
+}

@@ -1,0 +1,679 @@
+//! What the specification of an agent says: which tools it has, and whether it may run code.
+//!
+//! A pure reading of text that anybody may have written. Its bytes, its depth and what aliases
+//! make of it are bounded, and a key that stands twice is refused, since two readers could each
+//! believe another one of them.
+
+mod code_execution;
+mod embedded_tool;
+mod orchestration;
+
+pub(crate) use code_execution::CodeExecutionSection;
+pub(crate) use embedded_tool::EmbeddedTool;
+pub use orchestration::{Orchestration, ROUNDS_MAX, SECONDS_MAX, ToolChoice};
+
+use crate::catalog::tool_definition::{RUN_PYTHON_CODE, details, invalid_tool};
+use crate::error::{ErrorDetail, RequestError, invalid_field};
+use code_execution::{CODE_EXECUTION, integration_path, store_path};
+use contract::AnnotationMode;
+use serde::de::{Error as _, IgnoredAny};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use types::{JsonMembers, MembersError, SpecificationFormat};
+use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Type};
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+/// Of the published form.
+const BYTES_MAX: usize = 100_000;
+/// Far more than anybody indents.
+const DEPTH_MAX: usize = 64;
+/// Values in the document, those that aliases repeat included: what [`BYTES_MAX`] can hold.
+const VALUES_MAX: usize = 100_000;
+/// Characters of all values, likewise.
+const TEXT_BYTES_MAX: usize = 10 * BYTES_MAX;
+
+/// What a model is offered besides the tools of its agent. A tool of such a name would not be the one
+/// that is called.
+const RESERVED_TOOL_NAMES: [&str; 4] =
+    [CODE_EXECUTION, "code_interpreter", "load_skill", "run_skill_script"];
+
+const NO_ENTRY: &str =
+    "tools needs an entry with tool_spec: {type: code_execution, name: code_execution}";
+const NO_SECTION: &str = "tool_resources needs a section code_execution; an empty one will do";
+
+/// An object of the workspace that a specification names, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct NamedObject {
+    pub(crate) kind: NamedKind,
+    pub(crate) name: String,
+    pub(crate) path: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NamedKind {
+    Integration,
+    Store,
+}
+
+impl NamedKind {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Integration => "integration",
+            Self::Store => "store",
+        }
+    }
+}
+
+/// Whether the agent may run code, and if not, why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct CodeExecution {
+    pub enabled: bool,
+    /// What the specification would need, in sentences.
+    pub missing: Vec<String>,
+}
+
+/// A specification in a request: text, or a JSON object whose own text is kept. Read from a request in
+/// which [`as_text`] has made text of it.
+#[derive(Debug, Clone)]
+pub struct SpecificationText(pub(crate) String);
+
+impl<'de> Deserialize<'de> for SpecificationText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer);
+        text.map(Self).map_err(|_| D::Error::custom("must be text or an object"))
+    }
+}
+
+/// The same JSON object, in which a member of this name that is an object is a text instead: the own text
+/// of that object, every byte of it.
+pub(crate) fn as_text(request: &str, name: &str) -> Result<String, MembersError> {
+    let quoted = |text: &str| Value::from(text).to_string();
+    let mut members = Vec::new();
+    for member in JsonMembers::of(request) {
+        let (key, json) = member?;
+        let is_wanted = key == name && json.starts_with('{');
+        let json = if is_wanted { Cow::Owned(quoted(json)) } else { Cow::Borrowed(json) };
+        members.push(format!("{}:{json}", quoted(&key)));
+    }
+    Ok(format!("{{{}}}", members.join(",")))
+}
+
+impl PartialSchema for SpecificationText {
+    fn schema() -> RefOr<Schema> {
+        let object = ObjectBuilder::new().schema_type(Type::Object);
+        let text = ObjectBuilder::new().schema_type(Type::String);
+        let one_of = OneOfBuilder::new().item(text).item(object);
+        one_of.description(Some("YAML or JSON as text, or JSON as it is")).into()
+    }
+}
+
+impl ToSchema for SpecificationText {}
+
+#[derive(Debug, PartialEq)]
+pub(crate) struct Specification {
+    /// How it calls its agent.
+    pub(crate) name: Option<String>,
+    pub(crate) format: SpecificationFormat,
+    pub(crate) code_execution: CodeExecution,
+    /// What its code is given.
+    pub(crate) section: CodeExecutionSection,
+    /// How its model is asked.
+    pub(crate) orchestration: Orchestration,
+    /// The tools whose code stands in it.
+    pub(crate) embedded: Vec<EmbeddedTool>,
+    /// Of everything in `tools`.
+    names: BTreeSet<String>,
+    /// Keys of `tool_resources`.
+    resources: Vec<String>,
+    warnings: Vec<String>,
+}
+
+impl Specification {
+    pub(crate) fn has_tool(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
+
+    /// Everything that it names, also in the tools that stand in it.
+    pub(crate) fn named(&self) -> Vec<NamedObject> {
+        let named = |kind, name: &str, path| NamedObject { kind, name: name.to_owned(), path };
+        let own = self.section.integrations.iter().enumerate();
+        let own =
+            own.map(|(index, name)| named(NamedKind::Integration, name, integration_path(index)));
+        let of_tools = self.embedded.iter().flat_map(|tool| {
+            let integrations = tool.contract.integrations.iter().enumerate();
+            integrations.map(|(index, name)| {
+                let path = format!("{}/configuration/integrations/{index}", tool.path);
+                named(NamedKind::Integration, name, path)
+            })
+        });
+        let stores = self.section.stores.iter().enumerate();
+        let stores =
+            stores.map(|(index, grant)| named(NamedKind::Store, &grant.name, store_path(index)));
+        own.chain(of_tools).chain(stores).collect()
+    }
+
+    /// The integrations that only the tools in it leave by.
+    pub(crate) fn integrations_of_tools(&self) -> Vec<String> {
+        let of_tools = self.embedded.iter().flat_map(|tool| &tool.contract.integrations);
+        of_tools.cloned().collect()
+    }
+
+    /// What is odd about it for an agent to which these tools are attached.
+    pub(crate) fn warnings(&self, attached: &[&str]) -> Vec<String> {
+        let is_known =
+            |key: &str| key == CODE_EXECUTION || self.has_tool(key) || attached.contains(&key);
+        let unknown = self.resources.iter().filter(|key| !is_known(key)).map(|key| {
+            format!("tool_resources.{key} belongs to no tool: the agent has none of that name")
+        });
+        self.warnings.iter().cloned().chain(unknown).collect()
+    }
+}
+
+/// Whether no tool of an agent that is run can have this name.
+pub(crate) fn is_reserved_tool_name(name: &str) -> bool {
+    RESERVED_TOOL_NAMES.contains(&name)
+}
+
+pub(crate) fn parse_specification(text: &str) -> Result<Specification, RequestError> {
+    let root = parse_yaml(text)?;
+    let entries = tool_entries(&root)?;
+    let names = unique_tool_names(&entries)?;
+    let resources = resources(&root)?;
+    let mut warnings = Vec::new();
+    let embedded = embedded_tools(&entries, &mut warnings)?;
+    warnings.extend(entries.iter().filter_map(ToolEntry::warning));
+    let section = CodeExecutionSection::read(resources, &mut warnings)?;
+    let orchestration = Orchestration::read(&root, &mut warnings)?;
+    let has_entry = entries.iter().any(|entry| entry.tool == ToolEntryKind::CodeExecution);
+    let missing: Vec<String> = [(has_entry, NO_ENTRY), (section.is_some(), NO_SECTION)]
+        .into_iter()
+        .filter(|(is_there, _)| !is_there)
+        .map(|(_, sentence)| sentence.to_owned())
+        .collect();
+    Ok(Specification {
+        name: name(&root),
+        format: format(text),
+        code_execution: CodeExecution { enabled: missing.is_empty(), missing },
+        section: section.unwrap_or_default(),
+        orchestration,
+        embedded,
+        names,
+        resources: resources.into_iter().flat_map(Map::keys).cloned().collect(),
+        warnings,
+    })
+}
+
+/// How a specification calls its agent, if it can be read and does.
+pub fn agent_name(text: &str) -> Option<String> {
+    parse_yaml(text).ok().and_then(|root| name(&root))
+}
+
+fn name(root: &Map<String, Value>) -> Option<String> {
+    root.get("name").and_then(Value::as_str).map(str::to_owned)
+}
+
+fn specification_pointer(path: &str) -> String {
+    format!("/specification{path}")
+}
+
+/// JSON is YAML, so that there is one reader; this is only to tell people what they wrote.
+fn format(text: &str) -> SpecificationFormat {
+    match serde_json::from_str::<IgnoredAny>(text) {
+        Ok(_) => SpecificationFormat::Json,
+        Err(_) => SpecificationFormat::Yaml,
+    }
+}
+
+fn parse_yaml(text: &str) -> Result<Map<String, Value>, RequestError> {
+    if text.len() > BYTES_MAX {
+        let message = format!("has {} bytes, and at most {BYTES_MAX} are kept", text.len());
+        return Err(invalid_field(&specification_pointer(""), message));
+    }
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_depth: DEPTH_MAX,
+            max_nodes: VALUES_MAX,
+            max_total_scalar_bytes: TEXT_BYTES_MAX,
+        },
+        // `y` and `on` are names here, as in YAML 1.2.
+        strict_booleans: true,
+        with_snippet: false,
+    };
+    match serde_saphyr::from_str_with_options(text, options) {
+        Ok(Value::Object(root)) => Ok(root),
+        Ok(_) => Err(invalid_field(
+            &specification_pointer(""),
+            "must be a mapping, such as one with tools",
+        )),
+        Err(error) => Err(unreadable(&error)),
+    }
+}
+
+fn unreadable(error: &serde_saphyr::Error) -> RequestError {
+    use serde_saphyr::Error;
+    let message = match error.without_snippet() {
+        Error::DuplicateMappingKey { key, .. } => {
+            format!("the key {:?} stands twice", key.as_deref().unwrap_or_default())
+        }
+        Error::MultipleDocuments { .. } => "has more than one document".to_owned(),
+        error => format!("is neither YAML nor JSON that can be read: {error}"),
+    };
+    let mut refused = invalid_field(&specification_pointer(""), message);
+    if let (Some(detail), Some(place)) = (refused.details.first_mut(), error.location()) {
+        detail.line = usize::try_from(place.line()).ok();
+        detail.column = usize::try_from(place.column()).ok();
+    }
+    refused
+}
+
+/// One of `tools`.
+#[derive(Debug)]
+struct ToolEntry<'a> {
+    path: String,
+    name: &'a str,
+    tool: ToolEntryKind<'a>,
+}
+
+#[derive(Debug, PartialEq)]
+enum ToolEntryKind<'a> {
+    CodeExecution,
+    /// A Run Python code tool as its author wrote it.
+    Embedded(&'a Value),
+    Other(&'a str),
+}
+
+fn tool_entries(root: &Map<String, Value>) -> Result<Vec<ToolEntry<'_>>, RequestError> {
+    match root.get("tools") {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(list)) => {
+            let entry = |(index, value)| {
+                ToolEntry::read(specification_pointer(&format!("/tools/{index}")), value)
+            };
+            list.iter().enumerate().map(entry).collect()
+        }
+        Some(_) => Err(invalid_field(&specification_pointer("/tools"), "must be a list")),
+    }
+}
+
+impl<'a> ToolEntry<'a> {
+    fn read(path: String, value: &'a Value) -> Result<Self, RequestError> {
+        let Value::Object(entry) = value else {
+            return Err(invalid_field(&path, "must be a mapping"));
+        };
+        let spec = match entry.get("tool_spec") {
+            Some(Value::Object(spec)) => spec,
+            // As published, its fields stand beside `tool_spec` and not below it.
+            None | Some(Value::Null) => entry,
+            Some(_) => {
+                return Err(invalid_field(&format!("{path}/tool_spec"), "must be a mapping"));
+            }
+        };
+        let word = |key: &str| {
+            let word = spec.get(key).and_then(Value::as_str);
+            word.ok_or_else(|| {
+                invalid_field(&path, format!("its tool_spec needs a {key}, as text"))
+            })
+        };
+        let (kind, name) = (word("type")?, word("name")?);
+        let tool = match kind {
+            CODE_EXECUTION if name == CODE_EXECUTION => ToolEntryKind::CodeExecution,
+            RUN_PYTHON_CODE if std::ptr::eq(spec, entry) => ToolEntryKind::Embedded(value),
+            other => ToolEntryKind::Other(other),
+        };
+        Ok(Self { path, name, tool })
+    }
+
+    fn warning(&self) -> Option<String> {
+        match self.tool {
+            ToolEntryKind::CodeExecution | ToolEntryKind::Embedded(_) => None,
+            ToolEntryKind::Other(CODE_EXECUTION) => Some(format!(
+                "the tool {:?} is of type code_execution, and its name must be code_execution too",
+                self.name
+            )),
+            ToolEntryKind::Other(kind) => Some(format!(
+                "the tool {:?} is of type {kind}, which this server cannot run; it is only kept",
+                self.name
+            )),
+        }
+    }
+}
+
+fn unique_tool_names(entries: &[ToolEntry<'_>]) -> Result<BTreeSet<String>, RequestError> {
+    let mut names = BTreeSet::new();
+    for entry in entries {
+        if matches!(entry.tool, ToolEntryKind::Embedded(_)) && is_reserved_tool_name(entry.name) {
+            let message = format!("{:?} is the name of a tool that models have anyway", entry.name);
+            return Err(invalid_field(&format!("{}/name", entry.path), message));
+        }
+        if !names.insert(entry.name.to_owned()) {
+            let message = format!("another tool of the agent is named {:?} already", entry.name);
+            return Err(invalid_field(&entry.path, message));
+        }
+    }
+    Ok(names)
+}
+
+/// All of them, or what is wrong with any.
+fn embedded_tools(
+    entries: &[ToolEntry<'_>],
+    warnings: &mut Vec<String>,
+) -> Result<Vec<EmbeddedTool>, RequestError> {
+    let (mut tools, mut wrong) = (Vec::new(), Vec::new());
+    for entry in entries {
+        let ToolEntryKind::Embedded(tool) = entry.tool else { continue };
+        let published = EmbeddedTool::without_extensions(tool).to_string();
+        let checked = contract::CodeTool::from_json(&published, AnnotationMode::Strict);
+        let odd = details(checked.warnings, &entry.path).into_iter();
+        warnings.extend(odd.map(|odd| sentence(entry.name, &odd)));
+        match checked.result {
+            Ok(contract) => tools.push(EmbeddedTool::read(&entry.path, contract, tool)?),
+            Err(problems) => wrong.append(&mut details(problems, &entry.path)),
+        }
+    }
+    if wrong.is_empty() { Ok(tools) } else { Err(invalid_tool(wrong)) }
+}
+
+fn sentence(tool: &str, odd: &ErrorDetail) -> String {
+    let line = odd.line.map(|line| format!(", line {line}")).unwrap_or_default();
+    format!("tool {tool:?}{line}: {}", odd.message)
+}
+
+fn resources(root: &Map<String, Value>) -> Result<Option<&Map<String, Value>>, RequestError> {
+    match root.get("tool_resources") {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::Object(resources)) => Ok(Some(resources)),
+        Some(_) => {
+            Err(invalid_field(&specification_pointer("/tool_resources"), "must be a mapping"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::{Duration, Instant};
+    use types::{ApprovalAction, ErrorCode};
+
+    /// As the seed shows it, indented as it shows it.
+    const PUBLISHED: &str = "tools:\n  - tool_spec:\n    type: code_execution\n    \
+                             name: code_execution\ntool_resources:\n  code_execution:\n";
+    const NESTED: &str = "tools:\n  - tool_spec:\n      type: code_execution\n      \
+                          name: code_execution\ntool_resources:\n  code_execution: {}\n";
+
+    fn enabled(text: &str) -> bool {
+        parse_specification(text).unwrap().code_execution.enabled
+    }
+
+    fn missing(text: &str) -> Vec<String> {
+        let CodeExecution { enabled, missing } = parse_specification(text).unwrap().code_execution;
+        assert!(!enabled);
+        missing
+    }
+
+    fn refusal(text: &str) -> (String, String) {
+        let refused = parse_specification(text).unwrap_err();
+        let detail = refused.details.into_iter().next().unwrap();
+        (detail.path.unwrap(), detail.message)
+    }
+
+    #[test]
+    fn code_runs_only_where_both_sections_say_so() {
+        assert!(enabled(PUBLISHED), "S-004, S-005");
+        assert!(enabled(NESTED));
+        assert_eq!(missing("instructions: be kind\n"), [NO_ENTRY, NO_SECTION]);
+        let entry_alone = "tools: [{tool_spec: {type: code_execution, name: code_execution}}]";
+        assert_eq!(missing(entry_alone), [NO_SECTION]);
+        assert_eq!(missing("tool_resources: {code_execution: }"), [NO_ENTRY]);
+    }
+
+    #[test]
+    fn another_name_or_type_enables_nothing() {
+        let with = |kind: &str, name: &str| {
+            format!(
+                "tools: [{{tool_spec: {{type: {kind}, name: {name}}}}}]\n\
+                 tool_resources: {{code_execution: {{}}}}"
+            )
+        };
+        assert!(enabled(&with(CODE_EXECUTION, CODE_EXECUTION)));
+        assert_eq!(missing(&with(CODE_EXECUTION, "python")), [NO_ENTRY]);
+        assert_eq!(missing(&with("generic", CODE_EXECUTION)), [NO_ENTRY]);
+        assert_eq!(missing(&with("code_Execution", CODE_EXECUTION)), [NO_ENTRY]);
+    }
+
+    #[test]
+    fn an_object_becomes_its_own_text_and_everything_else_stays() {
+        let own = "{ \"a\":1.50, \"b\" : \"\\u0041\" ,\n\"specification\":{}}";
+        let request = format!(r#"{{"name": "x\"", "specificati\u006fn" : {own} , "other": {{}}}}"#);
+        let request: Value =
+            serde_json::from_str(&as_text(&request, "specification").unwrap()).unwrap();
+        let expected = serde_json::json!({"name": "x\"", "specification": own, "other": {}});
+        assert_eq!(request, expected);
+        for same in [r#"{"specification":"a: 1"}"#, r#"{"specification":[{}]}"#, "{}"] {
+            assert_eq!(as_text(same, "specification").unwrap(), same);
+        }
+        assert!(as_text("[]", "specification").is_err());
+    }
+
+    #[test]
+    fn json_says_the_same_as_yaml() {
+        let json = r#"{"tools": [{"tool_spec": {"type": "code_execution", "name": "code_execution"}}],
+                       "tool_resources": {"code_execution": null}}"#;
+        let (json, yaml) =
+            (parse_specification(json).unwrap(), parse_specification(NESTED).unwrap());
+        assert_eq!(json.format, SpecificationFormat::Json);
+        assert_eq!(yaml.format, SpecificationFormat::Yaml);
+        assert_eq!(Specification { format: yaml.format, ..json }, yaml);
+    }
+
+    #[test]
+    fn resources_of_no_tool_are_named_unless_one_is_attached() {
+        let text = "tools: [{tool_spec: {type: generic, name: search}}]\n\
+                    tool_resources: {search: {}, probe: {}, code_execution: {}}";
+        let specification = parse_specification(text).unwrap();
+        let about = |attached: &[&str]| {
+            let warnings = specification.warnings(attached);
+            warnings.into_iter().filter(|warning| warning.contains("tool_resources")).collect()
+        };
+        let unknown: Vec<String> = about(&[]);
+        assert_eq!(unknown.len(), 1, "{unknown:?}");
+        assert!(unknown[0].starts_with("tool_resources.probe "), "{unknown:?}");
+        let none: Vec<String> = about(&["probe"]);
+        assert!(none.is_empty());
+    }
+
+    #[test]
+    fn what_will_not_be_given_is_named() {
+        let text = "tools: [{tool_spec: {type: code_execution, name: code_execution}}]\n\
+                    tool_resources:\n  code_execution:\n    \
+                    artifact_repositories: [SNOWFLAKE.SNOWPARK.PYPI_SHARED_REPOSITORY]\n    \
+                    memory: 1\n";
+        let warnings = parse_specification(text).unwrap().warnings(&[]).join("\n");
+        for named in ["any package", "code_execution.memory"] {
+            assert!(warnings.contains(named), "{warnings}");
+        }
+        assert!(enabled(text));
+    }
+
+    #[test]
+    fn what_has_the_wrong_shape_is_refused_at_its_place() {
+        let section = |inside: &str| format!("tool_resources: {{code_execution: {inside}}}");
+        for (text, path) in [
+            ("", "/specification"),
+            ("- a", "/specification"),
+            ("just text", "/specification"),
+            ("tools: {a: b}", "/specification/tools"),
+            ("tools: [a]", "/specification/tools/0"),
+            ("tools: [{}]", "/specification/tools/0"),
+            ("tools: [{type: 1, name: a}]", "/specification/tools/0"),
+            ("tools: [{tool_spec: [a]}]", "/specification/tools/0/tool_spec"),
+            ("tool_resources: 7", "/specification/tool_resources"),
+            (&section("true"), "/specification/tool_resources/code_execution"),
+            (
+                &section("{external_access_integrations: github}"),
+                "/specification/tool_resources/code_execution/external_access_integrations",
+            ),
+            (
+                &section("{artifact_repositories: {a: b}}"),
+                "/specification/tool_resources/code_execution/artifact_repositories",
+            ),
+            (
+                &section("{artifact_repositories: [pypi, 1]}"),
+                "/specification/tool_resources/code_execution/artifact_repositories/1",
+            ),
+        ] {
+            assert_eq!(refusal(text).0, path, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_tool_that_would_be_taken_for_another_is_refused_by_its_name() {
+        let tool = |name: &str| {
+            format!(
+                "tools:\n  - type: runPythonCode\n    name: {name}\n    description: Always one.\n    \
+                 configuration:\n      pythonCode: |\n        def handle():\n          return 1\n"
+            )
+        };
+        for name in RESERVED_TOOL_NAMES {
+            let (path, message) = refusal(&tool(name));
+            assert_eq!(path, "/specification/tools/0/name");
+            assert!(message.contains(name), "{message}");
+        }
+        assert!(parse_specification(&tool("load")).unwrap().has_tool("load"));
+    }
+
+    #[test]
+    fn names_are_unique_in_an_agent() {
+        let two = "tools: [{type: a, name: x}, {tool_spec: {type: b, name: x}}]";
+        assert_eq!(refusal(two).0, "/specification/tools/1");
+        assert!(parse_specification("tools: [{type: a, name: x}, {type: a, name: y}]").is_ok());
+    }
+
+    #[test]
+    fn an_embedded_tool_is_read_or_refused_with_line_and_column() {
+        let tool = |code: &str| {
+            format!(
+                "tools:\n  - type: runPythonCode\n    name: double\n    \
+                 description: Doubles a number.\n    configuration:\n      pythonCode: |\n        \
+                 {code}\n          return number * 2\n"
+            )
+        };
+        let right = parse_specification(&tool("def handle(number: int):")).unwrap();
+        assert_eq!(right.embedded[0].contract.name, "double");
+        let code = right.embedded[0].contract.source.original_text();
+        assert_eq!(code, "def handle(number: int):\n  return number * 2\n");
+
+        let refused = parse_specification(&tool("def handle(number):")).unwrap_err();
+        assert_eq!(refused.error.code, ErrorCode::ToolInvalid);
+        let detail = &refused.details[0];
+        let place = "/specification/tools/0/configuration/pythonCode";
+        assert_eq!(detail.path.as_deref(), Some(place));
+        assert_eq!((detail.line, detail.code.clone()), (Some(1), Some(ErrorCode::CodeAnnotation)));
+    }
+
+    #[test]
+    fn an_embedded_tool_says_whether_a_person_is_asked_and_where_it_runs() {
+        let tool = |more: &str| {
+            format!(
+                "tools:\n  - type: runPythonCode\n    name: one\n    description: Always one.\n{more}    \
+                 configuration:\n      pythonCode: |\n        def handle():\n          return 1\n"
+            )
+        };
+        let usual = &parse_specification(&tool("")).unwrap().embedded[0];
+        assert_eq!((usual.approval_action, &usual.environment), (ApprovalAction::Review, &None));
+        let said = "    approval_action: allow\n    environment: bare\n";
+        let said = &parse_specification(&tool(said)).unwrap().embedded[0];
+        assert_eq!(said.approval_action, ApprovalAction::Allow);
+        assert_eq!(said.environment.as_deref(), Some("bare"));
+        for wrong in ["    approval_action: maybe\n", "    environment: 7\n", "    colour: red\n"] {
+            assert!(parse_specification(&tool(wrong)).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_stands_twice_is_refused_with_its_line() {
+        for text in ["tools:\nx: 1\ntools:\n", "a:\n  b: 1\n  b: 2\n", r#"{"a": 1, "a": 1}"#] {
+            let refused = parse_specification(text).unwrap_err();
+            assert!(refused.details[0].message.ends_with("stands twice"), "{refused:?}");
+            assert!(refused.details[0].line.is_some());
+        }
+    }
+
+    #[test]
+    fn the_size_is_bounded_to_the_byte() {
+        let of = |bytes: usize| format!("a: {}", "x".repeat(bytes - 3));
+        assert!(parse_specification(&of(BYTES_MAX)).is_ok());
+        let (path, message) = refusal(&of(BYTES_MAX + 1));
+        assert_eq!(path, "/specification");
+        assert_eq!(message, "has 100001 bytes, and at most 100000 are kept");
+    }
+
+    #[test]
+    fn text_that_grows_or_digs_is_harmless() {
+        let mut bomb = "a0: &a0 [x,x,x,x,x,x,x,x,x]\n".to_owned();
+        for level in 1..12 {
+            let before = vec![format!("*a{}", level - 1); 9].join(",");
+            bomb += &format!("a{level}: &a{level} [{before}]\n");
+        }
+        let alias = format!("a: &a {}\nb: [{}]", "x".repeat(50_000), "*a,".repeat(16_000));
+        let deep = [("[", "]"), ("{a: ", "}"), ("- ", ""), ("? ", "")].map(|(open, close)| {
+            let levels = (BYTES_MAX / 2) / (open.len() + close.len());
+            open.repeat(levels) + &close.repeat(levels)
+        });
+        let itself = "a: &a [*a]".to_owned();
+        for text in deep.into_iter().chain([bomb, alias, itself]) {
+            let begun = Instant::now();
+            assert!(parse_specification(&text).is_err());
+            assert!(begun.elapsed() < Duration::from_secs(5), "{}", &text[..20]);
+        }
+        assert!(
+            parse_specification("a: &a [x]\nb: [*a, *a]\n").is_ok(),
+            "an alias is nothing bad by itself"
+        );
+    }
+
+    fn json() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<bool>().prop_map(Value::from),
+            any::<i64>().prop_map(Value::from),
+            any::<String>().prop_map(Value::from),
+        ];
+        leaf.prop_recursive(4, 32, 6, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
+                prop::collection::hash_map(any::<String>(), inner, 0..6)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_anybody_writes_makes_it_fall(text in any::<String>()) {
+            let _ = parse_specification(&text);
+        }
+
+        #[test]
+        fn what_looks_like_a_specification_does_not_either(
+            text in "(tools|tool_resources|code_execution|[-:{}\\[\\],&*|>!?#'\"% \n]|a){0,60}",
+        ) {
+            let _ = parse_specification(&text);
+        }
+
+        // Characters that nobody can see may stand in JSON and not in YAML, where they are escaped.
+        #[test]
+        fn json_is_read_as_what_it_says_or_not_at_all(value in json()) {
+            let text = serde_json::json!({"x": value}).to_string();
+            match parse_yaml(&text) {
+                Ok(root) => prop_assert_eq!(&root["x"], &value),
+                Err(refused) => {
+                    prop_assert!(refused.error.message.contains("unexpected character"))
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The section `code_execution` of a specification: what the code of an agent is given.
+
+use super::specification_pointer;
+use crate::error::{RequestError, invalid_field};
+use serde_json::{Map, Value};
+use std::path::{Component, Path};
+use types::{StoreAccess, StoreGrant};
+
+pub(super) const CODE_EXECUTION: &str = "code_execution";
+const ENVIRONMENT: &str = "environment";
+const INTEGRATIONS: &str = "external_access_integrations";
+const REPOSITORIES: &str = "artifact_repositories";
+const STORES: &str = "stores";
+
+/// The package index, as others call it and as it is called here.
+const PYPI: [&str; 2] = ["SNOWFLAKE.SNOWPARK.PYPI_SHARED_REPOSITORY", "PYPI"];
+/// Where stores are seen by code.
+const STORES_ROOT: &str = "/mnt";
+/// Each is a mount of every sandbox of the agent.
+const STORES_MAX: usize = 16;
+/// Each is looked up for each connection.
+const INTEGRATIONS_MAX: usize = 16;
+/// As deep as files are listed.
+const PATH_PARTS_MAX: usize = 8;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct CodeExecutionSection {
+    pub(crate) environment: Option<String>,
+    /// Whether code may install packages of the index, if the owner of the agent may.
+    pub(crate) installs: bool,
+    pub(crate) stores: Vec<StoreGrant>,
+    /// The names of integrations that its code leaves by.
+    pub(crate) integrations: Vec<String>,
+}
+
+impl CodeExecutionSection {
+    /// None if there is none; what it asks for and will not get is a warning.
+    pub(super) fn read(
+        resources: Option<&Map<String, Value>>,
+        warnings: &mut Vec<String>,
+    ) -> Result<Option<Self>, RequestError> {
+        let path = specification_pointer("/tool_resources/code_execution");
+        let keys = match resources.and_then(|resources| resources.get(CODE_EXECUTION)) {
+            None => return Ok(None),
+            Some(Value::Null) => return Ok(Some(Self::default())),
+            Some(Value::Object(keys)) => keys,
+            Some(_) => return Err(invalid_field(&path, "must be a mapping, or empty")),
+        };
+        let mut section = Self::default();
+        for (key, value) in keys {
+            let path = format!("{path}/{key}");
+            match key.as_str() {
+                ENVIRONMENT => section.environment = Some(text(&path, value)?.to_owned()),
+                REPOSITORIES => section.installs = repositories(&path, value, warnings)?,
+                STORES => section.stores = stores(&path, value)?,
+                INTEGRATIONS => section.integrations = integrations(&path, value)?,
+                other => warnings
+                    .push(format!("tool_resources.code_execution.{other} is not known here")),
+            }
+        }
+        Ok(Some(section))
+    }
+}
+
+fn text<'a>(path: &str, value: &'a Value) -> Result<&'a str, RequestError> {
+    value.as_str().ok_or_else(|| invalid_field(path, "must be a name, as text"))
+}
+
+fn list<'a>(path: &str, value: &'a Value) -> Result<&'a Vec<Value>, RequestError> {
+    value.as_array().ok_or_else(|| invalid_field(path, "must be a list"))
+}
+
+fn repositories(
+    path: &str,
+    value: &Value,
+    warnings: &mut Vec<String>,
+) -> Result<bool, RequestError> {
+    let names = list(path, value)?;
+    for (index, name) in names.iter().enumerate() {
+        let path = format!("{path}/{index}");
+        let name = text(&path, name)?;
+        if !PYPI.contains(&identifier(name).as_str()) {
+            let message = format!("there is no repository {name:?}; {} is one", PYPI[0]);
+            return Err(invalid_field(&path, message));
+        }
+    }
+    if !names.is_empty() {
+        warnings.push(format!(
+            "{REPOSITORIES}: code of this agent can install any package that is published there"
+        ));
+    }
+    Ok(!names.is_empty())
+}
+
+/// As identifiers of the platform are compared: in upper case, but for what stands in quotes.
+fn identifier(name: &str) -> String {
+    let part = |part: &str| match part.strip_prefix('"').and_then(|part| part.strip_suffix('"')) {
+        Some(quoted) => quoted.to_owned(),
+        None => part.to_ascii_uppercase(),
+    };
+    name.split('.').map(part).collect::<Vec<_>>().join(".")
+}
+
+fn integrations(path: &str, value: &Value) -> Result<Vec<String>, RequestError> {
+    let list = list(path, value)?;
+    if list.len() > INTEGRATIONS_MAX {
+        return Err(invalid_field(path, format!("has at most {INTEGRATIONS_MAX} integrations")));
+    }
+    let names = list.iter().enumerate();
+    names.map(|(index, name)| text(&format!("{path}/{index}"), name).map(str::to_owned)).collect()
+}
+
+/// Where the specification names an integration.
+pub(super) fn integration_path(index: usize) -> String {
+    specification_pointer(&format!("/tool_resources/{CODE_EXECUTION}/{INTEGRATIONS}/{index}"))
+}
+
+/// Where the specification names a store.
+pub(super) fn store_path(index: usize) -> String {
+    specification_pointer(&format!("/tool_resources/{CODE_EXECUTION}/{STORES}/{index}"))
+}
+
+fn stores(path: &str, value: &Value) -> Result<Vec<StoreGrant>, RequestError> {
+    let list = list(path, value)?;
+    if list.len() > STORES_MAX {
+        return Err(invalid_field(path, format!("has at most {STORES_MAX} stores")));
+    }
+    let mut stores: Vec<StoreGrant> = Vec::new();
+    for (index, value) in list.iter().enumerate() {
+        let path = format!("{path}/{index}");
+        let store = store(&path, value)?;
+        let one = Path::new(&store.path);
+        let clash = stores.iter().find(|other| {
+            let other = Path::new(&other.path);
+            one.starts_with(other) || other.starts_with(one)
+        });
+        if let Some(other) = clash {
+            let message = format!("{} and {} lie in each other", store.path, other.path);
+            return Err(invalid_field(&path, message));
+        }
+        if stores.iter().any(|other| other.name == store.name) {
+            return Err(invalid_field(&path, format!("the store {:?} stands twice", store.name)));
+        }
+        stores.push(store);
+    }
+    Ok(stores)
+}
+
+fn store(path: &str, value: &Value) -> Result<StoreGrant, RequestError> {
+    let Value::Object(keys) = value else {
+        return Err(invalid_field(path, "must be a mapping with name and access"));
+    };
+    if let Some(odd) = keys.keys().find(|key| !["name", "access", "path"].contains(&key.as_str())) {
+        return Err(invalid_field(
+            &format!("{path}/{odd}"),
+            "a store has a name, an access and a path",
+        ));
+    }
+    let field = |key: &str| keys.get(key).map(|value| text(&format!("{path}/{key}"), value));
+    let name = field("name").unwrap_or_else(|| Err(invalid_field(path, "needs a name")))?;
+    let access =
+        match field("access").unwrap_or_else(|| Err(invalid_field(path, "needs an access")))? {
+            "read" => StoreAccess::Read,
+            "write" => StoreAccess::Write,
+            _ => return Err(invalid_field(&format!("{path}/access"), "is read or write")),
+        };
+    let place = field("path").transpose()?.map(str::to_owned);
+    let place = place.unwrap_or_else(|| format!("{STORES_ROOT}/{name}"));
+    if !is_mount_path(&place) {
+        let message = format!("must be below {STORES_ROOT}, such as {STORES_ROOT}/data");
+        return Err(invalid_field(&format!("{path}/path"), message));
+    }
+    Ok(StoreGrant { name: name.to_owned(), access, path: place })
+}
+
+fn is_mount_path(place: &str) -> bool {
+    let Ok(below) = Path::new(place).strip_prefix(STORES_ROOT) else { return false };
+    let parts = below.components().count();
+    (1..=PATH_PARTS_MAX).contains(&parts)
+        && below.components().all(|part| matches!(part, Component::Normal(_)))
+        && !place.split('/').skip(1).any(|part| part.is_empty() || part == ".")
+        && !place.chars().any(char::is_control)
+        && place.len() <= 255
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(section: &str) -> Result<CodeExecutionSection, RequestError> {
+        let value: Value = serde_json::from_str(section).unwrap();
+        let resources = Map::from_iter([(CODE_EXECUTION.to_owned(), value)]);
+        CodeExecutionSection::read(Some(&resources), &mut Vec::new()).map(Option::unwrap)
+    }
+
+    #[test]
+    fn the_package_index_is_known_by_its_names_in_any_case_and_nothing_else_is() {
+        for name in [
+            "SNOWFLAKE.SNOWPARK.PYPI_SHARED_REPOSITORY",
+            "pypi",
+            "snowflake.Snowpark.pypi_shared_repository",
+        ] {
+            let section = format!("{{\"artifact_repositories\": [{name:?}]}}");
+            assert!(read(&section).unwrap().installs, "{name}");
+        }
+        for name in ["conda", "\\\"pypi\\\"", ""] {
+            let section = format!("{{\"artifact_repositories\": [\"{name}\"]}}");
+            assert!(read(&section).is_err(), "{name}");
+        }
+        assert!(!read("{\"artifact_repositories\": []}").unwrap().installs);
+    }
+
+    #[test]
+    fn a_store_is_seen_where_it_is_said_or_by_its_name() {
+        let section = r#"{"stores": [{"name": "a", "access": "read"}, {"name": "b", "access": "write", "path": "/mnt/x/y"}]}"#;
+        let stores = read(section).unwrap().stores;
+        assert_eq!((stores[0].path.as_str(), stores[0].access), ("/mnt/a", StoreAccess::Read));
+        assert_eq!((stores[1].path.as_str(), stores[1].access), ("/mnt/x/y", StoreAccess::Write));
+    }
+
+    #[test]
+    fn a_store_at_an_odd_place_or_with_an_odd_access_is_refused() {
+        for path in [
+            "/",
+            "/mnt",
+            "/etc/x",
+            "mnt/x",
+            "/mnt/../etc",
+            "/mnt//x",
+            "/mnt/./x",
+            "/mnt/x/",
+            "/mntx",
+        ] {
+            let section =
+                format!(r#"{{"stores": [{{"name": "a", "access": "read", "path": {path:?}}}]}}"#);
+            assert!(read(&section).is_err(), "{path}");
+        }
+        for store in [
+            r#"{"name": "a"}"#,
+            r#"{"access": "read"}"#,
+            r#"{"name": "a", "access": "own"}"#,
+            r#"{"name": "a", "access": "read", "mode": 1}"#,
+            "1",
+        ] {
+            assert!(read(&format!("{{\"stores\": [{store}]}}")).is_err(), "{store}");
+        }
+        for two in [
+            r#"{"name": "a", "access": "read", "path": "/mnt/x"}, {"name": "b", "access": "read", "path": "/mnt/x/y"}"#,
+            r#"{"name": "a", "access": "read", "path": "/mnt/x"}, {"name": "a", "access": "write", "path": "/mnt/y"}"#,
+        ] {
+            assert!(read(&format!("{{\"stores\": [{two}]}}")).is_err(), "{two}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! A Run Python code tool whose code stands in the specification itself.
+
+use crate::error::{RequestError, invalid_field};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::sync::Arc;
+use types::ApprovalAction;
+
+/// Ours, beside what everybody writes of such a tool.
+const EXTENSION_FIELDS: [&str; 2] = ["approval_action", "environment"];
+/// What of it is kept beside its contract.
+const DEFINITION: [&str; 2] = ["type", "configuration"];
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct EmbeddedTool {
+    /// Where it stands, as a JSON pointer.
+    pub(super) path: String,
+    pub(crate) contract: Arc<contract::CodeTool>,
+    /// As its author wrote it.
+    pub(crate) definition: Map<String, Value>,
+    /// Where it runs; the usual environment if absent.
+    pub(crate) environment: Option<String>,
+    /// Whoever has the agent called is asked before, unless the specification says otherwise.
+    pub(crate) approval_action: ApprovalAction,
+}
+
+impl EmbeddedTool {
+    /// What a contract is made of.
+    pub(super) fn without_extensions(entry: &Value) -> Value {
+        let fields = entry.as_object().into_iter().flatten();
+        let others = fields.filter(|(key, _)| !EXTENSION_FIELDS.contains(&key.as_str()));
+        others.map(|(key, value)| (key.clone(), value.clone())).collect()
+    }
+
+    pub(super) fn read(
+        path: &str,
+        contract: contract::CodeTool,
+        entry: &Value,
+    ) -> Result<Self, RequestError> {
+        let definition = DEFINITION
+            .iter()
+            .filter_map(|key| Some(((*key).to_owned(), entry.get(*key)?.clone())))
+            .collect();
+        let approval_action = match entry.get("approval_action") {
+            None | Some(Value::Null) => ApprovalAction::Review,
+            Some(action) => ApprovalAction::deserialize(action).map_err(|_| {
+                invalid_field(&format!("{path}/approval_action"), "is allow, deny or review")
+            })?,
+        };
+        let environment = match entry.get("environment") {
+            None | Some(Value::Null) => None,
+            Some(Value::String(name)) => Some(name.clone()),
+            Some(_) => return Err(invalid_field(&format!("{path}/environment"), "must be a name")),
+        };
+        let (path, contract) = (path.to_owned(), Arc::new(contract));
+        Ok(Self { path, contract, definition, environment, approval_action })
+    }
+}

@@ -1,0 +1,273 @@
+//! How the model of an agent is asked: its name, its instructions, its skills and its budget.
+
+use super::specification_pointer;
+use crate::error::{RequestError, invalid_field};
+use serde_json::{Map, Value};
+
+const SKILLS_MAX: usize = 50;
+/// What a run has at most, whatever its budget says. Each may call several tools.
+pub const ROUNDS_MAX: u32 = 100;
+/// Nobody waits longer for an answer.
+pub const SECONDS_MAX: u64 = 60 * 60;
+/// What a budget is made of, and the most of each.
+const BUDGET: [(&str, Option<u64>); 3] =
+    [("rounds", Some(ROUNDS_MAX as u64)), ("tokens", None), ("seconds", Some(SECONDS_MAX))];
+
+/// Whether a model has to call a tool.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ToolChoice {
+    #[default]
+    Auto,
+    Required,
+    /// One of these.
+    Tools(Vec<String>),
+}
+
+/// What is absent is as the server has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Orchestration {
+    /// `provider/model`.
+    pub model: Option<String>,
+    pub instructions: String,
+    /// Names of skills.
+    pub skills: Vec<String>,
+    pub tool_choice: ToolChoice,
+    pub rounds: Option<u32>,
+    pub tokens: Option<u64>,
+    pub seconds: Option<u64>,
+}
+
+impl Orchestration {
+    /// What it asks for and will not get is a warning.
+    pub(super) fn read(
+        root: &Map<String, Value>,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self, RequestError> {
+        let budget = budget(root)?;
+        let number = |key: &str| budget.as_ref().map_or(Ok(None), |budget| budget.number(key));
+        warnings.extend(budget.iter().flat_map(BudgetSection::warnings));
+        Ok(Self {
+            model: model(root)?,
+            instructions: instructions(root)?,
+            skills: skills(root)?,
+            tool_choice: tool_choice(root)?,
+            rounds: number("rounds")?.map(|rounds| u32::try_from(rounds).unwrap_or(u32::MAX)),
+            tokens: number("tokens")?,
+            seconds: number("seconds")?,
+        })
+    }
+}
+
+/// What a run may use.
+struct BudgetSection<'a> {
+    path: &'static str,
+    values: &'a Map<String, Value>,
+}
+
+impl BudgetSection<'_> {
+    fn number(&self, key: &str) -> Result<Option<u64>, RequestError> {
+        match self.values.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => match value.as_u64() {
+                Some(number) if number > 0 => Ok(Some(number)),
+                _ => {
+                    let path = specification_pointer(&format!("{}/{key}", self.path));
+                    Err(invalid_field(&path, "must be a number above zero"))
+                }
+            },
+        }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let odd = |(key, value): (&String, &Value)| match BUDGET.iter().find(|known| known.0 == key)
+        {
+            None => Some(format!("budget.{key} is not known here; rounds, tokens and seconds are")),
+            Some((_, Some(most))) if value.as_u64().is_some_and(|number| number > *most) => {
+                Some(format!("budget.{key} is {value}, and a run has at most {most}"))
+            }
+            Some(_) => None,
+        };
+        self.values.iter().filter_map(odd).collect()
+    }
+}
+
+/// As others write it below `orchestration`, or on its own.
+fn budget(root: &Map<String, Value>) -> Result<Option<BudgetSection<'_>>, RequestError> {
+    let below = root.get("orchestration").and_then(|value| value.get("budget"));
+    let found = below.map(|value| ("/orchestration/budget", value));
+    match found.or_else(|| root.get("budget").map(|value| ("/budget", value))) {
+        None | Some((_, Value::Null)) => Ok(None),
+        Some((path, Value::Object(values))) => Ok(Some(BudgetSection { path, values })),
+        Some((path, _)) => Err(invalid_field(
+            &specification_pointer(path),
+            "must be a mapping with rounds, tokens, seconds",
+        )),
+    }
+}
+
+fn model(root: &Map<String, Value>) -> Result<Option<String>, RequestError> {
+    let named = root.get("models").and_then(|models| models.get("orchestration"));
+    match root.get("model").or(named) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(name)) => Ok(Some(name.clone())),
+        Some(_) => Err(invalid_field(
+            &specification_pointer("/model"),
+            "must be a name, such as anthropic/claude-sonnet-4-5",
+        )),
+    }
+}
+
+/// A text, or several by what they are about.
+fn instructions(root: &Map<String, Value>) -> Result<String, RequestError> {
+    match root.get("instructions") {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(Value::Object(parts)) => {
+            let part = |(key, value): (&String, &Value)| match value {
+                Value::String(text) => Ok(text.clone()),
+                Value::Null => Ok(String::new()),
+                // Such as sample questions, which are for people.
+                Value::Array(_) => Ok(String::new()),
+                _ => Err(invalid_field(
+                    &specification_pointer(&format!("/instructions/{key}")),
+                    "must be text",
+                )),
+            };
+            let parts = parts.iter().map(part).collect::<Result<Vec<_>, _>>()?;
+            let said = parts.into_iter().filter(|part| !part.is_empty());
+            Ok(said.collect::<Vec<_>>().join("\n\n"))
+        }
+        Some(_) => Err(invalid_field(
+            &specification_pointer("/instructions"),
+            "must be text, or a mapping of texts",
+        )),
+    }
+}
+
+fn skills(root: &Map<String, Value>) -> Result<Vec<String>, RequestError> {
+    let list = match root.get("skills") {
+        None | Some(Value::Null) => return Ok(Vec::new()),
+        Some(Value::Array(list)) if list.len() <= SKILLS_MAX => list,
+        Some(Value::Array(_)) => {
+            return Err(invalid_field(
+                &specification_pointer("/skills"),
+                format!("has at most {SKILLS_MAX} skills"),
+            ));
+        }
+        Some(_) => {
+            return Err(invalid_field(
+                &specification_pointer("/skills"),
+                "must be a list of names",
+            ));
+        }
+    };
+    let name = |(index, value): (usize, &Value)| {
+        let named = value.as_str().or_else(|| value.get("name").and_then(Value::as_str));
+        let wrong = || {
+            invalid_field(
+                &specification_pointer(&format!("/skills/{index}")),
+                "must be the name of a skill",
+            )
+        };
+        named.map(str::to_owned).ok_or_else(wrong)
+    };
+    list.iter().enumerate().map(name).collect()
+}
+
+fn tool_choice(root: &Map<String, Value>) -> Result<ToolChoice, RequestError> {
+    let wrong = || {
+        invalid_field(
+            &specification_pointer("/tool_choice"),
+            "is auto, required, or tool with a list of names",
+        )
+    };
+    let Some(choice) = root.get("tool_choice").filter(|choice| !choice.is_null()) else {
+        return Ok(ToolChoice::Auto);
+    };
+    let kind = choice.as_str().or_else(|| choice.get("type").and_then(Value::as_str));
+    match kind {
+        Some("auto") => Ok(ToolChoice::Auto),
+        Some("required") => Ok(ToolChoice::Required),
+        Some("tool") => {
+            let names = choice.get("name").ok_or_else(wrong)?;
+            let names = match names {
+                Value::String(name) => vec![name.clone()],
+                Value::Array(names) => {
+                    let names = names.iter().map(|name| name.as_str().map(str::to_owned));
+                    names.collect::<Option<Vec<_>>>().ok_or_else(wrong)?
+                }
+                _ => return Err(wrong()),
+            };
+            if names.is_empty() {
+                return Err(wrong());
+            }
+            Ok(ToolChoice::Tools(names))
+        }
+        _ => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse_specification;
+    use super::*;
+
+    fn orchestration(text: &str) -> Orchestration {
+        parse_specification(text).unwrap().orchestration
+    }
+
+    #[test]
+    fn what_the_model_is_told_and_may_use_is_read_as_people_write_it() {
+        let read = orchestration(
+            "model: openai/gpt-5-mini\ninstructions: {response: Be kind., orchestration: Compute.}\n\
+             skills: [dataviz, {name: code-interpreter}]\ntool_choice: {type: tool, name: [convert]}\n\
+             budget: {rounds: 3, tokens: 1000, seconds: 60}",
+        );
+        assert_eq!(read.model.as_deref(), Some("openai/gpt-5-mini"));
+        assert_eq!(read.instructions, "Be kind.\n\nCompute.");
+        assert_eq!(read.skills, ["dataviz", "code-interpreter"]);
+        assert_eq!(read.tool_choice, ToolChoice::Tools(vec!["convert".to_owned()]));
+        assert_eq!((read.rounds, read.tokens, read.seconds), (Some(3), Some(1000), Some(60)));
+        let other = orchestration(
+            "models: {orchestration: anthropic/claude}\norchestration: {budget: {seconds: 30}}",
+        );
+        assert_eq!(other.model.as_deref(), Some("anthropic/claude"));
+        assert_eq!((other.rounds, other.seconds), (None, Some(30)));
+        assert_eq!(orchestration("tools: []"), Orchestration::default());
+    }
+
+    #[test]
+    fn a_budget_that_says_what_no_run_has_is_warned_of() {
+        let warnings = |budget: &str| {
+            parse_specification(&format!("budget: {{{budget}}}")).unwrap().warnings(&[]).join("; ")
+        };
+        assert_eq!(warnings("rounds: 100, tokens: 1000000000, seconds: 3600"), "");
+        let expected = "budget.round is not known here; rounds, tokens and seconds are";
+        assert_eq!(warnings("round: 3"), expected);
+        let expected = "budget.rounds is 101, and a run has at most 100; \
+                        budget.seconds is 3601, and a run has at most 3600";
+        assert_eq!(warnings("rounds: 101, seconds: 3601"), expected);
+    }
+
+    #[test]
+    fn what_cannot_be_held_is_refused_at_its_place() {
+        for (text, path) in [
+            ("model: 7", "/specification/model"),
+            ("instructions: [a]", "/specification/instructions"),
+            ("instructions: {system: 1}", "/specification/instructions/system"),
+            ("skills: dataviz", "/specification/skills"),
+            ("skills: [1]", "/specification/skills/0"),
+            ("tool_choice: never", "/specification/tool_choice"),
+            ("tool_choice: {type: tool}", "/specification/tool_choice"),
+            ("budget: 5", "/specification/budget"),
+            ("budget: {rounds: 0}", "/specification/budget/rounds"),
+            (
+                "orchestration: {budget: {tokens: many}}",
+                "/specification/orchestration/budget/tokens",
+            ),
+        ] {
+            let refused = parse_specification(text).unwrap_err();
+            assert_eq!(refused.details[0].path.as_deref(), Some(path), "{text}");
+        }
+    }
+}

@@ -1,0 +1,418 @@
+//! Tools: made, looked at, changed and deleted by those who may.
+//!
+//! A tool is kept only with a contract that is right, and the contract that a call is checked
+//! against is read anew from what is kept.
+
+use crate::catalog::functions::no_function_error;
+use crate::catalog::tool_definition::{
+    CheckedTool, FUNCTION_ENTRY, ToolContract, ToolIdentity, ToolRequest, ToolValidation, details,
+    invalid_tool, put_code, take_code, without_code,
+};
+use crate::error::{ErrorDetail, RequestError, not_found};
+use crate::identity::caller::Caller;
+use crate::identity::ownership::ObjectQuery;
+use crate::network::gone_integration;
+use crate::page::{Page, page_request};
+use crate::secrets::tool_variables;
+use crate::service::Service;
+use crate::tasks::run_blocking;
+use chrono::{DateTime, Utc};
+use db::{DatabaseError, NewAuditEntry, ObjectFilter, Tx};
+use engine::Engine;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use types::{ApprovalAction, Error, ErrorCode, ObjectRef, Privilege, Tool, ToolId, WorkspaceId};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// What is absent stays as it is.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ToolChange {
+    pub name: Option<String>,
+    pub description: Option<String>,
+    /// The whole of it, with the code.
+    pub configuration: Option<Map<String, Value>>,
+    pub environment: Option<String>,
+    pub approval_action: Option<ApprovalAction>,
+}
+
+impl ToolChange {
+    /// Whether it says what runs, and where.
+    fn changes_code(&self) -> bool {
+        self.configuration.is_some() || self.environment.is_some()
+    }
+
+    fn apply(self, tool: &Tool) -> ToolRequest {
+        let before = ToolRequest::from_tool(tool);
+        ToolRequest {
+            name: self.name.or(before.name),
+            description: self.description.or(before.description),
+            configuration: self.configuration.or(before.configuration),
+            environment: self.environment.or(before.environment),
+            approval_action: self.approval_action.or(before.approval_action),
+            ..before
+        }
+    }
+}
+
+/// Contracts that were read, since every call needs one.
+#[derive(Debug, Default)]
+pub(crate) struct ContractCache(Mutex<HashMap<ToolId, CachedContract>>);
+
+#[derive(Debug)]
+struct CachedContract {
+    /// Of the tool that it was read from.
+    code_sha256: String,
+    updated_at: DateTime<Utc>,
+    contract: ToolContract,
+}
+
+impl ContractCache {
+    /// Of some kilobytes each, and of a megabyte if somebody wants it so.
+    const MOST: usize = 64;
+
+    fn get(&self, tool: &Tool) -> Option<ToolContract> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |found: &&CachedContract| {
+            found.code_sha256 == tool.code_sha256 && found.updated_at == tool.updated_at
+        };
+        known.get(&tool.id).filter(is_same).map(|found| found.contract.clone())
+    }
+
+    fn insert(&self, of: &Tool, contract: ToolContract) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= Self::MOST {
+            let any = known.keys().next().copied();
+            any.map(|id| known.remove(&id));
+        }
+        let (code_sha256, updated_at) = (of.code_sha256.clone(), of.updated_at);
+        known.insert(of.id, CachedContract { code_sha256, updated_at, contract });
+    }
+}
+
+impl Service {
+    /// The contract of a tool or its errors; nothing is kept.
+    pub async fn validate_tool(
+        &self,
+        caller: &Caller,
+        request: ToolRequest,
+    ) -> Result<ToolValidation, RequestError> {
+        self.require_create(caller)?;
+        self.check_environment(request.environment.as_deref())?;
+        let most = self.config.tool_bytes_max;
+        let environment = self.environment_or_default(request.environment.clone());
+        let engine = Arc::clone(&self.engine);
+        let checked = run_blocking(move || {
+            let mut checked = request.check(most);
+            if let Ok(ToolContract::Python(tool)) = &checked.outcome {
+                checked.warnings.extend(missing_dependencies(
+                    &engine,
+                    &environment,
+                    tool,
+                    request.code_key(),
+                ));
+            }
+            checked
+        });
+        let mut checked = checked.await?;
+        if let Ok(contract) = &checked.outcome
+            && let Err(wrong) = self.check_tool_references(caller, contract)
+        {
+            checked = CheckedTool { outcome: Err(vec![wrong]), ..checked };
+        }
+        Ok(checked.into())
+    }
+
+    /// A tool is made for a function, and leaves by integrations, that are there and that whoever
+    /// writes it may use.
+    fn check_tool_references(
+        &self,
+        caller: &Caller,
+        contract: &ToolContract,
+    ) -> Result<(), ErrorDetail> {
+        let (checked, path) = match contract {
+            ToolContract::Function(tool) => {
+                (self.check_function(caller, &tool.external_id), "/configuration/externalId")
+            }
+            ToolContract::Python(tool) => {
+                let who = (&caller.principal, "who writes it");
+                let checked = self.check_integrations(caller.workspace, who, &tool.integrations);
+                (checked.map_err(|refused| *refused.error), "/configuration/integrations")
+            }
+        };
+        checked.map_err(|fault| ErrorDetail {
+            path: Some(path.to_owned()),
+            message: fault.message,
+            code: Some(fault.code),
+            hint: fault.hint,
+            ..ErrorDetail::default()
+        })
+    }
+
+    pub async fn create_tool(
+        &self,
+        caller: &Caller,
+        request: ToolRequest,
+    ) -> Result<Tool, RequestError> {
+        self.require_create(caller)?;
+        let now = Utc::now();
+        let identity = ToolIdentity {
+            id: ToolId::new(Uuid::now_v7()),
+            owner: caller.id(),
+            author: caller.id(),
+            workspace: caller.workspace,
+            created_at: now,
+            updated_at: now,
+        };
+        let given = tool_variables::given_values(request.configuration.as_ref());
+        let tool = self.read_tool(caller, request, identity).await?;
+        let grant = caller.ownership_grant(ObjectRef::Tool(tool.id), now);
+        let entry = caller.audit_entry("tool.create", ObjectRef::Tool(tool.id), &tool.name);
+        let (workspace, mut kept, vault) =
+            (caller.workspace, tool.clone(), self.lock_vault_for_sealing().await);
+        let sealed = tool_variables::seal_values(&vault, workspace, &tool, &given)?;
+        let written = self.db.write(move |tx| {
+            // No new key until it is kept.
+            let _vault = vault;
+            if let Some(gone) = needed_is_gone(tx, workspace, &kept)? {
+                return Ok(Err(gone));
+            }
+            let code = take_code(&mut kept);
+            tx.insert_tool(workspace, &kept, &code)?;
+            tool_variables::persist_values(tx, workspace, &kept, &sealed)?;
+            tx.insert_grant(workspace, &grant)?;
+            tx.append_audit_entry(&entry)?;
+            Ok(Ok(()))
+        });
+        written.await??;
+        self.notify_tools_changed(workspace);
+        Ok(tool)
+    }
+
+    /// Newest first, without their code.
+    pub async fn tools(
+        &self,
+        caller: &Caller,
+        query: ObjectQuery,
+    ) -> Result<Page<Tool>, RequestError> {
+        let page = page_request(query.limit, query.cursor.as_deref())?;
+        let filter = ObjectFilter { search: query.search, seen_by: self.viewers(caller)? };
+        let workspace = caller.workspace;
+        let listed = self.db.read_off_thread(move |rows| rows.tools(workspace, &filter, page));
+        let mut listed = Page::from(listed.await?);
+        listed.items = listed.items.into_iter().map(without_code).collect();
+        Ok(listed)
+    }
+
+    /// The tool, if the caller may do anything with it.
+    pub fn tool(&self, caller: &Caller, id: ToolId) -> Result<Tool, RequestError> {
+        match self.stored_tool(caller.workspace, id)? {
+            Some(tool) if self.can_see(caller, ObjectRef::Tool(id))? => Ok(tool),
+            _ => Err(not_found("tool", id)),
+        }
+    }
+
+    pub async fn change_tool(
+        &self,
+        caller: &Caller,
+        id: ToolId,
+        change: ToolChange,
+    ) -> Result<Tool, RequestError> {
+        // Again if somebody else has changed it in between: neither change is lost.
+        loop {
+            let before = self.tool(caller, id)?;
+            self.require_privilege(caller, Privilege::Modify, ObjectRef::Tool(id))?;
+            // Who changes what is only said about it has not written its code.
+            let author = match change.changes_code() {
+                true => {
+                    let whose = (before.owner, before.author);
+                    self.author_of_change(caller, ObjectRef::Tool(id), whose)?
+                }
+                false => before.author,
+            };
+            let identity = ToolIdentity {
+                id,
+                owner: before.owner,
+                author,
+                workspace: caller.workspace,
+                created_at: before.created_at,
+                updated_at: Utc::now(),
+            };
+            let request = change.clone().apply(&before);
+            let given = tool_variables::given_values(request.configuration.as_ref());
+            let tool = self.read_tool(caller, request, identity).await?;
+            if tool.name != before.name {
+                self.check_new_tool_name(caller.workspace, id, &tool.name).await?;
+            }
+            let entry = caller.audit_entry("tool.change", ObjectRef::Tool(id), &tool.name);
+            let (workspace, mut kept, vault) =
+                (caller.workspace, tool.clone(), self.lock_vault_for_sealing().await);
+            let sealed = tool_variables::seal_values(&vault, workspace, &tool, &given)?;
+            let code = take_code(&mut kept);
+            let written = self.db.write(move |tx| {
+                // No new key until it is kept.
+                let _vault = vault;
+                if let Some(gone) = needed_is_gone(tx, workspace, &kept)? {
+                    return Ok(Err(gone));
+                }
+                let replaced =
+                    replace_tool(tx, workspace, &kept, &code, before.updated_at, &entry)?;
+                if replaced {
+                    tool_variables::persist_values(tx, workspace, &kept, &sealed)?;
+                }
+                Ok(Ok(replaced))
+            });
+            if written.await?? {
+                self.notify_tools_changed(workspace);
+                return Ok(tool);
+            }
+        }
+    }
+
+    pub async fn delete_tool(&self, caller: &Caller, id: ToolId) -> Result<(), RequestError> {
+        let tool = self.tool(caller, id)?;
+        let object = ObjectRef::Tool(id);
+        self.require_privilege(caller, Privilege::Ownership, object)?;
+        let entry = caller.audit_entry("tool.delete", object, &tool.name);
+        let workspace = caller.workspace;
+        let deleted = self.db.write(move |tx| {
+            let using = tx.agents_using(workspace, id)?;
+            if using.is_empty() {
+                tx.delete_tool(workspace, id)?;
+                tx.delete_grants_on(workspace, object)?;
+                tx.delete_remembered_approvals_of_tool(workspace, id)?;
+                tx.append_audit_entry(&entry)?;
+            }
+            Ok(using)
+        });
+        let using: Vec<String> = deleted.await?.into_iter().map(|(_, name)| name).collect();
+        if !using.is_empty() {
+            return Err(tool_in_use_error(&using));
+        }
+        self.notify_tools_changed(workspace);
+        Ok(())
+    }
+
+    /// A tool that is kept, and its contract. Whether the caller may call it is not asked here.
+    pub(crate) async fn checked_tool(
+        &self,
+        workspace: WorkspaceId,
+        id: ToolId,
+    ) -> Result<(Tool, ToolContract), RequestError> {
+        let tool = self.stored_tool(workspace, id)?.ok_or_else(|| not_found("tool", id))?;
+        if let Some(known) = self.contracts.get(&tool) {
+            return Ok((tool, known));
+        }
+        let request = ToolRequest::from_tool(&tool);
+        // Its source was short enough when it was kept.
+        let checked = run_blocking(move || request.check(contract::SOURCE_BYTES_MAX)).await?;
+        let contract = checked.outcome.map_err(|errors| contract_broken_error(&tool, errors))?;
+        let contract = contract.with_input_limit(self.config.tool_bytes_max);
+        self.contracts.insert(&tool, contract.clone());
+        Ok((tool, contract))
+    }
+
+    fn stored_tool(
+        &self,
+        workspace: WorkspaceId,
+        id: ToolId,
+    ) -> Result<Option<Tool>, RequestError> {
+        let found = self.db.read(|rows| rows.tool(workspace, id))?;
+        Ok(found.map(|(mut tool, code)| {
+            put_code(&mut tool, code);
+            tool
+        }))
+    }
+
+    async fn read_tool(
+        &self,
+        caller: &Caller,
+        request: ToolRequest,
+        identity: ToolIdentity,
+    ) -> Result<Tool, RequestError> {
+        self.check_environment(request.environment.as_deref())?;
+        let environment = self.environment_or_default(request.environment.clone());
+        let most = self.config.tool_bytes_max;
+        let read = move || Ok::<_, RequestError>((request.check(most).into_contract()?, request));
+        let (contract, request) = run_blocking(read).await??;
+        self.check_tool_references(caller, &contract).map_err(|wrong| invalid_tool(vec![wrong]))?;
+        Ok(request.into_tool(&contract, environment, identity))
+    }
+}
+
+/// What the tool will miss where it runs.
+fn missing_dependencies(
+    engine: &Engine,
+    environment: &str,
+    tool: &contract::CodeTool,
+    code_key: &str,
+) -> Vec<ErrorDetail> {
+    // That there is no such environment was told before.
+    let missing =
+        engine.environment_contents(environment).map(|contents| contents.check_tool(tool));
+    let placed = missing.unwrap_or_default().into_iter().map(|problem| {
+        let path = problem.place.as_ref().map(|_| format!("$.configuration.{code_key}"));
+        contract::Diagnostic { path, ..problem }
+    });
+    details(placed.collect(), "")
+}
+
+/// An integration or a function that the tool names, and that went between the check and the change.
+fn needed_is_gone(
+    tx: &Tx<'_>,
+    workspace: WorkspaceId,
+    tool: &Tool,
+) -> Result<Option<RequestError>, DatabaseError> {
+    let configuration = tool.definition.get("configuration");
+    let named = |key: &str| configuration.and_then(|it| it.get(key));
+    let integrations = named("integrations").and_then(Value::as_array).into_iter().flatten();
+    let integrations: Vec<String> =
+        integrations.filter_map(Value::as_str).map(str::to_owned).collect();
+    if let Some(gone) = gone_integration(tx, workspace, &integrations)? {
+        return Ok(Some(gone));
+    }
+    let function =
+        named("externalId").and_then(Value::as_str).filter(|_| tool.entry == FUNCTION_ENTRY);
+    let Some(function) = function else { return Ok(None) };
+    let is_there = tx.function_by_name(workspace, function)?.is_some();
+    Ok((!is_there).then(|| no_function_error(function).into()))
+}
+
+/// False if it is no longer the one that was changed.
+fn replace_tool(
+    tx: &Tx<'_>,
+    workspace: WorkspaceId,
+    tool: &Tool,
+    code: &str,
+    before: DateTime<Utc>,
+    entry: &NewAuditEntry,
+) -> Result<bool, DatabaseError> {
+    let now = tx.tool(workspace, tool.id)?;
+    if now.is_none_or(|(now, _)| now.updated_at != before) {
+        return Ok(false);
+    }
+    tx.update_tool(workspace, tool, code)?;
+    // People have agreed to what it was.
+    tx.delete_remembered_approvals_of_tool(workspace, tool.id)?;
+    tx.append_audit_entry(entry)?;
+    Ok(true)
+}
+
+fn tool_in_use_error(agents: &[String]) -> RequestError {
+    let names = agents.join(", ");
+    let message = format!(
+        "Cannot delete tool. The following agents depend on it: {names}. Please remove this tool \
+         from these agents first."
+    );
+    Error::new(ErrorCode::ToolInUse, message).into()
+}
+
+fn contract_broken_error(tool: &Tool, errors: Vec<ErrorDetail>) -> RequestError {
+    let RequestError { error: fault, details } = invalid_tool(errors);
+    let message = format!("tool {:?} cannot be called any more: {}", tool.name, fault.message);
+    let fault = Error::new(ErrorCode::ToolUnavailable, message).hint("change the tool");
+    RequestError { error: Box::new(fault), details }
+}

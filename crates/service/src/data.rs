@@ -1,0 +1,7 @@
+//! Files: documents, inputs, results and stores.
+
+pub(crate) mod assets;
+pub(crate) mod documents;
+pub(crate) mod inputs;
+pub(crate) mod staging;
+pub(crate) mod stores;

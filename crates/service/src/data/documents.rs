@@ -1,0 +1,257 @@
+//! Documents: files that somebody has uploaded or had fetched, kept until they are deleted or over.
+
+use crate::data::staging::{StagedFile, file_write_error};
+use crate::error::{RequestError, invalid_field, not_found};
+use crate::identity::caller::Caller;
+use crate::page::{Page, page_request};
+use crate::service::Service;
+use crate::tasks::run_to_completion;
+use chrono::{TimeDelta, Utc};
+use db::{Reader, Tx};
+use egress::FetchedFile;
+use serde::Deserialize;
+use std::fs;
+use std::sync::Arc;
+use tokio::io::AsyncWriteExt;
+use types::{Error, File, FileId, FileSource};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+const NAME_CHARS_MAX: usize = 255;
+const URLS_MAX: usize = 20;
+
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FetchRequest {
+    /// `http` or `https`, fetched by the server.
+    pub urls: Vec<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct DocumentQuery {
+    /// How many, from 1 to 200; 50 if absent.
+    #[param(minimum = 1, maximum = 200)]
+    pub limit: Option<u32>,
+    /// `next_cursor` of the page before.
+    pub cursor: Option<String>,
+}
+
+/// Bytes that are to be kept, and what is known of them.
+#[derive(Debug)]
+pub(crate) struct NewDocument {
+    pub(crate) name: String,
+    pub(crate) staged: StagedFile,
+    pub(crate) source: FileSource,
+    pub(crate) url: Option<String>,
+}
+
+impl Service {
+    /// All of them, or none.
+    pub async fn upload_documents(
+        self: &Arc<Self>,
+        caller: &Caller,
+        uploads: Vec<(String, StagedFile)>,
+    ) -> Result<Vec<File>, RequestError> {
+        self.require_usage(caller)?;
+        let named = uploads.into_iter().map(|(name, staged)| {
+            let name = document_name(&name)?;
+            Ok(NewDocument { name, staged, source: FileSource::Upload, url: None })
+        });
+        self.persist_documents(caller, named.collect::<Result<_, RequestError>>()?).await
+    }
+
+    /// All of them, or none.
+    pub async fn fetch_documents(
+        self: &Arc<Self>,
+        caller: &Caller,
+        request: FetchRequest,
+    ) -> Result<Vec<File>, RequestError> {
+        self.require_usage(caller)?;
+        if !(1..=URLS_MAX).contains(&request.urls.len()) {
+            return Err(invalid_field("/urls", format!("has from 1 to {URLS_MAX} URLs")));
+        }
+        let mut fetched = Vec::with_capacity(request.urls.len());
+        for url in request.urls {
+            let (about, staged) = self.fetch_url(&url).await?;
+            let name = document_name(&about.name)?;
+            fetched.push(NewDocument { name, staged, source: FileSource::Url, url: Some(url) });
+        }
+        self.persist_documents(caller, fetched).await
+    }
+
+    /// What is at a URL, in a temporary file.
+    pub(crate) async fn fetch_url(
+        &self,
+        url: &str,
+    ) -> Result<(FetchedFile, StagedFile), RequestError> {
+        let mut staging = self.stage().await?;
+        let fetched = self.fetcher.fetch(url, &mut staging.file).await.map_err(|error| {
+            let fault = Error::from(error);
+            let message = format!("{url} was not fetched: {}", fault.message);
+            Error { message, ..fault }
+        })?;
+        staging.file.flush().await.map_err(|error| file_write_error(&error))?;
+        let staged =
+            StagedFile { path: staging.path, size: fetched.size, sha256: fetched.sha256.clone() };
+        Ok((fetched, staged))
+    }
+
+    /// Seen through when the caller goes away: bytes without a row would be in nobody's quota.
+    pub(crate) async fn persist_documents(
+        self: &Arc<Self>,
+        caller: &Caller,
+        new: Vec<NewDocument>,
+    ) -> Result<Vec<File>, RequestError> {
+        let (service, caller) = (Arc::clone(self), caller.clone());
+        run_to_completion(async move { service.persist_all(&caller, new).await }).await
+    }
+
+    async fn persist_all(
+        &self,
+        caller: &Caller,
+        new: Vec<NewDocument>,
+    ) -> Result<Vec<File>, RequestError> {
+        let mut files = Vec::with_capacity(new.len());
+        let mut kept = Ok(());
+        for document in new {
+            let file = self.document_row(caller, &document);
+            let moved = self.db.persist_blob(document.staged.path.as_path().to_owned(), file.id);
+            kept = kept.and(moved.await);
+            files.push(file);
+        }
+        if kept.is_ok() {
+            kept = self.write_documents(caller, files.clone()).await;
+        }
+        if let Err(refused) = kept {
+            self.db.remove_blobs(files.iter().map(|file| file.id).collect()).await?;
+            return Err(refused.into());
+        }
+        Ok(files)
+    }
+
+    fn document_row(&self, caller: &Caller, document: &NewDocument) -> File {
+        let NewDocument { name, staged, source, url } = document;
+        let now = Utc::now();
+        let retention = TimeDelta::from_std(self.config.retention).ok();
+        File {
+            id: FileId::new(Uuid::now_v7()),
+            mime: mime_guess::from_path(name).first_or_octet_stream().essence_str().to_owned(),
+            name: name.clone(),
+            owner: caller.id(),
+            size: staged.size,
+            sha256: staged.sha256.clone(),
+            source: *source,
+            url: url.clone(),
+            sandbox_id: None,
+            execution_id: None,
+            created_at: now,
+            expires_at: retention.and_then(|retention| now.checked_add_signed(retention)),
+        }
+    }
+
+    async fn write_documents(
+        &self,
+        caller: &Caller,
+        files: Vec<File>,
+    ) -> Result<(), db::DatabaseError> {
+        let (workspace, most) = (caller.workspace, self.config.workspace_bytes_max);
+        let did = |file: &File| caller.audit_entry("document.create", file.id, &file.name);
+        let entries: Vec<_> = files.iter().map(did).collect();
+        let written = move |tx: &Tx<'_>| {
+            tx.insert_files(workspace, &files, most)?;
+            entries.iter().try_for_each(|entry| tx.append_audit_entry(entry).map(drop))
+        };
+        self.db.write(written).await
+    }
+
+    pub fn document(&self, caller: &Caller, id: FileId) -> Result<File, RequestError> {
+        let found = self.db.read(|rows| rows.file(caller.workspace, id))?;
+        match found {
+            Some(file)
+                if file.execution_id.is_none() && self.may_see_owned_by(caller, file.owner)? =>
+            {
+                Ok(file)
+            }
+            _ => Err(not_found("document", id)),
+        }
+    }
+
+    /// A document and its bytes.
+    pub fn open_document(
+        &self,
+        caller: &Caller,
+        id: FileId,
+    ) -> Result<(File, fs::File), RequestError> {
+        let document = self.document(caller, id)?;
+        let bytes = self.db.blobs().open_file(id)?;
+        Ok((document, bytes.ok_or_else(|| not_found("document", id))?))
+    }
+
+    /// Newest first.
+    pub async fn documents(
+        &self,
+        caller: &Caller,
+        query: DocumentQuery,
+    ) -> Result<Page<File>, RequestError> {
+        let page = page_request(query.limit, query.cursor.as_deref())?;
+        let (workspace, owner) = (caller.workspace, self.owner_filter(caller)?);
+        let read = move |rows: &Reader<'_>| rows.documents(workspace, owner, page);
+        Ok(self.db.read_off_thread(read).await?.into())
+    }
+
+    pub async fn delete_document(&self, caller: &Caller, id: FileId) -> Result<(), RequestError> {
+        let document = self.document(caller, id)?;
+        let entry = caller.audit_entry("document.delete", id, &document.name);
+        let (workspace, store) = (caller.workspace, Arc::clone(&self.db));
+        run_to_completion(async move {
+            let delete = move |tx: &Tx<'_>| {
+                tx.delete_file(workspace, id)?;
+                tx.append_audit_entry(&entry).map(drop)
+            };
+            store.write(delete).await?;
+            Ok(store.remove_blobs(vec![id]).await?)
+        })
+        .await
+    }
+}
+
+/// The last part of a path, as some browsers send one.
+pub(crate) fn document_name(given: &str) -> Result<String, RequestError> {
+    let name = given.rsplit(['/', '\\']).next().unwrap_or_default();
+    let usable = !matches!(name, "" | "." | "..")
+        && name.chars().count() <= NAME_CHARS_MAX
+        && name.len() <= NAME_CHARS_MAX
+        && !name.chars().any(char::is_control);
+    if usable {
+        Ok(name.to_owned())
+    } else {
+        Err(invalid_field("filename", format!("{given:?} is not a name that a file can have")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::ErrorCode;
+
+    #[test]
+    fn t29_a_name_is_one_plain_part_or_refused() {
+        for (given, name) in [
+            ("a.csv", "a.csv"),
+            ("../../etc/passwd", "passwd"),
+            ("C:\\fakepath\\a.csv", "a.csv"),
+            ("Zürich ☃.csv", "Zürich ☃.csv"),
+            (".hidden", ".hidden"),
+            ("...", "..."),
+        ] {
+            assert_eq!(document_name(given).unwrap(), name);
+        }
+        let long = "x".repeat(256);
+        for given in ["", ".", "..", "a/", "a/..", "a\0b", "a\nb", "\u{7f}", &long] {
+            let refused = document_name(given).unwrap_err();
+            assert_eq!(refused.error.code, ErrorCode::ArgsInvalid, "{given:?}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Requests that may be sent again: what was claimed under which key, and what was answered.
+
+use crate::error::RequestError;
+use crate::identity::caller::Caller;
+use crate::runs::executions::ExecutionRecord;
+use crate::service::Service;
+use chrono::Utc;
+use db::{ClaimOutcome, IdempotencyKey, StoredResponse, Tx};
+use std::sync::Arc;
+use types::{Error, ErrorCode, Execution, ExecutionId};
+
+/// What is known of a key.
+#[derive(Debug)]
+pub enum RequestClaim {
+    /// Nothing; it is the caller's now.
+    New,
+    Completed(StoredResponse),
+    /// It has begun an execution, which may have ended or not.
+    Execution(ExecutionId),
+}
+
+pub(crate) fn idempotency_key(caller: &Caller, key: &str) -> IdempotencyKey {
+    IdempotencyKey { workspace: caller.workspace, principal: caller.id(), key: key.to_owned() }
+}
+
+fn conflict(message: &str, hint: &str) -> RequestError {
+    Error::new(ErrorCode::IdempotencyConflict, message).hint(hint).into()
+}
+
+impl Service {
+    pub async fn claim_request(
+        &self,
+        caller: &Caller,
+        key: &str,
+        fingerprint: [u8; 32],
+    ) -> Result<RequestClaim, RequestError> {
+        let (key, now) = (idempotency_key(caller, key), Utc::now());
+        let claim = move |tx: &Tx<'_>| tx.claim_request(&key, &fingerprint, now);
+        match self.db.write(claim).await? {
+            ClaimOutcome::Claimed => Ok(RequestClaim::New),
+            ClaimOutcome::Completed(reply) => Ok(RequestClaim::Completed(reply)),
+            ClaimOutcome::Pending(Some(id)) => Ok(RequestClaim::Execution(id)),
+            ClaimOutcome::Pending(None) => {
+                Err(conflict("the first request under this key is not answered yet", "wait for it"))
+            }
+            ClaimOutcome::Interrupted => Err(conflict(
+                "the server stopped during the first request under this key, and whether it was \
+                 done is not known",
+                "look at what there is, then send it under another key",
+            )),
+            ClaimOutcome::Mismatch => {
+                Err(conflict("this key stands for another request", "use one key for one request"))
+            }
+        }
+    }
+
+    /// It was refused, and may be tried again.
+    pub async fn release_request(&self, caller: &Caller, key: &str) -> Result<(), RequestError> {
+        let key = idempotency_key(caller, key);
+        Ok(self.db.write(move |tx| tx.release_request(&key)).await?)
+    }
+
+    pub async fn store_response(
+        &self,
+        caller: &Caller,
+        key: &str,
+        reply: StoredResponse,
+    ) -> Result<(), RequestError> {
+        let key = idempotency_key(caller, key);
+        Ok(self.db.write(move |tx| tx.complete_request(&key, &reply)).await?)
+    }
+
+    /// The record of an execution once it has ended.
+    pub async fn wait_for_execution(
+        &self,
+        caller: &Caller,
+        id: ExecutionId,
+    ) -> Result<Execution, RequestError> {
+        self.wait_until_ended(id).await;
+        self.execution(caller, id).await
+    }
+
+    /// The same for a client, which reads output and results as fast as it likes.
+    pub async fn wait_for_record(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: ExecutionId,
+    ) -> Result<ExecutionRecord, RequestError> {
+        self.wait_until_ended(id).await;
+        self.execution_record(caller, id).await
+    }
+
+    async fn wait_until_ended(&self, id: ExecutionId) {
+        let running = self.active_executions().get(&id).cloned();
+        if let Some(running) = running {
+            running.live.wait_closed().await;
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Who is asking, and whether they may.
+//!
+//! A [`Caller`] can only be had from a key or a token that is good now, and every operation takes
+//! one. Grants are read anew for each question, so that taking one away is felt by the very next
+//! request; what a token says beyond its subject grants nothing.
+
+use crate::error::{RequestError, missing_privilege};
+use crate::identity::api_key;
+use crate::identity::tokens::{TokenSubject, TokenVerifier};
+use crate::origins::Asker;
+use crate::service::Service;
+use chrono::{DateTime, Utc};
+use db::ApiKeyRow;
+use policy::Permit;
+use types::{
+    Error, ErrorCode, KeyId, ObjectRef, Principal, PrincipalId, PrincipalKind, Privilege,
+    WorkspaceId,
+};
+
+/// A principal that has shown a good key or a good token.
+#[derive(Debug, Clone)]
+pub struct Caller {
+    pub(crate) workspace: WorkspaceId,
+    pub(crate) principal: Principal,
+    credential: CallerCredential,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum CallerCredential {
+    Key(PresentedKey),
+    /// Nothing of a token is kept but when it is over.
+    Token {
+        until: DateTime<Utc>,
+    },
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PresentedKey {
+    pub(crate) id: KeyId,
+    /// The key that its requests are counted with; mostly itself.
+    pub(crate) counted_with: KeyId,
+    pub(crate) rate_per_second: Option<u32>,
+    pub(crate) concurrency: Option<u32>,
+    pub(crate) expires_at: Option<DateTime<Utc>>,
+}
+
+/// What a caller may ask for; absent is as the server has it for all.
+#[derive(Debug, Clone, Copy)]
+pub struct RateLimits {
+    pub subject: RateLimitSubject,
+    pub rate_per_second: Option<u32>,
+    pub concurrency: Option<u32>,
+}
+
+/// Whose requests are counted together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RateLimitSubject {
+    Key(KeyId),
+    /// All tokens of a principal: whoever gets a new one does not get more.
+    Tokens(PrincipalId),
+}
+
+impl Caller {
+    /// What they have said that they like.
+    pub fn preference(&self, name: &str) -> Option<&str> {
+        self.principal.preferences.get(name).map(String::as_str)
+    }
+
+    pub fn rate_limits(&self) -> RateLimits {
+        match self.credential {
+            CallerCredential::Key(PresentedKey {
+                counted_with,
+                rate_per_second,
+                concurrency,
+                ..
+            }) => RateLimits {
+                subject: RateLimitSubject::Key(counted_with),
+                rate_per_second,
+                concurrency,
+            },
+            CallerCredential::Token { .. } => RateLimits {
+                subject: RateLimitSubject::Tokens(self.id()),
+                rate_per_second: None,
+                concurrency: None,
+            },
+        }
+    }
+
+    /// Absent if a token was shown.
+    pub(crate) fn key(&self) -> Option<KeyId> {
+        match self.credential {
+            CallerCredential::Key(key) => Some(key.id),
+            CallerCredential::Token { .. } => None,
+        }
+    }
+
+    pub fn workspace(&self) -> WorkspaceId {
+        self.workspace
+    }
+
+    pub(crate) fn asker(&self) -> Asker {
+        Asker { workspace: self.workspace, principal: self.id(), key: self.key() }
+    }
+
+    /// For whatever ends in a new key: a token lasts for minutes, and must not become something
+    /// that lasts for years and is not revoked with it.
+    pub(crate) fn require_key(&self) -> Result<PresentedKey, RequestError> {
+        match self.credential {
+            CallerCredential::Key(key) => Ok(key),
+            CallerCredential::Token { .. } => Err(Error::new(
+                ErrorCode::GrantMissing,
+                "keys are made with a key, not with a token",
+            )
+            .hint("send Authorization: Bearer bj_…, or ask an owner for a key")
+            .into()),
+        }
+    }
+
+    fn from_key_row(found: ApiKeyRow, now: DateTime<Utc>) -> Option<Self> {
+        let ApiKeyRow { workspace, principal, key, .. } = found;
+        if !key.is_good_at(now) {
+            return None;
+        }
+        let key = PresentedKey {
+            id: key.id,
+            counted_with: key.counted_with.unwrap_or(key.id),
+            rate_per_second: key.rate_per_second,
+            concurrency: key.concurrency,
+            expires_at: key.expires_at,
+        };
+        Some(Self { workspace, principal, credential: CallerCredential::Key(key) })
+    }
+
+    pub fn id(&self) -> PrincipalId {
+        self.principal.id
+    }
+}
+
+impl Service {
+    /// Whoever has sent this, which is a key, or a token if there is an issuer of such.
+    pub async fn authenticate_bearer(&self, bearer: &str) -> Result<Caller, RequestError> {
+        match &self.token_verifier {
+            Some(tokens) if !api_key::has_key_prefix(bearer) => {
+                self.authenticate_token(tokens, bearer).await
+            }
+            _ => self.authenticate_key(bearer),
+        }
+    }
+
+    /// The same refusal for every key that is not good, whatever is wrong with it.
+    pub fn authenticate_key(&self, key: &str) -> Result<Caller, RequestError> {
+        let refused = || {
+            Error::new(ErrorCode::AuthMissing, "the API key is not one that is good here").hint(
+                "it may be revoked or over; whoever has a good one makes another: belljar key new",
+            )
+        };
+        let (id, hash) = api_key::parse_key(key).ok_or_else(refused)?;
+        let found = self.db.read(|rows| rows.find_key(id))?.ok_or_else(refused)?;
+        if !api_key::hashes_equal(&hash, &found.hash) {
+            return Err(refused().into());
+        }
+        Ok(Caller::from_key_row(found, Utc::now()).ok_or_else(refused)?)
+    }
+
+    /// The issuer says who it is, and the first workspace whether that is anybody here.
+    async fn authenticate_token(
+        &self,
+        tokens: &TokenVerifier,
+        token: &str,
+    ) -> Result<Caller, RequestError> {
+        let TokenSubject { name, until } = tokens.verify(token).await?;
+        let unknown = || {
+            Error::new(ErrorCode::GrantMissing, format!("nobody here has the external_id {name:?}"))
+                .hint("an owner adds them: belljar principal new NAME --external-id SUBJECT")
+        };
+        let workspace = self.first_workspace()?.ok_or_else(unknown)?;
+        let known = self.db.read(|rows| rows.principals_by_external_id(workspace, &name))?;
+        let Ok([principal]) = <[Principal; 1]>::try_from(known) else {
+            return Err(unknown().into());
+        };
+        // A role is nobody; who has one has a principal of their own.
+        if principal.kind == PrincipalKind::Role {
+            return Err(unknown().into());
+        }
+        Ok(Caller { workspace, principal, credential: CallerCredential::Token { until } })
+    }
+
+    /// The same caller as he is now, if what he has shown is still good: for whoever is told things
+    /// for longer than a request takes.
+    pub fn refresh_caller(&self, caller: &Caller) -> Option<Caller> {
+        let now = Utc::now();
+        match caller.credential {
+            CallerCredential::Key(key) => {
+                let found = self.db.read(|rows| rows.find_key(key.id)).ok()??;
+                Caller::from_key_row(found, now)
+            }
+            CallerCredential::Token { until } => {
+                let (workspace, id) = (caller.workspace, caller.id());
+                let principal = self.db.read(|rows| rows.principal(workspace, id)).ok()??;
+                let same = principal.external_id == caller.principal.external_id;
+                (same && now < until).then(|| Caller { principal, ..caller.clone() })
+            }
+        }
+    }
+
+    /// The permit to do something to an object, or the refusal that names what is missing.
+    pub(crate) fn require_privilege(
+        &self,
+        caller: &Caller,
+        privilege: Privilege,
+        object: ObjectRef,
+    ) -> Result<Permit, RequestError> {
+        self.permit(caller.workspace, &caller.principal, privilege, object)?
+            .ok_or_else(|| missing_privilege(privilege, object))
+    }
+
+    /// Whether the caller may do anything at all.
+    pub fn has_any_grant(&self, caller: &Caller) -> Result<bool, RequestError> {
+        let workspace = caller.workspace;
+        Ok(self.db.read(|rows| {
+            let mut subjects = rows.role_ids(workspace, &caller.principal.roles)?;
+            subjects.push(caller.principal.id);
+            rows.has_any_grant(workspace, &subjects)
+        })?)
+    }
+
+    /// For anybody of the workspace, such as the owner of an agent whose rights code has.
+    pub(crate) fn permit(
+        &self,
+        workspace: WorkspaceId,
+        principal: &Principal,
+        privilege: Privilege,
+        object: ObjectRef,
+    ) -> Result<Option<Permit>, RequestError> {
+        let held = self.db.read(|rows| {
+            let mut subjects = rows.role_ids(workspace, &principal.roles)?;
+            subjects.push(principal.id);
+            rows.grants_held(workspace, &subjects, &[object, ObjectRef::Workspace(workspace)])
+        })?;
+        Ok(policy::check_privilege(privilege, object, workspace, &held).ok())
+    }
+
+    /// Whether the caller may see what belongs to somebody.
+    pub(crate) fn may_see_owned_by(
+        &self,
+        caller: &Caller,
+        owner: PrincipalId,
+    ) -> Result<bool, RequestError> {
+        if caller.id() == owner {
+            return Ok(true);
+        }
+        let all = ObjectRef::Workspace(caller.workspace);
+        let permit = self.permit(caller.workspace, &caller.principal, Privilege::Ownership, all)?;
+        Ok(permit.is_some())
+    }
+
+    /// To run code and keep files.
+    pub fn require_usage(&self, caller: &Caller) -> Result<Permit, RequestError> {
+        self.require_privilege(caller, Privilege::Usage, ObjectRef::Workspace(caller.workspace))
+    }
+}

@@ -1,0 +1,235 @@
+//! Authors of code: the principal who wrote the current version of an agent, a tool or a function.
+//!
+//! Code has the rights of the principal that it runs as, and uses only what its author may use as
+//! well. Otherwise whoever may write code for others to run would borrow their rights. An owner who
+//! has read a version can confirm it, and is its author from then on. No other change by an owner
+//! confirms anything: what an editor has written or attached before stays the editor's.
+
+use crate::catalog::tool_definition::put_code;
+use crate::error::{RequestError, missing_privilege, not_found};
+use crate::identity::caller::Caller;
+use crate::identity::grants::exists;
+use crate::service::Service;
+use chrono::{DateTime, Utc};
+use db::{DatabaseError, Tx};
+use serde::Deserialize;
+use types::{
+    Agent, AgentId, Error, ErrorCode, Function, FunctionId, ObjectRef, Principal, PrincipalId,
+    Privilege, Tool, ToolId, WorkspaceId,
+};
+use utoipa::ToSchema;
+
+const CONFIRM_HINT: &str =
+    "an owner can confirm the code after reading it: belljar grant confirm KIND:NAME";
+
+/// The version of an object that its owner has read.
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ConfirmRequest {
+    /// `updated_at` of that version. If the object was changed since, nothing is confirmed.
+    pub updated_at: DateTime<Utc>,
+}
+
+impl Service {
+    /// Whether the author of code may do something, too. A principal that was deleted may do nothing.
+    pub(crate) fn author_may(
+        &self,
+        workspace: WorkspaceId,
+        author: PrincipalId,
+        privilege: Privilege,
+        object: ObjectRef,
+    ) -> Result<bool, RequestError> {
+        match self.db.read(|rows| rows.principal(workspace, author))? {
+            Some(author) => Ok(self.permit(workspace, &author, privilege, object)?.is_some()),
+            None => Ok(false),
+        }
+    }
+
+    /// Refuses what the author of code may not do themselves.
+    pub(crate) fn require_author(
+        &self,
+        workspace: WorkspaceId,
+        author: PrincipalId,
+        privilege: Privilege,
+        object: ObjectRef,
+    ) -> Result<(), RequestError> {
+        if self.author_may(workspace, author, privilege, object)? {
+            return Ok(());
+        }
+        let mut refused = missing_privilege(privilege, object);
+        refused.error.message =
+            format!("{privilege} on {object} is not granted to {author}, who wrote this code");
+        refused.error.hint = Some(CONFIRM_HINT.to_owned());
+        Err(refused)
+    }
+
+    /// The author of code as a principal; a refusal if they were deleted.
+    pub(crate) fn author_principal(
+        &self,
+        workspace: WorkspaceId,
+        author: PrincipalId,
+    ) -> Result<Principal, RequestError> {
+        let found = self.db.read(|rows| rows.principal(workspace, author))?;
+        found.ok_or_else(|| {
+            let message = format!("the principal {author}, who wrote this code, was deleted");
+            Error::new(ErrorCode::GrantMissing, message).hint(CONFIRM_HINT).into()
+        })
+    }
+
+    /// Whether the specification of an agent may have the rights of the agent's owner: an owner of the
+    /// agent wrote or confirmed it.
+    pub(crate) fn check_specification_confirmed(
+        &self,
+        workspace: WorkspaceId,
+        agent: &Agent,
+    ) -> Result<(), RequestError> {
+        let object = ObjectRef::Agent(agent.id);
+        if self.is_confirmed(workspace, object, agent.owner, agent.author)? {
+            return Ok(());
+        }
+        let message = format!(
+            "the agent {:?} does not run with its owner's rights: its specification was changed by {}, \
+             and no owner has confirmed it",
+            agent.name, agent.author
+        );
+        Err(Error::new(ErrorCode::GrantMissing, message).hint(CONFIRM_HINT).into())
+    }
+
+    /// Whether the author of code is an owner of it.
+    fn is_confirmed(
+        &self,
+        workspace: WorkspaceId,
+        object: ObjectRef,
+        owner: PrincipalId,
+        author: PrincipalId,
+    ) -> Result<bool, RequestError> {
+        Ok(author == owner || self.author_may(workspace, author, Privilege::Ownership, object)?)
+    }
+
+    /// The author of code that the caller has changed. An owner's change is theirs, and not a
+    /// confirmation of what an editor has left there: that has an operation of its own, which names the
+    /// version that was read.
+    pub(crate) fn author_of_change(
+        &self,
+        caller: &Caller,
+        object: ObjectRef,
+        (owner, author): (PrincipalId, PrincipalId),
+    ) -> Result<PrincipalId, RequestError> {
+        let workspace = caller.workspace;
+        let owns = self.permit(workspace, &caller.principal, Privilege::Ownership, object)?;
+        let stays = owns.is_some() && !self.is_confirmed(workspace, object, owner, author)?;
+        Ok(if stays { author } else { caller.id() })
+    }
+
+    /// Makes the caller, an owner, the author of the version that they have read.
+    pub async fn confirm_agent(
+        &self,
+        caller: &Caller,
+        id: AgentId,
+        request: ConfirmRequest,
+    ) -> Result<Agent, RequestError> {
+        let author = caller.id();
+        self.confirm_code(
+            caller,
+            ObjectRef::Agent(id),
+            request,
+            move |tx, workspace, read_at, now| {
+                let found = tx.agent(workspace, id)?.filter(|found| found.updated_at == read_at);
+                let confirmed = found.map(|agent| Agent { author, updated_at: now, ..agent });
+                if let Some(agent) = &confirmed {
+                    tx.update_agent(workspace, agent)?;
+                }
+                Ok(confirmed)
+            },
+        )
+        .await
+    }
+
+    /// Makes the caller, an owner, the author of the version that they have read.
+    pub async fn confirm_tool(
+        &self,
+        caller: &Caller,
+        id: ToolId,
+        request: ConfirmRequest,
+    ) -> Result<Tool, RequestError> {
+        let author = caller.id();
+        self.confirm_code(
+            caller,
+            ObjectRef::Tool(id),
+            request,
+            move |tx, workspace, read_at, now| {
+                let found =
+                    tx.tool(workspace, id)?.filter(|(found, _)| found.updated_at == read_at);
+                let Some((tool, source)) = found else { return Ok(None) };
+                let mut tool = Tool { author, updated_at: now, ..tool };
+                tx.update_tool(workspace, &tool, &source)?;
+                put_code(&mut tool, source);
+                Ok(Some(tool))
+            },
+        )
+        .await
+    }
+
+    /// Makes the caller, an owner, the author of the deployment that they have read.
+    pub async fn confirm_function(
+        &self,
+        caller: &Caller,
+        id: FunctionId,
+        request: ConfirmRequest,
+    ) -> Result<Function, RequestError> {
+        let author = caller.id();
+        self.confirm_code(
+            caller,
+            ObjectRef::Function(id),
+            request,
+            move |tx, workspace, read_at, _| {
+                let found = tx.function(workspace, id)?.filter(|found| found.updated_at == read_at);
+                let Some(mut function) = found else { return Ok(None) };
+                // A deployment that is under way knows its function by `updated_at`, which stays.
+                if let Some(deployed) = &mut function.deployed {
+                    deployed.author = author;
+                }
+                tx.update_function(workspace, &function, None)?;
+                Ok(Some(function))
+            },
+        )
+        .await
+    }
+
+    /// Writes a confirmation and its audit line; `write` finds nothing if the version is another one.
+    async fn confirm_code<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        object: ObjectRef,
+        request: ConfirmRequest,
+        write: impl FnOnce(
+            &Tx<'_>,
+            WorkspaceId,
+            DateTime<Utc>,
+            DateTime<Utc>,
+        ) -> Result<Option<T>, DatabaseError>
+        + Send
+        + 'static,
+    ) -> Result<T, RequestError> {
+        let is_there = self.db.read(|rows| exists(rows, caller.workspace, object))?;
+        if !is_there || !self.can_see(caller, object)? {
+            return Err(not_found(object.kind(), object.uuid()));
+        }
+        self.require_privilege(caller, Privilege::Ownership, object)?;
+        let (workspace, read_at) = (caller.workspace, request.updated_at);
+        let entry = caller.audit_entry("code.confirm", object, format!("version of {read_at}"));
+        let written = self.db.write(move |tx| {
+            let confirmed = write(tx, workspace, read_at, Utc::now())?;
+            if confirmed.is_some() {
+                tx.append_audit_entry(&entry)?;
+            }
+            Ok(confirmed)
+        });
+        written.await?.ok_or_else(|| {
+            let message = format!("{object} was changed since {read_at}");
+            Error::new(ErrorCode::ObjectInUse, message)
+                .hint("read it again, then confirm it")
+                .into()
+        })
+    }
+}

@@ -1,0 +1,280 @@
+//! API keys: everybody makes their own; an owner of the workspace makes them for others, too.
+//!
+//! A key that somebody makes for themselves never may ask for more than the one that it was made
+//! with, shares its bounds, and is revoked with it; unless an owner makes it, it never lasts longer
+//! either. What an owner makes for others is their own. The secret is in the answer to its making
+//! and nowhere else.
+
+use crate::error::{RequestError, invalid_field, missing_privilege, not_found};
+use crate::identity::api_key::{self, ApiKeyText};
+use crate::identity::caller::{Caller, PresentedKey};
+use crate::names;
+use crate::page::{Page, page_request};
+use crate::service::Service;
+use crate::tasks::run_to_completion;
+use chrono::{DateTime, Utc};
+use db::{Origin, Reader, Tx};
+use serde::{Deserialize, Serialize, Serializer};
+use std::sync::Arc;
+use types::{ApiKey, Error, ErrorCode, KeyId, ObjectRef, PrincipalId, PrincipalKind, Privilege};
+use utoipa::{IntoParams, ToSchema};
+
+/// One for each machine and some for changing them. Those that an owner makes have a rate of their
+/// own, so that many keys would be many rates.
+const KEYS_MAX: u64 = 50;
+
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct KeyRequest {
+    /// What it is for.
+    pub name: String,
+    /// Whose it is; the caller's if absent.
+    pub principal: Option<PrincipalId>,
+    pub expires_at: Option<DateTime<Utc>>,
+    /// Requests a second, set by an owner of the workspace; above the server's own bound only by
+    /// whoever runs the server, and for oneself not above that of the key that asks.
+    #[schema(minimum = 1)]
+    pub rate_per_second: Option<u32>,
+    /// Requests at once, likewise.
+    #[schema(minimum = 1)]
+    pub concurrency: Option<u32>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct KeyQuery {
+    /// Whose; if absent, all for an owner of the workspace, and the caller's for others.
+    pub principal: Option<PrincipalId>,
+    /// How many, from 1 to 200; 50 if absent.
+    #[param(minimum = 1, maximum = 200)]
+    pub limit: Option<u32>,
+    /// `next_cursor` of the page before.
+    pub cursor: Option<String>,
+}
+
+/// A key at the one moment at which it can be seen whole.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct IssuedKey {
+    #[serde(flatten)]
+    pub key: ApiKey,
+    /// What to send as `Authorization: Bearer`. It is shown once: an answer that is given again
+    /// for the same `Idempotency-Key` has none.
+    #[serde(serialize_with = "shown", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub secret: Option<ApiKeyText>,
+}
+
+impl IssuedKey {
+    /// As it can be shown again.
+    pub fn without_secret(&self) -> Self {
+        Self { key: self.key.clone(), secret: None }
+    }
+}
+
+fn shown<S: Serializer>(secret: &Option<ApiKeyText>, serializer: S) -> Result<S::Ok, S::Error> {
+    secret.as_ref().map(ApiKeyText::reveal).serialize(serializer)
+}
+
+impl Service {
+    pub async fn create_key(
+        &self,
+        caller: &Caller,
+        request: KeyRequest,
+    ) -> Result<IssuedKey, RequestError> {
+        let now = Utc::now();
+        let with = caller.require_key()?;
+        check_request(&request, now)?;
+        let request = self.apply_bounds(caller, with, request)?;
+        self.check_self_service_rate(caller)?;
+        let counted_with = counted_with(caller, with, &request);
+        let (id, secret, hash) = api_key::issue_key()?;
+        let key = ApiKey {
+            id,
+            name: request.name,
+            principal: request.principal.unwrap_or_else(|| caller.id()),
+            made_with: Some(with.id),
+            counted_with,
+            rate_per_second: request.rate_per_second,
+            concurrency: request.concurrency,
+            created_at: now,
+            expires_at: request.expires_at,
+            revoked_at: None,
+        };
+        let (workspace, with, made) = (caller.workspace, with.id, key.clone());
+        let entry = caller.audit_entry("key.create", format_args!("key {id}"), &made.name);
+        let written = move |tx: &Tx<'_>| {
+            if tx.key(workspace, with)?.is_none_or(|with| with.revoked_at.is_some()) {
+                return Ok(Err(key_revoked_error()));
+            }
+            let holder = tx.principal(workspace, made.principal)?;
+            let holder = holder.ok_or_else(|| not_found("principal", made.principal));
+            let refused = match holder {
+                Err(refused) => Some(refused),
+                Ok(holder) if holder.kind == PrincipalKind::Role => {
+                    Some(invalid_field("/principal", "is a role, and a role has no keys"))
+                }
+                Ok(_) => too_many(tx.count_active_keys(workspace, made.principal)?),
+            };
+            if let Some(refused) = refused {
+                return Ok(Err(refused));
+            }
+            tx.insert_key(workspace, &made, &hash)?;
+            tx.append_audit_entry(&entry)?;
+            Ok(Ok(()))
+        };
+        self.db.write(written).await??;
+        Ok(IssuedKey { key, secret: Some(secret) })
+    }
+
+    /// The request, if the caller may make such a key. An owner divides what a workspace may ask
+    /// for; that one key may ask for more than any other is for whoever runs the server to say,
+    /// since it is taken from the other workspaces.
+    fn apply_bounds(
+        &self,
+        caller: &Caller,
+        with: PresentedKey,
+        request: KeyRequest,
+    ) -> Result<KeyRequest, RequestError> {
+        let owner = self.owner_filter(caller)?.is_none();
+        let sets_bounds = request.rate_per_second.is_some() || request.concurrency.is_some();
+        if !owner && (is_for_another(caller, &request) || sets_bounds) {
+            return Err(missing_privilege(
+                Privilege::Ownership,
+                ObjectRef::Workspace(caller.workspace),
+            ));
+        }
+        let rate = request.rate_per_second > Some(self.config.key_rate_per_second);
+        if rate || request.concurrency > Some(self.config.key_concurrency) {
+            self.require_operator(caller)?;
+        }
+        if is_for_another(caller, &request) {
+            return Ok(request);
+        }
+        // A sole owner whose key is about to end must be able to make the next one.
+        let ends = if owner { None } else { with.expires_at };
+        Ok(KeyRequest {
+            expires_at: min_bound(request.expires_at, ends),
+            rate_per_second: min_bound(request.rate_per_second, with.rate_per_second),
+            concurrency: min_bound(request.concurrency, with.concurrency),
+            ..request
+        })
+    }
+
+    /// Newest first, also those that are over, and never a secret.
+    pub async fn keys(
+        &self,
+        caller: &Caller,
+        query: KeyQuery,
+    ) -> Result<Page<ApiKey>, RequestError> {
+        let own = self.owner_filter(caller)?;
+        if own.is_some() && query.principal.is_some_and(|principal| principal != caller.id()) {
+            return Err(missing_privilege(
+                Privilege::Ownership,
+                ObjectRef::Workspace(caller.workspace),
+            ));
+        }
+        let (workspace, page) =
+            (caller.workspace, page_request(query.limit, query.cursor.as_deref())?);
+        let whose = own.or(query.principal);
+        let read = move |rows: &Reader<'_>| rows.keys(workspace, whose, page);
+        Ok(self.db.read_off_thread(read).await?.into())
+    }
+
+    /// It is refused from the next request on, and with it all that its principal has made with it,
+    /// but not the one that this is asked with. What was asked with them ends: questions to people, sessions,
+    /// and what runs. Once more is the same.
+    pub async fn revoke_key(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: KeyId,
+    ) -> Result<(), RequestError> {
+        let (workspace, now) = (caller.workspace, Utc::now());
+        let key = self.db.read(|rows| rows.key(workspace, id))?;
+        let key = key.ok_or_else(|| not_found("key", id))?;
+        if !self.may_see_owned_by(caller, key.principal)? {
+            return Err(not_found("key", id));
+        }
+        // To give a key up must always be possible; each can be revoked once.
+        let caller = caller.clone();
+        let written = move |tx: &Tx<'_>| {
+            let asking = caller.key();
+            // Whoever makes the next key and gives the old one up would be left with neither.
+            if Some(id) == asking && !tx.keys_created_with(workspace, &key)?.is_empty() {
+                return Ok(Err(has_child_keys_error()));
+            }
+            let revoked = tx.revoke_key(workspace, id, asking, now)?;
+            for revoked in &revoked {
+                let object = format!("key {}", revoked.id);
+                tx.append_audit_entry(&caller.audit_entry(
+                    "key.revoke",
+                    object,
+                    revoked.name.clone(),
+                ))?;
+            }
+            Ok(Ok(revoked.into_iter().map(|key| key.id).collect::<Vec<_>>()))
+        };
+        let service = Arc::clone(self);
+        run_to_completion(async move {
+            let revoked = service.db.write(written).await??;
+            for key in revoked {
+                service.end_all_from(workspace, Origin::Key(key)).await?;
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+fn is_for_another(caller: &Caller, request: &KeyRequest) -> bool {
+    request.principal.is_some_and(|principal| principal != caller.id())
+}
+
+/// The bounds of a key that somebody makes for themselves are those of the one that it is made
+/// with, unless it was given others.
+fn counted_with(caller: &Caller, with: PresentedKey, request: &KeyRequest) -> Option<KeyId> {
+    let same =
+        request.rate_per_second == with.rate_per_second && request.concurrency == with.concurrency;
+    (same && !is_for_another(caller, request)).then_some(with.counted_with)
+}
+
+/// Absent is no bound.
+fn min_bound<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    [one, other].into_iter().flatten().min()
+}
+
+/// Otherwise its last request could leave a key behind.
+fn key_revoked_error() -> RequestError {
+    Error::new(ErrorCode::AuthMissing, "the API key was revoked, and makes no other any more")
+        .into()
+}
+
+fn has_child_keys_error() -> RequestError {
+    let message = "this key has made others, and they would be revoked with it";
+    Error::new(ErrorCode::ArgsInvalid, message)
+        .hint("revoke it with the one that is to stay, or revoke the others first")
+        .into()
+}
+
+fn check_request(request: &KeyRequest, now: DateTime<Utc>) -> Result<(), RequestError> {
+    names::check_name("/name", &request.name)?;
+    if request.expires_at.is_some_and(|at| at <= now) {
+        return Err(invalid_field("/expires_at", "is not in the future"));
+    }
+    let bounds =
+        [("/rate_per_second", request.rate_per_second), ("/concurrency", request.concurrency)];
+    match bounds.iter().find(|(_, bound)| *bound == Some(0)) {
+        Some((path, _)) => {
+            Err(invalid_field(path, "is at least 1; revoke a key that is to do nothing"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn too_many(in_use: u64) -> Option<RequestError> {
+    (in_use >= KEYS_MAX).then(|| {
+        Error::new(ErrorCode::QuotaExceeded, format!("there are {in_use} keys of this principal"))
+            .hint("revoke those that are not used any more")
+            .into()
+    })
+}

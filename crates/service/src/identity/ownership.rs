@@ -1,0 +1,63 @@
+//! What tools and agents have in common: whoever makes one owns it, and who may do nothing with
+//! one is told that it is not there.
+
+use crate::error::RequestError;
+use crate::identity::caller::Caller;
+use crate::identity::grants::new_ownership_grant;
+use crate::service::Service;
+use chrono::{DateTime, Utc};
+use serde::Deserialize;
+use types::{Grant, ObjectRef, PrincipalId, Privilege};
+use utoipa::IntoParams;
+
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct ObjectQuery {
+    /// How many, from 1 to 200; 50 if absent.
+    #[param(minimum = 1, maximum = 200)]
+    pub limit: Option<u32>,
+    /// `next_cursor` of the page before.
+    pub cursor: Option<String>,
+    /// Text in the name, and for tools also in the description.
+    pub search: Option<String>,
+}
+
+impl Service {
+    pub(crate) fn require_create(&self, caller: &Caller) -> Result<(), RequestError> {
+        let workspace = ObjectRef::Workspace(caller.workspace);
+        self.require_privilege(caller, Privilege::Modify, workspace).map(drop)
+    }
+
+    /// Whether the caller may do anything at all with it.
+    pub(crate) fn can_see(&self, caller: &Caller, object: ObjectRef) -> Result<bool, RequestError> {
+        let (workspace, principal) = (caller.workspace, &caller.principal);
+        for privilege in [Privilege::Usage, Privilege::Modify] {
+            if self.permit(workspace, principal, privilege, object)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whose grants a list asks for; nobody's for an owner of the workspace, who sees everything.
+    pub(crate) fn viewers(
+        &self,
+        caller: &Caller,
+    ) -> Result<Option<Vec<PrincipalId>>, RequestError> {
+        if self.owner_filter(caller)?.is_none() {
+            return Ok(None);
+        }
+        let roles = &caller.principal.roles;
+        let mut viewers = self.db.read(|rows| rows.role_ids(caller.workspace, roles))?;
+        viewers.push(caller.id());
+        Ok(Some(viewers))
+    }
+}
+
+impl Caller {
+    /// For what the caller has just made.
+    pub(crate) fn ownership_grant(&self, object: ObjectRef, now: DateTime<Utc>) -> Grant {
+        new_ownership_grant(self.id(), object, now)
+    }
+}

@@ -1,0 +1,409 @@
+//! Who is in a workspace: users, services, and the roles that they have.
+//!
+//! Whoever is in a role has its grants, so a name among somebody's roles must always be that of a
+//! role: a role that is renamed or deleted is so in all its members, in the same transaction.
+
+use crate::error::{RequestError, invalid_field, not_found};
+use crate::identity::caller::Caller;
+use crate::identity::workspace_owners::{WorkspaceOwner, last_owner_error, owner_needed};
+use crate::names;
+use crate::page::{Page, page_request};
+use crate::service::Service;
+use crate::tasks::run_to_completion;
+use chrono::{DateTime, Utc};
+use db::{DatabaseError, NewAuditEntry, Origin, OwnedCounts, Reader, Tx};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use types::{Error, ErrorCode, ObjectRef, Principal, PrincipalId, PrincipalKind, WorkspaceId};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+/// Each is looked up at every request of its members.
+const ROLES_MAX: usize = 32;
+const PREFERENCE_CHARS_MAX: usize = 200;
+/// A name that nothing reads is refused, so that a misspelt one is noticed.
+const PREFERENCES: [&str; 1] = ["code_model"];
+
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PrincipalRequest {
+    pub name: String,
+    pub kind: PrincipalKind,
+    /// Names of roles; a role has none.
+    #[serde(default)]
+    pub roles: Vec<String>,
+    /// What another system calls this principal, and nobody else: the subject of its tokens.
+    pub external_id: Option<String>,
+}
+
+/// Who asks, and where.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct Me {
+    #[serde(flatten)]
+    pub principal: Principal,
+    pub workspace: WorkspaceId,
+}
+
+/// What is absent stays as it is.
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct PrincipalChange {
+    pub name: Option<String>,
+    /// All of them, not only new ones.
+    pub roles: Option<Vec<String>>,
+    /// Empty, it is taken away.
+    pub external_id: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct PrincipalQuery {
+    /// How many, from 1 to 200; 50 if absent.
+    #[param(minimum = 1, maximum = 200)]
+    pub limit: Option<u32>,
+    /// `next_cursor` of the page before.
+    pub cursor: Option<String>,
+}
+
+impl Caller {
+    pub fn me(&self) -> Me {
+        Me { principal: self.principal.clone(), workspace: self.workspace }
+    }
+}
+
+impl Service {
+    pub async fn create_principal(
+        &self,
+        caller: &Caller,
+        request: PrincipalRequest,
+    ) -> Result<Principal, RequestError> {
+        self.require_owner(caller)?;
+        check_names(Some(&request.name), request.external_id.as_deref())?;
+        let now = Utc::now();
+        let principal = Principal {
+            id: PrincipalId::new(Uuid::now_v7()),
+            name: request.name,
+            kind: request.kind,
+            roles: request.roles,
+            preferences: BTreeMap::new(),
+            external_id: request.external_id,
+            created_at: now,
+            updated_at: now,
+        };
+        let (workspace, made) = (caller.workspace, principal.clone());
+        let entry = principal_audit_entry(caller, "principal.create", made.id, &made.name);
+        let written = move |tx: &Tx<'_>| {
+            if let Some(refused) = roles_error(tx, workspace, made.kind, &made.roles)? {
+                return Ok(Err(refused));
+            }
+            if let Some(refused) = external_id_error(tx, workspace, &made)? {
+                return Ok(Err(refused));
+            }
+            tx.insert_principal(workspace, &made)?;
+            tx.append_audit_entry(&entry)?;
+            Ok(Ok(()))
+        };
+        self.db.write(written).await??;
+        Ok(principal)
+    }
+
+    /// Newest first.
+    pub async fn principals(
+        &self,
+        caller: &Caller,
+        query: PrincipalQuery,
+    ) -> Result<Page<Principal>, RequestError> {
+        self.require_owner(caller)?;
+        let (workspace, page) =
+            (caller.workspace, page_request(query.limit, query.cursor.as_deref())?);
+        let read = move |rows: &Reader<'_>| rows.principals(workspace, page);
+        Ok(self.db.read_off_thread(read).await?.into())
+    }
+
+    pub fn principal(&self, caller: &Caller, id: PrincipalId) -> Result<Principal, RequestError> {
+        if !self.may_see_owned_by(caller, id)? {
+            return Err(not_found("principal", id));
+        }
+        let found = self.db.read(|rows| rows.principal(caller.workspace, id))?;
+        found.ok_or_else(|| not_found("principal", id))
+    }
+
+    pub async fn change_principal(
+        &self,
+        caller: &Caller,
+        id: PrincipalId,
+        change: PrincipalChange,
+    ) -> Result<Principal, RequestError> {
+        self.require_owner(caller)?;
+        let external_id = change.external_id.as_deref().filter(|id| !id.is_empty());
+        check_names(change.name.as_deref(), external_id)?;
+        let (workspace, now) = (caller.workspace, Utc::now());
+        let entry = principal_audit_entry(
+            caller,
+            "principal.change",
+            id,
+            change.name.as_deref().unwrap_or(""),
+        );
+        let changed = move |tx: &Tx<'_>| write_change(tx, workspace, id, change, now, &entry);
+        self.db.write(changed).await?
+    }
+
+    /// With its keys and grants, and with what it has asked for: questions to people, sessions, and what
+    /// runs. What it owns has to be somebody else's first.
+    pub async fn delete_principal(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: PrincipalId,
+    ) -> Result<(), RequestError> {
+        self.require_owner(caller)?;
+        let (workspace, now) = (caller.workspace, Utc::now());
+        let entry = principal_audit_entry(caller, "principal.delete", id, "");
+        let service = Arc::clone(self);
+        run_to_completion(async move {
+            service.db.write(move |tx| write_deletion(tx, workspace, id, now, &entry)).await??;
+            service.end_all_from(workspace, Origin::Principal(id)).await
+        })
+        .await
+    }
+
+    /// What the caller likes, as it is now and not as it was when the request began.
+    pub fn preferences(&self, caller: &Caller) -> Result<BTreeMap<String, String>, RequestError> {
+        self.principal(caller, caller.id()).map(|principal| principal.preferences)
+    }
+
+    /// All of them: a preference that is not named is no longer one.
+    pub async fn set_preferences(
+        &self,
+        caller: &Caller,
+        preferences: BTreeMap<String, String>,
+    ) -> Result<BTreeMap<String, String>, RequestError> {
+        check_preferences(&preferences)?;
+        self.check_self_service_rate(caller)?;
+        let (workspace, id, now) = (caller.workspace, caller.id(), Utc::now());
+        let kept = preferences.clone();
+        let entry = principal_audit_entry(caller, "preferences.change", id, "");
+        let written = move |tx: &Tx<'_>| {
+            let Some(found) = tx.principal(workspace, id)? else {
+                return Ok(Err(not_found("principal", id)));
+            };
+            let changed = Principal { preferences: kept, updated_at: now, ..found };
+            tx.update_principal(workspace, &changed)?;
+            tx.append_audit_entry(&entry)?;
+            Ok(Ok(()))
+        };
+        self.db.write(written).await??;
+        Ok(preferences)
+    }
+}
+
+fn principal_audit_entry(
+    caller: &Caller,
+    action: &str,
+    id: PrincipalId,
+    detail: &str,
+) -> NewAuditEntry {
+    caller.audit_entry(action, format_args!("principal {id}"), detail)
+}
+
+fn check_names(name: Option<&str>, external_id: Option<&str>) -> Result<(), RequestError> {
+    name.map_or(Ok(()), |name| names::check_name("/name", name))?;
+    external_id.map_or(Ok(()), |id| names::check_name("/external_id", id))
+}
+
+fn check_preferences(preferences: &BTreeMap<String, String>) -> Result<(), RequestError> {
+    for (name, value) in preferences {
+        let path = format!("/{name}");
+        if !PREFERENCES.contains(&name.as_str()) {
+            let known = PREFERENCES.join(", ");
+            return Err(invalid_field(&path, format!("is not a preference; there is: {known}")));
+        }
+        if value.chars().count() > PREFERENCE_CHARS_MAX || value.chars().any(char::is_control) {
+            let most = format!("is one line of at most {PREFERENCE_CHARS_MAX} characters");
+            return Err(invalid_field(&path, most));
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with the roles that a principal is to have.
+fn roles_error(
+    rows: &Reader<'_>,
+    workspace: WorkspaceId,
+    kind: PrincipalKind,
+    roles: &[String],
+) -> Result<Option<RequestError>, DatabaseError> {
+    let wrong = |place: String, message: String| Ok(Some(invalid_field(&place, message)));
+    if kind == PrincipalKind::Role && !roles.is_empty() {
+        return wrong("/roles".into(), "a role is not a member of roles".into());
+    }
+    if roles.len() > ROLES_MAX {
+        return wrong("/roles".into(), format!("has at most {ROLES_MAX}"));
+    }
+    let mut seen = HashSet::new();
+    for (index, name) in roles.iter().enumerate() {
+        if !seen.insert(name) {
+            return wrong(format!("/roles/{index}"), "is there twice".into());
+        }
+        let found = rows.principal_by_name(workspace, name)?;
+        if found.is_none_or(|found| found.kind != PrincipalKind::Role) {
+            return wrong(format!("/roles/{index}"), format!("there is no role {name:?}"));
+        }
+    }
+    Ok(None)
+}
+
+/// A token names one principal and never one of two.
+fn external_id_error(
+    rows: &Reader<'_>,
+    workspace: WorkspaceId,
+    principal: &Principal,
+) -> Result<Option<RequestError>, DatabaseError> {
+    let Some(external_id) = &principal.external_id else { return Ok(None) };
+    let known = rows.principals_by_external_id(workspace, external_id)?;
+    let other = known.into_iter().find(|known| known.id != principal.id);
+    Ok(other.map(|other| {
+        let message = format!("{} has the external_id {external_id:?} already", other.name);
+        Error::new(ErrorCode::NameTaken, message)
+            .hint("take it away there first, with an empty external_id")
+            .into()
+    }))
+}
+
+fn write_change(
+    tx: &Tx<'_>,
+    workspace: WorkspaceId,
+    id: PrincipalId,
+    change: PrincipalChange,
+    now: DateTime<Utc>,
+    entry: &NewAuditEntry,
+) -> Result<Result<Principal, RequestError>, DatabaseError> {
+    let Some(before) = tx.principal(workspace, id)? else {
+        return Ok(Err(not_found("principal", id)));
+    };
+    let after = Principal {
+        name: change.name.unwrap_or_else(|| before.name.clone()),
+        roles: change.roles.unwrap_or_else(|| before.roles.clone()),
+        external_id: change
+            .external_id
+            .or_else(|| before.external_id.clone())
+            .filter(|id| !id.is_empty()),
+        updated_at: now,
+        ..before.clone()
+    };
+    if let Some(refused) = roles_error(tx, workspace, after.kind, &after.roles)? {
+        return Ok(Err(refused));
+    }
+    if let Some(refused) = external_id_error(tx, workspace, &after)? {
+        return Ok(Err(refused));
+    }
+    if after.roles != before.roles {
+        let kept = tx.role_ids(workspace, &after.roles)?;
+        let is_lost = |reason: &WorkspaceOwner| {
+            let by = reason.grant.principal;
+            reason.who.id == id && by != id && !kept.contains(&by)
+        };
+        if let Some(refused) = last_owner_error(tx, workspace, is_lost)? {
+            return Ok(Err(refused));
+        }
+    }
+    if after.name != before.name && before.kind == PrincipalKind::Role {
+        replace_role(tx, workspace, &before.name, Some(&after.name), now)?;
+    }
+    tx.update_principal(workspace, &after)?;
+    tx.append_audit_entry(entry)?;
+    Ok(Ok(after))
+}
+
+fn write_deletion(
+    tx: &Tx<'_>,
+    workspace: WorkspaceId,
+    id: PrincipalId,
+    now: DateTime<Utc>,
+    entry: &NewAuditEntry,
+) -> Result<Result<(), RequestError>, DatabaseError> {
+    let Some(principal) = tx.principal(workspace, id)? else {
+        return Ok(Err(not_found("principal", id)));
+    };
+    if let Some(owned) = describe_owned(tx.count_owned(workspace, id)?) {
+        let refused = owner_needed(format!("{} owns {owned}", principal.name))
+            .hint("grant OWNERSHIP of them to somebody else, or delete them");
+        return Ok(Err(refused.into()));
+    }
+    let is_theirs = |reason: &WorkspaceOwner| reason.who.id == id || reason.grant.principal == id;
+    if let Some(refused) = last_owner_error(tx, workspace, is_theirs)? {
+        return Ok(Err(refused));
+    }
+    if principal.kind == PrincipalKind::Role {
+        replace_role(tx, workspace, &principal.name, None, now)?;
+    }
+    for own in tx.private_secrets(workspace, id)? {
+        tx.delete_secret(workspace, own.id)?;
+        tx.delete_grants_on(workspace, ObjectRef::Secret(own.id))?;
+    }
+    tx.delete_remembered_approvals_of_requester(workspace, id)?;
+    tx.delete_principal(workspace, id)?;
+    tx.append_audit_entry(entry)?;
+    Ok(Ok(()))
+}
+
+/// Nobody stays a member of a name: a later role of that name would have them as members.
+fn replace_role(
+    tx: &Tx<'_>,
+    workspace: WorkspaceId,
+    old: &str,
+    new: Option<&str>,
+    now: DateTime<Utc>,
+) -> Result<(), DatabaseError> {
+    for member in tx.role_members(workspace, old)? {
+        let kept = member.roles.iter().filter_map(|role| match role == old {
+            true => new.map(str::to_owned),
+            false => Some(role.clone()),
+        });
+        let roles = kept.collect();
+        tx.update_principal(workspace, &Principal { roles, updated_at: now, ..member })?;
+    }
+    Ok(())
+}
+
+/// What would be nobody's. Documents are not here: they go when their time is over.
+fn describe_owned(owned: OwnedCounts) -> Option<String> {
+    let kinds = [
+        (owned.tools, "tool"),
+        (owned.agents, "agent"),
+        (owned.stores, "store"),
+        (owned.secrets, "secret"),
+        (owned.functions, "function"),
+        (owned.network_rules, "network rule"),
+        (owned.integrations, "integration"),
+    ];
+    let counted = kinds.iter().filter(|(count, _)| *count > 0).map(|(count, what)| match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    });
+    let counted: Vec<String> = counted.collect();
+    (!counted.is_empty()).then(|| counted.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_somebody_owns_is_said_in_words() {
+        assert_eq!(describe_owned(OwnedCounts { documents: 3, ..OwnedCounts::default() }), None);
+        let some = OwnedCounts { tools: 2, agents: 1, ..OwnedCounts::default() };
+        assert_eq!(describe_owned(some).unwrap(), "2 tools, 1 agent");
+    }
+
+    #[test]
+    fn only_preferences_that_something_reads_are_kept() {
+        let one = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        assert!(check_preferences(&one("code_model", "small")).is_ok());
+        let refused = check_preferences(&one("code_modle", "small")).unwrap_err();
+        assert_eq!(refused.details[0].path.as_deref(), Some("/code_modle"));
+        assert!(check_preferences(&one("code_model", "a\nb")).is_err());
+        assert!(check_preferences(&one("code_model", &"x".repeat(201))).is_err());
+    }
+}

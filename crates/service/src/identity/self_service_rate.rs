@@ -1,0 +1,64 @@
+//! How often somebody without rights may change what is their own: each change is a line of the audit
+//! log, which is kept for a long time, and a row besides.
+
+use crate::error::RequestError;
+use crate::identity::caller::Caller;
+use crate::service::Service;
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use types::{Error, ErrorCode, PrincipalId};
+
+/// Keys made and preferences set, by one principal that does not own its workspace. A
+/// person or a program that changes its keys needs a few a day.
+const CHANGES_MAX: u32 = 60;
+const WINDOW: Duration = Duration::from_secs(60 * 60);
+
+/// Changes of each principal since its window began. There are as many as principals that have
+/// changed something within the last window.
+#[derive(Debug, Default)]
+pub(crate) struct SelfServiceRateLimit(Mutex<HashMap<PrincipalId, (Instant, u32)>>);
+
+impl SelfServiceRateLimit {
+    fn try_count(&self, principal: PrincipalId, now: Instant) -> bool {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.retain(|_, (began, _)| now.saturating_duration_since(*began) < WINDOW);
+        let (_, count) = counts.entry(principal).or_insert((now, 0));
+        *count = count.saturating_add(1);
+        *count <= CHANGES_MAX
+    }
+}
+
+impl Service {
+    /// Before a change of the caller's own things.
+    pub(crate) fn check_self_service_rate(&self, caller: &Caller) -> Result<(), RequestError> {
+        if self.owner_filter(caller)?.is_none()
+            || self.self_service_rate.try_count(caller.id(), Instant::now())
+        {
+            return Ok(());
+        }
+        let message = format!(
+            "a principal that does not own its workspace changes its keys and preferences at most \
+             {CHANGES_MAX} times in an hour"
+        );
+        Err(Error::new(ErrorCode::RateExceeded, message).hint("try again later").into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    #[test]
+    fn each_principal_has_so_many_changes_and_then_waits() {
+        let (changes, now) = (SelfServiceRateLimit::default(), Instant::now());
+        let [one, other] = [(); 2].map(|()| PrincipalId::new(Uuid::now_v7()));
+        assert!((0..CHANGES_MAX).all(|_| changes.try_count(one, now)));
+        assert!(!changes.try_count(one, now));
+        assert!(changes.try_count(other, now));
+        assert!(!changes.try_count(one, now + WINDOW - Duration::from_secs(1)));
+        assert!(changes.try_count(one, now + WINDOW));
+        assert_eq!(changes.0.lock().unwrap().len(), 1, "a window that is over is forgotten");
+    }
+}

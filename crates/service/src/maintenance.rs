@@ -1,0 +1,143 @@
+//! What is done without being asked: sessions that ended are marked, questions that nobody answered
+//! are closed, what keys that are over have begun is ended, what is over is forgotten, and environments out of use are removed. While the wall clock
+//! is in doubt nothing is forgotten.
+
+use crate::error::RequestError;
+use crate::memory_trim;
+use crate::service::Service;
+use chrono::{TimeDelta, Utc};
+use db::{ClockReading, DatabaseError, PurgeOutcome, Retention, was_quarantined_before};
+use engine::SessionEnded;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::sleep;
+
+/// Often enough that an expired question is not shown as open for long.
+const MAINTENANCE_INTERVAL: Duration = Duration::from_secs(30);
+/// A key that expires is refused at once; what it has begun ends at the next look.
+const REMAINS_ROUND: Duration = Duration::from_secs(5);
+/// Between two tries to write down what the disk had no room for.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
+
+/// Environments are replaced by hand and go out of use over days.
+const COLLECTION_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// All tasks end with the service.
+pub(crate) fn spawn_maintenance(service: &Arc<Service>, ended: UnboundedReceiver<SessionEnded>) {
+    tokio::spawn(mark_expired(Arc::downgrade(service), ended));
+    tokio::spawn(maintenance_loop(Arc::downgrade(service)));
+    tokio::spawn(remains(Arc::downgrade(service)));
+    tokio::spawn(environment_collection_loop(Arc::downgrade(service)));
+    tokio::spawn(memory_trim::trim_periodically(Arc::downgrade(service)));
+}
+
+/// Each is tried until it is written: its key is not free before.
+async fn mark_expired(service: Weak<Service>, mut ended: UnboundedReceiver<SessionEnded>) {
+    while let Some(SessionEnded { id, .. }) = ended.recv().await {
+        while let Some(service) = service.upgrade() {
+            let marked = service.db.write(move |tx| tx.expire_session(id, Utc::now())).await;
+            let Err(error) = marked else { break };
+            tracing::error!(session = %id, %error, "its end will be written down later");
+            drop(service);
+            sleep(RETRY_DELAY).await;
+        }
+    }
+}
+
+async fn maintenance_loop(service: Weak<Service>) {
+    let mut clock = tokio::time::interval(MAINTENANCE_INTERVAL);
+    let mut was_confirmed = true;
+    loop {
+        clock.tick().await;
+        let Some(service) = service.upgrade() else { return };
+        match service.run_maintenance(ClockReading::now()).await {
+            Ok(forgetting) => {
+                let is_confirmed = forgetting != PurgeOutcome::ClockUnconfirmed;
+                match (was_confirmed, is_confirmed) {
+                    (true, false) => tracing::warn!(
+                        "the wall clock is not confirmed, after a jump or a pause of the server; nothing \
+                         is forgotten until it has held for 6 hours"
+                    ),
+                    (false, true) => tracing::info!("the wall clock is believed again"),
+                    _ => {}
+                }
+                was_confirmed = is_confirmed;
+            }
+            Err(refused) => {
+                tracing::error!(error = %refused.error, "housekeeping failed, and will be tried again");
+            }
+        }
+    }
+}
+
+async fn remains(service: Weak<Service>) {
+    let mut clock = tokio::time::interval(REMAINS_ROUND);
+    loop {
+        clock.tick().await;
+        let Some(service) = service.upgrade() else { return };
+        if let Err(refused) = service.end_remains(Utc::now()).await {
+            tracing::error!(
+                error = %refused.error,
+                "what keys that are over have begun was not ended, and will be tried again"
+            );
+        }
+    }
+}
+
+async fn environment_collection_loop(service: Weak<Service>) {
+    let mut clock = tokio::time::interval(COLLECTION_INTERVAL);
+    loop {
+        clock.tick().await;
+        let Some(service) = service.upgrade() else { return };
+        match service.engine.remove_unused_environments().await {
+            Ok(gone) if gone.is_empty() => {}
+            Ok(gone) => tracing::info!(?gone, "environments that nobody uses were removed"),
+            Err(fault) => tracing::error!(error = %fault, "environments were not collected"),
+        }
+    }
+}
+
+impl Service {
+    async fn run_maintenance(
+        self: &Arc<Self>,
+        now: ClockReading,
+    ) -> Result<PurgeOutcome, RequestError> {
+        self.expire_approvals(now.wall).await?;
+        let days = |time| TimeDelta::from_std(time).unwrap_or(TimeDelta::MAX);
+        let retention = Retention {
+            executions: days(self.config.retention),
+            audit: days(self.config.audit_retention),
+            remembered_approvals: days(self.config.approval_retention),
+        };
+        let forgetting = self.db.purge(now, retention).await?;
+        let before = now.wall.checked_sub_signed(retention.executions);
+        if let (PurgeOutcome::Completed(_), Some(before)) = (forgetting, before) {
+            let is_over = move |name: &str| was_quarantined_before(name, before);
+            self.engine.remove_stores_set_aside(is_over).await?;
+        }
+        Ok(forgetting)
+    }
+
+    /// What ran when the server stopped is over, and says so.
+    pub(crate) async fn mark_interrupted(&self) -> Result<(), DatabaseError> {
+        let now = Utc::now();
+        let (executions, sessions) = self
+            .db
+            .write(move |tx| {
+                tx.interrupt_all_requests()?;
+                let executions = tx.interrupt_all_executions(now)?;
+                tx.release_interrupted_cursors()?;
+                Ok((executions, tx.mark_all_sessions_lost(now)?))
+            })
+            .await?;
+        if !executions.is_empty() || sessions > 0 {
+            tracing::warn!(
+                executions = executions.len(),
+                sessions,
+                "the last stop has interrupted them"
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! What code could reach and use, as it is shown to the person who is asked about it, and sealed.
+//!
+//! Names alone would not do: a rule, a secret or a specification can be replaced under its name
+//! after the question was asked. So the answer is bound to a hash over what the names stand for.
+
+use super::sandbox_egress::{IntegrationSource, ResolvedIntegrations};
+use crate::error::RequestError;
+use crate::secrets::SecretConsumer;
+use crate::service::Service;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use types::{Agent, Integration, Principal, Session, WorkspaceId};
+
+/// Of one sandbox, at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct SandboxAccess {
+    /// The names of the integrations that it has or asks for.
+    pub(crate) integrations: Vec<String>,
+    /// The names of the secrets that it could use.
+    pub(crate) secrets: Vec<String>,
+    /// SHA-256 over what these names stand for.
+    pub(crate) digest: [u8; 32],
+}
+
+impl Service {
+    /// Of a sandbox of its own.
+    pub(crate) async fn fresh_sandbox_access(
+        &self,
+        workspace: WorkspaceId,
+        caller: &Principal,
+        grounds: &IntegrationSource,
+    ) -> Result<SandboxAccess, RequestError> {
+        self.sandbox_access(workspace, caller, grounds, None).await
+    }
+
+    /// Of a session: what its owner or its agent has given it, whoever sends code into it.
+    pub(crate) async fn session_access(
+        &self,
+        workspace: WorkspaceId,
+        session: &Session,
+    ) -> Result<SandboxAccess, RequestError> {
+        let owner = self.find_principal(workspace, session.owner)?;
+        let agent = match session.agent {
+            Some(id) => self.db.read(|rows| rows.agent(workspace, id))?,
+            None => None,
+        };
+        self.sandbox_access(
+            workspace,
+            &owner,
+            &IntegrationSource::from_session(session),
+            agent.as_ref(),
+        )
+        .await
+    }
+
+    async fn sandbox_access(
+        &self,
+        workspace: WorkspaceId,
+        caller: &Principal,
+        grounds: &IntegrationSource,
+        agent: Option<&Agent>,
+    ) -> Result<SandboxAccess, RequestError> {
+        let ResolvedIntegrations { integrations: names, run_as, author } =
+            self.resolve_integrations(workspace, caller, grounds).await?;
+        let integrations = &self.enabled_integrations(workspace, &run_as, &names)?;
+        let caller = caller.id;
+        let borrower = SecretConsumer { workspace, run_as: &run_as, caller, author, integrations };
+        // A new value under the same name, for the same use, is still what the person was shown.
+        let secrets = self.usable_secrets(borrower)?;
+        let used =
+            secrets.iter().map(|it| json!([it.id, it.name, it.scope, it.inject, it.exposed]));
+        let opened = integrations.iter().map(|it| self.integration_content(workspace, it));
+        let opened = opened.collect::<Result<Vec<Value>, RequestError>>()?;
+        let agent = agent.map(|it| json!([it.id, it.run_as, it.owner, it.specification]));
+        let stands_for = json!([run_as.id, opened, used.collect::<Vec<_>>(), agent]);
+        Ok(SandboxAccess {
+            integrations: names,
+            secrets: secrets.iter().map(|secret| secret.name.clone()).collect(),
+            digest: Sha256::digest(stands_for.to_string()).into(),
+        })
+    }
+
+    fn integration_content(
+        &self,
+        workspace: WorkspaceId,
+        integration: &Integration,
+    ) -> Result<Value, RequestError> {
+        let rules = self.db.read(|rows| {
+            let rules = integration.allowed_network_rules.iter();
+            let rules = rules.map(|name| rows.network_rule_by_name(workspace, name));
+            rules.collect::<Result<Vec<_>, _>>()
+        })?;
+        let hosts = rules.into_iter().flatten().map(|rule| json!([rule.id, rule.value_list]));
+        let Integration { id, name, allowed_secrets, .. } = integration;
+        Ok(json!([id, name, allowed_secrets, hosts.collect::<Vec<_>>()]))
+    }
+}

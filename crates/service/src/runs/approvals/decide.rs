@@ -1,0 +1,518 @@
+//! Answering: by somebody who may, and not by whoever asked, unless it is a person whose client asks
+//! them.
+
+use super::subject::ApprovalSubject;
+use super::unstarted::UnstartedOutcome;
+use super::{not_pending_error, requester_over, subject_changed_error};
+use crate::error::{RequestError, invalid_field, missing_privilege};
+use crate::identity::caller::Caller;
+use crate::origins::Asker;
+use crate::runs::call_target::CallTarget;
+use crate::service::Service;
+use crate::tasks::run_to_completion;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use chrono::{DateTime, Utc};
+use db::{DecisionRecord as Decided, Origin, RememberedApproval, Tx};
+use policy::{
+    ApprovalStage, BoundCall, MacTag, mac_for_elicitation, mac_for_execution, mac_for_remembered,
+    macs_equal,
+};
+use serde::Deserialize;
+use std::sync::Arc;
+use types::{
+    Approval, ApprovalId, ApprovalScope, ApprovalState, Error, ErrorCode, Execution, KeyId,
+    PrincipalKind, Privilege, WorkspaceId,
+};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+const REASON_CHARS_MAX: usize = 1_000;
+/// Of what was taken back: no answer has it, so nothing that was agreed to before holds.
+const VOID_MAC: MacTag = [0; 32];
+/// Questions that are ended in one transaction: each has a record with up to 4 MiB of code, which is in
+/// memory until its end was told.
+const END_BATCH: usize = 8;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ApprovalDecision {
+    Allow,
+    Deny,
+}
+
+#[derive(Debug, Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DecisionRequest {
+    pub decision: ApprovalDecision,
+    /// What an `allow` is good for: this one call, the session, or always. If absent, for what the
+    /// question says.
+    pub scope: Option<ApprovalScope>,
+    pub reason: Option<String>,
+}
+
+impl Service {
+    /// Answers a question. What was allowed begins at once, or as soon as there is room for it.
+    pub async fn decide_approval(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: ApprovalId,
+        request: DecisionRequest,
+    ) -> Result<Approval, RequestError> {
+        let (approval, seal) = self.visible_approval(caller, id)?;
+        if let Some(object) = self.answer_needs(caller, &approval)? {
+            return Err(missing_privilege(Privilege::Modify, object));
+        }
+        if approval.requester == caller.id() {
+            return Err(self_approval_error());
+        }
+        check_reason(request.reason.as_deref())?;
+        self.apply_decision(caller, approval, seal, request).await
+    }
+
+    /// Whether the client of a person may put the question to that person. It is a person's key, so
+    /// the client is theirs; a service has nobody to ask.
+    pub fn may_decide_as_requester(
+        &self,
+        caller: &Caller,
+        approval: &Approval,
+    ) -> Result<bool, RequestError> {
+        let person = caller.principal.kind == PrincipalKind::User;
+        if !person || approval.requester != caller.id() {
+            return Ok(false);
+        }
+        // Of code that has their own rights anybody may be asked; of anything else, who may change it.
+        let own_code =
+            approval.tool_id == CallTarget::python_id() && approval.run_as == caller.id();
+        Ok(own_code || self.may_decide(caller, approval)?)
+    }
+
+    /// What a client gets along with a question that it puts to its user, and comes back with.
+    pub fn elicitation_token(&self, approval: &Approval) -> String {
+        let seal = mac_for_elicitation(&self.approval_key, approval.id, approval.requester);
+        format!("{}.{}", approval.id, URL_SAFE_NO_PAD.encode(seal))
+    }
+
+    /// The question of a ticket of ours, if it is this caller's. A question that was never put
+    /// through a client has no ticket, and is answered by somebody else.
+    pub fn approval_from_elicitation(&self, caller: &Caller, ticket: &str) -> Option<Approval> {
+        let (id, seal) = ticket.split_once('.')?;
+        let seal: MacTag = URL_SAFE_NO_PAD.decode(seal).ok()?.try_into().ok()?;
+        let approval = self.approval(caller, id.parse().ok()?).ok()?;
+        let ours = mac_for_elicitation(&self.approval_key, approval.id, approval.requester);
+        (macs_equal(&seal, &ours) && self.may_decide_as_requester(caller, &approval).ok()?)
+            .then_some(approval)
+    }
+
+    /// The answer of a person whose client has asked them. It is good for what the question says.
+    pub async fn decide_as_requester(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: ApprovalId,
+        decision: ApprovalDecision,
+    ) -> Result<Approval, RequestError> {
+        // They may have taken their time, and lost their key meanwhile.
+        let caller = &self.refresh_caller(caller).ok_or_else(self_approval_error)?;
+        let (approval, seal) = self.visible_approval(caller, id)?;
+        if !self.may_decide_as_requester(caller, &approval)? {
+            return Err(self_approval_error());
+        }
+        self.apply_own_decision(caller, approval, seal, decision, "asked by the client").await
+    }
+
+    /// The answer of whoever has an agent run, to what its run has asked them. Its specification
+    /// says of the tools that stand in it that its callers are asked; of anything else, only those
+    /// are who could have answered anyway.
+    pub async fn confirm_approval(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: ApprovalId,
+        decision: ApprovalDecision,
+    ) -> Result<Approval, RequestError> {
+        let caller = &self.refresh_caller(caller).ok_or_else(self_approval_error)?;
+        let (approval, seal) = self.visible_approval(caller, id)?;
+        self.check_may_confirm(caller, &approval).await?;
+        let reason = match decision {
+            ApprovalDecision::Allow => "confirmed by the caller",
+            ApprovalDecision::Deny => "the caller does not want it",
+        };
+        self.apply_own_decision(caller, approval, seal, decision, reason).await
+    }
+
+    /// Good for what the question says, and for nothing else.
+    async fn apply_own_decision(
+        self: &Arc<Self>,
+        caller: &Caller,
+        approval: Approval,
+        seal: MacTag,
+        decision: ApprovalDecision,
+        reason: &str,
+    ) -> Result<Approval, RequestError> {
+        let request = DecisionRequest { decision, scope: None, reason: Some(reason.to_owned()) };
+        self.apply_decision(caller, approval, seal, request).await
+    }
+
+    /// Whether the caller may say so.
+    pub async fn check_may_confirm(
+        &self,
+        caller: &Caller,
+        approval: &Approval,
+    ) -> Result<(), RequestError> {
+        if approval.requester == caller.id() && self.may_confirm(caller, approval).await? {
+            return Ok(());
+        }
+        Err(Error::new(ErrorCode::ApprovalDenied, "somebody else has to answer this")
+            .hint("have it answered with `belljar approvals`, then go on without a reply to it")
+            .into())
+    }
+
+    async fn may_confirm(
+        &self,
+        caller: &Caller,
+        approval: &Approval,
+    ) -> Result<bool, RequestError> {
+        if self.may_decide_as_requester(caller, approval)? {
+            return Ok(true);
+        }
+        let Some(agent) = approval.agent_id else { return Ok(false) };
+        let Some(agent) = self.db.read(|rows| rows.agent(caller.workspace, agent))? else {
+            return Ok(false);
+        };
+        Ok(self.embedded_tool(caller.workspace, &agent, approval.tool_id).await?.is_some())
+    }
+
+    async fn apply_decision(
+        self: &Arc<Self>,
+        caller: &Caller,
+        approval: Approval,
+        seal: MacTag,
+        request: DecisionRequest,
+    ) -> Result<Approval, RequestError> {
+        check_pending(&approval, Utc::now())?;
+        let (service, caller) = (Arc::clone(self), caller.clone());
+        run_to_completion(async move {
+            let decided = match request.decision {
+                ApprovalDecision::Allow => service.allow(&caller, approval, seal, request).await?,
+                ApprovalDecision::Deny => {
+                    service.deny(&caller, approval, seal, request.reason).await?
+                }
+            };
+            service.publish_approval(caller.workspace, &decided);
+            Ok(decided)
+        })
+        .await
+    }
+
+    async fn allow(
+        self: &Arc<Self>,
+        caller: &Caller,
+        approval: Approval,
+        seal: MacTag,
+        request: DecisionRequest,
+    ) -> Result<Approval, RequestError> {
+        let workspace = caller.workspace;
+        let matter = match self.unchanged_subject(workspace, &approval, seal).await {
+            Ok(matter) => matter,
+            Err(refused) => {
+                if refused.error.code == ErrorCode::ApprovalInvalid {
+                    self.void_approval(workspace, &approval, &refused).await?;
+                }
+                return Err(refused);
+            }
+        };
+        let bound = matter.bound_call(workspace, approval.requester);
+        let once = matter.bound_execution(approval.execution_id, approval.expires_at);
+        let now = Utc::now();
+        let scope = request.scope.unwrap_or(matter.call.default_scope);
+        let remembered = match scope {
+            ApprovalScope::Once => None,
+            scope => Some(self.remembered_approval(&matter, &bound, scope, (approval.id, now))?),
+        };
+        let decided = Decided {
+            state: ApprovalState::Allowed,
+            by: caller.id(),
+            at: now,
+            reason: request.reason.clone(),
+            scope,
+            mac: mac_for_execution(
+                &self.approval_key,
+                ApprovalStage::AllowedBy(caller.id()),
+                &bound,
+                &once,
+            ),
+        };
+        let allowed = self.write_allowed(caller, &approval, decided, remembered).await?;
+        tokio::spawn(Arc::clone(self).run_approved(workspace, allowed.id, allowed.execution_id));
+        Ok(allowed)
+    }
+
+    /// What a question is about, if it is still what it was when it was asked.
+    async fn unchanged_subject(
+        &self,
+        workspace: WorkspaceId,
+        approval: &Approval,
+        seal: MacTag,
+    ) -> Result<ApprovalSubject, RequestError> {
+        self.check_requester(workspace, approval)?;
+        let matter = self.approval_subject(workspace, approval).await?;
+        let bound = matter.bound_call(workspace, approval.requester);
+        let once = matter.bound_execution(approval.execution_id, approval.expires_at);
+        if !macs_equal(
+            &seal,
+            &mac_for_execution(&self.approval_key, ApprovalStage::Requested, &bound, &once),
+        ) {
+            return Err(subject_changed_error());
+        }
+        self.check_working_directory(&matter.pending).await?;
+        Ok(matter)
+    }
+
+    /// Nobody can agree any more to what has changed, and its call is over.
+    async fn void_approval(
+        &self,
+        workspace: WorkspaceId,
+        approval: &Approval,
+        why: &RequestError,
+    ) -> Result<(), RequestError> {
+        let (id, fault) = (approval.id, (*why.error).clone());
+        let written = move |tx: &Tx<'_>| {
+            let reason = fault.message.clone();
+            let Some(void) = tx.void_approval(workspace, id, Utc::now(), reason)? else {
+                return Ok(None);
+            };
+            let ended = UnstartedOutcome::failed(fault).write(tx, workspace, void.execution_id)?;
+            Ok(Some((void, ended)))
+        };
+        if let Some((void, ended)) = self.db.write(written).await? {
+            ended.into_iter().for_each(|ended| self.publish_end(ended));
+            self.publish_approval(workspace, &void);
+        }
+        Ok(())
+    }
+
+    async fn write_allowed(
+        &self,
+        caller: &Caller,
+        approval: &Approval,
+        decided: Decided,
+        remembered: Option<RememberedApproval>,
+    ) -> Result<Approval, RequestError> {
+        let (workspace, id) = (caller.workspace, approval.id);
+        let entry = caller.audit_entry("approval.allow", id, &approval.tool_name);
+        let written = move |tx: &Tx<'_>| {
+            let Some(allowed) = tx.decide_approval(workspace, id, decided)? else {
+                return Ok(None);
+            };
+            remembered
+                .iter()
+                .try_for_each(|remembered| tx.insert_remembered_approval(workspace, remembered))?;
+            tx.append_audit_entry(&entry)?;
+            Ok(Some(allowed))
+        };
+        self.db.write(written).await?.ok_or_else(already_decided_error)
+    }
+
+    fn remembered_approval(
+        &self,
+        matter: &ApprovalSubject,
+        bound: &BoundCall<'_>,
+        scope: ApprovalScope,
+        (approval_id, now): (ApprovalId, DateTime<Utc>),
+    ) -> Result<RememberedApproval, RequestError> {
+        let is_sent = matter.call.target.is_submitted_code();
+        if is_sent && scope == ApprovalScope::Always && !matter.files.is_empty() {
+            return Err(invalid_field("/scope", "`always` is for code without input files"));
+        }
+        let none = if scope == ApprovalScope::Always {
+            "`always` is for code in a sandbox of its own: what code does in a session depends on \
+             the files and variables there"
+        } else {
+            "there is no session that it could hold for"
+        };
+        let seal = mac_for_remembered(&self.approval_key, bound, matter.coverage(), scope)
+            .ok_or_else(|| invalid_field("/scope", none))?;
+        Ok(RememberedApproval {
+            id: Uuid::now_v7(),
+            requester: bound.requester,
+            tool: bound.tool,
+            agent: bound.agent,
+            sandbox_id: bound.session.filter(|_| scope == ApprovalScope::Session),
+            scope,
+            mac: seal,
+            approval_id,
+            created_at: now,
+        })
+    }
+
+    async fn deny(
+        &self,
+        caller: &Caller,
+        approval: Approval,
+        seal: MacTag,
+        reason: Option<String>,
+    ) -> Result<Approval, RequestError> {
+        let decided = Decided {
+            state: ApprovalState::Denied,
+            by: caller.id(),
+            at: Utc::now(),
+            reason,
+            scope: ApprovalScope::Once,
+            mac: seal,
+        };
+        let (workspace, id) = (caller.workspace, approval.id);
+        let entry = caller.audit_entry("approval.deny", id, &approval.tool_name);
+        let written = move |tx: &Tx<'_>| {
+            let Some(denied) = tx.decide_approval(workspace, id, decided)? else {
+                return Ok(None);
+            };
+            let ended = UnstartedOutcome::from_approval(&denied).write(
+                tx,
+                workspace,
+                denied.execution_id,
+            )?;
+            tx.append_audit_entry(&entry)?;
+            Ok(Some((denied, ended)))
+        };
+        let (denied, ended) = self.db.write(written).await?.ok_or_else(already_decided_error)?;
+        ended.into_iter().for_each(|ended| self.publish_end(ended));
+        Ok(denied)
+    }
+
+    /// Whoever asked does not want it any more, answered or not. False if it has begun, or is over.
+    pub(crate) async fn withdraw_approval(
+        self: &Arc<Self>,
+        caller: &Caller,
+        execution: &Execution,
+    ) -> Result<bool, RequestError> {
+        let Some(id) = execution.approval_id else { return Ok(false) };
+        let approval = self.approval(caller, id)?;
+        let (service, caller) = (Arc::clone(self), caller.clone());
+        run_to_completion(async move { service.write_withdrawal(&caller, approval).await }).await
+    }
+
+    async fn write_withdrawal(
+        &self,
+        caller: &Caller,
+        approval: Approval,
+    ) -> Result<bool, RequestError> {
+        let decided = Decided {
+            state: ApprovalState::Denied,
+            by: caller.id(),
+            at: Utc::now(),
+            reason: Some("withdrawn".to_owned()),
+            scope: ApprovalScope::Once,
+            mac: VOID_MAC,
+        };
+        let (workspace, id) = (caller.workspace, approval.id);
+        let entry = caller.audit_entry("approval.deny", id, &approval.tool_name);
+        let written = move |tx: &Tx<'_>| {
+            let Some(withdrawn) = tx.withdraw_approval(workspace, id, decided)? else {
+                return Ok(None);
+            };
+            let ended =
+                UnstartedOutcome::withdrawn().write(tx, workspace, withdrawn.execution_id)?;
+            tx.append_audit_entry(&entry)?;
+            Ok(Some((withdrawn, ended)))
+        };
+        let Some((withdrawn, ended)) = self.db.write(written).await? else {
+            return Ok(false);
+        };
+        ended.into_iter().for_each(|ended| self.publish_end(ended));
+        self.publish_approval(workspace, &withdrawn);
+        Ok(true)
+    }
+
+    /// Closes the questions that nobody answered in time.
+    pub(crate) async fn expire_approvals(&self, now: DateTime<Utc>) -> Result<(), RequestError> {
+        loop {
+            let written = move |tx: &Tx<'_>| {
+                let over = tx.expire_approvals(now, END_BATCH)?;
+                let end = |(workspace, approval): &(_, Approval)| {
+                    UnstartedOutcome::from_approval(approval).write(
+                        tx,
+                        *workspace,
+                        approval.execution_id,
+                    )
+                };
+                over.iter().map(end).collect::<Result<Vec<_>, _>>()
+            };
+            let ended = self.db.write(written).await?;
+            let more = ended.len() >= END_BATCH;
+            ended.into_iter().flatten().for_each(|ended| self.publish_end(ended));
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Closes what was asked by an origin that may no longer ask, answered or not.
+    pub(crate) async fn end_questions_from(
+        &self,
+        workspace: WorkspaceId,
+        origin: Origin,
+    ) -> Result<(), RequestError> {
+        loop {
+            let written = move |tx: &Tx<'_>| {
+                let mut ended = Vec::new();
+                for id in tx.open_questions_from(workspace, origin, END_BATCH)? {
+                    let refused = requester_over();
+                    let reason = refused.error.message.clone();
+                    if let Some(void) = tx.void_approval(workspace, id, Utc::now(), reason)? {
+                        let end = UnstartedOutcome::revoked(*refused.error);
+                        let end = end.write(tx, workspace, void.execution_id)?;
+                        ended.push((void, end));
+                    }
+                }
+                Ok(ended)
+            };
+            let ended = self.db.write(written).await?;
+            if ended.is_empty() {
+                return Ok(());
+            }
+            for (void, ended) in ended {
+                ended.into_iter().for_each(|ended| self.publish_end(ended));
+                self.publish_approval(workspace, &void);
+            }
+        }
+    }
+
+    /// What somebody may be asked about, or has agreed to, goes with whoever asked, and with the
+    /// key that it was asked with, which this gives.
+    pub(super) fn check_requester(
+        &self,
+        workspace: WorkspaceId,
+        approval: &Approval,
+    ) -> Result<Option<KeyId>, RequestError> {
+        let key = self.db.read(|rows| rows.requesting_key(workspace, approval.id))?;
+        let asker = Asker { workspace, principal: approval.requester, key };
+        if self.is_over(asker) { Err(requester_over()) } else { Ok(key) }
+    }
+}
+
+fn already_decided_error() -> RequestError {
+    let message = "the question was answered by somebody else, or its time is over";
+    Error::new(ErrorCode::ApprovalInvalid, message).into()
+}
+
+fn check_pending(approval: &Approval, now: DateTime<Utc>) -> Result<(), RequestError> {
+    if approval.state == ApprovalState::Pending && approval.expires_at > now {
+        Ok(())
+    } else {
+        Err(not_pending_error(approval))
+    }
+}
+
+fn self_approval_error() -> RequestError {
+    Error::new(ErrorCode::ApprovalDenied, "whoever asks cannot answer")
+        .hint("give the agent a principal and a key of its own, and answer with yours")
+        .into()
+}
+
+fn check_reason(reason: Option<&str>) -> Result<(), RequestError> {
+    match reason {
+        Some(reason) if reason.chars().count() > REASON_CHARS_MAX => {
+            Err(invalid_field("/reason", format!("has at most {REASON_CHARS_MAX} characters")))
+        }
+        _ => Ok(()),
+    }
+}

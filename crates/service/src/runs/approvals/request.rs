@@ -1,0 +1,176 @@
+//! Asking: the question is written down, with everything that is needed once it is answered.
+
+use super::subject::ApprovalSubject;
+use crate::error::RequestError;
+use crate::identity::caller::Caller;
+use crate::origins::{asker_over, is_asker_over};
+use crate::runs::calls::{CallRequest, ResolvedCall, Submitted};
+use crate::runs::executions::SubmitOptions;
+use crate::runs::pending_call::PendingCall;
+use crate::service::Service;
+use crate::tasks::run_to_completion;
+use chrono::{DateTime, TimeDelta, Utc};
+use db::{IdempotencyKey, NewApproval, Tx};
+use engine::EntryPoint;
+use futures_util::StreamExt;
+use policy::{ApprovalStage, MacTag, mac_for_execution};
+use std::sync::Arc;
+use types::{Approval, ApprovalId, ApprovalState, Error, ErrorCode, Execution, ExecutionId};
+use uuid::Uuid;
+
+/// Of one principal. Each is kept with its code and its files until it is answered.
+const PENDING_APPROVALS_MAX: u64 = 1_000;
+
+impl Service {
+    /// Writes the question down, and everything that is needed once it is answered.
+    pub(crate) async fn request_approval(
+        self: &Arc<Self>,
+        caller: &Caller,
+        route: ResolvedCall,
+        entry: &EntryPoint,
+        request: CallRequest,
+        manner: SubmitOptions,
+    ) -> Result<Submitted, RequestError> {
+        let limits = request.limits.resolve(&self.limit_caps(caller.workspace)?)?;
+        let files = self.persist_inputs(caller, request.files).await?;
+        let working_directory = match request.sandbox_id {
+            Some(session) if route.target.is_submitted_code() => {
+                Some(self.engine.directory_digest(session).await?)
+            }
+            _ => None,
+        };
+        let plan = PendingCall {
+            tool_id: route.target.id(),
+            agent_id: route.agent,
+            sandbox_id: request.sandbox_id,
+            arguments: request.arguments,
+            files,
+            limits: request.limits,
+            test: route.target.is_test(),
+            working_directory,
+            parent: manner.parent,
+        };
+        let (workspace, who) = (caller.workspace, &caller.principal);
+        let reach =
+            self.call_access(workspace, who, &route, &plan.arguments, plan.sandbox_id).await?;
+        let matter = ApprovalSubject::new(route, plan, reach);
+        let now = Utc::now();
+        let approval = self.new_approval(caller, &matter, entry, now);
+        let mut record = matter.pending.waiting_record(&approval, entry, limits);
+        record.principal = Some(caller.id());
+        record.function_id = matter.call.target.function_id();
+        let bound = matter.bound_call(caller.workspace, caller.id());
+        let once = matter.bound_execution(record.id, approval.expires_at);
+        let seal = mac_for_execution(&self.approval_key, ApprovalStage::Requested, &bound, &once);
+        let plan = matter.pending.to_bytes();
+        let (service, caller) = (Arc::clone(self), caller.clone());
+        run_to_completion(async move {
+            let running = service.register_waiting(record.id, approval.id);
+            running.set_parent(record.parent);
+            let written = service.write_approval(
+                &caller,
+                &record,
+                &approval,
+                plan,
+                seal,
+                manner.idempotency_key,
+            );
+            if let Err(refused) = written.await {
+                service.active_executions().remove(&record.id);
+                return Err(refused);
+            }
+            service.publish_approval(caller.workspace, &approval);
+            let live = Some(Arc::clone(&running.live));
+            let events = service.event_stream(live, caller.workspace, record.id, 0).boxed();
+            Ok(Submitted::AwaitingApproval(Box::new(record), events))
+        })
+        .await
+    }
+
+    fn new_approval(
+        &self,
+        caller: &Caller,
+        matter: &ApprovalSubject,
+        entry: &EntryPoint,
+        now: DateTime<Utc>,
+    ) -> Approval {
+        let time = TimeDelta::from_std(self.config.approval_timeout).unwrap_or(TimeDelta::MAX);
+        Approval {
+            id: ApprovalId::new(Uuid::now_v7()),
+            state: ApprovalState::Pending,
+            execution_id: ExecutionId::new(Uuid::now_v7()),
+            requester: caller.id(),
+            run_as: matter.call.run_as,
+            tool_id: matter.call.target.id(),
+            tool_name: matter.call.target.name().to_owned(),
+            agent_id: matter.call.agent,
+            sandbox_id: matter.pending.sandbox_id,
+            code: entry.code().to_owned(),
+            arguments: matter.call.target.displayed_arguments(&matter.pending.arguments),
+            files: matter.files.clone(),
+            environment: matter.call.target.environment().to_owned(),
+            network: matter.access.integrations.clone(),
+            secrets: matter.access.secrets.clone(),
+            working_directory: matter.pending.working_directory.clone(),
+            created_at: now,
+            // As precise as the seal is.
+            expires_at: truncate_to_micros(
+                now.checked_add_signed(time).unwrap_or(DateTime::<Utc>::MAX_UTC),
+            ),
+            decided_by: None,
+            decided_at: None,
+            reason: None,
+            scope: matter.call.default_scope,
+        }
+    }
+
+    async fn write_approval(
+        &self,
+        caller: &Caller,
+        record: &Execution,
+        approval: &Approval,
+        plan: Vec<u8>,
+        seal: MacTag,
+        claim: Option<String>,
+    ) -> Result<(), RequestError> {
+        let workspace = caller.workspace;
+        let entry = caller.audit_entry("approval.ask", approval.id, &approval.tool_name);
+        let claim = claim.map(|key| IdempotencyKey { workspace, principal: caller.id(), key });
+        let (record, approval) = (record.clone(), approval.clone());
+        let most = self.config.workspace_bytes_max;
+        let asker = caller.asker();
+        let written = move |tx: &Tx<'_>| {
+            if is_asker_over(tx, asker, Utc::now())? {
+                return Ok(Err(asker_over()));
+            }
+            if tx.count_pending_approvals(workspace, approval.requester)? >= PENDING_APPROVALS_MAX {
+                return Ok(Err(too_many()));
+            }
+            tx.insert_execution(workspace, &record, Some(&plan))?;
+            let beside = (plan.len() + record.code.len()) as u64;
+            let (approval, seal, key) = (&approval, &seal, asker.key);
+            tx.insert_approval(
+                workspace,
+                &NewApproval { approval, mac: seal, key, extra_bytes: beside },
+                most,
+            )?;
+            if let Some(claim) = &claim {
+                tx.link_request(claim, record.id)?;
+            }
+            tx.append_audit_entry(&entry)?;
+            Ok(Ok(()))
+        };
+        self.db.write(written).await?
+    }
+}
+
+fn truncate_to_micros(moment: DateTime<Utc>) -> DateTime<Utc> {
+    DateTime::from_timestamp_micros(moment.timestamp_micros()).unwrap_or(moment)
+}
+
+fn too_many() -> RequestError {
+    let message = format!("{PENDING_APPROVALS_MAX} questions of yours wait for an answer already");
+    Error::new(ErrorCode::CapacityExhausted, message)
+        .hint("have some answered, or withdraw them, before you ask more")
+        .into()
+}

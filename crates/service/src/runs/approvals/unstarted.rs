@@ -1,0 +1,121 @@
+//! The end of a call that never began: written in the transaction that decides it, and told when
+//! that is kept. Otherwise one could wait for ever for a question that is over.
+
+use super::not_pending_error;
+use crate::runs::executions::ActiveExecution;
+use crate::service::Service;
+use chrono::Utc;
+use db::{DatabaseError, FinishedExecutionRow, NewAuditEntry, Tx};
+use std::sync::Arc;
+use types::{
+    Approval, ApprovalId, ApprovalState, Error, ErrorCode, Event, Execution, ExecutionId,
+    ExecutionStatus, WorkspaceId,
+};
+
+#[derive(Debug, Clone)]
+pub(super) struct UnstartedOutcome {
+    status: ExecutionStatus,
+    fault: Error,
+}
+
+impl UnstartedOutcome {
+    /// Of a call whose question is over.
+    pub(super) fn from_approval(approval: &Approval) -> Self {
+        match approval.state {
+            ApprovalState::Denied => Self::denied(approval),
+            ApprovalState::Expired => Self::expired(approval),
+            _ => Self::failed(*not_pending_error(approval).error),
+        }
+    }
+
+    fn denied(approval: &Approval) -> Self {
+        let message = match &approval.reason {
+            Some(reason) => format!("Tool '{}' was denied: {reason}", approval.tool_name),
+            None => format!("Tool '{}' was denied", approval.tool_name),
+        };
+        let fault = Error::new(ErrorCode::ApprovalDenied, message).hint("go on without it");
+        Self { status: ExecutionStatus::Denied, fault }
+    }
+
+    fn expired(approval: &Approval) -> Self {
+        let (status, message) = match approval.decided_by {
+            Some(_) => {
+                (ExecutionStatus::Failed, "it was allowed, and there was no room for it in time")
+            }
+            None => (ExecutionStatus::Denied, "nobody answered in time"),
+        };
+        let fault = Error::new(ErrorCode::ApprovalExpired, message);
+        Self { status, fault: fault.hint("call the tool again to ask again") }
+    }
+
+    pub(super) fn withdrawn() -> Self {
+        let fault = Error::new(ErrorCode::Cancelled, "the call was withdrawn before it began");
+        Self { status: ExecutionStatus::Cancelled, fault }
+    }
+
+    /// Of a call whose key was revoked.
+    pub(super) fn revoked(fault: Error) -> Self {
+        Self { status: ExecutionStatus::Cancelled, fault }
+    }
+
+    pub(super) fn failed(fault: Error) -> Self {
+        Self { status: ExecutionStatus::Failed, fault }
+    }
+
+    /// None if it has begun, or ended before.
+    pub(super) fn write(
+        self,
+        tx: &Tx<'_>,
+        workspace: WorkspaceId,
+        id: ExecutionId,
+    ) -> Result<Option<Execution>, DatabaseError> {
+        let found = tx.execution_summary(workspace, id)?;
+        let Some(record) = found.filter(|record| record.status == ExecutionStatus::WaitingApproval)
+        else {
+            return Ok(None);
+        };
+        let Self { status, fault } = self;
+        let mut events =
+            Vec::from_iter(record.approval_id.map(waiting_events).into_iter().flatten());
+        events.extend([Event::Error(fault.clone()), Event::End { status }]);
+        let now = Utc::now();
+        let ended = Execution { status, error: Some(fault), ended_at: Some(now), ..record };
+        tx.finish_execution(workspace, &FinishedExecutionRow::new(&ended, &events)?)?;
+        tx.append_audit_entry(&NewAuditEntry {
+            at: now,
+            workspace,
+            principal: ended.principal,
+            key: None,
+            action: "execution.run".to_owned(),
+            object: id.to_string(),
+            detail: status.name().to_owned(),
+        })?;
+        Ok(Some(ended))
+    }
+}
+
+/// What is told of a call as soon as it waits.
+fn waiting_events(approval_id: ApprovalId) -> [Event; 2] {
+    [Event::Status { status: ExecutionStatus::WaitingApproval }, Event::Approval { approval_id }]
+}
+
+impl Service {
+    /// Where a call is heard of. It is there before anybody can know of the call, and until the end
+    /// was told.
+    pub(super) fn register_waiting(
+        &self,
+        id: ExecutionId,
+        approval_id: ApprovalId,
+    ) -> Arc<ActiveExecution> {
+        let running = self.register_execution(id);
+        waiting_events(approval_id).into_iter().for_each(|event| running.live.push(event));
+        running
+    }
+
+    /// Tells an end that was written.
+    pub(super) fn publish_end(&self, ended: Execution) {
+        let running = self.register_execution(ended.id);
+        ended.error.iter().for_each(|fault| running.live.push(Event::Error(fault.clone())));
+        self.publish_outcome(ended.id, &running, Ok(ended));
+    }
+}

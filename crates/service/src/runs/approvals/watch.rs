@@ -1,0 +1,178 @@
+//! Following questions: those that are open, oldest first, and then each as it is asked or answered.
+//!
+//! A question has up to 4 MiB of code. So a listener has ids, and one question at a time, which all
+//! listeners that are at the same question share; who does not read holds up nobody else.
+
+use crate::error::RequestError;
+use crate::identity::caller::Caller;
+use crate::service::Service;
+use db::{ApprovalHeader, Reader};
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use types::{Approval, ApprovalId, ApprovalState, WorkspaceId};
+
+/// Ids of open questions that a listener has at once.
+const PENDING_BATCH: usize = 200;
+
+/// That something became of a question. What it is about is read by whoever may see it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ApprovalChange {
+    workspace: WorkspaceId,
+    id: ApprovalId,
+    state: ApprovalState,
+}
+
+/// The JSON of a question, which listeners share.
+pub type ApprovalJson = Arc<String>;
+
+#[derive(Debug, Default)]
+pub(crate) struct ApprovalJsonCache {
+    /// Held while a question is read: its row, its parts and its text are in memory then.
+    reading: AsyncMutex<()>,
+    /// Those that some listener has at this moment.
+    entries: Mutex<HashMap<(ApprovalId, ApprovalState), Weak<String>>>,
+}
+
+impl ApprovalJsonCache {
+    fn entries(&self) -> MutexGuard<'_, HashMap<(ApprovalId, ApprovalState), Weak<String>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn get(&self, key: (ApprovalId, ApprovalState)) -> Option<ApprovalJson> {
+        self.entries().get(&key).and_then(Weak::upgrade)
+    }
+
+    fn insert(&self, key: (ApprovalId, ApprovalState), text: &ApprovalJson) {
+        let mut held = self.entries();
+        held.retain(|_, text| text.strong_count() > 0);
+        held.insert(key, Arc::downgrade(text));
+    }
+}
+
+/// Where a listener is.
+struct ApprovalWatcher {
+    service: Arc<Service>,
+    caller: Caller,
+    /// Open questions that come next, and the last one that was taken from the records.
+    open: VecDeque<ApprovalHeader>,
+    last: Option<ApprovalId>,
+    /// Whether all that were open have been taken.
+    caught_up: bool,
+    changes: Receiver<ApprovalChange>,
+}
+
+impl Service {
+    pub(crate) fn publish_approval(&self, workspace: WorkspaceId, approval: &Approval) {
+        let Approval { id, state, .. } = *approval;
+        // Nobody may be listening.
+        let _ = self.approval_changes.send(ApprovalChange { workspace, id, state });
+    }
+
+    /// Every question that is open, and then each as it is asked or answered.
+    pub fn watch_approvals(self: &Arc<Self>, caller: &Caller) -> BoxStream<'static, ApprovalJson> {
+        let listener = ApprovalWatcher {
+            service: Arc::clone(self),
+            caller: caller.clone(),
+            open: VecDeque::new(),
+            last: None,
+            caught_up: false,
+            changes: self.approval_changes.subscribe(),
+        };
+        stream::unfold(listener, |mut listener| async move {
+            let text = listener.next().await?;
+            Some((text, listener))
+        })
+        .boxed()
+    }
+
+    /// The text of a question as it is told: with the state that it is told for, if it has gone on from
+    /// there meanwhile.
+    async fn approval_json(
+        &self,
+        workspace: WorkspaceId,
+        id: ApprovalId,
+        state: ApprovalState,
+    ) -> Result<Option<ApprovalJson>, RequestError> {
+        if let Some(text) = self.approval_json.get((id, state)) {
+            return Ok(Some(text));
+        }
+        let _alone = self.approval_json.reading.lock().await;
+        if let Some(text) = self.approval_json.get((id, state)) {
+            return Ok(Some(text));
+        }
+        let read = move |rows: &Reader<'_>| {
+            let found = rows.approval(workspace, id)?;
+            Ok(found.map(|(approval, _)| json_as_published(approval, state)))
+        };
+        let text = self.db.read_off_thread(read).await?.map(Arc::new);
+        text.iter().for_each(|text| self.approval_json.insert((id, state), text));
+        Ok(text)
+    }
+}
+
+/// An answer is told before it is used, though it may have been used by now.
+fn json_as_published(approval: Approval, told: ApprovalState) -> String {
+    let used = (told, approval.state) == (ApprovalState::Allowed, ApprovalState::Used);
+    let state = if used { told } else { approval.state };
+    serde_json::to_string(&Approval { state, ..approval }).unwrap_or_default()
+}
+
+impl ApprovalWatcher {
+    /// None when there will be no more.
+    async fn next(&mut self) -> Option<ApprovalJson> {
+        loop {
+            // Many may be other people's, and looking takes no time at which others could be served.
+            tokio::task::yield_now().await;
+            let (subject, state) = self.next_header().await?;
+            // Their roles may be others by now.
+            let Some(caller) = self.service.refresh_caller(&self.caller) else { continue };
+            if !self.service.may_see_header(&caller, &subject).unwrap_or(false) {
+                continue;
+            }
+            let text = self.service.approval_json(caller.workspace, subject.id, state).await;
+            if let Ok(Some(text)) = text {
+                return Some(text);
+            }
+        }
+    }
+
+    async fn next_header(&mut self) -> Option<(ApprovalHeader, ApprovalState)> {
+        if self.open.is_empty() && !self.caught_up {
+            self.read_pending().await?;
+        }
+        if let Some(subject) = self.open.pop_front() {
+            return Some((subject, ApprovalState::Pending));
+        }
+        loop {
+            match self.changes.recv().await {
+                Ok(ApprovalChange { workspace, id, state })
+                    if workspace == self.caller.workspace =>
+                {
+                    let found = self.service.db.read(|rows| rows.approval_header(workspace, id));
+                    if let Ok(Some(subject)) = found {
+                        return Some((subject, state));
+                    }
+                }
+                // What was missed is in the list.
+                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    }
+
+    /// None if they cannot be read: who listens asks again.
+    async fn read_pending(&mut self) -> Option<()> {
+        let (workspace, last) = (self.caller.workspace, self.last);
+        let read = move |rows: &Reader<'_>| rows.pending_approvals(workspace, last, PENDING_BATCH);
+        let found = self.service.db.read_off_thread(read).await.ok()?;
+        self.caught_up = found.len() < PENDING_BATCH;
+        self.last = found.last().map(|subject| subject.id).or(self.last);
+        self.open = found.into();
+        Some(())
+    }
+}

@@ -1,0 +1,99 @@
+//! Whether code that somebody sends is run, refused, or shown to a person first.
+//!
+//! Whoever may make tools in a workspace decides, since a tool is code as well. The same holds in
+//! every door.
+
+use crate::error::{RequestError, missing_privilege};
+use crate::identity::caller::Caller;
+use crate::runs::call_target::{CallTarget, EXECUTE_PYTHON};
+use crate::runs::calls::ResolvedCall;
+use crate::service::Service;
+use db::Tx;
+use serde::{Deserialize, Serialize};
+use types::{
+    ApprovalAction, ApprovalScope, Error, ErrorCode, ObjectRef, Permission, Principal, Privilege,
+    Session, WorkspaceId,
+};
+use utoipa::ToSchema;
+
+/// Of a tool that every workspace has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ToolPermission {
+    /// `execute_python`: code that somebody sends, in whichever way.
+    pub tool: &'static str,
+    pub permission: Permission,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PermissionChange {
+    pub permission: Permission,
+}
+
+impl Service {
+    pub fn code_permission(&self, caller: &Caller) -> Result<ToolPermission, RequestError> {
+        self.require_usage(caller)?;
+        let permission = self.db.read(|rows| rows.code_permission(caller.workspace))?;
+        Ok(ToolPermission { tool: EXECUTE_PYTHON, permission })
+    }
+
+    /// Holds from the next run on. Answers that were remembered are asked for again.
+    pub async fn set_code_permission(
+        &self,
+        caller: &Caller,
+        change: PermissionChange,
+    ) -> Result<ToolPermission, RequestError> {
+        self.require_create(caller)?;
+        let (workspace, permission) = (caller.workspace, change.permission);
+        let entry = caller.audit_entry("permission.set", EXECUTE_PYTHON, permission.name());
+        let written = move |tx: &Tx<'_>| {
+            tx.set_code_permission(workspace, permission)?;
+            tx.delete_remembered_approvals_of_tool(workspace, CallTarget::python_id())?;
+            tx.append_audit_entry(&entry)?;
+            Ok(())
+        };
+        self.db.write(written).await?;
+        Ok(ToolPermission { tool: EXECUTE_PYTHON, permission })
+    }
+
+    /// Whether this principal may have code run, with whose rights, and on which terms.
+    pub(crate) async fn resolve_python_call(
+        &self,
+        workspace: WorkspaceId,
+        who: &Principal,
+        session: Option<&Session>,
+        environment: Option<String>,
+    ) -> Result<ResolvedCall, RequestError> {
+        let agent = session.and_then(|session| session.agent);
+        let run_as = match agent {
+            Some(agent) => self.authorize_agent(workspace, who, agent).await?.run_as.id,
+            None => {
+                let all = ObjectRef::Workspace(workspace);
+                let permit = self.permit(workspace, who, Privilege::Usage, all)?;
+                permit.map(|_| who.id).ok_or_else(|| missing_privilege(Privilege::Usage, all))?
+            }
+        };
+        let permission = self.db.read(|rows| rows.code_permission(workspace))?;
+        let (action, good_for) = match permission {
+            Permission::Deny => return Err(denied()),
+            Permission::Allow => (ApprovalAction::Allow, ApprovalScope::Once),
+            Permission::AskOnce if session.is_some() => {
+                (ApprovalAction::Review, ApprovalScope::Session)
+            }
+            Permission::Ask | Permission::AskOnce => (ApprovalAction::Review, ApprovalScope::Once),
+        };
+        let environment = match session {
+            Some(session) => session.environment.clone(),
+            None => self.environment_or_default(environment),
+        };
+        let callee = CallTarget::Python { environment };
+        Ok(ResolvedCall { target: callee, agent, run_as, action, default_scope: good_for })
+    }
+}
+
+fn denied() -> RequestError {
+    let message = format!("'{EXECUTE_PYTHON}' is denied in this workspace");
+    Error::new(ErrorCode::ApprovalDenied, message)
+        .hint("go on without running code; whoever may change the workspace decides about it")
+        .into()
+}

@@ -1,0 +1,322 @@
+//! Executions that are under way: what has happened in each, for whoever listens.
+//!
+//! Every event has a number, counted from one. A listener that comes late, or comes back, gets
+//! what it has missed; one that is slow holds nothing up, and holds nothing in memory: once a log
+//! that is large has been kept, it is read from the record.
+
+use crate::runs::output_budget::{FREE_BYTES, OutputLease};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+use types::{ErrorCode, Event, Execution, OutputChunk, Transcript, Warning};
+
+/// A log of more than this is let go when it is kept, and read from the record from then on.
+pub(crate) const LARGE_BYTES: u64 = 64 * 1024;
+/// A value is there as many times as a tree while its record is made, kept and sent.
+const VALUE_TREES: u64 = 2;
+/// A value that takes no more than this as a tree is never left out: some 900 numbers.
+const VALUE_FREE_BYTES: u64 = 2 * FREE_BYTES;
+
+#[derive(Debug)]
+pub(crate) struct LiveLog {
+    log: Mutex<LogBuffer>,
+    /// How many events there are, and whether there will be more.
+    state: watch::Sender<LogState>,
+}
+
+#[derive(Debug, Default)]
+struct LogBuffer {
+    /// Shared: together they may be as large as everything that was printed.
+    events: Vec<Arc<Event>>,
+    /// Memory of the events.
+    bytes: u64,
+    /// The part of the server's budget that they have; absent where they are bounded otherwise.
+    lease: Option<OutputLease>,
+    /// Of the lease, what is for the value.
+    value_bytes: u64,
+    dropped: DroppedOutput,
+    /// The events were let go, and are in the record.
+    is_released: bool,
+}
+
+/// What was not taken into a log because the server's budget was used up.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct DroppedOutput {
+    output_bytes: u64,
+    results: u64,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct LogState {
+    count: usize,
+    closed: bool,
+}
+
+/// An event and its number.
+pub type NumberedEvent = (u64, Arc<Event>);
+
+/// Where the next event of a log is.
+pub(crate) enum NextEvent {
+    Event(Arc<Event>),
+    /// In the record.
+    InRecord,
+    /// There is none.
+    Ended,
+}
+
+impl LiveLog {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { log: Mutex::default(), state: watch::Sender::default() })
+    }
+
+    fn log(&self) -> MutexGuard<'_, LogBuffer> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From here on output and results are counted against the server's budget.
+    pub(crate) fn set_lease(&self, lease: OutputLease) {
+        self.log().lease = Some(lease);
+    }
+
+    pub(crate) fn push(&self, event: Event) {
+        let count = {
+            let mut log = self.log();
+            log.bytes += memory_bytes(&event);
+            log.events.push(Arc::new(event));
+            log.events.len()
+        };
+        self.state.send_modify(|state| state.count = count);
+    }
+
+    /// Takes an event of running code, if the server has room for it.
+    pub(crate) fn push_within_budget(&self, event: Event) {
+        let admitted = self.log().admit(event);
+        admitted.into_iter().for_each(|event| self.push(event));
+    }
+
+    /// Takes memory of the server's budget for a value of running code, before it is there: so many
+    /// bytes as a tree. A small one is never refused.
+    pub(crate) fn take_value_room(&self, bytes: u64) -> Result<(), String> {
+        if bytes <= VALUE_FREE_BYTES {
+            return Ok(());
+        }
+        let all = VALUE_TREES.saturating_mul(bytes);
+        let mut log = self.log();
+        if !log.grow(all) {
+            return Err(format!(
+                "a value that takes {bytes} bytes of memory was dropped: {BUDGET_EXHAUSTED}; return less, or \
+                 run it again later"
+            ));
+        }
+        log.value_bytes += all;
+        Ok(())
+    }
+
+    /// Nothing comes after this.
+    pub(crate) fn close(&self) {
+        self.state.send_modify(|state| state.closed = true);
+    }
+
+    /// Lets go of the events, which are in the record.
+    pub(crate) fn release_events(&self) {
+        let events = {
+            let mut log = self.log();
+            log.is_released = true;
+            let value_bytes = log.value_bytes;
+            if let Some(lease) = &mut log.lease {
+                lease.shrink_to(value_bytes);
+            }
+            std::mem::take(&mut log.events)
+        };
+        drop(events);
+    }
+
+    pub(crate) fn is_large(&self) -> bool {
+        self.log().bytes > LARGE_BYTES
+    }
+
+    pub(crate) fn dropped(&self) -> DroppedOutput {
+        self.log().dropped
+    }
+
+    pub(crate) fn events(&self) -> Vec<Arc<Event>> {
+        self.log().events.clone()
+    }
+
+    /// Output and results.
+    pub(crate) fn transcript(&self) -> Transcript {
+        self.events().iter().map(|event| Event::clone(event)).collect()
+    }
+
+    pub(crate) async fn wait_closed(&self) {
+        let mut state = self.state.subscribe();
+        // An error means that nobody will write any more.
+        let _ = state.wait_for(|state| state.closed).await;
+    }
+
+    /// Waits for the event after the one with this number.
+    pub(crate) async fn next_event(&self, number: u64) -> NextEvent {
+        let next = usize::try_from(number).unwrap_or(usize::MAX);
+        let mut state = self.state.subscribe();
+        let wanted = state.wait_for(|state| state.count > next || state.closed).await;
+        if wanted.is_ok_and(|state| state.count <= next) {
+            return NextEvent::Ended;
+        }
+        let log = self.log();
+        match log.events.get(next) {
+            Some(event) => NextEvent::Event(Arc::clone(event)),
+            None if log.is_released => NextEvent::InRecord,
+            None => NextEvent::Ended,
+        }
+    }
+}
+
+impl LogBuffer {
+    /// As much of an event as there is room for.
+    fn admit(&mut self, event: Event) -> Option<Event> {
+        match event {
+            Event::Output(piece) => self.admit_output(piece).map(Event::Output),
+            Event::Result(_) => {
+                let fits = self.grow(memory_bytes(&event));
+                self.dropped.results += u64::from(!fits);
+                fits.then_some(event)
+            }
+            event => Some(event),
+        }
+    }
+
+    fn admit_output(&mut self, mut piece: OutputChunk) -> Option<OutputChunk> {
+        let (length, around) = (piece.text.len(), size_of::<Event>());
+        // What follows a gap would look as if it followed what was before the gap.
+        let has_gap = self.dropped.output_bytes > 0;
+        if !has_gap && self.grow((around + length) as u64) {
+            return Some(piece);
+        }
+        let free = self.lease.as_ref().map_or(0, OutputLease::free_bytes);
+        let room = if has_gap { 0 } else { free };
+        let room = usize::try_from(room).unwrap_or(usize::MAX).saturating_sub(around);
+        piece.text.truncate(piece.text.floor_char_boundary(room));
+        piece.text.shrink_to_fit();
+        self.dropped.output_bytes += (length - piece.text.len()) as u64;
+        let fits = !piece.text.is_empty() && self.grow((around + piece.text.len()) as u64);
+        fits.then_some(piece)
+    }
+
+    fn grow(&mut self, bytes: u64) -> bool {
+        self.lease.as_mut().is_none_or(|lease| lease.grow(bytes))
+    }
+}
+
+/// Why something is missing in a record.
+const BUDGET_EXHAUSTED: &str = "the server's budget for the output of all executions was used up";
+
+impl DroppedOutput {
+    /// Says in a record what is missing in it.
+    pub(crate) fn annotate_record(self, execution: &mut Execution) {
+        let Self { output_bytes, results } = self;
+        let budget = BUDGET_EXHAUSTED;
+        let mut warn = |message: String| {
+            let code = ErrorCode::OutputTooLarge.to_string();
+            execution.warnings.push(Warning { code, message });
+        };
+        if output_bytes > 0 {
+            warn(format!("{output_bytes} bytes of output were dropped: {budget}"));
+        }
+        if results > 0 {
+            warn(format!("{results} results were dropped: {budget}"));
+        }
+        if output_bytes > 0 {
+            let before = execution.truncated.output_dropped_bytes.unwrap_or_default();
+            execution.truncated.output_dropped_bytes = Some(before + output_bytes);
+        }
+    }
+}
+
+/// Memory that an event takes, with what it is kept in.
+pub(crate) fn memory_bytes(event: &Event) -> u64 {
+    let text = match event {
+        Event::Output(piece) => piece.text.len(),
+        Event::Result(result) => result.memory_bytes(),
+        _ => 0,
+    };
+    (size_of::<Event>() + text) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs::output_budget::OutputBudget;
+    use types::{Error, ExecutionStatus, OutputStream as Channel, WorkspaceId};
+    use uuid::Uuid;
+
+    fn wrote(text: &str) -> Event {
+        Event::Output(OutputChunk { t: 0, stream: Channel::Stdout, text: text.into() })
+    }
+
+    #[tokio::test]
+    async fn a_listener_that_comes_late_misses_nothing() {
+        let live = LiveLog::new();
+        live.push(wrote("a"));
+        live.push(wrote("b"));
+        let there = Arc::clone(&live);
+        let late = tokio::spawn(async move {
+            let (mut heard, mut number) = (Vec::new(), 1);
+            while let NextEvent::Event(event) = there.next_event(number).await {
+                number += 1;
+                heard.push((number, Event::clone(&event)));
+            }
+            heard
+        });
+        tokio::task::yield_now().await;
+        live.push(Event::End { status: ExecutionStatus::Succeeded });
+        live.close();
+        let end = Event::End { status: ExecutionStatus::Succeeded };
+        assert_eq!(late.await.unwrap(), [(2, wrote("b")), (3, end)]);
+        assert!(matches!(live.next_event(99).await, NextEvent::Ended));
+    }
+
+    #[test]
+    fn t79_without_a_budget_the_first_output_is_taken_and_nothing_after_a_gap() {
+        let live = LiveLog::new();
+        live.set_lease(OutputBudget::new(0).lease(WorkspaceId::new(Uuid::nil())));
+        let long = "\u{e4}".repeat(40_000);
+        live.push_within_budget(wrote(&long));
+        live.push_within_budget(wrote("x"));
+        live.push_within_budget(Event::Error(Error::new(ErrorCode::TimeExceeded, "late")));
+        let Transcript { output, .. } = live.transcript();
+        let [kept] = &output[..] else { panic!("{} pieces", output.len()) };
+        assert!(long.starts_with(&kept.text) && kept.text.len() > 64_000, "{}", kept.text.len());
+        let dropped = live.dropped().output_bytes;
+        assert_eq!(dropped, 80_001 - kept.text.len() as u64);
+        assert_eq!(live.events().len(), 2);
+    }
+
+    #[test]
+    fn t132_values_of_all_executions_have_one_budget_for_their_trees() {
+        const TREE: u64 = 28 * 1024 * 1024;
+        let budget = OutputBudget::new(8 * TREE);
+        let executions: Vec<_> = (0..16).map(|_| LiveLog::new()).collect();
+        for live in &executions {
+            live.set_lease(budget.lease(WorkspaceId::new(Uuid::nil())));
+        }
+        let refused = executions.iter().filter(|live| live.take_value_room(TREE).is_err()).count();
+        // One workspace has half of the budget, and each value is there twice.
+        assert_eq!((refused, budget.in_use()), (14, 4 * TREE));
+        // The twins: a small value is never refused, and the next one finds what the first gives back.
+        assert!(executions[15].take_value_room(VALUE_FREE_BYTES).is_ok());
+        executions[0].release_events();
+        assert_eq!(budget.in_use(), 4 * TREE, "its record is still sent");
+        let mut executions = executions;
+        drop(executions.remove(0));
+        assert!(executions[14].take_value_room(TREE).is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_was_let_go_is_looked_for_in_the_record() {
+        let live = LiveLog::new();
+        live.push(wrote("a"));
+        live.close();
+        live.release_events();
+        assert!(matches!(live.next_event(0).await, NextEvent::InRecord));
+        assert!(matches!(live.next_event(1).await, NextEvent::Ended));
+    }
+}

@@ -1,0 +1,136 @@
+//! How much output of all executions under way the server holds in memory, and how much of that one
+//! workspace may have.
+//!
+//! Every execution has its first bytes for nothing, so that nobody's ordinary output is cut because
+//! of somebody else's flood.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use types::WorkspaceId;
+
+/// Of each execution, never refused: more than a model reads.
+pub(crate) const FREE_BYTES: u64 = 64 * 1024;
+/// One workspace may have this part of the budget, so that others find some of it left.
+const WORKSPACE_PART: u64 = 2;
+
+/// Bytes of output and results in memory, of all executions.
+#[derive(Debug)]
+pub(crate) struct OutputBudget {
+    bytes_max: u64,
+    used: Mutex<BudgetUsage>,
+}
+
+#[derive(Debug, Default)]
+struct BudgetUsage {
+    bytes: u64,
+    by_workspace: HashMap<WorkspaceId, u64>,
+}
+
+/// What one execution has of the budget. Dropping it gives all of it back.
+#[derive(Debug)]
+pub(crate) struct OutputLease {
+    budget: Arc<OutputBudget>,
+    workspace: WorkspaceId,
+    bytes: u64,
+}
+
+impl OutputBudget {
+    pub(crate) fn new(bytes_max: u64) -> Arc<Self> {
+        Arc::new(Self { bytes_max, used: Mutex::default() })
+    }
+
+    pub(crate) fn lease(self: &Arc<Self>, workspace: WorkspaceId) -> OutputLease {
+        OutputLease { budget: Arc::clone(self), workspace, bytes: 0 }
+    }
+
+    /// Bytes in memory now.
+    pub(crate) fn in_use(&self) -> u64 {
+        self.usage().bytes
+    }
+
+    fn usage(&self) -> MutexGuard<'_, BudgetUsage> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl OutputLease {
+    /// Whether so many bytes more may be held; if so, they are counted.
+    pub(crate) fn grow(&mut self, bytes: u64) -> bool {
+        let OutputBudget { bytes_max, .. } = *self.budget;
+        let mut used = self.budget.usage();
+        let BudgetUsage { bytes: all, by_workspace } = &mut *used;
+        let here = by_workspace.entry(self.workspace).or_default();
+        let fits = *all + bytes <= bytes_max && *here + bytes <= bytes_max / WORKSPACE_PART;
+        let granted = fits || self.bytes + bytes <= FREE_BYTES;
+        if granted {
+            *all += bytes;
+            *here += bytes;
+            self.bytes += bytes;
+        }
+        granted
+    }
+
+    /// Bytes that are not refused whatever others have.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        FREE_BYTES.saturating_sub(self.bytes)
+    }
+
+    /// Gives back all but so many bytes.
+    pub(crate) fn shrink_to(&mut self, bytes: u64) {
+        let less = self.bytes.saturating_sub(bytes);
+        let mut used = self.budget.usage();
+        used.bytes = used.bytes.saturating_sub(less);
+        if let Some(here) = used.by_workspace.get_mut(&self.workspace) {
+            *here = here.saturating_sub(less);
+            if *here == 0 {
+                used.by_workspace.remove(&self.workspace);
+            }
+        }
+        self.bytes -= less;
+    }
+}
+
+impl Drop for OutputLease {
+    fn drop(&mut self) {
+        self.shrink_to(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uuid::Uuid;
+
+    const MIB: u64 = 1024 * 1024;
+
+    fn workspace(number: u128) -> WorkspaceId {
+        WorkspaceId::new(Uuid::from_u128(number))
+    }
+
+    #[test]
+    fn t79_one_workspace_has_half_of_the_budget_and_another_finds_the_rest() {
+        let budget = OutputBudget::new(8 * MIB);
+        let (mut flood, mut more) = (budget.lease(workspace(1)), budget.lease(workspace(1)));
+        assert!(flood.grow(4 * MIB));
+        assert!(!more.grow(MIB));
+        let mut neighbour = budget.lease(workspace(2));
+        assert!(neighbour.grow(3 * MIB));
+        flood.shrink_to(MIB);
+        assert!(more.grow(2 * MIB) && !more.grow(2 * MIB));
+        drop(flood);
+        assert!(more.grow(2 * MIB));
+        assert_eq!(budget.in_use(), 7 * MIB);
+    }
+
+    #[test]
+    fn the_first_bytes_of_an_execution_are_never_refused() {
+        let budget = OutputBudget::new(MIB);
+        let (mut one, mut two) = (budget.lease(workspace(1)), budget.lease(workspace(2)));
+        assert!(one.grow(MIB / 2) && two.grow(MIB / 2));
+        let mut third = budget.lease(workspace(3));
+        assert!(third.grow(FREE_BYTES) && !third.grow(1));
+        drop((one, two, third));
+        assert_eq!(budget.in_use(), 0);
+        assert!(budget.usage().by_workspace.is_empty());
+    }
+}

@@ -1,0 +1,159 @@
+//! A call that waits: what is needed to make it later, kept with its record.
+
+use crate::data::inputs::{FileInput, make_names_unique, parse_inputs};
+use crate::data::staging::{file_write_error, hex};
+use crate::error::{RequestError, not_found};
+use crate::identity::caller::Caller;
+use crate::runs::call_target::CallTarget;
+use crate::service::Service;
+use engine::{EntryPoint, FileContent, InputFile};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::sync::Arc;
+use types::{
+    AgentId, Approval, Error, ErrorCode, Execution, ExecutionId, ExecutionStatus, FileId, Limits,
+    LimitsRequest, SandboxId, ToolId, WorkspaceId,
+};
+
+const PIECE_BYTES: usize = 64 * 1024;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PendingCall {
+    pub(crate) tool_id: ToolId,
+    pub(crate) agent_id: Option<AgentId>,
+    pub(crate) sandbox_id: Option<SandboxId>,
+    pub(crate) arguments: Value,
+    pub(crate) files: Vec<StoredInput>,
+    pub(crate) limits: LimitsRequest,
+    /// Whether it is the `test()` of the tool that runs, and not the tool.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) test: bool,
+    /// Of code in a session: the digest of its working directory when it was asked about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) working_directory: Option<String>,
+    /// The run of a model that it is part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) parent: Option<ExecutionId>,
+}
+
+/// An input whose bytes are kept.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StoredInput {
+    pub(crate) name: String,
+    pub(crate) id: FileId,
+    pub(crate) sha256: String,
+}
+
+impl PendingCall {
+    /// Without code that was sent along: the record of the execution has it, and code can be long.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut short = self.clone();
+        if let Some(code) = short.submitted_code() {
+            *code = Value::Null;
+        }
+        serde_json::to_vec(&short).unwrap_or_default()
+    }
+
+    /// `code` is that of the record.
+    pub(crate) fn from_bytes(bytes: &[u8], code: String) -> Option<Self> {
+        let mut plan: Self = serde_json::from_slice(bytes).ok()?;
+        if let Some(place) = plan.submitted_code().filter(|place| place.is_null()) {
+            *place = Value::String(code);
+        }
+        Some(plan)
+    }
+
+    /// Where the code stands in the arguments of `execute_python`.
+    fn submitted_code(&mut self) -> Option<&mut Value> {
+        let is_sent = self.tool_id == CallTarget::python_id();
+        self.arguments.get_mut("code").filter(|_| is_sent)
+    }
+
+    /// The record of a call that waits.
+    pub(crate) fn waiting_record(
+        &self,
+        approval: &Approval,
+        entry: &EntryPoint,
+        limits: Limits,
+    ) -> Execution {
+        Execution {
+            sandbox_id: self.sandbox_id,
+            environment: approval.environment.clone(),
+            status: ExecutionStatus::WaitingApproval,
+            entry: entry.name().to_owned(),
+            principal: Some(approval.requester),
+            run_as: Some(approval.run_as),
+            agent: self.agent_id,
+            approval_id: Some(approval.id),
+            parent: self.parent,
+            tool: entry.tool().map(str::to_owned),
+            code: approval.code.clone(),
+            arguments: entry.tool().map(|_| self.arguments.clone()),
+            files_in: self.files.iter().map(|file| file.name.clone()).collect(),
+            ..Execution::new(approval.execution_id, limits, approval.created_at)
+        }
+    }
+}
+
+impl Service {
+    /// Keeps the bytes of every input until the question is answered.
+    pub(crate) async fn persist_inputs(
+        self: &Arc<Self>,
+        caller: &Caller,
+        inputs: Vec<FileInput>,
+    ) -> Result<Vec<StoredInput>, RequestError> {
+        let mut kept = Vec::with_capacity(inputs.len());
+        for input in parse_inputs(inputs)? {
+            let (name, document) = self.persist_input(caller, input).await?;
+            kept.push(StoredInput { name, id: document.id, sha256: document.sha256 });
+        }
+        make_names_unique(kept.iter_mut().map(|file| &mut file.name));
+        Ok(kept)
+    }
+
+    /// The bytes of every input, which must be those that were asked about.
+    pub(crate) async fn open_stored_inputs(
+        &self,
+        workspace: WorkspaceId,
+        files: &[StoredInput],
+    ) -> Result<Vec<InputFile>, RequestError> {
+        let mut opened = Vec::with_capacity(files.len());
+        for file in files {
+            let row = self.db.read(|rows| rows.file(workspace, file.id))?;
+            let bytes = row.map(|_| self.db.blobs().open_file(file.id)).transpose()?.flatten();
+            let bytes = bytes.ok_or_else(|| not_found("document", file.id))?;
+            let hashed = tokio::task::spawn_blocking(move || hash_file(bytes)).await;
+            let (bytes, hash) = match hashed {
+                Ok(hashed) => hashed.map_err(|error| file_write_error(&error))?,
+                Err(error) => return Err(file_write_error(&error.into())),
+            };
+            if hash != file.sha256 {
+                let message = format!("{} is not the file that was asked about", file.name);
+                return Err(Error::new(ErrorCode::ApprovalInvalid, message).into());
+            }
+            opened.push(InputFile {
+                name: file.name.clone(),
+                content: FileContent::File(Arc::new(bytes)),
+            });
+        }
+        Ok(opened)
+    }
+}
+
+pub(crate) fn hash_file(mut file: File) -> io::Result<(File, String)> {
+    let mut hash = Sha256::new();
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        match file.read(&mut piece)? {
+            0 => break,
+            count => hash.update(&piece[..count]),
+        }
+    }
+    file.rewind()?;
+    Ok((file, hex(&hash.finalize())))
+}

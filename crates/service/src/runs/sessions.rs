@@ -1,0 +1,458 @@
+//! Sessions: sandboxes that live as long as a conversation, and what is remembered of them after.
+
+mod files;
+mod grants;
+
+pub use files::{SessionFile, SessionFiles};
+pub(crate) use grants::AuthorizedAgent;
+
+use crate::data::inputs::FileInput;
+use crate::error::{RequestError, field_error, invalid_field};
+use crate::identity::caller::Caller;
+use crate::names;
+use crate::network;
+use crate::origins::{asker_over, is_asker_over};
+use crate::page::{Page, page_request};
+use crate::serde_helpers::{object, objects};
+use crate::service::Service;
+use crate::tasks::run_to_completion;
+use chrono::Utc;
+use db::{Reader, SessionFilter, Tx};
+use engine::{ExpiryRequest, InputFile, NewSession};
+use serde::Deserialize;
+use std::sync::Arc;
+use std::time::Duration;
+use types::{AgentId, Error, ErrorCode, LimitsRequest, SandboxId, Session, SessionStatus};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SessionRequest {
+    /// The agent whose code will run in it; absent for code of the caller's own.
+    pub agent_id: Option<AgentId>,
+    /// As the agent's specification says, or else `default`, if absent.
+    pub environment: Option<String>,
+    /// The names of integrations that its code may leave by. An agent's specification says its own.
+    pub integrations: Vec<String>,
+    /// The same as the integration `internet`.
+    pub allow_network: bool,
+    pub name: Option<String>,
+    /// The conversation that it belongs to: a live session with the same key is given instead of
+    /// a new one.
+    pub key: Option<String>,
+    #[serde(deserialize_with = "object")]
+    pub limits: LimitsRequest,
+    /// Closed after this time without use; 1800 if absent.
+    pub idle_seconds: Option<u64>,
+    /// For the working directory.
+    #[serde(deserialize_with = "objects")]
+    pub files: Vec<FileInput>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct SessionChange {
+    pub name: Option<String>,
+    pub key: Option<String>,
+    pub idle_seconds: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct SessionQuery {
+    pub status: Option<SessionStatus>,
+    pub key: Option<String>,
+    /// How many, from 1 to 200; 50 if absent.
+    #[param(minimum = 1, maximum = 200)]
+    pub limit: Option<u32>,
+    /// `next_cursor` of the page before.
+    pub cursor: Option<String>,
+}
+
+/// Whether a session was made for this request or was there.
+#[derive(Debug)]
+pub enum OpenedSession {
+    New(Session),
+    Found(Session),
+}
+
+impl Service {
+    pub async fn open_session(
+        self: &Arc<Self>,
+        caller: &Caller,
+        mut request: SessionRequest,
+    ) -> Result<OpenedSession, RequestError> {
+        let lender = self.authorize_session_agent(caller, request.agent_id).await?;
+        check_label("/name", request.name.as_deref())?;
+        check_label("/key", request.key.as_deref())?;
+        if let Some(found) = self.open_session_by_key(caller, request.key.as_deref()).await? {
+            if found.agent != request.agent_id {
+                return Err(invalid_field("/key", "is the key of a session with another agent"));
+            }
+            // Its generation tells that it begins anew.
+            let lost = found.status == SessionStatus::Lost;
+            let id = found.sandbox_id;
+            let found = if lost { self.reset_session(caller, id).await? } else { found };
+            return Ok(OpenedSession::Found(found));
+        }
+        let of_agent = lender.as_ref().and_then(|lender| lender.section.environment.clone());
+        request.environment = request.environment.or(of_agent);
+        self.check_environment(request.environment.as_deref())?;
+        let caps = self.limit_caps(caller.workspace)?;
+        request.limits.resolve(&caps)?;
+        request.integrations = asked_integrations(&mut request)?;
+        let files = self.load_inputs(caller, std::mem::take(&mut request.files)).await?;
+        let id = SandboxId::new(Uuid::now_v7());
+        let asked = NewSession {
+            id,
+            generation: 1,
+            environment: self.environment_or_default(request.environment.take()),
+            limits: request.limits,
+            caps: Some(caps),
+            expiry: expiry(request.idle_seconds)?,
+            ..NewSession::new("")
+        };
+        let (workspace, who, asked_for) =
+            (caller.workspace, &caller.principal, &request.integrations);
+        let lent = self.new_session_grants(workspace, who, lender.as_ref(), asked_for).await?;
+        let lending = lent.recorded();
+        self.engine.open(&lent.apply_to(asked)).await.map_err(|fault| match fault.code {
+            // Everything else that was asked for is known to be right.
+            ErrorCode::ArgsInvalid => field_error("/idle_seconds", fault),
+            _ => fault.into(),
+        })?;
+        self.record_session_grants(id, lending);
+        let mut unknown = UnwrittenSession(Some((Arc::clone(self), id)));
+        let (key, agent) = (request.key.clone(), request.agent_id);
+        match self.write_opened(caller, id, request, files).await {
+            Ok(opened) => {
+                unknown.0 = None;
+                Ok(OpenedSession::New(opened))
+            }
+            // Somebody was quicker.
+            Err(refused) if refused.error.code == ErrorCode::NameTaken => {
+                let found = self.open_session_by_key(caller, key.as_deref()).await?;
+                found.filter(|found| found.agent == agent).map(OpenedSession::Found).ok_or(refused)
+            }
+            Err(refused) => Err(refused),
+        }
+    }
+
+    /// The session of the same conversation, if it is not over.
+    async fn open_session_by_key(
+        &self,
+        caller: &Caller,
+        key: Option<&str>,
+    ) -> Result<Option<Session>, RequestError> {
+        let Some(key) = key else { return Ok(None) };
+        let (workspace, owner) = (caller.workspace, caller.id());
+        let found = self.db.read(|rows| rows.session_by_key(workspace, owner, key))?;
+        let found = found.map(|session| self.with_live_state(session));
+        if let Some(Session { sandbox_id: id, status: SessionStatus::Expired, .. }) = found {
+            // Its end was not written down, and its key is free only then.
+            self.db.write(move |tx| tx.expire_session(id, Utc::now())).await?;
+            return Ok(None);
+        }
+        Ok(found)
+    }
+
+    async fn write_opened(
+        &self,
+        caller: &Caller,
+        id: SandboxId,
+        request: SessionRequest,
+        files: Vec<InputFile>,
+    ) -> Result<Session, RequestError> {
+        for file in files {
+            self.engine.write_file(id, file.name, file.content.into_reader()).await?;
+        }
+        let info = self.engine.info(id)?;
+        let session = Session {
+            sandbox_id: id,
+            name: request.name,
+            owner: caller.id(),
+            agent: request.agent_id,
+            environment: info.environment,
+            integrations: request.integrations,
+            key: request.key,
+            status: SessionStatus::Ready,
+            generation: info.generation,
+            limits: info.limits,
+            idle_seconds: info.idle.as_secs(),
+            created_at: info.opened_at,
+            updated_at: info.opened_at,
+            expires_at: info.expires_at,
+        };
+        let (workspace, entry) = (caller.workspace, caller.audit_entry("session.open", id, ""));
+        let (written, asker) = (session.clone(), caller.asker());
+        let insert = move |tx: &Tx<'_>| {
+            // A key that is taken away from here on finds the row and ends the session.
+            if is_asker_over(tx, asker, Utc::now())? {
+                return Ok(Err(asker_over()));
+            }
+            tx.insert_session(workspace, &written, asker.key)?;
+            tx.append_audit_entry(&entry)?;
+            Ok(Ok(()))
+        };
+        self.db.write(insert).await??;
+        Ok(session)
+    }
+
+    /// What was written down, with what the engine knows better.
+    pub(crate) fn with_live_state(&self, session: Session) -> Session {
+        match self.engine.info(session.sandbox_id) {
+            Ok(info) => Session {
+                status: if info.busy { SessionStatus::Busy } else { SessionStatus::Ready },
+                generation: info.generation,
+                expires_at: info.expires_at,
+                ..session
+            },
+            // It ended a moment ago, and that is not written down yet.
+            Err(_) if is_live(session.status) => {
+                Session { status: SessionStatus::Expired, ..session }
+            }
+            Err(_) => session,
+        }
+    }
+
+    /// The session, if the caller may see it.
+    pub fn session(&self, caller: &Caller, id: SandboxId) -> Result<Session, RequestError> {
+        let found = self.db.read(|rows| rows.session(caller.workspace, id))?;
+        match found {
+            Some(session) if self.may_see_owned_by(caller, session.owner)? => {
+                Ok(self.with_live_state(session))
+            }
+            _ => Err(session_not_found(id)),
+        }
+    }
+
+    /// The session, if it is the caller's to use and can be used.
+    pub fn usable_session(&self, caller: &Caller, id: SandboxId) -> Result<Session, RequestError> {
+        check_usable(self.session(caller, id)?)
+    }
+
+    /// Newest first.
+    pub async fn sessions(
+        &self,
+        caller: &Caller,
+        query: SessionQuery,
+    ) -> Result<Page<Session>, RequestError> {
+        let page = page_request(query.limit, query.cursor.as_deref())?;
+        let filter = SessionFilter {
+            owner: self.owner_filter(caller)?,
+            status: query.status,
+            key: query.key,
+        };
+        let workspace = caller.workspace;
+        let read = move |rows: &Reader<'_>| rows.sessions(workspace, &filter, page);
+        let mut listed = Page::from(self.db.read_off_thread(read).await?);
+        listed.items =
+            listed.items.into_iter().map(|session| self.with_live_state(session)).collect();
+        Ok(listed)
+    }
+
+    pub async fn change_session(
+        &self,
+        caller: &Caller,
+        id: SandboxId,
+        change: SessionChange,
+    ) -> Result<Session, RequestError> {
+        check_label("/name", change.name.as_deref())?;
+        check_label("/key", change.key.as_deref())?;
+        self.usable_session(caller, id)?;
+        if change.idle_seconds.is_some() {
+            let set = self.engine.set_expiry(id, expiry(change.idle_seconds)?);
+            set.map_err(|fault| field_error("/idle_seconds", fault))?;
+        }
+        let expires_at = self.engine.info(id)?.expires_at;
+        let changed = self.update_session(caller, id, "session.change", move |now| Session {
+            name: change.name.or(now.name),
+            key: change.key.or(now.key),
+            idle_seconds: change.idle_seconds.unwrap_or(now.idle_seconds),
+            expires_at,
+            ..now
+        });
+        Ok(self.with_live_state(changed.await?))
+    }
+
+    /// Changes what it is by then, unless it is over: somebody else may be changing it, too.
+    async fn update_session(
+        &self,
+        caller: &Caller,
+        id: SandboxId,
+        action: &'static str,
+        change: impl FnOnce(Session) -> Session + Send + 'static,
+    ) -> Result<Session, RequestError> {
+        let (workspace, entry) = (caller.workspace, caller.audit_entry(action, id, ""));
+        let written = move |tx: &Tx<'_>| {
+            let Some(now) = tx.session(workspace, id)? else {
+                return Ok(Err(session_not_found(id)));
+            };
+            if is_ended(now.status) {
+                return Ok(check_usable(now));
+            }
+            let changed = Session { updated_at: Utc::now(), ..change(now) };
+            tx.update_session(workspace, &changed)?;
+            tx.append_audit_entry(&entry)?;
+            Ok(Ok(changed))
+        };
+        self.db.write(written).await?
+    }
+
+    /// Nothing of it is left when this returns.
+    pub async fn close_session(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: SandboxId,
+    ) -> Result<(), RequestError> {
+        self.session(caller, id)?;
+        let entry = caller.audit_entry("session.close", id, "");
+        let (service, workspace) = (Arc::clone(self), caller.workspace);
+        run_to_completion(async move { service.close_and_note(workspace, id, entry).await }).await
+    }
+
+    /// Asks what it is running to end; whether there was anything.
+    pub fn interrupt_session(&self, caller: &Caller, id: SandboxId) -> Result<bool, RequestError> {
+        self.usable_session(caller, id)?;
+        Ok(self.engine.interrupt(id)?)
+    }
+
+    /// A new interpreter and an empty working directory, also for a session that was lost.
+    pub async fn reset_session(
+        self: &Arc<Self>,
+        caller: &Caller,
+        id: SandboxId,
+    ) -> Result<Session, RequestError> {
+        let session = self.session(caller, id)?;
+        let (service, caller) = (Arc::clone(self), caller.clone());
+        run_to_completion(async move {
+            if session.status == SessionStatus::Lost {
+                return service.reopen_lost_session(&caller, session).await;
+            }
+            let session = check_usable(session)?;
+            let lent = service.renew_session_grants(caller.workspace, &session).await?;
+            let lending = lent.recorded();
+            service.engine.reset_with(id, lent.into()).await?;
+            service.record_session_grants(id, lending);
+            service.write_reset(&caller, id).await
+        })
+        .await
+    }
+
+    /// A new interpreter for a session whose own went with the last server.
+    async fn reopen_lost_session(
+        self: &Arc<Self>,
+        caller: &Caller,
+        lost: Session,
+    ) -> Result<Session, RequestError> {
+        let lent = self.renew_session_grants(caller.workspace, &lost).await?;
+        let lending = lent.recorded();
+        let id = lost.sandbox_id;
+        let caps = self.limit_caps(caller.workspace)?;
+        let again = NewSession {
+            id,
+            generation: lost.generation + 1,
+            environment: lost.environment,
+            // The operator may have lowered what it had.
+            limits: lost.limits.capped_by(&caps.0).to_request(),
+            caps: Some(caps),
+            expiry: expiry(Some(lost.idle_seconds))?,
+            ..NewSession::new("")
+        };
+        match self.engine.open(&lent.apply_to(again)).await {
+            // Somebody was quicker.
+            Err(_) if self.engine.info(id).is_ok() => return self.session(caller, id),
+            opened => drop(opened?),
+        }
+        self.record_session_grants(id, lending);
+        let mut unknown = UnwrittenSession(Some((Arc::clone(self), id)));
+        let fresh = self.write_reset(caller, id).await?;
+        unknown.0 = None;
+        Ok(fresh)
+    }
+
+    async fn write_reset(&self, caller: &Caller, id: SandboxId) -> Result<Session, RequestError> {
+        let info = self.engine.info(id)?;
+        let fresh = self.update_session(caller, id, "session.reset", move |now| Session {
+            status: SessionStatus::Ready,
+            generation: info.generation.max(now.generation),
+            expires_at: info.expires_at,
+            ..now
+        });
+        Ok(self.with_live_state(fresh.await?))
+    }
+}
+
+/// A session that is not written down. Whoever asked for it may go away before it is, and nobody
+/// would ever close it then; so it is closed when this is dropped.
+struct UnwrittenSession(Option<(Arc<Service>, SandboxId)>);
+
+impl Drop for UnwrittenSession {
+    fn drop(&mut self) {
+        let Some((service, id)) = self.0.take() else { return };
+        tokio::spawn(async move {
+            let _ = service.engine.close(id).await;
+            // Its row may have been on the way.
+            let ended = service.db.write(move |tx| tx.expire_session(id, Utc::now())).await;
+            if let Err(error) = ended {
+                tracing::error!(session = %id, %error, "its end could not be written down");
+            }
+        });
+    }
+}
+
+/// An agent's code leaves as its specification says.
+fn asked_integrations(request: &mut SessionRequest) -> Result<Vec<String>, RequestError> {
+    let asked = network::requested_integrations(
+        std::mem::take(&mut request.integrations),
+        request.allow_network,
+    );
+    if request.agent_id.is_some() && !asked.is_empty() {
+        let message = "the specification of an agent says what its code leaves by";
+        return Err(invalid_field("/integrations", message));
+    }
+    Ok(asked)
+}
+
+fn expiry(idle_seconds: Option<u64>) -> Result<ExpiryRequest, RequestError> {
+    if idle_seconds == Some(0) {
+        return Err(invalid_field("/idle_seconds", "must be at least 1"));
+    }
+    Ok(ExpiryRequest { idle: idle_seconds.map(Duration::from_secs), absolute: None })
+}
+
+/// The session, if its status says that it can be used.
+fn check_usable(session: Session) -> Result<Session, RequestError> {
+    let (code, state, hint) = match session.status {
+        SessionStatus::Ready | SessionStatus::Busy => return Ok(session),
+        SessionStatus::Closed => (ErrorCode::SessionNotFound, "was closed", "open a new one"),
+        SessionStatus::Expired => (ErrorCode::SessionExpired, "has expired", "open a new one"),
+        SessionStatus::Lost => (
+            ErrorCode::SessionLost,
+            "was lost when the server stopped: its variables and files are gone",
+            "reset it to go on with a new interpreter, or open another session",
+        ),
+    };
+    let message = format!("session {} {state}", session.sandbox_id);
+    Err(Error::new(code, message).hint(hint).into())
+}
+
+fn session_not_found(id: SandboxId) -> RequestError {
+    let message = format!("session {id} is not there, or not any more");
+    Error::new(ErrorCode::SessionNotFound, message).hint("open a new one").into()
+}
+
+/// For good: nothing brings it back.
+fn is_ended(status: SessionStatus) -> bool {
+    matches!(status, SessionStatus::Closed | SessionStatus::Expired)
+}
+
+fn is_live(status: SessionStatus) -> bool {
+    matches!(status, SessionStatus::Ready | SessionStatus::Busy)
+}
+
+fn check_label(path: &str, label: Option<&str>) -> Result<(), RequestError> {
+    label.map_or(Ok(()), |label| names::check_name(path, label))
+}

@@ -1,0 +1,371 @@
+//! Where the value of a secret goes: read from a request, checked, and put into words that a value is
+//! sealed for.
+
+use crate::error::{RequestError, invalid_field};
+use crate::serde_helpers::optional;
+use contract::{is_reserved_variable, is_variable_name};
+use serde::Deserialize;
+use std::fmt;
+use std::net::IpAddr;
+use types::{ClientInjection, ClientKind, HeaderInjection, SecretInjection};
+use url::{Host, Url};
+use utoipa::ToSchema;
+use vault::Plaintext;
+
+const VALUE_BYTES_MAX: usize = 64 * 1024;
+/// What servers take as one header.
+const HEADER_VALUE_BYTES_MAX: usize = 8 * 1024;
+const PREFIX_BYTES_MAX: usize = 64;
+const PROJECT_CHARS_MAX: usize = 200;
+/// What a sandbox has for itself, and does not work without.
+const RESERVED_VARIABLES: [&str; 10] = [
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "TZ",
+    "VIRTUAL_ENV",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+];
+const RESERVED_PREFIXES: [&str; 3] = ["BELLJAR_", "PYTHON", "LD_"];
+const RESERVED_SUFFIXES: [&str; 1] = ["_PROXY"];
+/// These say how a request is read, and not who sends it.
+const FORBIDDEN_HEADERS: [&str; 11] = [
+    "host",
+    "connection",
+    "content-length",
+    "content-type",
+    "transfer-encoding",
+    "te",
+    "trailer",
+    "upgrade",
+    "keep-alive",
+    "expect",
+    "location",
+];
+/// Names that the public internet does not have.
+const INTERNAL_SUFFIXES: [&str; 4] = [".local", ".internal", ".lan", ".home.arpa"];
+const LOOPBACK: &str = "is the sandbox itself for the code in it; what runs beside the server needs another name, which \
+                        `serve --resolve` can give it";
+
+/// How code uses a secret: one of `env`, `client` and `header`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SecretInjectionRequest {
+    /// As this variable. Code can read the value.
+    pub env: Option<String>,
+    /// As the credential of this client. Code has a placeholder, and the value goes to the service
+    /// alone.
+    pub client: Option<ClientKind>,
+    /// Where the service of the client is; the usual place if absent.
+    pub base_url: Option<String>,
+    /// Of a `cognite` client.
+    pub project: Option<String>,
+    /// In this header of requests to this host. Code has a placeholder.
+    #[serde(default, deserialize_with = "optional")]
+    pub header: Option<HeaderInjection>,
+}
+
+/// The one place that a credential is sent to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct InjectionTarget {
+    /// Plain http is for what is inside the operator's network.
+    pub(crate) https: bool,
+    /// In lower case, and without brackets if it is an address.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    /// In lower case.
+    pub(crate) header: String,
+    pub(crate) prefix: String,
+}
+
+impl InjectionTarget {
+    /// As people write it.
+    pub(crate) fn origin(&self) -> String {
+        let Self { https, host, port, .. } = self;
+        let scheme = if *https { "https" } else { "http" };
+        match host.contains(':') {
+            true => format!("{scheme}://[{host}]:{port}"),
+            false => format!("{scheme}://{host}:{port}"),
+        }
+    }
+}
+
+/// Values are sealed for this text.
+impl fmt::Display for InjectionTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { https, host, port, header, prefix } = self;
+        let scheme = if *https { "https" } else { "http" };
+        write!(f, "{scheme}://{host}:{port} {header}: {prefix}")
+    }
+}
+
+impl SecretInjectionRequest {
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// `name` is the variable where nothing was said.
+    pub(super) fn validate(self, name: Option<&str>) -> Result<SecretInjection, RequestError> {
+        let Self { env, client, base_url, project, header } = self;
+        if client.is_none() {
+            for (field, given) in [("base_url", &base_url), ("project", &project)] {
+                if given.is_some() {
+                    let message = "is for a secret of a client: say which in `client`";
+                    return Err(invalid_field(&format!("/inject/{field}"), message));
+                }
+            }
+        }
+        match (env, client, header) {
+            (None, None, None) => {
+                let env = name.unwrap_or_default().to_owned();
+                check_variable("/name", &env)?;
+                Ok(SecretInjection::Env { env })
+            }
+            (Some(env), None, None) => {
+                check_variable("/inject/env", &env)?;
+                Ok(SecretInjection::Env { env })
+            }
+            (None, Some(client), None) => check_client(client, base_url, project),
+            (None, None, Some(header)) => check_header(header),
+            _ => Err(invalid_field("/inject", "has one of `env`, `client` and `header`")),
+        }
+    }
+}
+
+fn check_variable(path: &str, name: &str) -> Result<(), RequestError> {
+    if !is_variable_name(name) {
+        let message = match path {
+            "/name" => "is no name of a variable, so say in `inject` how code uses it",
+            _ => "is a name of letters, digits and _, and begins with no digit",
+        };
+        return Err(invalid_field(path, message));
+    }
+    let client = ClientKind::ALL.into_iter().find(|client| name == client.key_variable());
+    if let Some(client) = client {
+        let message = format!(
+            "{name} is what the {} client reads: with `inject: {{\"client\": \"{}\"}}` it works, \
+             and code never has the value",
+            client.name(),
+            client.name()
+        );
+        return Err(invalid_field(path, message));
+    }
+    let upper = name.to_uppercase();
+    let own = is_reserved_variable(name)
+        || RESERVED_VARIABLES.contains(&upper.as_str())
+        || RESERVED_PREFIXES.iter().any(|own| upper.starts_with(own))
+        || RESERVED_SUFFIXES.iter().any(|own| upper.ends_with(own));
+    if own {
+        let message = format!("Environment variable '{name}' is reserved and cannot be overridden");
+        return Err(invalid_field(path, message));
+    }
+    Ok(())
+}
+
+fn check_client(
+    client: ClientKind,
+    base_url: Option<String>,
+    project: Option<String>,
+) -> Result<SecretInjection, RequestError> {
+    let base_url = base_url.map(|text| check_base_url(&text)).transpose()?;
+    if client == ClientKind::Cognite {
+        if base_url.is_none() {
+            let message = "is needed for cognite, such as https://api.cognitedata.com";
+            return Err(invalid_field("/inject/base_url", message));
+        }
+        let is_named = |project: &String| {
+            let short = project.chars().count() <= PROJECT_CHARS_MAX;
+            short && !project.trim().is_empty() && !project.chars().any(char::is_control)
+        };
+        if !project.as_ref().is_some_and(is_named) {
+            return Err(invalid_field("/inject/project", "is needed for cognite"));
+        }
+    } else if project.is_some() {
+        return Err(invalid_field("/inject/project", "is for cognite alone"));
+    }
+    Ok(SecretInjection::Client(ClientInjection { client, base_url, project }))
+}
+
+fn check_base_url(text: &str) -> Result<String, RequestError> {
+    let refused = |message: &str| Err(invalid_field("/inject/base_url", message));
+    let Ok(url) = Url::parse(text) else {
+        return refused("is not a URL, such as https://api.example.com");
+    };
+    let Some(host) = url.host() else { return refused("names no host") };
+    let extra = !url.username().is_empty()
+        || url.password().is_some()
+        || url.query().is_some()
+        || url.fragment().is_some();
+    if extra {
+        return refused("has a host and a path, and nothing else");
+    }
+    match url.scheme() {
+        "https" => {}
+        "http" if is_internal_host(&host) => {}
+        "http" => return refused("must be https, since everybody on the way could read the value"),
+        _ => return refused("must be https"),
+    }
+    if has_wildcard(&host) {
+        return refused("names one host");
+    }
+    if is_loopback(&host) {
+        return refused(LOOPBACK);
+    }
+    Ok(url.to_string().trim_end_matches('/').to_owned())
+}
+
+/// What cannot be said of a name here is looked at when the address is known.
+fn is_internal_host(host: &Host<&str>) -> bool {
+    match host {
+        Host::Domain(name) => {
+            !name.contains('.') || INTERNAL_SUFFIXES.iter().any(|inner| name.ends_with(inner))
+        }
+        Host::Ipv4(address) => is_internal_address(IpAddr::V4(*address)),
+        Host::Ipv6(address) => is_internal_address(IpAddr::V6(*address)),
+    }
+}
+
+fn is_internal_address(address: IpAddr) -> bool {
+    policy::check_public(address).is_err_and(|special| special.is_internal())
+}
+
+fn is_loopback(host: &Host<&str>) -> bool {
+    match host {
+        Host::Domain(name) => {
+            let name = name.trim_end_matches('.');
+            name == "localhost" || name.ends_with(".localhost")
+        }
+        Host::Ipv4(address) => address.is_loopback(),
+        Host::Ipv6(address) => address.to_canonical().is_loopback(),
+    }
+}
+
+fn has_wildcard(host: &Host<&str>) -> bool {
+    matches!(host, Host::Domain(name) if name.contains('*'))
+}
+
+fn check_header(header: HeaderInjection) -> Result<SecretInjection, RequestError> {
+    let HeaderInjection { host, name, prefix, env } = header;
+    let host = check_host(&host)?;
+    let name = name.to_lowercase();
+    if !is_header_name(&name) {
+        return Err(invalid_field("/inject/header/name", "is no name of a header"));
+    }
+    if FORBIDDEN_HEADERS.contains(&name.as_str()) || name.starts_with("proxy-") {
+        return Err(invalid_field("/inject/header/name", format!("{name} is not for credentials")));
+    }
+    if prefix.len() > PREFIX_BYTES_MAX || !prefix.bytes().all(is_printable) {
+        let message = format!("is at most {PREFIX_BYTES_MAX} printable ASCII characters");
+        return Err(invalid_field("/inject/header/prefix", message));
+    }
+    if let Some(env) = &env {
+        check_variable("/inject/header/env", env)?;
+    }
+    Ok(SecretInjection::Header { header: HeaderInjection { host, name, prefix, env } })
+}
+
+/// `api.example.com`, or with a port, as it is spelled everywhere from here on.
+fn check_host(text: &str) -> Result<String, RequestError> {
+    let plain = !text.contains(['/', '\\', '?', '#', '@', '*']) && !text.trim().is_empty();
+    let url = Url::parse(&format!("https://{text}")).ok().filter(|_| plain);
+    let url = url.filter(|url| url.host().is_some() && url.port() != Some(0));
+    let url = url.ok_or_else(|| {
+        invalid_field(
+            "/inject/header/host",
+            "is one host, such as api.example.com or api.example.com:8443",
+        )
+    })?;
+    if url.host().is_some_and(|host| is_loopback(&host)) {
+        return Err(invalid_field("/inject/header/host", LOOPBACK));
+    }
+    let host = url.host_str().unwrap_or_default().trim_end_matches('.');
+    Ok(match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    })
+}
+
+fn is_header_name(name: &str) -> bool {
+    let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    (1..=128).contains(&name.len()) && name.bytes().all(token)
+}
+
+fn is_printable(byte: u8) -> bool {
+    (b' '..=b'~').contains(&byte)
+}
+
+pub(super) fn check_value(inject: &SecretInjection, value: &Plaintext) -> Result<(), RequestError> {
+    let text = value.reveal();
+    let refused = |message: String| Err(invalid_field("/value", message));
+    if text.is_empty() {
+        return refused("is empty".to_owned());
+    }
+    if text.len() > VALUE_BYTES_MAX {
+        return refused(format!("has more than {VALUE_BYTES_MAX} bytes"));
+    }
+    match inject {
+        SecretInjection::Env { .. } if text.contains('\0') => {
+            refused("must have no NUL".to_owned())
+        }
+        SecretInjection::Env { .. } => Ok(()),
+        SecretInjection::Client(_) | SecretInjection::Header { .. } => {
+            if text.len() > HEADER_VALUE_BYTES_MAX {
+                return refused(format!(
+                    "has more than {HEADER_VALUE_BYTES_MAX} bytes for a header"
+                ));
+            }
+            if !text.bytes().all(is_printable) || text.trim() != text {
+                let message = "goes into a header: printable ASCII, with no space at its ends and no line end";
+                return refused(message.to_owned());
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Absent for a variable. A kept secret always has one that can be read.
+pub(crate) fn injection_target(inject: &SecretInjection) -> Option<InjectionTarget> {
+    let (url, header, prefix) = match inject {
+        SecretInjection::Env { .. } => return None,
+        SecretInjection::Client(client) => (
+            client.base_url().to_owned(),
+            client.client.header().to_owned(),
+            client.client.prefix().to_owned(),
+        ),
+        SecretInjection::Header { header } => {
+            (format!("https://{}", header.host), header.name.clone(), header.prefix.clone())
+        }
+    };
+    let url = Url::parse(&url).ok()?;
+    let host = match url.host()? {
+        Host::Domain(name) => name.trim_end_matches('.').to_owned(),
+        Host::Ipv4(address) => address.to_string(),
+        Host::Ipv6(address) => address.to_string(),
+    };
+    let port = url.port_or_known_default()?;
+    Some(InjectionTarget { https: url.scheme() == "https", host, port, header, prefix })
+}
+
+/// Whether it is sent to an address that is not public, and is named as such.
+pub(super) fn targets_internal_address(inject: &SecretInjection) -> bool {
+    let address = injection_target(inject).and_then(|target| target.host.parse().ok());
+    address.is_some_and(is_internal_address)
+}
+
+/// What a value is sealed for. Another spelling here makes every kept value unreadable.
+pub(super) fn seal_destination(inject: &SecretInjection) -> String {
+    match (inject, injection_target(inject)) {
+        (SecretInjection::Env { env }, _) => variable_destination(env),
+        (_, Some(target)) => format!("header {target}"),
+        // It is sealed for nothing, and opened by nothing.
+        (SecretInjection::Client(_) | SecretInjection::Header { .. }, None) => String::new(),
+    }
+}
+
+pub(crate) fn variable_destination(name: &str) -> String {
+    format!("env {name}")
+}

@@ -1,0 +1,161 @@
+//! Environment variables of tools: a definition has their names and since when they have their values,
+//! and the values are sealed as secrets are.
+//!
+//! Whoever reads a definition back and sends it again has no values to send: a variable that is named
+//! without one keeps the one that it has.
+
+use crate::error::RequestError;
+use crate::secrets::variable_destination;
+use crate::service::Service;
+use chrono::{DateTime, Utc};
+use db::{DatabaseError, Tx};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use types::{Error, ErrorCode, SealContext, SealedValue, Tool, WorkspaceId};
+use vault::{Plaintext, Vault};
+
+const FIELD: &str = "env_variables";
+
+/// Since when each variable of a tool has its value.
+pub(crate) type VariableTimes = BTreeMap<String, DateTime<Utc>>;
+
+/// Of a tool that is kept.
+pub(crate) fn variable_times(configuration: Option<&Map<String, Value>>) -> VariableTimes {
+    let since = |item: &Value| {
+        let at = item.get("updated_at")?.as_str()?.parse().ok()?;
+        Some((name_of(item)?.to_owned(), at))
+    };
+    listed(configuration).iter().filter_map(since).collect()
+}
+
+/// The values that were written down, and are nowhere else.
+pub(crate) fn given_values(
+    configuration: Option<&Map<String, Value>>,
+) -> BTreeMap<String, Plaintext> {
+    let given = |item: &Value| {
+        let value = item.get("value")?.as_str()?.to_owned();
+        Some((name_of(item)?.to_owned(), Plaintext::new(value)))
+    };
+    listed(configuration).iter().filter_map(given).collect()
+}
+
+/// As a contract is read from it: those that have a value already have an empty one here.
+pub(crate) fn fill_missing_values(configuration: &mut Map<String, Value>, kept: &VariableTimes) {
+    for item in list_in(configuration) {
+        let known = name_of(item).is_some_and(|name| kept.contains_key(name));
+        if let Some(fields) = item.as_object_mut().filter(|fields| !fields.contains_key("value"))
+            && known
+        {
+            fields.insert("value".to_owned(), "".into());
+        }
+    }
+}
+
+/// As it is kept and shown: without values.
+pub(crate) fn strip_values(
+    configuration: &mut Map<String, Value>,
+    kept: &VariableTimes,
+    now: DateTime<Utc>,
+) {
+    for item in list_in(configuration) {
+        let name = name_of(item).unwrap_or_default().to_owned();
+        let before = kept.get(&name).filter(|_| item.get("value").is_none());
+        *item = json!({"name": name, "updated_at": before.copied().unwrap_or(now)});
+    }
+}
+
+fn listed(configuration: Option<&Map<String, Value>>) -> &[Value] {
+    let list = configuration.and_then(|configuration| configuration.get(FIELD)?.as_array());
+    list.map_or(&[], Vec::as_slice)
+}
+
+fn list_in(configuration: &mut Map<String, Value>) -> impl Iterator<Item = &mut Value> {
+    configuration.get_mut(FIELD).and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+fn name_of(item: &Value) -> Option<&str> {
+    item.get("name")?.as_str().map(str::trim)
+}
+
+/// Of the variables that a tool has.
+pub(crate) fn variable_names(tool: &Tool) -> Vec<String> {
+    tool_variable_times(tool).into_keys().collect()
+}
+
+fn tool_variable_times(tool: &Tool) -> VariableTimes {
+    variable_times(tool.definition.get("configuration").and_then(Value::as_object))
+}
+
+fn seal_context(workspace: WorkspaceId, tool: &Tool, name: &str, at: DateTime<Utc>) -> SealContext {
+    SealContext {
+        workspace,
+        holder: tool.id.uuid(),
+        name: name.to_owned(),
+        version: at.timestamp_micros().unsigned_abs(),
+        destination: variable_destination(name),
+    }
+}
+
+/// The values of a tool that is about to be kept, so that nobody can read them.
+pub(crate) fn seal_values(
+    vault: &Vault,
+    workspace: WorkspaceId,
+    tool: &Tool,
+    given: &BTreeMap<String, Plaintext>,
+) -> Result<Vec<(SealContext, SealedValue)>, RequestError> {
+    let since = tool_variable_times(tool);
+    let sealed = since.iter().filter_map(|(name, at)| {
+        let (label, value) = (seal_context(workspace, tool, name, *at), given.get(name)?);
+        Some(vault.seal(&label, value).map(|sealed| (label, sealed)).map_err(RequestError::from))
+    });
+    sealed.collect()
+}
+
+/// With the tool, in the same transaction. What it no longer has goes.
+pub(crate) fn persist_values(
+    tx: &Tx<'_>,
+    workspace: WorkspaceId,
+    tool: &Tool,
+    sealed: &[(SealContext, SealedValue)],
+) -> Result<(), DatabaseError> {
+    let since = tool_variable_times(tool);
+    for (label, _) in tx.sealed_values(workspace, tool.id.uuid())? {
+        if !since.contains_key(&label.name) {
+            tx.delete_sealed_value(workspace, tool.id.uuid(), &label.name)?;
+        }
+    }
+    sealed.iter().try_for_each(|(label, sealed)| tx.upsert_sealed_value(label, sealed))
+}
+
+impl Service {
+    /// The contract with the values of its variables, for a call that is about to run.
+    pub(crate) async fn with_variables(
+        &self,
+        workspace: WorkspaceId,
+        tool: &Tool,
+        checked: &Arc<contract::CodeTool>,
+    ) -> Result<Arc<contract::CodeTool>, RequestError> {
+        if checked.variables.0.is_empty() {
+            return Ok(Arc::clone(checked));
+        }
+        let vault = self.vault.read().await;
+        let kept = self.db.read(|rows| rows.sealed_values(workspace, tool.id.uuid()))?;
+        let mut variables = contract::ToolVariables::default();
+        for (name, at) in tool_variable_times(tool) {
+            let wanted = seal_context(workspace, tool, &name, at);
+            let found = kept.iter().find(|(label, _)| *label == wanted);
+            let opened = found.and_then(|(label, sealed)| vault.open(label, sealed).ok());
+            let value = opened.ok_or_else(|| unreadable(tool, &name))?;
+            variables.0.insert(name, value.reveal().to_owned());
+        }
+        Ok(Arc::new(contract::CodeTool { variables, ..(**checked).clone() }))
+    }
+}
+
+fn unreadable(tool: &Tool, name: &str) -> RequestError {
+    let message = format!("the variable {name} of the tool {:?} cannot be read", tool.name);
+    Error::new(ErrorCode::SecretMissing, message)
+        .hint("change the tool, and give the value again")
+        .into()
+}

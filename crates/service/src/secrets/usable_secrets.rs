@@ -1,0 +1,231 @@
+//! The secrets that code is given, by the rights that hold now.
+//!
+//! What is somebody's own is for what they run. What is the workspace's is for code that runs as
+//! somebody with USAGE on it and was written by somebody with USAGE on it, and has to be meant for that
+//! code: named by an integration that it leaves by, or, if the value stays outside of the sandbox, set
+//! by an owner of the workspace or by whoever the code runs as. Otherwise whoever can make a secret
+//! could open a host to everybody. Who set a value counts, and not who owns the secret: a secret can be
+//! handed over.
+
+use super::injection::{self, InjectionTarget};
+use super::{Service, seal_context};
+use crate::error::RequestError;
+use db::ObjectFilter;
+use policy::Destination;
+use types::{
+    Error, ErrorCode, Integration, ObjectRef, Principal, PrincipalId, Privilege, Secret, SecretId,
+    SecretInjection, SecretScope, WorkspaceId,
+};
+use vault::{Plaintext, Vault};
+
+/// A value that is replaced while it is looked for is looked for again.
+const TRIES: usize = 3;
+
+/// Who has written the code that somebody's own secrets would be given to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CodeAuthor {
+    /// Whoever asks for it to run.
+    Caller,
+    /// A principal who may act for the caller, and is not told the caller's own values. `has_values` is
+    /// for a tool with values of its own: where those are sent is not the caller's to say.
+    Other { by: PrincipalId, has_values: bool },
+}
+
+impl CodeAuthor {
+    /// The author whose rights count beside those that code runs with.
+    pub(crate) fn principal(self) -> Option<PrincipalId> {
+        match self {
+            Self::Caller => None,
+            Self::Other { by, .. } => Some(by),
+        }
+    }
+}
+
+/// For whom code runs, and by what it leaves.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SecretConsumer<'a> {
+    pub(crate) workspace: WorkspaceId,
+    /// Whose rights it has.
+    pub(crate) run_as: &'a Principal,
+    /// Who asked for it.
+    pub(crate) caller: PrincipalId,
+    pub(crate) author: CodeAuthor,
+    pub(crate) integrations: &'a [Integration],
+}
+
+/// A secret that code is given, with its value.
+#[derive(Debug, Clone)]
+pub(crate) struct UsableSecret {
+    pub(crate) id: SecretId,
+    pub(crate) version: u64,
+    pub(crate) name: String,
+    pub(crate) inject: SecretInjection,
+    /// Whether its host is open to code for that alone.
+    pub(crate) opens_host: bool,
+    pub(crate) value: Plaintext,
+}
+
+impl UsableSecret {
+    /// Where its value is sent; absent if it is given to code as a variable.
+    pub(crate) fn target(&self) -> Option<InjectionTarget> {
+        injection::injection_target(&self.inject)
+    }
+}
+
+impl Service {
+    /// With their values. A credential that cannot be read closes its host and nothing else.
+    pub(crate) async fn open_secrets(
+        &self,
+        borrower: SecretConsumer<'_>,
+        is_wanted: impl Fn(&Secret) -> bool,
+    ) -> Result<Vec<UsableSecret>, RequestError> {
+        // First the vault: no new key comes in between.
+        let vault = self.vault.read().await;
+        let mut usable: Vec<UsableSecret> = Vec::new();
+        let mut bytes = 0;
+        for secret in self.usable_secrets(borrower)?.into_iter().filter(|secret| is_wanted(secret))
+        {
+            match self.open_secret(&vault, borrower.workspace, &secret)? {
+                Some(opened) => {
+                    bytes += opened.value.reveal().len();
+                    engine::check_secret_limits(usable.len() + 1, bytes)?;
+                    let opens = self.opens_host(borrower.workspace, borrower.caller, &secret)?;
+                    usable.push(UsableSecret { opens_host: opens, ..opened });
+                }
+                None if secret.exposed => return Err(unreadable(&secret)),
+                None => tracing::error!(secret = %secret.id, "a credential cannot be read"),
+            }
+        }
+        Ok(usable)
+    }
+
+    /// Without their values. Of two for the same use one's own comes first, and then the older one.
+    pub(crate) fn usable_secrets(
+        &self,
+        borrower: SecretConsumer<'_>,
+    ) -> Result<Vec<Secret>, RequestError> {
+        let SecretConsumer { workspace, run_as, caller, .. } = borrower;
+        let (own, granted) = self.db.read(|rows| {
+            let mut subjects = rows.role_ids(workspace, &run_as.roles)?;
+            subjects.push(run_as.id);
+            let on_all =
+                rows.grants_held(workspace, &subjects, &[ObjectRef::Workspace(workspace)])?;
+            let all = on_all.iter().any(|grant| grant.privilege == Privilege::Ownership);
+            let filter = ObjectFilter { search: None, seen_by: (!all).then_some(subjects) };
+            let own = rows.private_secrets(workspace, caller)?;
+            Ok((own, rows.workspace_secrets(workspace, &filter)?))
+        })?;
+        let mut lent: Vec<Secret> = Vec::new();
+        for secret in own.into_iter().chain(granted) {
+            let is_taken = lent.iter().any(|one| purpose(&one.inject) == purpose(&secret.inject));
+            if !is_taken && self.is_usable(borrower, &secret)? {
+                lent.push(secret);
+            }
+        }
+        Ok(lent)
+    }
+
+    /// Whether a secret opens its host by itself. One's own does for those who could do it by a rule as
+    /// well, and for others where an integration that they may use has opened it already.
+    pub(crate) fn opens_host(
+        &self,
+        workspace: WorkspaceId,
+        caller: PrincipalId,
+        secret: &Secret,
+    ) -> Result<bool, RequestError> {
+        if secret.scope == SecretScope::Workspace {
+            return Ok(true);
+        }
+        let caller = self.find_principal(workspace, caller)?;
+        let all = ObjectRef::Workspace(workspace);
+        if self.permit(workspace, &caller, Privilege::Modify, all)?.is_some() {
+            return Ok(true);
+        }
+        let target = injection::injection_target(&secret.inject);
+        let Some(to) = target.and_then(|it| Destination::new(&it.host, it.port).ok()) else {
+            return Ok(false);
+        };
+        let names = self.db.read(|rows| rows.integration_names(workspace))?;
+        let held = self.enabled_integrations(workspace, &caller, &names)?;
+        Ok(policy::matching_integration(&self.integration_rules(workspace, &held)?, &to).is_some())
+    }
+
+    fn is_usable(
+        &self,
+        borrower: SecretConsumer<'_>,
+        secret: &Secret,
+    ) -> Result<bool, RequestError> {
+        let SecretConsumer { workspace, run_as, caller: _, author, integrations } = borrower;
+        let is_named = integrations.iter().any(|it| it.allowed_secrets.allows(&secret.name));
+        if secret.scope == SecretScope::Caller {
+            return Ok(match author {
+                CodeAuthor::Caller => is_named || !secret.exposed,
+                CodeAuthor::Other { has_values, .. } => !secret.exposed && !has_values,
+            });
+        }
+        let object = ObjectRef::Secret(secret.id);
+        if self.permit(workspace, run_as, Privilege::Usage, object)?.is_none() {
+            return Ok(false);
+        }
+        let by = author.principal().filter(|by| *by != run_as.id);
+        if let Some(by) = by
+            && !self.author_may(workspace, by, Privilege::Usage, object)?
+        {
+            return Ok(false);
+        }
+        if is_named || secret.exposed {
+            return Ok(is_named);
+        }
+        if secret.set_by == run_as.id {
+            return Ok(true);
+        }
+        let all = ObjectRef::Workspace(workspace);
+        self.author_may(workspace, secret.set_by, Privilege::Ownership, all)
+    }
+
+    fn open_secret(
+        &self,
+        vault: &Vault,
+        workspace: WorkspaceId,
+        secret: &Secret,
+    ) -> Result<Option<UsableSecret>, RequestError> {
+        for _ in 0..TRIES {
+            let (now, kept) = self.db.read(|rows| {
+                Ok((
+                    rows.secret(workspace, secret.id)?,
+                    rows.sealed_values(workspace, secret.id.uuid())?,
+                ))
+            })?;
+            let Some(now) = now else { return Ok(None) };
+            let label = seal_context(workspace, &now);
+            let value = kept.iter().find_map(|(_, sealed)| vault.open(&label, sealed).ok());
+            if let Some(value) = value {
+                let Secret { id, version, name, inject, .. } = now;
+                return Ok(Some(UsableSecret {
+                    id,
+                    version,
+                    name,
+                    inject,
+                    opens_host: false,
+                    value,
+                }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn unreadable(secret: &Secret) -> RequestError {
+    let message = format!("the secret {:?} cannot be read", secret.name);
+    Error::new(ErrorCode::SecretMissing, message)
+        .hint("its record was changed by something else than Belljar; set it again")
+        .into()
+}
+
+fn purpose(inject: &SecretInjection) -> (&'static str, &str, &str) {
+    match inject {
+        SecretInjection::Env { env } => ("env", env, ""),
+        SecretInjection::Client(client) => ("client", client.client.name(), ""),
+        SecretInjection::Header { header } => ("header", &header.host, &header.name),
+    }
+}

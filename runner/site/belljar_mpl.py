@@ -1,0 +1,51 @@
+"""What matplotlib's Agg backend does differently in a sandbox: it hands figures to the kernel when they are shown.
+
+The kernel imports this after Agg itself. In a process without a kernel, such as a subprocess, nobody does, and showing
+a figure does nothing, as Agg has it.
+"""
+
+import functools
+import os
+from types import ModuleType
+
+from belljar_runner import figures as _kernel
+from matplotlib.backend_bases import FigureManagerBase
+from matplotlib.figure import Figure
+
+
+class FigureManager(FigureManagerBase):
+    def show(self):
+        _kernel.show(self.canvas.figure)
+
+    @classmethod
+    def pyplot_show(cls, *args, **kwargs):
+        _kernel.show_all()
+
+
+def teach(backend_agg: ModuleType) -> None:
+    backend_agg.FigureCanvasAgg.manager_class = FigureManager
+    # On the figure and not on the canvas, because a figure may be saved by the canvas of another backend.
+    Figure.draw = _noticing_changes(Figure.draw)
+    Figure.savefig = _noticing_files(Figure.savefig)
+
+
+def _noticing_changes(draw):
+    @functools.wraps(draw)
+    def draw_and_notice(figure, *args, **kwargs):
+        _kernel.mark_drawn(figure)
+        return draw(figure, *args, **kwargs)
+
+    return draw_and_notice
+
+
+def _noticing_files(savefig):
+    """A figure written to a file is an artifact already; it counts as seen until it changes again."""
+
+    @functools.wraps(savefig)
+    def save_and_notice(figure, fname, *args, **kwargs):
+        result = savefig(figure, fname, *args, **kwargs)
+        if isinstance(fname, (str, os.PathLike)):
+            _kernel.mark_seen(figure)
+        return result
+
+    return save_and_notice
