@@ -156,7 +156,7 @@ fn of_environment(name: &str, kernel: &RunnerSource, warmth: Preload) -> ZygoteH
             processes: ProcessPolicy::Allow,
             installs: false,
             imports: None,
-            stores: None,
+            volumes: None,
         },
         preload: warmth,
         allowed_missing_layers: Vec::new(),

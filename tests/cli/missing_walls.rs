@@ -55,7 +55,7 @@ fn code_is_not_run_without_namespaces() {
 
 fn check_allowed(wall: &str) {
     let warning = format!("this ran without the {wall} wall, as the operator allowed");
-    let allow = ["--allow-missing-wall", wall];
+    let allow = ["--allow-missing-layer", wall];
     let output = exec_without(wall, &allow);
     assert_eq!(stdout(&output), "it ran\n");
     assert_eq!(stderr(&output), format!("belljar: warning: {warning}\n"));
@@ -63,7 +63,7 @@ fn check_allowed(wall: &str) {
 
     let output = exec_without(wall, &[&allow[..], &["--json"]].concat());
     let record: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let expected = serde_json::json!([{ "code": "wall.missing", "message": warning }]);
+    let expected = serde_json::json!([{ "code": "layer.missing", "message": warning }]);
     assert_eq!(record["warnings"], expected);
 }
 
@@ -79,15 +79,15 @@ fn an_operator_can_agree_to_do_without_seccomp() {
 
 #[test]
 fn one_wall_that_was_allowed_does_not_stand_for_another() {
-    let output = exec_without("seccomp", &["--allow-missing-wall", "landlock"]);
+    let output = exec_without("seccomp", &["--allow-missing-layer", "landlock"]);
     assert_eq!((stdout(&output).as_str(), output.status.code()), ("", Some(125)));
 }
 
 #[test]
 fn nobody_can_agree_to_do_without_namespaces() {
-    let output = exec_without("namespaces", &["--allow-missing-wall", "namespaces"]);
+    let output = exec_without("namespaces", &["--allow-missing-layer", "namespaces"]);
     let refusal =
-        "'--allow-missing-wall <NAME>': only these can be done without: landlock, seccomp";
+        "'--allow-missing-layer <NAME>': only these can be done without: landlock, seccomp";
     assert!(stderr(&output).contains(refusal), "{}", stderr(&output));
     assert_eq!(output.status.code(), Some(2));
 }

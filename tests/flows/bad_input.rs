@@ -138,7 +138,7 @@ fn no_code_and_unknown_options_and_verbs() {
     refused(&harness::exec(&[]));
     refused(&harness::exec(&["--no-such-option", "1"]));
     refused(&belljar(&["no-such-verb"]).output().unwrap());
-    refused(&harness::exec(&["--allow-missing-wall", "gravity", "1"]));
+    refused(&harness::exec(&["--allow-missing-layer", "gravity", "1"]));
 }
 
 #[test]

@@ -21,5 +21,5 @@ mod serving;
 mod session_files;
 mod sessions;
 mod shipped;
-mod stores;
 mod tools;
+mod volumes;

@@ -257,12 +257,12 @@ fn long_output_says_what_is_left_out_and_a_crash_is_the_codes_own() {
 
 /// An agent's session, opened by a client of the protocol.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_of_an_agent_has_its_stores_and_one_of_nobodys_is_refused() {
+async fn a_session_of_an_agent_has_its_volumes_and_one_of_nobodys_is_refused() {
     let world = crate::world::World::start().await;
-    world.owner.post("/v1/stores", json!({"name": "notes", "quota_bytes": 1_000_000})).await;
+    world.owner.post("/v1/volumes", json!({"name": "notes", "quota_bytes": 1_000_000})).await;
     let specification = "tools:\n  - tool_spec: {type: code_execution, name: code_execution}\n\
                          tool_resources:\n  code_execution:\n    environment: bare\n    \
-                         stores: [{name: notes, access: write}]\n";
+                         volumes: [{name: notes, access: write}]\n";
     let agent = json!({"name": "keeper", "specification": specification});
     let agent = world.owner.post("/v1/agents", agent).await["id"].clone();
     let stranger = world.principal("ann", &["USAGE"]).await;

@@ -217,8 +217,8 @@ fn records_of_one_that_was_killed_while_it_removed_them_are_gone_a_minute_later(
     let left = |age: Duration| {
         // The lock was removed first, and then it was killed.
         let records = tempfile::Builder::new().prefix("client-").tempdir_in(&home).unwrap();
-        fs::create_dir_all(records.path().join("store/files/ab")).unwrap();
-        fs::write(records.path().join("store/belljar.sqlite3"), "half").unwrap();
+        fs::create_dir_all(records.path().join("db/files/ab")).unwrap();
+        fs::write(records.path().join("db/belljar.sqlite3"), "half").unwrap();
         let changed = std::time::SystemTime::now().checked_sub(age).unwrap();
         fs::File::open(records.path()).unwrap().set_modified(changed).unwrap();
         records

@@ -1,4 +1,4 @@
-//! Questions that meet trouble: somebody leaves, the store has no room, the session is busy, the
+//! Questions that meet trouble: somebody leaves, the volume has no room, the session is busy, the
 //! server is killed. Whatever happens, a call that waits has an end, and runs once or not at all.
 
 use crate::approvals::{Scene, approval_of, asking_tool};
@@ -32,7 +32,7 @@ fn can_again(world: &World) {
     records(world).execute_batch("DROP TRIGGER no_room").unwrap();
 }
 
-/// Sends this while the store is held up, and leaves before it is written.
+/// Sends this while the volume is held up, and leaves before it is written.
 async fn send_and_leave(world: &World, api: &Api, path: &str, body: &'static str) {
     let held = records(world);
     held.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -105,7 +105,7 @@ async fn the_end_of_a_question_is_kept_whole_or_not_at_all() {
         let record = scene.ask(json!({})).await;
         cannot_become(&scene.world, status);
         let refused = api.refused("POST", &path_of(&record), body.clone()).await;
-        assert_eq!(refused, (503, "store.unavailable".to_owned()));
+        assert_eq!(refused, (503, "database.unavailable".to_owned()));
         assert_eq!(owner.get(&approval_of(&record)).await["state"], "pending");
         can_again(&scene.world);
         assert!(api.call("POST", &path_of(&record), body).await.0 < 300);
@@ -209,7 +209,7 @@ async fn what_waits_for_its_session_is_not_read_over_and_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_allowed_outlasts_a_store_without_room() {
+async fn what_was_allowed_outlasts_a_volume_without_room() {
     let scene = Scene::start(&[]).await;
     let record = scene.ask(json!({"n": 1})).await;
     cannot_become(&scene.world, "running");

@@ -337,7 +337,7 @@ async fn t54_what_changes_between_the_question_and_the_answer_is_not_run() {
 }
 
 fn change_kept_files(world: &World) {
-    let files = world.data.path().join("store/files");
+    let files = world.data.path().join("db/files");
     let mut changed = 0;
     let shelves = std::fs::read_dir(files).unwrap().map(|shelf| shelf.unwrap().path());
     for shelf in shelves.filter(|shelf| shelf.is_dir()) {

@@ -110,7 +110,7 @@ async fn t159_a_server_does_not_sign_a_log_anew_unless_its_operator_does() {
     assert_eq!(world.stop().await, Some(0));
     tamper(&world, "UPDATE audit_head SET mac = NULL");
     for name in ["audit.key", "audit.head"] {
-        std::fs::remove_file(world.data.path().join("store").join(name)).unwrap();
+        std::fs::remove_file(world.data.path().join("db").join(name)).unwrap();
     }
     let (code, said) = world.refused_start();
     assert_eq!(code, Some(125), "{said}");

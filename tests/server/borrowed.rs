@@ -22,31 +22,31 @@ pub(crate) async fn maker(world: &World, name: &str) -> Person {
     person
 }
 
-pub(crate) fn specification(stores: &str, integrations: &str) -> String {
+pub(crate) fn specification(volumes: &str, integrations: &str) -> String {
     format!(
         "tools:\n  - tool_spec: {{type: code_execution, name: code_execution}}\n\
-         tool_resources:\n  code_execution:\n    environment: bare\n    stores: {stores}\n    \
+         tool_resources:\n  code_execution:\n    environment: bare\n    volumes: {volumes}\n    \
          external_access_integrations: {integrations}\n"
     )
 }
 
 pub(crate) const PAYROLL: &str = "[{name: payroll, access: read}]";
 
-pub(crate) async fn agent(who: &Api, name: &str, stores: &str) -> Value {
-    let new = json!({"name": name, "specification": specification(stores, "[]")});
+pub(crate) async fn agent(who: &Api, name: &str, volumes: &str) -> Value {
+    let new = json!({"name": name, "specification": specification(volumes, "[]")});
     who.post("/v1/agents", new).await
 }
 
-/// A store of the owner's with a file in it.
+/// A volume of the owner's with a file in it.
 pub(crate) async fn payroll(owner: &Api) -> Value {
-    let store = owner.post("/v1/stores", json!({"name": "payroll"})).await;
-    let path = format!("/v1/stores/{}/files/a.txt", id(&store));
+    let volume = owner.post("/v1/volumes", json!({"name": "payroll"})).await;
+    let path = format!("/v1/volumes/{}/files/a.txt", id(&volume));
     let put = owner.request(reqwest::Method::PUT, &path).body("secret").send().await.unwrap();
     assert_eq!(put.status(), 201);
-    store
+    volume
 }
 
-/// What code of an agent reads in the store, or the code of the refusal.
+/// What code of an agent reads in the volume, or the code of the refusal.
 pub(crate) async fn reads(who: &Api, agent: &Value) -> String {
     let (status, session) =
         who.call("POST", "/v1/sessions", Some(json!({"agent_id": agent["id"]}))).await;
@@ -318,7 +318,7 @@ async fn t95_a_secret_or_a_tool_that_is_handed_over_gains_nothing_by_it() {
 async fn t96_an_editor_does_not_widen_what_an_agent_may() {
     let world = World::start().await;
     let (owner, editor) = (&world.owner, maker(&world, "editor").await);
-    let store = payroll(owner).await;
+    let volume = payroll(owner).await;
     let (_, way) = integration(owner, "way", json!("none")).await;
     let plain =
         json!({"name": "a", "specification": specification("[]", "[]"), "run_as": "caller"});
@@ -345,7 +345,7 @@ async fn t96_an_editor_does_not_widen_what_an_agent_may() {
     }
     // The harmless twins: an edit, what the editor may use, and what the owner has written already.
     assert_eq!(put(format!("{none}# a word\n"), Some("caller")).await.0, 200);
-    grant(owner, &editor.id, "USAGE", &on("store", &store)).await;
+    grant(owner, &editor.id, "USAGE", &on("volume", &volume)).await;
     grant(owner, &editor.id, "USAGE", &on("integration", &way)).await;
     let (status, problem) = put(specification(PAYROLL, "[way]"), None).await;
     assert_eq!(status, 200, "{problem}");
@@ -362,7 +362,7 @@ async fn t97_a_name_that_is_used_is_not_freed_for_others_to_take() {
     let owner = &world.owner;
     let unmade = json!({"name": "early", "specification": specification(PAYROLL, "[]")});
     refused(owner, "POST", "/v1/agents", Some(unmade), INVALID).await;
-    let store = payroll(owner).await;
+    let volume = payroll(owner).await;
     // A name in another spelling is the same name.
     let escaped = specification("[{name: \"p\\u0061yroll\", access: read}]", "[]");
     let agent = owner.post("/v1/agents", json!({"name": "a", "specification": escaped})).await;
@@ -374,7 +374,7 @@ async fn t97_a_name_that_is_used_is_not_freed_for_others_to_take() {
     let secret = owner.post("/v1/secrets", json!({"name": "TOKEN", "value": CANARY})).await;
     let (_, way) = integration(owner, "way", json!(["TOKEN"])).await;
     for (path, user) in [
-        (at("stores", &store), "agent \"a\""),
+        (at("volumes", &volume), "agent \"a\""),
         (at("functions", &function), "tool \"calls_f\""),
         (at("secrets", &secret), "integration \"way\""),
     ] {
@@ -388,7 +388,7 @@ async fn t97_a_name_that_is_used_is_not_freed_for_others_to_take() {
     owner.delete(&at("secrets", &own)).await;
     let without = json!({"specification": specification("[]", "[]")});
     assert_eq!(owner.call("PUT", &at("agents", &agent), Some(without)).await.0, 200);
-    owner.delete(&at("stores", &store)).await;
+    owner.delete(&at("volumes", &volume)).await;
     owner.delete(&at("tools", &tool)).await;
     owner.delete(&at("functions", &function)).await;
     owner.delete(&at("integrations", &way)).await;
@@ -490,7 +490,7 @@ async fn t99_files_of_a_volume_are_for_the_server_and_its_sandboxes() {
     let world = World::start().await;
     let owner = &world.owner;
     payroll(owner).await;
-    let base = world.data.path().join("stores");
+    let base = world.data.path().join("volumes");
     let mode = std::fs::metadata(&base).unwrap().permissions().mode();
     assert_eq!(mode & 0o077, 0, "other users of the host cannot enter: {mode:o}");
     let agent = agent(owner, "a", PAYROLL).await;

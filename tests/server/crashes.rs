@@ -186,8 +186,8 @@ async fn keep_two(world: &World) -> (String, String) {
     let sent: Value = serde_json::from_slice(&sent.unwrap().bytes().await.unwrap()).unwrap();
     let document = sent["items"][0]["id"].as_str().unwrap();
     let volume = json!({"name": "notes", "quota_bytes": 1_000_000});
-    let volume = world.owner.post("/v1/stores", volume).await["id"].as_str().unwrap().to_owned();
-    let path = format!("/v1/stores/{volume}/files/b.txt");
+    let volume = world.owner.post("/v1/volumes", volume).await["id"].as_str().unwrap().to_owned();
+    let path = format!("/v1/volumes/{volume}/files/b.txt");
     let put = world.owner.request(Method::PUT, &path).body("of a volume").send().await.unwrap();
     assert_eq!(put.status(), 201);
     (format!("/v1/documents/{document}/content"), path)
@@ -225,7 +225,7 @@ async fn t121_a_database_that_has_lost_its_log_is_noticed_and_one_that_has_it_is
     let mut world = World::start().await;
     let kept = keep_two(&world).await;
     world.kill();
-    let log = world.data.path().join("store/belljar.sqlite3-wal");
+    let log = world.data.path().join("db/belljar.sqlite3-wal");
     let saved = world.data.path().join("saved");
     assert!(std::fs::metadata(&log).unwrap().len() > 0, "there was nothing to lose");
     std::fs::rename(&log, &saved).unwrap();

@@ -129,7 +129,7 @@ async fn what_is_too_large_is_refused_and_leaves_nothing() {
         world.owner.delete(&format!("/v1/documents/{}", document["id"].as_str().unwrap())).await;
     }
     assert_eq!(upload(&world.owner, &[("again", b"x")]).await.0, 201);
-    let staging = std::fs::read_dir(world.data.path().join("store/staging")).unwrap();
+    let staging = std::fs::read_dir(world.data.path().join("db/staging")).unwrap();
     assert_eq!(staging.count(), 0, "nothing temporary is left");
 }
 

@@ -210,7 +210,7 @@ async fn of_files_that_cannot_all_be_kept_no_bytes_are_left() {
     let world = World::start().await;
     // Some of the directories in which bytes are kept cannot be made.
     for shelf in 0..16 {
-        let path = world.data.path().join(format!("store/files/{:02x}", shelf * 16));
+        let path = world.data.path().join(format!("db/files/{:02x}", shelf * 16));
         std::fs::write(path, "").unwrap();
     }
     let code = "for n in range(60): open(f'{n}.txt', 'w').write('x')";
@@ -232,6 +232,6 @@ async fn of_files_that_cannot_all_be_kept_no_bytes_are_left() {
     }
     assert!(refused > 0, "all were kept");
     assert_eq!(world.blobs(), files, "no bytes without a row");
-    let staging = std::fs::read_dir(world.data.path().join("store/staging")).unwrap();
+    let staging = std::fs::read_dir(world.data.path().join("db/staging")).unwrap();
     assert_eq!(staging.count(), 0);
 }

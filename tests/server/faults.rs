@@ -68,7 +68,7 @@ fn typed(told: &(u16, Value)) -> &str {
 
 /// It did not run and may be sent again, or it ran and what came of it is lost.
 fn is_full(told: &(u16, Value)) -> bool {
-    matches!((told.0, typed(told)), (503, "store.unavailable") | (500, "execution.interrupted"))
+    matches!((told.0, typed(told)), (503, "database.unavailable") | (500, "execution.interrupted"))
 }
 
 fn no_panic(world: &World) {
@@ -84,7 +84,7 @@ async fn t63_a_full_disk_is_said_and_forgotten_when_there_is_room() {
     let filler = disk.fill(64);
     // Its connection is closed, since not all of it was heard.
     let large = upload(&world.api(&world.owner.key), 4 * 1024 * 1024).await;
-    assert_eq!((large.0, typed(&large)), (503, "store.unavailable"), "{large:?}");
+    assert_eq!((large.0, typed(&large)), (503, "database.unavailable"), "{large:?}");
     // With little room some are kept; in the end none.
     let (mut refused, mut files) = (0, 0);
     let code = format!("open('small', 'w').write('x')\nprint('{}')", "x".repeat(20_000));
@@ -99,7 +99,7 @@ async fn t63_a_full_disk_is_said_and_forgotten_when_there_is_room() {
     }
     assert!(refused > 0, "the disk was not full");
     let session = world.owner.call("POST", "/v1/sessions", Some(json!({}))).await;
-    assert!(session.0 == 201 || typed(&session) == "store.unavailable", "{session:?}");
+    assert!(session.0 == 201 || typed(&session) == "database.unavailable", "{session:?}");
     assert_eq!(world.owner.get("/healthz").await["status"], "ok");
     world.owner.get("/v1/executions").await;
 
@@ -115,7 +115,7 @@ async fn t63_a_full_disk_is_said_and_forgotten_when_there_is_room() {
         assert!(began.elapsed() < Duration::from_secs(40), "they have no end: {left}");
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-    let staged = fs::read_dir(disk.path().join("store/staging")).unwrap().count();
+    let staged = fs::read_dir(disk.path().join("db/staging")).unwrap().count();
     assert_eq!(staged, 0, "nothing of what was refused is left");
     assert_eq!(blobs(disk.path()), files + 1, "no bytes without a row");
     no_panic(&world);
@@ -160,7 +160,7 @@ async fn t63_a_conversation_goes_on_when_its_end_found_no_room() {
     let change = || Some(json!({"name": "n".repeat(100)}));
     while world.owner.call("PATCH", &path, change()).await.0 == 200 {}
     let closed = world.owner.call("DELETE", &path, None).await;
-    assert_eq!((closed.0, typed(&closed)), (503, "store.unavailable"), "{closed:?}");
+    assert_eq!((closed.0, typed(&closed)), (503, "database.unavailable"), "{closed:?}");
     fs::remove_file(filler).unwrap();
     let (status, second) = world.owner.call("POST", "/v1/sessions", Some(chat)).await;
     assert_eq!((status, &second["status"]), (201, &json!("ready")), "{second}");
@@ -250,7 +250,7 @@ async fn t63_without_descriptors_requests_are_refused_and_later_served() {
     assert!([429, 503].contains(&told.0), "there were descriptors left: {told:?}");
     typed(&told);
     let document = kept.post("/v1/documents", FORM, FILE).await;
-    assert!(document.0 == 201 || typed(&document) == "store.unavailable", "{document:?}");
+    assert!(document.0 == 201 || typed(&document) == "database.unavailable", "{document:?}");
     rustix::process::prlimit(Some(pid), Resource::Nofile, usual).unwrap();
     let began = Instant::now();
     loop {

@@ -37,7 +37,7 @@ const LISTS: [&str; 13] = [
     "listOwnershipOffers",
     "listSecrets",
     "listSessions",
-    "listStores",
+    "listVolumes",
 ];
 
 /// Of a body that can have different ids in it, such as a grant on different objects.
@@ -72,7 +72,7 @@ pub(crate) fn nothing() -> Things {
         "PrincipalId",
         "SandboxId",
         "SecretId",
-        "StoreId",
+        "VolumeId",
         "ToolId",
         "WorkspaceId",
     ];
@@ -189,8 +189,8 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
     owner.call("POST", &format!("/v1/agents/{agent}/tools/{tool}"), None).await;
     let waiting = owner.post(&format!("/v1/tools/{tool}/call"), json!({"arguments": {}})).await;
     let document = upload(world, owner).await;
-    let store = id(&owner.post("/v1/stores", json!({"name": "shelf"})).await);
-    let at = format!("/v1/stores/{store}/files/note.txt");
+    let volume = id(&owner.post("/v1/volumes", json!({"name": "shelf"})).await);
+    let at = format!("/v1/volumes/{volume}/files/note.txt");
     let kept = owner.request(reqwest::Method::PUT, &at).body("a note").send().await.unwrap();
     assert_eq!(kept.status(), 201);
     let secret = json!({"name": "TOKEN", "value": "sk-furnished"});
@@ -199,7 +199,7 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
     let rule = id(&owner.post("/v1/network-rules", rule).await);
     let integration = json!({"name": "out", "allowed_network_rules": ["web"]});
     let integration = id(&owner.post("/v1/integrations", integration).await);
-    let offered = json!({"principal": somebody, "object": {"kind": "store", "id": store}});
+    let offered = json!({"principal": somebody, "object": {"kind": "volume", "id": volume}});
     let offer = id(&owner.post("/v1/ownership-offers", offered).await);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let answer = owner.post(&format!("/v1/agents/{agent}/run"), json!({"message": "hello"})).await;
@@ -222,7 +222,7 @@ pub(crate) async fn furnish(world: &World, owner: &Api) -> Things {
         ("AgentId", agent),
         ("ApprovalId", text(&waiting["approval_id"])),
         ("FileId", document),
-        ("StoreId", store),
+        ("VolumeId", volume),
         ("SecretId", secret),
         ("NetworkRuleId", rule),
         ("IntegrationId", integration),

@@ -44,7 +44,7 @@ fn files_below(directory: &Path) -> Vec<(String, Vec<u8>)> {
 async fn t14_no_key_is_in_a_zygote_or_in_the_records() {
     let world = World::start().await;
     world.owner.execute("1").await;
-    let seal = fs::read(world.data.path().join("store/approval.key")).unwrap();
+    let seal = fs::read(world.data.path().join("db/approval.key")).unwrap();
     // `bj_`, the id, and the secret part, which may have the same sign in it.
     let secret = world.owner.key.splitn(3, '_').nth(2).unwrap().as_bytes();
     let secrets = [seal.as_slice(), secret];
@@ -63,7 +63,7 @@ async fn t14_no_key_is_in_a_zygote_or_in_the_records() {
     assert!(contains(&pages, b"zygote"), "its memory can be read");
     assert!(secrets.iter().all(|secret| !contains(&pages, secret)));
 
-    let kept = files_below(&world.data.path().join("store"));
+    let kept = files_below(&world.data.path().join("db"));
     assert!(kept.len() > 1);
     for (name, content) in kept {
         assert!(!contains(&content, secret), "{name} has the owner's key");

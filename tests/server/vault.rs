@@ -137,7 +137,7 @@ async fn t66_a_value_is_in_no_record_no_log_no_backup_and_no_answer() {
     // A copy of the records has no key in it.
     let key = fs::read(world.data.path().join("secrets.key")).unwrap();
     let mut files = Vec::new();
-    files_below(&world.data.path().join("store"), &mut files);
+    files_below(&world.data.path().join("db"), &mut files);
     for file in files {
         let bytes = fs::read(&file).unwrap();
         assert!(!bytes.windows(32).any(|window| window == key), "{}", file.display());
@@ -527,7 +527,7 @@ async fn t66_ciphertexts_that_were_exchanged_are_not_opened() {
     exchange(&database(&world));
     world.again().await;
     let refused = world.owner.refused("POST", "/v1/secrets/rotate", None).await;
-    assert_eq!(refused, (503, "store.unavailable".into()));
+    assert_eq!(refused, (503, "database.unavailable".into()));
     // Each is good again with a value of its own.
     for secret in [one, other] {
         let value = Some(json!({"value": CANARY}));

@@ -131,7 +131,7 @@ impl World {
     }
 
     pub fn database(&self) -> PathBuf {
-        self.data.path().join("store/belljar.sqlite3")
+        self.data.path().join("db/belljar.sqlite3")
     }
 
     /// How many files have their bytes here.
@@ -164,7 +164,7 @@ impl World {
 
 /// How many files have their bytes in these records.
 pub fn blobs(records: &Path) -> usize {
-    let shelves = std::fs::read_dir(records.join("store/files")).unwrap();
+    let shelves = std::fs::read_dir(records.join("db/files")).unwrap();
     shelves.map(|shelf| std::fs::read_dir(shelf.unwrap().path()).map_or(0, Iterator::count)).sum()
 }
 

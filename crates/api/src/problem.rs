@@ -131,7 +131,7 @@ fn status(code: &ErrorCode) -> StatusCode {
         | ErrorCode::DiskExceeded => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorCode::RateExceeded | ErrorCode::CapacityExhausted => StatusCode::TOO_MANY_REQUESTS,
         ErrorCode::SandboxUnreachable
-        | ErrorCode::StoreUnavailable
+        | ErrorCode::DatabaseUnavailable
         | ErrorCode::AuthUnavailable => StatusCode::SERVICE_UNAVAILABLE,
         // This server is well; somebody has to set something, or somebody else's is down.
         ErrorCode::ModelUnavailable => StatusCode::FAILED_DEPENDENCY,

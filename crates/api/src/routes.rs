@@ -20,8 +20,8 @@ mod principals;
 mod runs;
 mod secrets;
 mod sessions;
-mod stores;
 mod tools;
+mod volumes;
 mod workspaces;
 
 use super::AppState;
@@ -43,7 +43,7 @@ pub(crate) fn all() -> Routes {
         .merge(agents::routes())
         .merge(runs::routes())
         .merge(network::routes())
-        .merge(stores::routes())
+        .merge(volumes::routes())
         .merge(secrets::routes())
         .merge(functions::routes())
         .merge(calls::routes())

@@ -38,9 +38,9 @@ mod secret;
 mod serve;
 mod session;
 mod skill;
-mod store;
 mod terminal;
 mod tool;
+mod volume;
 mod workspace;
 
 use clap::{Parser, Subcommand};
@@ -82,7 +82,7 @@ enum Command {
     /// Look after the agents of a server
     Agent(agent::Args),
     /// Look after directories of a server that outlive sessions
-    Store(store::Args),
+    Volume(volume::Args),
     /// Say whom code of a server may talk to, and see whom it has tried to reach
     Network(network::Args),
     /// Look after values that a server keeps and nobody reads again
@@ -126,7 +126,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Skill(args) => skill::main(args),
         Command::Env(args) => env::main(args),
         Command::Agent(args) => agent::main(args),
-        Command::Store(args) => store::main(args),
+        Command::Volume(args) => volume::main(args),
         Command::Network(args) => network::main(args),
         Command::Secret(args) => secret::main(args),
         Command::Execution(args) => execution::main(args),

@@ -158,7 +158,7 @@ impl fmt::Display for KeyTrouble {
 
 /// Where the key of the audit log is, if it is not given: beside the database.
 pub(crate) fn usual_key(data: &Path) -> PathBuf {
-    data.join("store/audit.key")
+    data.join("db/audit.key")
 }
 
 /// An entry before it has its place in the chain.
@@ -193,7 +193,7 @@ pub enum AuditError {
     #[error("`{0}` is not the hash of an audit entry, which has 64 hexadecimal digits")]
     InvalidHash(String),
     #[error(transparent)]
-    Store(#[from] DatabaseError),
+    Database(#[from] DatabaseError),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -404,12 +404,12 @@ pub fn verify_audit(
         ),
         None => None,
     };
-    let (store, readers) = (data.join("store"), ReaderPool::new(database_path(data)));
+    let (directory, readers) = (data.join("db"), ReaderPool::new(database_path(data)));
     // Before the database, which a running server writes first.
     let id = readers.read(|reader| reader.database_id())?;
     let key = AuditKey::read(key_file.unwrap_or(&usual_key(data)))?;
     let mark = match &key {
-        Some(key) => integrity::read_audit_head(&store, id, key)?,
+        Some(key) => integrity::read_audit_head(&directory, id, key)?,
         None => None,
     };
     readers.read(|reader| Ok(verify(reader, id, key.as_ref(), mark, noted)))?
@@ -428,15 +428,15 @@ pub enum SignedAnew {
 /// so. It repairs nothing: entries that are missing or were changed are still found. No server may be
 /// running, and somebody must have said that they want this.
 pub fn sign_audit(data: &Path, key_file: Option<&Path>) -> Result<SignedAnew, AuditError> {
-    let (home, usual) = (data.join("store"), usual_key(data));
+    let (home, usual) = (data.join("db"), usual_key(data));
     let key_file = key_file.unwrap_or(&usual);
     // Before anything is made: where there are no records, there is nothing to sign.
     let found = match verify_audit(data, Some(key_file), None) {
         Ok(_) => return Ok(SignedAnew::Whole),
-        Err(AuditError::Store(
+        Err(AuditError::Database(
             found @ (DatabaseError::AuditHeadFile { .. } | DatabaseError::DatabaseMismatch { .. }),
         )) => found.to_string(),
-        Err(error @ AuditError::Store(_)) => return Err(error),
+        Err(error @ AuditError::Database(_)) => return Err(error),
         Err(found) => found.to_string(),
     };
     let _lock = lock_directory(&home)?;

@@ -35,7 +35,7 @@ impl Database {
 
     /// With the key of the audit log in another file than that beside the database.
     pub fn open_with(data: &Path, audit_key: Option<&Path>) -> Result<Arc<Self>, DatabaseError> {
-        let home = data.join("store");
+        let home = data.join("db");
         create_private_directory(&home)?;
         let lock = lock_directory(&home)?;
         let database = database_path(data);
@@ -162,12 +162,12 @@ async fn run_blocking<T: Send + 'static>(
 
 impl std::fmt::Debug for Database {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store").finish_non_exhaustive()
+        f.debug_struct("Database").finish_non_exhaustive()
     }
 }
 
 pub(crate) fn database_path(data: &Path) -> PathBuf {
-    data.join("store/belljar.sqlite3")
+    data.join("db/belljar.sqlite3")
 }
 
 /// Held until the process ends, however it ends.

@@ -28,7 +28,7 @@ pub enum DatabaseError {
     #[error(
         "there is no database at {}, but {files} files, {volumes} volumes or other things of one are \
          beside it; restore the database with its -wal file, or name the directory that has it \
-         with --records. To begin anew, move `store` and `stores` away first",
+         with --records. To begin anew, move `db` and `volumes` away first",
         .database.display()
     )]
     DatabaseMissing { database: PathBuf, files: usize, volumes: usize },

@@ -5,7 +5,7 @@ use crate::{DatabaseError, ObjectFilter, PageRequest, Reader, RowPage, Tx};
 use rusqlite::Row;
 use types::{
     AgentId, FunctionId, Grant, GrantId, IntegrationId, NetworkRuleId, ObjectRef, OfferId,
-    OwnershipOffer, PrincipalId, SecretId, StoreId, ToolId, WorkspaceId,
+    OwnershipOffer, PrincipalId, SecretId, ToolId, VolumeId, WorkspaceId,
 };
 use uuid::Uuid;
 
@@ -237,7 +237,7 @@ fn object(kind: &str, id: Uuid) -> Result<ObjectRef, DatabaseError> {
         "workspace" => Ok(ObjectRef::Workspace(WorkspaceId::new(id))),
         "tool" => Ok(ObjectRef::Tool(ToolId::new(id))),
         "agent" => Ok(ObjectRef::Agent(AgentId::new(id))),
-        "store" => Ok(ObjectRef::Store(StoreId::new(id))),
+        "volume" => Ok(ObjectRef::Volume(VolumeId::new(id))),
         "secret" => Ok(ObjectRef::Secret(SecretId::new(id))),
         "function" => Ok(ObjectRef::Function(FunctionId::new(id))),
         "network_rule" => Ok(ObjectRef::NetworkRule(NetworkRuleId::new(id))),

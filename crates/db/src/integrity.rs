@@ -2,10 +2,10 @@
 //! a database that is missing, another one, or an older copy is noticed before anything is done.
 //!
 //! ```text
-//! store/files/.database   the id of the database whose files these are
-//! stores/all/.database    the same for volumes
-//! store/audit.head        the newest audit entry that is durable, with a MAC
-//! store/aside/<date>/     files that no record knows, until the retention is over
+//! db/files/.database   the id of the database whose files these are
+//! volumes/all/.database    the same for volumes
+//! db/audit.head        the newest audit entry that is durable, with a MAC
+//! db/aside/<date>/     files that no record knows, until the retention is over
 //! ```
 
 use crate::DatabaseError;
@@ -45,8 +45,8 @@ pub(crate) fn check_no_data_without_database(
     database: &Path,
     data: &Path,
 ) -> Result<(), DatabaseError> {
-    let store = data.join("store");
-    let shelves = list_directory(&store.join("files"))?;
+    let directory = data.join("db");
+    let shelves = list_directory(&directory.join("files"))?;
     let mut files = 0;
     for shelf in shelves.iter().filter(|shelf| shelf.is_dir()) {
         files += list_directory(shelf)?.len();
@@ -58,7 +58,7 @@ pub(crate) fn check_no_data_without_database(
         list_directory(&volumes_directory(data))?.iter().filter(|path| !is_hidden(path)).count();
     let log = wal_path(database);
     let has_log = fs::metadata(&log).is_ok_and(|log| log.len() > 0);
-    let was_written = audit_head_path(&store).exists();
+    let was_written = audit_head_path(&directory).exists();
     if files == 0 && volumes == 0 && !has_log && !was_written {
         return Ok(());
     }
@@ -74,13 +74,13 @@ fn wal_path(database: &Path) -> PathBuf {
 
 /// Where the volumes of a data directory are.
 pub fn volumes_directory(data: &Path) -> PathBuf {
-    data.join("stores/all")
+    data.join("volumes/all")
 }
 
 /// Compares the id of the database with the markers beside the files, and adds those that are
 /// missing: an empty directory, or one that an operator has said belongs here by removing its marker.
 pub(crate) fn check_database_markers(data: &Path, database: Uuid) -> Result<(), DatabaseError> {
-    for directory in [data.join("store/files"), volumes_directory(data)] {
+    for directory in [data.join("db/files"), volumes_directory(data)] {
         ensure_directory(&directory)?;
         let marker = directory.join(DATABASE_MARKER);
         match read_text(&marker)? {
@@ -102,13 +102,13 @@ fn ensure_directory(path: &Path) -> Result<(), DatabaseError> {
     if path.is_dir() { Ok(()) } else { create_private_directory(path) }
 }
 
-fn audit_head_path(store: &Path) -> PathBuf {
-    store.join("audit.head")
+fn audit_head_path(directory: &Path) -> PathBuf {
+    directory.join("audit.head")
 }
 
 /// For a log that is signed anew: a mark that was made with another key would be taken for a loss.
-pub(crate) fn remove_mark(store: &Path) -> Result<(), DatabaseError> {
-    let path = audit_head_path(store);
+pub(crate) fn remove_mark(directory: &Path) -> Result<(), DatabaseError> {
+    let path = audit_head_path(directory);
     match fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(DatabaseError::io(&path)(error))
@@ -132,13 +132,13 @@ impl AuditHeadFile {
     /// Compares with `head` of the database, of which `entry_hash` gives the hash of one entry if it is
     /// still there.
     pub(crate) fn open(
-        store: &Path,
+        directory: &Path,
         database: Uuid,
         key: AuditKey,
         head: ChainHead,
         entry_hash: impl Fn(i64) -> Result<Option<[u8; 32]>, DatabaseError>,
     ) -> Result<Self, DatabaseError> {
-        let path = audit_head_path(store);
+        let path = audit_head_path(directory);
         if let Some(kept) = parse_audit_head(&path, database, &key)? {
             let is_same = match kept.sequence.cmp(&head.sequence) {
                 std::cmp::Ordering::Greater => false,
@@ -165,7 +165,7 @@ impl AuditHeadFile {
         mark.file.set_len(text.len() as u64).map_err(DatabaseError::io(&path))?;
         mark.file.sync_all().map_err(DatabaseError::io(&path))?;
         mark.last_written = head;
-        sync_directory(store)?;
+        sync_directory(directory)?;
         Ok(mark)
     }
 
@@ -193,11 +193,11 @@ impl AuditHeadFile {
 
 /// The mark beside a database, for whoever verifies the audit log.
 pub(crate) fn read_audit_head(
-    store: &Path,
+    directory: &Path,
     database: Uuid,
     key: &AuditKey,
 ) -> Result<Option<ChainHead>, DatabaseError> {
-    parse_audit_head(&audit_head_path(store), database, key)
+    parse_audit_head(&audit_head_path(directory), database, key)
 }
 
 fn parse_audit_head(

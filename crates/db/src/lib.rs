@@ -33,8 +33,8 @@ mod schema;
 mod sealed_values;
 mod secrets;
 mod sessions;
-mod stores;
 mod tools;
+mod volumes;
 mod writer;
 
 pub use approvals::{

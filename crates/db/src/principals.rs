@@ -12,7 +12,7 @@ use types::{Permission, Principal, PrincipalId, Workspace, WorkspaceId};
 pub struct OwnedCounts {
     pub tools: u64,
     pub agents: u64,
-    pub stores: u64,
+    pub volumes: u64,
     /// Of the workspace; those of their own go with them.
     pub secrets: u64,
     pub functions: u64,
@@ -196,7 +196,7 @@ impl Reader<'_> {
             "SELECT \
              (SELECT count(*) FROM tools WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM agents WHERE workspace = ?1 AND owner = ?2), \
-             (SELECT count(*) FROM stores WHERE workspace = ?1 AND owner = ?2), \
+             (SELECT count(*) FROM volumes WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM secrets WHERE workspace = ?1 AND owner = ?2 AND whose = x''), \
              (SELECT count(*) FROM functions WHERE workspace = ?1 AND owner = ?2), \
              (SELECT count(*) FROM network_rules WHERE workspace = ?1 AND owner = ?2), \
@@ -209,7 +209,7 @@ impl Reader<'_> {
                 Ok(OwnedCounts {
                     tools: row.get(0)?,
                     agents: row.get(1)?,
-                    stores: row.get(2)?,
+                    volumes: row.get(2)?,
                     secrets: row.get(3)?,
                     functions: row.get(4)?,
                     network_rules: row.get(5)?,

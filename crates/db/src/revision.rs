@@ -2,7 +2,7 @@
 //!
 //! A decision that was made of the records may be kept together with the revision that was there
 //! before the first of them was read, and used as long as it is still there. Every row counts but
-//! those that the store itself knows to be mere notes, so that a table that is forgotten costs time
+//! those that the database itself knows to be mere notes, so that a table that is forgotten costs time
 //! and nothing else.
 
 use std::sync::atomic::{AtomicU64, Ordering};

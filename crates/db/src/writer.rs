@@ -134,7 +134,7 @@ impl Writer {
         let well = Arc::clone(&writing.healthy);
         let revisions = Arc::clone(&writing.revisions);
         let thread = std::thread::Builder::new()
-            .name("store".into())
+            .name("db-writer".into())
             .spawn(move || writing.run(waiting))
             .map_err(DatabaseError::io(database))?;
         Ok(Self { jobs: Some(jobs), healthy: well, revisions, thread: Some(thread) })

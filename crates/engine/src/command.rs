@@ -4,7 +4,7 @@ use crate::config::ExpiryRequest;
 use crate::egress::EgressHandler;
 use crate::package_installer::InstallHandler;
 use crate::redact::OutputRedactor;
-use crate::stores::StoreIn;
+use crate::volumes::VolumeIn;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Cursor, Read};
@@ -223,7 +223,7 @@ pub struct NewSession {
     /// The most that its limits can be, if that is less than the engine allows.
     pub caps: Option<OperatorCaps>,
     pub expiry: ExpiryRequest,
-    pub stores: Vec<StoreIn>,
+    pub volumes: Vec<VolumeIn>,
     /// Environment variables of all that is run in it.
     pub variables: BTreeMap<String, String>,
     /// By which code reaches whom it may reach; nobody without. It is given each sandbox that the
@@ -236,7 +236,7 @@ pub struct NewSession {
 /// What the sandboxes of a session have besides their working directory.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxGrants {
-    pub stores: Vec<StoreIn>,
+    pub volumes: Vec<VolumeIn>,
     pub variables: BTreeMap<String, String>,
     pub egress: Option<EgressHandler>,
     pub redactor: OutputRedactor,
@@ -244,8 +244,8 @@ pub struct SandboxGrants {
 
 impl NewSession {
     pub(crate) fn grants(&self) -> SandboxGrants {
-        let Self { stores, variables, egress: outlet, redactor, .. } = self.clone();
-        SandboxGrants { stores, variables, egress: outlet, redactor }
+        let Self { volumes, variables, egress: outlet, redactor, .. } = self.clone();
+        SandboxGrants { volumes, variables, egress: outlet, redactor }
     }
 
     /// With an id of its own, and nothing asked for.
@@ -257,7 +257,7 @@ impl NewSession {
             limits: LimitsRequest::default(),
             caps: None,
             expiry: ExpiryRequest::default(),
-            stores: Vec::new(),
+            volumes: Vec::new(),
             variables: BTreeMap::new(),
             egress: None,
             redactor: OutputRedactor::default(),

@@ -1,7 +1,7 @@
 //! How an engine is set up. Doors read options and variables; the engine sees only this.
 
 use crate::resources::HostResources;
-use crate::stores::StoreBase;
+use crate::volumes::VolumeBase;
 use environment::{Mount, PackageRoot, PythonChoice};
 use jail::IsolationLayer;
 use sandbox::{Preload, RunnerSource};
@@ -28,10 +28,10 @@ pub struct Config {
     pub certificates: Option<PathBuf>,
     /// Where packages go that sessions install; without it nothing can be installed.
     pub package_root: Option<Arc<PackageRoot>>,
-    /// Where stores are; without it a session has none.
-    pub stores: Option<StoreBase>,
-    /// Of all copies that sessions have of stores, by their quotas: memory of the server's own.
-    pub stores_bytes_max: u64,
+    /// Where volumes are; without it a session has none.
+    pub volumes: Option<VolumeBase>,
+    /// Of all copies that sessions have of volumes, by their quotas: memory of the server's own.
+    pub volumes_bytes_max: u64,
     /// Walls that the operator has agreed to do without, each shown in every result.
     pub allowed_missing_layers: Vec<IsolationLayer>,
     /// All that code may import besides the standard library; everything if absent.
@@ -129,9 +129,9 @@ impl Config {
             mounts: Vec::new(),
             certificates: None,
             package_root: None,
-            stores: None,
+            volumes: None,
             // Sixteen of the usual quota, beside what sandboxes have.
-            stores_bytes_max: 4 * 1024 * 1024 * 1024,
+            volumes_bytes_max: 4 * 1024 * 1024 * 1024,
             allowed_missing_layers: Vec::new(),
             imports: None,
             caps: HostResources::detect().caps(),

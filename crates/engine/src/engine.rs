@@ -14,7 +14,7 @@ use crate::running_executions::RunningExecutions;
 use crate::session::{
     LiveSession, ReservedGrants, SandboxHandle, SessionInfo, SessionParts, not_found_error,
 };
-use crate::stores::{StoreIn, StoreLocks, StoreMemoryBudget, WritableStores};
+use crate::volumes::{VolumeIn, VolumeLocks, VolumeMemoryBudget, WritableVolumes};
 use environment::Progress;
 use sandbox::StopHandle;
 use std::collections::hash_map::Entry;
@@ -41,8 +41,8 @@ pub struct Engine {
     pub(crate) capacity: Capacity,
     pub(crate) executions: RunningExecutions,
     pub(crate) install_permits: Arc<Semaphore>,
-    pub(crate) store_locks: StoreLocks,
-    stores_budget: Arc<StoreMemoryBudget>,
+    pub(crate) volume_locks: VolumeLocks,
+    volumes_budget: Arc<VolumeMemoryBudget>,
     sessions: Mutex<HashMap<SandboxId, Arc<LiveSession>>>,
     /// The last ones that were closed because nobody used them, for a better answer.
     expired: Mutex<VecDeque<SandboxId>>,
@@ -56,8 +56,8 @@ impl Engine {
             executions: RunningExecutions::default(),
             install_permits: Arc::new(Semaphore::new(INSTALLS_AT_ONCE)),
             environment_cache: EnvironmentCache::default(),
-            store_locks: StoreLocks::default(),
-            stores_budget: StoreMemoryBudget::new(config.stores_bytes_max),
+            volume_locks: VolumeLocks::default(),
+            volumes_budget: VolumeMemoryBudget::new(config.volumes_bytes_max),
             builds: BuildQueues::default(),
             sessions: Mutex::default(),
             expired: Mutex::default(),
@@ -157,30 +157,31 @@ impl Engine {
         Ok(session.info())
     }
 
-    /// A sandbox with the stores of its session, brought up to date.
+    /// A sandbox with the volumes of its session, brought up to date.
     pub(crate) async fn attach_sandbox(
         &self,
         ready: &RunningEnvironment,
         limits: &Limits,
         lent: &SandboxGrants,
     ) -> Result<SandboxHandle, Error> {
-        let (stores, outlet, redactor) =
-            (&lent.stores, lent.egress.as_ref(), lent.redactor.clone());
-        if stores.is_empty() {
+        let (volumes, outlet, redactor) =
+            (&lent.volumes, lent.egress.as_ref(), lent.redactor.clone());
+        if volumes.is_empty() {
             let leased = ready.pool.lease(limits).await;
             let mut sandbox = leased.map_err(|error| spawn_error(&error))?;
             sandbox.stay();
-            return Ok(SandboxHandle::new(sandbox, WritableStores::default(), outlet, redactor));
+            return Ok(SandboxHandle::new(sandbox, WritableVolumes::default(), outlet, redactor));
         }
-        let mounts: Vec<_> = stores.iter().map(StoreIn::mount).collect();
-        let born = ready.pool.spawn_with_stores(limits, &mounts).await;
+        let mounts: Vec<_> = volumes.iter().map(VolumeIn::mount).collect();
+        let born = ready.pool.spawn_with_volumes(limits, &mounts).await;
         let mut sandbox = born.map_err(|error| spawn_error(&error))?;
         sandbox.stay();
-        let held = WritableStores::open(&sandbox, stores, self.store_base()?, &self.store_locks);
+        let held =
+            WritableVolumes::open(&sandbox, volumes, self.volume_base()?, &self.volume_locks);
         let mut held = held.map_err(|error| {
             Error::new(
                 ErrorCode::SandboxUnreachable,
-                format!("its stores cannot be reached: {error}"),
+                format!("its volumes cannot be reached: {error}"),
             )
         })?;
         held.refresh().await?;
@@ -219,12 +220,12 @@ impl Engine {
     }
 
     /// What a session has besides its working directory.
-    pub fn stores_of(&self, id: SandboxId) -> Result<Vec<StoreIn>, Error> {
-        Ok(self.session(id)?.grants().stores)
+    pub fn volumes_of(&self, id: SandboxId) -> Result<Vec<VolumeIn>, Error> {
+        Ok(self.session(id)?.grants().volumes)
     }
 
     fn reserve_grants(&self, lent: SandboxGrants) -> Result<ReservedGrants, Error> {
-        let _reserved = self.stores_budget.reserve(&lent.stores)?;
+        let _reserved = self.volumes_budget.reserve(&lent.volumes)?;
         Ok(ReservedGrants { grants: lent, _reserved })
     }
 

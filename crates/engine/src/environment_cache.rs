@@ -311,7 +311,7 @@ fn pool_config(
     let view = SandboxSpec {
         environment: definition.name.to_string(),
         binds,
-        stores: config.stores.as_ref().map(|stores| stores.path().to_owned()),
+        volumes: config.volumes.as_ref().map(|volumes| volumes.path().to_owned()),
         interpreter: INSIDE_INTERPRETER.into(),
         variables,
         preload: preload(environment),

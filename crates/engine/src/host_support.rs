@@ -57,7 +57,7 @@ impl HostSupport {
 /// A wall that the operator agreed to do without is named in every result.
 pub(crate) fn missing_layer_warnings(without: &[jail::IsolationLayer]) -> Vec<Warning> {
     let missing = |wall: &jail::IsolationLayer| Warning {
-        code: "wall.missing".into(),
+        code: "layer.missing".into(),
         message: format!("this ran without the {} wall, as the operator allowed", wall.name()),
     };
     without.iter().map(missing).collect()

@@ -26,7 +26,7 @@ mod resources;
 mod run;
 mod running_executions;
 mod session;
-mod stores;
+mod volumes;
 
 pub use capacity::EngineLoad;
 pub use command::{
@@ -47,7 +47,9 @@ pub use resources::HostResources;
 pub use run::{Admitted, FinishedExecution};
 pub use sandbox::{DirectoryListing, ValueRoom};
 pub use session::SessionInfo;
-pub use stores::{FileStamp, STORE_FILES_MAX, StoreBase, StoreDirectory, StoreFileError, StoreIn};
+pub use volumes::{
+    FileStamp, VOLUME_FILES_MAX, VolumeBase, VolumeDirectory, VolumeFileError, VolumeIn,
+};
 
 pub use environment::{
     BuildError, BuildRequest, Definition, DiscoveredPythons, Environments, Header, HostSettings,

@@ -16,7 +16,7 @@ use crate::record::{AdmittedCommand, add_loss_warning, redactor_for};
 use crate::redact::{EventRedactor, OutputRedactor};
 use crate::running_executions::CancelHandle;
 use crate::session::{SandboxHandle, SessionLease};
-use crate::stores::WritableStores;
+use crate::volumes::WritableVolumes;
 use crate::{host_support, limits};
 use chrono::Utc;
 use sandbox::{ExitReport, Sandbox, StopHandle, ValueRoom};
@@ -234,7 +234,7 @@ impl Admitted {
                 let (_ready, sandbox) = leased?;
                 let outlet = order.command.egress.take();
                 let variables = if outlet.is_some() { proxy_variables() } else { BTreeMap::new() };
-                let (held, redactor) = (WritableStores::default(), OutputRedactor::default());
+                let (held, redactor) = (WritableVolumes::default(), OutputRedactor::default());
                 let mut home = SandboxHandle::new(sandbox, held, outlet.as_ref(), redactor);
                 let place =
                     RunInputs { number: 1, variables: &variables, installer: None, value_room };
@@ -294,7 +294,7 @@ struct RunInputs<'a> {
 /// Places files, runs, collects and records, in a sandbox that is ours.
 async fn run_in_sandbox(
     mut order: AdmittedCommand,
-    SandboxHandle { sandbox, stores: held, redactor, .. }: &mut SandboxHandle,
+    SandboxHandle { sandbox, volumes: held, redactor, .. }: &mut SandboxHandle,
     RunInputs { number, variables, installer: desk, value_room }: RunInputs<'_>,
     stopper: &StopHandle,
     sink: EventSink<'_>,

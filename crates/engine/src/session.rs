@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::environment_cache::RunningEnvironment;
 use crate::package_installer::PackageInstalls;
 use crate::redact::OutputRedactor;
-use crate::stores::{MemoryReservation, WritableStores};
+use crate::volumes::{MemoryReservation, WritableVolumes};
 use chrono::{DateTime, TimeDelta, Utc};
 use sandbox::{Sandbox, StopHandle};
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ pub(crate) struct ReservedGrants {
 #[derive(Debug)]
 pub(crate) struct SandboxHandle {
     pub(crate) sandbox: Sandbox,
-    pub(crate) stores: WritableStores,
+    pub(crate) volumes: WritableVolumes,
     /// What was installed in it.
     pub(crate) packages: Arc<PackageInstalls>,
     /// For everything that code in it was ever given.
@@ -94,12 +94,12 @@ pub(crate) struct SandboxHandle {
 impl SandboxHandle {
     pub(crate) fn new(
         mut sandbox: Sandbox,
-        held: WritableStores,
+        held: WritableVolumes,
         outlet: Option<&EgressHandler>,
         redactor: OutputRedactor,
     ) -> Self {
         let _outlet = egress::serve_proxy_socket(&mut sandbox, outlet);
-        Self { sandbox, stores: held, packages: Arc::default(), redactor, _egress: _outlet }
+        Self { sandbox, volumes: held, packages: Arc::default(), redactor, _egress: _outlet }
     }
 }
 

@@ -61,7 +61,7 @@ struct JailDescriptors {
     workspace: OwnedFd,
     proc: OwnedFd,
     proxy_socket: OwnedFd,
-    stores: Vec<OwnedFd>,
+    volumes: Vec<OwnedFd>,
 }
 
 fn prepare(request: &JailRequest, plan: &SandboxPlan) -> Result<JailDescriptors, JailError> {
@@ -80,7 +80,7 @@ fn prepare(request: &JailRequest, plan: &SandboxPlan) -> Result<JailDescriptors,
         fs::create_dir(directory)
             .map_err(|error| JailStep::MountScratch(directory.into()).failed(error))?;
     }
-    let stores = mount::stores(&request.stores)?;
+    let volumes = mount::volumes(&request.volumes)?;
     plan.hidden.iter().try_for_each(|path| mount::hide(path))?;
     mount::proc(Some(c"subset=pid"))?;
     let directory = |path: &str| {
@@ -93,13 +93,13 @@ fn prepare(request: &JailRequest, plan: &SandboxPlan) -> Result<JailDescriptors,
         workspace: directory("/workspace")?,
         proc: directory("/proc")?,
         proxy_socket: outlet,
-        stores,
+        volumes,
     })
 }
 
 fn send_jail_ready(jail: u64, control: &OwnedFd, parts: &JailDescriptors) -> Result<(), JailError> {
-    let JailDescriptors { init, workspace, proc, proxy_socket: outlet, stores } = parts;
-    let parts = [init, workspace, proc, outlet].into_iter().chain(stores);
+    let JailDescriptors { init, workspace, proc, proxy_socket: outlet, volumes } = parts;
+    let parts = [init, workspace, proc, outlet].into_iter().chain(volumes);
     let descriptors: Vec<_> = parts.map(AsFd::as_fd).collect();
     message::send(control, &WardenReply::JailReady { jail }, &descriptors)
         .map_err(|error| JailStep::HandOver.failed(error))

@@ -37,6 +37,6 @@ pub use confinement::Confinement;
 pub use owner::as_owner;
 pub use plan::{
     HostIdentity, IsolationLayer, JailError, JailRequest, JailStep, PROXY_PORT, PathAccess,
-    ProcessPolicy, ProgramSpec, RootStep, SANDBOX_ID, STORES, STORES_MAX, SandboxPlan, SpawnReply,
-    SpawnRequest, StoreContent, StoreMount, WardenPlan, WardenReply, WardenRequest,
+    ProcessPolicy, ProgramSpec, RootStep, SANDBOX_ID, SandboxPlan, SpawnReply, SpawnRequest,
+    VOLUMES, VOLUMES_MAX, VolumeContent, VolumeMount, WardenPlan, WardenReply, WardenRequest,
 };

@@ -1,7 +1,7 @@
 //! One JSON message with descriptors beside it, over a `SOCK_SEQPACKET` socket between processes
 //! of ours. The channel to user code is another one, and never carries descriptors.
 
-use crate::plan::STORES_MAX;
+use crate::plan::VOLUMES_MAX;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -14,8 +14,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// The plan is the largest message: some tens of mounts and environment variables.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-/// Those of a jail, and of each store that is held in it.
-const DESCRIPTORS_MAX: usize = 4 + STORES_MAX;
+/// Those of a jail, and of each volume that is held in it.
+const DESCRIPTORS_MAX: usize = 4 + VOLUMES_MAX;
 
 pub fn send(
     socket: impl AsFd,

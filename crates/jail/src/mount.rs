@@ -1,6 +1,6 @@
 //! Building the root that zygote and sandboxes share, and the mounts of one sandbox.
 
-use crate::plan::{JailError, JailStep, RootStep, STORES, StoreContent, StoreMount};
+use crate::plan::{JailError, JailStep, RootStep, VOLUMES, VolumeContent, VolumeMount};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::{
     MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive,
@@ -18,9 +18,9 @@ use std::{fs, io};
 const NEW_ROOT: &str = "/sys";
 const TMPFS_FLAGS: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
-/// What the places of stores need, which are directories without content.
-const STORES_BYTES: u64 = 64 * 1024;
-const STORES_INODES: u64 = 1024;
+/// What the places of volumes need, which are directories without content.
+const VOLUMES_BYTES: u64 = 64 * 1024;
+const VOLUMES_INODES: u64 = 1024;
 
 /// Devices that ordinary programs expect, none of which reaches hardware.
 const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
@@ -157,27 +157,27 @@ pub(crate) fn tmpfs(path: &str, bytes: u64, inodes: u64, mode: &str) -> Result<(
         .map_err(|error| failed(error.into()))
 }
 
-/// The stores of one jail, and the directories of those that are held.
-pub(crate) fn stores(stores: &[StoreMount]) -> Result<Vec<OwnedFd>, JailError> {
-    if stores.is_empty() {
+/// The volumes of one jail, and the directories of those that are held.
+pub(crate) fn volumes(volumes: &[VolumeMount]) -> Result<Vec<OwnedFd>, JailError> {
+    if volumes.is_empty() {
         return Ok(Vec::new());
     }
     // The root cannot be written to; the places to mount on need one that can.
-    tmpfs(STORES, STORES_BYTES, STORES_INODES, "0755")?;
+    tmpfs(VOLUMES, VOLUMES_BYTES, VOLUMES_INODES, "0755")?;
     let mut held = Vec::new();
-    for store in stores {
-        let mounted = match &store.content {
-            StoreContent::Shown { from } => bind_read_only(from, &store.path).map(|()| None),
-            StoreContent::Held { bytes, inodes } => {
-                mount_writable(&store.path, *bytes, *inodes).map(Some)
+    for volume in volumes {
+        let mounted = match &volume.content {
+            VolumeContent::Shown { from } => bind_read_only(from, &volume.path).map(|()| None),
+            VolumeContent::Held { bytes, inodes } => {
+                mount_writable(&volume.path, *bytes, *inodes).map(Some)
             }
         };
         held.extend(
-            mounted.map_err(|error| JailStep::MountStore(store.path.clone()).failed(error))?,
+            mounted.map_err(|error| JailStep::MountVolume(volume.path.clone()).failed(error))?,
         );
     }
-    set_attributes(Path::new(STORES), libc::MOUNT_ATTR_RDONLY, 0)
-        .map_err(|error| JailStep::MountStore(STORES.into()).failed(error))?;
+    set_attributes(Path::new(VOLUMES), libc::MOUNT_ATTR_RDONLY, 0)
+        .map_err(|error| JailStep::MountVolume(VOLUMES.into()).failed(error))?;
     Ok(held)
 }
 

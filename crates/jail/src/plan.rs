@@ -88,7 +88,7 @@ pub enum PathAccess {
     Device,
 }
 
-/// A wall that can be missing on a host, by the name that `--allow-missing-wall` takes.
+/// A wall that can be missing on a host, by the name that `--allow-missing-layer` takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IsolationLayer {
@@ -115,28 +115,28 @@ pub struct JailRequest {
     pub slot: u32,
     pub disk_bytes: u64,
     pub disk_inodes: u64,
-    pub stores: Vec<StoreMount>,
+    pub volumes: Vec<VolumeMount>,
 }
 
 /// Where the outlet of a jail listens, on its own loopback: the usual port of an HTTP proxy, which no
 /// other program inside expects to have to itself.
 pub const PROXY_PORT: u16 = 3128;
 
-/// Where stores are in a jail that has some.
-pub const STORES: &str = "/mnt";
+/// Where volumes are in a jail that has some.
+pub const VOLUMES: &str = "/mnt";
 /// Each is a mount and a descriptor.
-pub const STORES_MAX: usize = 16;
+pub const VOLUMES_MAX: usize = 16;
 
 /// A directory beside the working directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoreMount {
-    /// Below [`STORES`], and not below another one.
+pub struct VolumeMount {
+    /// Below [`VOLUMES`], and not below another one.
     pub path: PathBuf,
-    pub content: StoreContent,
+    pub content: VolumeContent,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum StoreContent {
+pub enum VolumeContent {
     /// What a directory of the root holds that is hidden otherwise, read-only.
     Shown { from: PathBuf },
     /// Writable memory of a bounded size, for somebody outside to fill and to look at.
@@ -156,7 +156,7 @@ pub enum WardenRequest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WardenReply {
     /// Comes with four descriptors, a pidfd of the init, the working directory, `/proc` and the
-    /// outlet, and then the directory of each store that is held, in the order in which they were
+    /// outlet, and then the directory of each volume that is held, in the order in which they were
     /// asked for.
     JailReady {
         jail: u64,
@@ -222,7 +222,7 @@ pub enum JailStep {
     TakeIdentity,
     MountProc,
     MountScratch(PathBuf),
-    MountStore(PathBuf),
+    MountVolume(PathBuf),
     Hide(PathBuf),
     StartZygote,
     Hostname,
@@ -262,8 +262,8 @@ impl fmt::Display for JailStep {
             Self::TakeIdentity => "taking the sandbox's user id",
             Self::MountProc => "mounting /proc",
             Self::MountScratch(path) => return write!(f, "mounting {}", path.display()),
-            Self::MountStore(path) => {
-                return write!(f, "mounting the store at {}", path.display());
+            Self::MountVolume(path) => {
+                return write!(f, "mounting the volume at {}", path.display());
             }
             Self::Hide(path) => return write!(f, "hiding {}", path.display()),
             Self::StartZygote => "starting Python",

@@ -53,7 +53,7 @@ fn input_schema() -> JsonObject {
             },
             "agent_id": {
                 "type": "string",
-                "description": "The id of an agent: its code may use the stores, packages and hosts of its specification.",
+                "description": "The id of an agent: its code may use the volumes, packages and hosts of its specification.",
             },
         },
         "additionalProperties": false,

@@ -37,7 +37,7 @@ impl From<&Error> for PythonResultError {
                 None,
                 ErrorCode::SandboxUnreachable
                 | ErrorCode::CapacityExhausted
-                | ErrorCode::StoreUnavailable,
+                | ErrorCode::DatabaseUnavailable,
             ) => UNREACHABLE.to_owned(),
             (None, code) => code.to_string(),
         };

@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use url::{Host, Url};
 
-/// RFC 9110 asks for 8,000, and signed links of object stores come near to it.
+/// RFC 9110 asks for 8,000, and signed links of object volumes come near to it.
 pub const URL_BYTES_MAX: usize = 8_192;
 
 /// Why a URL is not fetched, as far as its text tells.

@@ -126,8 +126,8 @@ pub(crate) struct ReceivedJail {
     pub(crate) workspace: OwnedFd,
     pub(crate) proc: OwnedFd,
     pub(crate) proxy_socket: TcpListener,
-    /// The directories of stores that are held.
-    pub(crate) stores: Vec<OwnedFd>,
+    /// The directories of volumes that are held.
+    pub(crate) volumes: Vec<OwnedFd>,
 }
 
 impl ReceivedJail {
@@ -135,7 +135,7 @@ impl ReceivedJail {
         let mut parts = descriptors.into_iter();
         let (init, workspace, proc) = (parts.next()?, parts.next()?, parts.next()?);
         let outlet = TcpListener::from(parts.next()?);
-        Some(Self { init, workspace, proc, proxy_socket: outlet, stores: parts.collect() })
+        Some(Self { init, workspace, proc, proxy_socket: outlet, volumes: parts.collect() })
     }
 }
 

@@ -36,11 +36,11 @@ pub use frames::{
     ValueEncodingError,
 };
 pub use install_tracker::{InstallCallback, InstallFailure, InstallFuture, InstallSuccess};
-pub use jail::{ProcessPolicy, StoreContent, StoreMount};
+pub use jail::{ProcessPolicy, VolumeContent, VolumeMount};
 pub use pool::{Pool, PoolConfig};
 pub use runner_files::{RunnerFiles, RunnerSource};
 pub use sandbox::{ExitCause, ExitReport, Sandbox};
-pub use sandbox_spec::{SandboxSpec, read_only_store};
+pub use sandbox_spec::{SandboxSpec, read_only_volume};
 pub use sandbox_task::{Cell, PythonCall, SandboxTask};
 pub use stop_handle::StopHandle;
 pub use uids::HOST_UIDS;

@@ -3,7 +3,7 @@
 
 use crate::sandbox::Sandbox;
 use crate::zygote_host::{REFILL_DELAY, SpawnError, ZygoteHost, ZygoteHostConfig};
-use jail::StoreMount;
+use jail::VolumeMount;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -121,20 +121,20 @@ impl Pool {
 
     /// A sandbox that is born now.
     pub async fn spawn(self: &Arc<Self>, limits: &Limits) -> Result<Sandbox, SpawnError> {
-        self.spawn_with_stores(limits, &[]).await
+        self.spawn_with_volumes(limits, &[]).await
     }
 
     /// The same, with directories beside its working directory, which none that waits has.
-    pub async fn spawn_with_stores(
+    pub async fn spawn_with_volumes(
         self: &Arc<Self>,
         limits: &Limits,
-        stores: &[StoreMount],
+        volumes: &[VolumeMount],
     ) -> Result<Sandbox, SpawnError> {
         let nursery = self.zygote_host().await?;
-        match nursery.spawn(limits, stores).await {
+        match nursery.spawn(limits, volumes).await {
             // Its zygote or its warden has ended, or hung and was ended. No code was sent there, so that
             // nothing runs twice.
-            Err(_) if nursery.is_gone() => self.zygote_host().await?.spawn(limits, stores).await,
+            Err(_) if nursery.is_gone() => self.zygote_host().await?.spawn(limits, volumes).await,
             born => born,
         }
     }

@@ -375,11 +375,11 @@ impl Sandbox {
         self.jail.as_mut()?.proxy_socket.take()
     }
 
-    /// The stores that are held, in the order in which they were asked for.
-    pub fn store_directories(&self) -> std::io::Result<Vec<SandboxDirectory>> {
+    /// The volumes that are held, in the order in which they were asked for.
+    pub fn volume_directories(&self) -> std::io::Result<Vec<SandboxDirectory>> {
         let jail = self.jail.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
-        let files = |store: &OwnedFd| Ok(SandboxDirectory::new(store.try_clone()?, self.uid));
-        jail.stores.iter().map(files).collect()
+        let files = |volume: &OwnedFd| Ok(SandboxDirectory::new(volume.try_clone()?, self.uid));
+        jail.volumes.iter().map(files).collect()
     }
 
     /// Notes files that were put there from outside, as a [`Files::snapshot`] has them: they are not

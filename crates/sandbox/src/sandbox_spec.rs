@@ -1,6 +1,6 @@
 //! What code sees: the root directory of every sandbox, and which parts of it may be written.
 
-use jail::{PathAccess, ProcessPolicy, ProgramSpec, RootStep, StoreContent};
+use jail::{PathAccess, ProcessPolicy, ProgramSpec, RootStep, VolumeContent};
 use std::path::{Path, PathBuf};
 
 /// The parts of the root that differ from environment to environment.
@@ -10,9 +10,9 @@ pub struct SandboxSpec {
     pub environment: String,
     /// Directories of the host and where they appear.
     pub binds: Vec<(PathBuf, PathBuf)>,
-    /// The directory of the host that has all stores, none of which is seen unless a sandbox is
+    /// The directory of the host that has all volumes, none of which is seen unless a sandbox is
     /// born with it.
-    pub stores: Option<PathBuf>,
+    pub volumes: Option<PathBuf>,
     pub interpreter: PathBuf,
     /// Environment variables that this Python or its packages need.
     pub variables: Vec<(String, String)>,
@@ -54,7 +54,7 @@ const WRITABLE_DEVICES: [&str; 4] = ["/dev/null", "/dev/full", "/dev/random", "/
 pub(crate) const HOSTNAME: &str = "jar";
 const RUNTIME: &str = "/opt/belljar";
 /// In the root that sandboxes are given, and hidden in each.
-const ALL_STORES: &str = "/run/stores";
+const ALL_VOLUMES: &str = "/run/volumes";
 
 /// The steps that build the root, in order.
 pub(crate) fn rootfs_steps(view: &SandboxSpec, runtime: &Path) -> Vec<RootStep> {
@@ -69,7 +69,7 @@ pub(crate) fn rootfs_steps(view: &SandboxSpec, runtime: &Path) -> Vec<RootStep> 
         "/usr",
         "/opt",
         "/run",
-        jail::STORES,
+        jail::VOLUMES,
     ] {
         steps.push(RootStep::Dir { path: path.into() });
     }
@@ -86,8 +86,8 @@ pub(crate) fn rootfs_steps(view: &SandboxSpec, runtime: &Path) -> Vec<RootStep> 
         steps.push(RootStep::Bind { from: from.clone(), to: to.clone() });
     }
     steps.push(RootStep::Bind { from: runtime.into(), to: RUNTIME.into() });
-    if let Some(stores) = &view.stores {
-        steps.push(RootStep::Bind { from: stores.clone(), to: ALL_STORES.into() });
+    if let Some(volumes) = &view.volumes {
+        steps.push(RootStep::Bind { from: volumes.clone(), to: ALL_VOLUMES.into() });
     }
     for (path, content) in [
         ("/etc/passwd", PASSWD),
@@ -114,12 +114,12 @@ pub(crate) fn rootfs_steps(view: &SandboxSpec, runtime: &Path) -> Vec<RootStep> 
 }
 
 pub(crate) fn hidden_paths(view: &SandboxSpec) -> Vec<PathBuf> {
-    view.stores.iter().map(|_| ALL_STORES.into()).collect()
+    view.volumes.iter().map(|_| ALL_VOLUMES.into()).collect()
 }
 
-/// A store by the name of its directory, as it can be shown to a sandbox.
-pub fn read_only_store(name: &str) -> StoreContent {
-    StoreContent::Shown { from: Path::new(ALL_STORES).join(name) }
+/// A volume by the name of its directory, as it can be shown to a sandbox.
+pub fn read_only_volume(name: &str) -> VolumeContent {
+    VolumeContent::Shown { from: Path::new(ALL_VOLUMES).join(name) }
 }
 
 fn same_as_host(path: &str) -> Option<RootStep> {
@@ -145,14 +145,14 @@ pub(crate) fn landlock_rules(root: &[RootStep]) -> Vec<(PathBuf, PathAccess)> {
         ("/usr".into(), PathAccess::Read),
         ("/etc".into(), PathAccess::Read),
         // One that is shown only is mounted read-only.
-        (jail::STORES.into(), PathAccess::Write),
+        (jail::VOLUMES.into(), PathAccess::Write),
     ];
     rules.extend(WRITABLE_DEVICES.map(|path| (path.into(), PathAccess::Device)));
     for step in root {
         if let RootStep::Bind { to, .. } = step
             && !to.starts_with("/usr")
             && !to.starts_with("/etc")
-            && to != Path::new(ALL_STORES)
+            && to != Path::new(ALL_VOLUMES)
         {
             rules.push((to.clone(), PathAccess::Read));
         }

@@ -10,7 +10,7 @@ use crate::sandbox_spec::{self, SandboxSpec};
 use crate::uids::{HostUids, UIDS_PER_HOST};
 use jail::cgroup::{Cgroup, CgroupLimits, CgroupParent};
 use jail::{
-    IsolationLayer, JailError, JailRequest, SandboxPlan, SpawnRequest, StoreMount, WardenPlan,
+    IsolationLayer, JailError, JailRequest, SandboxPlan, SpawnRequest, VolumeMount, WardenPlan,
     WardenRequest, message,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -112,7 +112,7 @@ pub(crate) struct PreparedJail {
     pub(crate) proxy_socket: Option<TcpListener>,
     pub(crate) cgroup: Option<Cgroup>,
     pub(crate) slot: Slot,
-    pub(crate) stores: Vec<OwnedFd>,
+    pub(crate) volumes: Vec<OwnedFd>,
     disk: DiskLimits,
 }
 
@@ -263,9 +263,9 @@ impl ZygoteHost {
     pub async fn spawn(
         self: &Arc<Self>,
         limits: &Limits,
-        stores: &[StoreMount],
+        volumes: &[VolumeMount],
     ) -> Result<Sandbox, SpawnError> {
-        match timeout(SPAWN_TIMEOUT, self.spawn_without_timeout(limits, stores)).await {
+        match timeout(SPAWN_TIMEOUT, self.spawn_without_timeout(limits, volumes)).await {
             Ok(born) => born,
             Err(_) => Err(SpawnError::Timeout),
         }
@@ -274,9 +274,9 @@ impl ZygoteHost {
     async fn spawn_without_timeout(
         self: &Arc<Self>,
         limits: &Limits,
-        stores: &[StoreMount],
+        volumes: &[VolumeMount],
     ) -> Result<Sandbox, SpawnError> {
-        let jail = PendingJail::new(self, self.take_jail(limits, stores).await?);
+        let jail = PendingJail::new(self, self.take_jail(limits, volumes).await?);
         if let Some(group) = &jail.get()?.cgroup
             && cgroup_limits(limits) != cgroup_limits(&Limits::DEFAULT)
         {
@@ -384,12 +384,12 @@ impl ZygoteHost {
     async fn take_jail(
         self: &Arc<Self>,
         limits: &Limits,
-        stores: &[StoreMount],
+        volumes: &[VolumeMount],
     ) -> Result<PreparedJail, SpawnError> {
         let stocked = {
             let mut state = self.state();
             let fits =
-                |jail: &PreparedJail| stores.is_empty() && jail.disk == DiskLimits::of(limits);
+                |jail: &PreparedJail| volumes.is_empty() && jail.disk == DiskLimits::of(limits);
             let matching = state.spare_jails.iter().position(fits);
             matching.map(|index| state.spare_jails.swap_remove(index))
         };
@@ -398,7 +398,7 @@ impl ZygoteHost {
                 self.refill_jails();
                 Ok(jail)
             }
-            None => self.make_jail(DiskLimits::of(limits), stores).await,
+            None => self.make_jail(DiskLimits::of(limits), volumes).await,
         }
     }
 
@@ -428,7 +428,7 @@ impl ZygoteHost {
     async fn make_jail(
         &self,
         disk: DiskLimits,
-        stores: &[StoreMount],
+        volumes: &[VolumeMount],
     ) -> Result<PreparedJail, SpawnError> {
         let slot = self.slots.take().ok_or(SpawnError::NoSlot)?;
         let number = self.next_jail.fetch_add(1, Ordering::Relaxed);
@@ -437,7 +437,7 @@ impl ZygoteHost {
             slot: slot.number,
             disk_bytes: disk.bytes,
             disk_inodes: disk.inodes,
-            stores: stores.to_vec(),
+            volumes: volumes.to_vec(),
         });
         let (sender, made) = oneshot::channel();
         self.state().pending_jails.insert(number, JailWaiter(sender));
@@ -463,7 +463,7 @@ impl ZygoteHost {
         };
         let made = self.with_warden_watchdog(made).await?;
         let newborn = made.map_err(|_| SpawnError::ZygoteGone)??;
-        let ReceivedJail { init, workspace, proc, proxy_socket: outlet, stores } =
+        let ReceivedJail { init, workspace, proc, proxy_socket: outlet, volumes } =
             newborn.take()?;
         Ok(PreparedJail {
             init,
@@ -472,7 +472,7 @@ impl ZygoteHost {
             proxy_socket: Some(outlet),
             cgroup: group,
             slot,
-            stores,
+            volumes,
             disk,
         })
     }

@@ -1,7 +1,7 @@
-//! Files: documents, inputs, results and stores.
+//! Files: documents, inputs, results and volumes.
 
 pub(crate) mod assets;
 pub(crate) mod documents;
 pub(crate) mod inputs;
 pub(crate) mod staging;
-pub(crate) mod stores;
+pub(crate) mod volumes;

@@ -63,10 +63,11 @@ impl From<DatabaseError> for RequestError {
                 Error::new(ErrorCode::QuotaExceeded, message)
                     .hint("delete documents that are no longer needed")
             }
-            error => {
-                Error::new(ErrorCode::StoreUnavailable, format!("records cannot be kept: {error}"))
-                    .hint("nothing was changed; the operator's log says more")
-            }
+            error => Error::new(
+                ErrorCode::DatabaseUnavailable,
+                format!("records cannot be kept: {error}"),
+            )
+            .hint("nothing was changed; the operator's log says more"),
         };
         fault.into()
     }

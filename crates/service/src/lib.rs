@@ -1,4 +1,4 @@
-//! Every operation of the product, for a caller who is known: allowed by `policy`, kept by `store`,
+//! Every operation of the product, for a caller who is known: allowed by `policy`, kept by `volume`,
 //! run by `engine`.
 //!
 //! Doors translate between the outside and these operations; they decide nothing. An operation
@@ -46,7 +46,7 @@ pub use config::Config;
 pub use data::documents::{DocumentQuery, FetchRequest};
 pub use data::inputs::FileInput;
 pub use data::staging::{StagedFile, StagingFile};
-pub use data::stores::{StoreChange, StoreFile, StoreRequest, StoreView};
+pub use data::volumes::{VolumeChange, VolumeFile, VolumeRequest, VolumeView};
 pub use db::{AuditError, AuditVerification, SignedAnew, StoredResponse, sign_audit, verify_audit};
 pub use error::{ErrorDetail, RequestError};
 pub use idempotency::RequestClaim;

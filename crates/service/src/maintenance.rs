@@ -114,7 +114,7 @@ impl Service {
         let before = now.wall.checked_sub_signed(retention.executions);
         if let (PurgeOutcome::Completed(_), Some(before)) = (forgetting, before) {
             let is_over = move |name: &str| was_quarantined_before(name, before);
-            self.engine.remove_stores_set_aside(is_over).await?;
+            self.engine.remove_volumes_set_aside(is_over).await?;
         }
         Ok(forgetting)
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 const LIMIT_DEFAULT: u32 = 50;
-/// What a person looks through. The store gives fewer when a program could not hold them.
+/// What a person looks through. The volume gives fewer when a program could not hold them.
 const LIMIT_MAX: u32 = 200;
 
 /// A part of a list.

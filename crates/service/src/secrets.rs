@@ -411,6 +411,6 @@ fn too_many() -> RequestError {
 
 impl From<SealError> for RequestError {
     fn from(cannot: SealError) -> Self {
-        Error::new(ErrorCode::StoreUnavailable, cannot.to_string()).into()
+        Error::new(ErrorCode::DatabaseUnavailable, cannot.to_string()).into()
     }
 }

@@ -14,7 +14,7 @@ use crate::runs::output_budget::OutputBudget;
 use crate::{maintenance, readiness, runs::approval_key};
 use db::{Database, DatabaseError, NewAuditEntry};
 use egress::{FetchConfig, Fetcher, Proxy};
-use engine::{Engine, PackageRoot, RedactorCache, StoreBase};
+use engine::{Engine, PackageRoot, RedactorCache, VolumeBase};
 use policy::ApprovalKey;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,7 +71,7 @@ pub struct StartedService {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
-    Store(#[from] DatabaseError),
+    Database(#[from] DatabaseError),
     #[error("the key for approvals cannot be used: {0}")]
     ApprovalKey(keyfile::Error),
     #[error("the key of the secrets cannot be used: {0}")]
@@ -82,8 +82,8 @@ pub enum StartError {
     Fetch(#[from] egress::FetchExceptionParseError),
     #[error("{0}")]
     FirstKey(types::Error),
-    #[error("the directory of the stores cannot be used: {0}")]
-    Stores(std::io::Error),
+    #[error("the directory of the volumes cannot be used: {0}")]
+    Volumes(std::io::Error),
     #[error("{0}")]
     Quarantine(types::Error),
     #[error(transparent)]
@@ -97,25 +97,25 @@ impl Service {
         config: Config,
         engine: engine::Config,
     ) -> Result<StartedService, StartError> {
-        let store = Database::open_with(&config.data, config.audit_key.as_deref())?;
-        if let Some(set_aside) = store.quarantined() {
+        let db = Database::open_with(&config.data, config.audit_key.as_deref())?;
+        if let Some(set_aside) = db.quarantined() {
             let (files, directory) = (set_aside.files, set_aside.directory.display());
             tracing::warn!(files, %directory, "files without a record were set aside");
         }
         let seal_key =
             approval_key::load_or_create(&config.data).map_err(StartError::ApprovalKey)?;
-        let in_use = store.read(|rows| rows.sealing_keys())?;
+        let in_use = db.read(|rows| rows.sealing_keys())?;
         let vault = Vault::open_with(config.secrets_key.clone(), &config.data, &in_use)?;
         let fetcher = new_fetcher(&config)?;
         let (told, ended) = unbounded_channel();
         let (proxy, certificates) = network::new_proxy(&config)?;
-        let stores =
-            StoreBase::open(db::volumes_directory(&config.data)).map_err(StartError::Stores)?;
+        let volumes =
+            VolumeBase::open(db::volumes_directory(&config.data)).map_err(StartError::Volumes)?;
         let house = PackageRoot::open(&engine.data).map_err(StartError::PackageRoot)?;
-        let (stores, house, ended_to) = (Some(stores), Some(house), Some(told));
+        let (volumes, house, ended_to) = (Some(volumes), Some(house), Some(told));
         let certificates = Some(certificates);
         let engine = Engine::start(engine::Config {
-            stores,
+            volumes,
             package_root: house,
             certificates,
             session_ended: ended_to,
@@ -125,7 +125,7 @@ impl Service {
             token_verifier: config.issuer.clone().map(TokenVerifier::new),
             output_budget: OutputBudget::new(config.output_bytes_max),
             config,
-            db: store,
+            db,
             engine,
             fetcher,
             approval_key: seal_key,
@@ -148,7 +148,7 @@ impl Service {
             Arc::clone(&service.egress_log_queue),
         ));
         service
-            .quarantine_orphaned_stores()
+            .quarantine_orphaned_volumes()
             .await
             .map_err(|refused| StartError::Quarantine(*refused.error))?;
         service.mark_interrupted().await?;

@@ -77,7 +77,7 @@ pub enum ErrorCode {
     /// The server stopped while it ran.
     ExecutionInterrupted,
     /// Records cannot be kept now.
-    StoreUnavailable,
+    DatabaseUnavailable,
     SecretMissing,
     /// There is no key for it, or it does not answer.
     ModelUnavailable,
@@ -140,7 +140,7 @@ const ERROR_CODES: [(ErrorCode, &str); 57] = [
     (ErrorCode::RequestRefused, "request.refused"),
     (ErrorCode::IdempotencyConflict, "idempotency.conflict"),
     (ErrorCode::ExecutionInterrupted, "execution.interrupted"),
-    (ErrorCode::StoreUnavailable, "store.unavailable"),
+    (ErrorCode::DatabaseUnavailable, "database.unavailable"),
     (ErrorCode::SecretMissing, "secret.missing"),
     (ErrorCode::ModelUnavailable, "model.unavailable"),
     (ErrorCode::BudgetExhausted, "budget.exhausted"),
@@ -157,7 +157,7 @@ impl ErrorCode {
                 | Self::SessionBusy
                 | Self::RateExceeded
                 | Self::AuthUnavailable
-                | Self::StoreUnavailable
+                | Self::DatabaseUnavailable
                 | Self::ResponsePending
         )
     }
@@ -292,7 +292,7 @@ mod tests {
             ErrorCode::CapacityExhausted,
             ErrorCode::SessionBusy,
             ErrorCode::RateExceeded,
-            ErrorCode::StoreUnavailable,
+            ErrorCode::DatabaseUnavailable,
         ] {
             assert!(Error::new(code.clone(), "later").retryable, "{code}");
         }

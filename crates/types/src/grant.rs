@@ -2,7 +2,7 @@
 
 use crate::{
     AgentId, FunctionId, GrantId, IntegrationId, NetworkRuleId, OfferId, PrincipalId, SecretId,
-    StoreId, ToolId, WorkspaceId,
+    ToolId, VolumeId, WorkspaceId,
 };
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -13,10 +13,10 @@ use uuid::Uuid;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Privilege {
-    /// Call the tool or the function, invoke the agent, read the store, use the secret, leave by the
+    /// Call the tool or the function, invoke the agent, read the volume, use the secret, leave by the
     /// integration or the rule; in a workspace: run code and keep files.
     Usage,
-    /// Change it; in a workspace: make tools, functions, agents, stores, secrets, network rules and
+    /// Change it; in a workspace: make tools, functions, agents, volumes, secrets, network rules and
     /// integrations.
     Modify,
     /// Everything, also giving grants and deleting.
@@ -51,7 +51,7 @@ pub enum ObjectRef {
     Workspace(WorkspaceId),
     Tool(ToolId),
     Agent(AgentId),
-    Store(StoreId),
+    Volume(VolumeId),
     Secret(SecretId),
     Function(FunctionId),
     NetworkRule(NetworkRuleId),
@@ -67,7 +67,7 @@ impl ObjectRef {
             Self::Workspace(_) => "workspace",
             Self::Tool(_) => "tool",
             Self::Agent(_) => "agent",
-            Self::Store(_) => "store",
+            Self::Volume(_) => "volume",
             Self::Secret(_) => "secret",
             Self::Function(_) => "function",
             Self::NetworkRule(_) => "network_rule",
@@ -80,7 +80,7 @@ impl ObjectRef {
             Self::Workspace(id) => id.uuid(),
             Self::Tool(id) => id.uuid(),
             Self::Agent(id) => id.uuid(),
-            Self::Store(id) => id.uuid(),
+            Self::Volume(id) => id.uuid(),
             Self::Secret(id) => id.uuid(),
             Self::Function(id) => id.uuid(),
             Self::NetworkRule(id) => id.uuid(),

@@ -63,7 +63,7 @@ id!(PrincipalId, "Who asks: a user, a role or a service.");
 id!(KeyId, "One API key of a principal.");
 id!(GrantId, "One privilege that a principal was given.");
 id!(OfferId, "OWNERSHIP of an object that a principal was offered, and has not accepted yet.");
-id!(StoreId, "A named directory that outlives sessions.");
+id!(VolumeId, "A named directory that outlives sessions.");
 id!(NetworkRuleId, "A named list of hosts and ports.");
 id!(IntegrationId, "Permission for code to leave its sandbox.");
 id!(SecretId, "A value that is written and never read again.");

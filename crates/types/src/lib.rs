@@ -23,8 +23,8 @@ mod run;
 mod secret;
 mod session;
 mod shared_cache;
-mod store;
 mod tool;
+mod volume;
 
 pub use approval::{Approval, ApprovalScope, ApprovalState, Permission};
 pub use audit::AuditEntry;
@@ -43,7 +43,7 @@ pub use function::{
 pub use grant::{Grant, GrantedObject, ObjectRef, OwnershipOffer, Privilege};
 pub use id::{
     AgentId, ApprovalId, ExecutionId, FileId, FunctionId, GrantId, IntegrationId, KeyId,
-    NetworkRuleId, OfferId, ParseIdError, PrincipalId, SandboxId, SecretId, StoreId, ToolId,
+    NetworkRuleId, OfferId, ParseIdError, PrincipalId, SandboxId, SecretId, ToolId, VolumeId,
     WorkspaceId,
 };
 pub use limits::{Limit, LimitError, Limits, LimitsRequest, OperatorCaps};
@@ -61,5 +61,5 @@ pub use secret::{
 };
 pub use session::{Session, SessionStatus};
 pub use shared_cache::SharedCache;
-pub use store::{Store, StoreAccess, StoreGrant};
 pub use tool::{Agent, ApprovalAction, RunAs, SpecificationFormat, Tool, ToolBinding};
+pub use volume::{Volume, VolumeAccess, VolumeGrant};

@@ -37,7 +37,7 @@ TraceFormat = Literal["json", "ipynb", "html", "text"]
 PrincipalKind = Literal["user", "role", "service"]
 Privilege = Literal["USAGE", "MODIFY", "OWNERSHIP", "INSTALL"]
 ObjectKind = Literal[
-    "workspace", "tool", "agent", "store", "secret", "function", "network_rule", "integration"
+    "workspace", "tool", "agent", "volume", "secret", "function", "network_rule", "integration"
 ]
 SecretScope = Literal["workspace", "caller"]
 # Or the names of secrets.

@@ -41,7 +41,7 @@ struct Location {
     #[arg(long, value_name = "DIR", env = "BELLJAR_RECORDS", hide_env_values = true)]
     records: Option<PathBuf>,
 
-    /// The key file, if the server has it elsewhere than in `store/audit.key`
+    /// The key file, if the server has it elsewhere than in `db/audit.key`
     #[arg(long, value_name = "FILE", env = "BELLJAR_AUDIT_KEY", hide_env_values = true)]
     audit_key: Option<PathBuf>,
 }
@@ -90,7 +90,7 @@ fn verify(location: Location, head: Option<&str>) -> Result<ExitCode, CliError> 
             eprintln!("belljar: {broken}");
             return Ok(ExitCode::FAILURE);
         }
-        Err(AuditError::Store(error)) => {
+        Err(AuditError::Database(error)) => {
             let message = format!("the audit log in {} cannot be read: {error}", records.display());
             return Err(CliError::internal(message));
         }

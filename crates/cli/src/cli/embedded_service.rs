@@ -90,7 +90,7 @@ fn create_records(home: &Path) -> std::io::Result<TempDir> {
     tempfile::Builder::new().prefix("client-").tempdir_in(home)
 }
 
-/// Whoever was killed has left its records; a store that nobody holds is nobody's.
+/// Whoever was killed has left its records; a volume that nobody holds is nobody's.
 fn remove_stale_records(home: &Path) {
     let entries = fs::read_dir(home).into_iter().flatten().flatten();
     for directory in entries.map(|entry| entry.path()).filter(|path| is_stale(path)) {
@@ -102,7 +102,7 @@ fn remove_stale_records(home: &Path) {
 fn is_stale(directory: &Path) -> bool {
     let made = fs::metadata(directory).and_then(|about| about.modified());
     let age = made.ok().and_then(|made| made.elapsed().ok()).unwrap_or_default();
-    match fs::File::open(directory.join("store/lock")) {
+    match fs::File::open(directory.join("db/lock")) {
         Ok(lock) => age > LOCK_GRACE && lock.try_lock().is_ok(),
         // It was killed while it began, or while it removed them.
         Err(_) => age > SETUP_TIME_MAX,

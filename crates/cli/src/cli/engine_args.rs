@@ -33,7 +33,7 @@ pub(super) struct EngineArgs {
 
     /// Run although this wall is missing; every result will say so
     #[arg(long, value_name = "NAME", value_parser = parse_layer)]
-    allow_missing_wall: Vec<IsolationLayer>,
+    allow_missing_layer: Vec<IsolationLayer>,
 }
 
 /// Where things are on this machine.
@@ -84,7 +84,7 @@ impl EngineArgs {
     }
 
     fn apply(&self, config: Config) -> Config {
-        let (without, imports) = (self.allow_missing_wall.clone(), self.imports.clone());
+        let (without, imports) = (self.allow_missing_layer.clone(), self.imports.clone());
         Config { allowed_missing_layers: without, imports, ..config }
     }
 }

@@ -108,13 +108,13 @@ fn parse_privilege(text: &str) -> Result<Privilege, String> {
 const GRANTABLE_KINDS: [ResourceKind; 7] = [
     ResourceKind::Tool,
     ResourceKind::Agent,
-    ResourceKind::Store,
+    ResourceKind::Volume,
     ResourceKind::Secret,
     ResourceKind::Function,
     ResourceKind::NetworkRule,
     ResourceKind::Integration,
 ];
-const TARGET_USAGE: &str = "a grant is on `workspace`, `tool:NAME`, `agent:NAME`, `store:NAME`, \
+const TARGET_USAGE: &str = "a grant is on `workspace`, `tool:NAME`, `agent:NAME`, `volume:NAME`, \
                   `secret:NAME`, `function:NAME`, `network_rule:NAME` or `integration:NAME`";
 
 /// What a grant is on, in the words of people.

@@ -318,7 +318,7 @@ fn variables_have_names_of_their_own() {
     assert_eq!(tool.variables.0["_a1"], "");
 }
 
-// the half of C-002 that needs no store: the form, and that names are unique is the agent's
+// the half of C-002 that needs no volume: the form, and that names are unique is the agent's
 #[test]
 fn a_run_python_code_tool_has_the_published_form() {
     let code = "def handle(name: str):\n    return name\n";

@@ -93,7 +93,7 @@ async fn withdraw(
 }
 
 async fn state(world: &World, id: ApprovalId) -> ApprovalState {
-    world.store.read(|r| r.approval(world.home, id)).unwrap().unwrap().0.state
+    world.db.read(|r| r.approval(world.home, id)).unwrap().unwrap().0.state
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn a_question_is_answered_once() {
     assert!(decide(&world, home, id, allow(alice, 1)).await);
     let deny = DecisionRecord { state: ApprovalState::Denied, ..allow(alice, 2) };
     assert!(!decide(&world, home, id, deny).await);
-    let (found, seal) = world.store.read(|r| r.approval(home, id)).unwrap().unwrap();
+    let (found, seal) = world.db.read(|r| r.approval(home, id)).unwrap().unwrap();
     assert_eq!(seal, ANSWERED);
     let decided = Approval {
         state: ApprovalState::Allowed,
@@ -126,10 +126,10 @@ async fn of_fifty_who_use_one_approval_at_once_one_succeeds() {
     world.write(move |tx| tx.decide_approval(home, id, allow(alice, 1))).await;
     let mut tries = JoinSet::new();
     for _ in 0..50 {
-        let store = world.store.clone();
-        tries.spawn(async move {
-            store.write(move |tx| tx.consume_approval(home, id, moment(2))).await
-        });
+        let db = world.db.clone();
+        tries.spawn(
+            async move { db.write(move |tx| tx.consume_approval(home, id, moment(2))).await },
+        );
     }
     let used = tries.join_all().await.into_iter().filter(|used| *used.as_ref().unwrap()).count();
     assert_eq!(used, 1);
@@ -159,8 +159,7 @@ async fn after_its_time_an_approval_can_neither_be_answered_nor_used() {
     assert_eq!(told, [(home, late, is_over), (home, allowed, is_over)]);
     assert_eq!(state(&world, late).await, ApprovalState::Expired);
     assert_eq!(state(&world, used.id).await, ApprovalState::Used);
-    let open =
-        |state| world.store.read(move |r| r.approvals(home, state, ALL)).unwrap().items.len();
+    let open = |state| world.db.read(move |r| r.approvals(home, state, ALL)).unwrap().items.len();
     assert_eq!((open(Some(ApprovalState::Pending)), open(None)), (0, 3));
 }
 
@@ -203,7 +202,7 @@ async fn what_waits_is_found_with_the_state_of_its_question() {
     }
     let allowed = waiting[1].0;
     assert!(decide(&world, home, allowed, allow(alice, 1)).await);
-    let mut found = world.store.read(|r| r.awaited_approvals()).unwrap();
+    let mut found = world.db.read(|r| r.awaited_approvals()).unwrap();
     found.sort_by_key(|question| question.id);
     let question =
         |(id, execution), state| AwaitedApproval { workspace: home, id, execution, state };
@@ -245,9 +244,8 @@ async fn an_answer_is_remembered_for_its_requester_tool_agent_and_session() {
         })
         .await;
     let found = |workspace, requester, agent, sandbox| {
-        let store = &world.store;
-        store
-            .read(move |r| r.remembered_approvals_for(workspace, requester, tool, agent, sandbox))
+        let db = &world.db;
+        db.read(move |r| r.remembered_approvals_for(workspace, requester, tool, agent, sandbox))
             .unwrap()
     };
     let (agent, chat) = (Some(agent), Some(chat));
@@ -303,9 +301,9 @@ async fn nothing_of_approvals_is_found_from_another_workspace() {
     assert!(!withdraw(&world, other, id, allow(alice, 1)).await);
     assert!(decide(&world, home, id, allow(alice, 1)).await);
     assert!(!world.write(move |tx| tx.consume_approval(other, id, moment(2))).await);
-    assert_eq!(world.store.read(|r| r.approval(other, id)).unwrap(), None);
-    assert!(world.store.read(|r| r.approvals(other, None, ALL)).unwrap().items.is_empty());
-    assert_eq!(world.store.read(|r| r.approvals(home, None, ALL)).unwrap().items.len(), 1);
+    assert_eq!(world.db.read(|r| r.approval(other, id)).unwrap(), None);
+    assert!(world.db.read(|r| r.approvals(other, None, ALL)).unwrap().items.is_empty());
+    assert_eq!(world.db.read(|r| r.approvals(home, None, ALL)).unwrap().items.len(), 1);
 }
 
 #[tokio::test]
@@ -313,15 +311,15 @@ async fn t103_open_questions_count_against_the_quota_and_those_that_are_over_do_
     const MOST: u64 = 10_000;
     let world = World::new().await;
     let (home, alice) = (world.home, world.alice);
-    let held = || world.store.read(move |r| r.file_bytes(home)).unwrap();
+    let held = || world.db.read(move |r| r.file_bytes(home)).unwrap();
     let asked: Vec<Approval> = (0..3).map(|_| approval(alice)).collect();
     let (first, second, third) = (asked[0].id, asked[1].id, asked[2].id);
     let write = |one: Approval| {
-        let store = world.store.clone();
+        let db = world.db.clone();
         let write = move |tx: &Tx<'_>| {
             tx.insert_approval(home, &NewApproval { extra_bytes: 4_000, ..new(&one) }, MOST)
         };
-        async move { store.write(write).await }
+        async move { db.write(write).await }
     };
     write(asked[0].clone()).await.unwrap();
     let each = held();
@@ -329,7 +327,7 @@ async fn t103_open_questions_count_against_the_quota_and_those_that_are_over_do_
     write(asked[1].clone()).await.unwrap();
     let refused = write(asked[2].clone()).await;
     assert!(matches!(refused, Err(DatabaseError::QuotaExceeded { most: MOST })), "{refused:?}");
-    assert_eq!(world.store.read(|r| r.approval(home, third)).unwrap(), None);
+    assert_eq!(world.db.read(|r| r.approval(home, third)).unwrap(), None);
     assert!(decide(&world, home, first, allow(alice, 1)).await);
     assert_eq!(held(), 2 * each, "it has not begun");
     assert!(world.write(move |tx| tx.consume_approval(home, first, moment(2))).await);
@@ -346,12 +344,11 @@ async fn t103_the_code_of_a_question_is_kept_once_and_still_shown() {
     let world = World::new().await;
     let home = world.home;
     let asked = ask(&world).await;
-    let (found, _) = world.store.read(|r| r.approval(home, asked.id)).unwrap().unwrap();
+    let (found, _) = world.db.read(|r| r.approval(home, asked.id)).unwrap().unwrap();
     assert_eq!(found, asked);
-    let listed = world.store.read(|r| r.approvals(home, None, ALL)).unwrap().items;
+    let listed = world.db.read(|r| r.approvals(home, None, ALL)).unwrap().items;
     assert_eq!(listed, from_ref(&asked));
-    let records =
-        rusqlite::Connection::open(world.data.path().join("store/belljar.sqlite3")).unwrap();
+    let records = rusqlite::Connection::open(world.data.path().join("db/belljar.sqlite3")).unwrap();
     let body: String =
         records.query_row("SELECT body FROM approvals", [], |row| row.get(0)).unwrap();
     assert!(!body.contains("def handle"), "{body}");
@@ -370,9 +367,9 @@ async fn t106_what_was_asked_with_a_key_is_found_by_it_until_it_is_over() {
         })
         .await;
     let with =
-        |key| world.store.read(move |r| r.open_questions_from(home, Origin::Key(key), 10)).unwrap();
+        |key| world.db.read(move |r| r.open_questions_from(home, Origin::Key(key), 10)).unwrap();
     assert_eq!((with(key), with(other)), (vec![asked.id], vec![]));
-    assert_eq!(world.store.read(|r| r.requesting_key(home, asked.id)).unwrap(), Some(key));
+    assert_eq!(world.db.read(|r| r.requesting_key(home, asked.id)).unwrap(), Some(key));
     world.write(move |tx| tx.void_approval(home, asked.id, moment(1), "revoked".into())).await;
     assert_eq!(with(key), []);
 }

@@ -37,7 +37,7 @@ fn entries(world: &World) -> i64 {
 /// The verdict after somebody has changed the file with SQL.
 async fn tampered(sql: &str) -> (i64, ChainBreak) {
     let world = written().await;
-    Connection::open(world.data.path().join("store/belljar.sqlite3"))
+    Connection::open(world.data.path().join("db/belljar.sqlite3"))
         .unwrap()
         .execute_batch(sql)
         .unwrap();
@@ -110,7 +110,7 @@ async fn an_added_entry_is_found() {
 async fn an_entry_is_not_there_without_what_it_tells_of() {
     let world = written().await;
     let (home, alice) = (world.home, world.alice);
-    let refused = world.store.write(move |tx| {
+    let refused = world.db.write(move |tx| {
         tx.append_audit_entry(&line(home, alice, "principal.create"))?;
         tx.insert_principal(home, &principal("alice"))
     });
@@ -130,7 +130,7 @@ async fn entries_are_listed_newest_first_for_their_own_workspace() {
         })
         .await;
     let list = |workspace, filter: AuditFilter, page: PageRequest| {
-        world.store.read(move |r| r.audit_entries(workspace, &filter, page)).unwrap()
+        world.db.read(move |r| r.audit_entries(workspace, &filter, page)).unwrap()
     };
     let sequences = |workspace, filter| {
         let items = list(workspace, filter, ALL).items;
@@ -168,9 +168,9 @@ async fn t119_a_tail_that_was_cut_off_is_missed_though_the_head_was_set_back() {
     // The server does not go on from such a log, and does go on from one that is whole.
     for (sql, starts) in [(CUT, false), ("SELECT 1", true)] {
         let world = written().await;
-        let database = world.data.path().join("store/belljar.sqlite3");
+        let database = world.data.path().join("db/belljar.sqlite3");
         Connection::open(database).unwrap().execute_batch(sql).unwrap();
-        drop(world.store);
+        drop(world.db);
         assert_eq!(Database::open(world.data.path()).is_ok(), starts, "{sql}");
     }
 }
@@ -178,7 +178,7 @@ async fn t119_a_tail_that_was_cut_off_is_missed_though_the_head_was_set_back() {
 #[tokio::test]
 async fn t119_an_older_log_that_was_signed_is_behind_the_mark_beside_it() {
     let world = written().await;
-    let database = world.data.path().join("store/belljar.sqlite3");
+    let database = world.data.path().join("db/belljar.sqlite3");
     let connection = Connection::open(&database).unwrap();
     let older: (Vec<u8>, Vec<u8>) = connection
         .query_row("SELECT hash, mac FROM audit_head", [], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -236,7 +236,7 @@ async fn t120_the_log_is_verified_after_its_old_part_was_forgotten() {
     let world = world.restart();
     world.write(move |tx| tx.append_audit_entry(&line(home, alice, "tool.delete"))).await;
     assert_eq!(entries(&world), 30);
-    let database = world.data.path().join("store/belljar.sqlite3");
+    let database = world.data.path().join("db/belljar.sqlite3");
     Connection::open(database)
         .unwrap()
         .execute("DELETE FROM audit WHERE sequence = 222", [])
@@ -255,10 +255,10 @@ const STRIPPED: &str = "DELETE FROM audit WHERE sequence > 3; UPDATE audit_head 
 /// With a log that was changed by SQL, and without these files beside the records.
 async fn stripped(sql: &str, files: &[&str]) -> World {
     let world = written().await;
-    let database = world.data.path().join("store/belljar.sqlite3");
+    let database = world.data.path().join("db/belljar.sqlite3");
     Connection::open(database).unwrap().execute_batch(sql).unwrap();
     for name in files {
-        fs::remove_file(world.data.path().join("store").join(name)).unwrap();
+        fs::remove_file(world.data.path().join("db").join(name)).unwrap();
     }
     world
 }
@@ -275,15 +275,15 @@ async fn t159_a_log_that_was_stripped_of_its_key_and_signature_is_not_signed_ane
         (STRIPPED, &["audit.head"], KeyTrouble::Unsigned),
         (emptied, &["audit.head"], KeyTrouble::Unsigned),
     ] {
-        let World { data, store, .. } = stripped(sql, files).await;
-        drop(store);
+        let World { data, db, .. } = stripped(sql, files).await;
+        drop(db);
         for _ in 0..2 {
             let refused = Database::open(data.path()).unwrap_err();
             let DatabaseError::AuditKey { what, .. } = &refused else { panic!("{refused}") };
             assert_eq!(*what, expected, "{sql}");
             assert!(refused.to_string().contains("belljar audit sign"), "{refused}");
         }
-        assert_eq!(data.path().join("store/audit.key").exists(), files != both);
+        assert_eq!(data.path().join("db/audit.key").exists(), files != both);
     }
 }
 
@@ -291,32 +291,35 @@ async fn t159_a_log_that_was_stripped_of_its_key_and_signature_is_not_signed_ane
 async fn t159_a_log_is_signed_anew_when_somebody_says_so_and_tells_of_it() {
     for (sql, files) in [(STRIPPED, ["audit.key", "audit.head"].as_slice()), (CUT, &["audit.head"])]
     {
-        let World { data, store, home, .. } = stripped(sql, files).await;
+        let World { data, db, home, .. } = stripped(sql, files).await;
         let data = data.path();
         assert!(
-            matches!(sign_audit(data, None), Err(AuditError::Store(DatabaseError::Locked { .. }))),
+            matches!(
+                sign_audit(data, None),
+                Err(AuditError::Database(DatabaseError::Locked { .. }))
+            ),
             "a server has it"
         );
-        drop(store);
+        drop(db);
         let SignedAnew::Signed { found, entry } = sign_audit(data, None).unwrap() else {
             panic!("it was not whole")
         };
         assert!(entry == 4 && found.contains("has not signed that"), "{entry} {found}");
-        let store = Database::open(data).unwrap();
-        let listed = store.read(|r| r.audit_entries(home, &AuditFilter::default(), ALL)).unwrap();
+        let db = Database::open(data).unwrap();
+        let listed = db.read(|r| r.audit_entries(home, &AuditFilter::default(), ALL)).unwrap();
         let newest = &listed.items[0];
         assert_eq!((newest.action.as_str(), newest.sequence), ("audit.sign", 4));
         assert_eq!(newest.detail, found);
         assert_eq!(verify_audit(data, None, None).unwrap().entries, 4);
-        drop(store);
+        drop(db);
         assert_eq!(sign_audit(data, None).unwrap(), SignedAnew::Whole);
     }
 }
 
 #[tokio::test]
 async fn t159_signing_anew_hides_nothing() {
-    let World { data, store, .. } = stripped("DELETE FROM audit WHERE sequence = 2", &[]).await;
-    drop(store);
+    let World { data, db, .. } = stripped("DELETE FROM audit WHERE sequence = 2", &[]).await;
+    drop(db);
     assert!(matches!(sign_audit(data.path(), None), Ok(SignedAnew::Signed { entry: 6, .. })));
     let found = verify_audit(data.path(), None, None);
     let what = ChainBreak::Missing;
@@ -328,16 +331,16 @@ async fn t159_with_its_key_elsewhere_the_data_directory_is_not_enough_to_sign() 
     let elsewhere = tempfile::tempdir().unwrap();
     let key = elsewhere.path().join("belljar.key");
     for sql in ["SELECT 1", STRIPPED] {
-        let World { data, store, .. } = written().await;
-        drop(store);
+        let World { data, db, .. } = written().await;
+        drop(db);
         let data = data.path();
-        fs::rename(data.join("store/audit.key"), &key).unwrap();
+        fs::rename(data.join("db/audit.key"), &key).unwrap();
         drop(Database::open_with(data, Some(&key)).unwrap());
-        assert!(!data.join("store/audit.key").exists());
-        Connection::open(data.join("store/belljar.sqlite3")).unwrap().execute_batch(sql).unwrap();
+        assert!(!data.join("db/audit.key").exists());
+        Connection::open(data.join("db/belljar.sqlite3")).unwrap().execute_batch(sql).unwrap();
         // The attacker signs with a key of their own, which is all that they can have.
         if sql == STRIPPED {
-            fs::remove_file(data.join("store/audit.head")).unwrap();
+            fs::remove_file(data.join("db/audit.head")).unwrap();
             assert!(matches!(sign_audit(data, None), Ok(SignedAnew::Signed { .. })));
         }
         let opened = Database::open_with(data, Some(&key)).map(drop);

@@ -25,14 +25,14 @@ async fn kept() -> (World, PathBuf) {
         created_at: moment(0),
         expires_at: None,
     };
-    let staged = world.store.blobs().staging_path();
+    let staged = world.db.blobs().staging_path();
     fs::write(&staged, b"bytes").unwrap();
-    world.store.persist_blob(staged, file.id).await.unwrap();
+    world.db.persist_blob(staged, file.id).await.unwrap();
     let (home, row) = (world.home, file.clone());
     world.write(move |tx| tx.insert_file(home, &row)).await;
     audit(&world).await;
     let found = files(world.data.path());
-    fs::create_dir_all(world.data.path().join("stores/all/0198-volume")).unwrap();
+    fs::create_dir_all(world.data.path().join("volumes/all/0198-volume")).unwrap();
     (world, found.into_iter().next().unwrap())
 }
 
@@ -50,21 +50,21 @@ async fn audit(world: &World) {
 }
 
 fn files(data: &Path) -> Vec<PathBuf> {
-    let shelves = fs::read_dir(data.join("store/files")).unwrap().map(|it| it.unwrap().path());
+    let shelves = fs::read_dir(data.join("db/files")).unwrap().map(|it| it.unwrap().path());
     let files =
         shelves.filter(|shelf| shelf.is_dir()).flat_map(|shelf| fs::read_dir(shelf).unwrap());
     files.map(|file| file.unwrap().path()).collect()
 }
 
 fn database(data: &Path) -> PathBuf {
-    data.join("store/belljar.sqlite3")
+    data.join("db/belljar.sqlite3")
 }
 
 #[tokio::test]
 async fn t121_without_its_database_nothing_is_made_and_every_file_stays() {
     let (world, file) = kept().await;
     let data = world.data;
-    drop(world.store);
+    drop(world.db);
     let moved = data.path().join("elsewhere");
     fs::rename(database(data.path()), &moved).unwrap();
     for empty in [false, true] {
@@ -77,7 +77,7 @@ async fn t121_without_its_database_nothing_is_made_and_every_file_stays() {
         };
         assert_eq!((*files, *volumes), (1, 1));
         assert!(refused.to_string().contains("belljar.sqlite3"), "{refused}");
-        assert!(file.exists() && data.path().join("stores/all/0198-volume").exists());
+        assert!(file.exists() && data.path().join("volumes/all/0198-volume").exists());
     }
     fs::rename(moved, database(data.path())).unwrap();
     Database::open(data.path()).unwrap();
@@ -91,8 +91,8 @@ async fn t121_files_of_another_database_are_not_touched() {
     let (world, file) = kept().await;
     let other = World::new().await;
     let (data, others) = (world.data, other.data);
-    drop((world.store, other.store));
-    for left in ["store/belljar.sqlite3-wal", "store/belljar.sqlite3-shm"] {
+    drop((world.db, other.db));
+    for left in ["db/belljar.sqlite3-wal", "db/belljar.sqlite3-shm"] {
         let _ = fs::remove_file(data.path().join(left));
     }
     fs::copy(database(others.path()), database(data.path())).unwrap();
@@ -100,14 +100,14 @@ async fn t121_files_of_another_database_are_not_touched() {
     assert!(matches!(refused, DatabaseError::DatabaseMismatch { .. }), "{refused}");
     assert!(file.exists());
     // The operator says that they belong together: what no record knows is set aside, not removed.
-    fs::remove_file(data.path().join("store/files/.database")).unwrap();
-    fs::remove_file(data.path().join("stores/all/.database")).unwrap();
+    fs::remove_file(data.path().join("db/files/.database")).unwrap();
+    fs::remove_file(data.path().join("volumes/all/.database")).unwrap();
     for name in ["audit.head", "audit.key"] {
-        fs::remove_file(data.path().join("store").join(name)).unwrap();
+        fs::remove_file(data.path().join("db").join(name)).unwrap();
     }
-    fs::copy(others.path().join("store/audit.key"), data.path().join("store/audit.key")).unwrap();
-    let store = Database::open(data.path()).unwrap();
-    let aside = store.quarantined().unwrap();
+    fs::copy(others.path().join("db/audit.key"), data.path().join("db/audit.key")).unwrap();
+    let db = Database::open(data.path()).unwrap();
+    let aside = db.quarantined().unwrap();
     assert_eq!(aside.files, 1);
     let moved = aside.directory.join(file.file_name().unwrap());
     assert_eq!(fs::read(&moved).unwrap(), b"bytes");
@@ -117,7 +117,7 @@ async fn t121_files_of_another_database_are_not_touched() {
         let later = Utc::now() + TimeDelta::days(days);
         let seconds = u64::try_from(days * 86_400).unwrap();
         let monotonic = began + std::time::Duration::from_secs(seconds);
-        store.purge(ClockReading { wall: later, monotonic }, Retention::all(TimeDelta::days(30)))
+        db.purge(ClockReading { wall: later, monotonic }, Retention::all(TimeDelta::days(30)))
     };
     for (days, stays) in [(0, true), (29, true), (31, false)] {
         assert!(matches!(purge(days).await.unwrap(), PurgeOutcome::Completed(_)));
@@ -134,11 +134,11 @@ async fn t121_a_database_without_its_last_commits_is_noticed() {
     copying.arg("-a").arg(world.data.path().join(".")).arg(copy.path());
     assert!(copying.status().unwrap().success());
     let data = copy.path();
-    let log = data.join("store/belljar.sqlite3-wal");
+    let log = data.join("db/belljar.sqlite3-wal");
     assert!(fs::metadata(&log).unwrap().len() > 0);
     let saved = data.join("saved");
     fs::rename(&log, &saved).unwrap();
-    let _ = fs::remove_file(data.join("store/belljar.sqlite3-shm"));
+    let _ = fs::remove_file(data.join("db/belljar.sqlite3-shm"));
     let refused = Database::open(data).unwrap_err();
     assert!(matches!(refused, DatabaseError::CommitsMissing { has: 0, had: 1, .. }), "{refused}");
     let said = refused.to_string();
@@ -146,12 +146,12 @@ async fn t121_a_database_without_its_last_commits_is_noticed() {
     let name = file.file_name().unwrap();
     assert!(files(data).iter().any(|file| file.file_name() == Some(name)));
     // With its log it is whole.
-    for left in ["store/belljar.sqlite3-wal", "store/belljar.sqlite3-shm"] {
+    for left in ["db/belljar.sqlite3-wal", "db/belljar.sqlite3-shm"] {
         let _ = fs::remove_file(data.join(left));
     }
     fs::rename(saved, &log).unwrap();
-    let store = Database::open(data).unwrap();
-    assert_eq!(store.quarantined(), None);
+    let db = Database::open(data).unwrap();
+    assert_eq!(db.quarantined(), None);
 }
 
 #[tokio::test]
@@ -161,7 +161,7 @@ async fn t122_a_clock_that_is_ahead_for_a_while_costs_nothing() {
     let run = crate::world::execution(world.alice, types::ExecutionStatus::Succeeded);
     let id = run.id;
     world.write(move |tx| tx.insert_execution(home, &run, None)).await;
-    let there = |world: &World| world.store.read(|r| r.execution(home, id)).unwrap().is_some();
+    let there = |world: &World| world.db.read(|r| r.execution(home, id)).unwrap().is_some();
     let at = |seconds: u64, ahead: TimeDelta| -> ClockReading {
         let passed = std::time::Duration::from_secs(seconds);
         let wall: DateTime<Utc> = moment(60) + TimeDelta::from_std(passed).unwrap() + ahead;
@@ -170,19 +170,19 @@ async fn t122_a_clock_that_is_ahead_for_a_while_costs_nothing() {
     let retention = Retention::all(TimeDelta::days(30));
     let (right, ahead) = (TimeDelta::zero(), TimeDelta::days(40));
     let done = |found| matches!(found, PurgeOutcome::Completed(_));
-    assert!(done(world.store.purge(at(0, right), retention).await.unwrap()));
+    assert!(done(world.db.purge(at(0, right), retention).await.unwrap()));
     for (seconds, restart) in [(30, false), (60, false), (90, true), (120, true)] {
         if restart {
             world = world.restart();
         }
-        let found = world.store.purge(at(seconds, ahead), retention).await.unwrap();
+        let found = world.db.purge(at(seconds, ahead), retention).await.unwrap();
         assert_eq!(found, PurgeOutcome::ClockUnconfirmed, "{seconds}");
         assert!(there(&world), "{seconds}");
     }
-    assert!(done(world.store.purge(at(150, right), retention).await.unwrap()));
+    assert!(done(world.db.purge(at(150, right), retention).await.unwrap()));
     assert!(there(&world));
     // When the days have really passed, it goes.
     let days = 40 * 86_400;
-    assert!(done(world.store.purge(at(days, right), retention).await.unwrap()));
+    assert!(done(world.db.purge(at(days, right), retention).await.unwrap()));
     assert!(!there(&world));
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 use types::{Execution, ExecutionId, ExecutionStatus};
 
 /// Where the child finds the disk that it may fill.
-const CHILD: &str = "BELLJAR_STORE_DISK";
+const CHILD: &str = "BELLJAR_VOLUME_DISK";
 /// Bytes of one record: some of them fill a disk of a few megabytes.
 const LARGE: usize = 100_000;
 
@@ -47,7 +47,7 @@ async fn write_large(world: &World) -> Result<ExecutionId, DatabaseError> {
     let code = "#".repeat(LARGE);
     let large = Execution { code, ..execution(world.alice, ExecutionStatus::Succeeded) };
     let id = large.id;
-    world.store.write(move |tx| tx.insert_execution(home, &large, None)).await?;
+    world.db.write(move |tx| tx.insert_execution(home, &large, None)).await?;
     Ok(id)
 }
 
@@ -62,7 +62,7 @@ async fn fill(world: &World) -> (Vec<ExecutionId>, DatabaseError) {
 }
 
 fn all_there(world: &World, kept: &[ExecutionId]) -> bool {
-    let found = |id: &ExecutionId| world.store.read(|r| r.execution(world.home, *id)).unwrap();
+    let found = |id: &ExecutionId| world.db.read(|r| r.execution(world.home, *id)).unwrap();
     !kept.is_empty() && kept.iter().all(|id| found(id).is_some())
 }
 
@@ -91,9 +91,9 @@ async fn breaks_its_disk() {
     assert!(all_there(&world, &kept));
     // This one would fit.
     let home = world.home;
-    let small = world.store.write(move |tx| tx.insert_principal(home, &principal("small"))).await;
+    let small = world.db.write(move |tx| tx.insert_principal(home, &principal("small"))).await;
     assert!(matches!(small, Err(DatabaseError::Stopped { .. })), "{small:?}");
-    let found = world.store.read(|r| r.principal_by_name(home, "small")).unwrap();
+    let found = world.db.read(|r| r.principal_by_name(home, "small")).unwrap();
     assert_eq!(found, None);
     assert!(all_there(&world.restart(), &kept), "what was acknowledged outlives the server");
 }

@@ -33,13 +33,13 @@ async fn keep(world: &World, file: &File) {
 }
 
 async fn keep_bytes(world: &World, id: FileId) {
-    let staged = world.store.blobs().staging_path();
+    let staged = world.db.blobs().staging_path();
     fs::write(&staged, b"bytes").unwrap();
-    world.store.persist_blob(staged, id).await.unwrap();
+    world.db.persist_blob(staged, id).await.unwrap();
 }
 
 fn bytes(world: &World, id: FileId) -> Option<Vec<u8>> {
-    let mut file = world.store.blobs().open_file(id).unwrap()?;
+    let mut file = world.db.blobs().open_file(id).unwrap()?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).unwrap();
     Some(bytes)
@@ -50,14 +50,14 @@ async fn what_was_kept_is_there_after_a_restart_and_what_was_on_its_way_is_not()
     let world = World::new().await;
     let document = file(world.alice, FileSource::Upload, None);
     keep(&world, &document).await;
-    let half = world.store.blobs().staging_path();
+    let half = world.db.blobs().staging_path();
     fs::write(&half, b"half").unwrap();
     let without_row = FileId::new(id());
     keep_bytes(&world, without_row).await;
     assert!(bytes(&world, without_row).is_some());
     let world = world.restart();
     assert_eq!(bytes(&world, document.id).as_deref(), Some(&b"bytes"[..]));
-    let found = world.store.read(|r| r.file(world.home, document.id)).unwrap();
+    let found = world.db.read(|r| r.file(world.home, document.id)).unwrap();
     assert_eq!(found, Some(document));
     assert!(!half.exists());
     assert_eq!(bytes(&world, without_row), None);
@@ -67,7 +67,7 @@ async fn what_was_kept_is_there_after_a_restart_and_what_was_on_its_way_is_not()
 async fn a_workspace_knows_the_sum_of_its_files() {
     let world = World::new().await;
     let (home, other) = (world.home, world.other);
-    let sum = |workspace| world.store.read(move |r| r.file_bytes(workspace)).unwrap();
+    let sum = |workspace| world.db.read(move |r| r.file_bytes(workspace)).unwrap();
     let (one, two) =
         (file(world.alice, FileSource::Upload, None), file(world.alice, FileSource::Url, None));
     keep(&world, &one).await;
@@ -89,12 +89,12 @@ async fn what_code_made_is_with_its_execution_and_not_among_documents() {
     let document = file(world.alice, FileSource::Upload, None);
     keep(&world, &made).await;
     keep(&world, &document).await;
-    let listed = world.store.read(|r| r.files_of_execution(home, run_id)).unwrap();
+    let listed = world.db.read(|r| r.files_of_execution(home, run_id)).unwrap();
     assert_eq!(listed, from_ref(&made));
-    let found = world.store.read(|r| r.file_of_execution(home, run_id, "a.csv")).unwrap();
+    let found = world.db.read(|r| r.file_of_execution(home, run_id, "a.csv")).unwrap();
     assert_eq!(found, Some(made));
-    assert_eq!(world.store.read(|r| r.file_of_execution(home, run_id, "b.csv")).unwrap(), None);
-    let documents = |owner| world.store.read(move |r| r.documents(home, owner, ALL)).unwrap().items;
+    assert_eq!(world.db.read(|r| r.file_of_execution(home, run_id, "b.csv")).unwrap(), None);
+    let documents = |owner| world.db.read(move |r| r.documents(home, owner, ALL)).unwrap().items;
     assert_eq!(documents(None), from_ref(&document));
     assert_eq!(documents(Some(world.alice)), [document]);
     assert_eq!(documents(Some(world.mallory)), []);
@@ -112,18 +112,18 @@ async fn nothing_of_files_is_found_from_another_workspace() {
     keep(&world, &made).await;
     keep(&world, &document).await;
     for (workspace, there) in [(home, true), (other, false)] {
-        let store = &world.store;
-        assert_eq!(store.read(|r| r.file(workspace, document.id)).unwrap().is_some(), there);
-        let by_name = store.read(|r| r.file_of_execution(workspace, run_id, "a.csv")).unwrap();
+        let db = &world.db;
+        assert_eq!(db.read(|r| r.file(workspace, document.id)).unwrap().is_some(), there);
+        let by_name = db.read(|r| r.file_of_execution(workspace, run_id, "a.csv")).unwrap();
         assert_eq!(by_name.is_some(), there);
-        let made = store.read(|r| r.files_of_execution(workspace, run_id)).unwrap();
+        let made = db.read(|r| r.files_of_execution(workspace, run_id)).unwrap();
         assert_eq!(!made.is_empty(), there);
-        let documents = store.read(|r| r.documents(workspace, None, ALL)).unwrap().items;
+        let documents = db.read(|r| r.documents(workspace, None, ALL)).unwrap().items;
         assert_eq!(!documents.is_empty(), there);
     }
     assert!(!world.write(move |tx| tx.delete_file(other, document.id)).await);
     let foreign = file(world.mallory, FileSource::Code, Some(run_id));
-    let refused = world.store.write(move |tx| tx.insert_file(other, &foreign)).await;
+    let refused = world.db.write(move |tx| tx.insert_file(other, &foreign)).await;
     assert!(refused.is_err(), "a file of an execution of elsewhere");
 }
 
@@ -164,14 +164,14 @@ async fn what_is_over_is_forgotten_and_what_is_not_stays() {
         PurgeCounts { files: 2, executions: 1, requests: 1, ..PurgeCounts::default() }
     );
     for gone in [&of_old, &expired] {
-        assert_eq!(world.store.read(|r| r.file(home, gone.id)).unwrap(), None);
+        assert_eq!(world.db.read(|r| r.file(home, gone.id)).unwrap(), None);
         assert_eq!(bytes(&world, gone.id), None);
     }
     for stays in [&of_recent, &lasting] {
-        assert!(world.store.read(|r| r.file(home, stays.id)).unwrap().is_some());
+        assert!(world.db.read(|r| r.file(home, stays.id)).unwrap().is_some());
         assert!(bytes(&world, stays.id).is_some());
     }
-    let there = |id| world.store.read(move |r| r.execution(home, id)).unwrap().is_some();
+    let there = |id| world.db.read(move |r| r.execution(home, id)).unwrap().is_some();
     assert_eq!((there(old.id), there(waiting.id), there(recent.id)), (false, true, true));
     let again = world.write(move |tx| tx.claim_request(&stale, &[1; 32], now)).await;
     assert_eq!(again, ClaimOutcome::Claimed);

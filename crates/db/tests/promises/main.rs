@@ -1,4 +1,4 @@
-//! What the store promises to the server, and to whoever takes its power away.
+//! What the db promises to the server, and to whoever takes its power away.
 
 // Said although it is always so: it is how clippy knows that helpers may unwrap.
 #![cfg(test)]

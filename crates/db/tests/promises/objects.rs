@@ -57,10 +57,10 @@ async fn source_and_specification_come_back_byte_for_byte() {
             tx.insert_agent(home, &kept_agent)
         })
         .await;
-    let found = world.store.read(|r| r.tool_by_name(home, "add")).unwrap();
+    let found = world.db.read(|r| r.tool_by_name(home, "add")).unwrap();
     assert_eq!(found, Some((add, SOURCE.to_owned())));
-    assert_eq!(world.store.read(|r| r.agent_by_name(home, "helper")).unwrap(), Some(helper));
-    let owned = world.store.read(|r| r.count_owned(home, alice)).unwrap();
+    assert_eq!(world.db.read(|r| r.agent_by_name(home, "helper")).unwrap(), Some(helper));
+    let owned = world.db.read(|r| r.count_owned(home, alice)).unwrap();
     assert_eq!(owned, OwnedCounts { tools: 1, agents: 1, ..OwnedCounts::default() });
 }
 
@@ -78,14 +78,14 @@ async fn a_tool_is_changed_in_place_and_cannot_take_the_name_of_another() {
             tx.insert_tool(home, &subtract, SOURCE)
         })
         .await;
-    let refused = world.store.write(move |tx| tx.update_tool(home, &taken, "")).await;
+    let refused = world.db.write(move |tx| tx.update_tool(home, &taken, "")).await;
     assert!(matches!(refused, Err(DatabaseError::NameTaken { kind: "tool", .. })));
     assert!(world.write(move |tx| tx.update_tool(home, &changed, "pass")).await);
-    let (found, source) = world.store.read(|r| r.tool(home, id)).unwrap().unwrap();
+    let (found, source) = world.db.read(|r| r.tool(home, id)).unwrap().unwrap();
     assert_eq!((&*found.name, &*source), ("plus", "pass"));
     let names = |search: Option<&str>| {
         let filter = ObjectFilter { search: search.map(str::to_owned), seen_by: None };
-        let listed = world.store.read(|r| r.tools(home, &filter, ALL)).unwrap();
+        let listed = world.db.read(|r| r.tools(home, &filter, ALL)).unwrap();
         listed.items.into_iter().map(|tool| tool.name).collect::<Vec<_>>()
     };
     assert_eq!(names(None), ["subtract", "plus"]);
@@ -125,8 +125,8 @@ async fn a_list_for_somebody_has_what_they_may_do_something_with() {
         .await;
     let names = |viewers: &[PrincipalId]| {
         let filter = ObjectFilter { search: None, seen_by: Some(viewers.to_vec()) };
-        let tools = world.store.read(|r| r.tools(home, &filter, ALL)).unwrap().items;
-        let agents = world.store.read(|r| r.agents(home, &filter, ALL)).unwrap().items;
+        let tools = world.db.read(|r| r.tools(home, &filter, ALL)).unwrap().items;
+        let agents = world.db.read(|r| r.agents(home, &filter, ALL)).unwrap().items;
         let tools: Vec<String> = tools.into_iter().map(|tool| tool.name).collect();
         let agents: Vec<String> = agents.into_iter().map(|agent| agent.name).collect();
         assert_eq!(tools, agents);
@@ -151,14 +151,14 @@ async fn a_tool_that_an_agent_has_stays_until_it_is_detached() {
             tx.attach_tool(home, agent_id, tool_id, ApprovalAction::Review, moment(2))
         })
         .await;
-    let bindings = world.store.read(|r| r.tool_bindings(home, agent_id)).unwrap();
+    let bindings = world.db.read(|r| r.tool_bindings(home, agent_id)).unwrap();
     let [binding] = &*bindings else { panic!("{bindings:?}") };
     assert_eq!((binding.tool_id, &*binding.tool_name), (tool_id, "add"));
     assert_eq!(binding.approval_action, ApprovalAction::Review);
     assert_eq!(binding.created_at, moment(1));
-    let using = world.store.read(|r| r.agents_using(home, tool_id)).unwrap();
+    let using = world.db.read(|r| r.agents_using(home, tool_id)).unwrap();
     assert_eq!(using, [(agent_id, "helper".to_owned())]);
-    assert!(world.store.write(move |tx| tx.delete_tool(home, tool_id)).await.is_err());
+    assert!(world.db.write(move |tx| tx.delete_tool(home, tool_id)).await.is_err());
     let deny = ApprovalAction::Deny;
     assert!(world.write(move |tx| tx.set_tool_action(home, agent_id, tool_id, deny)).await);
     assert!(world.write(move |tx| tx.detach_tool(home, agent_id, tool_id)).await);
@@ -180,7 +180,7 @@ async fn an_agent_takes_its_bindings_along() {
         })
         .await;
     assert!(world.write(move |tx| tx.delete_agent(home, agent_id)).await);
-    assert_eq!(world.store.read(|r| r.agents_using(home, tool_id)).unwrap(), []);
+    assert_eq!(world.db.read(|r| r.agents_using(home, tool_id)).unwrap(), []);
     assert!(world.write(move |tx| tx.delete_tool(home, tool_id)).await);
 }
 
@@ -199,26 +199,23 @@ async fn nothing_of_tools_and_agents_is_found_from_another_workspace() {
         })
         .await;
     for (workspace, there) in [(home, true), (other, false)] {
-        let (store, all) = (&world.store, ObjectFilter::default());
-        assert_eq!(store.read(|r| r.tool(workspace, tool_id)).unwrap().is_some(), there);
-        assert_eq!(store.read(|r| r.tool_by_name(workspace, "add")).unwrap().is_some(), there);
-        assert_eq!(!store.read(|r| r.tools(workspace, &all, ALL)).unwrap().items.is_empty(), there);
-        assert_eq!(store.read(|r| r.agent(workspace, agent_id)).unwrap().is_some(), there);
-        assert_eq!(store.read(|r| r.agent_by_name(workspace, "helper")).unwrap().is_some(), there);
-        let agents = store.read(|r| r.agents(workspace, &all, ALL)).unwrap().items;
+        let (db, all) = (&world.db, ObjectFilter::default());
+        assert_eq!(db.read(|r| r.tool(workspace, tool_id)).unwrap().is_some(), there);
+        assert_eq!(db.read(|r| r.tool_by_name(workspace, "add")).unwrap().is_some(), there);
+        assert_eq!(!db.read(|r| r.tools(workspace, &all, ALL)).unwrap().items.is_empty(), there);
+        assert_eq!(db.read(|r| r.agent(workspace, agent_id)).unwrap().is_some(), there);
+        assert_eq!(db.read(|r| r.agent_by_name(workspace, "helper")).unwrap().is_some(), there);
+        let agents = db.read(|r| r.agents(workspace, &all, ALL)).unwrap().items;
         assert_eq!(!agents.is_empty(), there);
-        assert_eq!(
-            !store.read(|r| r.tool_bindings(workspace, agent_id)).unwrap().is_empty(),
-            there
-        );
-        assert_eq!(!store.read(|r| r.agents_using(workspace, tool_id)).unwrap().is_empty(), there);
+        assert_eq!(!db.read(|r| r.tool_bindings(workspace, agent_id)).unwrap().is_empty(), there);
+        assert_eq!(!db.read(|r| r.agents_using(workspace, tool_id)).unwrap().is_empty(), there);
     }
     assert!(!world.write(move |tx| tx.update_tool(other, &add, "")).await);
     assert!(!world.write(move |tx| tx.update_agent(other, &helper)).await);
     assert!(!world.write(move |tx| tx.delete_tool(other, tool_id)).await);
     assert!(!world.write(move |tx| tx.delete_agent(other, agent_id)).await);
     assert!(!world.write(move |tx| tx.detach_tool(other, agent_id, tool_id)).await);
-    let foreign = world.store.write(move |tx| {
+    let foreign = world.db.write(move |tx| {
         tx.attach_tool(other, agent_id, tool_id, ApprovalAction::Allow, moment(1))
     });
     assert!(matches!(foreign.await, Err(DatabaseError::Sqlite(_))), "a tool of elsewhere");
@@ -255,14 +252,14 @@ async fn an_environment_is_needed_while_a_function_has_it_or_prepares_it() {
     };
     let kept = function.clone();
     world.write(move |tx| tx.insert_function(home, &kept, Some(b"files"))).await;
-    let is_needed = |name: &str| world.store.read(|r| r.is_environment_of_function(name)).unwrap();
+    let is_needed = |name: &str| world.db.read(|r| r.is_environment_of_function(name)).unwrap();
     assert!(is_needed("fn-old") && is_needed("fn-new") && !is_needed("fn-other"));
-    assert_eq!(world.store.read(|r| r.deploying_functions()).unwrap(), [(home, function.clone())]);
+    assert_eq!(world.db.read(|r| r.deploying_functions()).unwrap(), [(home, function.clone())]);
 
     let failed = Function { preparing: None, status: FunctionStatus::Failed, ..function.clone() };
     world.write(move |tx| tx.update_function(home, &failed, None)).await;
     assert!(is_needed("fn-old") && !is_needed("fn-new"));
-    let (_, files) = world.store.read(|r| r.deployed_function(home, function.id)).unwrap().unwrap();
+    let (_, files) = world.db.read(|r| r.deployed_function(home, function.id)).unwrap().unwrap();
     assert_eq!(files, b"files", "what serves stays");
     world.write(move |tx| tx.delete_function(home, function.id)).await;
     assert!(!is_needed("fn-old"));

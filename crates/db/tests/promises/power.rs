@@ -17,21 +17,21 @@ const WRITERS: usize = 4;
 /// Longer than a checkpoint, so that some kills fall into one.
 const LONGEST_LIFE: Duration = Duration::from_millis(40);
 /// Where the child finds the data and the workspace that it writes into.
-const CHILD: &str = "BELLJAR_STORE_CHILD";
+const CHILD: &str = "BELLJAR_VOLUME_CHILD";
 
 #[tokio::test]
 async fn t61_what_was_acknowledged_before_a_kill_is_there_once() {
-    let World { store, data, home, .. } = World::new().await;
-    drop(store);
+    let World { db, data, home, .. } = World::new().await;
+    drop(db);
     let mut acknowledged = HashSet::new();
     for _ in 0..KILLS {
         let new = killed_after(data.path(), home, lifetime());
         assert!(new.iter().all(|id| acknowledged.insert(*id)), "acknowledged twice");
     }
     assert!(acknowledged.len() > KILLS, "the child wrote hardly anything");
-    let store = Database::open(data.path()).unwrap();
+    let db = Database::open(data.path()).unwrap();
     let entries = verify_audit(data.path(), None, None).unwrap().entries;
-    let kept = kept(&store, data.path(), home);
+    let kept = kept(&db, data.path(), home);
     assert_eq!(acknowledged.difference(&kept).count(), 0, "acknowledged, and not there");
     assert_eq!(i64::try_from(kept.len()).unwrap(), entries, "a row and its entry come together");
 }
@@ -64,8 +64,8 @@ fn start(data: &Path, home: WorkspaceId) -> Child {
 }
 
 /// The ids of the rows, all of them readable, and each file with its bytes.
-fn kept(store: &Database, data: &Path, home: WorkspaceId) -> HashSet<Uuid> {
-    let connection = Connection::open(data.join("store/belljar.sqlite3")).unwrap();
+fn kept(db: &Database, data: &Path, home: WorkspaceId) -> HashSet<Uuid> {
+    let connection = Connection::open(data.join("db/belljar.sqlite3")).unwrap();
     let verdict: String =
         connection.pragma_query_value(None, "integrity_check", |row| row.get(0)).unwrap();
     assert_eq!(verdict, "ok");
@@ -76,11 +76,11 @@ fn kept(store: &Database, data: &Path, home: WorkspaceId) -> HashSet<Uuid> {
     };
     let mut kept = HashSet::new();
     for id in ids("SELECT id FROM principals WHERE workspace = ?1 AND name <> 'alice'") {
-        let found = store.read(|r| r.principal(home, PrincipalId::new(id))).unwrap();
+        let found = db.read(|r| r.principal(home, PrincipalId::new(id))).unwrap();
         assert!(found.is_some() && kept.insert(id));
     }
     for id in ids("SELECT id FROM files WHERE workspace = ?1") {
-        let bytes = store.blobs().open_file(FileId::new(id)).unwrap().unwrap();
+        let bytes = db.blobs().open_file(FileId::new(id)).unwrap().unwrap();
         assert_eq!(std::io::read_to_string(bytes).unwrap(), id.to_string());
         assert!(kept.insert(id));
     }
@@ -93,28 +93,28 @@ async fn writes_until_it_is_killed() {
     let given = std::env::var(CHILD).unwrap();
     let (home, data) = given.split_once(' ').unwrap();
     let (home, data): (WorkspaceId, PathBuf) = (home.parse().unwrap(), data.into());
-    let store = Database::open(&data).unwrap();
-    let writers = (0..WRITERS).map(|_| tokio::spawn(write_on(Arc::clone(&store), home)));
+    let db = Database::open(&data).unwrap();
+    let writers = (0..WRITERS).map(|_| tokio::spawn(write_on(Arc::clone(&db), home)));
     for writer in writers.collect::<Vec<_>>() {
         writer.await.unwrap();
     }
 }
 
 /// By turns with and without waiting for the disk, and a file with its bytes.
-async fn write_on(store: Arc<Database>, home: WorkspaceId) {
+async fn write_on(db: Arc<Database>, home: WorkspaceId) {
     loop {
         let (soon, full) = (principal(&id().to_string()), principal(&id().to_string()));
         let (first, second) = (soon.id.uuid(), full.id.uuid());
         let file = file(soon.id);
         let third = file.id.uuid();
-        store.write_unsynced(move |tx| insert(tx, home, &soon)).await.unwrap();
+        db.write_unsynced(move |tx| insert(tx, home, &soon)).await.unwrap();
         acknowledge(first);
-        store.write(move |tx| insert(tx, home, &full)).await.unwrap();
+        db.write(move |tx| insert(tx, home, &full)).await.unwrap();
         acknowledge(second);
-        let staged = store.blobs().staging_path();
+        let staged = db.blobs().staging_path();
         std::fs::write(&staged, third.to_string()).unwrap();
-        store.persist_blob(staged, file.id).await.unwrap();
-        let written = store.write(move |tx| {
+        db.persist_blob(staged, file.id).await.unwrap();
+        let written = db.write(move |tx| {
             tx.insert_file(home, &file)?;
             tx.append_audit_entry(&line(home)).map(drop)
         });

@@ -44,11 +44,11 @@ async fn a_finished_execution_is_told_with_its_output_and_results() {
         ..begun.clone()
     };
     assert!(finish(&world, &done).await);
-    let told = world.store.read(|reader| reader.execution(world.home, begun.id)).unwrap().unwrap();
+    let told = world.db.read(|reader| reader.execution(world.home, begun.id)).unwrap().unwrap();
     assert_eq!(told, done);
-    let kept = world.store.read(|reader| reader.execution_events(world.home, begun.id)).unwrap();
+    let kept = world.db.read(|reader| reader.execution_events(world.home, begun.id)).unwrap();
     assert_eq!(kept, Some(events()));
-    let summary = world.store.read(|r| r.execution_summary(world.home, begun.id)).unwrap().unwrap();
+    let summary = world.db.read(|r| r.execution_summary(world.home, begun.id)).unwrap().unwrap();
     assert_eq!(summary, Execution { status: ExecutionStatus::Succeeded, ..begun });
 }
 
@@ -70,7 +70,7 @@ async fn a_large_log_is_kept_in_batches_and_read_a_batch_at_a_time() {
     for batch in [batch(1, 3), batch(4, 6), batch(4, 7)] {
         world.write(move |tx| tx.insert_events(home, id, &batch)).await;
     }
-    let read = |number| world.store.read(|reader| reader.events_after(home, id, number)).unwrap();
+    let read = |number| world.db.read(|reader| reader.events_after(home, id, number)).unwrap();
     assert_eq!(read(0), None, "it has not ended");
     let done = Execution { status: ExecutionStatus::Succeeded, ..begun.clone() };
     let finished = FinishedExecutionRow::new(&done, &lines[7..]).unwrap().with_stored_events(7);
@@ -82,9 +82,9 @@ async fn a_large_log_is_kept_in_batches_and_read_a_batch_at_a_time() {
     for after in [9, 10, u64::MAX] {
         assert_eq!(read(after).unwrap(), []);
     }
-    let all = world.store.read(|reader| reader.execution_events(home, id)).unwrap();
+    let all = world.db.read(|reader| reader.execution_events(home, id)).unwrap();
     assert_eq!(all, Some(lines));
-    let bytes = world.store.read(|reader| reader.event_bytes(home, id)).unwrap();
+    let bytes = world.db.read(|reader| reader.event_bytes(home, id)).unwrap();
     assert!((400..2000).contains(&bytes), "{bytes}");
     // They go with their execution.
     let retention = Retention::all(TimeDelta::days(7));
@@ -93,7 +93,7 @@ async fn a_large_log_is_kept_in_batches_and_read_a_batch_at_a_time() {
     run(&world, &begun).await;
     let none = FinishedExecutionRow::new(&done, &[] as &[Event]).unwrap().with_stored_events(0);
     assert!(world.write(move |tx| tx.finish_execution(home, &none)).await);
-    let bytes = world.store.read(|reader| reader.event_bytes(home, id)).unwrap();
+    let bytes = world.db.read(|reader| reader.event_bytes(home, id)).unwrap();
     assert_eq!(bytes, 2);
 }
 
@@ -105,9 +105,9 @@ async fn batches_of_an_execution_that_was_interrupted_are_no_part_of_its_record(
     let (id, batch) = (begun.id, EventBatch::new(1, &[line(1), line(2)]).unwrap());
     world.write(move |tx| tx.insert_events(home, id, &batch)).await;
     world.write(|tx| tx.interrupt_all_executions(moment(60))).await;
-    let told = world.store.read(|reader| reader.execution(home, id)).unwrap().unwrap();
+    let told = world.db.read(|reader| reader.execution(home, id)).unwrap().unwrap();
     assert_eq!((told.status, told.output), (ExecutionStatus::Failed, Vec::new()));
-    let events = world.store.read(|reader| reader.execution_events(home, id)).unwrap().unwrap();
+    let events = world.db.read(|reader| reader.execution_events(home, id)).unwrap().unwrap();
     assert_eq!(events.last(), Some(&Event::End { status: ExecutionStatus::Failed }));
     assert_eq!(events.len(), 2);
 }
@@ -129,7 +129,7 @@ async fn an_end_is_final() {
             .write(move |tx| tx.set_execution_status(home, begun.id, ExecutionStatus::Running))
             .await
     );
-    let told = world.store.read(|reader| reader.execution(home, begun.id)).unwrap().unwrap();
+    let told = world.db.read(|reader| reader.execution(home, begun.id)).unwrap().unwrap();
     assert_eq!(told.status, ExecutionStatus::Cancelled);
 }
 
@@ -148,17 +148,17 @@ async fn what_ran_when_the_server_was_killed_is_interrupted_and_not_run_again() 
     let mut ids = world.write(|tx| tx.interrupt_all_executions(moment(60))).await;
     ids.sort();
     assert_eq!(ids, [running.id, queued.id]);
-    let told = world.store.read(|reader| reader.execution(home, running.id)).unwrap().unwrap();
+    let told = world.db.read(|reader| reader.execution(home, running.id)).unwrap().unwrap();
     let error = told.error.unwrap();
     assert_eq!(
         (told.status, error.code),
         (ExecutionStatus::Failed, ErrorCode::ExecutionInterrupted)
     );
     assert_eq!(told.ended_at, Some(moment(60)));
-    let events = world.store.read(|reader| reader.execution_events(home, running.id)).unwrap();
+    let events = world.db.read(|reader| reader.execution_events(home, running.id)).unwrap();
     assert_eq!(events.unwrap().last(), Some(&Event::End { status: ExecutionStatus::Failed }));
     for untouched in [done, waiting] {
-        let kept = world.store.read(|reader| reader.execution(home, untouched.id)).unwrap();
+        let kept = world.db.read(|reader| reader.execution(home, untouched.id)).unwrap();
         assert_eq!(kept, Some(untouched));
     }
     assert!(world.write(|tx| tx.interrupt_all_executions(moment(61))).await.is_empty());
@@ -173,7 +173,7 @@ async fn executions_are_listed_by_what_is_asked_for() {
     run(&world, &plain).await;
     run(&world, &tool).await;
     let ids = |filter: ExecutionFilter| {
-        let listed = world.store.read(|reader| reader.executions(world.home, &filter, ALL));
+        let listed = world.db.read(|reader| reader.executions(world.home, &filter, ALL));
         let items = listed.unwrap().items;
         items.into_iter().map(|execution| execution.id).collect::<Vec<_>>()
     };
@@ -187,7 +187,7 @@ async fn executions_are_listed_by_what_is_asked_for() {
     assert_eq!(ids(ExecutionFilter { sandbox_id: plain.sandbox_id, ..any() }), [plain.id]);
     assert_eq!(ids(ExecutionFilter { principal: Some(world.mallory), ..any() }), []);
     let of = world
-        .store
+        .db
         .read(|reader| reader.executions_in_session(world.home, tool.sandbox_id.unwrap()))
         .unwrap();
     assert_eq!(of, [tool.id]);
@@ -207,7 +207,7 @@ async fn a_list_of_large_records_comes_in_pages_that_fit_into_memory() {
     let (mut page, mut listed) = (PageRequest { after: None, limit: 200 }, Vec::new());
     loop {
         let any = ExecutionFilter::default();
-        let part = world.store.read(|reader| reader.executions(world.home, &any, page)).unwrap();
+        let part = world.db.read(|reader| reader.executions(world.home, &any, page)).unwrap();
         let bytes: usize = part.items.iter().map(|execution| execution.code.len()).sum();
         assert!((1..=12 * MIB).contains(&bytes), "{bytes}");
         listed.extend(part.items);
@@ -227,7 +227,7 @@ async fn a_plan_is_kept_until_the_execution_has_ended() {
     let waiting = execution(world.alice, ExecutionStatus::WaitingApproval);
     let kept = waiting.clone();
     world.write(move |tx| tx.insert_execution(home, &kept, Some(b"plan"))).await;
-    let plan = || world.store.read(|reader| reader.pending_call_json(home, waiting.id)).unwrap();
+    let plan = || world.db.read(|reader| reader.pending_call_json(home, waiting.id)).unwrap();
     assert_eq!(plan().as_deref(), Some(&b"plan"[..]));
     assert!(
         world
@@ -249,7 +249,7 @@ async fn a_key_names_one_session_until_that_is_over() {
     let (mut kept, second) = (first.clone(), session(alice, Some("chat-1")));
     world.write(move |tx| tx.insert_session(home, &kept, None)).await;
     let next = second.clone();
-    let taken = world.store.write(move |tx| tx.insert_session(home, &next, None)).await;
+    let taken = world.db.write(move |tx| tx.insert_session(home, &next, None)).await;
     assert!(
         matches!(taken, Err(DatabaseError::NameTaken { kind: "session", name }) if name == "chat-1")
     );
@@ -258,7 +258,7 @@ async fn a_key_names_one_session_until_that_is_over() {
     let next = second.clone();
     world.write(move |tx| tx.update_session(home, &kept)).await;
     world.write(move |tx| tx.insert_session(home, &next, None)).await;
-    let found = world.store.read(|reader| reader.session_by_key(home, alice, "chat-1")).unwrap();
+    let found = world.db.read(|reader| reader.session_by_key(home, alice, "chat-1")).unwrap();
     assert_eq!(found, Some(second));
 }
 
@@ -274,9 +274,9 @@ async fn a_restart_loses_live_sessions_and_says_so() {
     world.write(move |tx| tx.insert_session(home, &two, None)).await;
     let world = world.restart();
     assert_eq!(world.write(|tx| tx.mark_all_sessions_lost(moment(60))).await, 1);
-    let told = world.store.read(|reader| reader.session_by_key(home, alice, "chat-1")).unwrap();
+    let told = world.db.read(|reader| reader.session_by_key(home, alice, "chat-1")).unwrap();
     assert_eq!(told.unwrap().status, SessionStatus::Lost);
-    let told = world.store.read(|reader| reader.session(home, closed.sandbox_id)).unwrap();
+    let told = world.db.read(|reader| reader.session(home, closed.sandbox_id)).unwrap();
     assert_eq!(told, Some(closed));
 }
 
@@ -298,20 +298,19 @@ async fn nothing_of_records_is_found_from_another_workspace() {
     assert!(!world.write(move |tx| tx.update_session(other, &chat)).await);
     assert!(finish(&world, &done).await);
     for (workspace, there) in [(home, true), (other, false)] {
-        let store = &world.store;
-        assert_eq!(store.read(|r| r.execution(workspace, id)).unwrap().is_some(), there);
-        assert_eq!(store.read(|r| r.execution_events(workspace, id)).unwrap().is_some(), there);
+        let db = &world.db;
+        assert_eq!(db.read(|r| r.execution(workspace, id)).unwrap().is_some(), there);
+        assert_eq!(db.read(|r| r.execution_events(workspace, id)).unwrap().is_some(), there);
         let any = ExecutionFilter::default();
-        let listed = store.read(|r| r.executions(workspace, &any, ALL)).unwrap().items;
+        let listed = db.read(|r| r.executions(workspace, &any, ALL)).unwrap().items;
         assert_eq!(!listed.is_empty(), there);
-        let of =
-            store.read(|r| r.executions_in_session(workspace, done.sandbox_id.unwrap())).unwrap();
+        let of = db.read(|r| r.executions_in_session(workspace, done.sandbox_id.unwrap())).unwrap();
         assert_eq!(!of.is_empty(), there);
-        assert_eq!(store.read(|r| r.session(workspace, sandbox)).unwrap().is_some(), there);
-        let by_key = store.read(|r| r.session_by_key(workspace, alice, "chat-1")).unwrap();
+        assert_eq!(db.read(|r| r.session(workspace, sandbox)).unwrap().is_some(), there);
+        let by_key = db.read(|r| r.session_by_key(workspace, alice, "chat-1")).unwrap();
         assert_eq!(by_key.is_some(), there);
         let any = SessionFilter::default();
-        let listed = store.read(|r| r.sessions(workspace, &any, ALL)).unwrap().items;
+        let listed = db.read(|r| r.sessions(workspace, &any, ALL)).unwrap().items;
         assert_eq!(!listed.is_empty(), there);
     }
 }

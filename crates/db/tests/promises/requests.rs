@@ -21,9 +21,9 @@ async fn of_fifty_who_send_the_same_at_once_one_does_it() {
     let world = World::new().await;
     let mut tries = JoinSet::new();
     for _ in 0..50 {
-        let (store, key) = (world.store.clone(), request(&world, "k"));
+        let (db, key) = (world.db.clone(), request(&world, "k"));
         tries.spawn(async move {
-            store.write(move |tx| tx.claim_request(&key, &FINGERPRINT, moment(0))).await.unwrap()
+            db.write(move |tx| tx.claim_request(&key, &FINGERPRINT, moment(0))).await.unwrap()
         });
     }
     let claims = tries.join_all().await;

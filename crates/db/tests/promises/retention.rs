@@ -69,14 +69,14 @@ async fn t120_sessions_keys_and_answers_are_forgotten_when_they_are_over() {
         .await;
     let purged = purge(&world, now, Retention::all(TimeDelta::days(30))).await;
     assert_eq!((purged.sessions, purged.keys, purged.remembered_approvals), (1, 1, 1));
-    let session_there = |id| world.store.read(|r| r.session(home, id)).unwrap().is_some();
+    let session_there = |id| world.db.read(|r| r.session(home, id)).unwrap().is_some();
     assert!(!session_there(over.sandbox_id));
     assert!(session_there(late.sandbox_id) && session_there(open.sandbox_id));
-    let key_there = |id| world.store.read(|r| r.key(home, id)).unwrap().is_some();
+    let key_there = |id| world.db.read(|r| r.key(home, id)).unwrap().is_some();
     assert!(!key_there(revoked.id));
     let stay = [lately.id, good.id, child.id, parent.id];
     assert!(stay.into_iter().all(key_there), "a key that made one that is good is revoked with it");
-    let database = rusqlite::Connection::open(world.data.path().join("store/belljar.sqlite3"));
+    let database = rusqlite::Connection::open(world.data.path().join("db/belljar.sqlite3"));
     let left: i64 = database
         .unwrap()
         .query_row("SELECT count(*) FROM remembered", [], |row| row.get(0))
@@ -89,7 +89,7 @@ async fn t120_the_database_and_its_log_become_smaller_again() {
     const MIB: u64 = 1024 * 1024;
     let world = World::new().await;
     let (home, alice) = (world.home, world.alice);
-    let size = |name: &str| fs::metadata(world.data.path().join("store").join(name)).unwrap().len();
+    let size = |name: &str| fs::metadata(world.data.path().join("db").join(name)).unwrap().len();
     // In one transaction, so that the log must hold all of it.
     world
         .write(move |tx| {
@@ -146,7 +146,7 @@ async fn t120_a_list_by_status_does_not_read_what_has_another() {
             .map(|_| {
                 let began = Instant::now();
                 let page = PageRequest { after: None, limit };
-                let listed = world.store.read(|r| r.executions(home, &filter, page)).unwrap();
+                let listed = world.db.read(|r| r.executions(home, &filter, page)).unwrap();
                 assert!(!listed.items.is_empty());
                 began.elapsed()
             })
@@ -159,6 +159,6 @@ async fn t120_a_list_by_status_does_not_read_what_has_another() {
     assert!(rare < common * 4, "{rare:?} beside {common:?}");
     let filter =
         ExecutionFilter { status: Some(ExecutionStatus::Failed), ..ExecutionFilter::default() };
-    let listed = world.store.read(|r| r.executions(home, &filter, ALL)).unwrap().items;
+    let listed = world.db.read(|r| r.executions(home, &filter, ALL)).unwrap().items;
     assert_eq!(listed.iter().map(|run| run.id).collect::<Vec<_>>(), [id]);
 }

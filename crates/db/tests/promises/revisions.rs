@@ -14,9 +14,9 @@ type Job = Box<dyn FnOnce(&Tx<'_>) -> Result<(), DatabaseError> + Send>;
 
 /// Before a job, and after it was answered.
 async fn around(world: &World, job: Job) -> (Revision, Revision) {
-    let before = world.store.revision();
+    let before = world.db.revision();
     world.write(job).await;
-    (before, world.store.revision())
+    (before, world.db.revision())
 }
 
 fn job(job: impl FnOnce(&Tx<'_>) -> Result<(), DatabaseError> + Send + 'static) -> Job {
@@ -142,13 +142,13 @@ struct Found(Mutex<Option<(Revision, u64)>>);
 
 impl Found {
     fn rules(&self, world: &World) -> u64 {
-        let revision = world.store.revision();
+        let revision = world.db.revision();
         if let Some((then, count)) = *self.0.lock().unwrap()
             && then == revision
         {
             return count;
         }
-        let count = world.store.read(|rows| rows.count_network_rules(world.home)).unwrap();
+        let count = world.db.read(|rows| rows.count_network_rules(world.home)).unwrap();
         *self.0.lock().unwrap() = Some((revision, count));
         count
     }

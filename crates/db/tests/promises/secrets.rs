@@ -48,25 +48,25 @@ async fn a_secret_is_in_its_workspace_and_its_name_is_that_of_one_for_each_of_wh
     let kept = [of_all.clone(), own.clone()];
     world.write(move |tx| kept.iter().try_for_each(|one| tx.insert_secret(home, one))).await;
     for again in twice {
-        let taken = world.store.write(move |tx| tx.insert_secret(home, &again)).await;
+        let taken = world.db.write(move |tx| tx.insert_secret(home, &again)).await;
         assert!(matches!(taken, Err(DatabaseError::NameTaken { kind: "secret", .. })));
     }
-    let found = |workspace| world.store.read(|r| r.secret(workspace, of_all.id)).unwrap();
+    let found = |workspace| world.db.read(|r| r.secret(workspace, of_all.id)).unwrap();
     assert_eq!((found(home), found(other)), (Some(of_all.clone()), None));
-    let owned = world.store.read(|r| r.count_owned(home, alice)).unwrap();
+    let owned = world.db.read(|r| r.count_owned(home, alice)).unwrap();
     assert_eq!(
         owned,
         OwnedCounts { secrets: 1, ..OwnedCounts::default() },
         "their own goes with them"
     );
-    let mine = world.store.read(|r| r.private_secrets(home, alice)).unwrap();
+    let mine = world.db.read(|r| r.private_secrets(home, alice)).unwrap();
     assert_eq!(mine, [own]);
     let seen = ObjectFilter { seen_by: Some(vec![alice]), ..ObjectFilter::default() };
-    assert_eq!(world.store.read(|r| r.workspace_secrets(home, &seen)).unwrap(), []);
+    assert_eq!(world.db.read(|r| r.workspace_secrets(home, &seen)).unwrap(), []);
     let given = grant(alice, Privilege::Usage, ObjectRef::Secret(of_all.id));
     world.write(move |tx| tx.insert_grant(home, &given)).await;
-    assert_eq!(world.store.read(|r| r.workspace_secrets(home, &seen)).unwrap(), [of_all]);
-    assert_eq!(world.store.read(|r| r.secrets(home, &seen, ALL)).unwrap().items.len(), 1);
+    assert_eq!(world.db.read(|r| r.workspace_secrets(home, &seen)).unwrap(), [of_all]);
+    assert_eq!(world.db.read(|r| r.secrets(home, &seen, ALL)).unwrap().items.len(), 1);
 }
 
 #[tokio::test]
@@ -84,10 +84,10 @@ async fn what_is_sealed_is_replaced_listed_by_its_key_and_gone_with_its_holder()
     let newer = SealContext { version: 2, ..first.clone() };
     let put = newer.clone();
     world.write(move |tx| tx.upsert_sealed_value(&put, &sealed(2))).await;
-    let of = |workspace| world.store.read(|r| r.sealed_values(workspace, id.uuid())).unwrap();
+    let of = |workspace| world.db.read(|r| r.sealed_values(workspace, id.uuid())).unwrap();
     assert_eq!(of(home), [(newer, sealed(2))]);
     assert_eq!(of(other), [(second, sealed(1))]);
-    let keys = || world.store.read(|r| r.sealing_keys()).unwrap().into_iter().collect::<Vec<_>>();
+    let keys = || world.db.read(|r| r.sealing_keys()).unwrap().into_iter().collect::<Vec<_>>();
     assert_eq!(keys(), [[1; 8], [2; 8]]);
     assert!(world.write(move |tx| tx.delete_secret(home, id)).await);
     assert_eq!((of(home), of(other).len()), (Vec::new(), 1));

@@ -1,4 +1,4 @@
-//! A store of its own for each test, with two workspaces in it that must not see each other.
+//! A db of its own for each test, with two workspaces in it that must not see each other.
 
 use belljar_db::{
     ClockReading, Database, DatabaseError, PageRequest, PurgeCounts, PurgeOutcome, Retention, Tx,
@@ -18,7 +18,7 @@ use uuid::Uuid;
 pub(crate) const ALL: PageRequest = PageRequest { after: None, limit: 1000 };
 
 pub(crate) struct World {
-    pub(crate) store: Arc<Database>,
+    pub(crate) db: Arc<Database>,
     pub(crate) data: TempDir,
     pub(crate) home: WorkspaceId,
     pub(crate) other: WorkspaceId,
@@ -34,32 +34,32 @@ impl World {
 
     pub(crate) async fn on(disk: &Path) -> Self {
         let data = TempDir::new_in(disk).unwrap();
-        let store = Database::open(data.path()).unwrap();
-        let (home, alice) = settle(&store, "home", "alice").await;
-        let (other, mallory) = settle(&store, "other", "mallory").await;
-        Self { store, data, home, other, alice, mallory }
+        let db = Database::open(data.path()).unwrap();
+        let (home, alice) = settle(&db, "home", "alice").await;
+        let (other, mallory) = settle(&db, "other", "mallory").await;
+        Self { db, data, home, other, alice, mallory }
     }
 
     pub(crate) async fn write<T: Send + 'static>(
         &self,
         job: impl FnOnce(&Tx<'_>) -> Result<T, DatabaseError> + Send + 'static,
     ) -> T {
-        self.store.write(job).await.unwrap()
+        self.db.write(job).await.unwrap()
     }
 
     /// As if the server had ended and was started again.
     pub(crate) fn restart(self) -> Self {
-        drop(self.store);
-        Self { store: Database::open(self.data.path()).unwrap(), ..self }
+        drop(self.db);
+        Self { db: Database::open(self.data.path()).unwrap(), ..self }
     }
 }
 
-async fn settle(store: &Database, workspace: &str, name: &str) -> (WorkspaceId, PrincipalId) {
+async fn settle(db: &Database, workspace: &str, name: &str) -> (WorkspaceId, PrincipalId) {
     let workspace =
         Workspace { id: WorkspaceId::new(id()), name: workspace.into(), created_at: Utc::now() };
     let principal = principal(name);
     let ids = (workspace.id, principal.id);
-    let settled = store.write(move |tx| {
+    let settled = db.write(move |tx| {
         tx.insert_workspace(&workspace)?;
         tx.insert_principal(workspace.id, &principal)
     });
@@ -128,7 +128,7 @@ pub(crate) fn grant(principal: PrincipalId, privilege: Privilege, object: Object
 /// With a clock that is right, whatever it says.
 pub(crate) async fn purge(world: &World, now: DateTime<Utc>, retention: Retention) -> PurgeCounts {
     let now = ClockReading { wall: now, monotonic: std::time::Instant::now() };
-    match world.store.purge(now, retention).await.unwrap() {
+    match world.db.purge(now, retention).await.unwrap() {
         PurgeOutcome::Completed(purged) => purged,
         PurgeOutcome::ClockUnconfirmed => panic!("the clock is not believed"),
     }

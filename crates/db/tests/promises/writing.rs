@@ -12,7 +12,7 @@ use tokio::task::{JoinSet, yield_now};
 fn commits(data: &Path) -> usize {
     const HEADER: usize = 32;
     const FRAME: usize = 24 + 4096;
-    let log = fs::read(data.join("store/belljar.sqlite3-wal")).unwrap();
+    let log = fs::read(data.join("db/belljar.sqlite3-wal")).unwrap();
     let frames = log[HEADER..].chunks_exact(FRAME);
     frames.filter(|frame| frame[8..16] == log[16..24] && frame[4..8] != [0; 4]).count()
 }
@@ -24,26 +24,26 @@ async fn whoever_waits_shares_one_commit_and_a_failing_neighbour_spoils_nothing(
     let (release, held) = mpsc::channel::<()>();
     let (begun, begins) = mpsc::channel();
     let mut jobs = JoinSet::new();
-    let store = world.store.clone();
+    let db = world.db.clone();
     jobs.spawn(async move {
         let hold = move |_: &belljar_db::Tx<'_>| {
             begun.send(()).unwrap();
             held.recv().unwrap();
             Ok(())
         };
-        store.write(hold).await
+        db.write(hold).await
     });
     yield_now().await;
     begins.recv().unwrap();
     for number in 0..100 {
-        let store = world.store.clone();
+        let db = world.db.clone();
         jobs.spawn(async move {
             let second = if number % 10 == 0 { "alice".into() } else { format!("q{number}") };
             let both = move |tx: &belljar_db::Tx<'_>| {
                 tx.insert_principal(home, &principal(&format!("p{number}")))?;
                 tx.insert_principal(home, &principal(&second))
             };
-            store.write(both).await
+            db.write(both).await
         });
     }
     // On one thread, each of them gets as far as the queue before this goes on.
@@ -59,7 +59,7 @@ async fn whoever_waits_shares_one_commit_and_a_failing_neighbour_spoils_nothing(
     });
     assert_eq!(refused.count(), 10);
     assert_eq!(answers.iter().filter(|answer| answer.is_ok()).count(), 1 + 90);
-    let listed = world.store.read(|reader| reader.principals(home, ALL)).unwrap();
+    let listed = world.db.read(|reader| reader.principals(home, ALL)).unwrap();
     assert_eq!(listed.items.len(), 1 + 90 * 2, "alice, and both rows of the ninety");
 }
 
@@ -67,14 +67,14 @@ async fn whoever_waits_shares_one_commit_and_a_failing_neighbour_spoils_nothing(
 async fn a_job_that_panics_is_undone_and_the_next_one_is_kept() {
     let world = World::new().await;
     let home = world.home;
-    let panics = world.store.write::<()>(move |tx| {
+    let panics = world.db.write::<()>(move |tx| {
         tx.insert_principal(home, &principal("half"))?;
         panic!("a mistake in the server");
     });
     assert!(matches!(panics.await, Err(DatabaseError::Aborted)));
     world.write(move |tx| tx.insert_principal(home, &principal("whole"))).await;
     let named = |name: &'static str| {
-        world.store.read(move |reader| reader.principal_by_name(home, name)).unwrap()
+        world.db.read(move |reader| reader.principal_by_name(home, name)).unwrap()
     };
     assert!(named("half").is_none());
     assert!(named("whole").is_some());
@@ -84,13 +84,13 @@ async fn a_job_that_panics_is_undone_and_the_next_one_is_kept() {
 async fn what_is_written_soon_is_seen_at_once_and_after_the_next_start() {
     let world = World::new().await;
     let home = world.home;
-    let soon = world.store.write_unsynced(move |tx| tx.insert_principal(home, &principal("soon")));
+    let soon = world.db.write_unsynced(move |tx| tx.insert_principal(home, &principal("soon")));
     soon.await.unwrap();
-    let seen = |store: &Database| {
-        store.read(move |reader| reader.principal_by_name(home, "soon")).unwrap().is_some()
+    let seen = |db: &Database| {
+        db.read(move |reader| reader.principal_by_name(home, "soon")).unwrap().is_some()
     };
-    assert!(seen(&world.store));
-    assert!(seen(&world.restart().store));
+    assert!(seen(&world.db));
+    assert!(seen(&world.restart().db));
 }
 
 #[tokio::test]
@@ -99,8 +99,8 @@ async fn a_second_server_is_refused_and_may_come_when_the_first_has_ended() {
     let Err(DatabaseError::Locked { path }) = Database::open(world.data.path()) else {
         panic!("two servers on one directory");
     };
-    assert_eq!(path, world.data.path().join("store"));
-    drop(world.store);
+    assert_eq!(path, world.data.path().join("db"));
+    drop(world.db);
     Database::open(world.data.path()).unwrap();
 }
 
@@ -108,7 +108,7 @@ async fn a_second_server_is_refused_and_may_come_when_the_first_has_ended() {
 async fn nobody_else_on_the_machine_can_read_the_records() {
     let world = World::new().await;
     let mode = |name: &str| {
-        let path = world.data.path().join("store").join(name);
+        let path = world.data.path().join("db").join(name);
         fs::metadata(path).unwrap().permissions().mode() & 0o777
     };
     assert_eq!(mode("."), 0o700);
@@ -120,14 +120,14 @@ async fn nobody_else_on_the_machine_can_read_the_records() {
 #[tokio::test]
 async fn records_of_an_older_belljar_are_taken_up_and_kept() {
     let world = World::new().await;
-    let database = world.data.path().join("store/belljar.sqlite3");
+    let database = world.data.path().join("db/belljar.sqlite3");
     let (home, alice) = (world.home, world.alice);
-    drop(world.store);
+    drop(world.db);
     let connection = rusqlite::Connection::open(&database).unwrap();
     let undone = "DROP INDEX principals_known_elsewhere;
         ALTER TABLE workspaces DROP COLUMN code_permission;
         ALTER TABLE workspaces DROP COLUMN package_policy;
-        DROP TABLE stores;
+        DROP TABLE volumes;
         DROP TABLE functions;
         DROP INDEX executions_of_function;
         ALTER TABLE executions DROP COLUMN function;
@@ -166,13 +166,11 @@ async fn records_of_an_older_belljar_are_taken_up_and_kept() {
     connection.execute_batch(undone).unwrap();
     connection.pragma_update(None, "user_version", 1).unwrap();
     // What an older one does not write beside its records.
-    for name in
-        ["store/audit.key", "store/audit.head", "store/files/.database", "stores/all/.database"]
-    {
+    for name in ["db/audit.key", "db/audit.head", "db/files/.database", "volumes/all/.database"] {
         fs::remove_file(world.data.path().join(name)).unwrap();
     }
-    let store = Database::open(world.data.path()).unwrap();
-    assert!(store.read(|rows| rows.principal(home, alice)).unwrap().is_some());
+    let db = Database::open(world.data.path()).unwrap();
+    assert!(db.read(|rows| rows.principal(home, alice)).unwrap().is_some());
     let index = "SELECT count(*) FROM sqlite_master WHERE name = 'principals_known_elsewhere'";
     let indexes: u64 = connection.query_row(index, [], |row| row.get(0)).unwrap();
     assert_eq!(indexes, 1);
@@ -181,8 +179,8 @@ async fn records_of_an_older_belljar_are_taken_up_and_kept() {
 #[tokio::test]
 async fn records_of_a_newer_belljar_are_refused_and_left_alone() {
     let world = World::new().await;
-    let database = world.data.path().join("store/belljar.sqlite3");
-    drop(world.store);
+    let database = world.data.path().join("db/belljar.sqlite3");
+    drop(world.db);
     let connection = rusqlite::Connection::open(&database).unwrap();
     connection.pragma_update(None, "user_version", 99).unwrap();
     drop(connection);

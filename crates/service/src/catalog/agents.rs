@@ -7,7 +7,7 @@ pub use resolve::{OfferedTool, ResolvedAgent};
 use crate::catalog::specification::{
     self, CodeExecution, NamedKind, NamedObject, Specification, SpecificationText,
 };
-use crate::data::stores::privilege_for;
+use crate::data::volumes::privilege_for;
 use crate::error::{RequestError, invalid_field, missing_privilege, not_found};
 use crate::identity::caller::Caller;
 use crate::identity::ownership::ObjectQuery;
@@ -247,13 +247,13 @@ impl Service {
         let added: Vec<String> = added.chain(of_tools).cloned().collect();
         let who = (&caller.principal, "who changes the agent and does not own it");
         self.check_integrations(workspace, who, &added)?;
-        for grant in section.stores.iter().filter(|grant| !had.stores.contains(grant)) {
-            let found = self.db.read(|rows| rows.store_by_name(workspace, &grant.name))?;
-            let store = found.ok_or_else(|| not_found("store", &grant.name))?;
+        for grant in section.volumes.iter().filter(|grant| !had.volumes.contains(grant)) {
+            let found = self.db.read(|rows| rows.volume_by_name(workspace, &grant.name))?;
+            let volume = found.ok_or_else(|| not_found("volume", &grant.name))?;
             self.require_privilege(
                 caller,
                 privilege_for(grant.access),
-                ObjectRef::Store(store.id),
+                ObjectRef::Volume(volume.id),
             )?;
         }
         if section.installs && !had.installs {
@@ -338,7 +338,7 @@ fn missing_reference(
     for NamedObject { kind, name, path } in named {
         let is_there = match kind {
             NamedKind::Integration => rows.integration_by_name(workspace, name)?.is_some(),
-            NamedKind::Store => rows.store_by_name(workspace, name)?.is_some(),
+            NamedKind::Volume => rows.volume_by_name(workspace, name)?.is_some(),
         };
         if !is_there {
             let message = format!("there is no {} {name:?}; make it first", kind.name());

@@ -241,7 +241,7 @@ impl Service {
             match self.check_integrations(question.workspace, who, named) {
                 Ok(()) => {}
                 Err(RequestError { error: fault, .. })
-                    if fault.code != ErrorCode::StoreUnavailable =>
+                    if fault.code != ErrorCode::DatabaseUnavailable =>
                 {
                     closed.push(fault.message);
                 }

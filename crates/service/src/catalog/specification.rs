@@ -14,7 +14,7 @@ pub use orchestration::{Orchestration, ROUNDS_MAX, SECONDS_MAX, ToolChoice};
 
 use crate::catalog::tool_definition::{RUN_PYTHON_CODE, details, invalid_tool};
 use crate::error::{ErrorDetail, RequestError, invalid_field};
-use code_execution::{CODE_EXECUTION, integration_path, store_path};
+use code_execution::{CODE_EXECUTION, integration_path, volume_path};
 use contract::AnnotationMode;
 use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -55,14 +55,14 @@ pub(crate) struct NamedObject {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NamedKind {
     Integration,
-    Store,
+    Volume,
 }
 
 impl NamedKind {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Integration => "integration",
-            Self::Store => "store",
+            Self::Volume => "volume",
         }
     }
 }
@@ -149,10 +149,10 @@ impl Specification {
                 named(NamedKind::Integration, name, path)
             })
         });
-        let stores = self.section.stores.iter().enumerate();
-        let stores =
-            stores.map(|(index, grant)| named(NamedKind::Store, &grant.name, store_path(index)));
-        own.chain(of_tools).chain(stores).collect()
+        let volumes = self.section.volumes.iter().enumerate();
+        let volumes =
+            volumes.map(|(index, grant)| named(NamedKind::Volume, &grant.name, volume_path(index)));
+        own.chain(of_tools).chain(volumes).collect()
     }
 
     /// The integrations that only the tools in it leave by.

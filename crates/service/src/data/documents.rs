@@ -204,14 +204,14 @@ impl Service {
     pub async fn delete_document(&self, caller: &Caller, id: FileId) -> Result<(), RequestError> {
         let document = self.document(caller, id)?;
         let entry = caller.audit_entry("document.delete", id, &document.name);
-        let (workspace, store) = (caller.workspace, Arc::clone(&self.db));
+        let (workspace, db) = (caller.workspace, Arc::clone(&self.db));
         run_to_completion(async move {
             let delete = move |tx: &Tx<'_>| {
                 tx.delete_file(workspace, id)?;
                 tx.append_audit_entry(&entry).map(drop)
             };
-            store.write(delete).await?;
-            Ok(store.remove_blobs(vec![id]).await?)
+            db.write(delete).await?;
+            Ok(db.remove_blobs(vec![id]).await?)
         })
         .await
     }

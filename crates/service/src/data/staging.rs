@@ -108,5 +108,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 pub(crate) fn file_write_error(error: &io::Error) -> RequestError {
     let message = format!("the file cannot be kept: {error}");
-    Error::new(ErrorCode::StoreUnavailable, message).hint("the operator's disk may be full").into()
+    Error::new(ErrorCode::DatabaseUnavailable, message)
+        .hint("the operator's disk may be full")
+        .into()
 }

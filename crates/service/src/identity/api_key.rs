@@ -37,7 +37,7 @@ pub(crate) fn issue_key() -> Result<(KeyId, ApiKeyText, [u8; 32]), Error> {
     let mut bytes = [0; SECRET_BYTES];
     getrandom::fill(&mut bytes).map_err(|error| {
         Error::new(
-            ErrorCode::StoreUnavailable,
+            ErrorCode::DatabaseUnavailable,
             format!("this machine gives no random bytes: {error}"),
         )
     })?;

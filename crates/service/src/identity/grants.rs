@@ -15,7 +15,7 @@ use db::{DatabaseError, GrantFilter, NewAuditEntry, Reader, Tx};
 use serde::Deserialize;
 use types::{
     AgentId, Error, ErrorCode, FunctionId, Grant, GrantId, GrantedObject, IntegrationId,
-    NetworkRuleId, ObjectRef, PrincipalId, Privilege, SecretId, SecretScope, StoreId, ToolId,
+    NetworkRuleId, ObjectRef, PrincipalId, Privilege, SecretId, SecretScope, ToolId, VolumeId,
     WorkspaceId,
 };
 use utoipa::{IntoParams, ToSchema};
@@ -39,7 +39,7 @@ pub enum ObjectKind {
     Workspace,
     Tool,
     Agent,
-    Store,
+    Volume,
     Secret,
     Function,
     NetworkRule,
@@ -169,7 +169,7 @@ impl ObjectKind {
             Self::Workspace => ObjectRef::Workspace(WorkspaceId::new(id)),
             Self::Tool => ObjectRef::Tool(ToolId::new(id)),
             Self::Agent => ObjectRef::Agent(AgentId::new(id)),
-            Self::Store => ObjectRef::Store(StoreId::new(id)),
+            Self::Volume => ObjectRef::Volume(VolumeId::new(id)),
             Self::Secret => ObjectRef::Secret(SecretId::new(id)),
             Self::Function => ObjectRef::Function(FunctionId::new(id)),
             Self::NetworkRule => ObjectRef::NetworkRule(NetworkRuleId::new(id)),
@@ -244,7 +244,7 @@ pub(crate) fn exists(
         ObjectRef::Workspace(id) => id == workspace,
         ObjectRef::Tool(id) => rows.tool(workspace, id)?.is_some(),
         ObjectRef::Agent(id) => rows.agent(workspace, id)?.is_some(),
-        ObjectRef::Store(id) => rows.store(workspace, id)?.is_some(),
+        ObjectRef::Volume(id) => rows.volume(workspace, id)?.is_some(),
         ObjectRef::Secret(id) => rows.secret(workspace, id)?.is_some(),
         ObjectRef::Function(id) => rows.function(workspace, id)?.is_some(),
         ObjectRef::NetworkRule(id) => rows.network_rule(workspace, id)?.is_some(),

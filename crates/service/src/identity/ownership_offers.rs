@@ -236,9 +236,9 @@ pub(crate) fn transfer_ownership(
             }
             tx.delete_remembered_approvals_of_agent(workspace, id)?;
         }
-        ObjectRef::Store(id) => {
-            if let Some(store) = tx.store(workspace, id)? {
-                tx.update_store(workspace, &types::Store { owner, updated_at, ..store })?;
+        ObjectRef::Volume(id) => {
+            if let Some(volume) = tx.volume(workspace, id)? {
+                tx.update_volume(workspace, &types::Volume { owner, updated_at, ..volume })?;
             }
         }
         ObjectRef::Secret(id) => {

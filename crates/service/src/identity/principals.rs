@@ -372,7 +372,7 @@ fn describe_owned(owned: OwnedCounts) -> Option<String> {
     let kinds = [
         (owned.tools, "tool"),
         (owned.agents, "agent"),
-        (owned.stores, "store"),
+        (owned.volumes, "volume"),
         (owned.secrets, "secret"),
         (owned.functions, "function"),
         (owned.network_rules, "network rule"),

@@ -459,7 +459,7 @@ mod tests {
     #[tokio::test]
     async fn t148_names_are_looked_for_again_by_the_transaction_that_keeps_them() {
         let data = TempDir::new().unwrap();
-        let store = Database::open(data.path()).unwrap();
+        let db = Database::open(data.path()).unwrap();
         let (workspace, now) = (WorkspaceId::new(Uuid::now_v7()), Utc::now());
         let ann = Principal {
             id: PrincipalId::new(Uuid::now_v7()),
@@ -471,7 +471,7 @@ mod tests {
             created_at: now,
             updated_at: now,
         };
-        let looked = store.write(move |tx| {
+        let looked = db.write(move |tx| {
             tx.insert_workspace(&Workspace {
                 id: workspace,
                 name: "home".to_owned(),

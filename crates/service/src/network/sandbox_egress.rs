@@ -5,7 +5,7 @@
 use super::credentials;
 use super::egress_log::EgressLog;
 use super::integrations::INTERNET;
-use crate::data::stores::privilege_for;
+use crate::data::volumes::privilege_for;
 use crate::error::{RequestError, not_found};
 use crate::runs::sessions::AuthorizedAgent;
 use crate::secrets::{CodeAuthor, SecretConsumer};
@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use types::{
     AgentId, Error, ErrorCode, Integration, ObjectRef, Principal, PrincipalId, Privilege,
-    SandboxId, Secret, SecretId, SecretScope, Session, StoreId, WorkspaceId,
+    SandboxId, Secret, SecretId, SecretScope, Session, VolumeId, WorkspaceId,
 };
 
 /// By what a sandbox may be left.
@@ -243,11 +243,11 @@ impl Service {
             None => session.integrations.clone(),
         };
         self.check_author_egress(workspace, Some(author), &integrations)?;
-        for store in self.engine.stores_of(session.sandbox_id)? {
-            let privilege = privilege_for(store.access);
-            let id: Result<StoreId, _> = store.directory.parse();
-            let id = id.map_err(|_| not_found("store", &store.name))?;
-            self.require_author(workspace, author, privilege, ObjectRef::Store(id))?;
+        for volume in self.engine.volumes_of(session.sandbox_id)? {
+            let privilege = privilege_for(volume.access);
+            let id: Result<VolumeId, _> = volume.directory.parse();
+            let id = id.map_err(|_| not_found("volume", &volume.name))?;
+            self.require_author(workspace, author, privilege, ObjectRef::Volume(id))?;
         }
         let owner = self.find_principal(workspace, session.owner)?;
         for secret in self

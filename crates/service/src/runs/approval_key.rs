@@ -10,7 +10,7 @@ use std::path::Path;
 const NAME: &str = "approval.key";
 
 pub(crate) fn load_or_create(data: &Path) -> Result<ApprovalKey, keyfile::Error> {
-    let path = data.join("store").join(NAME);
+    let path = data.join("db").join(NAME);
     let mut bytes = [0; ApprovalKey::BYTES];
     match keyfile::read_key(&path, ApprovalKey::BYTES)? {
         Some(kept) => bytes.copy_from_slice(&kept),

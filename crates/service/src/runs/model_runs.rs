@@ -21,7 +21,7 @@ use types::{
 };
 use uuid::Uuid;
 
-/// Between two tries to write down what the store does not take.
+/// Between two tries to write down what the volume does not take.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// What a run begins with.

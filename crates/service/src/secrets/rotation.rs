@@ -59,7 +59,7 @@ fn reseal(tx: &Tx<'_>, rotation: &Rotation, entry: &NewAuditEntry) -> Result<u64
 
 impl From<RotationError> for RequestError {
     fn from(error: RotationError) -> Self {
-        let fault = Error::new(ErrorCode::StoreUnavailable, error.to_string());
+        let fault = Error::new(ErrorCode::DatabaseUnavailable, error.to_string());
         let fault = match error {
             RotationError::OneKey => fault.hint(
                 "put a new key before it in BELLJAR_SECRETS_KEY, with a comma between them, start the \

@@ -66,7 +66,7 @@ pub(super) fn proc_mount(cause: ProcCause) -> Option<String> {
 pub(super) fn landlock(cause: LandlockCause) -> String {
     match cause {
         LandlockCause::NotBuiltIn => "use Linux 5.13 or newer with CONFIG_SECURITY_LANDLOCK=y\n\
-             (or run without this wall: --allow-missing-wall landlock)"
+             (or run without this wall: --allow-missing-layer landlock)"
             .into(),
         LandlockCause::NotEnabled => {
             let others = fs::read_to_string("/sys/kernel/security/lsm").unwrap_or_default();
@@ -84,7 +84,7 @@ pub(super) fn landlock(cause: LandlockCause) -> String {
 pub(super) fn seccomp(cause: SeccompCause) -> String {
     match cause {
         SeccompCause::NotBuiltIn => "use a kernel that has CONFIG_SECCOMP_FILTER=y\n\
-                                     (or run without this wall: --allow-missing-wall seccomp)"
+                                     (or run without this wall: --allow-missing-layer seccomp)"
             .into(),
         SeccompCause::Filtered(surroundings) => seccomp_filtered(surroundings),
         SeccompCause::Unknown => "`dmesg | grep -i seccomp` may say why".into(),

@@ -42,7 +42,7 @@ pub(super) struct ServeOptions {
     #[arg(long, value_name = "DIR", env = "BELLJAR_RECORDS", hide_env_values = true)]
     records: Option<PathBuf>,
 
-    /// Keep the key that signs the audit log in this file [default: store/audit.key in the records]
+    /// Keep the key that signs the audit log in this file [default: db/audit.key in the records]
     ///
     /// Put it where whoever can write to the records cannot read it, and give the same to `belljar audit`.
     #[arg(long, value_name = "FILE", env = "BELLJAR_AUDIT_KEY", hide_env_values = true)]

@@ -500,7 +500,7 @@ mod tests {
     use types::{GrantId, Principal, PrincipalKind, Workspace};
 
     struct World {
-        store: Arc<Database>,
+        db: Arc<Database>,
         workspace: WorkspaceId,
         ann: PrincipalId,
         bob: PrincipalId,
@@ -510,18 +510,18 @@ mod tests {
     impl World {
         async fn new() -> Self {
             let data = TempDir::new().unwrap();
-            let store = Database::open(data.path()).unwrap();
+            let db = Database::open(data.path()).unwrap();
             let workspace = WorkspaceId::new(Uuid::now_v7());
             let (ann, bob) = (principal("ann"), principal("bob"));
             let ids = (ann.id, bob.id);
-            let settled = store.write(move |tx| {
+            let settled = db.write(move |tx| {
                 let name = "home".to_owned();
                 tx.insert_workspace(&Workspace { id: workspace, name, created_at: Utc::now() })?;
                 tx.insert_principal(workspace, &ann)?;
                 tx.insert_principal(workspace, &bob)
             });
             settled.await.unwrap();
-            Self { store, workspace, ann: ids.0, bob: ids.1, _data: data }
+            Self { db, workspace, ann: ids.0, bob: ids.1, _data: data }
         }
 
         async fn place(
@@ -533,14 +533,14 @@ mod tests {
             let (workspace, function) = (self.workspace, function.clone());
             let source = source.as_bytes().to_vec();
             let written = self
-                .store
+                .db
                 .write(move |tx| place_function(tx, workspace, &function, Some(&source), place));
             written.await.unwrap().err().map(|refused| refused.error.code)
         }
 
         /// What serves: its author, its owner and its source.
         fn serves(&self, id: FunctionId) -> (PrincipalId, PrincipalId, Vec<u8>) {
-            let found = self.store.read(|rows| rows.deployed_function(self.workspace, id));
+            let found = self.db.read(|rows| rows.deployed_function(self.workspace, id));
             let (function, source) = found.unwrap().unwrap();
             (function.deployed.unwrap().author, function.owner, source)
         }
@@ -619,7 +619,7 @@ mod tests {
         // A new owner in between counts as well.
         let given = Function { owner: bob, ..of_bob.clone() };
         let (workspace, handed) = (world.workspace, given.clone());
-        world.store.write(move |tx| tx.update_function(workspace, &handed, None)).await.unwrap();
+        world.db.write(move |tx| tx.update_function(workspace, &handed, None)).await.unwrap();
         let late = world.place(&by(ann, &of_bob), "of ann", taken(&of_bob)).await;
         assert_eq!(late, Some(ErrorCode::ObjectInUse));
         assert_eq!(world.serves(id), (bob, bob, b"of bob".to_vec()));

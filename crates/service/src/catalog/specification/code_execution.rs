@@ -4,20 +4,20 @@ use super::specification_pointer;
 use crate::error::{RequestError, invalid_field};
 use serde_json::{Map, Value};
 use std::path::{Component, Path};
-use types::{StoreAccess, StoreGrant};
+use types::{VolumeAccess, VolumeGrant};
 
 pub(super) const CODE_EXECUTION: &str = "code_execution";
 const ENVIRONMENT: &str = "environment";
 const INTEGRATIONS: &str = "external_access_integrations";
 const REPOSITORIES: &str = "artifact_repositories";
-const STORES: &str = "stores";
+const VOLUMES: &str = "volumes";
 
 /// The package index, as others call it and as it is called here.
 const PYPI: [&str; 2] = ["SNOWFLAKE.SNOWPARK.PYPI_SHARED_REPOSITORY", "PYPI"];
-/// Where stores are seen by code.
-const STORES_ROOT: &str = "/mnt";
+/// Where volumes are seen by code.
+const VOLUMES_ROOT: &str = "/mnt";
 /// Each is a mount of every sandbox of the agent.
-const STORES_MAX: usize = 16;
+const VOLUMES_MAX: usize = 16;
 /// Each is looked up for each connection.
 const INTEGRATIONS_MAX: usize = 16;
 /// As deep as files are listed.
@@ -28,7 +28,7 @@ pub(crate) struct CodeExecutionSection {
     pub(crate) environment: Option<String>,
     /// Whether code may install packages of the index, if the owner of the agent may.
     pub(crate) installs: bool,
-    pub(crate) stores: Vec<StoreGrant>,
+    pub(crate) volumes: Vec<VolumeGrant>,
     /// The names of integrations that its code leaves by.
     pub(crate) integrations: Vec<String>,
 }
@@ -52,7 +52,7 @@ impl CodeExecutionSection {
             match key.as_str() {
                 ENVIRONMENT => section.environment = Some(text(&path, value)?.to_owned()),
                 REPOSITORIES => section.installs = repositories(&path, value, warnings)?,
-                STORES => section.stores = stores(&path, value)?,
+                VOLUMES => section.volumes = volumes(&path, value)?,
                 INTEGRATIONS => section.integrations = integrations(&path, value)?,
                 other => warnings
                     .push(format!("tool_resources.code_execution.{other} is not known here")),
@@ -115,66 +115,66 @@ pub(super) fn integration_path(index: usize) -> String {
     specification_pointer(&format!("/tool_resources/{CODE_EXECUTION}/{INTEGRATIONS}/{index}"))
 }
 
-/// Where the specification names a store.
-pub(super) fn store_path(index: usize) -> String {
-    specification_pointer(&format!("/tool_resources/{CODE_EXECUTION}/{STORES}/{index}"))
+/// Where the specification names a volume.
+pub(super) fn volume_path(index: usize) -> String {
+    specification_pointer(&format!("/tool_resources/{CODE_EXECUTION}/{VOLUMES}/{index}"))
 }
 
-fn stores(path: &str, value: &Value) -> Result<Vec<StoreGrant>, RequestError> {
+fn volumes(path: &str, value: &Value) -> Result<Vec<VolumeGrant>, RequestError> {
     let list = list(path, value)?;
-    if list.len() > STORES_MAX {
-        return Err(invalid_field(path, format!("has at most {STORES_MAX} stores")));
+    if list.len() > VOLUMES_MAX {
+        return Err(invalid_field(path, format!("has at most {VOLUMES_MAX} volumes")));
     }
-    let mut stores: Vec<StoreGrant> = Vec::new();
+    let mut volumes: Vec<VolumeGrant> = Vec::new();
     for (index, value) in list.iter().enumerate() {
         let path = format!("{path}/{index}");
-        let store = store(&path, value)?;
-        let one = Path::new(&store.path);
-        let clash = stores.iter().find(|other| {
+        let volume = volume(&path, value)?;
+        let one = Path::new(&volume.path);
+        let clash = volumes.iter().find(|other| {
             let other = Path::new(&other.path);
             one.starts_with(other) || other.starts_with(one)
         });
         if let Some(other) = clash {
-            let message = format!("{} and {} lie in each other", store.path, other.path);
+            let message = format!("{} and {} lie in each other", volume.path, other.path);
             return Err(invalid_field(&path, message));
         }
-        if stores.iter().any(|other| other.name == store.name) {
-            return Err(invalid_field(&path, format!("the store {:?} stands twice", store.name)));
+        if volumes.iter().any(|other| other.name == volume.name) {
+            return Err(invalid_field(&path, format!("the volume {:?} stands twice", volume.name)));
         }
-        stores.push(store);
+        volumes.push(volume);
     }
-    Ok(stores)
+    Ok(volumes)
 }
 
-fn store(path: &str, value: &Value) -> Result<StoreGrant, RequestError> {
+fn volume(path: &str, value: &Value) -> Result<VolumeGrant, RequestError> {
     let Value::Object(keys) = value else {
         return Err(invalid_field(path, "must be a mapping with name and access"));
     };
     if let Some(odd) = keys.keys().find(|key| !["name", "access", "path"].contains(&key.as_str())) {
         return Err(invalid_field(
             &format!("{path}/{odd}"),
-            "a store has a name, an access and a path",
+            "a volume has a name, an access and a path",
         ));
     }
     let field = |key: &str| keys.get(key).map(|value| text(&format!("{path}/{key}"), value));
     let name = field("name").unwrap_or_else(|| Err(invalid_field(path, "needs a name")))?;
     let access =
         match field("access").unwrap_or_else(|| Err(invalid_field(path, "needs an access")))? {
-            "read" => StoreAccess::Read,
-            "write" => StoreAccess::Write,
+            "read" => VolumeAccess::Read,
+            "write" => VolumeAccess::Write,
             _ => return Err(invalid_field(&format!("{path}/access"), "is read or write")),
         };
     let place = field("path").transpose()?.map(str::to_owned);
-    let place = place.unwrap_or_else(|| format!("{STORES_ROOT}/{name}"));
+    let place = place.unwrap_or_else(|| format!("{VOLUMES_ROOT}/{name}"));
     if !is_mount_path(&place) {
-        let message = format!("must be below {STORES_ROOT}, such as {STORES_ROOT}/data");
+        let message = format!("must be below {VOLUMES_ROOT}, such as {VOLUMES_ROOT}/data");
         return Err(invalid_field(&format!("{path}/path"), message));
     }
-    Ok(StoreGrant { name: name.to_owned(), access, path: place })
+    Ok(VolumeGrant { name: name.to_owned(), access, path: place })
 }
 
 fn is_mount_path(place: &str) -> bool {
-    let Ok(below) = Path::new(place).strip_prefix(STORES_ROOT) else { return false };
+    let Ok(below) = Path::new(place).strip_prefix(VOLUMES_ROOT) else { return false };
     let parts = below.components().count();
     (1..=PATH_PARTS_MAX).contains(&parts)
         && below.components().all(|part| matches!(part, Component::Normal(_)))
@@ -211,15 +211,18 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_seen_where_it_is_said_or_by_its_name() {
-        let section = r#"{"stores": [{"name": "a", "access": "read"}, {"name": "b", "access": "write", "path": "/mnt/x/y"}]}"#;
-        let stores = read(section).unwrap().stores;
-        assert_eq!((stores[0].path.as_str(), stores[0].access), ("/mnt/a", StoreAccess::Read));
-        assert_eq!((stores[1].path.as_str(), stores[1].access), ("/mnt/x/y", StoreAccess::Write));
+    fn a_volume_is_seen_where_it_is_said_or_by_its_name() {
+        let section = r#"{"volumes": [{"name": "a", "access": "read"}, {"name": "b", "access": "write", "path": "/mnt/x/y"}]}"#;
+        let volumes = read(section).unwrap().volumes;
+        assert_eq!((volumes[0].path.as_str(), volumes[0].access), ("/mnt/a", VolumeAccess::Read));
+        assert_eq!(
+            (volumes[1].path.as_str(), volumes[1].access),
+            ("/mnt/x/y", VolumeAccess::Write)
+        );
     }
 
     #[test]
-    fn a_store_at_an_odd_place_or_with_an_odd_access_is_refused() {
+    fn a_volume_at_an_odd_place_or_with_an_odd_access_is_refused() {
         for path in [
             "/",
             "/mnt",
@@ -232,23 +235,23 @@ mod tests {
             "/mntx",
         ] {
             let section =
-                format!(r#"{{"stores": [{{"name": "a", "access": "read", "path": {path:?}}}]}}"#);
+                format!(r#"{{"volumes": [{{"name": "a", "access": "read", "path": {path:?}}}]}}"#);
             assert!(read(&section).is_err(), "{path}");
         }
-        for store in [
+        for volume in [
             r#"{"name": "a"}"#,
             r#"{"access": "read"}"#,
             r#"{"name": "a", "access": "own"}"#,
             r#"{"name": "a", "access": "read", "mode": 1}"#,
             "1",
         ] {
-            assert!(read(&format!("{{\"stores\": [{store}]}}")).is_err(), "{store}");
+            assert!(read(&format!("{{\"volumes\": [{volume}]}}")).is_err(), "{volume}");
         }
         for two in [
             r#"{"name": "a", "access": "read", "path": "/mnt/x"}, {"name": "b", "access": "read", "path": "/mnt/x/y"}"#,
             r#"{"name": "a", "access": "read", "path": "/mnt/x"}, {"name": "a", "access": "write", "path": "/mnt/y"}"#,
         ] {
-            assert!(read(&format!("{{\"stores\": [{two}]}}")).is_err(), "{two}");
+            assert!(read(&format!("{{\"volumes\": [{two}]}}")).is_err(), "{two}");
         }
     }
 }

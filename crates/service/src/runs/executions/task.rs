@@ -101,7 +101,7 @@ impl ActiveExecution {
     }
 }
 
-/// Whether the store knows of an execution that ends.
+/// Whether the volume knows of an execution that ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RowState {
     Stored,
@@ -129,7 +129,7 @@ impl Service {
             started_at: Some(Utc::now()),
             ..admitted.record()
         });
-        // While the store is in trouble, nothing runs that it has not taken first.
+        // While the volume is in trouble, nothing runs that it has not taken first.
         if whose.can_defer_row() && self.db.is_healthy() {
             return Ok(self.spawn_execution(admitted, whose, started, RowState::Unwritten));
         }

@@ -8,7 +8,7 @@ use crate::identity::caller::Caller;
 use crate::network::{IntegrationSource, RecordedGrants, SandboxEgress};
 use crate::secrets::CodeAuthor;
 use crate::service::Service;
-use engine::{NewSession, StoreIn};
+use engine::{NewSession, VolumeIn};
 use std::sync::Arc;
 use types::{
     Agent, AgentId, Error, ErrorCode, ObjectRef, Principal, Privilege, Session, WorkspaceId,
@@ -27,7 +27,7 @@ pub(crate) struct AuthorizedAgent {
 /// What a session has besides its working directory.
 #[derive(Debug)]
 pub(super) struct SessionGrants {
-    stores: Vec<StoreIn>,
+    volumes: Vec<VolumeIn>,
     egress: SandboxEgress,
 }
 
@@ -37,15 +37,15 @@ impl SessionGrants {
     }
 
     pub(super) fn apply_to(self, to: NewSession) -> NewSession {
-        let engine::SandboxGrants { stores, variables, egress: outlet, redactor } = self.into();
-        NewSession { stores, variables, egress: outlet, redactor, ..to }
+        let engine::SandboxGrants { volumes, variables, egress: outlet, redactor } = self.into();
+        NewSession { volumes, variables, egress: outlet, redactor, ..to }
     }
 }
 
 impl From<SessionGrants> for engine::SandboxGrants {
-    fn from(SessionGrants { stores, egress: leave }: SessionGrants) -> Self {
+    fn from(SessionGrants { volumes, egress: leave }: SessionGrants) -> Self {
         let SandboxEgress { variables, handler: outlet, redactor, .. } = leave;
-        Self { stores, variables, egress: outlet, redactor }
+        Self { volumes, variables, egress: outlet, redactor }
     }
 }
 
@@ -115,10 +115,11 @@ impl Service {
         lender: Option<&AuthorizedAgent>,
         integrations: &[String],
     ) -> Result<SessionGrants, RequestError> {
-        let (stores, grounds) = match lender {
-            Some(lender) => {
-                (self.granted_stores(workspace, lender)?, IntegrationSource::Agent(lender.agent.id))
-            }
+        let (volumes, grounds) = match lender {
+            Some(lender) => (
+                self.granted_volumes(workspace, lender)?,
+                IntegrationSource::Agent(lender.agent.id),
+            ),
             None => {
                 let (integrations, run_as) = (integrations.to_vec(), who.id);
                 (
@@ -127,7 +128,7 @@ impl Service {
                 )
             }
         };
-        Ok(SessionGrants { stores, egress: self.sandbox_egress(workspace, who, grounds).await? })
+        Ok(SessionGrants { volumes, egress: self.sandbox_egress(workspace, who, grounds).await? })
     }
 
     /// Whether a session still has what its agent lends to this principal, and no more. Rights and
@@ -141,7 +142,9 @@ impl Service {
         self.check_exposed_secrets(workspace, who, session).await?;
         let Some(agent) = session.agent else { return Ok(()) };
         let lender = self.authorize_agent(workspace, who, agent).await?;
-        if self.granted_stores(workspace, &lender)? == self.engine.stores_of(session.sandbox_id)? {
+        if self.granted_volumes(workspace, &lender)?
+            == self.engine.volumes_of(session.sandbox_id)?
+        {
             return Ok(());
         }
         let message = format!("what the agent {:?} lends has changed", lender.agent.name);

@@ -1,30 +1,30 @@
 //! Named directories that outlive sessions, and what code may do with them.
 
-use crate::{PrincipalId, StoreId};
+use crate::{PrincipalId, VolumeId};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum StoreAccess {
+pub enum VolumeAccess {
     Read,
     Write,
 }
 
-/// A store that the code of an agent is given.
+/// A volume that the code of an agent is given.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct StoreGrant {
+pub struct VolumeGrant {
     pub name: String,
-    pub access: StoreAccess,
+    pub access: VolumeAccess,
     /// Where code sees it.
     pub path: String,
 }
 
 /// A named directory that outlives sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Store {
-    pub id: StoreId,
+pub struct Volume {
+    pub id: VolumeId,
     pub name: String,
     pub owner: PrincipalId,
     #[serde(skip_serializing_if = "Option::is_none", default)]

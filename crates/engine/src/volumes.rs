@@ -1,18 +1,18 @@
-//! Stores in sessions: directories that outlive them.
+//! Volumes in sessions: directories that outlive them.
 //!
-//! A store that code may read is shown as it is. One that it may write is held: a copy in memory
+//! A volume that code may read is shown as it is. One that it may write is held: a copy in memory
 //! that is bounded by the quota, brought up to date before each execution, and kept after it, file by
 //! file. So the quota is the kernel's to enforce, and code never touches the disk of the host. Of two
 //! sessions that write the same file, the one that ends its execution later wins.
 
 mod directory;
 
-use directory::StoreTransaction;
-pub use directory::{FileStamp, STORE_FILES_MAX, StoreBase, StoreDirectory, StoreFileError};
+use directory::VolumeTransaction;
+pub use directory::{FileStamp, VOLUME_FILES_MAX, VolumeBase, VolumeDirectory, VolumeFileError};
 
 use crate::engine::Engine;
 use sandbox::{
-    DirectoryListing, FileEntry, FileError, Sandbox, SandboxDirectory, StoreContent, StoreMount,
+    DirectoryListing, FileEntry, FileError, Sandbox, SandboxDirectory, VolumeContent, VolumeMount,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read};
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::spawn_blocking;
-use types::{Error, ErrorCode, Execution, ExecutionStatus, StoreAccess, Warning};
+use types::{Error, ErrorCode, Execution, ExecutionStatus, VolumeAccess, Warning};
 
 /// For the files of one execution: whoever waits for its answer waits for this.
 const PERSIST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,48 +29,48 @@ const PERSIST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Of what is not kept; code can make it as much as it likes.
 const REPORTED_MAX: usize = 20;
 
-/// A store that a session is given.
+/// A volume that a session is given.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoreIn {
+pub struct VolumeIn {
     /// As people call it.
     pub name: String,
     /// Its directory, by name.
     pub directory: String,
     /// Where code sees it.
     pub path: PathBuf,
-    pub access: StoreAccess,
+    pub access: VolumeAccess,
     pub quota_bytes: u64,
 }
 
-impl StoreIn {
-    pub(crate) fn mount(&self) -> StoreMount {
+impl VolumeIn {
+    pub(crate) fn mount(&self) -> VolumeMount {
         let content = match self.access {
-            StoreAccess::Read => sandbox::read_only_store(&self.directory),
-            StoreAccess::Write => {
-                StoreContent::Held { bytes: self.quota_bytes, inodes: STORE_FILES_MAX as u64 }
+            VolumeAccess::Read => sandbox::read_only_volume(&self.directory),
+            VolumeAccess::Write => {
+                VolumeContent::Held { bytes: self.quota_bytes, inodes: VOLUME_FILES_MAX as u64 }
             }
         };
-        StoreMount { path: self.path.clone(), content }
+        VolumeMount { path: self.path.clone(), content }
     }
 }
 
-/// The stores of one sandbox that are held.
+/// The volumes of one sandbox that are held.
 #[derive(Debug, Default)]
-pub(crate) struct WritableStores {
-    stores: Vec<WritableStore>,
+pub(crate) struct WritableVolumes {
+    volumes: Vec<WritableVolume>,
     /// They went in the middle of something, and nobody knows what is in them.
     lost: bool,
 }
 
 #[derive(Debug)]
-struct WritableStore {
+struct WritableVolume {
     name: String,
-    directory: StoreDirectory,
+    directory: VolumeDirectory,
     quota_bytes: u64,
     inside: SandboxDirectory,
     /// Each file as it was when both sides were the same.
     synced: BTreeMap<String, SyncedFile>,
-    /// So that nobody else changes the store meanwhile.
+    /// So that nobody else changes the volume meanwhile.
     lock: Arc<AsyncMutex<()>>,
 }
 
@@ -87,44 +87,44 @@ pub(crate) struct UnsavedFiles {
     skipped: Vec<String>,
 }
 
-impl WritableStores {
+impl WritableVolumes {
     pub(crate) fn open(
         sandbox: &Sandbox,
-        stores: &[StoreIn],
-        base: &StoreBase,
-        writers: &StoreLocks,
+        volumes: &[VolumeIn],
+        base: &VolumeBase,
+        writers: &VolumeLocks,
     ) -> io::Result<Self> {
-        let asked = stores.iter().filter(|store| store.access == StoreAccess::Write);
-        let directories = sandbox.store_directories()?;
+        let asked = volumes.iter().filter(|volume| volume.access == VolumeAccess::Write);
+        let directories = sandbox.volume_directories()?;
         if asked.clone().count() != directories.len() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let held = asked.zip(directories).map(|(store, inside)| WritableStore {
-            name: store.name.clone(),
-            directory: base.store(&store.directory),
-            quota_bytes: store.quota_bytes,
+        let held = asked.zip(directories).map(|(volume, inside)| WritableVolume {
+            name: volume.name.clone(),
+            directory: base.volume(&volume.directory),
+            quota_bytes: volume.quota_bytes,
             inside,
             synced: BTreeMap::new(),
-            lock: writers.lock_for(&store.directory),
+            lock: writers.lock_for(&volume.directory),
         });
-        Ok(Self { stores: held.collect(), lost: false })
+        Ok(Self { volumes: held.collect(), lost: false })
     }
 
     /// What others have kept since is seen from now on.
     pub(crate) async fn refresh(&mut self) -> Result<(), Error> {
         let refreshed =
-            self.each(|store| store.refresh().map_err(|error| store.store_error(&error)));
+            self.each(|volume| volume.refresh().map_err(|error| volume.volume_error(&error)));
         refreshed.await?.into_iter().collect()
     }
 
     /// What code has changed is on the disk from now on.
     pub(crate) async fn persist(&mut self) -> UnsavedFiles {
         let mut unkept = UnsavedFiles::default();
-        match self.each(WritableStore::persist).await {
+        match self.each(WritableVolume::persist).await {
             Err(fault) => unkept.failed = Some(fault),
-            Ok(stores) => stores.into_iter().for_each(|store| {
-                unkept.failed = unkept.failed.take().or(store.failed);
-                unkept.skipped.extend(store.skipped);
+            Ok(volumes) => volumes.into_iter().for_each(|volume| {
+                unkept.failed = unkept.failed.take().or(volume.failed);
+                unkept.skipped.extend(volume.skipped);
             }),
         }
         unkept
@@ -133,22 +133,22 @@ impl WritableStores {
     /// One after the other, each while nobody else changes it.
     async fn each<T: Send + 'static>(
         &mut self,
-        work: impl Fn(&mut WritableStore) -> T + Copy + Send + 'static,
+        work: impl Fn(&mut WritableVolume) -> T + Copy + Send + 'static,
     ) -> Result<Vec<T>, Error> {
         if self.lost {
             return Err(lost_error());
         }
-        let mut done = Vec::with_capacity(self.stores.len());
-        for mut store in std::mem::take(&mut self.stores) {
+        let mut done = Vec::with_capacity(self.volumes.len());
+        for mut volume in std::mem::take(&mut self.volumes) {
             self.lost = true;
-            let writing = Arc::clone(&store.lock).lock_owned().await;
+            let writing = Arc::clone(&volume.lock).lock_owned().await;
             let worked = spawn_blocking(move || {
                 let _writing = writing;
-                let result = work(&mut store);
-                (store, result)
+                let result = work(&mut volume);
+                (volume, result)
             });
-            let (store, result) = worked.await.map_err(|_| lost_error())?;
-            self.stores.push(store);
+            let (volume, result) = worked.await.map_err(|_| lost_error())?;
+            self.volumes.push(volume);
             done.push(result);
         }
         self.lost = false;
@@ -156,8 +156,8 @@ impl WritableStores {
     }
 }
 
-impl WritableStore {
-    fn refresh(&mut self) -> Result<(), StoreFileError> {
+impl WritableVolume {
+    fn refresh(&mut self) -> Result<(), VolumeFileError> {
         let kept = self.directory.list()?;
         let stale: Vec<String> =
             self.synced.keys().filter(|name| !kept.contains_key(*name)).cloned().collect();
@@ -191,8 +191,8 @@ impl WritableStore {
     fn persist(&mut self) -> UnsavedFiles {
         let now = self.inside.snapshot();
         let mut left_out = Vec::new();
-        let store = self.directory.clone();
-        let changed = match StoreTransaction::begin(&store, self.quota_bytes) {
+        let volume = self.directory.clone();
+        let changed = match VolumeTransaction::begin(&volume, self.quota_bytes) {
             Ok(mut change) => {
                 self.remove_deleted(&now, &mut change, &mut left_out);
                 self.persist_changed(now.files, &mut change, &mut left_out);
@@ -207,7 +207,7 @@ impl WritableStore {
         UnsavedFiles {
             failed: self.unsaved_error(&left_out),
             skipped: skipped
-                .map(|(file, why)| format!("store {}: {file}: {why}", self.name))
+                .map(|(file, why)| format!("volume {}: {file}: {why}", self.name))
                 .collect(),
         }
     }
@@ -216,7 +216,7 @@ impl WritableStore {
     fn remove_deleted(
         &mut self,
         now: &DirectoryListing,
-        change: &mut StoreTransaction<'_>,
+        change: &mut VolumeTransaction<'_>,
         left_out: &mut UnsavedFileErrors,
     ) {
         // A directory that cannot be read hides its files, and takes none of them away.
@@ -235,7 +235,7 @@ impl WritableStore {
                 continue;
             }
             match change.remove(&name) {
-                Ok(()) | Err(StoreFileError::NotFound { .. }) => {}
+                Ok(()) | Err(VolumeFileError::NotFound { .. }) => {}
                 Err(error) => left_out.push((name, error)),
             }
         }
@@ -244,7 +244,7 @@ impl WritableStore {
     fn persist_changed(
         &mut self,
         files: BTreeMap<String, FileEntry>,
-        change: &mut StoreTransaction<'_>,
+        change: &mut VolumeTransaction<'_>,
         left_out: &mut UnsavedFileErrors,
     ) {
         let until = Instant::now() + PERSIST_TIMEOUT;
@@ -258,7 +258,7 @@ impl WritableStore {
         changed.sort_by_key(|(name, entry)| i128::from(entry.size) - i128::from(before(name)));
         for (name, entry) in changed {
             if Instant::now() > until {
-                left_out.push((name, StoreFileError::Timeout));
+                left_out.push((name, VolumeFileError::Timeout));
                 continue;
             }
             match self.persist_file(&name, change) {
@@ -273,8 +273,8 @@ impl WritableStore {
     fn persist_file(
         &self,
         name: &str,
-        change: &mut StoreTransaction<'_>,
-    ) -> Result<FileStamp, StoreFileError> {
+        change: &mut VolumeTransaction<'_>,
+    ) -> Result<FileStamp, VolumeFileError> {
         let (file, _) = self.inside.open(name)?;
         // It may still be growing.
         change.write(name, &mut file.take(self.quota_bytes.saturating_add(1)))
@@ -282,26 +282,26 @@ impl WritableStore {
 
     fn unsaved_error(&self, left_out: &UnsavedFileErrors) -> Option<Error> {
         let (name, first) = left_out.first()?;
-        let fault = self.store_error(first);
+        let fault = self.volume_error(first);
         let others = left_out.len() - 1;
         let more = if others == 0 { String::new() } else { format!(" (and {others} more)") };
         Some(Error { message: format!("{}: {name}{more} was not kept", fault.message), ..fault })
     }
 
-    fn store_error(&self, error: &StoreFileError) -> Error {
-        let fault = store_file_error(error);
-        Error { message: format!("the store {:?}: {}", self.name, fault.message), ..fault }
+    fn volume_error(&self, error: &VolumeFileError) -> Error {
+        let fault = volume_file_error(error);
+        Error { message: format!("the volume {:?}: {}", self.name, fault.message), ..fault }
     }
 }
 
 /// Files that could not be kept.
-type UnsavedFileErrors = Vec<(String, StoreFileError)>;
+type UnsavedFileErrors = Vec<(String, VolumeFileError)>;
 
-/// Who changes which store, by its directory.
+/// Who changes which volume, by its directory.
 #[derive(Debug, Default)]
-pub(crate) struct StoreLocks(Mutex<HashMap<String, Arc<AsyncMutex<()>>>>);
+pub(crate) struct VolumeLocks(Mutex<HashMap<String, Arc<AsyncMutex<()>>>>);
 
-impl StoreLocks {
+impl VolumeLocks {
     fn lock_for(&self, directory: &str) -> Arc<AsyncMutex<()>> {
         let mut writers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Those that nobody holds are forgotten.
@@ -310,18 +310,18 @@ impl StoreLocks {
     }
 }
 
-/// Memory for copies of stores, which is the server's own and no sandbox's.
+/// Memory for copies of volumes, which is the server's own and no sandbox's.
 #[derive(Debug)]
-pub(crate) struct StoreMemoryBudget(Mutex<u64>);
+pub(crate) struct VolumeMemoryBudget(Mutex<u64>);
 
 /// A part of it, given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct MemoryReservation {
-    budget: Arc<StoreMemoryBudget>,
+    budget: Arc<VolumeMemoryBudget>,
     bytes: u64,
 }
 
-impl StoreMemoryBudget {
+impl VolumeMemoryBudget {
     pub(crate) fn new(bytes: u64) -> Arc<Self> {
         Arc::new(Self(Mutex::new(bytes)))
     }
@@ -332,15 +332,16 @@ impl StoreMemoryBudget {
 
     pub(crate) fn reserve(
         self: &Arc<Self>,
-        stores: &[StoreIn],
+        volumes: &[VolumeIn],
     ) -> Result<MemoryReservation, Error> {
-        let held = stores.iter().filter(|store| store.access == StoreAccess::Write);
-        let bytes = held.map(|store| store.quota_bytes).sum();
+        let held = volumes.iter().filter(|volume| volume.access == VolumeAccess::Write);
+        let bytes = held.map(|volume| volume.quota_bytes).sum();
         let mut left = self.left();
         *left = left.checked_sub(bytes).ok_or_else(|| {
-            let message = format!("there is no memory for another copy of {bytes} bytes of stores");
+            let message =
+                format!("there is no memory for another copy of {bytes} bytes of volumes");
             Error::new(ErrorCode::CapacityExhausted, message)
-                .hint("close sessions that write to stores, or give the stores smaller quotas")
+                .hint("close sessions that write to volumes, or give the volumes smaller quotas")
         })?;
         Ok(MemoryReservation { budget: Arc::clone(self), bytes })
     }
@@ -352,69 +353,69 @@ impl Drop for MemoryReservation {
     }
 }
 
-fn store_file_error(error: &StoreFileError) -> Error {
+fn volume_file_error(error: &VolumeFileError) -> Error {
     let fault = |code| Error::new(code, error.to_string());
     match error {
-        StoreFileError::Full { .. } | StoreFileError::Name(FileError::Full { .. }) => {
+        VolumeFileError::Full { .. } | VolumeFileError::Name(FileError::Full { .. }) => {
             fault(ErrorCode::DiskExceeded)
-                .hint("remove files from the store, or give it a larger quota")
+                .hint("remove files from the volume, or give it a larger quota")
         }
-        StoreFileError::NotFound { .. } => fault(ErrorCode::FileNotFound),
-        StoreFileError::Name(_) | StoreFileError::NameConflict { .. } => {
+        VolumeFileError::NotFound { .. } => fault(ErrorCode::FileNotFound),
+        VolumeFileError::Name(_) | VolumeFileError::NameConflict { .. } => {
             fault(ErrorCode::FileUnsupported)
         }
-        StoreFileError::Io(_) | StoreFileError::Timeout => fault(ErrorCode::StoreUnavailable),
+        VolumeFileError::Io(_) | VolumeFileError::Timeout => fault(ErrorCode::DatabaseUnavailable),
     }
 }
 
 impl Engine {
-    /// Does something with a store while nobody else changes any.
-    pub async fn with_store<T: Send + 'static>(
+    /// Does something with a volume while nobody else changes any.
+    pub async fn with_volume<T: Send + 'static>(
         &self,
         directory: String,
-        work: impl FnOnce(&StoreDirectory) -> Result<T, StoreFileError> + Send + 'static,
+        work: impl FnOnce(&VolumeDirectory) -> Result<T, VolumeFileError> + Send + 'static,
     ) -> Result<T, Error> {
-        let store = self.store_base()?.store(&directory);
-        let writing = self.store_locks.lock_for(&directory).lock_owned().await;
+        let volume = self.volume_base()?.volume(&directory);
+        let writing = self.volume_locks.lock_for(&directory).lock_owned().await;
         run_blocking(move || {
             let _writing = writing;
-            work(&store)
+            work(&volume)
         })
         .await
     }
 
     /// Moves every volume that is not known into a directory of this name, before anybody uses one.
     /// Tells how many.
-    pub async fn set_aside_stores(
+    pub async fn set_aside_volumes(
         &self,
         is_known: impl Fn(&str) -> bool + Send + 'static,
         name: String,
     ) -> Result<usize, Error> {
-        let base = self.store_base()?.clone();
+        let base = self.volume_base()?.clone();
         run_blocking(move || Ok(base.set_aside(is_known, &name)?)).await
     }
 
     /// Removes directories of volumes that were set aside, by their names.
-    pub async fn remove_stores_set_aside(
+    pub async fn remove_volumes_set_aside(
         &self,
         is_over: impl Fn(&str) -> bool + Send + 'static,
     ) -> Result<(), Error> {
-        let base = self.store_base()?.clone();
+        let base = self.volume_base()?.clone();
         run_blocking(move || Ok(base.remove_set_aside(is_over)?)).await
     }
 
-    pub(crate) fn store_base(&self) -> Result<&StoreBase, Error> {
-        let none = || Error::new(ErrorCode::StoreUnavailable, "there are no stores here");
-        self.config.stores.as_ref().ok_or_else(none)
+    pub(crate) fn volume_base(&self) -> Result<&VolumeBase, Error> {
+        let none = || Error::new(ErrorCode::DatabaseUnavailable, "there are no volumes here");
+        self.config.volumes.as_ref().ok_or_else(none)
     }
 }
 
 async fn run_blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, StoreFileError> + Send + 'static,
+    work: impl FnOnce() -> Result<T, VolumeFileError> + Send + 'static,
 ) -> Result<T, Error> {
     match spawn_blocking(work).await {
-        Ok(done) => done.map_err(|error| store_file_error(&error)),
-        Err(error) => Err(store_file_error(&StoreFileError::Io(error.into()))),
+        Ok(done) => done.map_err(|error| volume_file_error(&error)),
+        Err(error) => Err(volume_file_error(&VolumeFileError::Io(error.into()))),
     }
 }
 
@@ -438,6 +439,6 @@ impl UnsavedFiles {
 }
 
 fn lost_error() -> Error {
-    Error::new(ErrorCode::StoreUnavailable, "the session has lost its stores")
+    Error::new(ErrorCode::DatabaseUnavailable, "the session has lost its volumes")
         .hint("reset the session; what was kept before is there")
 }

@@ -1,4 +1,4 @@
-//! A store on the disk: a directory of plain files that only this program writes to.
+//! A volume on the disk: a directory of plain files that only this program writes to.
 //!
 //! Sandboxes may be reading it at any moment, so a file is never changed: another one takes its
 //! place, whole, and on the disk before anybody is told.
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 /// Files and directories: as many as can be brought out of a working directory.
-pub const STORE_FILES_MAX: usize = 2_000;
+pub const VOLUME_FILES_MAX: usize = 2_000;
 /// In which memory is given out.
 const PAGE_BYTES: u64 = 4096;
 /// Sandboxes run as other users, and must be able to read.
@@ -28,13 +28,13 @@ const STAGING: &str = ".staging";
 /// Volumes that no record knows, in directories that are named by the time.
 const ASIDE: &str = ".aside";
 
-/// All stores of a data directory.
+/// All volumes of a data directory.
 #[derive(Debug, Clone)]
-pub struct StoreBase(PathBuf);
+pub struct VolumeBase(PathBuf);
 
 /// One of them.
 #[derive(Debug, Clone)]
-pub struct StoreDirectory {
+pub struct VolumeDirectory {
     path: PathBuf,
     staging: PathBuf,
 }
@@ -48,25 +48,25 @@ pub struct FileStamp {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum StoreFileError {
+pub enum VolumeFileError {
     #[error("{0}")]
     Name(#[from] FileError),
-    #[error("{name}: there is no such file in the store")]
+    #[error("{name}: there is no such file in the volume")]
     NotFound { name: String },
     #[error("{name}: a file and a directory cannot have the same name")]
     NameConflict { name: String },
     #[error(
-        "the store would have {bytes} bytes (in whole pages) in {entries} files and directories, and \
-         may have {quota} in {STORE_FILES_MAX}"
+        "the volume would have {bytes} bytes (in whole pages) in {entries} files and directories, and \
+         may have {quota} in {VOLUME_FILES_MAX}"
     )]
     Full { bytes: u64, entries: usize, quota: u64 },
     #[error("there was no time left for it")]
     Timeout,
-    #[error("the store cannot be used: {0}")]
+    #[error("the volume cannot be used: {0}")]
     Io(#[from] io::Error),
 }
 
-impl StoreBase {
+impl VolumeBase {
     /// Makes the place for them, and removes what a server that was killed has left half-written.
     pub fn open(path: PathBuf) -> io::Result<Self> {
         if let Some(outer) = path.parent() {
@@ -121,8 +121,8 @@ impl StoreBase {
         Ok(())
     }
 
-    pub fn store(&self, name: &str) -> StoreDirectory {
-        StoreDirectory { path: self.0.join(name), staging: self.0.join(STAGING) }
+    pub fn volume(&self, name: &str) -> VolumeDirectory {
+        VolumeDirectory { path: self.0.join(name), staging: self.0.join(STAGING) }
     }
 }
 
@@ -134,7 +134,7 @@ fn create_directory(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))
 }
 
-impl StoreDirectory {
+impl VolumeDirectory {
     pub fn create(&self) -> io::Result<()> {
         create_directory(&self.path, DIRECTORY_MODE)?;
         sync_directory(self.path.parent())
@@ -157,9 +157,9 @@ impl StoreDirectory {
         Ok(files)
     }
 
-    pub fn open(&self, name: &str) -> Result<(File, u64), StoreFileError> {
+    pub fn open(&self, name: &str) -> Result<(File, u64), VolumeFileError> {
         check_name(name)?;
-        let missing = || StoreFileError::NotFound { name: name.to_owned() };
+        let missing = || VolumeFileError::NotFound { name: name.to_owned() };
         let file = File::open(self.path.join(name)).map_err(|error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory => missing(),
             _ => error.into(),
@@ -174,15 +174,15 @@ impl StoreDirectory {
         name: &str,
         content: &mut dyn Read,
         quota: u64,
-    ) -> Result<FileStamp, StoreFileError> {
-        let mut change = StoreTransaction::begin(self, quota)?;
+    ) -> Result<FileStamp, VolumeFileError> {
+        let mut change = VolumeTransaction::begin(self, quota)?;
         let stamp = change.write(name, content)?;
         change.commit()?;
         Ok(stamp)
     }
 
-    fn stage(&self, content: &mut dyn Read) -> io::Result<(StoreTempFile, File, u64)> {
-        let staged = StoreTempFile(self.staging.join(Uuid::now_v7().to_string()));
+    fn stage(&self, content: &mut dyn Read) -> io::Result<(VolumeTempFile, File, u64)> {
+        let staged = VolumeTempFile(self.staging.join(Uuid::now_v7().to_string()));
         let mut file =
             OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&staged.0)?;
         let written = io::copy(content, &mut file)?;
@@ -191,27 +191,27 @@ impl StoreDirectory {
     }
 
     /// And the directories that are empty then.
-    pub fn remove(&self, name: &str) -> Result<(), StoreFileError> {
-        let mut change = StoreTransaction::begin(self, u64::MAX)?;
+    pub fn remove(&self, name: &str) -> Result<(), VolumeFileError> {
+        let mut change = VolumeTransaction::begin(self, u64::MAX)?;
         change.remove(name)?;
         Ok(change.commit()?)
     }
 }
 
-/// Some files of a store that change together. What is there is counted once, and what the
+/// Some files of a volume that change together. What is there is counted once, and what the
 /// directories say is on the disk when it is finished.
 #[derive(Debug)]
-pub(crate) struct StoreTransaction<'a> {
-    store: &'a StoreDirectory,
+pub(crate) struct VolumeTransaction<'a> {
+    volume: &'a VolumeDirectory,
     quota: u64,
     files: BTreeMap<String, FileStamp>,
     /// Whose entries have changed.
     touched_directories: BTreeSet<PathBuf>,
 }
 
-impl<'a> StoreTransaction<'a> {
-    pub(crate) fn begin(store: &'a StoreDirectory, quota: u64) -> io::Result<Self> {
-        Ok(Self { store, quota, files: store.list()?, touched_directories: BTreeSet::new() })
+impl<'a> VolumeTransaction<'a> {
+    pub(crate) fn begin(volume: &'a VolumeDirectory, quota: u64) -> io::Result<Self> {
+        Ok(Self { volume, quota, files: volume.list()?, touched_directories: BTreeSet::new() })
     }
 
     pub(crate) fn files(&self) -> &BTreeMap<String, FileStamp> {
@@ -222,7 +222,7 @@ impl<'a> StoreTransaction<'a> {
         &mut self,
         name: &str,
         content: &mut dyn Read,
-    ) -> Result<FileStamp, StoreFileError> {
+    ) -> Result<FileStamp, VolumeFileError> {
         check_name(name)?;
         let others: BTreeMap<&str, u64> = self
             .files
@@ -232,13 +232,13 @@ impl<'a> StoreTransaction<'a> {
             .collect();
         let used: u64 = others.values().map(|size| charged_bytes(*size)).sum();
         let entries = entries(others.keys().copied().chain([name]));
-        let full = |bytes: u64| StoreFileError::Full { bytes, entries, quota: self.quota };
+        let full = |bytes: u64| VolumeFileError::Full { bytes, entries, quota: self.quota };
         let room = self.quota.checked_sub(used).ok_or_else(|| full(used))?;
-        if entries > STORE_FILES_MAX {
+        if entries > VOLUME_FILES_MAX {
             return Err(full(used));
         }
         let (staged, file, written) =
-            self.store.stage(&mut content.take(room.saturating_add(1)))?;
+            self.volume.stage(&mut content.take(room.saturating_add(1)))?;
         if charged_bytes(written) > room {
             return Err(full(used.saturating_add(charged_bytes(written))));
         }
@@ -249,21 +249,21 @@ impl<'a> StoreTransaction<'a> {
     fn rename_into_place(
         &mut self,
         name: &str,
-        staged: StoreTempFile,
-    ) -> Result<FileStamp, StoreFileError> {
-        let path = self.store.path.join(name);
+        staged: VolumeTempFile,
+    ) -> Result<FileStamp, VolumeFileError> {
+        let path = self.volume.path.join(name);
         let clash = |error: io::Error| match error.kind() {
             ErrorKind::NotADirectory
             | ErrorKind::IsADirectory
             | ErrorKind::AlreadyExists
             | ErrorKind::DirectoryNotEmpty => {
-                StoreFileError::NameConflict { name: name.to_owned() }
+                VolumeFileError::NameConflict { name: name.to_owned() }
             }
             _ => error.into(),
         };
         let parents: Vec<&Path> = Path::new(name).ancestors().skip(1).collect();
         for parent in parents.into_iter().rev().filter(|parent| !parent.as_os_str().is_empty()) {
-            let parent = self.store.path.join(parent);
+            let parent = self.volume.path.join(parent);
             if !parent.is_dir() {
                 create_directory(&parent, DIRECTORY_MODE).map_err(clash)?;
                 self.touched_directories.extend(parent.parent().map(Path::to_owned));
@@ -276,18 +276,18 @@ impl<'a> StoreTransaction<'a> {
         Ok(stamp)
     }
 
-    pub(crate) fn remove(&mut self, name: &str) -> Result<(), StoreFileError> {
+    pub(crate) fn remove(&mut self, name: &str) -> Result<(), VolumeFileError> {
         check_name(name)?;
-        let path = self.store.path.join(name);
+        let path = self.volume.path.join(name);
         fs::remove_file(&path).map_err(|error| match error.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory => {
-                StoreFileError::NotFound { name: name.to_owned() }
+                VolumeFileError::NotFound { name: name.to_owned() }
             }
             _ => error.into(),
         })?;
         self.files.remove(name);
         let mut parent = path.parent();
-        while let Some(directory) = parent.filter(|parent| *parent != self.store.path) {
+        while let Some(directory) = parent.filter(|parent| *parent != self.volume.path) {
             if fs::remove_dir(directory).is_err() {
                 break;
             }
@@ -327,9 +327,9 @@ impl FileStamp {
 }
 
 /// A file that nobody sees yet.
-struct StoreTempFile(PathBuf);
+struct VolumeTempFile(PathBuf);
 
-impl Drop for StoreTempFile {
+impl Drop for VolumeTempFile {
     fn drop(&mut self) {
         // It has moved to its place if all went well.
         let _ = fs::remove_file(&self.0);
@@ -367,47 +367,50 @@ fn list_files(
 mod tests {
     use super::*;
 
-    fn store() -> (tempfile::TempDir, StoreDirectory) {
+    fn volume() -> (tempfile::TempDir, VolumeDirectory) {
         let home = tempfile::tempdir().unwrap();
-        let store = StoreBase::open(home.path().join("stores")).unwrap().store("one");
-        store.create().unwrap();
-        (home, store)
+        let volume = VolumeBase::open(home.path().join("volumes")).unwrap().volume("one");
+        volume.create().unwrap();
+        (home, volume)
     }
 
-    fn put(store: &StoreDirectory, name: &str, text: &str) -> Result<FileStamp, StoreFileError> {
-        store.write(name, &mut text.as_bytes(), 2 * PAGE_BYTES)
+    fn put(volume: &VolumeDirectory, name: &str, text: &str) -> Result<FileStamp, VolumeFileError> {
+        volume.write(name, &mut text.as_bytes(), 2 * PAGE_BYTES)
     }
 
-    fn text(store: &StoreDirectory, name: &str) -> String {
-        io::read_to_string(store.open(name).unwrap().0).unwrap()
+    fn text(volume: &VolumeDirectory, name: &str) -> String {
+        io::read_to_string(volume.open(name).unwrap().0).unwrap()
     }
 
     #[test]
     fn a_file_is_found_again_and_replaced_whole() {
-        let (_home, store) = store();
-        put(&store, "a/b/c.txt", "one").unwrap();
-        let before = store.list().unwrap();
-        put(&store, "a/b/c.txt", "two").unwrap();
-        assert_eq!(text(&store, "a/b/c.txt"), "two");
-        assert_ne!(before, store.list().unwrap());
-        store.remove("a/b/c.txt").unwrap();
-        assert!(store.list().unwrap().is_empty());
-        assert!(!store.path.join("a").exists());
+        let (_home, volume) = volume();
+        put(&volume, "a/b/c.txt", "one").unwrap();
+        let before = volume.list().unwrap();
+        put(&volume, "a/b/c.txt", "two").unwrap();
+        assert_eq!(text(&volume, "a/b/c.txt"), "two");
+        assert_ne!(before, volume.list().unwrap());
+        volume.remove("a/b/c.txt").unwrap();
+        assert!(volume.list().unwrap().is_empty());
+        assert!(!volume.path.join("a").exists());
     }
 
     #[test]
     fn more_than_the_quota_is_refused_and_changes_nothing() {
-        let (_home, store) = store();
+        let (_home, volume) = volume();
         let page = "x".repeat(PAGE_BYTES as usize);
-        put(&store, "a", &page).unwrap();
-        assert!(matches!(put(&store, "b", &format!("{page}x")), Err(StoreFileError::Full { .. })));
-        assert!(matches!(put(&store, "a", &page.repeat(3)), Err(StoreFileError::Full { .. })));
-        assert_eq!(text(&store, "a"), page);
-        put(&store, "b", "x").unwrap();
+        put(&volume, "a", &page).unwrap();
+        assert!(matches!(
+            put(&volume, "b", &format!("{page}x")),
+            Err(VolumeFileError::Full { .. })
+        ));
+        assert!(matches!(put(&volume, "a", &page.repeat(3)), Err(VolumeFileError::Full { .. })));
+        assert_eq!(text(&volume, "a"), page);
+        put(&volume, "b", "x").unwrap();
         // It is small, and takes a page where code has it.
-        assert!(matches!(put(&store, "c", "x"), Err(StoreFileError::Full { bytes: 12_288, .. })));
-        put(&store, "a", "x").unwrap();
-        assert!(fs::read_dir(&store.staging).unwrap().next().is_none());
+        assert!(matches!(put(&volume, "c", "x"), Err(VolumeFileError::Full { bytes: 12_288, .. })));
+        put(&volume, "a", "x").unwrap();
+        assert!(fs::read_dir(&volume.staging).unwrap().next().is_none());
     }
 
     #[test]
@@ -417,23 +420,23 @@ mod tests {
 
     #[test]
     fn names_stay_inside_and_do_not_clash() {
-        let (_home, store) = store();
+        let (_home, volume) = volume();
         for name in ["../x", "/etc/passwd", "a/../../x", ""] {
-            assert!(matches!(put(&store, name, "x"), Err(StoreFileError::Name(_))), "{name}");
+            assert!(matches!(put(&volume, name, "x"), Err(VolumeFileError::Name(_))), "{name}");
         }
-        put(&store, "a", "").unwrap();
-        assert!(matches!(put(&store, "a/b", "x"), Err(StoreFileError::NameConflict { .. })));
-        put(&store, "d/e", "x").unwrap();
-        assert!(matches!(put(&store, "d", "x"), Err(StoreFileError::NameConflict { .. })));
-        assert!(matches!(store.open("d"), Err(StoreFileError::NotFound { .. })));
-        assert!(matches!(store.remove("nothing"), Err(StoreFileError::NotFound { .. })));
+        put(&volume, "a", "").unwrap();
+        assert!(matches!(put(&volume, "a/b", "x"), Err(VolumeFileError::NameConflict { .. })));
+        put(&volume, "d/e", "x").unwrap();
+        assert!(matches!(put(&volume, "d", "x"), Err(VolumeFileError::NameConflict { .. })));
+        assert!(matches!(volume.open("d"), Err(VolumeFileError::NotFound { .. })));
+        assert!(matches!(volume.remove("nothing"), Err(VolumeFileError::NotFound { .. })));
     }
 
     #[test]
     fn what_a_killed_server_has_left_is_removed() {
-        let (home, store) = store();
-        fs::write(store.staging.join("half"), "x").unwrap();
-        StoreBase::open(home.path().join("stores")).unwrap();
-        assert!(!store.staging.join("half").exists());
+        let (home, volume) = volume();
+        fs::write(volume.staging.join("half"), "x").unwrap();
+        VolumeBase::open(home.path().join("volumes")).unwrap();
+        assert!(!volume.staging.join("half").exists());
     }
 }

@@ -1,4 +1,4 @@
-//! Stores: named directories that outlive sessions. The specification of an agent says which of them
+//! Volumes: named directories that outlive sessions. The specification of an agent says which of them
 //! its code sees, and the rights of whoever its code runs as say whether it does.
 
 use crate::data::staging::StagedFile;
@@ -12,13 +12,14 @@ use crate::service::Service;
 use crate::tasks::run_to_completion;
 use chrono::Utc;
 use db::{NewAuditEntry, ObjectFilter, Reader, quarantine_name};
-use engine::{StoreDirectory, StoreFileError, StoreIn};
+use engine::{VolumeDirectory, VolumeFileError, VolumeIn};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::fs::File;
 use std::sync::Arc;
 use types::{
-    Error, ErrorCode, ObjectRef, Privilege, Store, StoreAccess, StoreGrant, StoreId, WorkspaceId,
+    Error, ErrorCode, ObjectRef, Privilege, Volume, VolumeAccess, VolumeGrant, VolumeId,
+    WorkspaceId,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -27,14 +28,14 @@ use uuid::Uuid;
 const QUOTA_BYTES: u64 = 256 * 1024 * 1024;
 /// A page, which is the least that a file takes.
 const QUOTA_BYTES_MIN: u64 = 4096;
-/// Code that writes to a store has all of it in memory.
+/// Code that writes to a volume has all of it in memory.
 const QUOTA_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 /// Of one workspace: each is a directory, also if there is nothing in it.
-const STORES_MAX: u64 = 1_000;
+const VOLUMES_MAX: u64 = 1_000;
 
 #[derive(Debug, Clone, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct StoreRequest {
+pub struct VolumeRequest {
     pub name: String,
     /// Of all its files together; 268435456 (256 MiB) if absent.
     pub quota_bytes: Option<u64>,
@@ -43,39 +44,39 @@ pub struct StoreRequest {
 
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct StoreChange {
+pub struct VolumeChange {
     pub quota_bytes: Option<u64>,
     pub comment: Option<String>,
 }
 
-/// A store, and what is in it.
+/// A volume, and what is in it.
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct StoreView {
+pub struct VolumeView {
     #[serde(flatten)]
-    pub store: Store,
+    pub volume: Volume,
     pub used_bytes: u64,
-    pub files: Vec<StoreFile>,
+    pub files: Vec<VolumeFile>,
 }
 
 #[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct StoreFile {
+pub struct VolumeFile {
     pub name: String,
     pub size: u64,
 }
 
 impl Service {
-    pub async fn create_store(
+    pub async fn create_volume(
         self: &Arc<Self>,
         caller: &Caller,
-        request: StoreRequest,
-    ) -> Result<Store, RequestError> {
+        request: VolumeRequest,
+    ) -> Result<Volume, RequestError> {
         self.require_create(caller)?;
         names::check_name("/name", &request.name)?;
         let quota_bytes = check_quota(request.quota_bytes.unwrap_or(QUOTA_BYTES))?;
         let comment = names::check_comment(request.comment)?;
         let now = Utc::now();
-        let store = Store {
-            id: StoreId::new(Uuid::now_v7()),
+        let volume = Volume {
+            id: VolumeId::new(Uuid::now_v7()),
             name: request.name,
             owner: caller.id(),
             comment,
@@ -83,21 +84,21 @@ impl Service {
             created_at: now,
             updated_at: now,
         };
-        let object = ObjectRef::Store(store.id);
+        let object = ObjectRef::Volume(volume.id);
         let (grant, entry) = (
             caller.ownership_grant(object, now),
-            caller.audit_entry("store.create", object, &store.name),
+            caller.audit_entry("volume.create", object, &volume.name),
         );
         let (service, workspace) = (Arc::clone(self), caller.workspace);
         run_to_completion(async move {
-            let directory = store.id.to_string();
-            service.engine.with_store(directory.clone(), |kept| Ok(kept.create()?)).await?;
-            let (kept, most) = (store.clone(), service.config.workspace_bytes_max);
+            let directory = volume.id.to_string();
+            service.engine.with_volume(directory.clone(), |kept| Ok(kept.create()?)).await?;
+            let (kept, most) = (volume.clone(), service.config.workspace_bytes_max);
             let written = service.db.write(move |tx| {
                 if let Some(refused) = quota_error(tx, workspace, 0, kept.quota_bytes, most)? {
                     return Ok(Err(refused));
                 }
-                tx.insert_store(workspace, &kept)?;
+                tx.insert_volume(workspace, &kept)?;
                 tx.insert_grant(workspace, &grant)?;
                 tx.append_audit_entry(&entry)?;
                 Ok(Ok(()))
@@ -105,53 +106,53 @@ impl Service {
             let written = written.await.map_err(RequestError::from).flatten();
             if let Err(refused) = written {
                 // Should this fail as well, the next start removes what has no row.
-                let _ = service.engine.with_store(directory, |kept| Ok(kept.delete()?)).await;
+                let _ = service.engine.with_volume(directory, |kept| Ok(kept.delete()?)).await;
                 return Err(refused);
             }
-            Ok(store)
+            Ok(volume)
         })
         .await
     }
 
     /// Newest first.
-    pub async fn stores(
+    pub async fn volumes(
         &self,
         caller: &Caller,
         query: ObjectQuery,
-    ) -> Result<Page<Store>, RequestError> {
+    ) -> Result<Page<Volume>, RequestError> {
         let page = page_request(query.limit, query.cursor.as_deref())?;
         let filter = ObjectFilter { search: query.search, seen_by: self.viewers(caller)? };
         let workspace = caller.workspace;
-        let listed = self.db.read_off_thread(move |rows| rows.stores(workspace, &filter, page));
+        let listed = self.db.read_off_thread(move |rows| rows.volumes(workspace, &filter, page));
         Ok(listed.await?.into())
     }
 
-    pub async fn store(&self, caller: &Caller, id: StoreId) -> Result<StoreView, RequestError> {
-        let store = self.usable_store(caller, id, Privilege::Usage)?;
-        let kept = self.engine.with_store(id.to_string(), |kept| Ok(kept.list()?)).await?;
+    pub async fn volume(&self, caller: &Caller, id: VolumeId) -> Result<VolumeView, RequestError> {
+        let volume = self.usable_volume(caller, id, Privilege::Usage)?;
+        let kept = self.engine.with_volume(id.to_string(), |kept| Ok(kept.list()?)).await?;
         let files: Vec<_> =
-            kept.into_iter().map(|(name, file)| StoreFile { name, size: file.size }).collect();
+            kept.into_iter().map(|(name, file)| VolumeFile { name, size: file.size }).collect();
         let used_bytes = files.iter().map(|file| file.size).sum();
-        Ok(StoreView { store, used_bytes, files })
+        Ok(VolumeView { volume, used_bytes, files })
     }
 
     /// A smaller quota takes nothing away, and lets nothing in until there is room again.
-    pub async fn change_store(
+    pub async fn change_volume(
         &self,
         caller: &Caller,
-        id: StoreId,
-        change: StoreChange,
-    ) -> Result<Store, RequestError> {
-        self.usable_store(caller, id, Privilege::Modify)?;
+        id: VolumeId,
+        change: VolumeChange,
+    ) -> Result<Volume, RequestError> {
+        self.usable_volume(caller, id, Privilege::Modify)?;
         let quota_bytes = change.quota_bytes.map(check_quota).transpose()?;
         let comment = names::check_comment(change.comment)?;
-        let entry = caller.audit_entry("store.change", ObjectRef::Store(id), "");
+        let entry = caller.audit_entry("volume.change", ObjectRef::Volume(id), "");
         let (workspace, most) = (caller.workspace, self.config.workspace_bytes_max);
         let written = self.db.write(move |tx| {
-            let Some(now) = tx.store(workspace, id)? else {
-                return Ok(Err(not_found("store", id)));
+            let Some(now) = tx.volume(workspace, id)? else {
+                return Ok(Err(not_found("volume", id)));
             };
-            let changed = Store {
+            let changed = Volume {
                 quota_bytes: quota_bytes.unwrap_or(now.quota_bytes),
                 comment: comment.or(now.comment),
                 updated_at: Utc::now(),
@@ -161,7 +162,7 @@ impl Service {
             if let Some(refused) = refused.filter(|_| changed.quota_bytes > now.quota_bytes) {
                 return Ok(Err(refused));
             }
-            tx.update_store(workspace, &changed)?;
+            tx.update_volume(workspace, &changed)?;
             tx.append_audit_entry(&entry)?;
             Ok(Ok(changed))
         });
@@ -169,138 +170,138 @@ impl Service {
     }
 
     /// With everything in it. Refused while the specification of an agent names it.
-    pub async fn delete_store(
+    pub async fn delete_volume(
         self: &Arc<Self>,
         caller: &Caller,
-        id: StoreId,
+        id: VolumeId,
     ) -> Result<(), RequestError> {
-        let store = self.usable_store(caller, id, Privilege::Ownership)?;
-        let object = ObjectRef::Store(id);
-        let entry = caller.audit_entry("store.delete", object, &store.name);
+        let volume = self.usable_volume(caller, id, Privilege::Ownership)?;
+        let object = ObjectRef::Volume(id);
+        let entry = caller.audit_entry("volume.delete", object, &volume.name);
         let (service, workspace) = (Arc::clone(self), caller.workspace);
         run_to_completion(async move {
             let deleted = service.db.write(move |tx| {
-                let agents = tx.agents_referencing(workspace, "store", &store.name)?;
+                let agents = tx.agents_referencing(workspace, "volume", &volume.name)?;
                 if !agents.is_empty() {
                     let users = agents.iter().map(|agent| format!("agent {agent:?}"));
                     let users: Vec<_> = users.collect();
-                    return Ok(Err(in_use(&format!("store {:?}", store.name), &users)));
+                    return Ok(Err(in_use(&format!("volume {:?}", volume.name), &users)));
                 }
-                tx.delete_store(workspace, id)?;
+                tx.delete_volume(workspace, id)?;
                 tx.delete_grants_on(workspace, object)?;
                 tx.append_audit_entry(&entry)?;
                 Ok(Ok(()))
             });
             deleted.await??;
-            Ok(service.engine.with_store(id.to_string(), |kept| Ok(kept.delete()?)).await?)
+            Ok(service.engine.with_volume(id.to_string(), |kept| Ok(kept.delete()?)).await?)
         })
         .await
     }
 
-    pub async fn read_store_file(
+    pub async fn read_volume_file(
         &self,
         caller: &Caller,
-        id: StoreId,
+        id: VolumeId,
         name: String,
     ) -> Result<(File, u64), RequestError> {
-        self.usable_store(caller, id, Privilege::Usage)?;
-        Ok(self.engine.with_store(id.to_string(), move |kept| kept.open(&name)).await?)
+        self.usable_volume(caller, id, Privilege::Usage)?;
+        Ok(self.engine.with_volume(id.to_string(), move |kept| kept.open(&name)).await?)
     }
 
     /// Before the bytes are taken.
-    pub fn check_store_upload(&self, caller: &Caller, id: StoreId) -> Result<(), RequestError> {
-        self.usable_store(caller, id, Privilege::Modify).map(drop)
+    pub fn check_volume_upload(&self, caller: &Caller, id: VolumeId) -> Result<(), RequestError> {
+        self.usable_volume(caller, id, Privilege::Modify).map(drop)
     }
 
-    pub async fn write_store_file(
+    pub async fn write_volume_file(
         self: &Arc<Self>,
         caller: &Caller,
-        id: StoreId,
+        id: VolumeId,
         name: String,
         content: StagedFile,
-    ) -> Result<StoreFile, RequestError> {
-        let quota = self.usable_store(caller, id, Privilege::Modify)?.quota_bytes;
+    ) -> Result<VolumeFile, RequestError> {
+        let quota = self.usable_volume(caller, id, Privilege::Modify)?.quota_bytes;
         let mut content = content.open()?;
-        let entry = caller.audit_entry("store.write", ObjectRef::Store(id), &name);
-        self.update_store_files(id, entry, move |kept| {
+        let entry = caller.audit_entry("volume.write", ObjectRef::Volume(id), &name);
+        self.update_volume_files(id, entry, move |kept| {
             let written = kept.write(&name, &mut content, quota)?;
-            Ok(StoreFile { name, size: written.size })
+            Ok(VolumeFile { name, size: written.size })
         })
         .await
     }
 
-    pub async fn delete_store_file(
+    pub async fn delete_volume_file(
         self: &Arc<Self>,
         caller: &Caller,
-        id: StoreId,
+        id: VolumeId,
         name: String,
     ) -> Result<(), RequestError> {
-        self.usable_store(caller, id, Privilege::Modify)?;
-        let entry = caller.audit_entry("store.remove", ObjectRef::Store(id), &name);
-        self.update_store_files(id, entry, move |kept| kept.remove(&name)).await
+        self.usable_volume(caller, id, Privilege::Modify)?;
+        let entry = caller.audit_entry("volume.remove", ObjectRef::Volume(id), &name);
+        self.update_volume_files(id, entry, move |kept| kept.remove(&name)).await
     }
 
     /// A change and its line, whether or not anybody waits for them.
-    async fn update_store_files<T: Send + 'static>(
+    async fn update_volume_files<T: Send + 'static>(
         self: &Arc<Self>,
-        id: StoreId,
+        id: VolumeId,
         entry: NewAuditEntry,
-        change: impl FnOnce(&StoreDirectory) -> Result<T, StoreFileError> + Send + 'static,
+        change: impl FnOnce(&VolumeDirectory) -> Result<T, VolumeFileError> + Send + 'static,
     ) -> Result<T, RequestError> {
         let service = Arc::clone(self);
         run_to_completion(async move {
-            let changed = service.engine.with_store(id.to_string(), change).await?;
+            let changed = service.engine.with_volume(id.to_string(), change).await?;
             service.db.write(move |tx| tx.append_audit_entry(&entry).map(drop)).await?;
             Ok(changed)
         })
         .await
     }
 
-    fn usable_store(
+    fn usable_volume(
         &self,
         caller: &Caller,
-        id: StoreId,
+        id: VolumeId,
         privilege: Privilege,
-    ) -> Result<Store, RequestError> {
-        let object = ObjectRef::Store(id);
-        let found = self.db.read(|rows| rows.store(caller.workspace, id))?;
-        let store = match found {
-            Some(store) if self.can_see(caller, object)? => store,
-            _ => return Err(not_found("store", id)),
+    ) -> Result<Volume, RequestError> {
+        let object = ObjectRef::Volume(id);
+        let found = self.db.read(|rows| rows.volume(caller.workspace, id))?;
+        let volume = match found {
+            Some(volume) if self.can_see(caller, object)? => volume,
+            _ => return Err(not_found("volume", id)),
         };
         self.require_privilege(caller, privilege, object)?;
-        Ok(store)
+        Ok(volume)
     }
 
-    /// The stores that the code of an agent is given, all of them or none.
-    pub(crate) fn granted_stores(
+    /// The volumes that the code of an agent is given, all of them or none.
+    pub(crate) fn granted_volumes(
         &self,
         workspace: WorkspaceId,
         lender: &AuthorizedAgent,
-    ) -> Result<Vec<StoreIn>, RequestError> {
+    ) -> Result<Vec<VolumeIn>, RequestError> {
         lender
             .section
-            .stores
+            .volumes
             .iter()
-            .map(|grant| self.granted_store(workspace, lender, grant))
+            .map(|grant| self.granted_volume(workspace, lender, grant))
             .collect()
     }
 
-    fn granted_store(
+    fn granted_volume(
         &self,
         workspace: WorkspaceId,
         lender: &AuthorizedAgent,
-        grant: &StoreGrant,
-    ) -> Result<StoreIn, RequestError> {
-        let found = self.db.read(|rows| rows.store_by_name(workspace, &grant.name))?;
-        let store = found.ok_or_else(|| {
+        grant: &VolumeGrant,
+    ) -> Result<VolumeIn, RequestError> {
+        let found = self.db.read(|rows| rows.volume_by_name(workspace, &grant.name))?;
+        let volume = found.ok_or_else(|| {
             let agent = &lender.agent.name;
-            let message = format!("the agent {agent:?} needs the store {:?}", grant.name);
+            let message = format!("the agent {agent:?} needs the volume {:?}", grant.name);
             let fault =
                 Error::new(ErrorCode::ObjectNotFound, format!("{message}, which is not there"));
             RequestError::from(fault.hint("make it, or take it out of the specification"))
         })?;
-        let object = ObjectRef::Store(store.id);
+        let object = ObjectRef::Volume(volume.id);
         let privilege = privilege_for(grant.access);
         if self.permit(workspace, &lender.run_as, privilege, object)?.is_none() {
             return Err(missing_privilege(privilege, object));
@@ -308,23 +309,23 @@ impl Service {
         if lender.agent.author != lender.run_as.id {
             self.require_author(workspace, lender.agent.author, privilege, object)?;
         }
-        Ok(StoreIn {
-            name: store.name,
-            directory: store.id.to_string(),
+        Ok(VolumeIn {
+            name: volume.name,
+            directory: volume.id.to_string(),
             path: grant.path.clone().into(),
             access: grant.access,
-            quota_bytes: store.quota_bytes,
+            quota_bytes: volume.quota_bytes,
         })
     }
 
     /// Directories that no row speaks of were left by a server that was killed, or belong to records
     /// that are not here: they are moved away, and removed after the retention.
-    pub(crate) async fn quarantine_orphaned_stores(&self) -> Result<(), RequestError> {
+    pub(crate) async fn quarantine_orphaned_volumes(&self) -> Result<(), RequestError> {
         let known: HashSet<String> =
-            self.db.read(|rows| rows.store_ids())?.into_iter().map(|id| id.to_string()).collect();
+            self.db.read(|rows| rows.volume_ids())?.into_iter().map(|id| id.to_string()).collect();
         let name = quarantine_name(Utc::now());
         let is_known = move |directory: &str| known.contains(directory);
-        let volumes = self.engine.set_aside_stores(is_known, name.clone()).await?;
+        let volumes = self.engine.set_aside_volumes(is_known, name.clone()).await?;
         if volumes > 0 {
             tracing::warn!(volumes, directory = name, "volumes without a record were set aside");
         }
@@ -332,11 +333,11 @@ impl Service {
     }
 }
 
-/// What somebody has to be granted on a store for code that accesses it.
-pub(crate) fn privilege_for(access: StoreAccess) -> Privilege {
+/// What somebody has to be granted on a volume for code that accesses it.
+pub(crate) fn privilege_for(access: VolumeAccess) -> Privilege {
     match access {
-        StoreAccess::Read => Privilege::Usage,
-        StoreAccess::Write => Privilege::Modify,
+        VolumeAccess::Read => Privilege::Usage,
+        VolumeAccess::Write => Privilege::Modify,
     }
 }
 
@@ -348,7 +349,7 @@ fn check_quota(bytes: u64) -> Result<u64, RequestError> {
     Err(invalid_field("/quota_bytes", message))
 }
 
-/// What is promised to all stores of a workspace together is bounded as its files are.
+/// What is promised to all volumes of a workspace together is bounded as its files are.
 fn quota_error(
     rows: &Reader<'_>,
     workspace: WorkspaceId,
@@ -356,16 +357,16 @@ fn quota_error(
     after: u64,
     most: u64,
 ) -> Result<Option<RequestError>, db::DatabaseError> {
-    let (stores, quotas) = rows.store_totals(workspace)?;
-    if before == 0 && stores >= STORES_MAX {
-        let message = format!("a workspace has at most {STORES_MAX} stores");
+    let (volumes, quotas) = rows.volume_totals(workspace)?;
+    if before == 0 && volumes >= VOLUMES_MAX {
+        let message = format!("a workspace has at most {VOLUMES_MAX} volumes");
         return Ok(Some(Error::new(ErrorCode::DiskExceeded, message).hint("delete one").into()));
     }
     let promised = quotas.saturating_sub(before).saturating_add(after);
     Ok((promised > most).then(|| {
         let message = format!(
-            "the stores of the workspace would have {promised} bytes, and have at most {most}"
+            "the volumes of the workspace would have {promised} bytes, and have at most {most}"
         );
-        Error::new(ErrorCode::DiskExceeded, message).hint("delete a store, or ask for less").into()
+        Error::new(ErrorCode::DiskExceeded, message).hint("delete a volume, or ask for less").into()
     }))
 }

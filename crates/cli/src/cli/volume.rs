@@ -1,4 +1,4 @@
-//! `belljar store`: directories of a server that outlive sessions.
+//! `belljar volume`: directories of a server that outlive sessions.
 
 use super::CliError;
 use super::display::Column;
@@ -34,7 +34,7 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Make a store, which code sees if the specification of its agent says so
+    /// Make a volume, which code sees if the specification of its agent says so
     New {
         #[arg(value_name = "NAME")]
         name: String,
@@ -46,16 +46,16 @@ enum Command {
         #[arg(long, value_name = "TEXT")]
         comment: Option<String>,
     },
-    /// List stores
+    /// List volumes
     Ls(ListArgs),
-    /// Show a store and what is in it
-    Show(StoreArgs),
-    /// List the files of a store
-    Files(StoreArgs),
-    /// Put a file into a store
+    /// Show a volume and what is in it
+    Show(VolumeArgs),
+    /// List the files of a volume
+    Files(VolumeArgs),
+    /// Put a file into a volume
     Put {
         #[arg(value_name = "NAME | ID")]
-        store: String,
+        volume: String,
 
         #[arg(value_name = "FILE")]
         file: PathBuf,
@@ -64,26 +64,26 @@ enum Command {
         #[arg(value_name = "PATH")]
         path: Option<String>,
     },
-    /// Write a file of a store to standard output
+    /// Write a file of a volume to standard output
     Get {
         #[arg(value_name = "NAME | ID")]
-        store: String,
+        volume: String,
 
         #[arg(value_name = "PATH")]
         path: String,
     },
-    /// Give a store another quota
+    /// Give a volume another quota
     Quota {
         #[arg(value_name = "NAME | ID")]
-        store: String,
+        volume: String,
 
         #[arg(value_name = "BYTES")]
         quota: u64,
     },
-    /// Delete a file of a store, or the store with everything in it
+    /// Delete a file of a volume, or the volume with everything in it
     Rm {
         #[arg(value_name = "NAME | ID")]
-        store: String,
+        volume: String,
 
         #[arg(value_name = "PATH")]
         path: Option<String>,
@@ -91,69 +91,69 @@ enum Command {
 }
 
 #[derive(Debug, clap::Args)]
-struct StoreArgs {
+struct VolumeArgs {
     #[arg(value_name = "NAME | ID")]
-    store: String,
+    volume: String,
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
     args.remote.run(async |remote| match args.verb {
         Command::New { name, quota, comment } => {
             let new = json!({"name": name, "quota_bytes": quota, "comment": comment});
-            remote.show(ApiRequest::post(ResourceKind::Store.path()).json(&new)).await
+            remote.show(ApiRequest::post(ResourceKind::Volume.path()).json(&new)).await
         }
         Command::Ls(list) => {
-            remote.list(ApiRequest::get(ResourceKind::Store.path()), list, COLUMNS).await
+            remote.list(ApiRequest::get(ResourceKind::Volume.path()), list, COLUMNS).await
         }
-        Command::Show(StoreArgs { store }) => {
-            remote.show(ApiRequest::get(store_path(remote, &store).await?)).await
+        Command::Show(VolumeArgs { volume }) => {
+            remote.show(ApiRequest::get(volume_path(remote, &volume).await?)).await
         }
-        Command::Files(StoreArgs { store }) => {
+        Command::Files(VolumeArgs { volume }) => {
             let mut shown =
-                remote.client.json(ApiRequest::get(store_path(remote, &store).await?)).await?;
+                remote.client.json(ApiRequest::get(volume_path(remote, &volume).await?)).await?;
             let files = shown["files"].as_array_mut().map(std::mem::take).unwrap_or_default();
             remote.table(files, FILE_COLUMNS)
         }
-        Command::Put { store, file, path } => put_file(remote, &store, &file, path).await,
-        Command::Get { store, path } => {
+        Command::Put { volume, file, path } => put_file(remote, &volume, &file, path).await,
+        Command::Get { volume, path } => {
             let answer = remote
                 .client
-                .send(ApiRequest::get(file_path(remote, &store, &path).await?))
+                .send(ApiRequest::get(file_path(remote, &volume, &path).await?))
                 .await?;
             let bytes = answer.bytes().await;
             let broken =
                 |error: reqwest::Error| ClientError::Interrupted { reason: error.to_string() };
             print_bytes(&bytes.map_err(broken)?)
         }
-        Command::Quota { store, quota } => {
+        Command::Quota { volume, quota } => {
             let change = json!({"quota_bytes": quota});
-            remote.show(ApiRequest::patch(store_path(remote, &store).await?).json(&change)).await
+            remote.show(ApiRequest::patch(volume_path(remote, &volume).await?).json(&change)).await
         }
-        Command::Rm { store, path } => {
+        Command::Rm { volume, path } => {
             let (place, said) = match &path {
-                Some(path) => (file_path(remote, &store, path).await?, path),
-                None => (store_path(remote, &store).await?, &store),
+                Some(path) => (file_path(remote, &volume, path).await?, path),
+                None => (volume_path(remote, &volume).await?, &volume),
             };
             remote.send_and_report(ApiRequest::delete(place), &format!("{said} is gone")).await
         }
     })
 }
 
-async fn store_path(remote: &Remote, store: &str) -> Result<String, CliError> {
-    remote.client.resolve_path(ResourceKind::Store, store).await
+async fn volume_path(remote: &Remote, volume: &str) -> Result<String, CliError> {
+    remote.client.resolve_path(ResourceKind::Volume, volume).await
 }
 
-async fn file_path(remote: &Remote, store: &str, path: &str) -> Result<String, CliError> {
+async fn file_path(remote: &Remote, volume: &str, path: &str) -> Result<String, CliError> {
     Ok(format!(
         "{}/files/{}",
-        store_path(remote, store).await?,
+        volume_path(remote, volume).await?,
         utf8_percent_encode(path, PATH_ENCODED)
     ))
 }
 
 async fn put_file(
     remote: &Remote,
-    store: &str,
+    volume: &str,
     file: &Path,
     path: Option<String>,
 ) -> Result<(), CliError> {
@@ -161,7 +161,7 @@ async fn put_file(
     let name = file.file_name().and_then(|name| name.to_str()).map(str::to_owned);
     let path = path.or(name).ok_or_else(|| unreadable("has no name to be called by".to_owned()))?;
     let bytes = std::fs::read(file).map_err(|error| unreadable(error.to_string()))?;
-    let place = file_path(remote, store, &path).await?;
+    let place = file_path(remote, volume, &path).await?;
     let call = ApiRequest::put(place).bytes("application/octet-stream", bytes);
     remote.send_and_report(call, &format!("{path} is there")).await
 }

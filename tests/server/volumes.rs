@@ -6,15 +6,15 @@ use crate::world::{Api, World};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-fn specification(stores: &str) -> String {
+fn specification(volumes: &str) -> String {
     format!(
         "tools:\n  - tool_spec: {{type: code_execution, name: code_execution}}\n\
-         tool_resources:\n  code_execution:\n    environment: bare\n    stores: {stores}\n"
+         tool_resources:\n  code_execution:\n    environment: bare\n    volumes: {volumes}\n"
     )
 }
 
-async fn agent(owner: &Api, name: &str, stores: &str) -> String {
-    let agent = json!({"name": name, "specification": specification(stores)});
+async fn agent(owner: &Api, name: &str, volumes: &str) -> String {
+    let agent = json!({"name": name, "specification": specification(volumes)});
     id(&owner.post("/v1/agents", agent).await)
 }
 
@@ -31,15 +31,15 @@ async fn says(who: &Api, session: &str, code: &str) -> Value {
     record["value"].clone()
 }
 
-async fn store(owner: &Api, name: &str) -> String {
-    id(&owner.post("/v1/stores", json!({"name": name, "quota_bytes": 1_000_000})).await)
+async fn volume(owner: &Api, name: &str) -> String {
+    id(&owner.post("/v1/volumes", json!({"name": name, "quota_bytes": 1_000_000})).await)
 }
 
 // proves S-029
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_survives_sessions_and_is_seen_as_the_specification_says() {
+async fn a_volume_survives_sessions_and_is_seen_as_the_specification_says() {
     let world = World::start().await;
-    let store = store(&world.owner, "notes").await;
+    let volume = volume(&world.owner, "notes").await;
     let writer = agent(&world.owner, "w", "[{name: notes, access: write, path: /mnt/a/b}]").await;
     let reader = agent(&world.owner, "r", "[{name: notes, access: read}]").await;
     let without = agent(&world.owner, "n", "[]").await;
@@ -61,7 +61,7 @@ async fn a_store_survives_sessions_and_is_seen_as_the_specification_says() {
     let plain = world.owner.session().await;
     assert_eq!(world.owner.run(&plain, "import os; os.listdir('/mnt')").await["value"], json!([]));
 
-    let shown = world.owner.get(&format!("/v1/stores/{store}")).await;
+    let shown = world.owner.get(&format!("/v1/volumes/{volume}")).await;
     assert_eq!((&shown["used_bytes"], &shown["files"][0]["name"]), (&json!(4), &json!("x.txt")));
 }
 
@@ -74,49 +74,49 @@ async fn the_rights_are_those_of_the_owner_of_the_agent() {
     let here = json!({"kind": "workspace", "id": me["workspace"]});
     // MODIFY makes tools and agents, and nothing of what others own.
     world.owner.post("/v1/grants", grant("USAGE", here)).await;
-    let owners = store(&world.owner, "notes").await;
+    let owners = volume(&world.owner, "notes").await;
     let agent = agent(&world.owner, "a", "[{name: notes, access: write}]").await;
     let it = json!({"kind": "agent", "id": agent});
     let opened = json!({"agent_id": agent});
     let refused = ann.refused("POST", "/v1/sessions", Some(opened.clone())).await;
     assert_eq!(refused, (403, "grant.missing".into()), "the agent is not hers to use");
     world.owner.post("/v1/grants", grant("USAGE", it.clone())).await;
-    // She has no right on the store, and the agent lends her its owner's.
+    // She has no right on the volume, and the agent lends her its owner's.
     let hers = session(&ann, &agent).await;
     says(&ann, &hers, "open('/mnt/notes/x', 'w').write('1')").await;
-    let unseen = ann.refused("GET", &format!("/v1/stores/{owners}"), None).await;
+    let unseen = ann.refused("GET", &format!("/v1/volumes/{owners}"), None).await;
     assert_eq!(unseen, (404, "object.not_found".into()));
 
     // An agent that is hers has her rights, and she answers for what its specification asks for.
     world.owner.post("/v1/grants", grant("OWNERSHIP", it)).await;
-    let stores = specification("[{name: notes, access: write}]");
-    let hers = json!({"specification": stores, "run_as": "owner"});
+    let volumes = specification("[{name: notes, access: write}]");
+    let hers = json!({"specification": volumes, "run_as": "owner"});
     assert_eq!(ann.call("PUT", &format!("/v1/agents/{agent}"), Some(hers)).await.0, 200);
     let refused = ann.refused("POST", "/v1/sessions", Some(opened.clone())).await;
     assert_eq!(refused, (403, "grant.missing".into()));
-    let on_store = json!({"kind": "store", "id": owners});
-    world.owner.post("/v1/grants", grant("USAGE", on_store.clone())).await;
+    let on_volume = json!({"kind": "volume", "id": owners});
+    world.owner.post("/v1/grants", grant("USAGE", on_volume.clone())).await;
     let refused = ann.refused("POST", "/v1/sessions", Some(opened)).await;
     assert_eq!(refused, (403, "grant.missing".into()), "reading is not writing");
-    world.owner.post("/v1/grants", grant("MODIFY", on_store)).await;
+    world.owner.post("/v1/grants", grant("MODIFY", on_volume)).await;
     session(&ann, &agent).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_without_its_store_is_not_made_and_without_code_execution_opens_no_session() {
+async fn an_agent_without_its_volume_is_not_made_and_without_code_execution_opens_no_session() {
     let world = World::start().await;
     let early = specification("[{name: nothing, access: read}]");
     let early = json!({"name": "a", "specification": early});
     let refused = world.owner.refused("POST", "/v1/agents", Some(early)).await;
-    assert_eq!(refused, (400, "args.invalid".into()), "somebody else could make the store");
+    assert_eq!(refused, (400, "args.invalid".into()), "somebody else could make the volume");
     let silent = json!({"name": "silent", "specification": "instructions: be kind\n"});
     let silent = id(&world.owner.post("/v1/agents", silent).await);
     let refused =
         world.owner.refused("POST", "/v1/sessions", Some(json!({"agent_id": silent}))).await;
     assert_eq!(refused.1, "tool.unavailable");
-    for stores in ["{}", "[{name: a}]", "[{name: a, access: read, path: /etc}]"] {
-        let bad = json!({"name": "bad", "specification": specification(stores)});
-        assert_eq!(world.owner.refused("POST", "/v1/agents", Some(bad)).await.0, 400, "{stores}");
+    for volumes in ["{}", "[{name: a}]", "[{name: a, access: read, path: /etc}]"] {
+        let bad = json!({"name": "bad", "specification": specification(volumes)});
+        assert_eq!(world.owner.refused("POST", "/v1/agents", Some(bad)).await.0, 400, "{volumes}");
     }
 }
 
@@ -127,8 +127,8 @@ async fn put(who: &Api, path: &str, bytes: Vec<u8>) -> u16 {
 #[tokio::test(flavor = "multi_thread")]
 async fn files_are_put_and_got_within_the_quota() {
     let world = World::start().await;
-    let store = store(&world.owner, "data").await;
-    let at = |name: &str| format!("/v1/stores/{store}/files/{name}");
+    let volume = volume(&world.owner, "data").await;
+    let at = |name: &str| format!("/v1/volumes/{volume}/files/{name}");
     assert_eq!(put(&world.owner, &at("in/a.csv"), b"a,b\n".to_vec()).await, 201);
     let answer = world.owner.request(Method::GET, &at("in/a.csv")).send().await.unwrap();
     assert_eq!(answer.bytes().await.unwrap().as_ref(), b"a,b\n");
@@ -143,32 +143,32 @@ async fn files_are_put_and_got_within_the_quota() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_is_deleted_leaves_nothing_and_its_name_is_free() {
+async fn a_volume_that_is_deleted_leaves_nothing_and_its_name_is_free() {
     let world = World::start().await;
-    let first = store(&world.owner, "notes").await;
-    put(&world.owner, &format!("/v1/stores/{first}/files/a"), vec![1]).await;
+    let first = volume(&world.owner, "notes").await;
+    put(&world.owner, &format!("/v1/volumes/{first}/files/a"), vec![1]).await;
     let again = json!({"name": "notes"});
-    let taken = world.owner.refused("POST", "/v1/stores", Some(again)).await;
+    let taken = world.owner.refused("POST", "/v1/volumes", Some(again)).await;
     assert_eq!(taken, (409, "name.taken".into()));
-    let (status, _) = world.owner.call("DELETE", &format!("/v1/stores/{first}"), None).await;
+    let (status, _) = world.owner.call("DELETE", &format!("/v1/volumes/{first}"), None).await;
     assert_eq!(status, 204);
-    let left = std::fs::read_dir(world.data.path().join("stores/all")).unwrap();
+    let left = std::fs::read_dir(world.data.path().join("volumes/all")).unwrap();
     let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
     left.sort();
     assert_eq!(left, [".database", ".staging"]);
-    store(&world.owner, "notes").await;
+    volume(&world.owner, "notes").await;
     let much = json!({"name": "much", "quota_bytes": 1_u64 << 50});
-    assert_eq!(world.owner.refused("POST", "/v1/stores", Some(much)).await.0, 400);
+    assert_eq!(world.owner.refused("POST", "/v1/volumes", Some(much)).await.0, 400);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_right_that_is_taken_away_is_felt_in_an_open_session() {
     let world = World::start().await;
     let ann = Person::new(&world, "ann").await;
-    let store = store(&world.owner, "notes").await;
+    let volume = volume(&world.owner, "notes").await;
     let me = world.owner.get("/v1/principals/me").await;
     let here = json!({"kind": "workspace", "id": me["workspace"]});
-    let it = json!({"kind": "store", "id": store});
+    let it = json!({"kind": "volume", "id": volume});
     let text = specification("[{name: notes, access: write}]");
     let agent = json!({"name": "a", "specification": text, "run_as": "caller"});
     let agent = id(&world.owner.post("/v1/agents", agent).await);
@@ -215,10 +215,10 @@ async fn a_right_that_is_taken_away_is_felt_in_an_open_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_of_a_store_has_its_line_also_if_nobody_waits_for_the_answer() {
+async fn a_change_of_a_volume_has_its_line_also_if_nobody_waits_for_the_answer() {
     let world = World::start().await;
-    let store = store(&world.owner, "notes").await;
-    let path = format!("/v1/stores/{store}/files/a");
+    let volume = volume(&world.owner, "notes").await;
+    let path = format!("/v1/volumes/{volume}/files/a");
     for _ in 0..10 {
         let send = world.owner.request(Method::PUT, &path).body(vec![1; 500_000]).send();
         let _ = tokio::time::timeout(std::time::Duration::from_millis(4), send).await;
@@ -229,7 +229,7 @@ async fn a_change_of_a_store_has_its_line_also_if_nobody_waits_for_the_answer() 
     let audit = world.owner.get("/v1/audit?limit=100").await;
     let lines = audit["items"].as_array().unwrap();
     let of = |action: &str| lines.iter().filter(|line| line["action"] == action).count();
-    assert!(of("store.write") >= 1 && of("store.remove") == 1, "{audit}");
-    let named = lines.iter().filter(|line| line["action"] == "store.write");
+    assert!(of("volume.write") >= 1 && of("volume.remove") == 1, "{audit}");
+    let named = lines.iter().filter(|line| line["action"] == "volume.write");
     assert!(named.into_iter().all(|line| line["detail"] == "a"), "{audit}");
 }

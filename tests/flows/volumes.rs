@@ -2,15 +2,15 @@
 //! anybody else.
 
 use crate::harness::{self, error_code, run_in};
-use engine::{Config, Engine, NewSession, StoreBase, StoreIn};
+use engine::{Config, Engine, NewSession, VolumeBase, VolumeIn};
 use std::sync::Arc;
-use types::{Execution, ExecutionStatus, OutputStream, SandboxId, StoreAccess};
+use types::{Execution, ExecutionStatus, OutputStream, SandboxId, VolumeAccess};
 
 const MIB: u64 = 1024 * 1024;
 
 struct World {
     engine: Arc<Engine>,
-    base: StoreBase,
+    base: VolumeBase,
     _home: tempfile::TempDir,
 }
 
@@ -20,26 +20,26 @@ impl World {
         // A sandbox has another user, and has to come through.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(home.path(), open).unwrap();
-        let base = StoreBase::open(home.path().join("stores")).unwrap();
-        base.store("one").create().unwrap();
-        let config = Config { stores: Some(base.clone()), ..harness::config() };
+        let base = VolumeBase::open(home.path().join("volumes")).unwrap();
+        base.volume("one").create().unwrap();
+        let config = Config { volumes: Some(base.clone()), ..harness::config() };
         Self { engine: Engine::start(config), base, _home: home }
     }
 
-    async fn session(&self, access: Option<StoreAccess>) -> SandboxId {
-        let store = access.map(|access| StoreIn {
+    async fn session(&self, access: Option<VolumeAccess>) -> SandboxId {
+        let volume = access.map(|access| VolumeIn {
             name: "notes".into(),
             directory: "one".into(),
             path: "/mnt/notes".into(),
             access,
             quota_bytes: MIB,
         });
-        let stores = store.into_iter().collect();
-        self.engine.open(&NewSession { stores, ..NewSession::new("bare") }).await.unwrap().id
+        let volumes = volume.into_iter().collect();
+        self.engine.open(&NewSession { volumes, ..NewSession::new("bare") }).await.unwrap().id
     }
 
     async fn writer(&self) -> SandboxId {
-        self.session(Some(StoreAccess::Write)).await
+        self.session(Some(VolumeAccess::Write)).await
     }
 
     async fn run(&self, session: SandboxId, code: &str) -> Execution {
@@ -53,7 +53,7 @@ impl World {
     }
 
     fn kept(&self) -> Vec<String> {
-        self.base.store("one").list().unwrap().into_keys().collect()
+        self.base.volume("one").list().unwrap().into_keys().collect()
     }
 }
 
@@ -62,7 +62,7 @@ const WRITE: &str = "import os\nos.makedirs('/mnt/notes/deep', exist_ok=True)\n\
 const READ: &str = "print(open('/mnt/notes/deep/a.txt').read())";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_session_writes_to_a_store_the_next_one_finds() {
+async fn what_one_session_writes_to_a_volume_the_next_one_finds() {
     let world = World::start();
     let first = world.writer().await;
     let ran = world.run(first, WRITE).await;
@@ -71,7 +71,7 @@ async fn what_one_session_writes_to_a_store_the_next_one_finds() {
     assert_eq!(world.kept(), ["deep/a.txt"]);
     world.engine.close(first).await.unwrap();
 
-    let reader = world.session(Some(StoreAccess::Read)).await;
+    let reader = world.session(Some(VolumeAccess::Read)).await;
     assert_eq!(world.says(reader, READ).await, "first");
     let second = world.writer().await;
     assert_eq!(world.says(second, READ).await, "first");
@@ -94,7 +94,7 @@ async fn two_sessions_see_what_the_other_has_kept_at_their_next_execution() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_survives_a_reset_and_a_crash_of_its_session() {
+async fn a_volume_survives_a_reset_and_a_crash_of_its_session() {
     let world = World::start();
     let session = world.writer().await;
     world.run(session, WRITE).await;
@@ -107,27 +107,27 @@ async fn a_store_survives_a_reset_and_a_crash_of_its_session() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_session_without_a_store_sees_neither_it_nor_any_other() {
+async fn a_session_without_a_volume_sees_neither_it_nor_any_other() {
     let world = World::start();
     let writer = world.writer().await;
     world.run(writer, WRITE).await;
     let stranger = world.session(None).await;
     let look = "import os\n\
-                print(os.listdir('/mnt'), os.listdir('/run/stores'))\n\
-                for path in ('/run/stores/one/deep/a.txt', '/mnt/notes/deep/a.txt'):\n\
+                print(os.listdir('/mnt'), os.listdir('/run/volumes'))\n\
+                for path in ('/run/volumes/one/deep/a.txt', '/mnt/notes/deep/a.txt'):\n\
                 \x20   try: open(path); print('open')\n\
                 \x20   except OSError as error: print(type(error).__name__)";
     let nothing = "[] []\nFileNotFoundError\nFileNotFoundError";
     assert_eq!(world.says(stranger, look).await, nothing);
-    let other = "import os; print(os.listdir('/mnt'), os.listdir('/run/stores'))";
+    let other = "import os; print(os.listdir('/mnt'), os.listdir('/run/volumes'))";
     assert_eq!(world.says(writer, other).await, "['notes'] []", "nor more than its own");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_that_may_be_read_cannot_be_written() {
+async fn a_volume_that_may_be_read_cannot_be_written() {
     let world = World::start();
     world.run(world.writer().await, WRITE).await;
-    let reader = world.session(Some(StoreAccess::Read)).await;
+    let reader = world.session(Some(VolumeAccess::Read)).await;
     for change in [
         "open('/mnt/notes/new', 'w')",
         "open('/mnt/notes/deep/a.txt', 'a')",
@@ -172,7 +172,7 @@ async fn what_is_no_plain_file_is_not_kept_and_said() {
     let told: Vec<_> = ran.warnings.iter().map(|warning| warning.message.as_str()).collect();
     assert_eq!(
         told,
-        ["not kept: store notes: link: a symbolic link", "not kept: store notes: pipe: a FIFO"]
+        ["not kept: volume notes: link: a symbolic link", "not kept: volume notes: pipe: a FIFO"]
     );
     assert_eq!(world.kept(), ["plain"]);
 }
@@ -226,11 +226,11 @@ async fn one_file_that_cannot_be_kept_does_not_keep_the_others_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_store_of_many_small_files_opens_as_long_as_it_could_be_written() {
+async fn a_volume_of_many_small_files_opens_as_long_as_it_could_be_written() {
     let world = World::start();
-    let store = world.base.store("one");
+    let volume = world.base.volume("one");
     let mut written = 0;
-    while store.write(&format!("{written}"), &mut &b"0123456789"[..], MIB).is_ok() {
+    while volume.write(&format!("{written}"), &mut &b"0123456789"[..], MIB).is_ok() {
         written += 1;
     }
     assert_eq!(written, 256, "each takes a page");
@@ -239,16 +239,16 @@ async fn a_store_of_many_small_files_opens_as_long_as_it_could_be_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_keeps_much_does_not_hold_up_another_store() {
+async fn whoever_keeps_much_does_not_hold_up_another_volume() {
     let world = World::start();
-    world.base.store("two").create().unwrap();
+    world.base.volume("two").create().unwrap();
     let session = world.writer().await;
     let many = "for i in range(200): open(f'/mnt/notes/{i}', 'w').write('x')";
     let (engine, other) = (Arc::clone(&world.engine), Arc::clone(&world.engine));
     let keeping = tokio::spawn(async move { run_in(&engine, session, many).await });
     for _ in 0..20 {
         let began = std::time::Instant::now();
-        other.with_store("two".into(), |store| Ok(store.list()?)).await.unwrap();
+        other.with_volume("two".into(), |volume| Ok(volume.list()?)).await.unwrap();
         assert!(began.elapsed() < std::time::Duration::from_secs(1), "{:?}", began.elapsed());
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
@@ -259,21 +259,21 @@ async fn whoever_keeps_much_does_not_hold_up_another_store() {
 #[tokio::test(flavor = "multi_thread")]
 async fn copies_have_a_budget_and_give_it_back() {
     let home = tempfile::tempdir().unwrap();
-    let base = StoreBase::open(home.path().join("stores")).unwrap();
-    base.store("one").create().unwrap();
+    let base = VolumeBase::open(home.path().join("volumes")).unwrap();
+    base.volume("one").create().unwrap();
     let config =
-        Config { stores: Some(base.clone()), stores_bytes_max: 2 * MIB, ..harness::config() };
+        Config { volumes: Some(base.clone()), volumes_bytes_max: 2 * MIB, ..harness::config() };
     let world = World { engine: Engine::start(config), base, _home: home };
     let first = world.writer().await;
     world.writer().await;
-    let store = StoreIn {
+    let volume = VolumeIn {
         name: "notes".into(),
         directory: "one".into(),
         path: "/mnt/notes".into(),
-        access: StoreAccess::Write,
+        access: VolumeAccess::Write,
         quota_bytes: MIB,
     };
-    let request = || NewSession { stores: vec![store.clone()], ..NewSession::new("bare") };
+    let request = || NewSession { volumes: vec![volume.clone()], ..NewSession::new("bare") };
     let refused = world.engine.open(&request()).await.unwrap_err();
     assert_eq!(refused.code.to_string(), "capacity.exhausted");
     world.engine.reset(first).await.unwrap();
