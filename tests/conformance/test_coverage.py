@@ -123,7 +123,7 @@ class Coverage(unittest.TestCase):
             self.write("tests/flows/one.rs", rust_test("a", above, attributes=attributes))
             self.assert_proven(set(), "test one::a ... ok\n", complaint)
 
-    def test_a_test_of_the_kernel_counts_as_the_one_that_runs_them_all(self):
+    def test_a_test_of_the_runner_counts_as_the_one_that_runs_them_all(self):
         source = """
             class Cells(KernelTest):
                 # proves C-001
@@ -141,7 +141,7 @@ class Coverage(unittest.TestCase):
                     self.check("C-002")
         """
         self.write("runner/tests/test_cells.py", textwrap.dedent(source))
-        suite = "test the_kernel_keeps_its_promises_without_walls ..."
+        suite = "test the_runner_keeps_its_promises_without_a_sandbox ..."
         self.assert_proven({"C-001", "S-001"}, f"{suite} ok\n")
         self.assert_proven(set(), f"{suite} ignored\n")
         self.assertEqual(self.run_on(f"{suite} FAILED\n")[2], 1)
