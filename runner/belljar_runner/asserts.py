@@ -165,7 +165,7 @@ def _bound(node: ast.expr, operands: list[tuple[str, ast.expr]]) -> ast.expr:
         return node
     name = f"@{len(operands)}"
     operands.append((name, node))
-    target = ast.copy_location(ast.Name(name, ast.Volume()), node)
+    target = ast.copy_location(ast.Name(name, ast.Store()), node)
     return ast.copy_location(ast.NamedExpr(target, node), node)
 
 
@@ -173,7 +173,7 @@ def _clearing(known: _Assert) -> list[ast.stmt]:
     """Unbinds the names, whether they are bound or not."""
     if not known.operands:
         return []
-    bind = ast.Assign([ast.Name(name, ast.Volume()) for name, _ in known.operands], ast.Constant(None))
+    bind = ast.Assign([ast.Name(name, ast.Store()) for name, _ in known.operands], ast.Constant(None))
     unbind = ast.Delete([ast.Name(name, ast.Del()) for name, _ in known.operands])
     for statement in (bind, unbind):
         for node in ast.walk(statement):
@@ -201,7 +201,7 @@ def _operands_and_variables(known: _Assert, frame: FrameType) -> Iterator[tuple[
         if name in variables:
             yield node, variables[name]
     names = [node for node in ast.walk(known.statement.test) if isinstance(node, ast.Name)]
-    own = {node.id for node in names if isinstance(node.ctx, ast.Volume)}  # of comprehensions, and the captured ones
+    own = {node.id for node in names if isinstance(node.ctx, ast.Store)}  # of comprehensions, and the captured ones
     own |= {node.arg for node in ast.walk(known.statement.test) if isinstance(node, ast.arg)}
     for node in names:
         if node.id not in own:

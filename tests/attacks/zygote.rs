@@ -337,7 +337,7 @@ print(hasattr(builtins, 'left'), '/left' in sys.path, 'LEFT' in os.environ, hasa
 
 /// Makes the next process of the pid namespace of `inside` have the number after this one.
 fn set_last_pid(inside: Process, last: i32) {
-    let write = format!("echo {last} > /proc/sys/runner/ns_last_pid");
+    let write = format!("echo {last} > /proc/sys/kernel/ns_last_pid");
     let target = inside.0.to_string();
     // An ordinary user may do it as the owner of the user namespace that the other one belongs to.
     let as_owner: &[&str] = if is_root() { &[] } else { &["--user", "--preserve-credentials"] };

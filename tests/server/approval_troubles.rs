@@ -209,7 +209,7 @@ async fn what_waits_for_its_session_is_not_read_over_and_over() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_allowed_outlasts_a_volume_without_room() {
+async fn what_was_allowed_outlasts_a_database_without_room() {
     let scene = Scene::start(&[]).await;
     let record = scene.ask(json!({"n": 1})).await;
     cannot_become(&scene.world, "running");

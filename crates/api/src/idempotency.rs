@@ -120,7 +120,7 @@ async fn run_once(
         }
         _ => {}
     }
-    volume_reply(app, caller, key, response).await
+    store_reply(app, caller, key, response).await
 }
 
 /// What is remembered of an answer instead of the answer.
@@ -149,7 +149,7 @@ fn fingerprint(parts: &Parts, body: &[u8]) -> [u8; 32] {
 
 /// Keeps the answer before it is given, but not a stream, and none that is too large: those are
 /// executions, and the record is kept.
-async fn volume_reply(
+async fn store_reply(
     app: &AppState,
     caller: &HttpCaller,
     key: String,
@@ -170,7 +170,7 @@ async fn volume_reply(
     let again = parts.extensions.get::<ReplayBody>().map(|ReplayBody(again)| again.clone());
     let kept = again.unwrap_or_else(|| body.to_vec());
     let answer = StoredResponse { status: parts.status.as_u16(), content_type: kind, body: kept };
-    app.service.volume_response(caller, &key, answer).await?;
+    app.service.store_response(caller, &key, answer).await?;
     Ok(Response::from_parts(parts, Body::from(body)))
 }
 

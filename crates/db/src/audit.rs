@@ -458,7 +458,6 @@ pub fn sign_audit(data: &Path, key_file: Option<&Path>) -> Result<SignedAnew, Au
         detail: found.clone(),
     };
     let entry = rows.append_audit_entry(&line)?;
-    drop(rows);
     integrity::remove_mark(&home)?;
     tx.commit().map_err(DatabaseError::from)?;
     Ok(SignedAnew::Signed { found, entry })

@@ -263,7 +263,7 @@ impl WritableVolume {
             }
             match self.persist_file(&name, change) {
                 Ok(kept) => {
-                    drop(self.synced.insert(name, SyncedFile { inside: entry, stored: kept }))
+                    self.synced.insert(name, SyncedFile { inside: entry, stored: kept });
                 }
                 Err(error) => left_out.push((name, error)),
             }

@@ -54,9 +54,9 @@ pub struct Cell<'a> {
 }
 
 impl<'a> SandboxTask<'a> {
-    pub(crate) fn to_runner_request(&self, limits: &Limits) -> RunnerRequest<'a> {
+    pub(crate) fn to_runner_request(self, limits: &Limits) -> RunnerRequest<'a> {
         let (result_limit, value_limit) = (limits.result_bytes, limits.result_bytes);
-        match *self {
+        match self {
             Self::Cell(Cell {
                 code,
                 name,

@@ -60,7 +60,7 @@ impl Service {
         Ok(self.db.write(move |tx| tx.release_request(&key)).await?)
     }
 
-    pub async fn volume_response(
+    pub async fn store_response(
         &self,
         caller: &Caller,
         key: &str,

@@ -22,7 +22,7 @@ use types::{
 /// Between two tries to find room for what was agreed to.
 const CAPACITY_RETRY: Duration = Duration::from_millis(500);
 /// Between two tries while the volume is in trouble, which takes longer to pass.
-const VOLUME_RETRY: Duration = Duration::from_secs(5);
+const DATABASE_RETRY: Duration = Duration::from_secs(5);
 
 impl Service {
     /// Begins what was agreed to, as soon as there is room for it, or says why it cannot be.
@@ -155,7 +155,7 @@ impl Service {
                 Ok(ended) => break ended,
                 Err(error) => {
                     tracing::error!(%execution, %error, "its end could not be kept");
-                    sleep(VOLUME_RETRY).await;
+                    sleep(DATABASE_RETRY).await;
                 }
             }
         };
@@ -204,7 +204,7 @@ impl Service {
 
 fn retry_delay(fault: &Error) -> Duration {
     match fault.code {
-        ErrorCode::DatabaseUnavailable => VOLUME_RETRY,
+        ErrorCode::DatabaseUnavailable => DATABASE_RETRY,
         _ => CAPACITY_RETRY,
     }
 }
