@@ -32,9 +32,20 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Make an agent of its specification
+    /// Create an agent from a specification
+    ///
+    /// Use it with a YAML or JSON file that names the model, the instructions and the tools of the
+    /// agent.
+    #[command(after_help = "Examples:\n  \
+        belljar agent add sales.yaml\n  \
+        belljar agent add helper.yaml --name helper --run-as caller")]
     Add(AddAgentArgs),
     /// List agents
+    ///
+    /// Use it to find the name or id of an agent.
+    #[command(after_help = "Examples:\n  \
+        belljar agent ls\n  \
+        belljar agent ls --search sales --json")]
     Ls {
         /// Only those with this text in their name
         #[arg(long, value_name = "TEXT")]
@@ -43,20 +54,49 @@ enum Command {
         #[command(flatten)]
         list: ListArgs,
     },
-    /// Show an agent, its tools, and what its specification leads to; or what a run has done
+    /// Show an agent or the trace of a run
+    ///
+    /// Use it to check the tools and the resolved specification of an agent, or to see every
+    /// request to the model, all code and all results of a run.
+    #[command(after_help = "Examples:\n  \
+        belljar agent show sales\n  \
+        belljar agent show 0198c0de-0000-7000-8000-000000000000 --format html --output run.html")]
     Show(ShowAgentArgs),
-    /// Have a request carried out with code that a model writes, or by an agent of a server
+    /// Carry out a request with code that a model writes
+    ///
+    /// Use it with an agent of a server, or without one: then it runs code_execution, on this
+    /// machine unless --server is set.
+    #[command(after_help = "Examples:\n  \
+        belljar agent run --request 'Chart revenue per region' --file sales.csv --out charts\n  \
+        belljar agent run sales --request 'How much did we sell in March?'")]
     Run(Box<run::Args>),
-    /// Delete an agent; its tools stay
+    /// Delete an agent
+    ///
+    /// Use it when an agent is no longer needed. Its tools are not deleted.
+    #[command(after_help = "Examples:\n  \
+        belljar agent rm sales")]
     Rm {
         #[arg(value_name = "AGENT")]
         agent: String,
     },
-    /// Give a tool to an agent
+    /// Attach a tool to an agent
+    ///
+    /// Use it to let an agent call a tool that its specification does not list.
+    #[command(after_help = "Examples:\n  \
+        belljar agent attach helper media_probe")]
     Attach(AgentToolArgs),
-    /// Take a tool from an agent
+    /// Detach a tool from an agent
+    ///
+    /// Use it to stop an agent from calling a tool. The tool is not deleted.
+    #[command(after_help = "Examples:\n  \
+        belljar agent detach helper media_probe")]
     Detach(AgentToolArgs),
-    /// Say whether calls of a tool by an agent run, are refused, or wait for a person
+    /// Set the approval action for calls of a tool by an agent
+    ///
+    /// Use it to let calls run (allow), to refuse them (deny), or to require an approval for each
+    /// (review).
+    #[command(after_help = "Examples:\n  \
+        belljar agent approval helper media_probe review")]
     Approval {
         #[command(flatten)]
         binding: AgentToolArgs,

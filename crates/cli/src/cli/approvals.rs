@@ -33,7 +33,12 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// List questions that you have asked or may answer
+    /// List approvals that you requested or may decide
+    ///
+    /// Use it to see what waits for a decision, and past decisions.
+    #[command(after_help = "Examples:\n  \
+        belljar approvals ls\n  \
+        belljar approvals ls --state pending")]
     Ls {
         /// Only those that are `pending`, `allowed`, `used`, `denied`, `expired` or `void`
         #[arg(long)]
@@ -42,12 +47,21 @@ enum Command {
         #[command(flatten)]
         list: ListArgs,
     },
-    /// Show exactly what would run
+    /// Show an approval with the exact call
+    ///
+    /// Use it before you decide: it shows the code or the arguments that would run, and as whom.
+    #[command(after_help = "Examples:\n  \
+        belljar approvals show 0198c0de-0000-7000-8000-000000000000")]
     Show {
         #[arg(value_name = "ID")]
         id: ApprovalId,
     },
-    /// Let it run
+    /// Allow a pending call
+    ///
+    /// Use it after `belljar approvals show`. By default the approval is valid for this call only.
+    #[command(after_help = "Examples:\n  \
+        belljar approvals allow 0198c0de-0000-7000-8000-000000000000\n  \
+        belljar approvals allow 0198c0de-0000-7000-8000-000000000000 --scope session")]
     Allow {
         #[arg(value_name = "ID")]
         id: ApprovalId,
@@ -60,7 +74,11 @@ enum Command {
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
-    /// Refuse it
+    /// Deny a pending call
+    ///
+    /// Use it to reject a call. The requester sees the reason.
+    #[command(after_help = "Examples:\n  \
+        belljar approvals deny 0198c0de-0000-7000-8000-000000000000 --reason 'wrong host'")]
     Deny {
         #[arg(value_name = "ID")]
         id: ApprovalId,
@@ -69,7 +87,11 @@ enum Command {
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
-    /// Tell of each question as it is asked or answered, until Ctrl-C
+    /// Print approvals as they are requested and decided
+    ///
+    /// Use it in a terminal that stays open while agents work. Ctrl-C ends it.
+    #[command(after_help = "Examples:\n  \
+        belljar approvals watch")]
     Watch,
 }
 

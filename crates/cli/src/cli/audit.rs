@@ -17,16 +17,23 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Check the whole audit log, and name the first entry that is not as it was written
+    /// Verify the audit log and report the first modified entry
     ///
-    /// Prints the hash of the last entry. Keep it elsewhere, and give it to a later check with --head: a log
-    /// that was written anew does not have it.
+    /// Use it regularly, also while the server runs. It prints the hash of the last entry: store
+    /// the hash on another machine and pass it to a later verification with --head, which detects a
+    /// rewritten log.
+    #[command(after_help = "Examples:\n  \
+        belljar audit verify\n  \
+        belljar audit verify --data /var/lib/belljar --audit-key /etc/belljar/audit.key")]
     Verify(VerifyAuditArgs),
 
-    /// Sign an audit log that the server does not start with, as it is
+    /// Sign the audit log in its current state
     ///
-    /// For a log whose key or signature is lost. It repairs nothing: entries that are missing or were changed
-    /// are still found by `verify`, and a new entry says what was wrong. Stop the server first.
+    /// Use it when the server does not start because the key or the signature of the log is lost.
+    /// Stop the server first. It repairs nothing: `verify` still reports missing or modified
+    /// entries, and a new entry records what was wrong.
+    #[command(after_help = "Examples:\n  \
+        belljar audit sign --data /var/lib/belljar")]
     Sign(Location),
 }
 

@@ -24,15 +24,40 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// List environments, those that ship and your own
+    /// List environments
+    ///
+    /// Use it to see the built-in environments and your own, and which of them are built.
+    #[command(after_help = "Examples:\n  \
+        belljar env ls\n  \
+        belljar env ls --server http://127.0.0.1:7117")]
     Ls(ListEnvironmentsArgs),
-    /// Show an environment: what it is, and the exact versions of what it has
+    /// Show the definition and the exact packages of an environment
+    ///
+    /// Use it to check which version of a package code will import.
+    #[command(after_help = "Examples:\n  \
+        belljar env show default")]
     Show(EnvironmentNameArgs),
-    /// Make an environment of a definition, a requirements file or a script
+    /// Build an environment from a definition, a requirements file or a script
+    ///
+    /// Use it to make packages available to code. Building again replaces the environment of that
+    /// name.
+    #[command(after_help = "Examples:\n  \
+        belljar env build mine.toml\n  \
+        belljar env build requirements.txt --name mine")]
     Build(BuildEnvironmentArgs),
-    /// Write down the exact packages of a definition, a requirements file or a script
+    /// Lock the exact package versions of an environment
+    ///
+    /// Use it to get the same packages on every machine: commit the lock beside the definition.
+    #[command(after_help = "Examples:\n  \
+        belljar env lock mine.toml\n  \
+        belljar env lock requirements.txt --output mine.lock")]
     Lock(LockEnvironmentArgs),
-    /// Remove an environment; of one that ships, what was built
+    /// Remove an environment
+    ///
+    /// Use it to free disk space. A built-in environment loses only its built files and is rebuilt
+    /// when it is next used.
+    #[command(after_help = "Examples:\n  \
+        belljar env rm mine")]
     Rm(EnvironmentNameArgs),
 }
 

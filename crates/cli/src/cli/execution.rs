@@ -29,13 +29,26 @@ pub(super) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// List executions
+    ///
+    /// Use it to find an execution by status, tool or session, newest first.
+    #[command(after_help = "Examples:\n  \
+        belljar execution ls\n  \
+        belljar execution ls --status failed --tool media_probe")]
     Ls(ListExecutionsArgs),
-    /// Show the record of one
+    /// Show the record of an execution
+    ///
+    /// Use it to see the status, output, files, warnings and resource usage of a run.
+    #[command(after_help = "Examples:\n  \
+        belljar execution show 0198c0de-0000-7000-8000-000000000000")]
     Show {
         #[arg(value_name = "ID")]
         id: ExecutionId,
     },
-    /// Stop one
+    /// Cancel an execution
+    ///
+    /// Use it to stop a run that takes too long. The record stays.
+    #[command(after_help = "Examples:\n  \
+        belljar execution cancel 0198c0de-0000-7000-8000-000000000000")]
     Cancel {
         #[arg(value_name = "ID")]
         id: ExecutionId,

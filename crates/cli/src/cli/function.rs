@@ -35,10 +35,23 @@ pub(super) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// List functions
+    ///
+    /// Use it to see which functions are deployed, and their status.
+    #[command(after_help = "Examples:\n  \
+        belljar function ls")]
     Ls(ListArgs),
     /// Show a function
+    ///
+    /// Use it to check the status, the limits and the last error of a deployment.
+    #[command(after_help = "Examples:\n  \
+        belljar function show forecast")]
     Show(FunctionArgs),
-    /// Call a function, and print what it returns as JSON and what it prints on standard error
+    /// Call a function and print its return value as JSON
+    ///
+    /// Use it to run a deployed function. Output that the function prints goes to standard error.
+    #[command(after_help = "Examples:\n  \
+        belljar function call forecast --args '{\"asset\": \"pump\"}'\n  \
+        belljar function call forecast --args @input.json --no-wait")]
     Call {
         #[command(flatten)]
         one: FunctionArgs,
@@ -58,6 +71,10 @@ enum Command {
         no_wait: bool,
     },
     /// List the calls of a function
+    ///
+    /// Use it to find the id and the status of earlier calls.
+    #[command(after_help = "Examples:\n  \
+        belljar function calls forecast --limit 10")]
     Calls {
         #[command(flatten)]
         one: FunctionArgs,
@@ -65,7 +82,11 @@ enum Command {
         #[command(flatten)]
         list: ListArgs,
     },
-    /// Show what a call has printed
+    /// Show the output of a call
+    ///
+    /// Use it to find out why a call failed.
+    #[command(after_help = "Examples:\n  \
+        belljar function logs forecast")]
     Logs {
         #[command(flatten)]
         one: FunctionArgs,
@@ -75,6 +96,10 @@ enum Command {
         call: Option<String>,
     },
     /// Delete a function
+    ///
+    /// Use it when a function is no longer needed. Deploying it again recreates it.
+    #[command(after_help = "Examples:\n  \
+        belljar function rm forecast")]
     Rm(FunctionArgs),
 }
 

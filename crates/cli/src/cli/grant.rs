@@ -38,7 +38,14 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Grant a privilege; an owner of the workspace hands over OWNERSHIP of anything by it
+    /// Grant a privilege to a principal
+    ///
+    /// Use it to let a principal use (USAGE), change (MODIFY) or own (OWNERSHIP) an object or the
+    /// workspace, or install packages (INSTALL). An owner of the workspace can transfer the
+    /// ownership of any object with it.
+    #[command(after_help = "Examples:\n  \
+        belljar grant add ann USAGE workspace\n  \
+        belljar grant add agent USAGE tool:media_probe")]
     Add {
         #[arg(value_name = "PRINCIPAL")]
         principal: String,
@@ -51,7 +58,12 @@ enum Command {
         #[arg(value_name = "workspace | KIND:NAME", default_value = "workspace")]
         on: GrantTarget,
     },
-    /// List grants: your own, and all on what you own
+    /// List grants
+    ///
+    /// Use it to see your own grants, and all grants on objects that you own.
+    #[command(after_help = "Examples:\n  \
+        belljar grant ls\n  \
+        belljar grant ls --principal ann")]
     Ls {
         /// Whose: a name or an id
         #[arg(long, value_name = "PRINCIPAL")]
@@ -60,12 +72,20 @@ enum Command {
         #[command(flatten)]
         list: ListArgs,
     },
-    /// Take a grant away
+    /// Revoke a grant
+    ///
+    /// Use it with an id that `belljar grant ls` prints.
+    #[command(after_help = "Examples:\n  \
+        belljar grant rm 0198c0de-0000-7000-8000-000000000000")]
     Rm {
         #[arg(value_name = "ID")]
         id: GrantId,
     },
-    /// Offer OWNERSHIP of something that you own; its recipient has to accept
+    /// Offer the ownership of an object to a principal
+    ///
+    /// Use it to transfer an object that you own. You stay the owner until the recipient accepts.
+    #[command(after_help = "Examples:\n  \
+        belljar grant offer ann agent:helper")]
     Offer {
         #[arg(value_name = "PRINCIPAL")]
         principal: String,
@@ -74,24 +94,40 @@ enum Command {
         #[arg(value_name = "KIND:NAME")]
         on: GrantTarget,
     },
-    /// List offers of OWNERSHIP: those to you and those of you
+    /// List offers of ownership
+    ///
+    /// Use it to see the offers that you received or made.
+    #[command(after_help = "Examples:\n  \
+        belljar grant offers")]
     Offers {
         #[command(flatten)]
         list: ListArgs,
     },
-    /// Accept OWNERSHIP that you were offered; the other grants on the thing end
+    /// Accept an offer of ownership
+    ///
+    /// Use it to become the owner of an object. All other grants on the object end.
+    #[command(after_help = "Examples:\n  \
+        belljar grant accept 0198c0de-0000-7000-8000-000000000000")]
     Accept {
         #[arg(value_name = "OFFER")]
         id: OfferId,
     },
-    /// Decline an offer that was made to you, or withdraw one that you made
+    /// Decline or withdraw an offer of ownership
+    ///
+    /// Use it to decline an offer that you received, or to withdraw one that you made.
+    #[command(after_help = "Examples:\n  \
+        belljar grant decline 0198c0de-0000-7000-8000-000000000000")]
     #[command(visible_alias = "withdraw")]
     Decline {
         #[arg(value_name = "OFFER")]
         id: OfferId,
     },
-    /// Confirm the code of an agent, a tool or a function that you own and have read: it may then use
-    /// what you may use
+    /// Confirm the code of an object that you own
+    ///
+    /// Use it after you received an agent, a tool or a function, and reviewed its code: the code
+    /// then runs with your rights.
+    #[command(after_help = "Examples:\n  \
+        belljar grant confirm agent:helper")]
     Confirm {
         /// Such as `agent:NAME`
         #[arg(value_name = "KIND:NAME")]

@@ -29,11 +29,28 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Make a key, and print it this once
+    /// Create an API key and print it
+    ///
+    /// Use it for each client that connects to the server. The key is printed once and cannot be
+    /// shown again.
+    #[command(after_help = "Examples:\n  \
+        belljar key new laptop\n  \
+        belljar key new ci --principal agent --expires-at 2027-01-31T00:00:00Z")]
     New(NewKeyArgs),
-    /// List keys, without their secrets
+    /// List API keys
+    ///
+    /// Use it to see which keys exist and when they expire. The list does not contain the keys
+    /// themselves.
+    #[command(after_help = "Examples:\n  \
+        belljar key ls\n  \
+        belljar key ls --principal agent")]
     Ls(ListKeysArgs),
-    /// Make a key worthless, from the next request on
+    /// Revoke an API key
+    ///
+    /// Use it when a key is lost or no longer needed. The server rejects it from the next request
+    /// on.
+    #[command(after_help = "Examples:\n  \
+        belljar key revoke ci")]
     Revoke {
         #[arg(value_name = "NAME | ID")]
         key: String,

@@ -33,17 +33,42 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Lists of hosts and ports
+    /// Manage network rules (lists of hosts and ports)
+    ///
+    /// Use it to define which hosts an integration can allow. A rule has no effect until an
+    /// integration uses it.
+    #[command(after_help = "Examples:\n  \
+        belljar network rule new github api.github.com\n  \
+        belljar network rule ls")]
     #[command(subcommand)]
     Rule(rule::Command),
-    /// Permissions to leave sandboxes, made of rules
+    /// Manage egress integrations (named sets of network rules)
+    ///
+    /// Use it to make rules and secrets available to code. Sessions, executions and agents name the
+    /// integrations that they use.
+    #[command(after_help = "Examples:\n  \
+        belljar network integration new github_integration --rule github\n  \
+        belljar network integration ls")]
     #[command(subcommand)]
     Integration(integration::Command),
-    /// Let code leave by an integration again
+    /// Enable an integration
+    ///
+    /// Use it to restore the network access that `belljar network disable` removed.
+    #[command(after_help = "Examples:\n  \
+        belljar network enable internet")]
     Enable(IntegrationArgs),
-    /// Let no code leave by an integration
+    /// Disable an integration
+    ///
+    /// Use it to stop all network access through an integration without deleting it.
+    #[command(after_help = "Examples:\n  \
+        belljar network disable internet")]
     Disable(IntegrationArgs),
-    /// List whom code has tried to reach, newest first
+    /// List attempted connections, newest first
+    ///
+    /// Use it to find out which hosts code tried to reach, and why a connection was denied.
+    #[command(after_help = "Examples:\n  \
+        belljar network log --denied\n  \
+        belljar network log --host api.github.com --limit 20")]
     Log(NetworkLogArgs),
 }
 

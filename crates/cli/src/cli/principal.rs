@@ -22,16 +22,33 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Add somebody, who may do nothing until it is granted
+    /// Create a principal
+    ///
+    /// Use it for each user, service or role. A new principal has no rights until you grant them.
+    #[command(after_help = "Examples:\n  \
+        belljar principal new ann --external-id auth0-4711\n  \
+        belljar principal new agent --kind service")]
     New(NewPrincipalArgs),
-    /// List who is there
+    /// List principals
+    ///
+    /// Use it to see the users, services and roles of the workspace.
+    #[command(after_help = "Examples:\n  \
+        belljar principal ls")]
     Ls(ListArgs),
-    /// Show one; `me` is whoever has the key
+    /// Show a principal
+    ///
+    /// Use it to check the roles of a principal; `me` is the owner of the API key.
+    #[command(after_help = "Examples:\n  \
+        belljar principal show me")]
     Show {
         #[arg(value_name = "NAME | ID | me")]
         name: String,
     },
-    /// Remove one, with all keys and grants
+    /// Delete a principal
+    ///
+    /// Use it when a user or service leaves. It also deletes the keys and grants of the principal.
+    #[command(after_help = "Examples:\n  \
+        belljar principal rm ann")]
     Rm {
         #[arg(value_name = "NAME | ID")]
         name: String,

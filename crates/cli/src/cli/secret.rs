@@ -42,11 +42,26 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Keep a secret, or give one another value; the value is read from standard input
+    /// Create a secret or replace its value
+    ///
+    /// Use it to store a value that code needs. The value comes from a prompt, from standard input
+    /// or from --file, never from the command line.
+    #[command(after_help = "Examples:\n  \
+        belljar secret set DATABASE_PASSWORD\n  \
+        belljar secret set openai --client openai < key.txt\n  \
+        belljar secret set shop --header api.example.com:X-Api-Key --file key.txt")]
     Set(Box<SetSecretArgs>),
-    /// List secrets, without their values
+    /// List secrets
+    ///
+    /// Use it to see which secrets exist. The list does not contain their values.
+    #[command(after_help = "Examples:\n  \
+        belljar secret ls")]
     Ls(ListArgs),
-    /// Show everything about a secret but its value
+    /// Show the settings of a secret
+    ///
+    /// Use it to check how code gets a secret. The value is never shown.
+    #[command(after_help = "Examples:\n  \
+        belljar secret show openai")]
     Show {
         #[arg(value_name = "NAME | ID")]
         secret: String,
@@ -58,11 +73,20 @@ enum Command {
         secret: String,
     },
     /// Delete a secret
+    ///
+    /// Use it when code no longer needs a secret.
+    #[command(after_help = "Examples:\n  \
+        belljar secret rm shop")]
     Rm {
         #[arg(value_name = "NAME | ID")]
         secret: String,
     },
-    /// Have the server seal all secrets with a new key
+    /// Encrypt all secrets with a new key
+    ///
+    /// Use it as the operator when the encryption key may have leaked, or on a schedule. The server
+    /// keeps running.
+    #[command(after_help = "Examples:\n  \
+        belljar secret rotate")]
     Rotate,
 }
 

@@ -34,7 +34,12 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Make a volume, which code sees if the specification of its agent says so
+    /// Create a volume
+    ///
+    /// Use it to keep files between sessions. Code sees a volume if the specification of its agent
+    /// lists it.
+    #[command(after_help = "Examples:\n  \
+        belljar volume new notes --quota 10000000")]
     New {
         #[arg(value_name = "NAME")]
         name: String,
@@ -47,12 +52,29 @@ enum Command {
         comment: Option<String>,
     },
     /// List volumes
+    ///
+    /// Use it to see which volumes exist, with their quotas.
+    #[command(after_help = "Examples:\n  \
+        belljar volume ls")]
     Ls(ListArgs),
-    /// Show a volume and what is in it
+    /// Show a volume and its usage
+    ///
+    /// Use it to check the quota and the used space of a volume.
+    #[command(after_help = "Examples:\n  \
+        belljar volume show notes")]
     Show(VolumeArgs),
     /// List the files of a volume
+    ///
+    /// Use it to find the path of a file for `get` and `rm`.
+    #[command(after_help = "Examples:\n  \
+        belljar volume files notes")]
     Files(VolumeArgs),
-    /// Put a file into a volume
+    /// Upload a file to a volume
+    ///
+    /// Use it to give code a file. It replaces a file of the same path.
+    #[command(after_help = "Examples:\n  \
+        belljar volume put notes prices.csv\n  \
+        belljar volume put notes prices.csv reference/prices.csv")]
     Put {
         #[arg(value_name = "NAME | ID")]
         volume: String,
@@ -65,6 +87,10 @@ enum Command {
         path: Option<String>,
     },
     /// Write a file of a volume to standard output
+    ///
+    /// Use it to download a file that code wrote.
+    #[command(after_help = "Examples:\n  \
+        belljar volume get notes reference/prices.csv > prices.csv")]
     Get {
         #[arg(value_name = "NAME | ID")]
         volume: String,
@@ -72,7 +98,11 @@ enum Command {
         #[arg(value_name = "PATH")]
         path: String,
     },
-    /// Give a volume another quota
+    /// Change the quota of a volume
+    ///
+    /// Use it when a volume is full.
+    #[command(after_help = "Examples:\n  \
+        belljar volume quota notes 20000000")]
     Quota {
         #[arg(value_name = "NAME | ID")]
         volume: String,
@@ -80,7 +110,13 @@ enum Command {
         #[arg(value_name = "BYTES")]
         quota: u64,
     },
-    /// Delete a file of a volume, or the volume with everything in it
+    /// Delete a file of a volume, or the whole volume
+    ///
+    /// Use it with a path to delete one file. Without a path it deletes the volume and all its
+    /// files.
+    #[command(after_help = "Examples:\n  \
+        belljar volume rm notes reference/prices.csv\n  \
+        belljar volume rm notes")]
     Rm {
         #[arg(value_name = "NAME | ID")]
         volume: String,

@@ -20,12 +20,20 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Make a workspace, and print the key of its owner this once
+    /// Create a workspace and print the API key of its owner
+    ///
+    /// Use it for each team or customer. The key is printed once and cannot be shown again.
+    #[command(after_help = "Examples:\n  \
+        belljar workspace new guests")]
     New {
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// List all workspaces
+    /// List workspaces
+    ///
+    /// Use it to see all workspaces of the server.
+    #[command(after_help = "Examples:\n  \
+        belljar workspace ls")]
     Ls(ListArgs),
 }
 

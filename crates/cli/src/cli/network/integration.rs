@@ -19,7 +19,12 @@ const COLUMNS: &[Column] = &[
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Make an integration of rules
+    /// Create an integration
+    ///
+    /// Use it to allow access to the hosts of rules, and to make secrets available to code.
+    #[command(after_help = "Examples:\n  \
+        belljar network integration new github_integration --rule github\n  \
+        belljar network integration new db --rule db --secret DATABASE_PASSWORD")]
     New {
         #[arg(value_name = "NAME")]
         name: String,
@@ -27,7 +32,12 @@ pub(super) enum Command {
         #[command(flatten)]
         content: IntegrationContentArgs,
     },
-    /// Give an integration other rules, secrets or another comment
+    /// Change the rules, the secrets or the comment of an integration
+    ///
+    /// Use it to replace a whole list; options that you do not pass stay as they are.
+    #[command(after_help = "Examples:\n  \
+        belljar network integration set db --no-secrets\n  \
+        belljar network integration set github_integration --rule github --rule pypi")]
     Set {
         #[arg(value_name = "NAME | ID")]
         integration: String,
@@ -36,13 +46,26 @@ pub(super) enum Command {
         content: IntegrationContentArgs,
     },
     /// List integrations
+    ///
+    /// Use it to see which integrations exist and whether they are enabled.
+    #[command(after_help = "Examples:\n  \
+        belljar network integration ls")]
     Ls(ListArgs),
     /// Show an integration
+    ///
+    /// Use it to check the rules and the secrets of an integration.
+    #[command(after_help = "Examples:\n  \
+        belljar network integration show github_integration")]
     Show {
         #[arg(value_name = "NAME | ID")]
         integration: String,
     },
     /// Delete an integration
+    ///
+    /// Use it when no code needs it any more. `belljar network disable` is the reversible
+    /// alternative.
+    #[command(after_help = "Examples:\n  \
+        belljar network integration rm github_integration")]
     Rm {
         #[arg(value_name = "NAME | ID")]
         integration: String,

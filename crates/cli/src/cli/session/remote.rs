@@ -19,15 +19,37 @@ const COLUMNS: &[Column] = &[
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Open a session of a server, for `belljar exec --session`
+    /// Open a session on a server
+    ///
+    /// Use it to keep variables and files between runs of `belljar exec --session`.
+    #[command(after_help = "Examples:\n  \
+        belljar session new --key talk\n  \
+        belljar session new --agent helper --key talk")]
     New(NewSessionArgs),
-    /// List the sessions of a server
+    /// List sessions of a server
+    ///
+    /// Use it to find open sessions, or those that expired or were lost.
+    #[command(after_help = "Examples:\n  \
+        belljar session ls --status ready")]
     Ls(ListSessionsArgs),
     /// Show a session of a server
+    ///
+    /// Use it to check the status, the environment and the expiry of a session.
+    #[command(after_help = "Examples:\n  \
+        belljar session show talk")]
     Show(SessionArgs),
-    /// Begin a session of a server anew, with nothing in it; also one that was lost
+    /// Reset a session of a server
+    ///
+    /// Use it to continue a session with an empty state, also after it was lost. Its variables and
+    /// files are deleted.
+    #[command(after_help = "Examples:\n  \
+        belljar session reset talk")]
     Reset(SessionArgs),
     /// Close a session of a server
+    ///
+    /// Use it to free the memory of a session that you no longer need.
+    #[command(after_help = "Examples:\n  \
+        belljar session close talk")]
     Close(SessionArgs),
 }
 
