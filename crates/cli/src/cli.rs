@@ -1,4 +1,4 @@
-//! The command line: one file a verb, and this one that tells them apart.
+//! The command line: one module per command; this one parses arguments and dispatches.
 
 #![expect(
     clippy::print_stdout,
@@ -46,11 +46,11 @@ mod workspace;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// A server has refused.
+/// Exit code when the server rejects the request.
 const EXIT_REJECTED: u8 = 1;
-/// Something in the request itself is wrong; as for most commands.
+/// Exit code for invalid arguments or input, as in most command-line programs.
 const EXIT_USAGE: u8 = 2;
-/// Belljar, and not the code, has failed; as for container runtimes.
+/// Exit code when Belljar fails and not the code, as in container runtimes.
 const EXIT_INTERNAL: u8 = 125;
 
 /// Run Python code of AI agents in isolated sandboxes
@@ -73,7 +73,8 @@ enum Command {
     /// Run the HTTP server (REST API and MCP)
     ///
     /// Use it to share sandboxes, tools, files, agents and approvals between clients. The server
-    /// listens on 127.0.0.1:7117 and prints the first API key when it creates its data directory.
+    /// listens on 127.0.0.1:7117 by default. On its first start it prints the API key of the owner
+    /// once.
     #[command(after_help = "Examples:\n  \
         belljar serve\n  \
         belljar serve --config belljar.toml\n  \
@@ -324,7 +325,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// What was asked for, or what is wrong with it in one line instead of clap's several.
+/// Parses the arguments, and reports an error in one line instead of clap's several.
 fn parse_arguments() -> Result<Cli, CliError> {
     use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     Cli::try_parse().map_err(|error| {
@@ -340,7 +341,7 @@ fn parse_arguments() -> Result<Cli, CliError> {
     })
 }
 
-/// What is spelled nearly as what was said.
+/// Returns clap's suggestion for a misspelled name.
 fn suggestion(error: &clap::Error) -> Option<String> {
     use clap::error::ContextKind::{SuggestedArg, SuggestedSubcommand, SuggestedValue};
     let mut kinds = [SuggestedSubcommand, SuggestedArg, SuggestedValue].into_iter();
@@ -348,7 +349,7 @@ fn suggestion(error: &clap::Error) -> Option<String> {
     Some(format!("did you mean {similar}?"))
 }
 
-/// A failure of the command itself, in one line, and one more for each place that it is about.
+/// An error of the command itself: one line, and one more for each detail.
 #[derive(Debug)]
 struct CliError {
     message: String,
@@ -361,12 +362,12 @@ impl CliError {
         Self::new(message, EXIT_USAGE)
     }
 
-    /// What was asked for is not there, or not allowed.
+    /// The requested object does not exist, or the caller may not use it.
     fn rejected(message: impl Into<String>) -> Self {
         Self::new(message, EXIT_REJECTED)
     }
 
-    /// Not the request, but Belljar or the machine has failed.
+    /// Belljar or the machine failed, although the request was valid.
     fn internal(message: impl Into<String>) -> Self {
         Self::new(message, EXIT_INTERNAL)
     }
@@ -400,9 +401,9 @@ impl From<types::Error> for CliError {
 #[cfg(test)]
 mod tests {
     use super::Cli;
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
 
-    /// A verb, and the verbs below it.
+    /// Appends the help of a command and of its subcommands to the reference.
     fn describe(verb: &mut clap::Command, reference: &mut String) {
         let help = verb.render_long_help().to_string();
         let name = verb.get_bin_name().unwrap_or_default();
@@ -412,7 +413,7 @@ mod tests {
         }
     }
 
-    /// `docs/reference/cli.md` is what `--help` says, verb by verb.
+    /// `docs/reference/cli.md` contains the output of `--help` of every command.
     #[test]
     fn the_reference_of_the_command_line_is_current() {
         let mut command = Cli::command().term_width(100);
@@ -425,5 +426,73 @@ mod tests {
             describe(verb, &mut reference);
         }
         crate::reference::assert_current("cli.md", &reference);
+    }
+
+    /// Calls `visit` with the full name of each visible command and with the command itself.
+    fn visit_commands(
+        name: &str,
+        command: &clap::Command,
+        visit: &mut dyn FnMut(&str, &clap::Command),
+    ) {
+        visit(name, command);
+        for inner in command.get_subcommands() {
+            if !inner.is_hide_set() && inner.get_name() != "help" {
+                visit_commands(&format!("{name} {}", inner.get_name()), inner, visit);
+            }
+        }
+    }
+
+    /// Returns the lines of the examples, each of which starts with `belljar`.
+    fn examples(command: &clap::Command) -> Vec<String> {
+        let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let lines = text.lines().map(str::trim).filter(|line| line.starts_with("belljar "));
+        lines.map(str::to_owned).collect()
+    }
+
+    /// A summary (`about`), a sentence on when to use the command (`long_about`) and an example.
+    #[test]
+    fn the_help_of_every_command_is_complete() {
+        let mut incomplete = Vec::new();
+        visit_commands("belljar", &Cli::command(), &mut |name, command| {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            let long_about = command.get_long_about().map(ToString::to_string).unwrap_or_default();
+            if about.is_empty() {
+                incomplete.push(format!("{name}: no summary"));
+            }
+            if long_about.is_empty() || long_about == about {
+                incomplete.push(format!("{name}: no sentence on when to use it"));
+            }
+            if examples(command).is_empty() {
+                incomplete.push(format!("{name}: no example"));
+            }
+        });
+        assert!(incomplete.is_empty(), "{}", incomplete.join("\n"));
+    }
+
+    /// Splits an example into arguments as a shell does, up to a redirection.
+    fn split_arguments(example: &str) -> Vec<String> {
+        let (mut arguments, mut quoted) = (vec![String::new()], false);
+        for character in example.chars() {
+            match character {
+                '\'' => quoted = !quoted,
+                ' ' if !quoted => arguments.push(String::new()),
+                other => arguments.last_mut().unwrap().push(other),
+            }
+        }
+        let redirection = |argument: &String| argument == "<" || argument == ">";
+        arguments.into_iter().take_while(|argument| !redirection(argument)).collect()
+    }
+
+    #[test]
+    fn the_examples_of_every_command_are_valid() {
+        let mut invalid = Vec::new();
+        visit_commands("belljar", &Cli::command(), &mut |_, command| {
+            for example in examples(command) {
+                if let Err(error) = Cli::try_parse_from(split_arguments(&example)) {
+                    invalid.push(format!("{example}: {error}"));
+                }
+            }
+        });
+        assert!(invalid.is_empty(), "{}", invalid.join("\n"));
     }
 }

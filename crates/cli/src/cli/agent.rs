@@ -47,7 +47,7 @@ enum Command {
         belljar agent ls\n  \
         belljar agent ls --search sales --json")]
     Ls {
-        /// Only those with this text in their name
+        /// List only agents whose name contains this text
         #[arg(long, value_name = "TEXT")]
         search: Option<String>,
 
@@ -76,6 +76,7 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar agent rm sales")]
     Rm {
+        /// Name or id of the agent
         #[arg(value_name = "AGENT")]
         agent: String,
     },
@@ -101,7 +102,7 @@ enum Command {
         #[command(flatten)]
         binding: AgentToolArgs,
 
-        /// allow, deny or review
+        /// Approval action: allow, deny or review
         #[arg(value_name = "ACTION", value_parser = parse_action)]
         action: ApprovalAction,
     },
@@ -110,24 +111,26 @@ enum Command {
 /// An agent and a tool, each by name or id.
 #[derive(Debug, clap::Args)]
 struct AgentToolArgs {
+    /// Name or id of the agent
     #[arg(value_name = "AGENT")]
     agent: String,
 
+    /// Name or id of the tool
     #[arg(value_name = "TOOL")]
     tool: String,
 }
 
 #[derive(Debug, clap::Args)]
 struct AddAgentArgs {
-    /// YAML or JSON, kept as it is
+    /// Specification of the agent, in YAML or JSON
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// How it is called [default: the `name` in the file, or that of the file]
+    /// Name of the agent [default: `name` in the specification, or the file name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// Whose rights its code has: owner or caller [default: owner]
+    /// Principal whose rights the code of the agent has: owner or caller [default: owner]
     #[arg(long, value_name = "WHO")]
     run_as: Option<String>,
 }

@@ -40,7 +40,8 @@ enum Command {
         belljar approvals ls\n  \
         belljar approvals ls --state pending")]
     Ls {
-        /// Only those that are `pending`, `allowed`, `used`, `denied`, `expired` or `void`
+        /// List only approvals in this state: `pending`, `allowed`, `used`, `denied`, `expired` or
+        /// `void`
         #[arg(long)]
         state: Option<String>,
 
@@ -53,6 +54,7 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar approvals show 0198c0de-0000-7000-8000-000000000000")]
     Show {
+        /// Id of the approval
         #[arg(value_name = "ID")]
         id: ApprovalId,
     },
@@ -63,14 +65,15 @@ enum Command {
         belljar approvals allow 0198c0de-0000-7000-8000-000000000000\n  \
         belljar approvals allow 0198c0de-0000-7000-8000-000000000000 --scope session")]
     Allow {
+        /// Id of the approval
         #[arg(value_name = "ID")]
         id: ApprovalId,
 
-        /// What the answer is good for
+        /// Calls that the approval is valid for
         #[arg(long, value_enum, default_value_t = ApprovalScopeArg::Once)]
         scope: ApprovalScopeArg,
 
-        /// For whoever has asked
+        /// Reason, which the requester sees
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
@@ -80,10 +83,11 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar approvals deny 0198c0de-0000-7000-8000-000000000000 --reason 'wrong host'")]
     Deny {
+        /// Id of the approval
         #[arg(value_name = "ID")]
         id: ApprovalId,
 
-        /// For whoever has asked
+        /// Reason, which the requester sees
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
@@ -97,11 +101,12 @@ enum Command {
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum ApprovalScopeArg {
-    /// This call
+    /// This call only
     Once,
-    /// Further calls of the same tool in the same session; for sent code, all later code of the session
+    /// Further calls of the same tool in this session; for submitted code, all later code of the
+    /// session
     Session,
-    /// Further calls of the same tool; for sent code, exactly this code in a sandbox of its own
+    /// Further calls of the same tool; for submitted code, exactly this code in a fresh sandbox
     Always,
 }
 

@@ -40,15 +40,15 @@ enum Command {
 /// Where the audit log is, and its key.
 #[derive(Debug, clap::Args)]
 struct Location {
-    /// The data directory of the server [default: the XDG data directory]
+    /// Data directory of the server [default: the XDG data directory]
     #[arg(long, value_name = "DIR", env = "BELLJAR_DATA", hide_env_values = true)]
     data: Option<PathBuf>,
 
-    /// Where its records are, if not in the data directory [default: the same]
+    /// Directory of the records [default: the data directory]
     #[arg(long, value_name = "DIR", env = "BELLJAR_RECORDS", hide_env_values = true)]
     records: Option<PathBuf>,
 
-    /// The key file, if the server has it elsewhere than in `db/audit.key`
+    /// File with the key that signs the audit log [default: `db/audit.key` in the records]
     #[arg(long, value_name = "FILE", env = "BELLJAR_AUDIT_KEY", hide_env_values = true)]
     audit_key: Option<PathBuf>,
 }
@@ -58,7 +58,7 @@ struct VerifyAuditArgs {
     #[command(flatten)]
     location: Location,
 
-    /// The hash of an entry, printed by an earlier check, that the log must have
+    /// Hash that an earlier verification printed; the log must contain it
     #[arg(long, value_name = "HASH")]
     head: Option<String>,
 }

@@ -26,31 +26,31 @@ pub(super) struct Args {
     #[command(flatten)]
     engine: EngineArgs,
 
-    /// Print the figures as one JSON object
+    /// Print the results as one JSON object
     #[arg(long)]
     json: bool,
 
-    /// Samples of each figure
+    /// Number of samples per figure
     #[arg(long, value_name = "N", default_value = "200")]
     samples: usize,
 
-    /// Measure the server instead: what HTTP and records cost, and many clients at once
+    /// Measure the server instead: overhead of HTTP and records, and concurrent clients
     #[arg(long)]
     server: bool,
 
-    /// Measure environments instead: a session in each that is built, building one, listing many
+    /// Measure environments instead: sessions in each built one, a build, and a long list
     #[arg(long, conflicts_with = "server")]
     environments: bool,
 
-    /// Measure the way out instead: requests, downloads and many connections through the proxy
+    /// Measure egress instead: requests, downloads and concurrent connections through the proxy
     #[arg(long, conflicts_with_all = ["server", "environments"])]
     network: bool,
 
-    /// Measure runs of a model instead: four rounds of code against the same executions alone
+    /// Measure agent runs instead: four rounds of code, compared to the executions alone
     #[arg(long, conflicts_with_all = ["server", "environments", "network"])]
     agent: bool,
 
-    /// Seconds that many clients work at once
+    /// Duration of the test with concurrent clients, in seconds
     #[arg(long, value_name = "S", default_value = "60", requires = "server")]
     seconds: u64,
 }

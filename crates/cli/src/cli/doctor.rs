@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The environment in which the walls are tried
+    /// Environment in which the isolation layers are tested
     #[arg(long = "env", value_name = "NAME", default_value = "bare")]
     environment: String,
 

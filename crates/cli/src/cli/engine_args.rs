@@ -14,14 +14,16 @@ pub(super) const DEFAULT_ENVIRONMENT: &str = "default";
 
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct EngineArgs {
-    /// The environment, one that ships or your own (`belljar env ls`) [default: default, or the server's usual one]
+    /// Environment, built-in or your own (see `belljar env ls`) [default: default, or that of the
+    /// server]
     #[arg(long = "env", value_name = "NAME")]
     pub(super) named: Option<String>,
 
     #[command(flatten)]
     place: LocalDataArgs,
 
-    /// What code may import besides the standard library, as `numpy,pandas` [default: everything there is]
+    /// Modules that code may import besides the standard library, such as `numpy,pandas` [default:
+    /// all installed]
     #[arg(
         long,
         value_name = "NAMES",
@@ -31,7 +33,8 @@ pub(super) struct EngineArgs {
     )]
     imports: Option<Vec<String>>,
 
-    /// Run although this wall is missing; every result will say so
+    /// Run even if this isolation layer (landlock or seccomp) is missing; results have a warning.
+    /// Repeatable
     #[arg(long, value_name = "NAME", value_parser = parse_layer)]
     allow_missing_layer: Vec<IsolationLayer>,
 }
@@ -39,11 +42,11 @@ pub(super) struct EngineArgs {
 /// Where things are on this machine.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct LocalDataArgs {
-    /// Where environments are kept [default: the XDG data directory]
+    /// Directory of the environments [default: the XDG data directory]
     #[arg(long, value_name = "DIR", env = "BELLJAR_DATA", hide_env_values = true)]
     data: Option<PathBuf>,
 
-    /// The Python to use instead of the newest one found: a version such as 3.12, or a path
+    /// Python to use: a version such as 3.12, or a path [default: the newest one found]
     #[arg(long, value_name = "VERSION | PATH", env = "BELLJAR_PYTHON", hide_env_values = true)]
     python: Option<PythonChoice>,
 }

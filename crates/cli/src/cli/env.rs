@@ -69,6 +69,7 @@ struct ListEnvironmentsArgs {
 
 #[derive(Debug, clap::Args)]
 struct EnvironmentNameArgs {
+    /// Name of the environment
     #[arg(value_name = "NAME")]
     name: String,
 
@@ -78,11 +79,11 @@ struct EnvironmentNameArgs {
 
 #[derive(Debug, clap::Args)]
 struct BuildEnvironmentArgs {
-    /// A definition (.toml), a script with a block `# /// script` (.py), or a requirements file
+    /// Definition (.toml), script with a `# /// script` block (.py), or requirements file
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// What it will be called [default: what the definition says, or the name of the file]
+    /// Name of the environment [default: `name` in the definition, or the file name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
@@ -95,11 +96,11 @@ struct BuildEnvironmentArgs {
 
 #[derive(Debug, clap::Args)]
 struct LockEnvironmentArgs {
-    /// A definition (.toml), a script with a block `# /// script` (.py), or a requirements file
+    /// Definition (.toml), script with a `# /// script` block (.py), or requirements file
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Where the lock goes [default: beside the file, with the ending .lock]
+    /// Path of the lock file [default: beside the file, with the extension .lock]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -113,11 +114,12 @@ struct LockEnvironmentArgs {
 /// Where packages come from.
 #[derive(Debug, clap::Args)]
 struct PackageSourceArgs {
-    /// A directory of wheels, used beside the package index, and alone where that is out of reach
+    /// Directory of wheels, used in addition to the package index, or alone if the index is
+    /// unreachable
     #[arg(long, value_name = "DIR", env = "BELLJAR_WHEELS", hide_env_values = true)]
     wheels: Option<PathBuf>,
 
-    /// Use only what is on this machine
+    /// Do not access the network
     #[arg(long)]
     offline: bool,
 }

@@ -41,6 +41,7 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar execution show 0198c0de-0000-7000-8000-000000000000")]
     Show {
+        /// Id of the execution
         #[arg(value_name = "ID")]
         id: ExecutionId,
     },
@@ -50,6 +51,7 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar execution cancel 0198c0de-0000-7000-8000-000000000000")]
     Cancel {
+        /// Id of the execution
         #[arg(value_name = "ID")]
         id: ExecutionId,
     },
@@ -57,15 +59,15 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct ListExecutionsArgs {
-    /// Only those with this status, such as `running` or `failed`
+    /// List only executions with this status, such as `running` or `failed`
     #[arg(long)]
     status: Option<String>,
 
-    /// Only calls of the tool of this name
+    /// List only calls of this tool
     #[arg(long, value_name = "NAME")]
     tool: Option<String>,
 
-    /// Only those of this session
+    /// List only executions of this session
     #[arg(long, value_name = "KEY | ID")]
     session: Option<String>,
 

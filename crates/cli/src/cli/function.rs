@@ -56,7 +56,7 @@ enum Command {
         #[command(flatten)]
         one: FunctionArgs,
 
-        /// What it is given as `data`: JSON, @FILE that has it, or - for standard input
+        /// Value of `data`, the input of the function: JSON, @FILE, or - for standard input
         #[arg(
             short = 'a',
             long = "args",
@@ -66,7 +66,7 @@ enum Command {
         )]
         data: String,
 
-        /// Print the call, and leave
+        /// Print the call and exit without waiting for the result
         #[arg(long)]
         no_wait: bool,
     },
@@ -91,7 +91,7 @@ enum Command {
         #[command(flatten)]
         one: FunctionArgs,
 
-        /// Which call [default: the newest]
+        /// Id of the call [default: the newest]
         #[arg(value_name = "CALL")]
         call: Option<String>,
     },
@@ -105,6 +105,7 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct FunctionArgs {
+    /// Name or id of the function
     #[arg(value_name = "NAME | ID")]
     function: String,
 }

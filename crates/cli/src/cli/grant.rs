@@ -47,14 +47,15 @@ enum Command {
         belljar grant add ann USAGE workspace\n  \
         belljar grant add agent USAGE tool:media_probe")]
     Add {
+        /// Name or id of the principal
         #[arg(value_name = "PRINCIPAL")]
         principal: String,
 
-        /// USAGE, MODIFY, OWNERSHIP or INSTALL
+        /// Privilege: USAGE, MODIFY, OWNERSHIP or INSTALL
         #[arg(value_name = "PRIVILEGE", value_parser = parse_privilege)]
         privilege: Privilege,
 
-        /// What it is on: `workspace`, or the kind and the name of a thing, such as `tool:NAME`
+        /// Target of the grant: `workspace`, or kind and name of an object, such as `tool:NAME`
         #[arg(value_name = "workspace | KIND:NAME", default_value = "workspace")]
         on: GrantTarget,
     },
@@ -65,7 +66,7 @@ enum Command {
         belljar grant ls\n  \
         belljar grant ls --principal ann")]
     Ls {
-        /// Whose: a name or an id
+        /// List only grants of this principal (name or id)
         #[arg(long, value_name = "PRINCIPAL")]
         principal: Option<String>,
 
@@ -78,6 +79,7 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar grant rm 0198c0de-0000-7000-8000-000000000000")]
     Rm {
+        /// Id of the grant
         #[arg(value_name = "ID")]
         id: GrantId,
     },
@@ -87,10 +89,11 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar grant offer ann agent:helper")]
     Offer {
+        /// Name or id of the principal
         #[arg(value_name = "PRINCIPAL")]
         principal: String,
 
-        /// The kind and the name of a thing, such as `tool:NAME`
+        /// Kind and name of the object, such as `tool:NAME`
         #[arg(value_name = "KIND:NAME")]
         on: GrantTarget,
     },
@@ -109,6 +112,7 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar grant accept 0198c0de-0000-7000-8000-000000000000")]
     Accept {
+        /// Id of the offer
         #[arg(value_name = "OFFER")]
         id: OfferId,
     },
@@ -119,6 +123,7 @@ enum Command {
         belljar grant decline 0198c0de-0000-7000-8000-000000000000")]
     #[command(visible_alias = "withdraw")]
     Decline {
+        /// Id of the offer
         #[arg(value_name = "OFFER")]
         id: OfferId,
     },
@@ -129,7 +134,7 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar grant confirm agent:helper")]
     Confirm {
-        /// Such as `agent:NAME`
+        /// Kind and name of the object, such as `agent:NAME`
         #[arg(value_name = "KIND:NAME")]
         on: GrantTarget,
     },

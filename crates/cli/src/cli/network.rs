@@ -74,22 +74,26 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct IntegrationArgs {
+    /// Name or id of the integration
     #[arg(value_name = "INTEGRATION")]
     integration: String,
 }
 
 #[derive(Debug, clap::Args)]
 struct NetworkLogArgs {
+    /// List only connections of this execution
     #[arg(long, value_name = "ID")]
     execution: Option<ExecutionId>,
 
+    /// List only connections of this session
     #[arg(long, value_name = "ID")]
     session: Option<SandboxId>,
 
+    /// List only connections to this host
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 
-    /// Only what was refused
+    /// List only denied connections
     #[arg(long)]
     denied: bool,
 

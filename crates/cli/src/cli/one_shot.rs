@@ -18,11 +18,11 @@ use types::{Event, Execution};
 
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct OutcomeArgs {
-    /// Write the files and the images that the code makes into this directory
+    /// Write the files and images that the code creates into this directory
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
 
-    /// Print one Execution record as JSON, and nothing else
+    /// Print only the execution record, as JSON
     #[arg(long)]
     pub(super) json: bool,
 }

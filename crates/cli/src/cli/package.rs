@@ -50,19 +50,19 @@ enum PackagePolicyCommand {
 
 #[derive(Debug, clap::Args)]
 struct PackagePolicyArgs {
-    /// A package that may be installed, and none that is not named so; again for each
+    /// Allow only this package; repeatable
     #[arg(long, value_name = "NAME", conflicts_with = "allow_none")]
     allow: Vec<String>,
 
-    /// No package may be installed
+    /// Allow no packages
     #[arg(long)]
     allow_none: bool,
 
-    /// A package that may not be installed, asked for or not; again for each
+    /// Deny this package, also as a dependency; repeatable
     #[arg(long, value_name = "NAME")]
     deny: Vec<String>,
 
-    /// The one version of a package that may be installed; again for each
+    /// Allow only this version of a package; repeatable
     #[arg(long, value_name = "NAME==VERSION", value_parser = parse_pin)]
     pin: Vec<(String, String)>,
 }

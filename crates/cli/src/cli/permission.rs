@@ -33,6 +33,7 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar permission set ask")]
     Set {
+        /// Approval policy
         #[arg(value_name = "allow | ask | ask_once | deny", value_parser = parse_permission)]
         permission: Permission,
     },

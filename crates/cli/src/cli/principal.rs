@@ -41,6 +41,7 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar principal show me")]
     Show {
+        /// Name or id of the principal, or `me`
         #[arg(value_name = "NAME | ID | me")]
         name: String,
     },
@@ -50,6 +51,7 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar principal rm ann")]
     Rm {
+        /// Name or id of the principal
         #[arg(value_name = "NAME | ID")]
         name: String,
     },
@@ -64,17 +66,19 @@ enum PrincipalKindArg {
 
 #[derive(Debug, clap::Args)]
 struct NewPrincipalArgs {
+    /// Name of the principal
     #[arg(value_name = "NAME")]
     name: String,
 
+    /// Kind of the principal
     #[arg(long, value_enum, default_value_t = PrincipalKindArg::User)]
     kind: PrincipalKindArg,
 
-    /// The name of a role to be a member of; may be repeated
+    /// Role that the principal is a member of; repeatable
     #[arg(long = "role", value_name = "ROLE")]
     roles: Vec<String>,
 
-    /// What another system calls it
+    /// Id in another system; for OAuth, the `sub` claim of its access tokens
     #[arg(long, value_name = "ID")]
     external_id: Option<String>,
 }

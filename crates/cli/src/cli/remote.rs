@@ -23,12 +23,12 @@ const KEY_FILE_BYTES_MAX: u64 = 4096;
 
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct ServerArgs {
-    /// The server to talk to; a verb that can do without one does, and others take
+    /// Server URL. Commands that can run locally do so when it is unset; others use
     /// http://127.0.0.1:7117
     #[arg(long, value_name = "URL", env = "BELLJAR_URL", hide_env_values = true, global = true)]
     server: Option<String>,
 
-    /// A file that has the key; otherwise the key is in the variable BELLJAR_API_KEY
+    /// File with the API key [default: the environment variable BELLJAR_API_KEY]
     #[arg(long, value_name = "FILE", global = true)]
     key_file: Option<PathBuf>,
 }
@@ -39,7 +39,7 @@ pub(super) struct RemoteArgs {
     #[command(flatten)]
     server: ServerArgs,
 
-    /// Print the answer as JSON
+    /// Print the response as JSON
     #[arg(long, global = true)]
     pub(super) json: bool,
 }
@@ -47,7 +47,7 @@ pub(super) struct RemoteArgs {
 /// How much of a list is shown.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct ListArgs {
-    /// How many at most, the newest first
+    /// Maximum number of entries, newest first
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(super) limit: u32,
 }

@@ -11,15 +11,15 @@ use types::{Error, ErrorCode, LimitsRequest, OperatorCaps};
 
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct RequestArgs {
-    /// A file for the working directory; may be repeated
+    /// File to copy into the working directory; repeatable
     #[arg(long = "file", value_name = "PATH")]
     files: Vec<PathBuf>,
 
-    /// Wall time in seconds [default: 30, or what a tool asks for]
+    /// Wall-clock time limit in seconds [default: 30, or that of the tool]
     #[arg(long, value_name = "S", allow_negative_numbers = true, value_parser = parse_seconds)]
     timeout: Option<u64>,
 
-    /// Memory in MiB [default: 512]
+    /// Memory limit in MiB [default: 512]
     #[arg(long, value_name = "MIB", allow_negative_numbers = true, value_parser = parse_mib)]
     memory: Option<u64>,
 }

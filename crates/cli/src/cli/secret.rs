@@ -63,12 +63,14 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar secret show openai")]
     Show {
+        /// Name or id of the secret
         #[arg(value_name = "NAME | ID")]
         secret: String,
     },
-    /// There is none: a value is never shown
+    /// Reject the request: values are never shown
     #[command(hide = true)]
     Get {
+        /// Name or id of the secret
         #[arg(value_name = "NAME | ID")]
         secret: String,
     },
@@ -78,6 +80,7 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar secret rm shop")]
     Rm {
+        /// Name or id of the secret
         #[arg(value_name = "NAME | ID")]
         secret: String,
     },
@@ -92,10 +95,11 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct SetSecretArgs {
+    /// Name of the secret
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// There is none: a value is not an argument
+    /// Rejected: a value on the command line is visible to other users of the machine
     #[arg(hide = true, value_name = "VALUE")]
     values: Vec<OsString>,
 
@@ -106,41 +110,43 @@ struct SetSecretArgs {
     #[command(flatten)]
     inject: InjectArgs,
 
-    /// For what you run, and nobody else
+    /// Make the secret personal: only code that you run can use it
     #[arg(long)]
     mine: bool,
 
+    /// Comment for people
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 struct InjectArgs {
-    /// Give it to code as this variable, which code can read [default: as the name of the secret]
+    /// Expose the value to code in this environment variable [default: the name of the secret]
     #[arg(long, value_name = "VAR", conflicts_with_all = ["client", "header"])]
     env: Option<String>,
 
-    /// Use it for a client: openai, anthropic, gemini or cognite. Code never has the value
+    /// Inject the value into requests of a client: openai, anthropic, gemini or cognite. Code never
+    /// sees the value
     #[arg(long, value_name = "CLIENT", value_parser = parse_client, conflicts_with = "header")]
     client: Option<ClientKind>,
 
-    /// Where the service of the client is [default: its usual place]
+    /// Base URL of the service [default: that of the provider]
     #[arg(long, value_name = "URL", requires = "client")]
     base_url: Option<String>,
 
-    /// Of a cognite client
+    /// Project of a cognite client
     #[arg(long, value_name = "PROJECT", requires = "client")]
     project: Option<String>,
 
-    /// Put it into this header of requests to this host. Code never has the value
+    /// Inject the value into this header of requests to this host. Code never sees the value
     #[arg(long, value_name = "HOST:HEADER")]
     header: Option<String>,
 
-    /// Before the value in the header, such as "Bearer "
+    /// Text before the value in the header, such as "Bearer "
     #[arg(long, value_name = "TEXT", requires = "header")]
     prefix: Option<String>,
 
-    /// The variable in which code finds a placeholder for the header
+    /// Environment variable that holds the placeholder of the value
     #[arg(long, value_name = "VAR", requires = "header")]
     placeholder: Option<String>,
 }

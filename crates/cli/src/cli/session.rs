@@ -56,7 +56,7 @@ struct PromptArgs {
     #[command(flatten)]
     request: RequestArgs,
 
-    /// There is none for a prompt, which is told when somebody tries
+    /// Rejected with an explanation: a local prompt has no network access
     #[arg(long = "integration", hide = true, value_name = "NAME")]
     integrations: Vec<String>,
 }

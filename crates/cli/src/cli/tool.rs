@@ -109,7 +109,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
 /// Which annotations a `handle` may have.
 #[derive(Debug, Clone, Copy, clap::Args)]
 struct AnnotationArgs {
-    /// Also take Optional, Literal, dict, TypedDict, dataclass, nested lists and their defaults
+    /// Also accept Optional, Literal, dict, TypedDict, dataclass, nested lists and their defaults
     #[arg(long)]
     extended: bool,
 }

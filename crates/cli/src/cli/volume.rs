@@ -41,13 +41,15 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar volume new notes --quota 10000000")]
     New {
+        /// Name of the volume
         #[arg(value_name = "NAME")]
         name: String,
 
-        /// Of all its files together [default: 256 MiB]
+        /// Maximum total size of the files [default: 256 MiB]
         #[arg(long, value_name = "BYTES")]
         quota: Option<u64>,
 
+        /// Comment for people
         #[arg(long, value_name = "TEXT")]
         comment: Option<String>,
     },
@@ -57,9 +59,9 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar volume ls")]
     Ls(ListArgs),
-    /// Show a volume and its usage
+    /// Show a volume and its files
     ///
-    /// Use it to check the quota and the used space of a volume.
+    /// Use it to check the quota, the owner and the contents of a volume.
     #[command(after_help = "Examples:\n  \
         belljar volume show notes")]
     Show(VolumeArgs),
@@ -76,13 +78,15 @@ enum Command {
         belljar volume put notes prices.csv\n  \
         belljar volume put notes prices.csv reference/prices.csv")]
     Put {
+        /// Name or id of the volume
         #[arg(value_name = "NAME | ID")]
         volume: String,
 
+        /// Local file to upload
         #[arg(value_name = "FILE")]
         file: PathBuf,
 
-        /// How it is called there [default: as it is called here]
+        /// Path in the volume [default: the file name]
         #[arg(value_name = "PATH")]
         path: Option<String>,
     },
@@ -92,9 +96,11 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar volume get notes reference/prices.csv > prices.csv")]
     Get {
+        /// Name or id of the volume
         #[arg(value_name = "NAME | ID")]
         volume: String,
 
+        /// Path of the file in the volume
         #[arg(value_name = "PATH")]
         path: String,
     },
@@ -104,9 +110,11 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar volume quota notes 20000000")]
     Quota {
+        /// Name or id of the volume
         #[arg(value_name = "NAME | ID")]
         volume: String,
 
+        /// Maximum total size of the files
         #[arg(value_name = "BYTES")]
         quota: u64,
     },
@@ -118,9 +126,11 @@ enum Command {
         belljar volume rm notes reference/prices.csv\n  \
         belljar volume rm notes")]
     Rm {
+        /// Name or id of the volume
         #[arg(value_name = "NAME | ID")]
         volume: String,
 
+        /// Path of the file in the volume [default: delete the whole volume]
         #[arg(value_name = "PATH")]
         path: Option<String>,
     },
@@ -128,6 +138,7 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct VolumeArgs {
+    /// Name or id of the volume
     #[arg(value_name = "NAME | ID")]
     volume: String,
 }

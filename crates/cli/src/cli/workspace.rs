@@ -26,6 +26,7 @@ enum Command {
     #[command(after_help = "Examples:\n  \
         belljar workspace new guests")]
     New {
+        /// Name of the workspace
         #[arg(value_name = "NAME")]
         name: String,
     },

@@ -20,44 +20,44 @@ const CODE_EXECUTION: &str = "/v1/code_execution";
 /// What is wanted, of whom, and where it goes.
 #[derive(Debug, Default, clap::Args)]
 pub(in crate::cli) struct RunRequestArgs {
-    /// An agent of a server, by name or id [default: code_execution alone]
+    /// Name or id of an agent of the server [default: code_execution without an agent]
     #[arg(value_name = "AGENT")]
     pub(in crate::cli) agent: Option<String>,
 
-    /// What is wanted, in plain words; --cursor goes on without it, with --allow and --deny or once
-    /// somebody has answered
+    /// Request in plain language. Optional with --cursor, to continue after --allow, --deny or a
+    /// decided approval
     #[arg(short, long, value_name = "TEXT", required_unless_present = "cursor")]
     pub(in crate::cli) request: Option<String>,
 
-    /// A file that it needs, seen by code in /home/uploaded_files; may be repeated
+    /// Input file, which code finds in /home/uploaded_files; repeatable
     #[arg(long = "file", value_name = "PATH")]
     pub(in crate::cli) files: Vec<PathBuf>,
 
-    /// What to keep in mind, such as "use a dark theme"
+    /// Additional context, such as "use a dark theme"
     #[arg(long, value_name = "TEXT", conflicts_with = "agent")]
     pub(in crate::cli) context: Option<String>,
 
-    /// Go on in this session of a server
+    /// Continue in this session of the server (its `sandbox_id`)
     #[arg(long, value_name = "ID", conflicts_with = "agent")]
     pub(in crate::cli) sandbox: Option<String>,
 
-    /// Rounds that it may take [default: two for each step of the plan, and at least 6]
+    /// Maximum number of rounds [default: two per step of the plan, at least 6]
     #[arg(long, value_name = "N", conflicts_with = "agent")]
     pub(in crate::cli) max_rounds: Option<u32>,
 
-    /// Go on from this answer of the agent
+    /// Continue from the response of the agent that has this cursor
     #[arg(long, value_name = "CURSOR", requires = "agent")]
     pub(in crate::cli) cursor: Option<String>,
 
-    /// Let this call run that the answer with that cursor asks about; may be repeated
+    /// Allow this pending call of the response with that cursor; repeatable
     #[arg(long, value_name = "ID", requires = "cursor")]
     pub(in crate::cli) allow: Vec<String>,
 
-    /// Refuse this call that the answer with that cursor asks about; may be repeated
+    /// Deny this pending call of the response with that cursor; repeatable
     #[arg(long, value_name = "ID", requires = "cursor")]
     pub(in crate::cli) deny: Vec<String>,
 
-    /// Write the files and the charts that the code makes into this directory
+    /// Write the files and charts that the code creates into this directory
     #[arg(long, value_name = "DIR")]
     pub(in crate::cli) out: Option<PathBuf>,
 }

@@ -22,35 +22,35 @@ pub(super) struct Args {
     #[command(flatten)]
     server: ServerArgs,
 
-    /// A parameter, wherever it belongs: in the path, the query or a header; may be repeated
+    /// Parameter of the path, the query or a header; repeatable
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_pair)]
     params: Vec<(String, String)>,
 
-    /// A field of the body, as text or as JSON, whichever it takes; may be repeated
+    /// Field of the JSON body, as text or JSON according to its schema; repeatable
     #[arg(long = "field", value_name = "NAME=VALUE", value_parser = parse_pair)]
     fields: Vec<(String, String)>,
 
-    /// The body: JSON, @FILE that has it, or @- for standard input
+    /// Request body: JSON, @FILE, or @- for standard input
     #[arg(long, value_name = "JSON | @FILE | @-")]
     body: Option<String>,
 
-    /// A file to upload; may be repeated
+    /// File to upload; repeatable
     #[arg(long = "file", value_name = "PATH")]
     files: Vec<PathBuf>,
 
-    /// A header, such as Accept=text/event-stream; may be repeated
+    /// Additional header, such as Accept=text/event-stream; repeatable
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = parse_pair)]
     headers: Vec<(String, String)>,
 
-    /// Send it although it is not what the operation takes
+    /// Send the request without validating it
     #[arg(long)]
     no_validate: bool,
 
-    /// Write the answer into this file
+    /// Write the response body to this file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
-    /// As `belljar api ls` lists it
+    /// Name of the operation, as listed by `belljar api ls`
     #[arg(value_name = "OPERATION")]
     operation: String,
 }

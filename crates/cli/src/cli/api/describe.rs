@@ -11,10 +11,11 @@ use std::process::ExitCode;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
+    /// Name of the operation, as listed by `belljar api ls`
     #[arg(value_name = "OPERATION")]
     operation: String,
 
-    /// Print what the OpenAPI document says of it, with the schemas that it uses
+    /// Print the operation of the OpenAPI document, with the schemas that it uses
     #[arg(long)]
     json: bool,
 }

@@ -42,6 +42,7 @@ pub(super) enum Command {
     #[command(after_help = "Examples:\n  \
         belljar network rule show github")]
     Show {
+        /// Name or id of the rule
         #[arg(value_name = "NAME | ID")]
         rule: String,
     },
@@ -51,6 +52,7 @@ pub(super) enum Command {
     #[command(after_help = "Examples:\n  \
         belljar network rule rm github")]
     Rm {
+        /// Name or id of the rule
         #[arg(value_name = "NAME | ID")]
         rule: String,
     },
@@ -58,13 +60,16 @@ pub(super) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct NetworkRuleArgs {
+    /// Name of the rule
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// `api.github.com`, `*.github.com:443`, `db.example.org:5432`, `10.0.0.5:8000-8100`
+    /// Hosts with optional ports, such as `api.github.com`, `*.github.com:443`,
+    /// `db.example.org:5432` or `10.0.0.5:8000-8100`
     #[arg(value_name = "HOST[:PORT]", required = true)]
     values: Vec<String>,
 
+    /// Comment for people
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
 }

@@ -58,19 +58,19 @@ pub(super) struct NewSessionArgs {
     #[command(flatten)]
     remote: RemoteArgs,
 
-    /// Of a conversation: a session that has it already is given instead of a new one
+    /// Reuse the open session with this key, or create one
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
 
-    /// The agent whose code will run in it, as its specification says
+    /// Agent whose specification applies to the session
     #[arg(long, value_name = "NAME | ID", conflicts_with = "integrations")]
     agent: Option<String>,
 
-    /// An integration that its code may leave by; can be given several times
+    /// Allow network access through this integration; repeatable
     #[arg(long = "integration", value_name = "NAME")]
     integrations: Vec<String>,
 
-    /// The environment [default: that of the agent, or the server's usual one]
+    /// Environment [default: that of the agent, or that of the server]
     #[arg(long = "env", value_name = "NAME")]
     environment: Option<String>,
 }
@@ -80,7 +80,7 @@ pub(super) struct ListSessionsArgs {
     #[command(flatten)]
     remote: RemoteArgs,
 
-    /// Only those that are `ready`, `busy`, `closed`, `expired` or `lost`
+    /// List only sessions with this status: `ready`, `busy`, `closed`, `expired` or `lost`
     #[arg(long)]
     status: Option<String>,
 
@@ -93,6 +93,7 @@ pub(super) struct SessionArgs {
     #[command(flatten)]
     remote: RemoteArgs,
 
+    /// Key or id of the session
     #[arg(value_name = "KEY | ID")]
     session: String,
 }

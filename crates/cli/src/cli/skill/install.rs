@@ -14,15 +14,15 @@ use std::process::ExitCode;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Where skills are kept; the skill becomes a folder of its own name there
+    /// Directory of skills; the skill becomes a subdirectory with its name
     #[arg(long, value_name = "DIR", default_value = INSTALL_DIRECTORY)]
     to: PathBuf,
 
-    /// Print one JSON object with what was written
+    /// Print one JSON object with the written files
     #[arg(long)]
     json: bool,
 
-    /// The name of a skill that ships, or a folder
+    /// Name of a built-in skill, or a directory
     #[arg(value_name = "NAME | DIR")]
     skill: String,
 }

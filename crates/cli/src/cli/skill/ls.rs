@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Print one JSON object, with the skills that were skipped as well
+    /// Print one JSON object, including invalid skills
     #[arg(long)]
     json: bool,
 }

@@ -41,11 +41,11 @@ pub(super) struct Args {
     #[command(flatten)]
     outcome: OutcomeArgs,
 
-    /// The name of a skill of this project or of one that ships, or a folder
+    /// Name of a skill of this project or of a built-in one, or a directory
     #[arg(value_name = "NAME | DIR")]
     skill: String,
 
-    /// The path of a Python script from the root of the skill, and arguments for it
+    /// Path of a Python script relative to the skill, and its arguments
     #[arg(
         value_name = "SCRIPT",
         required = true,

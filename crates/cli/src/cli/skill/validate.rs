@@ -12,7 +12,7 @@ pub(super) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// The folder that has the SKILL.md
+    /// Directory that contains the SKILL.md
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }

@@ -29,11 +29,11 @@ pub(super) struct Args {
     #[command(flatten)]
     remote: RemoteArgs,
 
-    /// How it is called [default: as in function.toml, or the name of the folder]
+    /// Name of the function [default: `name` in function.toml, or the directory name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// A folder with handler.py, and if need be requirements.txt, function.toml, modules and data
+    /// Directory with handler.py and optional requirements.txt, function.toml, modules and data
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }

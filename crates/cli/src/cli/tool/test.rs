@@ -26,15 +26,15 @@ pub(super) struct Args {
     #[command(flatten)]
     request: RequestArgs,
 
-    /// Print one JSON object with all outcomes
+    /// Print one JSON object with all results
     #[arg(long)]
     json: bool,
 
-    /// Also write the outcomes as JUnit XML
+    /// Also write the results to this file as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
 
-    /// Python with a function `handle`, or the JSON of a tool
+    /// Python file with a function `handle`, or JSON file of a tool
     #[arg(value_name = "FILE.py | FILE.json", required = true)]
     tools: Vec<PathBuf>,
 }
