@@ -1,4 +1,4 @@
-//! `belljar agent`: agents of a server, and the tools that they have.
+//! `belljar agent`: manages the agents of a server and their tools.
 
 pub(super) mod run;
 mod show;
@@ -18,7 +18,7 @@ use types::ApprovalAction;
 
 const COLUMNS: &[Column] =
     &[("id", "/id"), ("name", "/name"), ("runs as", "/run_as"), ("changed", "/updated_at")];
-/// More than a specification may have, so that the server says so.
+/// Larger than the server accepts, so that the server reports the error.
 const SPECIFICATION_BYTES_MAX: u64 = 1024 * 1024;
 
 #[derive(Debug, clap::Args)]
@@ -172,7 +172,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
                 .send_and_report(call, &format!("{} has {} no more", binding.agent, binding.tool))
                 .await
         }
-        // It can do without a server, and has begun above.
+        // Handled above, because it also works without a server.
         Command::Run(_) => Ok(()),
         Command::Approval { binding, action } => set_approval(remote, &binding, action).await,
     })

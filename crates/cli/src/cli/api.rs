@@ -1,7 +1,7 @@
-//! `belljar api`: any operation of a server, by the name that it has in the OpenAPI document.
+//! `belljar api`: calls any operation of a server by its name in the OpenAPI document.
 //!
-//! The document is that of this program, so that operations can be listed and described without a
-//! server, and what cannot be right is refused before anything is sent.
+//! The document is embedded in this program. Therefore operations can be listed and described
+//! without a server, and invalid requests are rejected before they are sent.
 
 mod call;
 mod describe;

@@ -1,4 +1,4 @@
-//! `belljar approvals`: questions that wait for a person, and the answers to them.
+//! `belljar approvals`: lists pending approvals and decides them.
 
 use super::display::{self, Column};
 use super::one_shot::print_record;
@@ -164,7 +164,7 @@ async fn watch(remote: &Remote) -> Result<(), CliError> {
         if remote.json {
             print_record(&terminal::for_stdout(&data))?;
         } else if let Ok(mut approval) = serde_json::from_str::<Value>(&data) {
-            // Each time, since somebody may be new.
+            // Each time, since there may be new principals.
             remote.replace_ids(std::slice::from_mut(&mut approval), PRINCIPAL_FIELDS).await?;
             print_record(&display::format_row(&approval, COLUMNS))?;
         }

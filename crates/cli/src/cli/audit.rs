@@ -1,7 +1,6 @@
-//! `belljar audit`: whether the audit log is still what was written, and signing one that has lost its
-//! signature.
+//! `belljar audit`: verifies the audit log, and signs a log whose signature is lost.
 //!
-//! A check only reads, so it can be asked beside a running server.
+//! A verification only reads, so it can run beside the server.
 
 use super::CliError;
 use super::engine_args::LocalDataArgs;
@@ -37,7 +36,7 @@ enum Command {
     Sign(Location),
 }
 
-/// Where the audit log is, and its key.
+/// Location of the audit log and of its key.
 #[derive(Debug, clap::Args)]
 struct Location {
     /// Data directory of the server [default: the XDG data directory]
@@ -64,7 +63,7 @@ struct VerifyAuditArgs {
 }
 
 impl Location {
-    /// The directory of the records, and the key file that was named.
+    /// Returns the directory of the records, and the key file if one was passed.
     fn resolve(self) -> Result<(PathBuf, Option<PathBuf>), CliError> {
         let Self { data, records, audit_key } = self;
         let records = records.map_or_else(|| LocalDataArgs::new(data, None).data(), Ok)?;

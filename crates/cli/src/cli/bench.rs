@@ -1,7 +1,7 @@
-//! `belljar bench`: what the walls cost, as ratios to a floor measured in the same run.
+//! `belljar bench`: measures the overhead of isolation as ratios to a baseline of the same run.
 //!
-//! Absolute times depend on the machine and on its neighbours. Every figure is taken in turn with
-//! the floor, a block of each, back to back, so that both have had the same weather.
+//! Absolute times depend on the machine and on its load. Blocks of each figure and of the baseline
+//! alternate, so that both run under the same load.
 
 mod baseline;
 mod bubblewrap;
@@ -58,8 +58,8 @@ pub(super) struct Args {
 pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
     let json = args.json;
     let runtime = engine_args::build_runtime()?;
-    // As a task, which is how a server works: on the main thread every answer from a sandbox would
-    // first have to be handed over by another one.
+    // As a task, as in a server: on the main thread, another thread would have to hand over every
+    // response of a sandbox.
     let figures = runtime
         .block_on(runtime.spawn(measure(args)))
         .map_err(|error| CliError::internal(error.to_string()))??;

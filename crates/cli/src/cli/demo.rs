@@ -1,5 +1,5 @@
-//! `belljar demo`: one of the examples from its request to its files, with a model that plays what is
-//! written down. It needs no key and no server, and leaves nothing behind but its results.
+//! `belljar demo`: runs one of the examples with a scripted model. It needs no key and no server,
+//! and leaves only its results.
 
 mod examples;
 

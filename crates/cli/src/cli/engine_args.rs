@@ -1,5 +1,4 @@
-//! What every verb that runs code needs: where data is kept, which walls may be missing, an
-//! engine, and a runtime for it.
+//! Options of all commands that run code locally, and the engine and runtime for them.
 
 use super::CliError;
 use engine::preflight::{self, EnvironmentContents};
@@ -9,7 +8,7 @@ use std::path::PathBuf;
 use tokio::runtime::Runtime;
 use types::Error;
 
-/// Of code that asks for no other.
+/// Environment of code that does not specify one.
 pub(super) const DEFAULT_ENVIRONMENT: &str = "default";
 
 #[derive(Debug, Clone, clap::Args)]
@@ -39,7 +38,7 @@ pub(super) struct EngineArgs {
     allow_missing_layer: Vec<IsolationLayer>,
 }
 
-/// Where things are on this machine.
+/// Paths on this machine.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct LocalDataArgs {
     /// Directory of the environments [default: the XDG data directory]
@@ -60,7 +59,7 @@ fn parse_layer(name: &str) -> Result<IsolationLayer, String> {
 }
 
 impl EngineArgs {
-    /// Where code runs that runs here.
+    /// Returns the environment of local code.
     pub(super) fn environment(&self) -> &str {
         self.named.as_deref().unwrap_or(DEFAULT_ENVIRONMENT)
     }
@@ -103,7 +102,7 @@ impl LocalDataArgs {
         Ok(Config { python, ..Config::for_server(self.data()?, helper_program()) })
     }
 
-    /// The configuration for one caller, with no wall missing.
+    /// The configuration for one caller, with all isolation layers required.
     pub(super) fn single_config(&self) -> Result<Config, CliError> {
         Ok(Config {
             python: self.python.clone(),

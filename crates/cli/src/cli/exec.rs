@@ -1,4 +1,4 @@
-//! `belljar exec`: one execution in a fresh sandbox, here or on a server.
+//! `belljar exec`: runs code in a fresh sandbox, on this machine or on a server.
 
 use super::CliError;
 use super::engine_args::EngineArgs;

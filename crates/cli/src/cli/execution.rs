@@ -1,4 +1,4 @@
-//! `belljar execution`: what has run on a server, and what runs.
+//! `belljar execution`: lists, shows and cancels executions of a server.
 
 use super::CliError;
 use super::display::Column;

@@ -1,4 +1,5 @@
-//! `belljar function`: what is deployed on a server, and its calls. `belljar tool deploy` deploys.
+//! `belljar function`: manages and calls the functions of a server. `belljar tool deploy` deploys
+//! them.
 
 use super::display::Column;
 use super::one_shot::print_record;
@@ -20,7 +21,7 @@ const COLUMNS: &[Column] = &[
     ("description", "/deployed/description"),
 ];
 const LOG_COLUMNS: &[Column] = &[("time", "/time"), ("stream", "/stream"), ("message", "/message")];
-/// Short beside what is worth a function.
+/// Short compared to the duration of most calls.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, clap::Args)]

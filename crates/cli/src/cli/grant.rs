@@ -1,4 +1,4 @@
-//! `belljar grant`: who may do what on a server.
+//! `belljar grant`: manages the privileges of principals.
 
 use super::CliError;
 use super::display::Column;
@@ -158,7 +158,7 @@ const GRANTABLE_KINDS: [ResourceKind; 7] = [
 const TARGET_USAGE: &str = "a grant is on `workspace`, `tool:NAME`, `agent:NAME`, `volume:NAME`, \
                   `secret:NAME`, `function:NAME`, `network_rule:NAME` or `integration:NAME`";
 
-/// What a grant is on, in the words of people.
+/// Target of a grant, as written on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum GrantTarget {
     Workspace,
@@ -282,7 +282,7 @@ async fn print_list(
     remote.table(grants, columns)
 }
 
-/// Names in the place of ids, where they can be seen.
+/// Replaces ids by names that the caller can see.
 fn replace_grant_ids(grant: &mut Value, names: &HashMap<String, String>) {
     replace_ids(grant, &["principal", "offered_by"], names);
     let object = &mut grant["object"];

@@ -15,8 +15,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use types::Permission;
 
-/// For answers that are under way when the client says no more. Code that names no limit has half of
-/// it, and the environment may have to be built first.
+/// Time for pending responses after the client closed its input. The default time limit of code is
+/// half of it, and the environment may have to be built first.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
@@ -36,7 +36,7 @@ pub(super) struct Args {
     conformance: Option<SocketAddr>,
 }
 
-/// For an engine of one's own; a server has all of it by itself.
+/// Options of the embedded engine; a server has its own settings.
 #[derive(Debug, clap::Args)]
 struct EmbeddedArgs {
     /// Seconds after which a call becomes a task, for clients that support tasks
@@ -76,7 +76,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
     } else {
         runtime.block_on(local::run(&args.engine, args.own))?;
     }
-    // A thread that waits for the next line of a client that has gone must not hold us up.
+    // Do not wait for the thread that reads the next line of a client that has disconnected.
     runtime.shutdown_background();
     Ok(ExitCode::SUCCESS)
 }

@@ -1,11 +1,11 @@
-//! Which models a server or a command has: what its options and its environment say.
+//! Model settings of a server or a command, from its options and its environment variables.
 
 use super::CliError;
 use agent::ModelSettings;
 use std::path::PathBuf;
 use url::Url;
 
-/// For those that have an engine of their own; a server has the same in its configuration.
+/// Model options of commands with an embedded engine; a server has them in its configuration.
 #[derive(Debug, clap::Args)]
 pub(super) struct ModelArgs {
     /// Model to use without a server: PROVIDER/MODEL, or script:FILE [default: none]

@@ -1,4 +1,4 @@
-//! `belljar network`: whom code of a server may talk to, and whom it has tried to reach.
+//! `belljar network`: manages network access of sandboxes, and lists attempted connections.
 
 mod integration;
 mod rule;
@@ -122,7 +122,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
     })
 }
 
-/// Where the API has what is called so.
+/// Returns the API path of the object with this name or id.
 async fn resource_path(
     remote: &super::remote::Remote,
     noun: ResourceKind,

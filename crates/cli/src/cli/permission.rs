@@ -1,4 +1,4 @@
-//! `belljar permission`: what becomes of code that is sent to a workspace.
+//! `belljar permission`: gets or sets the approval policy for submitted code.
 
 use super::CliError;
 use super::remote::RemoteArgs;

@@ -1,4 +1,4 @@
-//! `belljar principal`: who is in a workspace of a server.
+//! `belljar principal`: manages the principals of a workspace.
 
 use super::CliError;
 use super::display::Column;

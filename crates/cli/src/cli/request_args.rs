@@ -1,4 +1,4 @@
-//! What every verb that runs something takes: files for it, time and memory.
+//! Options of all commands that run code: files, time and memory.
 
 use super::CliError;
 use base64::prelude::{BASE64_STANDARD, Engine};
@@ -40,7 +40,7 @@ impl RequestArgs {
         self.files()?.into_iter().map(encoded).collect()
     }
 
-    /// Limits that no sandbox can have are refused before one is started.
+    /// Returns the limits. Invalid limits are rejected before a sandbox is started.
     pub(super) fn limits(&self) -> Result<LimitsRequest, CliError> {
         let limits = LimitsRequest {
             wall_ms: self.timeout,
@@ -54,7 +54,7 @@ impl RequestArgs {
     }
 }
 
-/// Too much is refused as such, and not read: a device has no end.
+/// Reads at most `most` bytes and rejects larger input without reading it: a device may be endless.
 pub(super) fn read_bounded(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(most + 1).read_to_end(&mut bytes)?;

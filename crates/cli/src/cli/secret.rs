@@ -1,7 +1,7 @@
-//! `belljar secret`: values that a server keeps and nobody reads again.
+//! `belljar secret`: manages secrets, whose values the server never returns.
 //!
-//! A value comes from a file, from standard input, or from a prompt that shows nothing. It is never an
-//! argument, where everybody on the machine could see it.
+//! A value comes from a file, from standard input, or from a prompt without echo. It is never an
+//! argument, because all users of the machine can see arguments.
 
 mod prompt;
 

@@ -1,7 +1,7 @@
-//! `belljar session`: a prompt on one sandbox that remembers, or the sessions of a server.
+//! `belljar session`: a prompt in one sandbox, or the sessions of a server.
 //!
-//! On a terminal there are line editing, a history and prompts; from a pipe the same lines are read
-//! without any of them. What is shown, and where, is the same in both.
+//! A terminal has line editing, a history and prompts; a pipe has none of them. The output is the
+//! same in both.
 
 mod cell;
 mod input;
@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use types::{Error, ErrorCode as FaultCode, Event, LimitsRequest, SandboxId};
 
-/// A prompt lasts as long as somebody keeps it open.
+/// A prompt does not expire.
 const NO_EXPIRY: Expiry = Expiry { idle: Duration::MAX, absolute: Duration::MAX };
 /// What `%save` brings out at most: as much as a working directory can hold by default, twice.
 const SAVE_BYTES_MAX: u64 = 512 * 1024 * 1024;
@@ -133,7 +133,7 @@ impl PromptSession {
     }
 
     async fn close(&self) {
-        // It may have ended by itself, which is all the same now.
+        // The session may have ended already.
         let _ = self.engine.close(self.id).await;
     }
 
@@ -158,7 +158,7 @@ impl PromptSession {
             session: Some(self.id),
             ..Command::new(&self.environment, EntryPoint::Cell(code))
         };
-        // Made anew for each cell, so that it has not heard of what was pressed before.
+        // Created for each cell, so that it does not receive earlier interrupts.
         let mut interrupts =
             signal(SignalKind::interrupt()).map_err(|error| invalid(error.to_string()))?;
         let mut images = Vec::new();
@@ -257,7 +257,7 @@ impl PromptSession {
     }
 }
 
-/// Writes a file of its own; nothing that is there already is touched.
+/// Writes a new file and never overwrites an existing one.
 fn write_new_file(path: &Path, content: impl Read) -> Result<(), CliError> {
     let mut content = content.take(SAVE_BYTES_MAX);
     let written = File::create_new(path).and_then(|mut file| io::copy(&mut content, &mut file));

@@ -1,5 +1,4 @@
-//! `belljar skill`: folders that tell an agent how to do something, those that ship and those of a
-//! project.
+//! `belljar skill`: manages skills, built-in and of a project.
 
 mod find;
 mod install;

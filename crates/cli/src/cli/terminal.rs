@@ -130,7 +130,7 @@ impl TerminalOutput {
     }
 }
 
-/// The text form of a result, which every result of the kernel has.
+/// The text form of a result, which every result of the runner has.
 pub(super) fn plain_text(result: &DisplayData) -> Option<&str> {
     result.data.get("text/plain").and_then(|text| text.as_str())
 }
@@ -172,7 +172,7 @@ impl<W: Write + IsTerminal> SanitizedWriter<W> {
         }
     }
 
-    /// Whoever reads us may have gone away, which is no reason to stop the code.
+    /// Ignores closed outputs: the code continues when the reader has gone.
     fn write(&mut self, text: &str) {
         let written = self.writer.write_all(text.as_bytes()).and_then(|()| self.writer.flush());
         if let Err(error) = written

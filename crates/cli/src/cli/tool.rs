@@ -1,4 +1,4 @@
-//! `belljar tool`: typed tools made of plain functions, here and on a server.
+//! `belljar tool`: typed tools from plain functions, on this machine and on a server.
 
 mod call;
 mod check;
@@ -16,7 +16,7 @@ use super::CliError;
 use contract::AnnotationMode;
 use std::process::ExitCode;
 
-/// The tool itself is wrong, or its test has failed.
+/// Exit code for an invalid tool or a failed test.
 const EXIT_INVALID: u8 = 1;
 
 #[derive(Debug, clap::Args)]

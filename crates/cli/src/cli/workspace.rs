@@ -1,4 +1,4 @@
-//! `belljar workspace`: the tenants of a server, for whoever runs it.
+//! `belljar workspace`: manages the workspaces of a server, for its operator.
 
 use super::CliError;
 use super::display::Column;

@@ -1,4 +1,4 @@
-//! `belljar agent show`: an agent as it is, or a run in a form that people read.
+//! `belljar agent show`: prints an agent, or the trace of a run.
 
 use crate::cli::one_shot::print_record;
 use crate::cli::remote::Remote;
@@ -72,7 +72,7 @@ pub(super) async fn show(remote: &Remote, args: ShowAgentArgs) -> Result<(), Cli
     }
 }
 
-/// Ids do not say what they are of.
+/// Returns whether the id is that of an agent: ids have no kind.
 async fn is_agent(remote: &Remote, id: ExecutionId) -> Result<bool, ClientError> {
     match remote.client.send(ApiRequest::get(format!("{}/{id}", ResourceKind::Agent.path()))).await
     {

@@ -1,4 +1,4 @@
-//! `belljar api call`: one operation, and its answer as it is.
+//! `belljar api call`: calls one operation and prints its response unchanged.
 
 use super::document::OpenApiDocument;
 use super::request::{InputBody, RequestInput, build_request};
@@ -14,7 +14,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Of a body that is sent as it is; what is larger is uploaded with --file, which is not read whole.
+/// Maximum size of `--body`. Larger content is uploaded with `--file`, which streams.
 const BODY_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 #[derive(Debug, clap::Args)]
@@ -104,7 +104,7 @@ async fn send(client: &ApiClient, call: ApiRequest, out: Option<&Path>) -> Resul
     }
 }
 
-/// Each event is a line, as soon as it is there.
+/// Prints each event as a line when it arrives.
 async fn print_events(mut events: EventStream) -> Result<(), CliError> {
     while let Some(data) = events.next_data().await? {
         print_record(&terminal::for_stdout(&data))?;

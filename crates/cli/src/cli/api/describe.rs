@@ -1,4 +1,4 @@
-//! `belljar api describe`: what an operation takes and answers, down to the last field.
+//! `belljar api describe`: prints the parameters, the body and the responses of an operation.
 
 use super::document::{ApiOperation, OpenApiDocument};
 use super::schema::type_names;
@@ -152,7 +152,7 @@ fn used_schemas<'a>(document: &'a OpenApiDocument, part: &'a Value) -> Vec<(&'a 
     found
 }
 
-/// How it is called from here.
+/// Returns a command that calls the operation.
 fn example_command(operation: &ApiOperation<'_>) -> String {
     let required = operation.parameters().into_iter().filter(|parameter| parameter.required);
     let mut words = vec![format!("belljar api call {}", operation.id)];

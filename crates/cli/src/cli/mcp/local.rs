@@ -1,4 +1,4 @@
-//! An engine of the client's own behind the door.
+//! Runs the MCP server on an embedded engine.
 
 use super::{DRAIN_TIMEOUT, EmbeddedArgs, stdout_reader};
 use crate::cli::embedded_service::{DRAIN_TIME, EmbeddedService};

@@ -1,4 +1,4 @@
-//! What can be set, and what holds when it is not.
+//! Options of `serve` and their defaults.
 
 use super::extra_packages::ExtraPackages;
 use crate::cli::engine_args::LocalDataArgs;
@@ -278,12 +278,12 @@ pub(super) struct ServeOptions {
     otlp_endpoint: Option<String>,
 }
 
-/// Of some things none at all would mean that nothing works.
+/// Parses a number that must not be zero, because nothing would work with zero.
 fn parse_nonzero<T: FromStr>(text: &str) -> Result<T, &'static str> {
     text.parse().map_err(|_| "must be a whole number, and at least 1")
 }
 
-/// Where the server listens. Nobody is let in from outside by leaving something out.
+/// Address that the server listens on. Without an explicit address it is loopback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 struct ListenAddress(SocketAddr);
@@ -313,7 +313,7 @@ impl TryFrom<String> for ListenAddress {
     }
 }
 
-/// A host whose address the operator says.
+/// A static host entry of the operator.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 struct HostAddress(String, IpAddr);
@@ -384,7 +384,8 @@ fn workspace_limits(given: Vec<WorkspaceLimit>) -> HashMap<String, LimitsRequest
     limits
 }
 
-/// It is no option: an argument is seen by everybody on the machine, and a file of settings by many.
+/// Not an option, because all users of the machine can see arguments, and many can read the
+/// configuration file.
 const SECRETS_KEY_VARIABLE: &str = "BELLJAR_SECRETS_KEY";
 
 fn secrets_key() -> Result<Option<service::Keyring>, CliError> {
@@ -395,7 +396,7 @@ fn secrets_key() -> Result<Option<service::Keyring>, CliError> {
     keys.map(Some).map_err(|error| CliError::usage(format!("{SECRETS_KEY_VARIABLE} {error}")))
 }
 
-/// What holds.
+/// Resolved configuration of `serve`.
 #[derive(Debug, Clone)]
 pub(super) struct ServeConfig {
     pub(super) listen: SocketAddr,
@@ -408,7 +409,7 @@ pub(super) struct ServeConfig {
     pub(super) otlp_endpoint: Option<String>,
     pub(super) models: ModelSettings,
     pub(super) skills: Option<PathBuf>,
-    /// To be in the usual environment, and not yet there.
+    /// Additional packages of the default environment that are not yet installed.
     pub(super) packages: Option<ExtraPackages>,
     pub(super) service: service::Config,
     pub(super) engine: engine::Config,
@@ -522,7 +523,7 @@ impl ServeOptions {
         }
     }
 
-    /// What was said nearer holds.
+    /// Merges the options with those of the file; the options take precedence.
     fn merge(self, file: Self) -> Self {
         Self {
             config: self.config,
@@ -578,7 +579,7 @@ impl ServeOptions {
     }
 }
 
-/// Whose tokens are taken.
+/// OAuth settings: the accepted issuer and audience.
 #[derive(Debug, Clone)]
 pub(super) struct OAuth {
     issuer: String,

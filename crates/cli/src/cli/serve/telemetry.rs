@@ -64,7 +64,7 @@ pub(super) fn log_progress() -> impl FnMut(Progress) + Send + 'static {
     |progress| tracing::info!(%progress, "an environment is being built")
 }
 
-/// Why the server does not run, as the last line.
+/// Logs why the server ended, as the last line.
 pub(super) fn log_failure(failure: &CliError) -> ExitCode {
     let details = failure.details.join("; ");
     tracing::error!(error = %failure, details, "belljar serve failed");

@@ -32,7 +32,7 @@ pub(super) struct Args {
 struct InstallPlan {
     new: Vec<(String, Vec<u8>)>,
     unchanged: Vec<String>,
-    /// Stands in the way.
+    /// Existing files that differ.
     conflicting: Vec<String>,
 }
 

@@ -53,7 +53,7 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, CliError> {
     Ok(ExitCode::from(if file.check.result.is_err() { EXIT_INVALID } else { 0 }))
 }
 
-/// A tool that imports nothing is at home everywhere.
+/// Returns whether the tool needs modules or programs of its environment.
 fn has_requirements(tool: &CodeTool) -> bool {
     !tool.source.imports().is_empty() || !tool.requires_binaries.is_empty()
 }

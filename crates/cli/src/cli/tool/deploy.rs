@@ -1,4 +1,4 @@
-//! `belljar tool deploy`: a folder becomes a function of a server.
+//! `belljar tool deploy`: deploys a directory as a function of a server.
 
 use crate::cli::remote::{Remote, RemoteArgs, print_json};
 use crate::cli::request_args::read_bounded;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 const HANDLER: &str = "handler.py";
 const SETTINGS: &str = "function.toml";
-/// More than a server takes, which says so better than we could.
+/// More than the server accepts, so that the server reports the error.
 const FILES_MAX: usize = 1_000;
 const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Often enough to follow what is being done.

@@ -13,7 +13,7 @@ const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// A tool that was read, and how its source is called.
 #[derive(Debug)]
 pub(super) struct ToolFile {
-    /// As it was named by whoever asked.
+    /// Path as passed by the caller.
     pub(super) path: PathBuf,
     pub(super) check: SourceCheck<CodeTool>,
     /// Of the Python source, which may be another file than the tool.
