@@ -28,7 +28,7 @@ const COLUMNS: &[Column] = &[
     ("exposed", "/exposed"),
     ("changed", "/updated_at"),
 ];
-/// As much as a server keeps, and the end of its line.
+/// Maximum size of a value on the server, and a line end.
 const VALUE_BYTES_MAX: u64 = 64 * 1024 + 2;
 
 #[derive(Debug, clap::Args)]
@@ -157,10 +157,10 @@ fn parse_client(text: &str) -> Result<ClientKind, String> {
 }
 
 impl InjectArgs {
-    /// Nothing if nothing was said.
+    /// Returns `None` if no option was passed.
     fn json(self) -> Result<Option<Value>, CliError> {
         if let Some(header) = self.header {
-            // A host may have a port, and no name of a header has a colon.
+            // Split at the last colon: a host may have a port, and a header name has no colon.
             let (host, name) = header.rsplit_once(':').ok_or_else(|| {
                 CliError::usage("--header is a host and a header, as api.example.com:X-Api-Key")
             })?;
@@ -208,7 +208,7 @@ async fn secret_path(remote: &Remote, secret: &str) -> Result<String, CliError> 
     remote.client.resolve_path(ResourceKind::Secret, secret).await
 }
 
-/// One that is there gets another value, and another use if one was said.
+/// Creates a secret, or replaces the value of an existing one, and its injection if passed.
 async fn set_secret(remote: &Remote, secret: SetSecretArgs) -> Result<(), CliError> {
     if !secret.values.is_empty() || secret.name.contains('=') {
         return Err(CliError::usage(
@@ -286,7 +286,7 @@ fn describe_use(secret: &Value) -> String {
     }
 }
 
-/// Without the end of its line, if it has but one.
+/// Reads the value, without the line end if it is a single line.
 fn read_value(file: Option<&Path>, name: &str) -> Result<String, CliError> {
     let wrong = |reason: String| match file {
         Some(file) => CliError::usage(format!("--file {}: {reason}", file.display())),

@@ -103,17 +103,18 @@ async fn serve(resolved: ServeConfig) -> Result<ExitCode, CliError> {
 
 pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // A server that starts again does not wait for the connections of the one before.
+    // Lets a restarted server bind while connections of the previous one are closing.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// The usual bound is for programs that wait in `select`, and would be a few hundred users.
+/// Raises the file descriptor limit: the default suits programs that use `select`, and would allow
+/// a few hundred users.
 fn raise_fd_limit() {
     let bound = getrlimit(Resource::Nofile);
     let most = bound.maximum.map_or(DESCRIPTORS_MAX, |most| most.min(DESCRIPTORS_MAX));
-    // Without it there is room for fewer connections.
+    // Without it the server accepts fewer connections.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..bound });
 }
 
@@ -126,7 +127,7 @@ fn print_key_once(key: &str) {
     print_lines(&format!("The owner's key, shown this once:\n{key}"));
 }
 
-/// The last lines on standard output; everything after them is a log, and goes to standard error.
+/// Prints the last lines to standard output; everything later is a log on standard error.
 fn print_address(address: &str) {
     print_lines(&format!("Belljar listens on {address}\nThe API is explained at {address}/docs"));
 }

@@ -25,7 +25,7 @@ use types::{Error, ErrorCode as FaultCode, Event, LimitsRequest, SandboxId};
 
 /// A prompt does not expire.
 const NO_EXPIRY: Expiry = Expiry { idle: Duration::MAX, absolute: Duration::MAX };
-/// What `%save` brings out at most: as much as a working directory can hold by default, twice.
+/// Maximum size of `%save`: twice the default disk limit of a working directory.
 const SAVE_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
 const HELP: &str = "\
@@ -137,7 +137,7 @@ impl PromptSession {
         let _ = self.engine.close(self.id).await;
     }
 
-    /// Runs a cell; whatever comes of it is shown.
+    /// Runs a cell and displays the result.
     async fn run_cell(&mut self, text: String) {
         let mut screen = TerminalOutput::new();
         match self.run_cell_on(&mut screen, text).await {

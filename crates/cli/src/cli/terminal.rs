@@ -55,7 +55,7 @@ impl TerminalOutput {
                     tool.result.trim_end()
                 ));
             }
-            // What the record has as well is told from the record, when it is over.
+            // The final record contains these too, and is displayed at the end.
             Event::Status { .. }
             | Event::File(_)
             | Event::Approval { .. }
@@ -66,7 +66,7 @@ impl TerminalOutput {
         }
     }
 
-    /// Code that a model wrote, and what came of it.
+    /// Displays code that a model wrote, and its result.
     fn show_round(&mut self, round: &Round) {
         self.print_note(&format!("\n--- Round {}: {} ---", round.number, round.step));
         for line in round.code.trim_end().lines() {
@@ -87,7 +87,7 @@ impl TerminalOutput {
         }
     }
 
-    /// Shows how it ended, unless that was well.
+    /// Displays how the execution ended, unless it succeeded.
     pub(super) fn show_outcome(&mut self, execution: &Execution) {
         self.stdout.finish();
         self.stderr.finish();
@@ -135,14 +135,14 @@ pub(super) fn plain_text(result: &DisplayData) -> Option<&str> {
     result.data.get("text/plain").and_then(|text| text.as_str())
 }
 
-/// One of our two outputs.
+/// Standard output or standard error.
 #[derive(Debug)]
 struct SanitizedWriter<W> {
     writer: W,
-    /// Absent when the bytes are to stay as they are.
+    /// `None` if bytes pass unchanged.
     sanitizer: Option<TerminalSanitizer>,
     in_line: bool,
-    /// Why something could not be written, other than that nobody reads it.
+    /// The first write error, other than a closed pipe.
     write_error: Option<io::Error>,
 }
 
@@ -183,8 +183,8 @@ impl<W: Write + IsTerminal> SanitizedWriter<W> {
     }
 }
 
-/// Text that says what it says and does nothing, wherever it goes: people decide by what they read here,
-/// also in a pager, so that not even a colour, which can be that of the background, is obeyed.
+/// Escapes all control characters, for any output: people base decisions on this text, also in a
+/// pager. Colours are escaped too, because text can have the colour of the background.
 pub(super) fn sanitize_plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     text.chars().for_each(|character| push_visible(character, &mut plain));

@@ -55,7 +55,7 @@ fn open_folder(path: &Path) -> Result<FoundSkill, CliError> {
 }
 
 impl FoundSkill {
-    /// All files, and a line for each thing that is none.
+    /// Returns all files, and a line for each entry that is not a file.
     pub(super) fn contents(&self) -> Result<SkillContents, CliError> {
         let contents = self.skill.contents();
         let contents =

@@ -1,4 +1,4 @@
-//! `belljar skill validate`: as strict as the format.
+//! `belljar skill validate`: checks a skill strictly against the format.
 
 use crate::cli::one_shot::print_record;
 use crate::cli::{CliError, EXIT_REJECTED, terminal};

@@ -96,7 +96,7 @@ fn create_request(args: &AddToolArgs) -> Result<ApiRequest, CliError> {
     }
 }
 
-/// What the options say, which goes before what the file says.
+/// Returns the values of the options, which override those of the file.
 fn options_json(args: &AddToolArgs) -> Map<String, Value> {
     let extended = args.strictness.extended.then_some(true);
     let fields = [
