@@ -89,7 +89,7 @@ pub(super) struct ExecutionDisplay<'a> {
     pub(super) screen: TerminalOutput,
     pub(super) outcome: &'a OutcomeArgs,
     stdout: StdoutUse,
-    /// Whether whoever runs it tells of its questions.
+    /// Whether the caller reports the pending approvals at the end.
     pub(super) reports_approvals_at_end: bool,
 }
 
@@ -111,7 +111,7 @@ impl<'a> ExecutionDisplay<'a> {
         }
     }
 
-    /// Shows how it ended; `images` are those that nobody keeps.
+    /// Displays how the execution ended; `images` are those that are not saved as files.
     pub(super) fn finish(
         mut self,
         execution: &Execution,

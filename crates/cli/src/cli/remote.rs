@@ -240,7 +240,7 @@ fn problem_error(refusal: &ApiProblem) -> CliError {
     CliError { message: refusal.to_string(), details, exit }
 }
 
-/// What one of the places says that the sentence before has not said.
+/// Returns the line of a detail that the error message does not contain yet.
 fn detail_line(refusal: &ApiProblem, wrong: &ApiProblemDetail) -> Option<String> {
     let at = match (wrong.line, wrong.column, &wrong.path) {
         (Some(line), Some(column), _) => format!("{line}:{column}: "),

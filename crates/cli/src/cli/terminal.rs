@@ -1,9 +1,9 @@
-//! Text from a sandbox on somebody's terminal.
+//! Displays text of a sandbox on a terminal.
 //!
-//! A terminal obeys what it is sent: escape sequences rename its window, write to the clipboard,
-//! answer as if somebody had typed, and format characters make a line read as another one. What is
-//! shown on a terminal is therefore text, line ends, tabs and colours; anything else is written
-//! out as an escape. Where nobody is watching, every byte goes through as it is.
+//! A terminal executes escape sequences: they rename its window, write to the clipboard and inject
+//! input, and format characters make a line read as another one. Therefore a terminal gets only
+//! text, line ends, tabs and colours; everything else is printed as an escape. If the output is not
+//! a terminal, all bytes pass unchanged.
 
 use std::io::{self, IsTerminal, Write};
 use types::{DisplayData, ErrorCode, Event, Execution, OutputStream, Round, Warning};
@@ -95,7 +95,7 @@ impl TerminalOutput {
             if let Some(traceback) = &error.traceback {
                 self.print_note(traceback.trim_end());
             }
-            // The traceback of a limit ends in an interrupt or a `MemoryError`, and does not say whose.
+            // The traceback of a limit ends in an interrupt or a `MemoryError` without its cause.
             let is_limit =
                 matches!(error.code, ErrorCode::TimeExceeded | ErrorCode::MemoryExceeded);
             if error.traceback.is_none() || is_limit {
@@ -292,7 +292,7 @@ fn is_unsafe_char(character: char) -> bool {
             | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}'
             // Line ends that are none, embeddings, overrides, isolates and invisible operators.
             | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-            // Annotations, and letters that nobody sees and a model reads.
+            // Annotations, and letters that are invisible to people but not to models.
             | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 

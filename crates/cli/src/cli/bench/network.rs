@@ -262,8 +262,8 @@ async fn serve(tls: TlsAcceptor, stream: TcpStream) {
     let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// Letters and digits in an order that does not come again: the proxy looks for a key in it, and of most
-/// answers there is more to look at than of zeros.
+/// Returns pseudo-random letters and digits. The proxy searches responses for keys, and zeros would
+/// be faster to search than most responses.
 const fn filler_text() -> [u8; 64 * 1024] {
     let signs = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let (mut text, mut at, mut number) = ([0; 64 * 1024], 0, 1_u32);

@@ -66,7 +66,7 @@ fn attempts(has_processes: bool) -> Attempts {
     others.chain([NO_PROCESSES]).collect()
 }
 
-/// An unknown environment is refused later, and by whoever knows them all.
+/// The engine rejects an unknown environment later.
 fn has_processes(data: &Path, environment: &str) -> bool {
     let recipe = Environments::open(data).and_then(|known| known.find(environment));
     !recipe.is_ok_and(|it| it.definition.processes == ProcessesSetting::Deny)

@@ -10,7 +10,7 @@ use std::io::IsTerminal;
 pub(super) struct HostCheck {
     pub(super) name: String,
     pub(super) state: HostCheckState,
-    /// What is there, or what the kernel said instead.
+    /// What was found, or the error of the kernel.
     pub(super) found: String,
     /// Empty for what is not used.
     pub(super) gives: &'static str,

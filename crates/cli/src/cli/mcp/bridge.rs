@@ -108,7 +108,7 @@ impl McpBridge {
         let id = message["id"].to_string();
         let is_answered = message["method"] != "subscriptions/listen";
         let bridge = Arc::clone(self);
-        // Spawned while the map is locked, so that the task cannot remove the entry before it exists.
+        // Spawn while the map is locked: the task must not remove the entry before it exists.
         self.open_requests.send_modify(|open| {
             let request = tokio::spawn(bridge.forward_request(line, message)).abort_handle();
             open.insert(id, OpenRequest { request, expects_answer: is_answered });

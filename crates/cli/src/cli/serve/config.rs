@@ -646,13 +646,13 @@ fn operator_caps(usual: OperatorCaps, said: LimitsRequest) -> Result<OperatorCap
     Ok(OperatorCaps(caps))
 }
 
-/// Of output in memory on a machine with so much memory. With all that is made of output on its way,
-/// the server then stays below a quarter of the memory.
+/// Returns the default output budget for this much memory. Including all copies of output, the
+/// server then stays below a quarter of the memory.
 fn output_budget_bytes(memory_bytes: u64) -> u64 {
     (memory_bytes / 8).clamp(64 * MIB, 4096 * MIB)
 }
 
-/// Of `--<option>-days`.
+/// Parses the value of `--<option>-days`.
 fn parse_days(option: &str, given: Option<u64>, usual: Duration) -> Result<Duration, CliError> {
     match given {
         None => Ok(usual),

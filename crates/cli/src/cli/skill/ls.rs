@@ -1,4 +1,4 @@
-//! `belljar skill ls`: what an agent would be told of each skill.
+//! `belljar skill ls`: lists skills with the descriptions that agents see.
 
 use super::find::{self, FoundSkill};
 use crate::cli::one_shot::print_record;

@@ -45,7 +45,7 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, CliError> {
     args.remote.run(async |remote| deploy(remote, &body).await)
 }
 
-/// Sends the folder, and follows the server until it is deployed.
+/// Sends the directory, and follows the deployment until it ends.
 async fn deploy(remote: &Remote, body: &Value) -> Result<(), CliError> {
     let mut call = ApiRequest::post(ResourceKind::Function.path()).json(body);
     call.headers.insert("prefer", HeaderValue::from_static("respond-async"));
@@ -68,7 +68,7 @@ async fn deploy(remote: &Remote, body: &Value) -> Result<(), CliError> {
     if remote.json { print_json(&function) } else { display::print_fields(&function) }
 }
 
-/// The folder's, unless function.toml says another.
+/// Returns the name of the directory, unless function.toml has a name.
 fn default_name(folder: &Path) -> Option<String> {
     let settings = fs::read_to_string(folder.join(SETTINGS)).unwrap_or_default();
     // What is not TOML is for the server to refuse, with its line.
@@ -79,7 +79,7 @@ fn default_name(folder: &Path) -> Option<String> {
     Some(folder.file_name()?.to_str()?.to_owned())
 }
 
-/// Everything in the folder but what Python and version control leave there.
+/// Reads all files of the directory, except those of Python caches and version control.
 fn read_files(folder: &Path) -> Result<Vec<Value>, CliError> {
     if !folder.join(HANDLER).is_file() {
         let message = format!("{} has no {HANDLER}, with a function handle", folder.display());
