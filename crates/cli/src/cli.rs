@@ -1,4 +1,4 @@
-//! The command line: one file a verb, and this one that tells them apart.
+//! The command line: one module per command; this one parses arguments and dispatches.
 
 #![expect(
     clippy::print_stdout,
@@ -46,16 +46,23 @@ mod workspace;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// A server has refused.
+/// Exit code when the server rejects the request.
 const EXIT_REJECTED: u8 = 1;
-/// Something in the request itself is wrong; as for most commands.
+/// Exit code for invalid arguments or input, as in most command-line programs.
 const EXIT_USAGE: u8 = 2;
-/// Belljar, and not the code, has failed; as for container runtimes.
+/// Exit code when Belljar fails and not the code, as in container runtimes.
 const EXIT_INTERNAL: u8 = 125;
 
-/// A real Python for AI agents, that they can use and cannot break out of.
+/// Run Python code of AI agents in isolated sandboxes
+///
+/// Use it on the command line (`exec`, `session`), as an MCP server (`mcp`) or as an HTTP server
+/// (`serve`). The commands that manage resources of a server connect to `--server`.
 #[derive(Debug, Parser)]
 #[command(name = "belljar", version, propagate_version = true)]
+#[command(after_help = "Examples:\n  \
+    belljar doctor\n  \
+    belljar exec 'print(6 * 7)'\n  \
+    belljar serve --listen 127.0.0.1:7117")]
 struct Cli {
     #[command(subcommand)]
     verb: Command,
@@ -63,55 +70,218 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve sessions, tools, files and approvals over REST
+    /// Run the HTTP server (REST API and MCP)
+    ///
+    /// Use it to share sandboxes, tools, files, agents and approvals between clients. The server
+    /// listens on 127.0.0.1:7117 by default. On its first start it prints the API key of the owner
+    /// once.
+    #[command(after_help = "Examples:\n  \
+        belljar serve\n  \
+        belljar serve --config belljar.toml\n  \
+        belljar serve --listen 0.0.0.0:7117 --public-host belljar.example.org")]
     Serve(Box<serve::Args>),
-    /// Be an MCP server on standard input and output, for any agent
+    /// Run an MCP server on standard input and output
+    ///
+    /// Use it as the command of an MCP client, such as a desktop assistant or a coding agent. Code
+    /// runs on this machine, or on a server if --server is set.
+    #[command(after_help = "Examples:\n  \
+        belljar mcp\n  \
+        belljar mcp --permission ask\n  \
+        belljar mcp --server http://127.0.0.1:7117 --key-file key.txt")]
     Mcp(mcp::Args),
     /// Run code in a fresh sandbox
+    ///
+    /// Use it for a single script or expression. Variables and files do not outlive the run; use
+    /// --session, or `belljar session`, to keep them.
+    #[command(after_help = "Examples:\n  \
+        belljar exec 'print(6 * 7)'\n  \
+        belljar exec --timeout 5 report.py -- --json\n  \
+        belljar exec --file sales.csv --out charts plot.py\n  \
+        belljar exec --server http://127.0.0.1:7117 --session talk -")]
     Exec(exec::Args),
-    /// Work at a prompt, in a sandbox that remembers; or look after the sessions of a server
+    /// Open a Python prompt in a sandbox, or manage sessions of a server
+    ///
+    /// Without a subcommand, use it to work interactively on this machine: variables and files stay
+    /// until you exit. The subcommands manage sessions of a server, which `belljar exec --session`
+    /// runs code in.
+    #[command(after_help = "Examples:\n  \
+        belljar session\n  \
+        belljar session --env default --file sales.csv\n  \
+        belljar session new --key talk")]
     Session(session::Args),
-    /// Make typed tools of plain functions: check, test, call; and bring them to a server
+    /// Write, check, test and publish typed tools
+    ///
+    /// Use it to turn a Python function into a tool that models can call: create it from a
+    /// template, check and test it on this machine, then add it to a server.
+    #[command(after_help = "Examples:\n  \
+        belljar tool new convert\n  \
+        belljar tool test convert.py\n  \
+        belljar tool add convert.py")]
     Tool(tool::Args),
-    /// Look after functions of a server, and call them (`belljar tool deploy` deploys one)
+    /// Manage and call deployed functions
+    ///
+    /// Use it for functions that a server runs with their own packages and limits. `belljar tool
+    /// deploy` deploys one.
+    #[command(after_help = "Examples:\n  \
+        belljar function ls\n  \
+        belljar function call forecast --args '{\"asset\": \"pump\"}'")]
     Function(function::Args),
-    /// Look after skills: check, list, show, install, and run their scripts in a sandbox
+    /// Manage skills, and run their scripts in a sandbox
+    ///
+    /// Use it for skills (directories with a SKILL.md that teach an agent a task): validate your
+    /// own, and install the built-in ones into a project.
+    #[command(after_help = "Examples:\n  \
+        belljar skill ls\n  \
+        belljar skill install code-interpreter")]
     Skill(skill::Args),
-    /// Look after environments: a Python and its packages, built once
+    /// Manage environments (a Python version with packages)
+    ///
+    /// Use it when code needs other packages than those of the default environment. Environments
+    /// are built once, on this machine, or on a server if --server is set.
+    #[command(after_help = "Examples:\n  \
+        belljar env ls\n  \
+        belljar env build requirements.txt --name mine\n  \
+        belljar exec --env mine 'import polars'")]
     Env(env::Args),
-    /// Look after the agents of a server
+    /// Manage and run agents
+    ///
+    /// Use it to register agents from specifications, attach tools to them and run them on a
+    /// server. `agent run` without an agent also works without a server.
+    #[command(after_help = "Examples:\n  \
+        belljar agent add sales.yaml\n  \
+        belljar agent run sales --request 'How much did we sell in March?'")]
     Agent(agent::Args),
-    /// Look after directories of a server that outlive sessions
+    /// Manage volumes (persistent directories)
+    ///
+    /// Use it for files that must outlive a session, or that several sessions share. Code sees a
+    /// volume if the specification of its agent lists it.
+    #[command(after_help = "Examples:\n  \
+        belljar volume new notes --quota 10000000\n  \
+        belljar volume put notes prices.csv reference/prices.csv")]
     Volume(volume::Args),
-    /// Say whom code of a server may talk to, and see whom it has tried to reach
+    /// Manage network access of sandboxes
+    ///
+    /// Use it to allow hosts. Code has no network access by default: a rule lists hosts, an
+    /// integration makes rules and secrets available to code. Use `network log` to see which
+    /// connections code attempted.
+    #[command(after_help = "Examples:\n  \
+        belljar network rule new github api.github.com\n  \
+        belljar network integration new github_integration --rule github\n  \
+        belljar network log --denied")]
     Network(network::Args),
-    /// Look after values that a server keeps and nobody reads again
+    /// Manage secrets
+    ///
+    /// Use it for API keys and passwords that code needs. The server stores values encrypted and
+    /// never returns them.
+    #[command(after_help = "Examples:\n  \
+        belljar secret set openai --client openai < key.txt\n  \
+        belljar secret ls")]
     Secret(secret::Args),
-    /// Look at what has run on a server
+    /// List, show and cancel executions
+    ///
+    /// Use it to find out what ran on a server, with which result and resource usage, and to stop
+    /// what is still running.
+    #[command(after_help = "Examples:\n  \
+        belljar execution ls --status running\n  \
+        belljar execution cancel 0198c0de-0000-7000-8000-000000000000")]
     Execution(execution::Args),
-    /// Answer questions that wait for a person
+    /// Review and decide pending approvals
+    ///
+    /// Use it when tool calls or submitted code wait for a decision of a person.
+    #[command(after_help = "Examples:\n  \
+        belljar approvals ls --state pending\n  \
+        belljar approvals watch")]
     Approvals(approvals::Args),
-    /// Say whether code that is sent to a workspace runs, or a person is asked first
+    /// Get or set the approval policy for submitted code
+    ///
+    /// Use it to decide whether code that clients submit to a workspace runs at once, needs an
+    /// approval, or is denied.
+    #[command(after_help = "Examples:\n  \
+        belljar permission show\n  \
+        belljar permission set ask")]
     Permission(permission::Args),
-    /// Say which packages the sessions of a workspace may install
+    /// Manage which packages sessions may install
+    ///
+    /// Use it to restrict the packages that code of agents may install at run time.
+    #[command(after_help = "Examples:\n  \
+        belljar package policy show\n  \
+        belljar package policy set --deny requests")]
     Package(package::Args),
-    /// Look after API keys
+    /// Manage API keys
+    ///
+    /// Use it to create a key for each client, and to revoke keys that are lost or no longer
+    /// needed.
+    #[command(after_help = "Examples:\n  \
+        belljar key new ci --principal agent\n  \
+        belljar key revoke ci")]
     Key(key::Args),
-    /// Look after who is in a workspace
+    /// Manage principals (users, roles and services)
+    ///
+    /// Use it to add the people and programs that use a workspace. Give them rights with `belljar
+    /// grant` and keys with `belljar key`.
+    #[command(after_help = "Examples:\n  \
+        belljar principal new ann\n  \
+        belljar principal new agent --kind service\n  \
+        belljar principal show me")]
     Principal(principal::Args),
-    /// Say who may do what
+    /// Manage grants (privileges of principals)
+    ///
+    /// Use it to share tools, agents, volumes, secrets, functions and integrations, or to transfer
+    /// their ownership.
+    #[command(after_help = "Examples:\n  \
+        belljar grant add ann USAGE workspace\n  \
+        belljar grant add ann USAGE tool:media_probe\n  \
+        belljar grant ls --principal ann")]
     Grant(grant::Args),
-    /// Look after the workspaces of a server
+    /// Manage workspaces (tenants)
+    ///
+    /// Use it as the operator of a server to separate teams or customers. Principals and resources
+    /// belong to one workspace.
+    #[command(after_help = "Examples:\n  \
+        belljar workspace new guests\n  \
+        belljar workspace ls")]
     Workspace(workspace::Args),
-    /// Call any operation of a server
+    /// Call any operation of the REST API
+    ///
+    /// Use it for operations that have no command of their own. It validates requests against the
+    /// OpenAPI document before it sends them.
+    #[command(after_help = "Examples:\n  \
+        belljar api ls --search tool\n  \
+        belljar api describe createAiTool\n  \
+        belljar api call createAiTool --body @tool.json")]
     Api(api::Args),
-    /// Look whether the audit log of a server is as it was written
+    /// Verify or sign the audit log of a server
+    ///
+    /// Use it on the machine of the server to detect changes of the audit log. It reads the data
+    /// directory and needs no API key.
+    #[command(after_help = "Examples:\n  \
+        belljar audit verify\n  \
+        belljar audit verify --data /var/lib/belljar")]
     Audit(audit::Args),
-    /// Say which walls this machine has, prove each, and tell how to get what is missing
+    /// Check which isolation layers this machine supports, prove each one, and print fixes
+    ///
+    /// Use it before the first run, and when a command reports a missing isolation layer. The exit
+    /// status is 0 only if all layers work.
+    #[command(after_help = "Examples:\n  \
+        belljar doctor\n  \
+        belljar doctor --json")]
     Doctor(doctor::Args),
-    /// Watch an agent at work, without a key: it plans, writes code, corrects itself and draws
+    /// Run an example agent with a scripted model
+    ///
+    /// Use it to see an agent plan, write code, correct an error and draw a chart. It needs no API
+    /// key and no server; the code runs in a real sandbox.
+    #[command(after_help = "Examples:\n  \
+        belljar demo\n  \
+        belljar demo csv-cleaner --out results")]
     Demo(demo::Args),
-    /// Measure what the walls cost
+    /// Measure the overhead of the sandbox
+    ///
+    /// Use it to compare machines or versions. Each figure is a ratio to a baseline of the same
+    /// run, so that the results of different machines can be compared.
+    #[command(after_help = "Examples:\n  \
+        belljar bench\n  \
+        belljar bench --samples 50 --json\n  \
+        belljar bench --server --seconds 10")]
     Bench(bench::Args),
 }
 
@@ -155,7 +325,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-/// What was asked for, or what is wrong with it in one line instead of clap's several.
+/// Parses the arguments, and reports an error in one line instead of clap's several.
 fn parse_arguments() -> Result<Cli, CliError> {
     use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     Cli::try_parse().map_err(|error| {
@@ -171,7 +341,7 @@ fn parse_arguments() -> Result<Cli, CliError> {
     })
 }
 
-/// What is spelled nearly as what was said.
+/// Returns clap's suggestion for a misspelled name.
 fn suggestion(error: &clap::Error) -> Option<String> {
     use clap::error::ContextKind::{SuggestedArg, SuggestedSubcommand, SuggestedValue};
     let mut kinds = [SuggestedSubcommand, SuggestedArg, SuggestedValue].into_iter();
@@ -179,7 +349,7 @@ fn suggestion(error: &clap::Error) -> Option<String> {
     Some(format!("did you mean {similar}?"))
 }
 
-/// A failure of the command itself, in one line, and one more for each place that it is about.
+/// An error of the command itself: one line, and one more for each detail.
 #[derive(Debug)]
 struct CliError {
     message: String,
@@ -192,12 +362,12 @@ impl CliError {
         Self::new(message, EXIT_USAGE)
     }
 
-    /// What was asked for is not there, or not allowed.
+    /// The requested object does not exist, or the caller may not use it.
     fn rejected(message: impl Into<String>) -> Self {
         Self::new(message, EXIT_REJECTED)
     }
 
-    /// Not the request, but Belljar or the machine has failed.
+    /// Belljar or the machine failed, although the request was valid.
     fn internal(message: impl Into<String>) -> Self {
         Self::new(message, EXIT_INTERNAL)
     }
@@ -231,9 +401,9 @@ impl From<types::Error> for CliError {
 #[cfg(test)]
 mod tests {
     use super::Cli;
-    use clap::CommandFactory;
+    use clap::{CommandFactory, Parser};
 
-    /// A verb, and the verbs below it.
+    /// Appends the help of a command and of its subcommands to the reference.
     fn describe(verb: &mut clap::Command, reference: &mut String) {
         let help = verb.render_long_help().to_string();
         let name = verb.get_bin_name().unwrap_or_default();
@@ -243,7 +413,7 @@ mod tests {
         }
     }
 
-    /// `docs/reference/cli.md` is what `--help` says, verb by verb.
+    /// `docs/reference/cli.md` contains the output of `--help` of every command.
     #[test]
     fn the_reference_of_the_command_line_is_current() {
         let mut command = Cli::command().term_width(100);
@@ -256,5 +426,73 @@ mod tests {
             describe(verb, &mut reference);
         }
         crate::reference::assert_current("cli.md", &reference);
+    }
+
+    /// Calls `visit` with the full name of each visible command and with the command itself.
+    fn visit_commands(
+        name: &str,
+        command: &clap::Command,
+        visit: &mut dyn FnMut(&str, &clap::Command),
+    ) {
+        visit(name, command);
+        for inner in command.get_subcommands() {
+            if !inner.is_hide_set() && inner.get_name() != "help" {
+                visit_commands(&format!("{name} {}", inner.get_name()), inner, visit);
+            }
+        }
+    }
+
+    /// Returns the lines of the examples, each of which starts with `belljar`.
+    fn examples(command: &clap::Command) -> Vec<String> {
+        let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let lines = text.lines().map(str::trim).filter(|line| line.starts_with("belljar "));
+        lines.map(str::to_owned).collect()
+    }
+
+    /// A summary (`about`), a sentence on when to use the command (`long_about`) and an example.
+    #[test]
+    fn the_help_of_every_command_is_complete() {
+        let mut incomplete = Vec::new();
+        visit_commands("belljar", &Cli::command(), &mut |name, command| {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            let long_about = command.get_long_about().map(ToString::to_string).unwrap_or_default();
+            if about.is_empty() {
+                incomplete.push(format!("{name}: no summary"));
+            }
+            if long_about.is_empty() || long_about == about {
+                incomplete.push(format!("{name}: no sentence on when to use it"));
+            }
+            if examples(command).is_empty() {
+                incomplete.push(format!("{name}: no example"));
+            }
+        });
+        assert!(incomplete.is_empty(), "{}", incomplete.join("\n"));
+    }
+
+    /// Splits an example into arguments as a shell does, up to a redirection.
+    fn split_arguments(example: &str) -> Vec<String> {
+        let (mut arguments, mut quoted) = (vec![String::new()], false);
+        for character in example.chars() {
+            match character {
+                '\'' => quoted = !quoted,
+                ' ' if !quoted => arguments.push(String::new()),
+                other => arguments.last_mut().unwrap().push(other),
+            }
+        }
+        let redirection = |argument: &String| argument == "<" || argument == ">";
+        arguments.into_iter().take_while(|argument| !redirection(argument)).collect()
+    }
+
+    #[test]
+    fn the_examples_of_every_command_are_valid() {
+        let mut invalid = Vec::new();
+        visit_commands("belljar", &Cli::command(), &mut |_, command| {
+            for example in examples(command) {
+                if let Err(error) = Cli::try_parse_from(split_arguments(&example)) {
+                    invalid.push(format!("{example}: {error}"));
+                }
+            }
+        });
+        assert!(invalid.is_empty(), "{}", invalid.join("\n"));
     }
 }

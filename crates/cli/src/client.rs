@@ -1,7 +1,8 @@
-//! A client of the REST API, for the verbs of the command line that are about a server.
+//! A client of the REST API, for the commands that connect to a server.
 //!
-//! A request is a [`Call`], made first and sent afterwards. The key goes to the one server that it
-//! was given for: a redirect is not followed, and what is not a success is an error.
+//! A request is an [`ApiRequest`], which is built first and sent afterwards. The key is only sent
+//! to the configured server: redirects are not followed. Every status other than success is an
+//! error.
 
 mod sse;
 
@@ -14,16 +15,16 @@ use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// For a server that is there. How long an answer takes depends on what was asked for.
+/// Only for connecting. The duration of a response depends on the request.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// As many as a server gives in one answer.
+/// Maximum page size of the server.
 const PAGE_SIZE: usize = 200;
 
 /// One request, before it is sent.
 #[derive(Debug)]
 pub(crate) struct ApiRequest {
     pub(crate) method: Method,
-    /// Beginning with a slash, with everything in it encoded.
+    /// Path that starts with a slash, percent-encoded.
     pub(crate) path: String,
     pub(crate) query: Vec<(String, String)>,
     pub(crate) headers: HeaderMap,
@@ -83,7 +84,7 @@ impl ApiRequest {
     }
 }
 
-/// Why there is no answer of use.
+/// Error of a request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
     #[error("{0:?} is not the address of a server, such as http://127.0.0.1:7117")]
@@ -104,7 +105,7 @@ pub(crate) enum ClientError {
     Problem(Box<ApiProblem>),
 }
 
-/// What a server says instead of what was asked for.
+/// Error response of a server (RFC 9457).
 #[derive(Debug, Deserialize)]
 pub(crate) struct ApiProblem {
     pub(crate) status: u16,
@@ -115,7 +116,7 @@ pub(crate) struct ApiProblem {
     pub(crate) errors: Vec<ApiProblemDetail>,
 }
 
-/// One of the places that a refusal is about.
+/// One detail of an error response.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ApiProblemDetail {
     pub(crate) path: Option<String>,
@@ -132,7 +133,7 @@ impl std::fmt::Display for ApiProblem {
     }
 }
 
-/// One server, and who we are there.
+/// A connection to one server with one API key.
 #[derive(Debug)]
 pub(crate) struct ApiClient {
     http: reqwest::Client,
@@ -150,14 +151,14 @@ impl ApiClient {
             .default_headers([(AUTHORIZATION, bearer)].into_iter().collect())
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT);
-        // A proxy of the network is not the way to this machine.
+        // A network proxy cannot reach this machine.
         let builder = if is_loopback(&url) { builder.no_proxy() } else { builder };
         let server = server.trim_end_matches('/').to_owned();
         let http = builder.build().map_err(|error| unreachable_error(&server, &error))?;
         Ok(Self { http, server })
     }
 
-    /// The answer, whatever it is.
+    /// Sends a request and returns the response with any status.
     pub(crate) async fn send_unchecked(&self, call: ApiRequest) -> Result<Response, ClientError> {
         let query =
             form_urlencoded::Serializer::new(String::new()).extend_pairs(call.query).finish();
@@ -168,7 +169,7 @@ impl ApiClient {
         request.send().await.map_err(|error| unreachable_error(&self.server, &error))
     }
 
-    /// The answer, if it is a success.
+    /// Sends a request and returns a successful response, or an error.
     pub(crate) async fn send(&self, call: ApiRequest) -> Result<Response, ClientError> {
         let answer = self.send_unchecked(call).await?;
         if answer.status().is_success() {
@@ -181,7 +182,7 @@ impl ApiClient {
         Err(ClientError::Problem(Box::new(refusal)))
     }
 
-    /// An answer in JSON; null where there is nothing to say.
+    /// Sends a request and returns the JSON of the response, or null if the body is empty.
     pub(crate) async fn json(&self, call: ApiRequest) -> Result<Value, ClientError> {
         let answer = self.send(call).await?;
         let status = answer.status();
@@ -193,7 +194,7 @@ impl ApiClient {
         serde_json::from_slice(&bytes).map_err(strange)
     }
 
-    /// An answer that is text.
+    /// Sends a request and returns the text of the response.
     pub(crate) async fn text(&self, call: ApiRequest) -> Result<String, ClientError> {
         let answer = self.send(call).await?;
         let status = answer.status();
@@ -202,7 +203,7 @@ impl ApiClient {
         String::from_utf8(bytes.into()).map_err(strange)
     }
 
-    /// The newest things of a list, over as many pages as they take, and whether there are more.
+    /// Returns the newest entries of a list, across pages, and whether there are more.
     pub(crate) async fn list(
         &self,
         path: &str,
@@ -254,7 +255,7 @@ fn is_loopback(url: &Url) -> bool {
 }
 
 fn unreachable_error(server: &str, error: &reqwest::Error) -> ClientError {
-    // Whatever came after a connection may have reached the server.
+    // After connecting, the request may have reached the server.
     if error.is_connect() {
         ClientError::Unreachable { server: server.to_owned(), reason: root_cause(error) }
     } else {

@@ -1,4 +1,4 @@
-//! The binary `belljar`: the doors to the engine.
+//! The binary `belljar`: the command line and the servers.
 
 mod cli;
 mod client;

@@ -1,4 +1,4 @@
-//! `belljar agent`: agents of a server, and the tools that they have.
+//! `belljar agent`: manages the agents of a server and their tools.
 
 pub(super) mod run;
 mod show;
@@ -18,7 +18,7 @@ use types::ApprovalAction;
 
 const COLUMNS: &[Column] =
     &[("id", "/id"), ("name", "/name"), ("runs as", "/run_as"), ("changed", "/updated_at")];
-/// More than a specification may have, so that the server says so.
+/// Larger than the server accepts, so that the server reports the error.
 const SPECIFICATION_BYTES_MAX: u64 = 1024 * 1024;
 
 #[derive(Debug, clap::Args)]
@@ -32,36 +32,77 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Make an agent of its specification
+    /// Create an agent from a specification
+    ///
+    /// Use it with a YAML or JSON file that names the model, the instructions and the tools of the
+    /// agent.
+    #[command(after_help = "Examples:\n  \
+        belljar agent add sales.yaml\n  \
+        belljar agent add helper.yaml --name helper --run-as caller")]
     Add(AddAgentArgs),
     /// List agents
+    ///
+    /// Use it to find the name or id of an agent.
+    #[command(after_help = "Examples:\n  \
+        belljar agent ls\n  \
+        belljar agent ls --search sales --json")]
     Ls {
-        /// Only those with this text in their name
+        /// List only agents whose name contains this text
         #[arg(long, value_name = "TEXT")]
         search: Option<String>,
 
         #[command(flatten)]
         list: ListArgs,
     },
-    /// Show an agent, its tools, and what its specification leads to; or what a run has done
+    /// Show an agent or the trace of a run
+    ///
+    /// Use it to check the tools and the resolved specification of an agent, or to see every
+    /// request to the model, all code and all results of a run.
+    #[command(after_help = "Examples:\n  \
+        belljar agent show sales\n  \
+        belljar agent show 0198c0de-0000-7000-8000-000000000000 --format html --output run.html")]
     Show(ShowAgentArgs),
-    /// Have a request carried out with code that a model writes, or by an agent of a server
+    /// Carry out a request with code that a model writes
+    ///
+    /// Use it with an agent of a server, or without one: then it runs code_execution, on this
+    /// machine unless --server is set.
+    #[command(after_help = "Examples:\n  \
+        belljar agent run --request 'Chart revenue per region' --file sales.csv --out charts\n  \
+        belljar agent run sales --request 'How much did we sell in March?'")]
     Run(Box<run::Args>),
-    /// Delete an agent; its tools stay
+    /// Delete an agent
+    ///
+    /// Use it when an agent is no longer needed. Its tools are not deleted.
+    #[command(after_help = "Examples:\n  \
+        belljar agent rm sales")]
     Rm {
+        /// Name or id of the agent
         #[arg(value_name = "AGENT")]
         agent: String,
     },
-    /// Give a tool to an agent
+    /// Attach a tool to an agent
+    ///
+    /// Use it to let an agent call a tool that its specification does not list.
+    #[command(after_help = "Examples:\n  \
+        belljar agent attach helper media_probe")]
     Attach(AgentToolArgs),
-    /// Take a tool from an agent
+    /// Detach a tool from an agent
+    ///
+    /// Use it to stop an agent from calling a tool. The tool is not deleted.
+    #[command(after_help = "Examples:\n  \
+        belljar agent detach helper media_probe")]
     Detach(AgentToolArgs),
-    /// Say whether calls of a tool by an agent run, are refused, or wait for a person
+    /// Set the approval action for calls of a tool by an agent
+    ///
+    /// Use it to let calls run (allow), to refuse them (deny), or to require an approval for each
+    /// (review).
+    #[command(after_help = "Examples:\n  \
+        belljar agent approval helper media_probe review")]
     Approval {
         #[command(flatten)]
         binding: AgentToolArgs,
 
-        /// allow, deny or review
+        /// Approval action: allow, deny or review
         #[arg(value_name = "ACTION", value_parser = parse_action)]
         action: ApprovalAction,
     },
@@ -70,24 +111,26 @@ enum Command {
 /// An agent and a tool, each by name or id.
 #[derive(Debug, clap::Args)]
 struct AgentToolArgs {
+    /// Name or id of the agent
     #[arg(value_name = "AGENT")]
     agent: String,
 
+    /// Name or id of the tool
     #[arg(value_name = "TOOL")]
     tool: String,
 }
 
 #[derive(Debug, clap::Args)]
 struct AddAgentArgs {
-    /// YAML or JSON, kept as it is
+    /// Specification of the agent, in YAML or JSON
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// How it is called [default: the `name` in the file, or that of the file]
+    /// Name of the agent [default: `name` in the specification, or the file name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// Whose rights its code has: owner or caller [default: owner]
+    /// Principal whose rights the code of the agent has: owner or caller [default: owner]
     #[arg(long, value_name = "WHO")]
     run_as: Option<String>,
 }
@@ -129,7 +172,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
                 .send_and_report(call, &format!("{} has {} no more", binding.agent, binding.tool))
                 .await
         }
-        // It can do without a server, and has begun above.
+        // Handled above, because it also works without a server.
         Command::Run(_) => Ok(()),
         Command::Approval { binding, action } => set_approval(remote, &binding, action).await,
     })

@@ -1,4 +1,4 @@
-//! `belljar approvals`: questions that wait for a person, and the answers to them.
+//! `belljar approvals`: lists pending approvals and decides them.
 
 use super::display::{self, Column};
 use super::one_shot::print_record;
@@ -33,53 +33,80 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// List questions that you have asked or may answer
+    /// List approvals that you requested or may decide
+    ///
+    /// Use it to see what waits for a decision, and past decisions.
+    #[command(after_help = "Examples:\n  \
+        belljar approvals ls\n  \
+        belljar approvals ls --state pending")]
     Ls {
-        /// Only those that are `pending`, `allowed`, `used`, `denied`, `expired` or `void`
+        /// List only approvals in this state: `pending`, `allowed`, `used`, `denied`, `expired` or
+        /// `void`
         #[arg(long)]
         state: Option<String>,
 
         #[command(flatten)]
         list: ListArgs,
     },
-    /// Show exactly what would run
+    /// Show an approval with the exact call
+    ///
+    /// Use it before you decide: it shows the code or the arguments that would run, and as whom.
+    #[command(after_help = "Examples:\n  \
+        belljar approvals show 0198c0de-0000-7000-8000-000000000000")]
     Show {
+        /// Id of the approval
         #[arg(value_name = "ID")]
         id: ApprovalId,
     },
-    /// Let it run
+    /// Allow a pending call
+    ///
+    /// Use it after `belljar approvals show`. By default the approval is valid for this call only.
+    #[command(after_help = "Examples:\n  \
+        belljar approvals allow 0198c0de-0000-7000-8000-000000000000\n  \
+        belljar approvals allow 0198c0de-0000-7000-8000-000000000000 --scope session")]
     Allow {
+        /// Id of the approval
         #[arg(value_name = "ID")]
         id: ApprovalId,
 
-        /// What the answer is good for
+        /// Calls that the approval is valid for
         #[arg(long, value_enum, default_value_t = ApprovalScopeArg::Once)]
         scope: ApprovalScopeArg,
 
-        /// For whoever has asked
+        /// Reason, which the requester sees
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
-    /// Refuse it
+    /// Deny a pending call
+    ///
+    /// Use it to reject a call. The requester sees the reason.
+    #[command(after_help = "Examples:\n  \
+        belljar approvals deny 0198c0de-0000-7000-8000-000000000000 --reason 'wrong host'")]
     Deny {
+        /// Id of the approval
         #[arg(value_name = "ID")]
         id: ApprovalId,
 
-        /// For whoever has asked
+        /// Reason, which the requester sees
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
-    /// Tell of each question as it is asked or answered, until Ctrl-C
+    /// Print approvals as they are requested and decided
+    ///
+    /// Use it in a terminal that stays open while agents work. Ctrl-C ends it.
+    #[command(after_help = "Examples:\n  \
+        belljar approvals watch")]
     Watch,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum ApprovalScopeArg {
-    /// This call
+    /// This call only
     Once,
-    /// Further calls of the same tool in the same session; for sent code, all later code of the session
+    /// Further calls of the same tool in this session; for submitted code, all later code of the
+    /// session
     Session,
-    /// Further calls of the same tool; for sent code, exactly this code in a sandbox of its own
+    /// Further calls of the same tool; for submitted code, exactly this code in a fresh sandbox
     Always,
 }
 
@@ -137,7 +164,7 @@ async fn watch(remote: &Remote) -> Result<(), CliError> {
         if remote.json {
             print_record(&terminal::for_stdout(&data))?;
         } else if let Ok(mut approval) = serde_json::from_str::<Value>(&data) {
-            // Each time, since somebody may be new.
+            // Each time, since there may be new principals.
             remote.replace_ids(std::slice::from_mut(&mut approval), PRINCIPAL_FIELDS).await?;
             print_record(&display::format_row(&approval, COLUMNS))?;
         }

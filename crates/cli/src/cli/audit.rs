@@ -1,7 +1,6 @@
-//! `belljar audit`: whether the audit log is still what was written, and signing one that has lost its
-//! signature.
+//! `belljar audit`: verifies the audit log, and signs a log whose signature is lost.
 //!
-//! A check only reads, so it can be asked beside a running server.
+//! A verification only reads, so it can run beside the server.
 
 use super::CliError;
 use super::engine_args::LocalDataArgs;
@@ -17,31 +16,38 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Check the whole audit log, and name the first entry that is not as it was written
+    /// Verify the audit log and report the first modified entry
     ///
-    /// Prints the hash of the last entry. Keep it elsewhere, and give it to a later check with --head: a log
-    /// that was written anew does not have it.
+    /// Use it regularly, also while the server runs. It prints the hash of the last entry: store
+    /// the hash on another machine and pass it to a later verification with --head, which detects a
+    /// rewritten log.
+    #[command(after_help = "Examples:\n  \
+        belljar audit verify\n  \
+        belljar audit verify --data /var/lib/belljar --audit-key /etc/belljar/audit.key")]
     Verify(VerifyAuditArgs),
 
-    /// Sign an audit log that the server does not start with, as it is
+    /// Sign the audit log in its current state
     ///
-    /// For a log whose key or signature is lost. It repairs nothing: entries that are missing or were changed
-    /// are still found by `verify`, and a new entry says what was wrong. Stop the server first.
+    /// Use it when the server does not start because the key or the signature of the log is lost.
+    /// Stop the server first. It repairs nothing: `verify` still reports missing or modified
+    /// entries, and a new entry records what was wrong.
+    #[command(after_help = "Examples:\n  \
+        belljar audit sign --data /var/lib/belljar")]
     Sign(Location),
 }
 
-/// Where the audit log is, and its key.
+/// Location of the audit log and of its key.
 #[derive(Debug, clap::Args)]
 struct Location {
-    /// The data directory of the server [default: the XDG data directory]
+    /// Data directory of the server [default: the XDG data directory]
     #[arg(long, value_name = "DIR", env = "BELLJAR_DATA", hide_env_values = true)]
     data: Option<PathBuf>,
 
-    /// Where its records are, if not in the data directory [default: the same]
+    /// Directory of the records [default: the data directory]
     #[arg(long, value_name = "DIR", env = "BELLJAR_RECORDS", hide_env_values = true)]
     records: Option<PathBuf>,
 
-    /// The key file, if the server has it elsewhere than in `db/audit.key`
+    /// File with the key that signs the audit log [default: `db/audit.key` in the records]
     #[arg(long, value_name = "FILE", env = "BELLJAR_AUDIT_KEY", hide_env_values = true)]
     audit_key: Option<PathBuf>,
 }
@@ -51,13 +57,13 @@ struct VerifyAuditArgs {
     #[command(flatten)]
     location: Location,
 
-    /// The hash of an entry, printed by an earlier check, that the log must have
+    /// Hash that an earlier verification printed; the log must contain it
     #[arg(long, value_name = "HASH")]
     head: Option<String>,
 }
 
 impl Location {
-    /// The directory of the records, and the key file that was named.
+    /// Returns the directory of the records, and the key file if one was passed.
     fn resolve(self) -> Result<(PathBuf, Option<PathBuf>), CliError> {
         let Self { data, records, audit_key } = self;
         let records = records.map_or_else(|| LocalDataArgs::new(data, None).data(), Ok)?;

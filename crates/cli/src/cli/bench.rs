@@ -1,7 +1,7 @@
-//! `belljar bench`: what the walls cost, as ratios to a floor measured in the same run.
+//! `belljar bench`: measures the overhead of isolation as ratios to a baseline of the same run.
 //!
-//! Absolute times depend on the machine and on its neighbours. Every figure is taken in turn with
-//! the floor, a block of each, back to back, so that both have had the same weather.
+//! Absolute times depend on the machine and on its load. Blocks of each figure and of the baseline
+//! alternate, so that both run under the same load.
 
 mod baseline;
 mod bubblewrap;
@@ -26,31 +26,31 @@ pub(super) struct Args {
     #[command(flatten)]
     engine: EngineArgs,
 
-    /// Print the figures as one JSON object
+    /// Print the results as one JSON object
     #[arg(long)]
     json: bool,
 
-    /// Samples of each figure
+    /// Number of samples per figure
     #[arg(long, value_name = "N", default_value = "200")]
     samples: usize,
 
-    /// Measure the server instead: what HTTP and records cost, and many clients at once
+    /// Measure the server instead: overhead of HTTP and records, and concurrent clients
     #[arg(long)]
     server: bool,
 
-    /// Measure environments instead: a session in each that is built, building one, listing many
+    /// Measure environments instead: sessions in each built one, a build, and a long list
     #[arg(long, conflicts_with = "server")]
     environments: bool,
 
-    /// Measure the way out instead: requests, downloads and many connections through the proxy
+    /// Measure egress instead: requests, downloads and concurrent connections through the proxy
     #[arg(long, conflicts_with_all = ["server", "environments"])]
     network: bool,
 
-    /// Measure runs of a model instead: four rounds of code against the same executions alone
+    /// Measure agent runs instead: four rounds of code, compared to the executions alone
     #[arg(long, conflicts_with_all = ["server", "environments", "network"])]
     agent: bool,
 
-    /// Seconds that many clients work at once
+    /// Duration of the test with concurrent clients, in seconds
     #[arg(long, value_name = "S", default_value = "60", requires = "server")]
     seconds: u64,
 }
@@ -58,8 +58,8 @@ pub(super) struct Args {
 pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
     let json = args.json;
     let runtime = engine_args::build_runtime()?;
-    // As a task, which is how a server works: on the main thread every answer from a sandbox would
-    // first have to be handed over by another one.
+    // As a task, as in a server: on the main thread, another thread would have to hand over every
+    // response of a sandbox.
     let figures = runtime
         .block_on(runtime.spawn(measure(args)))
         .map_err(|error| CliError::internal(error.to_string()))??;

@@ -1,5 +1,5 @@
-//! `belljar demo`: one of the examples from its request to its files, with a model that plays what is
-//! written down. It needs no key and no server, and leaves nothing behind but its results.
+//! `belljar demo`: runs one of the examples with a scripted model. It needs no key and no server,
+//! and leaves only its results.
 
 mod examples;
 
@@ -25,11 +25,11 @@ pub(super) struct Args {
     #[arg(value_name = "NAME", help = example_names(), default_value = EXAMPLES[0].name, value_parser = find_example)]
     example: &'static Example,
 
-    /// Write the results into this directory [default: a new one among the temporary files]
+    /// Write the results into this directory [default: a new temporary directory]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Print the result as JSON, and nothing else
+    /// Print only the result, as JSON
     #[arg(long)]
     json: bool,
 
@@ -39,7 +39,7 @@ pub(super) struct Args {
 
 fn example_names() -> String {
     let names: Vec<&str> = EXAMPLES.iter().map(|one| one.name).collect();
-    names.join(", ")
+    format!("Example to run: {}", names.join(", "))
 }
 
 fn find_example(name: &str) -> Result<&'static Example, String> {

@@ -1,14 +1,13 @@
-//! Answers of a server for people: a table of many things, the lines of one.
+//! Formats responses of a server for people: lists as tables, single objects as fields.
 //!
-//! What is shown was written by others. It cannot begin a line of its own, nor do anything else to
-//! a terminal.
+//! The text comes from other users. It cannot start a line of its own or control the terminal.
 
 use super::CliError;
 use super::one_shot::print_record;
 use super::terminal::sanitize_plain;
 use serde_json::Value;
 
-/// A title, and where its value is in a thing.
+/// Title of a column, and the JSON pointer of its value.
 pub(super) type Column = (&'static str, &'static str);
 
 /// Longer texts are for `show`.

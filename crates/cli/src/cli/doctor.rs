@@ -1,9 +1,9 @@
-//! `belljar doctor`: which walls and tools this machine has, what each gives, and what to do about
-//! those that are missing.
+//! `belljar doctor`: reports which isolation layers and tools this machine has, what each provides,
+//! and how to fix missing ones.
 //!
-//! Two questions are asked. What does the host offer: each wall is raised once in a copy of this
-//! process. And do the walls hold: a real sandbox is started and code in it tries what each of them
-//! forbids. Code can be run safely here when both have the right answer everywhere.
+//! It checks two things. What the host supports: each layer is applied once in a fork of this
+//! process. Whether the layers work: code in a real sandbox tries what each of them forbids. Code
+//! runs safely on this machine if both checks succeed for all layers.
 
 mod fixes;
 mod layers;
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The environment in which the walls are tried
+    /// Environment in which the isolation layers are tested
     #[arg(long = "env", value_name = "NAME", default_value = "bare")]
     environment: String,
 
@@ -32,11 +32,11 @@ pub(super) struct Args {
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
-    // Before the runtime has threads.
+    // Must run before the runtime starts threads.
     let host = HostSupport::probe();
     let config = args.place.single_config()?;
     let tools = tools::tool_checks(&config);
-    // Whatever is missing, the other walls are tried all the same.
+    // The other layers are tested even if some are missing.
     let config = Config { allowed_missing_layers: host.missing_layers(), ..config };
     let trial =
         engine_args::build_runtime()?.block_on(proofs::prove_layers(config, &args.environment));

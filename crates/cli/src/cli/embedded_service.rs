@@ -1,4 +1,4 @@
-//! A whole Belljar for one client or one command: its records live as long as it does.
+//! An embedded service for one client or one command. Its records are deleted when it ends.
 
 use super::engine_args::EngineArgs;
 use super::{CliError, serve};
@@ -15,25 +15,25 @@ use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Any port of this machine.
+/// Any free loopback port.
 const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-/// Where the records of clients are, each in a directory of its own.
+/// Directory of the records of all clients, with one subdirectory per client.
 const RECORDS_DIRECTORY: &str = "mcp";
-/// Records without a lock are being made, for so long at most.
+/// Maximum age of records without a lock that another process may still be creating.
 const SETUP_TIME_MAX: Duration = Duration::from_secs(60);
-/// Between making a lock and taking it. Only older records are looked at, so that two that begin at
-/// once do not take each other for dead.
+/// Time between creating a lock and taking it. Only older records are checked, so that two
+/// processes that start at once do not consider each other dead.
 const LOCK_GRACE: Duration = Duration::from_secs(2);
-/// What runs when the client goes has nobody to tell.
+/// Executions are not awaited after the client has disconnected.
 pub(super) const DRAIN_TIME: Duration = Duration::ZERO;
 
-/// A service of its own, and the only one who can ask it for something.
+/// A service and its only principal.
 pub(super) struct EmbeddedService {
     pub(super) service: Arc<Service>,
     pub(super) agents: Arc<Agents>,
     pub(super) caller: McpCaller,
     key: service::ApiKeyText,
-    /// Removed when it goes.
+    /// Deleted on drop.
     _records: TempDir,
 }
 
@@ -66,7 +66,8 @@ impl EmbeddedService {
         Ok(Self { service, agents, caller: asker, key, _records: records })
     }
 
-    /// The same over HTTP, for this process alone: nobody else knows the key.
+    /// Returns an HTTP client of the service, for this process only: no other process knows the
+    /// key.
     pub(super) async fn client(&self) -> Result<ApiClient, CliError> {
         let failed = |error: std::io::Error| CliError::internal(error.to_string());
         let listener = serve::listen(LOOPBACK).map_err(failed)?;
@@ -90,11 +91,11 @@ fn create_records(home: &Path) -> std::io::Result<TempDir> {
     tempfile::Builder::new().prefix("client-").tempdir_in(home)
 }
 
-/// Whoever was killed has left its records; a volume that nobody holds is nobody's.
+/// Removes the records of killed processes: those whose lock no process holds.
 fn remove_stale_records(home: &Path) {
     let entries = fs::read_dir(home).into_iter().flatten().flatten();
     for directory in entries.map(|entry| entry.path()).filter(|path| is_stale(path)) {
-        // Another one that starts may be doing the same.
+        // Another process that starts may remove it at the same time.
         let _ = fs::remove_dir_all(directory);
     }
 }
@@ -104,7 +105,7 @@ fn is_stale(directory: &Path) -> bool {
     let age = made.ok().and_then(|made| made.elapsed().ok()).unwrap_or_default();
     match fs::File::open(directory.join("db/lock")) {
         Ok(lock) => age > LOCK_GRACE && lock.try_lock().is_ok(),
-        // It was killed while it began, or while it removed them.
+        // The process was killed while it created or removed them.
         Err(_) => age > SETUP_TIME_MAX,
     }
 }

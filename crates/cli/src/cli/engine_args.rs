@@ -1,5 +1,4 @@
-//! What every verb that runs code needs: where data is kept, which walls may be missing, an
-//! engine, and a runtime for it.
+//! Options of all commands that run code locally, and the engine and runtime for them.
 
 use super::CliError;
 use engine::preflight::{self, EnvironmentContents};
@@ -9,19 +8,21 @@ use std::path::PathBuf;
 use tokio::runtime::Runtime;
 use types::Error;
 
-/// Of code that asks for no other.
+/// Environment of code that does not specify one.
 pub(super) const DEFAULT_ENVIRONMENT: &str = "default";
 
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct EngineArgs {
-    /// The environment, one that ships or your own (`belljar env ls`) [default: default, or the server's usual one]
+    /// Environment, built-in or your own (see `belljar env ls`) [default: default, or that of the
+    /// server]
     #[arg(long = "env", value_name = "NAME")]
     pub(super) named: Option<String>,
 
     #[command(flatten)]
     place: LocalDataArgs,
 
-    /// What code may import besides the standard library, as `numpy,pandas` [default: everything there is]
+    /// Modules that code may import besides the standard library, such as `numpy,pandas` [default:
+    /// all installed]
     #[arg(
         long,
         value_name = "NAMES",
@@ -31,19 +32,20 @@ pub(super) struct EngineArgs {
     )]
     imports: Option<Vec<String>>,
 
-    /// Run although this wall is missing; every result will say so
+    /// Run even if this isolation layer (landlock or seccomp) is missing; results have a warning.
+    /// Repeatable
     #[arg(long, value_name = "NAME", value_parser = parse_layer)]
     allow_missing_layer: Vec<IsolationLayer>,
 }
 
-/// Where things are on this machine.
+/// Paths on this machine.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct LocalDataArgs {
-    /// Where environments are kept [default: the XDG data directory]
+    /// Directory of the environments [default: the XDG data directory]
     #[arg(long, value_name = "DIR", env = "BELLJAR_DATA", hide_env_values = true)]
     data: Option<PathBuf>,
 
-    /// The Python to use instead of the newest one found: a version such as 3.12, or a path
+    /// Python to use: a version such as 3.12, or a path [default: the newest one found]
     #[arg(long, value_name = "VERSION | PATH", env = "BELLJAR_PYTHON", hide_env_values = true)]
     python: Option<PythonChoice>,
 }
@@ -57,7 +59,7 @@ fn parse_layer(name: &str) -> Result<IsolationLayer, String> {
 }
 
 impl EngineArgs {
-    /// Where code runs that runs here.
+    /// Returns the environment of local code.
     pub(super) fn environment(&self) -> &str {
         self.named.as_deref().unwrap_or(DEFAULT_ENVIRONMENT)
     }
@@ -100,7 +102,7 @@ impl LocalDataArgs {
         Ok(Config { python, ..Config::for_server(self.data()?, helper_program()) })
     }
 
-    /// The configuration for one caller, with no wall missing.
+    /// The configuration for one caller, with all isolation layers required.
     pub(super) fn single_config(&self) -> Result<Config, CliError> {
         Ok(Config {
             python: self.python.clone(),

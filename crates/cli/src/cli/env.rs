@@ -24,15 +24,40 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// List environments, those that ship and your own
+    /// List environments
+    ///
+    /// Use it to see the built-in environments and your own, and which of them are built.
+    #[command(after_help = "Examples:\n  \
+        belljar env ls\n  \
+        belljar env ls --server http://127.0.0.1:7117")]
     Ls(ListEnvironmentsArgs),
-    /// Show an environment: what it is, and the exact versions of what it has
+    /// Show the definition and the exact packages of an environment
+    ///
+    /// Use it to check which version of a package code will import.
+    #[command(after_help = "Examples:\n  \
+        belljar env show default")]
     Show(EnvironmentNameArgs),
-    /// Make an environment of a definition, a requirements file or a script
+    /// Build an environment from a definition, a requirements file or a script
+    ///
+    /// Use it to make packages available to code. Building again replaces the environment of that
+    /// name.
+    #[command(after_help = "Examples:\n  \
+        belljar env build mine.toml\n  \
+        belljar env build requirements.txt --name mine")]
     Build(BuildEnvironmentArgs),
-    /// Write down the exact packages of a definition, a requirements file or a script
+    /// Lock the exact package versions of an environment
+    ///
+    /// Use it to get the same packages on every machine: commit the lock beside the definition.
+    #[command(after_help = "Examples:\n  \
+        belljar env lock mine.toml\n  \
+        belljar env lock requirements.txt --output mine.lock")]
     Lock(LockEnvironmentArgs),
-    /// Remove an environment; of one that ships, what was built
+    /// Remove an environment
+    ///
+    /// Use it to free disk space. A built-in environment loses only its built files and is rebuilt
+    /// when it is next used.
+    #[command(after_help = "Examples:\n  \
+        belljar env rm mine")]
     Rm(EnvironmentNameArgs),
 }
 
@@ -44,6 +69,7 @@ struct ListEnvironmentsArgs {
 
 #[derive(Debug, clap::Args)]
 struct EnvironmentNameArgs {
+    /// Name of the environment
     #[arg(value_name = "NAME")]
     name: String,
 
@@ -53,11 +79,11 @@ struct EnvironmentNameArgs {
 
 #[derive(Debug, clap::Args)]
 struct BuildEnvironmentArgs {
-    /// A definition (.toml), a script with a block `# /// script` (.py), or a requirements file
+    /// Definition (.toml), script with a `# /// script` block (.py), or requirements file
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// What it will be called [default: what the definition says, or the name of the file]
+    /// Name of the environment [default: `name` in the definition, or the file name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
@@ -70,11 +96,11 @@ struct BuildEnvironmentArgs {
 
 #[derive(Debug, clap::Args)]
 struct LockEnvironmentArgs {
-    /// A definition (.toml), a script with a block `# /// script` (.py), or a requirements file
+    /// Definition (.toml), script with a `# /// script` block (.py), or requirements file
     #[arg(value_name = "FILE")]
     file: PathBuf,
 
-    /// Where the lock goes [default: beside the file, with the ending .lock]
+    /// Path of the lock file [default: beside the file, with the extension .lock]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -88,11 +114,12 @@ struct LockEnvironmentArgs {
 /// Where packages come from.
 #[derive(Debug, clap::Args)]
 struct PackageSourceArgs {
-    /// A directory of wheels, used beside the package index, and alone where that is out of reach
+    /// Directory of wheels, used in addition to the package index, or alone if the index is
+    /// unreachable
     #[arg(long, value_name = "DIR", env = "BELLJAR_WHEELS", hide_env_values = true)]
     wheels: Option<PathBuf>,
 
-    /// Use only what is on this machine
+    /// Do not access the network
     #[arg(long)]
     offline: bool,
 }

@@ -1,4 +1,4 @@
-//! `belljar exec`: one execution in a fresh sandbox, here or on a server.
+//! `belljar exec`: runs code in a fresh sandbox, on this machine or on a server.
 
 use super::CliError;
 use super::engine_args::EngineArgs;
@@ -31,19 +31,19 @@ pub(super) struct Args {
     #[command(flatten)]
     outcome: OutcomeArgs,
 
-    /// An integration of the server that the code may leave by; can be given several times
+    /// Allow network access through this integration (requires --server); repeatable
     #[arg(long = "integration", value_name = "NAME", conflicts_with = "session")]
     integrations: Vec<String>,
 
-    /// Run the code in this session of the server, with all that it has
+    /// Run the code in this session of the server, with its variables and files
     #[arg(long, value_name = "KEY | ID")]
     session: Option<String>,
 
-    /// Code, the path of a script that ends in .py, or - for standard input
+    /// Code, path of a script that ends in .py, or - for standard input
     #[arg(value_name = "CODE | SCRIPT.py | -")]
     code: String,
 
-    /// Arguments for a script; `--` before them keeps their options apart from ours
+    /// Arguments of the script; put `--` before arguments that start with a dash
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
 }

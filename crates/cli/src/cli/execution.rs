@@ -1,4 +1,4 @@
-//! `belljar execution`: what has run on a server, and what runs.
+//! `belljar execution`: lists, shows and cancels executions of a server.
 
 use super::CliError;
 use super::display::Column;
@@ -29,14 +29,29 @@ pub(super) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// List executions
+    ///
+    /// Use it to find an execution by status, tool or session, newest first.
+    #[command(after_help = "Examples:\n  \
+        belljar execution ls\n  \
+        belljar execution ls --status failed --tool media_probe")]
     Ls(ListExecutionsArgs),
-    /// Show the record of one
+    /// Show the record of an execution
+    ///
+    /// Use it to see the status, output, files, warnings and resource usage of a run.
+    #[command(after_help = "Examples:\n  \
+        belljar execution show 0198c0de-0000-7000-8000-000000000000")]
     Show {
+        /// Id of the execution
         #[arg(value_name = "ID")]
         id: ExecutionId,
     },
-    /// Stop one
+    /// Cancel an execution
+    ///
+    /// Use it to stop a run that takes too long. The record stays.
+    #[command(after_help = "Examples:\n  \
+        belljar execution cancel 0198c0de-0000-7000-8000-000000000000")]
     Cancel {
+        /// Id of the execution
         #[arg(value_name = "ID")]
         id: ExecutionId,
     },
@@ -44,15 +59,15 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct ListExecutionsArgs {
-    /// Only those with this status, such as `running` or `failed`
+    /// List only executions with this status, such as `running` or `failed`
     #[arg(long)]
     status: Option<String>,
 
-    /// Only calls of the tool of this name
+    /// List only calls of this tool
     #[arg(long, value_name = "NAME")]
     tool: Option<String>,
 
-    /// Only those of this session
+    /// List only executions of this session
     #[arg(long, value_name = "KEY | ID")]
     session: Option<String>,
 

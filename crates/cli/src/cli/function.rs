@@ -1,4 +1,5 @@
-//! `belljar function`: what is deployed on a server, and its calls. `belljar tool deploy` deploys.
+//! `belljar function`: manages and calls the functions of a server. `belljar tool deploy` deploys
+//! them.
 
 use super::display::Column;
 use super::one_shot::print_record;
@@ -20,7 +21,7 @@ const COLUMNS: &[Column] = &[
     ("description", "/deployed/description"),
 ];
 const LOG_COLUMNS: &[Column] = &[("time", "/time"), ("stream", "/stream"), ("message", "/message")];
-/// Short beside what is worth a function.
+/// Short compared to the duration of most calls.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 #[derive(Debug, clap::Args)]
@@ -35,15 +36,28 @@ pub(super) struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum Command {
     /// List functions
+    ///
+    /// Use it to see which functions are deployed, and their status.
+    #[command(after_help = "Examples:\n  \
+        belljar function ls")]
     Ls(ListArgs),
     /// Show a function
+    ///
+    /// Use it to check the status, the limits and the last error of a deployment.
+    #[command(after_help = "Examples:\n  \
+        belljar function show forecast")]
     Show(FunctionArgs),
-    /// Call a function, and print what it returns as JSON and what it prints on standard error
+    /// Call a function and print its return value as JSON
+    ///
+    /// Use it to run a deployed function. Output that the function prints goes to standard error.
+    #[command(after_help = "Examples:\n  \
+        belljar function call forecast --args '{\"asset\": \"pump\"}'\n  \
+        belljar function call forecast --args @input.json --no-wait")]
     Call {
         #[command(flatten)]
         one: FunctionArgs,
 
-        /// What it is given as `data`: JSON, @FILE that has it, or - for standard input
+        /// Value of `data`, the input of the function: JSON, @FILE, or - for standard input
         #[arg(
             short = 'a',
             long = "args",
@@ -53,11 +67,15 @@ enum Command {
         )]
         data: String,
 
-        /// Print the call, and leave
+        /// Print the call and exit without waiting for the result
         #[arg(long)]
         no_wait: bool,
     },
     /// List the calls of a function
+    ///
+    /// Use it to find the id and the status of earlier calls.
+    #[command(after_help = "Examples:\n  \
+        belljar function calls forecast --limit 10")]
     Calls {
         #[command(flatten)]
         one: FunctionArgs,
@@ -65,21 +83,30 @@ enum Command {
         #[command(flatten)]
         list: ListArgs,
     },
-    /// Show what a call has printed
+    /// Show the output of a call
+    ///
+    /// Use it to find out why a call failed.
+    #[command(after_help = "Examples:\n  \
+        belljar function logs forecast")]
     Logs {
         #[command(flatten)]
         one: FunctionArgs,
 
-        /// Which call [default: the newest]
+        /// Id of the call [default: the newest]
         #[arg(value_name = "CALL")]
         call: Option<String>,
     },
     /// Delete a function
+    ///
+    /// Use it when a function is no longer needed. Deploying it again recreates it.
+    #[command(after_help = "Examples:\n  \
+        belljar function rm forecast")]
     Rm(FunctionArgs),
 }
 
 #[derive(Debug, clap::Args)]
 struct FunctionArgs {
+    /// Name or id of the function
     #[arg(value_name = "NAME | ID")]
     function: String,
 }

@@ -1,4 +1,4 @@
-//! `belljar grant`: who may do what on a server.
+//! `belljar grant`: manages the privileges of principals.
 
 use super::CliError;
 use super::display::Column;
@@ -38,62 +38,103 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Grant a privilege; an owner of the workspace hands over OWNERSHIP of anything by it
+    /// Grant a privilege to a principal
+    ///
+    /// Use it to let a principal use (USAGE), change (MODIFY) or own (OWNERSHIP) an object or the
+    /// workspace, or install packages (INSTALL). An owner of the workspace can transfer the
+    /// ownership of any object with it.
+    #[command(after_help = "Examples:\n  \
+        belljar grant add ann USAGE workspace\n  \
+        belljar grant add agent USAGE tool:media_probe")]
     Add {
+        /// Name or id of the principal
         #[arg(value_name = "PRINCIPAL")]
         principal: String,
 
-        /// USAGE, MODIFY, OWNERSHIP or INSTALL
+        /// Privilege: USAGE, MODIFY, OWNERSHIP or INSTALL
         #[arg(value_name = "PRIVILEGE", value_parser = parse_privilege)]
         privilege: Privilege,
 
-        /// What it is on: `workspace`, or the kind and the name of a thing, such as `tool:NAME`
+        /// Target of the grant: `workspace`, or kind and name of an object, such as `tool:NAME`
         #[arg(value_name = "workspace | KIND:NAME", default_value = "workspace")]
         on: GrantTarget,
     },
-    /// List grants: your own, and all on what you own
+    /// List grants
+    ///
+    /// Use it to see your own grants, and all grants on objects that you own.
+    #[command(after_help = "Examples:\n  \
+        belljar grant ls\n  \
+        belljar grant ls --principal ann")]
     Ls {
-        /// Whose: a name or an id
+        /// List only grants of this principal (name or id)
         #[arg(long, value_name = "PRINCIPAL")]
         principal: Option<String>,
 
         #[command(flatten)]
         list: ListArgs,
     },
-    /// Take a grant away
+    /// Revoke a grant
+    ///
+    /// Use it with an id that `belljar grant ls` prints.
+    #[command(after_help = "Examples:\n  \
+        belljar grant rm 0198c0de-0000-7000-8000-000000000000")]
     Rm {
+        /// Id of the grant
         #[arg(value_name = "ID")]
         id: GrantId,
     },
-    /// Offer OWNERSHIP of something that you own; its recipient has to accept
+    /// Offer the ownership of an object to a principal
+    ///
+    /// Use it to transfer an object that you own. You stay the owner until the recipient accepts.
+    #[command(after_help = "Examples:\n  \
+        belljar grant offer ann agent:helper")]
     Offer {
+        /// Name or id of the principal
         #[arg(value_name = "PRINCIPAL")]
         principal: String,
 
-        /// The kind and the name of a thing, such as `tool:NAME`
+        /// Kind and name of the object, such as `tool:NAME`
         #[arg(value_name = "KIND:NAME")]
         on: GrantTarget,
     },
-    /// List offers of OWNERSHIP: those to you and those of you
+    /// List offers of ownership
+    ///
+    /// Use it to see the offers that you received or made.
+    #[command(after_help = "Examples:\n  \
+        belljar grant offers")]
     Offers {
         #[command(flatten)]
         list: ListArgs,
     },
-    /// Accept OWNERSHIP that you were offered; the other grants on the thing end
+    /// Accept an offer of ownership
+    ///
+    /// Use it to become the owner of an object. All other grants on the object end.
+    #[command(after_help = "Examples:\n  \
+        belljar grant accept 0198c0de-0000-7000-8000-000000000000")]
     Accept {
+        /// Id of the offer
         #[arg(value_name = "OFFER")]
         id: OfferId,
     },
-    /// Decline an offer that was made to you, or withdraw one that you made
+    /// Decline or withdraw an offer of ownership
+    ///
+    /// Use it to decline an offer that you received, or to withdraw one that you made.
+    #[command(after_help = "Examples:\n  \
+        belljar grant decline 0198c0de-0000-7000-8000-000000000000")]
     #[command(visible_alias = "withdraw")]
     Decline {
+        /// Id of the offer
         #[arg(value_name = "OFFER")]
         id: OfferId,
     },
-    /// Confirm the code of an agent, a tool or a function that you own and have read: it may then use
-    /// what you may use
+    /// Confirm the code of an object that you own
+    ///
+    /// Use it after you received an agent, a tool or a function, and reviewed its code: the code
+    /// then runs with your rights.
+    #[command(after_help = "Examples:\n  \
+        belljar grant confirm agent:helper")]
     Confirm {
-        /// Such as `agent:NAME`
+        /// Kind and name of the object, such as `agent:NAME`
         #[arg(value_name = "KIND:NAME")]
         on: GrantTarget,
     },
@@ -117,7 +158,7 @@ const GRANTABLE_KINDS: [ResourceKind; 7] = [
 const TARGET_USAGE: &str = "a grant is on `workspace`, `tool:NAME`, `agent:NAME`, `volume:NAME`, \
                   `secret:NAME`, `function:NAME`, `network_rule:NAME` or `integration:NAME`";
 
-/// What a grant is on, in the words of people.
+/// Target of a grant, as written on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum GrantTarget {
     Workspace,
@@ -241,7 +282,7 @@ async fn print_list(
     remote.table(grants, columns)
 }
 
-/// Names in the place of ids, where they can be seen.
+/// Replaces ids by names that the caller can see.
 fn replace_grant_ids(grant: &mut Value, names: &HashMap<String, String>) {
     replace_ids(grant, &["principal", "offered_by"], names);
     let object = &mut grant["object"];

@@ -1,4 +1,4 @@
-//! Images among the results: said on the screen, and kept until somebody wants the files.
+//! Images among the results: announced on the terminal, and kept until they are saved.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;

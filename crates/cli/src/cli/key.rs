@@ -29,12 +29,30 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Make a key, and print it this once
+    /// Create an API key and print it
+    ///
+    /// Use it for each client that connects to the server. The key is printed once and cannot be
+    /// shown again.
+    #[command(after_help = "Examples:\n  \
+        belljar key new laptop\n  \
+        belljar key new ci --principal agent --expires-at 2027-01-31T00:00:00Z")]
     New(NewKeyArgs),
-    /// List keys, without their secrets
+    /// List API keys
+    ///
+    /// Use it to see which keys exist and when they expire. The list does not contain the keys
+    /// themselves.
+    #[command(after_help = "Examples:\n  \
+        belljar key ls\n  \
+        belljar key ls --principal agent")]
     Ls(ListKeysArgs),
-    /// Make a key worthless, from the next request on
+    /// Revoke an API key
+    ///
+    /// Use it when a key is lost or no longer needed. The server rejects it from the next request
+    /// on.
+    #[command(after_help = "Examples:\n  \
+        belljar key revoke ci")]
     Revoke {
+        /// Name or id of the key
         #[arg(value_name = "NAME | ID")]
         key: String,
     },
@@ -42,30 +60,30 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct NewKeyArgs {
-    /// What it is for
+    /// Name of the key, such as its purpose
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// Whose key it is: a name or an id [default: your own]
+    /// Principal that the key authenticates (name or id) [default: yourself]
     #[arg(long, value_name = "PRINCIPAL")]
     principal: Option<String>,
 
-    /// When it ends, as 2027-01-31T00:00:00Z [default: never]
+    /// Expiry time, such as 2027-01-31T00:00:00Z [default: never]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     expires_at: Option<DateTime<Utc>>,
 
-    /// Requests a second [default: as the server has it]
+    /// Maximum requests per second [default: that of the server]
     #[arg(long, value_name = "N")]
     rate: Option<u32>,
 
-    /// Requests at once [default: as the server has it]
+    /// Maximum concurrent requests [default: that of the server]
     #[arg(long, value_name = "N")]
     concurrency: Option<u32>,
 }
 
 #[derive(Debug, clap::Args)]
 struct ListKeysArgs {
-    /// Whose: a name or an id [default: all that you may see]
+    /// List only keys of this principal (name or id) [default: all that you may see]
     #[arg(long, value_name = "PRINCIPAL")]
     principal: Option<String>,
 

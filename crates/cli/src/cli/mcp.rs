@@ -15,8 +15,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use types::Permission;
 
-/// For answers that are under way when the client says no more. Code that names no limit has half of
-/// it, and the environment may have to be built first.
+/// Time for pending responses after the client closed its input. The default time limit of code is
+/// half of it, and the environment may have to be built first.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
@@ -30,28 +30,29 @@ pub(super) struct Args {
     #[command(flatten)]
     own: EmbeddedArgs,
 
-    /// Serve the official conformance suite, without keys, on this loopback address instead
+    /// Serve the official conformance suite, without authentication, on this loopback address
+    /// instead
     #[arg(long, value_name = "ADDRESS:PORT", hide = true)]
     conformance: Option<SocketAddr>,
 }
 
-/// For an engine of one's own; a server has all of it by itself.
+/// Options of the embedded engine; a server has its own settings.
 #[derive(Debug, clap::Args)]
 struct EmbeddedArgs {
-    /// Seconds after which a call becomes a task, for clients that take tasks
+    /// Seconds after which a call becomes a task, for clients that support tasks
     #[arg(long, value_name = "S", default_value_t = serve::TASK_SECONDS)]
     task_seconds: u64,
 
-    /// Whether code runs, or the client asks its user first: allow, ask, ask_once (in each session) or
-    /// deny [default: allow]; a server has one of its own (`belljar permission`)
+    /// Approval policy for code: allow, ask (for every run), ask_once (per session) or deny
+    /// [default: allow]. A server has its own policy (see `belljar permission`)
     #[arg(long, value_name = "PERMISSION", value_parser = permission::parse_permission)]
     permission: Option<Permission>,
 
     #[command(flatten)]
     models: ModelArgs,
 
-    /// host:port of a server inside the network that `files` may be fetched from; may be repeated. A
-    /// server has exceptions of its own
+    /// host:port of an internal server that `files` may be fetched from; repeatable. With --server,
+    /// the setting of the server applies
     #[arg(
         long,
         value_name = "HOST:PORT",
@@ -75,7 +76,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
     } else {
         runtime.block_on(local::run(&args.engine, args.own))?;
     }
-    // A thread that waits for the next line of a client that has gone must not hold us up.
+    // Do not wait for the thread that reads the next line of a client that has disconnected.
     runtime.shutdown_background();
     Ok(ExitCode::SUCCESS)
 }

@@ -1,18 +1,18 @@
-//! Which models a server or a command has: what its options and its environment say.
+//! Model settings of a server or a command, from its options and its environment variables.
 
 use super::CliError;
 use agent::ModelSettings;
 use std::path::PathBuf;
 use url::Url;
 
-/// For those that have an engine of their own; a server has the same in its configuration.
+/// Model options of commands with an embedded engine; a server has them in its configuration.
 #[derive(Debug, clap::Args)]
 pub(super) struct ModelArgs {
-    /// The model that is asked without a server: PROVIDER/MODEL, or script:FILE [default: none]
+    /// Model to use without a server: PROVIDER/MODEL, or script:FILE [default: none]
     #[arg(long, value_name = "MODEL", env = "BELLJAR_MODEL", hide_env_values = true)]
     model: Option<String>,
 
-    /// NAME=URL of an OpenAI-compatible server, whose models are then NAME/MODEL; may be repeated
+    /// OpenAI-compatible endpoint as NAME=URL; its models are NAME/MODEL. Repeatable
     #[arg(
         long,
         value_name = "NAME=URL",
@@ -22,7 +22,8 @@ pub(super) struct ModelArgs {
     )]
     model_endpoint: Vec<String>,
 
-    /// Keep the answers of models here, as scripts that can be played again [default: nowhere]
+    /// Record the responses of models in this directory, as scripts that can be replayed [default:
+    /// off]
     #[arg(long, value_name = "DIR", env = "BELLJAR_RECORD", hide_env_values = true)]
     record: Option<PathBuf>,
 }

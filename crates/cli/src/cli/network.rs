@@ -1,4 +1,4 @@
-//! `belljar network`: whom code of a server may talk to, and whom it has tried to reach.
+//! `belljar network`: manages network access of sandboxes, and lists attempted connections.
 
 mod integration;
 mod rule;
@@ -33,38 +33,67 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Lists of hosts and ports
+    /// Manage network rules (lists of hosts and ports)
+    ///
+    /// Use it to define which hosts an integration can allow. A rule has no effect until an
+    /// integration uses it.
+    #[command(after_help = "Examples:\n  \
+        belljar network rule new github api.github.com\n  \
+        belljar network rule ls")]
     #[command(subcommand)]
     Rule(rule::Command),
-    /// Permissions to leave sandboxes, made of rules
+    /// Manage egress integrations (named sets of network rules)
+    ///
+    /// Use it to make rules and secrets available to code. Sessions, executions and agents name the
+    /// integrations that they use.
+    #[command(after_help = "Examples:\n  \
+        belljar network integration new github_integration --rule github\n  \
+        belljar network integration ls")]
     #[command(subcommand)]
     Integration(integration::Command),
-    /// Let code leave by an integration again
+    /// Enable an integration
+    ///
+    /// Use it to restore the network access that `belljar network disable` removed.
+    #[command(after_help = "Examples:\n  \
+        belljar network enable internet")]
     Enable(IntegrationArgs),
-    /// Let no code leave by an integration
+    /// Disable an integration
+    ///
+    /// Use it to stop all network access through an integration without deleting it.
+    #[command(after_help = "Examples:\n  \
+        belljar network disable internet")]
     Disable(IntegrationArgs),
-    /// List whom code has tried to reach, newest first
+    /// List attempted connections, newest first
+    ///
+    /// Use it to find out which hosts code tried to reach, and why a connection was denied.
+    #[command(after_help = "Examples:\n  \
+        belljar network log --denied\n  \
+        belljar network log --host api.github.com --limit 20")]
     Log(NetworkLogArgs),
 }
 
 #[derive(Debug, clap::Args)]
 struct IntegrationArgs {
+    /// Name or id of the integration
     #[arg(value_name = "INTEGRATION")]
     integration: String,
 }
 
 #[derive(Debug, clap::Args)]
 struct NetworkLogArgs {
+    /// List only connections of this execution
     #[arg(long, value_name = "ID")]
     execution: Option<ExecutionId>,
 
+    /// List only connections of this session
     #[arg(long, value_name = "ID")]
     session: Option<SandboxId>,
 
+    /// List only connections to this host
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
 
-    /// Only what was refused
+    /// List only denied connections
     #[arg(long)]
     denied: bool,
 
@@ -93,7 +122,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
     })
 }
 
-/// Where the API has what is called so.
+/// Returns the API path of the object with this name or id.
 async fn resource_path(
     remote: &super::remote::Remote,
     noun: ResourceKind,

@@ -1,4 +1,4 @@
-//! One execution in a fresh sandbox: shown while it runs, its files and images kept or named.
+//! Runs one execution in a fresh sandbox, displays it, and saves or lists its files and images.
 
 mod remote;
 
@@ -18,11 +18,11 @@ use types::{Event, Execution};
 
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct OutcomeArgs {
-    /// Write the files and the images that the code makes into this directory
+    /// Write the files and images that the code creates into this directory
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
 
-    /// Print one Execution record as JSON, and nothing else
+    /// Print only the execution record, as JSON
     #[arg(long)]
     pub(super) json: bool,
 }
@@ -36,9 +36,9 @@ impl OutcomeArgs {
 /// What standard output is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StdoutUse {
-    /// What the code prints and shows, as if it ran here.
+    /// Output and results of the code.
     Output,
-    /// The value alone; what the code prints is a log.
+    /// Only the value; output of the code goes to standard error.
     Value,
 }
 
@@ -84,17 +84,17 @@ pub(super) fn run_with_config(
     shown.finish(&execution, &images)
 }
 
-/// One execution as it is shown, wherever it runs.
+/// Displays one execution, local or remote.
 pub(super) struct ExecutionDisplay<'a> {
     pub(super) screen: TerminalOutput,
     pub(super) outcome: &'a OutcomeArgs,
     stdout: StdoutUse,
-    /// Whether whoever runs it tells of its questions.
+    /// Whether the caller reports the pending approvals at the end.
     pub(super) reports_approvals_at_end: bool,
 }
 
 impl<'a> ExecutionDisplay<'a> {
-    /// Files must have somewhere to go before anything runs.
+    /// Creates the output directory before anything runs.
     pub(super) fn new(outcome: &'a OutcomeArgs, stdout: StdoutUse) -> Result<Self, CliError> {
         if let Some(out) = &outcome.out {
             fs::create_dir_all(out)
@@ -111,7 +111,7 @@ impl<'a> ExecutionDisplay<'a> {
         }
     }
 
-    /// Shows how it ended; `images` are those that nobody keeps.
+    /// Displays how the execution ended; `images` are those that are not saved as files.
     pub(super) fn finish(
         mut self,
         execution: &Execution,
@@ -141,10 +141,10 @@ fn internal_error(message: String) -> CliError {
     CliError::internal(message)
 }
 
-/// A record or a value, on standard output.
+/// Prints a record or a value to standard output.
 pub(super) fn print_record(record: &str) -> Result<(), CliError> {
     match writeln!(io::stdout(), "{record}") {
-        // Whoever read us has gone away, which says nothing about the execution.
+        // A closed pipe says nothing about the execution.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(internal_error(format!("the record could not be printed: {error}")))
         }
@@ -152,7 +152,7 @@ pub(super) fn print_record(record: &str) -> Result<(), CliError> {
     }
 }
 
-/// The bytes of a file, as they are, on standard output.
+/// Writes the bytes of a file unchanged to standard output.
 pub(super) fn print_bytes(bytes: &[u8]) -> Result<(), CliError> {
     let mut stdout = io::stdout();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
@@ -185,7 +185,7 @@ fn print_outcome(
     }
 }
 
-/// Charts that were shown and not saved have no name of their own.
+/// Writes images that the code displayed but did not save, which have no name.
 fn write_images(out: &Path, images: &[Image]) -> Result<(), CliError> {
     for image in images {
         let path = image.free_name_in(out);
@@ -196,8 +196,8 @@ fn write_images(out: &Path, images: &[Image]) -> Result<(), CliError> {
     Ok(())
 }
 
-/// A name is a plain relative path: a sandbox was checked for that, a server may say anything. A
-/// link that stands in the place of a file is replaced, not followed.
+/// Writes an output file. The name must be a plain relative path: the engine has checked names of a
+/// sandbox, but a server may send any text. An existing symbolic link is replaced, not followed.
 pub(super) fn write_output_file(out: &Path, name: &str, content: &[u8]) -> Result<(), CliError> {
     let path = out.join(name);
     let failed =

@@ -20,34 +20,49 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// What the sessions of a workspace may install
+    /// Get or set the package policy
+    ///
+    /// Use it to allow, deny or pin the packages that sessions of a workspace may install.
+    #[command(after_help = "Examples:\n  \
+        belljar package policy show\n  \
+        belljar package policy set --deny requests")]
     #[command(subcommand)]
     Policy(PackagePolicyCommand),
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum PackagePolicyCommand {
-    /// Show it
+    /// Show the package policy
+    ///
+    /// Use it to find out why an installation was denied.
+    #[command(after_help = "Examples:\n  \
+        belljar package policy show")]
     Show,
-    /// Replace it, the whole of it; without options any package may be installed
+    /// Replace the package policy
+    ///
+    /// Use it to change what sessions may install. It replaces the whole policy; without options,
+    /// every package is allowed.
+    #[command(after_help = "Examples:\n  \
+        belljar package policy set --allow idna --allow six --pin six==1.17.0\n  \
+        belljar package policy set --allow-none")]
     Set(PackagePolicyArgs),
 }
 
 #[derive(Debug, clap::Args)]
 struct PackagePolicyArgs {
-    /// A package that may be installed, and none that is not named so; again for each
+    /// Allow only this package; repeatable
     #[arg(long, value_name = "NAME", conflicts_with = "allow_none")]
     allow: Vec<String>,
 
-    /// No package may be installed
+    /// Allow no packages
     #[arg(long)]
     allow_none: bool,
 
-    /// A package that may not be installed, asked for or not; again for each
+    /// Deny this package, also as a dependency; repeatable
     #[arg(long, value_name = "NAME")]
     deny: Vec<String>,
 
-    /// The one version of a package that may be installed; again for each
+    /// Allow only this version of a package; repeatable
     #[arg(long, value_name = "NAME==VERSION", value_parser = parse_pin)]
     pin: Vec<(String, String)>,
 }

@@ -1,4 +1,4 @@
-//! `belljar permission`: what becomes of code that is sent to a workspace.
+//! `belljar permission`: gets or sets the approval policy for submitted code.
 
 use super::CliError;
 use super::remote::RemoteArgs;
@@ -20,10 +20,20 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Show it
+    /// Show the approval policy
+    ///
+    /// Use it to find out whether submitted code needs an approval.
+    #[command(after_help = "Examples:\n  \
+        belljar permission show")]
     Show,
-    /// Let code run, ask a person about every run or about the first of each session, or deny all
+    /// Set the approval policy
+    ///
+    /// Use it to run submitted code at once (allow), to require an approval for every run (ask) or
+    /// for the first run of each session (ask_once), or to deny all code (deny).
+    #[command(after_help = "Examples:\n  \
+        belljar permission set ask")]
     Set {
+        /// Approval policy
         #[arg(value_name = "allow | ask | ask_once | deny", value_parser = parse_permission)]
         permission: Permission,
     },

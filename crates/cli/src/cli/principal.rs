@@ -1,4 +1,4 @@
-//! `belljar principal`: who is in a workspace of a server.
+//! `belljar principal`: manages the principals of a workspace.
 
 use super::CliError;
 use super::display::Column;
@@ -22,17 +22,36 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Add somebody, who may do nothing until it is granted
+    /// Create a principal
+    ///
+    /// Use it for each user, service or role. A new principal has no rights until you grant them.
+    #[command(after_help = "Examples:\n  \
+        belljar principal new ann --external-id auth0-4711\n  \
+        belljar principal new agent --kind service")]
     New(NewPrincipalArgs),
-    /// List who is there
+    /// List principals
+    ///
+    /// Use it to see the users, services and roles of the workspace.
+    #[command(after_help = "Examples:\n  \
+        belljar principal ls")]
     Ls(ListArgs),
-    /// Show one; `me` is whoever has the key
+    /// Show a principal
+    ///
+    /// Use it to check the roles of a principal; `me` is the owner of the API key.
+    #[command(after_help = "Examples:\n  \
+        belljar principal show me")]
     Show {
+        /// Name or id of the principal, or `me`
         #[arg(value_name = "NAME | ID | me")]
         name: String,
     },
-    /// Remove one, with all keys and grants
+    /// Delete a principal
+    ///
+    /// Use it when a user or service leaves. It also deletes the keys and grants of the principal.
+    #[command(after_help = "Examples:\n  \
+        belljar principal rm ann")]
     Rm {
+        /// Name or id of the principal
         #[arg(value_name = "NAME | ID")]
         name: String,
     },
@@ -47,17 +66,19 @@ enum PrincipalKindArg {
 
 #[derive(Debug, clap::Args)]
 struct NewPrincipalArgs {
+    /// Name of the principal
     #[arg(value_name = "NAME")]
     name: String,
 
+    /// Kind of the principal
     #[arg(long, value_enum, default_value_t = PrincipalKindArg::User)]
     kind: PrincipalKindArg,
 
-    /// The name of a role to be a member of; may be repeated
+    /// Role that the principal is a member of; repeatable
     #[arg(long = "role", value_name = "ROLE")]
     roles: Vec<String>,
 
-    /// What another system calls it
+    /// Id in another system; for OAuth, the `sub` claim of its access tokens
     #[arg(long, value_name = "ID")]
     external_id: Option<String>,
 }

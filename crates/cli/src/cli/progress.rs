@@ -1,4 +1,4 @@
-//! Showing how an environment is being built: a moving line on a terminal, plain lines elsewhere.
+//! Displays the progress of a build: one updated line on a terminal, plain lines elsewhere.
 
 use engine::Progress;
 use indicatif::ProgressBar;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 const SPINNER_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A function to be told of the progress. It is silent until there is something to build.
+/// Returns a callback that prints progress, and nothing if there is nothing to build.
 pub(super) fn progress_printer() -> impl FnMut(Progress) + Send + 'static {
     let mut bar: Option<ProgressBar> = None;
     move |progress| {

@@ -1,7 +1,7 @@
-//! What every verb that talks to a server takes: which one, and by which key it is known there.
+//! Options of all commands that connect to a server: its URL and the API key.
 //!
-//! A key is read from a variable or a file and is never an argument, where everybody on the
-//! machine could see it.
+//! The key comes from an environment variable or a file. It is never an argument, because all users
+//! of the machine can see arguments.
 
 use super::display::{self, Column};
 use super::one_shot::print_record;
@@ -18,42 +18,42 @@ use std::process::ExitCode;
 
 const DEFAULT_SERVER: &str = "http://127.0.0.1:7117";
 const KEY_VARIABLE: &str = "BELLJAR_API_KEY";
-/// Much more than a key and the end of its line.
+/// Much larger than a key and its line end.
 const KEY_FILE_BYTES_MAX: u64 = 4096;
 
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct ServerArgs {
-    /// The server to talk to; a verb that can do without one does, and others take
+    /// Server URL. Commands that can run locally do so when it is unset; others use
     /// http://127.0.0.1:7117
     #[arg(long, value_name = "URL", env = "BELLJAR_URL", hide_env_values = true, global = true)]
     server: Option<String>,
 
-    /// A file that has the key; otherwise the key is in the variable BELLJAR_API_KEY
+    /// File with the API key [default: the environment variable BELLJAR_API_KEY]
     #[arg(long, value_name = "FILE", global = true)]
     key_file: Option<PathBuf>,
 }
 
-/// For verbs that show something to people, unless a program asks.
+/// Options of commands that print responses as text or JSON.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct RemoteArgs {
     #[command(flatten)]
     server: ServerArgs,
 
-    /// Print the answer as JSON
+    /// Print the response as JSON
     #[arg(long, global = true)]
     pub(super) json: bool,
 }
 
-/// How much of a list is shown.
+/// Options of lists.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct ListArgs {
-    /// How many at most, the newest first
+    /// Maximum number of entries, newest first
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(super) limit: u32,
 }
 
 impl ServerArgs {
-    /// Whether somebody has said which server, and does not want the engine of this process.
+    /// Returns whether a server is set. Otherwise commands use an embedded engine where possible.
     pub(super) fn is_named(&self) -> bool {
         self.server.as_ref().is_some_and(|server| !server.is_empty())
     }
@@ -87,7 +87,7 @@ fn read_key(path: &Path) -> Result<String, CliError> {
 }
 
 impl RemoteArgs {
-    /// Whether somebody has said which server.
+    /// Returns whether a server is set.
     pub(super) fn is_named(&self) -> bool {
         self.server.is_named()
     }
@@ -107,7 +107,7 @@ impl RemoteArgs {
     }
 }
 
-/// A server, and how its answers are shown.
+/// A server, and how its responses are displayed.
 #[derive(Debug)]
 pub(super) struct Remote {
     pub(super) client: ApiClient,
@@ -115,13 +115,13 @@ pub(super) struct Remote {
 }
 
 impl Remote {
-    /// Sends a request and shows the record that is answered.
+    /// Sends a request and displays the returned record.
     pub(super) async fn show(&self, call: ApiRequest) -> Result<(), CliError> {
         let answer = self.client.json(call).await?;
         if self.json { print_json(&answer) } else { display::print_fields(&answer) }
     }
 
-    /// Sends a request that makes something, and shows it but for the text that was sent.
+    /// Sends a request that creates an object, and displays it without the submitted text.
     pub(super) async fn show_created(&self, call: ApiRequest, text: &str) -> Result<(), CliError> {
         let mut answer = self.client.json(call).await?;
         if self.json {
@@ -133,7 +133,7 @@ impl Remote {
         display::print_fields(&answer)
     }
 
-    /// Sends a request, and says what has happened.
+    /// Sends a request, and reports the result in one line.
     pub(super) async fn send_and_report(
         &self,
         call: ApiRequest,
@@ -147,7 +147,8 @@ impl Remote {
         Ok(())
     }
 
-    /// Sends a request whose answer has a secret, and prints that alone, so that it can be kept.
+    /// Sends a request whose response contains a secret, and prints only the secret, so that it can
+    /// be redirected.
     pub(super) async fn print_secret(
         &self,
         call: ApiRequest,
@@ -162,7 +163,7 @@ impl Remote {
         print_record(&terminal::for_stdout(secret))
     }
 
-    /// Shows the newest things of a list.
+    /// Displays the newest entries of a list.
     pub(super) async fn list(
         &self,
         call: ApiRequest,
@@ -189,7 +190,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Says who it is for people; a program is told ids.
+    /// Replaces ids by names in text output; JSON output keeps ids.
     pub(super) async fn replace_ids(
         &self,
         items: &mut [Value],
@@ -239,7 +240,7 @@ fn problem_error(refusal: &ApiProblem) -> CliError {
     CliError { message: refusal.to_string(), details, exit }
 }
 
-/// What one of the places says that the sentence before has not said.
+/// Returns the line of a detail that the error message does not contain yet.
 fn detail_line(refusal: &ApiProblem, wrong: &ApiProblemDetail) -> Option<String> {
     let at = match (wrong.line, wrong.column, &wrong.path) {
         (Some(line), Some(column), _) => format!("{line}:{column}: "),

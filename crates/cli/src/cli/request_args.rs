@@ -1,4 +1,4 @@
-//! What every verb that runs something takes: files for it, time and memory.
+//! Options of all commands that run code: files, time and memory.
 
 use super::CliError;
 use base64::prelude::{BASE64_STANDARD, Engine};
@@ -11,15 +11,15 @@ use types::{Error, ErrorCode, LimitsRequest, OperatorCaps};
 
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct RequestArgs {
-    /// A file for the working directory; may be repeated
+    /// File to copy into the working directory; repeatable
     #[arg(long = "file", value_name = "PATH")]
     files: Vec<PathBuf>,
 
-    /// Wall time in seconds [default: 30, or what a tool asks for]
+    /// Wall-clock time limit in seconds [default: 30, or that of the tool]
     #[arg(long, value_name = "S", allow_negative_numbers = true, value_parser = parse_seconds)]
     timeout: Option<u64>,
 
-    /// Memory in MiB [default: 512]
+    /// Memory limit in MiB [default: 512]
     #[arg(long, value_name = "MIB", allow_negative_numbers = true, value_parser = parse_mib)]
     memory: Option<u64>,
 }
@@ -40,7 +40,7 @@ impl RequestArgs {
         self.files()?.into_iter().map(encoded).collect()
     }
 
-    /// Limits that no sandbox can have are refused before one is started.
+    /// Returns the limits. Invalid limits are rejected before a sandbox is started.
     pub(super) fn limits(&self) -> Result<LimitsRequest, CliError> {
         let limits = LimitsRequest {
             wall_ms: self.timeout,
@@ -54,7 +54,7 @@ impl RequestArgs {
     }
 }
 
-/// Too much is refused as such, and not read: a device has no end.
+/// Reads at most `most` bytes and rejects larger input without reading it: a device may be endless.
 pub(super) fn read_bounded(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(most + 1).read_to_end(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! Things by their names: people say names, and the API takes ids.
+//! Resolves names to ids: people use names, and the API takes ids.
 
 use super::CliError;
 use crate::client::{ApiClient, ClientError};
@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use uuid::Uuid;
 
-/// What people have a name for.
+/// Kinds of objects that have names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ResourceKind {
     Principal,
@@ -22,7 +22,7 @@ pub(super) enum ResourceKind {
 }
 
 impl ResourceKind {
-    /// As in its verb, `belljar tool`.
+    /// The name of its command, as in `belljar tool`.
     pub(super) fn label(self) -> &'static str {
         match self {
             Self::Principal => "principal",
@@ -38,7 +38,7 @@ impl ResourceKind {
         }
     }
 
-    /// The command that looks after it.
+    /// The command that manages it.
     fn command(self) -> &'static str {
         match self {
             Self::NetworkRule => "network rule",
@@ -79,7 +79,7 @@ impl ResourceKind {
 }
 
 impl ApiClient {
-    /// The id of what is called so, or the id that was given.
+    /// Returns the id of the object with this name, or the given id.
     pub(super) async fn resolve_id(
         &self,
         noun: ResourceKind,
@@ -105,7 +105,7 @@ impl ApiClient {
         }
     }
 
-    /// Where the API has what is called so.
+    /// Returns the API path of the object with this name or id.
     pub(super) async fn resolve_path(
         &self,
         noun: ResourceKind,
@@ -114,7 +114,7 @@ impl ApiClient {
         Ok(format!("{}/{}", noun.path(), self.resolve_id(noun, given).await?))
     }
 
-    /// The names of all that can be seen, by their ids.
+    /// Returns the names of all visible objects by id.
     pub(super) async fn list_names(
         &self,
         noun: ResourceKind,
@@ -133,7 +133,7 @@ impl ApiClient {
     }
 }
 
-/// Names in the place of ids, where they can be seen.
+/// Replaces ids by names that the caller can see.
 pub(super) fn replace_ids(item: &mut Value, fields: &[&str], names: &HashMap<String, String>) {
     for field in fields {
         let name = item[*field].as_str().and_then(|id| names.get(id)).cloned();

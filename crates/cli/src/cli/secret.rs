@@ -1,7 +1,7 @@
-//! `belljar secret`: values that a server keeps and nobody reads again.
+//! `belljar secret`: manages secrets, whose values the server never returns.
 //!
-//! A value comes from a file, from standard input, or from a prompt that shows nothing. It is never an
-//! argument, where everybody on the machine could see it.
+//! A value comes from a file, from standard input, or from a prompt without echo. It is never an
+//! argument, because all users of the machine can see arguments.
 
 mod prompt;
 
@@ -28,7 +28,7 @@ const COLUMNS: &[Column] = &[
     ("exposed", "/exposed"),
     ("changed", "/updated_at"),
 ];
-/// As much as a server keeps, and the end of its line.
+/// Maximum size of a value on the server, and a line end.
 const VALUE_BYTES_MAX: u64 = 64 * 1024 + 2;
 
 #[derive(Debug, clap::Args)]
@@ -42,36 +42,64 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Keep a secret, or give one another value; the value is read from standard input
+    /// Create a secret or replace its value
+    ///
+    /// Use it to store a value that code needs. The value comes from a prompt, from standard input
+    /// or from --file, never from the command line.
+    #[command(after_help = "Examples:\n  \
+        belljar secret set DATABASE_PASSWORD\n  \
+        belljar secret set openai --client openai < key.txt\n  \
+        belljar secret set shop --header api.example.com:X-Api-Key --file key.txt")]
     Set(Box<SetSecretArgs>),
-    /// List secrets, without their values
+    /// List secrets
+    ///
+    /// Use it to see which secrets exist. The list does not contain their values.
+    #[command(after_help = "Examples:\n  \
+        belljar secret ls")]
     Ls(ListArgs),
-    /// Show everything about a secret but its value
+    /// Show the settings of a secret
+    ///
+    /// Use it to check how code gets a secret. The value is never shown.
+    #[command(after_help = "Examples:\n  \
+        belljar secret show openai")]
     Show {
+        /// Name or id of the secret
         #[arg(value_name = "NAME | ID")]
         secret: String,
     },
-    /// There is none: a value is never shown
+    /// Reject the request: values are never shown
     #[command(hide = true)]
     Get {
+        /// Name or id of the secret
         #[arg(value_name = "NAME | ID")]
         secret: String,
     },
     /// Delete a secret
+    ///
+    /// Use it when code no longer needs a secret.
+    #[command(after_help = "Examples:\n  \
+        belljar secret rm shop")]
     Rm {
+        /// Name or id of the secret
         #[arg(value_name = "NAME | ID")]
         secret: String,
     },
-    /// Have the server seal all secrets with a new key
+    /// Encrypt all secrets with a new key
+    ///
+    /// Use it as the operator when the encryption key may have leaked, or on a schedule. The server
+    /// keeps running.
+    #[command(after_help = "Examples:\n  \
+        belljar secret rotate")]
     Rotate,
 }
 
 #[derive(Debug, clap::Args)]
 struct SetSecretArgs {
+    /// Name of the secret
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// There is none: a value is not an argument
+    /// Rejected: a value on the command line is visible to other users of the machine
     #[arg(hide = true, value_name = "VALUE")]
     values: Vec<OsString>,
 
@@ -82,41 +110,43 @@ struct SetSecretArgs {
     #[command(flatten)]
     inject: InjectArgs,
 
-    /// For what you run, and nobody else
+    /// Make the secret personal: only code that you run can use it
     #[arg(long)]
     mine: bool,
 
+    /// Comment for people
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
 struct InjectArgs {
-    /// Give it to code as this variable, which code can read [default: as the name of the secret]
+    /// Expose the value to code in this environment variable [default: the name of the secret]
     #[arg(long, value_name = "VAR", conflicts_with_all = ["client", "header"])]
     env: Option<String>,
 
-    /// Use it for a client: openai, anthropic, gemini or cognite. Code never has the value
+    /// Inject the value into requests of a client: openai, anthropic, gemini or cognite. Code never
+    /// sees the value
     #[arg(long, value_name = "CLIENT", value_parser = parse_client, conflicts_with = "header")]
     client: Option<ClientKind>,
 
-    /// Where the service of the client is [default: its usual place]
+    /// Base URL of the service [default: that of the provider]
     #[arg(long, value_name = "URL", requires = "client")]
     base_url: Option<String>,
 
-    /// Of a cognite client
+    /// Project of a cognite client
     #[arg(long, value_name = "PROJECT", requires = "client")]
     project: Option<String>,
 
-    /// Put it into this header of requests to this host. Code never has the value
+    /// Inject the value into this header of requests to this host. Code never sees the value
     #[arg(long, value_name = "HOST:HEADER")]
     header: Option<String>,
 
-    /// Before the value in the header, such as "Bearer "
+    /// Text before the value in the header, such as "Bearer "
     #[arg(long, value_name = "TEXT", requires = "header")]
     prefix: Option<String>,
 
-    /// The variable in which code finds a placeholder for the header
+    /// Environment variable that holds the placeholder of the value
     #[arg(long, value_name = "VAR", requires = "header")]
     placeholder: Option<String>,
 }
@@ -127,10 +157,10 @@ fn parse_client(text: &str) -> Result<ClientKind, String> {
 }
 
 impl InjectArgs {
-    /// Nothing if nothing was said.
+    /// Returns `None` if no option was passed.
     fn json(self) -> Result<Option<Value>, CliError> {
         if let Some(header) = self.header {
-            // A host may have a port, and no name of a header has a colon.
+            // Split at the last colon: a host may have a port, and a header name has no colon.
             let (host, name) = header.rsplit_once(':').ok_or_else(|| {
                 CliError::usage("--header is a host and a header, as api.example.com:X-Api-Key")
             })?;
@@ -178,7 +208,7 @@ async fn secret_path(remote: &Remote, secret: &str) -> Result<String, CliError> 
     remote.client.resolve_path(ResourceKind::Secret, secret).await
 }
 
-/// One that is there gets another value, and another use if one was said.
+/// Creates a secret, or replaces the value of an existing one, and its injection if passed.
 async fn set_secret(remote: &Remote, secret: SetSecretArgs) -> Result<(), CliError> {
     if !secret.values.is_empty() || secret.name.contains('=') {
         return Err(CliError::usage(
@@ -256,7 +286,7 @@ fn describe_use(secret: &Value) -> String {
     }
 }
 
-/// Without the end of its line, if it has but one.
+/// Reads the value, without the line end if it is a single line.
 fn read_value(file: Option<&Path>, name: &str) -> Result<String, CliError> {
     let wrong = |reason: String| match file {
         Some(file) => CliError::usage(format!("--file {}: {reason}", file.display())),

@@ -1,7 +1,7 @@
-//! `belljar serve`: the server, from its options to its end.
+//! `belljar serve`: runs the server.
 //!
-//! An option is taken from the command line, then from its variable, then from the file, and is
-//! otherwise as it is here. Each is named once, in [`Options`].
+//! An option comes from the command line, its environment variable, the configuration file or its
+//! default, in this order. Each option is defined once, in [`ServeOptions`].
 
 mod config;
 mod extra_packages;
@@ -24,12 +24,12 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Clients that may come at one moment; the system forgets those above it, and they hear nothing.
+/// Length of the accept queue; the system drops further connections silently.
 const BACKLOG: u32 = 1024;
 /// Enough for every connection that is accepted, and for the sandboxes and files of each.
 const DESCRIPTORS_MAX: u64 = 65_536;
 
-/// For answers that are on their way when nothing runs any more. Streams that have no end are cut off
+/// Time to finish sending responses after all executions have ended. Endless streams are cut off
 /// then.
 const RESPONSE_DRAIN_MAX: Duration = Duration::from_secs(3);
 
@@ -39,8 +39,8 @@ pub(super) struct Args {
     options: ServeOptions,
 }
 
-/// What is wrong with the options is said in plain words; from then on every line on standard error is
-/// one JSON object, also that of a start that fails.
+/// Reports invalid options as plain text. After that every line on standard error is one JSON
+/// object, also for a failed start.
 pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
     let resolved = args.options.resolve()?;
     let runtime = engine_args::build_runtime()?;
@@ -71,7 +71,8 @@ async fn serve(resolved: ServeConfig) -> Result<ExitCode, CliError> {
         // Before anything else can go wrong: it is made once, and a start that fails is no loss.
         print_key_once(key.reveal());
     }
-    // Before anybody can ask for it: what cannot be had is said now, and not to the first user.
+    // Before the server accepts requests, so that a failed build is reported now and not to the
+    // first user.
     service.prepare_environment(telemetry::log_progress()).await?;
     let names = AllowedHosts::new(address, &resolved.public_hosts);
     let metrics = telemetry::install_metrics()?;
@@ -90,8 +91,8 @@ async fn serve(resolved: ServeConfig) -> Result<ExitCode, CliError> {
     let manners =
         McpOptions { task_after: resolved.task_after, base_url: Some(format!("http://{address}")) };
     let router = api::router(app, McpServer::new(agents, None, manners));
-    // The listener stays open while what runs may end: clients get their answers and look at records,
-    // and whoever brings something new is told that this server stops.
+    // The listener stays open while executions drain: clients get their responses and read records,
+    // and new work is rejected with an error.
     let stopped = async {
         shutdown_signal().await;
         service.stop(resolved.drain).await;
@@ -102,17 +103,18 @@ async fn serve(resolved: ServeConfig) -> Result<ExitCode, CliError> {
 
 pub(super) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // A server that starts again does not wait for the connections of the one before.
+    // Lets a restarted server bind while connections of the previous one are closing.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// The usual bound is for programs that wait in `select`, and would be a few hundred users.
+/// Raises the file descriptor limit: the default suits programs that use `select`, and would allow
+/// a few hundred users.
 fn raise_fd_limit() {
     let bound = getrlimit(Resource::Nofile);
     let most = bound.maximum.map_or(DESCRIPTORS_MAX, |most| most.min(DESCRIPTORS_MAX));
-    // Without it there is room for fewer connections.
+    // Without it the server accepts fewer connections.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..bound });
 }
 
@@ -125,14 +127,14 @@ fn print_key_once(key: &str) {
     print_lines(&format!("The owner's key, shown this once:\n{key}"));
 }
 
-/// The last lines on standard output; everything after them is a log, and goes to standard error.
+/// Prints the last lines to standard output; everything later is a log on standard error.
 fn print_address(address: &str) {
     print_lines(&format!("Belljar listens on {address}\nThe API is explained at {address}/docs"));
 }
 
 fn print_lines(lines: &str) {
     let mut out = std::io::stdout().lock();
-    // Nobody may be reading, which is no reason not to serve.
+    // Standard output may be closed, which must not stop the server.
     let _ = writeln!(out, "{lines}").and_then(|()| out.flush());
 }
 

@@ -1,7 +1,7 @@
-//! `belljar session`: a prompt on one sandbox that remembers, or the sessions of a server.
+//! `belljar session`: a prompt in one sandbox, or the sessions of a server.
 //!
-//! On a terminal there are line editing, a history and prompts; from a pipe the same lines are read
-//! without any of them. What is shown, and where, is the same in both.
+//! A terminal has line editing, a history and prompts; a pipe has none of them. The output is the
+//! same in both.
 
 mod cell;
 mod input;
@@ -23,9 +23,9 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use types::{Error, ErrorCode as FaultCode, Event, LimitsRequest, SandboxId};
 
-/// A prompt lasts as long as somebody keeps it open.
+/// A prompt does not expire.
 const NO_EXPIRY: Expiry = Expiry { idle: Duration::MAX, absolute: Duration::MAX };
-/// What `%save` brings out at most: as much as a working directory can hold by default, twice.
+/// Maximum size of `%save`: twice the default disk limit of a working directory.
 const SAVE_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
 const HELP: &str = "\
@@ -56,7 +56,7 @@ struct PromptArgs {
     #[command(flatten)]
     request: RequestArgs,
 
-    /// There is none for a prompt, which is told when somebody tries
+    /// Rejected with an explanation: a local prompt has no network access
     #[arg(long = "integration", hide = true, value_name = "NAME")]
     integrations: Vec<String>,
 }
@@ -133,11 +133,11 @@ impl PromptSession {
     }
 
     async fn close(&self) {
-        // It may have ended by itself, which is all the same now.
+        // The session may have ended already.
         let _ = self.engine.close(self.id).await;
     }
 
-    /// Runs a cell; whatever comes of it is shown.
+    /// Runs a cell and displays the result.
     async fn run_cell(&mut self, text: String) {
         let mut screen = TerminalOutput::new();
         match self.run_cell_on(&mut screen, text).await {
@@ -158,7 +158,7 @@ impl PromptSession {
             session: Some(self.id),
             ..Command::new(&self.environment, EntryPoint::Cell(code))
         };
-        // Made anew for each cell, so that it has not heard of what was pressed before.
+        // Created for each cell, so that it does not receive earlier interrupts.
         let mut interrupts =
             signal(SignalKind::interrupt()).map_err(|error| invalid(error.to_string()))?;
         let mut images = Vec::new();
@@ -257,7 +257,7 @@ impl PromptSession {
     }
 }
 
-/// Writes a file of its own; nothing that is there already is touched.
+/// Writes a new file and never overwrites an existing one.
 fn write_new_file(path: &Path, content: impl Read) -> Result<(), CliError> {
     let mut content = content.take(SAVE_BYTES_MAX);
     let written = File::create_new(path).and_then(|mut file| io::copy(&mut content, &mut file));

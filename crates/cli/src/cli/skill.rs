@@ -1,5 +1,4 @@
-//! `belljar skill`: folders that tell an agent how to do something, those that ship and those of a
-//! project.
+//! `belljar skill`: manages skills, built-in and of a project.
 
 mod find;
 mod install;
@@ -19,15 +18,38 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Say everything that is wrong with a skill
+    /// Check a skill and list all errors
+    ///
+    /// Use it while you write a skill, and in CI.
+    #[command(after_help = "Examples:\n  \
+        belljar skill validate ./my-skill")]
     Validate(validate::Args),
-    /// List the skills that ship, and those of this project
+    /// List built-in skills and those of this project
+    ///
+    /// Use it to find the name of a skill.
+    #[command(after_help = "Examples:\n  \
+        belljar skill ls")]
     Ls(ls::Args),
     /// Print the instructions of a skill
+    ///
+    /// Use it to read what an agent reads.
+    #[command(after_help = "Examples:\n  \
+        belljar skill show code-interpreter")]
     Show(show::Args),
-    /// Put a skill where agents of this project find it
+    /// Install a skill into this project
+    ///
+    /// Use it to make a skill available to agents of this project. It does not overwrite files that
+    /// you changed.
+    #[command(after_help = "Examples:\n  \
+        belljar skill install code-interpreter\n  \
+        belljar skill install ./my-skill --to .claude/skills")]
     Install(install::Args),
-    /// Run a Python script of a skill in a fresh sandbox, where the files of the skill are read-only
+    /// Run a Python script of a skill in a fresh sandbox
+    ///
+    /// Use it to run a script that the instructions of a skill mention. The files of the skill are
+    /// read-only in the sandbox.
+    #[command(after_help = "Examples:\n  \
+        belljar skill run dataviz --file totals.json --out . scripts/chart.py /workspace/totals.json")]
     Run(run::Args),
 }
 

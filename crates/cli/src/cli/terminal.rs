@@ -1,9 +1,9 @@
-//! Text from a sandbox on somebody's terminal.
+//! Displays text of a sandbox on a terminal.
 //!
-//! A terminal obeys what it is sent: escape sequences rename its window, write to the clipboard,
-//! answer as if somebody had typed, and format characters make a line read as another one. What is
-//! shown on a terminal is therefore text, line ends, tabs and colours; anything else is written
-//! out as an escape. Where nobody is watching, every byte goes through as it is.
+//! A terminal executes escape sequences: they rename its window, write to the clipboard and inject
+//! input, and format characters make a line read as another one. Therefore a terminal gets only
+//! text, line ends, tabs and colours; everything else is printed as an escape. If the output is not
+//! a terminal, all bytes pass unchanged.
 
 use std::io::{self, IsTerminal, Write};
 use types::{DisplayData, ErrorCode, Event, Execution, OutputStream, Round, Warning};
@@ -55,7 +55,7 @@ impl TerminalOutput {
                     tool.result.trim_end()
                 ));
             }
-            // What the record has as well is told from the record, when it is over.
+            // The final record contains these too, and is displayed at the end.
             Event::Status { .. }
             | Event::File(_)
             | Event::Approval { .. }
@@ -66,7 +66,7 @@ impl TerminalOutput {
         }
     }
 
-    /// Code that a model wrote, and what came of it.
+    /// Displays code that a model wrote, and its result.
     fn show_round(&mut self, round: &Round) {
         self.print_note(&format!("\n--- Round {}: {} ---", round.number, round.step));
         for line in round.code.trim_end().lines() {
@@ -87,7 +87,7 @@ impl TerminalOutput {
         }
     }
 
-    /// Shows how it ended, unless that was well.
+    /// Displays how the execution ended, unless it succeeded.
     pub(super) fn show_outcome(&mut self, execution: &Execution) {
         self.stdout.finish();
         self.stderr.finish();
@@ -95,7 +95,7 @@ impl TerminalOutput {
             if let Some(traceback) = &error.traceback {
                 self.print_note(traceback.trim_end());
             }
-            // The traceback of a limit ends in an interrupt or a `MemoryError`, and does not say whose.
+            // The traceback of a limit ends in an interrupt or a `MemoryError` without its cause.
             let is_limit =
                 matches!(error.code, ErrorCode::TimeExceeded | ErrorCode::MemoryExceeded);
             if error.traceback.is_none() || is_limit {
@@ -130,19 +130,19 @@ impl TerminalOutput {
     }
 }
 
-/// The text form of a result, which every result of the kernel has.
+/// The text form of a result, which every result of the runner has.
 pub(super) fn plain_text(result: &DisplayData) -> Option<&str> {
     result.data.get("text/plain").and_then(|text| text.as_str())
 }
 
-/// One of our two outputs.
+/// Standard output or standard error.
 #[derive(Debug)]
 struct SanitizedWriter<W> {
     writer: W,
-    /// Absent when the bytes are to stay as they are.
+    /// `None` if bytes pass unchanged.
     sanitizer: Option<TerminalSanitizer>,
     in_line: bool,
-    /// Why something could not be written, other than that nobody reads it.
+    /// The first write error, other than a closed pipe.
     write_error: Option<io::Error>,
 }
 
@@ -172,7 +172,7 @@ impl<W: Write + IsTerminal> SanitizedWriter<W> {
         }
     }
 
-    /// Whoever reads us may have gone away, which is no reason to stop the code.
+    /// Ignores closed outputs: the code continues when the reader has gone.
     fn write(&mut self, text: &str) {
         let written = self.writer.write_all(text.as_bytes()).and_then(|()| self.writer.flush());
         if let Err(error) = written
@@ -183,8 +183,8 @@ impl<W: Write + IsTerminal> SanitizedWriter<W> {
     }
 }
 
-/// Text that says what it says and does nothing, wherever it goes: people decide by what they read here,
-/// also in a pager, so that not even a colour, which can be that of the background, is obeyed.
+/// Escapes all control characters, for any output: people base decisions on this text, also in a
+/// pager. Colours are escaped too, because text can have the colour of the background.
 pub(super) fn sanitize_plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     text.chars().for_each(|character| push_visible(character, &mut plain));
@@ -292,7 +292,7 @@ fn is_unsafe_char(character: char) -> bool {
             | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}'
             // Line ends that are none, embeddings, overrides, isolates and invisible operators.
             | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-            // Annotations, and letters that nobody sees and a model reads.
+            // Annotations, and letters that are invisible to people but not to models.
             | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 

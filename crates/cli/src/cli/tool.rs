@@ -1,4 +1,4 @@
-//! `belljar tool`: typed tools made of plain functions, here and on a server.
+//! `belljar tool`: typed tools from plain functions, on this machine and on a server.
 
 mod call;
 mod check;
@@ -16,7 +16,7 @@ use super::CliError;
 use contract::AnnotationMode;
 use std::process::ExitCode;
 
-/// The tool itself is wrong, or its test has failed.
+/// Exit code for an invalid tool or a failed test.
 const EXIT_INVALID: u8 = 1;
 
 #[derive(Debug, clap::Args)]
@@ -27,23 +27,68 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Print the contract of a tool as JSON Schema, or everything that is wrong with it
+    /// Check a tool and print its contract as JSON Schema
+    ///
+    /// Use it while you write a tool: it lists all errors with their lines, without running the
+    /// code.
+    #[command(after_help = "Examples:\n  \
+        belljar tool check convert.py\n  \
+        belljar tool check convert.py --env mine --json")]
     Check(check::Args),
-    /// Run the test() of each tool
+    /// Run the test() function of each tool
+    ///
+    /// Use it before you add a tool to a server, and in CI.
+    #[command(after_help = "Examples:\n  \
+        belljar tool test convert.py\n  \
+        belljar tool test convert.py --junit report.xml")]
     Test(test::Args),
-    /// Call a tool with arguments, and print its value as JSON
+    /// Call a tool and print its return value as JSON
+    ///
+    /// Use it to try a tool: a file runs on this machine, a name calls the tool of a server.
+    #[command(after_help = "Examples:\n  \
+        belljar tool call convert.py --args '{\"text\": \"ho\", \"times\": 3}'\n  \
+        belljar tool call media_probe --args '{\"media_path\": \"a.mp4\"}'")]
     Call(call::Args),
-    /// Write a tool to start from
+    /// Create a tool from a template
+    ///
+    /// Use it to start a tool: it writes a working file with a handle() and a test().
+    #[command(after_help = "Examples:\n  \
+        belljar tool new convert\n  \
+        belljar tool new probe --style run")]
     New(new::Args),
-    /// Bring a tool to a server
+    /// Add a tool to a server
+    ///
+    /// Use it to let agents and MCP clients of a server call the tool.
+    #[command(after_help = "Examples:\n  \
+        belljar tool add convert.py\n  \
+        belljar tool add media_probe.json --approval review")]
     Add(remote::AddToolArgs),
-    /// Deploy a folder as a function of a server, with packages, memory and time of its own
+    /// Deploy a directory as a function of a server
+    ///
+    /// Use it when a tool needs its own packages, more memory or more time. Deploying again
+    /// replaces the function.
+    #[command(after_help = "Examples:\n  \
+        belljar tool deploy forecast\n  \
+        belljar tool deploy ./forecast --name forecast_v2")]
     Deploy(deploy::Args),
     /// List the tools of a server
+    ///
+    /// Use it to find the name or id of a tool.
+    #[command(after_help = "Examples:\n  \
+        belljar tool ls\n  \
+        belljar tool ls --search media")]
     Ls(remote::ListToolsArgs),
-    /// Show a tool of a server, with its code
+    /// Show a tool of a server with its code
+    ///
+    /// Use it to read what a call would run.
+    #[command(after_help = "Examples:\n  \
+        belljar tool show media_probe")]
     Show(remote::ToolNameArgs),
-    /// Delete a tool of a server that no agent has
+    /// Delete a tool of a server
+    ///
+    /// Use it for tools that no agent uses; detach the tool from its agents first.
+    #[command(after_help = "Examples:\n  \
+        belljar tool rm media_probe")]
     Rm(remote::ToolNameArgs),
 }
 
@@ -64,7 +109,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
 /// Which annotations a `handle` may have.
 #[derive(Debug, Clone, Copy, clap::Args)]
 struct AnnotationArgs {
-    /// Also take Optional, Literal, dict, TypedDict, dataclass, nested lists and their defaults
+    /// Also accept Optional, Literal, dict, TypedDict, dataclass, nested lists and their defaults
     #[arg(long)]
     extended: bool,
 }

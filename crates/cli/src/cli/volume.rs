@@ -34,57 +34,103 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Make a volume, which code sees if the specification of its agent says so
+    /// Create a volume
+    ///
+    /// Use it to keep files between sessions. Code sees a volume if the specification of its agent
+    /// lists it.
+    #[command(after_help = "Examples:\n  \
+        belljar volume new notes --quota 10000000")]
     New {
+        /// Name of the volume
         #[arg(value_name = "NAME")]
         name: String,
 
-        /// Of all its files together [default: 256 MiB]
+        /// Maximum total size of the files [default: 256 MiB]
         #[arg(long, value_name = "BYTES")]
         quota: Option<u64>,
 
+        /// Comment for people
         #[arg(long, value_name = "TEXT")]
         comment: Option<String>,
     },
     /// List volumes
+    ///
+    /// Use it to see which volumes exist, with their quotas.
+    #[command(after_help = "Examples:\n  \
+        belljar volume ls")]
     Ls(ListArgs),
-    /// Show a volume and what is in it
+    /// Show a volume and its files
+    ///
+    /// Use it to check the quota, the owner and the contents of a volume.
+    #[command(after_help = "Examples:\n  \
+        belljar volume show notes")]
     Show(VolumeArgs),
     /// List the files of a volume
+    ///
+    /// Use it to find the path of a file for `get` and `rm`.
+    #[command(after_help = "Examples:\n  \
+        belljar volume files notes")]
     Files(VolumeArgs),
-    /// Put a file into a volume
+    /// Upload a file to a volume
+    ///
+    /// Use it to give code a file. It replaces a file of the same path.
+    #[command(after_help = "Examples:\n  \
+        belljar volume put notes prices.csv\n  \
+        belljar volume put notes prices.csv reference/prices.csv")]
     Put {
+        /// Name or id of the volume
         #[arg(value_name = "NAME | ID")]
         volume: String,
 
+        /// Local file to upload
         #[arg(value_name = "FILE")]
         file: PathBuf,
 
-        /// How it is called there [default: as it is called here]
+        /// Path in the volume [default: the file name]
         #[arg(value_name = "PATH")]
         path: Option<String>,
     },
     /// Write a file of a volume to standard output
+    ///
+    /// Use it to download a file that code wrote.
+    #[command(after_help = "Examples:\n  \
+        belljar volume get notes reference/prices.csv > prices.csv")]
     Get {
+        /// Name or id of the volume
         #[arg(value_name = "NAME | ID")]
         volume: String,
 
+        /// Path of the file in the volume
         #[arg(value_name = "PATH")]
         path: String,
     },
-    /// Give a volume another quota
+    /// Change the quota of a volume
+    ///
+    /// Use it when a volume is full.
+    #[command(after_help = "Examples:\n  \
+        belljar volume quota notes 20000000")]
     Quota {
+        /// Name or id of the volume
         #[arg(value_name = "NAME | ID")]
         volume: String,
 
+        /// Maximum total size of the files
         #[arg(value_name = "BYTES")]
         quota: u64,
     },
-    /// Delete a file of a volume, or the volume with everything in it
+    /// Delete a file of a volume, or the whole volume
+    ///
+    /// Use it with a path to delete one file. Without a path it deletes the volume and all its
+    /// files.
+    #[command(after_help = "Examples:\n  \
+        belljar volume rm notes reference/prices.csv\n  \
+        belljar volume rm notes")]
     Rm {
+        /// Name or id of the volume
         #[arg(value_name = "NAME | ID")]
         volume: String,
 
+        /// Path of the file in the volume [default: delete the whole volume]
         #[arg(value_name = "PATH")]
         path: Option<String>,
     },
@@ -92,6 +138,7 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct VolumeArgs {
+    /// Name or id of the volume
     #[arg(value_name = "NAME | ID")]
     volume: String,
 }

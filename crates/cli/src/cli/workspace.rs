@@ -1,4 +1,4 @@
-//! `belljar workspace`: the tenants of a server, for whoever runs it.
+//! `belljar workspace`: manages the workspaces of a server, for its operator.
 
 use super::CliError;
 use super::display::Column;
@@ -20,12 +20,21 @@ pub(super) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Make a workspace, and print the key of its owner this once
+    /// Create a workspace and print the API key of its owner
+    ///
+    /// Use it for each team or customer. The key is printed once and cannot be shown again.
+    #[command(after_help = "Examples:\n  \
+        belljar workspace new guests")]
     New {
+        /// Name of the workspace
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// List all workspaces
+    /// List workspaces
+    ///
+    /// Use it to see all workspaces of the server.
+    #[command(after_help = "Examples:\n  \
+        belljar workspace ls")]
     Ls(ListArgs),
 }
 

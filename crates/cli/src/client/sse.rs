@@ -9,14 +9,14 @@ const EVENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct EventStream {
     response: Response,
-    /// What came and is not yet a whole event.
+    /// Received bytes that are not yet a complete event.
     buffer: Vec<u8>,
     /// How much of it has no end of an event in it, so that a long one is not searched twice.
     searched: usize,
 }
 
 impl EventStream {
-    /// The stream of an answer, if it is one.
+    /// Returns the stream of a response, or the response if it is not a stream.
     pub(crate) fn from_response(answer: Response) -> Result<Self, Response> {
         let kind = answer.headers().get(reqwest::header::CONTENT_TYPE);
         let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -27,7 +27,7 @@ impl EventStream {
         }
     }
 
-    /// The data of the next event; none when the stream has ended.
+    /// Returns the data of the next event, or `None` at the end of the stream.
     pub(crate) async fn next_data(&mut self) -> Result<Option<String>, ClientError> {
         loop {
             while let Some(end) = end_of_event(&self.buffer, self.searched) {

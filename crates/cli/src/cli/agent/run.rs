@@ -1,4 +1,4 @@
-//! `belljar agent run`: a request in plain words, carried out by a model, here or on a server.
+//! `belljar agent run`: a model carries out a request, on this machine or on a server.
 
 use crate::cli::embedded_service::{DRAIN_TIME, EmbeddedService};
 use crate::cli::engine_args::{self, EngineArgs};
@@ -17,53 +17,53 @@ use std::process::ExitCode;
 const DOCUMENTS: &str = "/v1/documents";
 const CODE_EXECUTION: &str = "/v1/code_execution";
 
-/// What is wanted, of whom, and where it goes.
+/// The request, the agent that carries it out, and the output directory.
 #[derive(Debug, Default, clap::Args)]
 pub(in crate::cli) struct RunRequestArgs {
-    /// An agent of a server, by name or id [default: code_execution alone]
+    /// Name or id of an agent of the server [default: code_execution without an agent]
     #[arg(value_name = "AGENT")]
     pub(in crate::cli) agent: Option<String>,
 
-    /// What is wanted, in plain words; --cursor goes on without it, with --allow and --deny or once
-    /// somebody has answered
+    /// Request in plain language. Optional with --cursor, to continue after --allow, --deny or a
+    /// decided approval
     #[arg(short, long, value_name = "TEXT", required_unless_present = "cursor")]
     pub(in crate::cli) request: Option<String>,
 
-    /// A file that it needs, seen by code in /home/uploaded_files; may be repeated
+    /// Input file, which code finds in /home/uploaded_files; repeatable
     #[arg(long = "file", value_name = "PATH")]
     pub(in crate::cli) files: Vec<PathBuf>,
 
-    /// What to keep in mind, such as "use a dark theme"
+    /// Additional context, such as "use a dark theme"
     #[arg(long, value_name = "TEXT", conflicts_with = "agent")]
     pub(in crate::cli) context: Option<String>,
 
-    /// Go on in this session of a server
+    /// Continue in this session of the server (its `sandbox_id`)
     #[arg(long, value_name = "ID", conflicts_with = "agent")]
     pub(in crate::cli) sandbox: Option<String>,
 
-    /// Rounds that it may take [default: two for each step of the plan, and at least 6]
+    /// Maximum number of rounds [default: two per step of the plan, at least 6]
     #[arg(long, value_name = "N", conflicts_with = "agent")]
     pub(in crate::cli) max_rounds: Option<u32>,
 
-    /// Go on from this answer of the agent
+    /// Continue from the response of the agent that has this cursor
     #[arg(long, value_name = "CURSOR", requires = "agent")]
     pub(in crate::cli) cursor: Option<String>,
 
-    /// Let this call run that the answer with that cursor asks about; may be repeated
+    /// Allow this pending call of the response with that cursor; repeatable
     #[arg(long, value_name = "ID", requires = "cursor")]
     pub(in crate::cli) allow: Vec<String>,
 
-    /// Refuse this call that the answer with that cursor asks about; may be repeated
+    /// Deny this pending call of the response with that cursor; repeatable
     #[arg(long, value_name = "ID", requires = "cursor")]
     pub(in crate::cli) deny: Vec<String>,
 
-    /// Write the files and the charts that the code makes into this directory
+    /// Write the files and charts that the code creates into this directory
     #[arg(long, value_name = "DIR")]
     pub(in crate::cli) out: Option<PathBuf>,
 }
 
 impl RunRequestArgs {
-    /// To what the agent has asked.
+    /// Returns the confirmations for the pending calls of the agent.
     fn replies(&self) -> Vec<Value> {
         let reply = |id: &String, status: &str| json!({"role": "action", "type": "toolConfirmation", "actionId": id, "status": status});
         let allowed = self.allow.iter().map(|id| reply(id, "ALLOW"));
@@ -83,7 +83,7 @@ pub(super) struct Args {
     engine: EngineArgs,
 }
 
-/// What is asked for, once it is known who is asked.
+/// Sends the request to a server, remote or embedded.
 pub(in crate::cli) struct AgentRunClient<'a> {
     pub(in crate::cli) client: &'a ApiClient,
     pub(in crate::cli) request: &'a RunRequestArgs,
@@ -114,7 +114,7 @@ pub(super) fn main(args: Args, remote: &RemoteArgs) -> Result<ExitCode, CliError
 }
 
 impl AgentRunClient<'_> {
-    /// Gives what came of it, which is shown already.
+    /// Runs the request, displays it, and returns the result.
     pub(in crate::cli) async fn run(&self) -> Result<Value, CliError> {
         let outcome = OutcomeArgs { out: self.request.out.clone(), json: self.json };
         let mut shown = ExecutionDisplay::new(&outcome, StdoutUse::Output)?;
@@ -144,7 +144,7 @@ impl AgentRunClient<'_> {
         Ok(items.into_iter().map(|document| document["id"].clone()).collect())
     }
 
-    /// The request, and where its result will be.
+    /// Returns the request, and the path of its result.
     async fn build_request(&self, documents: Vec<Value>) -> Result<(ApiRequest, String), CliError> {
         let wish = self.request;
         let Some(agent) = &wish.agent else {
@@ -167,7 +167,7 @@ impl AgentRunClient<'_> {
         Ok((ApiRequest::post(format!("{path}/run")).json(&body), format!("{path}/runs")))
     }
 
-    /// The answer on standard output, and everything about it beside it.
+    /// Prints the answer to standard output and everything else to standard error.
     fn print_result(
         &self,
         shown: &mut ExecutionDisplay<'_>,
@@ -201,7 +201,7 @@ impl AgentRunClient<'_> {
         Ok(())
     }
 
-    /// What it asks, and the commands that answer it.
+    /// Prints the pending approvals and the commands that decide them.
     fn print_approvals(&self, shown: &mut ExecutionDisplay<'_>, result: &Value) {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let actions = result["actions"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -229,7 +229,7 @@ impl AgentRunClient<'_> {
     }
 }
 
-/// As a shell reads it as one word.
+/// Quotes text so that a shell reads it as one word.
 fn shell_quote(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
     match !text.is_empty() && text.chars().all(plain) {
@@ -238,13 +238,13 @@ fn shell_quote(text: &str) -> String {
     }
 }
 
-/// Whether it was carried out.
+/// Returns success if the request was carried out.
 pub(in crate::cli) fn exit_code(result: &Value) -> ExitCode {
     let well = result["status"] == "succeeded";
     if well { ExitCode::SUCCESS } else { ExitCode::from(EXIT_REJECTED) }
 }
 
-/// A file of a result: how it is called here, and where its bytes are.
+/// A file of a result: its local name, and where its bytes are.
 struct ResultFile {
     name: String,
     url: String,
@@ -258,7 +258,7 @@ fn result_files(result: &Value) -> Vec<ResultFile> {
         let Some(url) = text("url").filter(|url| url.starts_with('/')) else { continue };
         let Some(given) = text("name") else { continue };
         let is_free = |name: &String| made.iter().all(|known| known.name != *name);
-        // Two rounds may each have shown a `plot_0.png`, and two tools have written one name.
+        // Two rounds may each show a `plot_0.png`, and two tools may write the same name.
         let names = [Some(given.clone()), text("asset_filename")].into_iter().flatten();
         let numbered = (1..).map(|number| numbered_name(&given, number));
         let name = names.chain(numbered).find(is_free);

@@ -1,4 +1,4 @@
-//! `belljar agent show`: an agent as it is, or a run in a form that people read.
+//! `belljar agent show`: prints an agent, or the trace of a run.
 
 use crate::cli::one_shot::print_record;
 use crate::cli::remote::Remote;
@@ -13,15 +13,15 @@ const NOT_FOUND: u16 = 404;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ShowAgentArgs {
-    /// An agent by its name or id, or a run by its id
+    /// Name or id of an agent, or id of a run
     #[arg(value_name = "AGENT | RUN")]
     what: String,
 
-    /// How a run is told [default: text]
+    /// Output format of a run [default: text]
     #[arg(long, value_name = "FORMAT")]
     format: Option<RunFormat>,
 
-    /// Write a run to this file instead of to standard output
+    /// Write the run to this file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -32,7 +32,7 @@ enum RunFormat {
     Json,
     /// A Jupyter notebook
     Ipynb,
-    /// A page with its charts in it
+    /// A self-contained page with the charts
     Html,
 }
 
@@ -72,7 +72,7 @@ pub(super) async fn show(remote: &Remote, args: ShowAgentArgs) -> Result<(), Cli
     }
 }
 
-/// Ids do not say what they are of.
+/// Returns whether the id is that of an agent: ids have no kind.
 async fn is_agent(remote: &Remote, id: ExecutionId) -> Result<bool, ClientError> {
     match remote.client.send(ApiRequest::get(format!("{}/{id}", ResourceKind::Agent.path()))).await
     {

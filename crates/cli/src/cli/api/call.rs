@@ -1,4 +1,4 @@
-//! `belljar api call`: one operation, and its answer as it is.
+//! `belljar api call`: calls one operation and prints its response unchanged.
 
 use super::document::OpenApiDocument;
 use super::request::{InputBody, RequestInput, build_request};
@@ -14,7 +14,7 @@ use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Of a body that is sent as it is; what is larger is uploaded with --file, which is not read whole.
+/// Maximum size of `--body`. Larger content is uploaded with `--file`, which streams.
 const BODY_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 #[derive(Debug, clap::Args)]
@@ -22,35 +22,35 @@ pub(super) struct Args {
     #[command(flatten)]
     server: ServerArgs,
 
-    /// A parameter, wherever it belongs: in the path, the query or a header; may be repeated
+    /// Parameter of the path, the query or a header; repeatable
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = parse_pair)]
     params: Vec<(String, String)>,
 
-    /// A field of the body, as text or as JSON, whichever it takes; may be repeated
+    /// Field of the JSON body, as text or JSON according to its schema; repeatable
     #[arg(long = "field", value_name = "NAME=VALUE", value_parser = parse_pair)]
     fields: Vec<(String, String)>,
 
-    /// The body: JSON, @FILE that has it, or @- for standard input
+    /// Request body: JSON, @FILE, or @- for standard input
     #[arg(long, value_name = "JSON | @FILE | @-")]
     body: Option<String>,
 
-    /// A file to upload; may be repeated
+    /// File to upload; repeatable
     #[arg(long = "file", value_name = "PATH")]
     files: Vec<PathBuf>,
 
-    /// A header, such as Accept=text/event-stream; may be repeated
+    /// Additional header, such as Accept=text/event-stream; repeatable
     #[arg(long = "header", value_name = "NAME=VALUE", value_parser = parse_pair)]
     headers: Vec<(String, String)>,
 
-    /// Send it although it is not what the operation takes
+    /// Send the request without validating it
     #[arg(long)]
     no_validate: bool,
 
-    /// Write the answer into this file
+    /// Write the response body to this file
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 
-    /// As `belljar api ls` lists it
+    /// Name of the operation, as listed by `belljar api ls`
     #[arg(value_name = "OPERATION")]
     operation: String,
 }
@@ -104,7 +104,7 @@ async fn send(client: &ApiClient, call: ApiRequest, out: Option<&Path>) -> Resul
     }
 }
 
-/// Each event is a line, as soon as it is there.
+/// Prints each event as a line when it arrives.
 async fn print_events(mut events: EventStream) -> Result<(), CliError> {
     while let Some(data) = events.next_data().await? {
         print_record(&terminal::for_stdout(&data))?;

@@ -1,4 +1,4 @@
-//! `belljar api describe`: what an operation takes and answers, down to the last field.
+//! `belljar api describe`: prints the parameters, the body and the responses of an operation.
 
 use super::document::{ApiOperation, OpenApiDocument};
 use super::schema::type_names;
@@ -11,10 +11,11 @@ use std::process::ExitCode;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
+    /// Name of the operation, as listed by `belljar api ls`
     #[arg(value_name = "OPERATION")]
     operation: String,
 
-    /// Print what the OpenAPI document says of it, with the schemas that it uses
+    /// Print the operation of the OpenAPI document, with the schemas that it uses
     #[arg(long)]
     json: bool,
 }
@@ -151,7 +152,7 @@ fn used_schemas<'a>(document: &'a OpenApiDocument, part: &'a Value) -> Vec<(&'a 
     found
 }
 
-/// How it is called from here.
+/// Returns a command that calls the operation.
 fn example_command(operation: &ApiOperation<'_>) -> String {
     let required = operation.parameters().into_iter().filter(|parameter| parameter.required);
     let mut words = vec![format!("belljar api call {}", operation.id)];

@@ -3,7 +3,7 @@
 use crate::cli::CliError;
 use serde_json::Value;
 
-/// How alike a name must be to one that there is, to be taken for a slip of it.
+/// Minimum similarity of a misspelled name to a suggestion.
 const SIMILARITY_MIN: f64 = 0.7;
 const METHODS: [&str; 5] = ["get", "put", "post", "patch", "delete"];
 
@@ -12,7 +12,7 @@ pub(super) struct OpenApiDocument {
     json: Value,
 }
 
-/// One operation, as the document has it.
+/// One operation of the document.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ApiOperation<'a> {
     pub(super) id: &'a str,
@@ -22,7 +22,7 @@ pub(super) struct ApiOperation<'a> {
     pub(super) definition: &'a Value,
 }
 
-/// Something that an operation takes beside its body.
+/// A parameter of an operation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ApiParameter<'a> {
     pub(super) name: &'a str,
@@ -73,7 +73,7 @@ impl OpenApiDocument {
         Err(CliError::usage(format!("there is no operation {id:?} ({hint})")))
     }
 
-    /// What a `$ref` stands for.
+    /// Resolves a `$ref`.
     pub(super) fn resolve<'a>(&'a self, schema: &'a Value) -> &'a Value {
         let name = schema["$ref"].as_str().and_then(|it| it.strip_prefix("#/components/schemas/"));
         match name {
@@ -106,7 +106,7 @@ impl<'a> ApiOperation<'a> {
             .collect()
     }
 
-    /// What the body may be, by its content type.
+    /// Returns the schemas of the body by content type.
     pub(super) fn bodies(&self) -> Vec<(&'a str, &'a Value)> {
         let content = self.definition["requestBody"]["content"].as_object().into_iter().flatten();
         content.map(|(kind, body)| (kind.as_str(), &body["schema"])).collect()

@@ -12,7 +12,7 @@ const COLUMNS: &[Column] =
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Only those that have all of these words in their name, path or description
+    /// List only operations whose name, path or description contains all of these words
     #[arg(long, value_name = "WORDS", num_args = 1..)]
     search: Vec<String>,
 

@@ -1,6 +1,6 @@
-//! A request, made of what was said and of what the document says about it.
+//! Builds a request from the arguments and the OpenAPI document.
 //!
-//! Nothing is sent here: what comes out is a plan, or everything that is wrong with it.
+//! Nothing is sent here: the result is a request, or all problems with it.
 
 use super::document::{ApiOperation, ApiParameter, OpenApiDocument};
 use crate::cli::CliError;
@@ -14,14 +14,14 @@ use std::path::PathBuf;
 const JSON: &str = "application/json";
 const FORM: &str = "multipart/form-data";
 const BYTES: &str = "application/octet-stream";
-/// The content types of files, by how their names end.
+/// Content types by file extension.
 const CONTENT_TYPES: [(&str, &str); 3] =
     [("py", "text/x-python"), ("yaml", "application/yaml"), ("yml", "application/yaml")];
-/// What may stand in a path as it is.
+/// Characters that are percent-encoded in a path.
 const PATH_ENCODED: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// What was said on the command line.
+/// The arguments of the command line.
 #[derive(Debug, Default)]
 pub(super) struct RequestInput {
     pub(super) params: Vec<(String, String)>,
@@ -29,13 +29,13 @@ pub(super) struct RequestInput {
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Option<InputBody>,
     pub(super) files: Vec<PathBuf>,
-    /// Whether the document is to be obeyed.
+    /// Whether to validate the request against the document.
     pub(super) validate: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct InputBody {
-    /// Of the file that it was in.
+    /// Extension of the file that contained the body.
     pub(super) extension: Option<String>,
     pub(super) bytes: Vec<u8>,
 }

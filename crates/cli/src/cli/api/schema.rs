@@ -1,14 +1,14 @@
-//! Whether JSON is what a schema of the document says, and if not, where.
+//! Validates JSON against a schema of the document.
 //!
-//! It knows the words that our own document uses, which a test holds against the document; what
-//! it lets through is still judged by the server.
+//! It supports the keywords that our own document uses; a test compares them with the document. The
+//! server validates the request again.
 
 use super::document::OpenApiDocument;
 use serde_json::{Map, Value};
 use std::fmt;
 use uuid::Uuid;
 
-/// One thing that is not as the schema says.
+/// One violation of a schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SchemaMismatch {
     /// A JSON pointer.
@@ -30,7 +30,7 @@ impl fmt::Display for SchemaMismatch {
 }
 
 impl OpenApiDocument {
-    /// Everything that is wrong with a value.
+    /// Returns all violations of the schema.
     pub(super) fn validate(&self, value: &Value, schema: &Value) -> Vec<SchemaMismatch> {
         let mut checker =
             OpenApiSchemaChecker { document: self, path: String::new(), mismatches: Vec::new() };

@@ -1,4 +1,4 @@
-//! The floor, and other Python that runs outside of any wall to compare with.
+//! The baseline, and other Python code that runs without isolation for comparison.
 
 use super::super::CliError;
 use engine::UnsandboxedPython;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const FLOOR: &str = include_str!("../../../../../bench/floor.py");
 pub(super) const NATIVE: &str = include_str!("../../../../../bench/native.py");
 
-/// The Python of an environment without walls, ready for `-c`.
+/// Returns the command of the Python of an environment without isolation, ready for `-c`.
 fn python_command(outside: &UnsandboxedPython) -> Command {
     let mut command = Command::new(&outside.interpreter);
     command

@@ -1,4 +1,4 @@
-//! The same work done the usual way: bubblewrap and a new Python each time.
+//! The same work with bubblewrap and a new Python process each time.
 
 use engine::UnsandboxedPython;
 use std::process::{Command, Stdio};

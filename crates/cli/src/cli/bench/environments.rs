@@ -1,5 +1,4 @@
-//! What environments cost: a session in each of those that are built, a build from wheels that are here
-//! already, and a list of many.
+//! Measures environments: a session in each built one, a build from cached wheels, and a long list.
 
 use super::measure::percentile;
 use super::report::{Figure, FigureTarget, format_ms};
@@ -39,7 +38,7 @@ pub(super) async fn measure(
     Ok([session].into_iter().chain(made).collect())
 }
 
-/// The environment in which a session is dearest, compared with the usual one.
+/// Compares the environment with the slowest session to the default one.
 async fn second_session(
     engine: &Arc<Engine>,
     base: &str,
@@ -84,7 +83,7 @@ async fn session(engine: &Arc<Engine>, environment: &str) -> Result<Duration, Cl
     Ok(took)
 }
 
-/// A place for environments with the uv and the wheels of the usual one.
+/// Creates a data directory with the uv and the wheels of the default one.
 fn scratch_directory(data: &Path) -> Result<TempDir, CliError> {
     let made = || {
         let aside = TempDir::new_in(data)?;

@@ -1,5 +1,5 @@
-//! What the door for agents costs: `execute_python` over standard input and output against the same
-//! run through an engine in this process, both in a sandbox of their own out of the pool.
+//! Measures the overhead of MCP: `execute_python` over standard input and output against the same
+//! run through an engine in this process, each in a fresh sandbox of the pool.
 
 use super::super::CliError;
 use super::measure::{BLOCK, Bench, run_to_end};

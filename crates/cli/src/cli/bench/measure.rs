@@ -1,4 +1,4 @@
-//! Taking the figures.
+//! Takes the samples.
 
 use super::super::CliError;
 use super::baseline::{self, BaselineInterpreter};
@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::{Event, Execution, OutputStream, SandboxId};
 
-/// Samples of one kind in a row. Short enough that both kinds have the same weather, long enough
-/// that each has its own pages in the caches, as it has when it is used.
+/// Consecutive samples of one kind: few enough that both kinds run under the same load, enough that
+/// each has warm caches, as in normal use.
 pub(super) const BLOCK: usize = 20;
 /// Sandboxes that wait in the pool.
 pub(super) const POOL: usize = 4;
@@ -33,7 +33,7 @@ pub(super) struct Bench {
     baseline: BaselineInterpreter,
 }
 
-/// Times of one figure and of the floor, taken in turns.
+/// Alternating samples of one figure and of the baseline.
 #[derive(Debug, Default)]
 struct Samples {
     figure: Vec<Duration>,
@@ -123,7 +123,7 @@ impl Bench {
         NewSession::new(&self.environment)
     }
 
-    /// Takes a block of floors before each block of a figure, both back to back.
+    /// Takes a block of baseline samples before each block of a figure.
     fn sample_baseline(&mut self, turn: usize, samples: &mut Samples) -> Result<(), CliError> {
         if turn.is_multiple_of(BLOCK) {
             for _ in 0..BLOCK {
@@ -321,7 +321,7 @@ impl Bench {
         Ok(bytes as f64 / sessions.len() as f64 / 1e6)
     }
 
-    /// The best of several rounds on each side: a neighbour can only make one slower.
+    /// Takes the best of several rounds on each side: other load can only make a round slower.
     async fn native(&mut self) -> Result<Vec<Figure>, CliError> {
         let (mut inside, mut outside) = ([u64::MAX; 2], [u64::MAX; 2]);
         for _ in 0..NATIVE_ROUNDS {

@@ -1,8 +1,8 @@
-//! What the way out costs: one client in Python asks a host on this machine from outside of any wall, and
-//! from a session of a real server, through its proxy, in turns.
+//! Measures the overhead of egress: a Python client sends requests to a host on this machine, in
+//! turns without isolation and from a session of a real server through its proxy.
 //!
-//! `open` is a host that a network rule opens, whose TLS the proxy only carries; `keyed` is one with a
-//! credential, whose TLS it ends and begins again.
+//! `open` is a host that a network rule allows, whose TLS the proxy forwards; `keyed` is one with a
+//! credential, whose TLS the proxy terminates and re-encrypts.
 
 use super::super::CliError;
 use super::measure::percentile;
@@ -74,7 +74,7 @@ pub(super) async fn measure(
     Ok(figures)
 }
 
-/// The client on both sides of the walls.
+/// The client, outside and inside a sandbox.
 struct ProxyBench {
     outside: UnsandboxedPython,
     server: BenchServer,
@@ -110,7 +110,7 @@ impl ProxyBench {
         Ok(Self { outside: outside.clone(), server: served, session, target: host })
     }
 
-    /// What a function of the client answers, from outside of the walls.
+    /// Calls a function of the client without isolation.
     async fn direct(&self, call: &str, size: usize) -> Result<Vec<f64>, CliError> {
         let url = format!("https://localhost:{}", self.target.port);
         let code = format!("{CLIENT}\nimport json\nprint(json.dumps({call}({url:?}, {size})))");
@@ -123,7 +123,7 @@ impl ProxyBench {
         answered.map_err(|_| CliError::internal(String::from_utf8_lossy(&ran.stderr)))
     }
 
-    /// The same from a sandbox.
+    /// Calls a function of the client in a sandbox.
     async fn proxied(&self, call: &str, host: &str, size: usize) -> Result<Vec<f64>, CliError> {
         let url = format!("https://{host}:{}", self.target.port);
         let code = format!("{CLIENT}\n{call}({url:?}, {size})");
@@ -262,8 +262,8 @@ async fn serve(tls: TlsAcceptor, stream: TcpStream) {
     let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// Letters and digits in an order that does not come again: the proxy looks for a key in it, and of most
-/// answers there is more to look at than of zeros.
+/// Returns pseudo-random letters and digits. The proxy searches responses for keys, and zeros would
+/// be faster to search than most responses.
 const fn filler_text() -> [u8; 64 * 1024] {
     let signs = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let (mut text, mut at, mut number) = ([0; 64 * 1024], 0, 1_u32);

@@ -249,7 +249,7 @@ async fn concurrent_sessions(served: BenchServer, seconds: u64) -> Result<Vec<Fi
     ])
 }
 
-/// More at once than there is room for: each is answered, with a result or a refusal.
+/// Sends more concurrent requests than there is capacity: each gets a result or an error.
 async fn burst(served: &BenchServer) -> Result<Vec<Figure>, CliError> {
     let mut requests = JoinSet::new();
     let url = format!("{}/v1/execute", served.address);

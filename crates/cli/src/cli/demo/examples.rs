@@ -1,18 +1,18 @@
-//! The agents of `examples/`, which are in the program as they are there.
+//! The agents of `examples/`, embedded in the program.
 
-/// Names of files, and what is in them.
+/// File names and contents.
 type ExampleFiles = &'static [(&'static str, &'static [u8])];
 
 #[derive(Debug)]
 pub(super) struct Example {
     pub(super) name: &'static str,
     pub(super) about: &'static str,
-    /// What the agent is asked.
+    /// Message to the agent.
     pub(super) message: &'static str,
     pub(super) specification: &'static str,
-    /// What a model says, turn by turn.
+    /// Responses of the scripted model, turn by turn.
     pub(super) script: &'static str,
-    /// What the agent is given with the message.
+    /// Files that are attached to the message.
     pub(super) data: ExampleFiles,
     /// Tools that are attached to it, in JSON.
     pub(super) tools: &'static [&'static str],

@@ -1,4 +1,4 @@
-//! What to type or to set so that a wall can be raised. One cause, one way.
+//! Fixes that make an isolation layer available: one per cause.
 
 use engine::host::{
     CgroupMissing, ContainerRuntime, HostIds, LandlockCause, NamespaceCause, ProcCause,

@@ -1,4 +1,4 @@
-//! The walls of the host, one row each.
+//! The isolation layers of the host, one row each.
 
 use super::fixes;
 use super::report::{HostCheck, HostCheckState};
@@ -92,7 +92,7 @@ fn row<Cause>(
     }
 }
 
-/// What the kernel said, without the number that Rust adds.
+/// Returns the error text of the kernel without the number that Rust adds.
 fn os_error_text(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()

@@ -1,4 +1,4 @@
-//! A real sandbox, and code in it that tries what each wall forbids.
+//! Starts a real sandbox and runs code in it that tries what each isolation layer forbids.
 
 use super::super::{progress, terminal};
 use super::report::{Proof, ProofOutcome};
@@ -66,13 +66,13 @@ fn attempts(has_processes: bool) -> Attempts {
     others.chain([NO_PROCESSES]).collect()
 }
 
-/// An unknown environment is refused later, and by whoever knows them all.
+/// The engine rejects an unknown environment later.
 fn has_processes(data: &Path, environment: &str) -> bool {
     let recipe = Environments::open(data).and_then(|known| known.find(environment));
     !recipe.is_ok_and(|it| it.definition.processes == ProcessesSetting::Deny)
 }
 
-/// Code that never ends by itself, and the fault that has to end it.
+/// Code that never ends by itself, and the error that must end it.
 struct LimitAttempt {
     name: &'static str,
     claim: &'static str,
@@ -102,7 +102,7 @@ fn limit_attempts() -> [LimitAttempt; 2] {
     ]
 }
 
-/// What came of it.
+/// Results of the attempts.
 #[derive(Debug)]
 pub(super) struct SandboxTrial {
     pub(super) environment: String,

@@ -1,16 +1,16 @@
-//! What the doctor has found, as a table for people and as JSON for programs.
+//! The report of the doctor, as a table and as JSON.
 
 use super::proofs::SandboxTrial;
 use serde::Serialize;
 use std::fmt::Write;
 use std::io::IsTerminal;
 
-/// One wall or tool of the host.
+/// One isolation layer or tool of the host.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct HostCheck {
     pub(super) name: String,
     pub(super) state: HostCheckState,
-    /// What is there, or what the kernel said instead.
+    /// What was found, or the error of the kernel.
     pub(super) found: String,
     /// Empty for what is not used.
     pub(super) gives: &'static str,
@@ -31,13 +31,13 @@ pub(super) enum HostCheckState {
     Skipped,
 }
 
-/// One thing that code in a sandbox has tried.
+/// One attempt of code in a sandbox.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Proof {
     pub(super) name: &'static str,
     pub(super) says: &'static str,
     pub(super) outcome: ProofOutcome,
-    /// What the attempt met.
+    /// Observed result of the attempt.
     pub(super) saw: String,
 }
 
@@ -120,7 +120,7 @@ impl DoctorReport {
         writeln!(table, "\n{verdict}")
     }
 
-    /// One setting often takes several walls away; it is named once.
+    /// Prints each fix once: one setting often disables several layers.
     fn write_fixes(
         &self,
         table: &mut String,
@@ -155,7 +155,7 @@ impl DoctorReport {
     }
 }
 
-/// Colours for somebody who looks at it.
+/// Whether to print colours, which is for terminals only.
 #[derive(Debug, Clone, Copy)]
 enum ColorMode {
     Color,

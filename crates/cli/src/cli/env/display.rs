@@ -1,4 +1,4 @@
-//! Environments for people, the same whether they are here or at a server.
+//! Displays environments, local or of a server.
 
 use crate::cli::CliError;
 use crate::cli::display::{self, Column};

@@ -1,4 +1,4 @@
-//! The file that an environment is made of, and the lock beside it.
+//! Reads the definition of an environment and the lock beside it.
 
 use crate::cli::CliError;
 use crate::cli::request_args::read_bounded;

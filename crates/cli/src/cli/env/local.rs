@@ -89,7 +89,7 @@ pub(super) fn build(args: &BuildEnvironmentArgs, json: bool) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is imported in advance is imported once now, within the walls: a server would find out only
+/// Imports the preloaded modules once in a sandbox. Otherwise a server would detect an error only
 /// when it needs the environment.
 fn check_preload(place: &LocalDataArgs, recipe: &Recipe) -> Result<(), CliError> {
     if recipe.definition.preload.is_empty() {
@@ -124,7 +124,7 @@ fn environment_json(environment: &Environment) -> Result<Value, CliError> {
     serde_json::to_value(environment).map_err(|error| CliError::internal(error.to_string()))
 }
 
-/// What was asked for is wrong, or the machine lacks something.
+/// Converts a build error: an invalid definition, or something that the machine lacks.
 pub(in crate::cli) fn build_error(error: BuildError) -> CliError {
     match error {
         BuildError::Unknown { .. } => CliError::rejected(error.to_string()),

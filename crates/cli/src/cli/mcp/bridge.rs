@@ -1,5 +1,5 @@
-//! A client on standard input and output, a server over HTTP, and messages from one to the other,
-//! unread but for what HTTP has to know of them. A server that hangs must not keep it from ending.
+//! Forwards messages between a client on standard input and output and a server over HTTP. It reads
+//! only what HTTP needs. A server that hangs must not prevent the bridge from ending.
 
 mod upstream;
 
@@ -16,24 +16,26 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use upstream::{McpUpstream, McpUpstreamError};
 
-/// Messages that wait to be written; the server waits when the client does not read.
+/// Maximum number of messages that wait to be written; the server waits if the client does not
+/// read.
 const QUEUE_MAX: usize = 64;
-/// For what a server answers without any work. The next line is read after it.
+/// Timeout of requests that the server answers immediately. The next line is read after it.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
-/// To take leave of a server and of a reader. Clients kill what has not ended after two seconds.
+/// Timeout for ending the session and the writer. Clients kill a process that has not ended after
+/// two seconds.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 struct McpBridge {
     server: McpUpstream,
-    /// Nothing is the end.
+    /// `None` ends the writer.
     out: mpsc::Sender<Option<String>>,
-    /// Requests that are not answered, by their ids.
+    /// Unanswered requests by id.
     open_requests: watch::Sender<HashMap<String, OpenRequest>>,
 }
 
 struct OpenRequest {
     request: AbortHandle,
-    /// Whether it will be: a subscription lasts as long as its client does.
+    /// False for a subscription, which lasts as long as its client.
     expects_answer: bool,
 }
 
@@ -68,7 +70,7 @@ async fn write_lines(mut lines: mpsc::Receiver<Option<String>>) {
 }
 
 impl McpBridge {
-    /// Until the client says no more, and has its answers or the patience is over.
+    /// Serves until the client closes its input, and has its responses or the timeout is over.
     async fn serve(self: &Arc<Self>) {
         let mut lines = BufReader::new(tokio::io::stdin()).split(b'\n');
         while let Ok(Some(line)) = lines.next_segment().await {
@@ -79,25 +81,25 @@ impl McpBridge {
         let _ = timeout(DRAIN_TIMEOUT, answered).await;
     }
 
-    /// Requests are sent side by side; everything else in its order.
+    /// Sends requests concurrently, and everything else in order.
     async fn handle_line(self: &Arc<Self>, line: Vec<u8>) {
-        // What is not JSON has no number that could be answered.
+        // Text that is not JSON has no id to respond to.
         let Ok(message) = serde_json::from_slice::<Value>(&line) else { return };
         let method = message["method"].as_str().unwrap_or_default();
         if method == "notifications/cancelled" {
-            // Over HTTP, a request is given up by hanging up.
+            // Over HTTP, closing the connection cancels a request.
             let given_up = self.close_request(&message["params"]["requestId"]);
             given_up.into_iter().for_each(|open| open.request.abort());
         }
         match (message.get("id"), method) {
-            // All that follows is said in what it begins.
+            // All later messages belong to the session that it opens.
             (Some(_), "initialize") => {
                 let answered = timeout(REPLY_TIMEOUT, self.forward(line, &message)).await;
                 self.report_error(&message, answered.unwrap_or(Err(McpUpstreamError::Timeout)))
                     .await;
             }
             (Some(_), method) if !method.is_empty() => self.spawn_request(line, message),
-            // Nobody waits for an answer to it.
+            // Notifications have no response.
             _ => drop(timeout(REPLY_TIMEOUT, self.server.notify(line, &message)).await),
         }
     }
@@ -106,7 +108,7 @@ impl McpBridge {
         let id = message["id"].to_string();
         let is_answered = message["method"] != "subscriptions/listen";
         let bridge = Arc::clone(self);
-        // It cannot be removed before it is there.
+        // Spawn while the map is locked: the task must not remove the entry before it exists.
         self.open_requests.send_modify(|open| {
             let request = tokio::spawn(bridge.forward_request(line, message)).abort_handle();
             open.insert(id, OpenRequest { request, expects_answer: is_answered });
@@ -119,15 +121,15 @@ impl McpBridge {
         self.close_request(&message["id"]);
     }
 
-    /// What runs for an older client ends with its session, but only after some seconds that a server
-    /// gives it to answer; so it is told first that nobody waits.
+    /// Cancels open requests and ends the session. For a legacy client the server ends executions
+    /// with the session, but only after a few seconds; therefore the requests are cancelled first.
     async fn shutdown(&self) {
         let open: Vec<String> = self.open_requests.borrow().keys().cloned().collect();
         for id in open {
             let params = json!({"requestId": serde_json::from_str::<Value>(&id).ok()});
             let method = "notifications/cancelled";
             let given_up = json!({"jsonrpc": "2.0", "method": method, "params": params});
-            // It may have gone before us.
+            // The server may have ended already.
             let _ = self.server.notify(given_up.to_string().into_bytes(), &given_up).await;
         }
         self.server.close_session().await;
@@ -153,7 +155,7 @@ impl McpBridge {
         let Err(reason) = passed else { return };
         let mut answer = json!({"jsonrpc": "2.0", "id": message["id"]});
         if message["method"] == "tools/call" {
-            // What a model can be told is no error of the protocol.
+            // An error that a model can act on is not a protocol error.
             answer["result"] = mcp::undelivered_result(reason.to_error());
         } else {
             answer["error"] = json!({"code": -32603, "message": reason.to_string()});
@@ -161,7 +163,7 @@ impl McpBridge {
         self.write_message(&answer).await;
     }
 
-    /// What the server says to an older client without being asked.
+    /// Forwards unsolicited messages of the server to a legacy client.
     async fn listen(self: Arc<Self>, mut agreements: upstream::LegacySessionReceiver) {
         while agreements.changed().await.is_ok() {
             tokio::select! {
@@ -178,9 +180,9 @@ impl McpBridge {
         }
     }
 
-    /// A line of its own, whatever it was on the way.
+    /// Writes a message as one line, however it was formatted by the server.
     async fn write_message(&self, message: &Value) {
-        // Nobody may be reading any more.
+        // The client may have disconnected.
         let _ = self.out.send(Some(message.to_string())).await;
     }
 }

@@ -1,6 +1,6 @@
-//! The embedded service over HTTP, for the official conformance suite. It cannot send a key, so
-//! whoever reaches the port is let in: nobody beyond this machine may, and there is nothing behind
-//! it but what was made for the suite.
+//! The embedded service over HTTP, for the official conformance suite. The suite cannot send a key,
+//! so the port is open without authentication. It is a loopback port, and the service contains only
+//! test data of the suite.
 
 use crate::cli::embedded_service::{DRAIN_TIME, EmbeddedService};
 use crate::cli::engine_args::EngineArgs;
@@ -23,7 +23,7 @@ pub(super) async fn run(args: &EngineArgs, address: SocketAddr) -> Result<(), Cl
     let models = agent::ModelSettings::default();
     let EmbeddedService { service, agents, caller: asker, .. } =
         &EmbeddedService::start(args, Vec::new(), models).await?;
-    // The suite would count the time for it.
+    // Build first, since the suite measures the time of requests.
     service.prepare_environment(progress::progress_printer()).await?;
     let manners =
         McpOptions { task_after: Duration::from_secs(serve::TASK_SECONDS), base_url: None };
@@ -32,7 +32,7 @@ pub(super) async fn run(args: &EngineArgs, address: SocketAddr) -> Result<(), Cl
         AllowedHosts::new(address, &[]),
         fixtures.map_err(|refused| *refused.error)?,
     );
-    // Nobody may be reading, which is no reason not to serve.
+    // Standard output may be closed, which must not stop the server.
     let _ = writeln!(std::io::stdout(), "http://{address}/mcp");
     api::serve(listener, router, serve::shutdown_signal(), DRAIN_TIME, serve::fd_limit()).await;
     service.stop(DRAIN_TIME).await;

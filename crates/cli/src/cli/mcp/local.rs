@@ -1,4 +1,4 @@
-//! An engine of the client's own behind the door.
+//! Runs the MCP server on an embedded engine.
 
 use super::{DRAIN_TIMEOUT, EmbeddedArgs, stdout_reader};
 use crate::cli::embedded_service::{DRAIN_TIME, EmbeddedService};
@@ -15,7 +15,7 @@ pub(super) async fn run(args: &EngineArgs, own: EmbeddedArgs) -> Result<(), CliE
     let change = PermissionChange { permission: own.permission.unwrap_or_default() };
     let set = service.set_code_permission(&embedded.caller.caller, change).await;
     set.map_err(|refused| *refused.error)?;
-    // The client is answered meanwhile: it would give up on a server that builds first.
+    // Build in the background: clients give up on a server that does not respond at once.
     let preparing = tokio::spawn({
         let service = Arc::clone(service);
         async move { service.prepare_environment(progress::progress_printer()).await }

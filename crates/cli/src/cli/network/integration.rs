@@ -19,16 +19,28 @@ const COLUMNS: &[Column] = &[
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Make an integration of rules
+    /// Create an integration
+    ///
+    /// Use it to allow access to the hosts of rules, and to make secrets available to code.
+    #[command(after_help = "Examples:\n  \
+        belljar network integration new github_integration --rule github\n  \
+        belljar network integration new db --rule db --secret DATABASE_PASSWORD")]
     New {
+        /// Name of the integration
         #[arg(value_name = "NAME")]
         name: String,
 
         #[command(flatten)]
         content: IntegrationContentArgs,
     },
-    /// Give an integration other rules, secrets or another comment
+    /// Change the rules, the secrets or the comment of an integration
+    ///
+    /// Use it to replace a whole list; options that you do not pass stay as they are.
+    #[command(after_help = "Examples:\n  \
+        belljar network integration set db --no-secrets\n  \
+        belljar network integration set github_integration --rule github --rule pypi")]
     Set {
+        /// Name or id of the integration
         #[arg(value_name = "NAME | ID")]
         integration: String,
 
@@ -36,14 +48,29 @@ pub(super) enum Command {
         content: IntegrationContentArgs,
     },
     /// List integrations
+    ///
+    /// Use it to see which integrations exist and whether they are enabled.
+    #[command(after_help = "Examples:\n  \
+        belljar network integration ls")]
     Ls(ListArgs),
     /// Show an integration
+    ///
+    /// Use it to check the rules and the secrets of an integration.
+    #[command(after_help = "Examples:\n  \
+        belljar network integration show github_integration")]
     Show {
+        /// Name or id of the integration
         #[arg(value_name = "NAME | ID")]
         integration: String,
     },
     /// Delete an integration
+    ///
+    /// Use it when no code needs it any more. `belljar network disable` is the reversible
+    /// alternative.
+    #[command(after_help = "Examples:\n  \
+        belljar network integration rm github_integration")]
     Rm {
+        /// Name or id of the integration
         #[arg(value_name = "NAME | ID")]
         integration: String,
     },
@@ -51,26 +78,27 @@ pub(super) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct IntegrationContentArgs {
-    /// Of a network rule; can be given several times
+    /// Network rule of the integration; repeatable
     #[arg(long = "rule", value_name = "NAME", conflicts_with = "no_rules")]
     rules: Vec<String>,
 
-    /// It has no rules
+    /// Remove all rules
     #[arg(long)]
     no_rules: bool,
 
-    /// A secret that code may use by it; can be given several times
+    /// Secret that code may use through the integration; repeatable
     #[arg(long = "secret", value_name = "NAME", conflicts_with_all = ["all_secrets", "no_secrets"])]
     secrets: Vec<String>,
 
-    /// Code may use every secret of the workspace by it
+    /// Allow every secret of the workspace
     #[arg(long, conflicts_with = "no_secrets")]
     all_secrets: bool,
 
-    /// Code may use no secret by it but those that need no integration
+    /// Allow no secrets, except those that need no integration
     #[arg(long)]
     no_secrets: bool,
 
+    /// Comment for people
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
 }

@@ -18,19 +18,41 @@ const COLUMNS: &[Column] = &[
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Make a rule, which opens nothing until an integration has it
+    /// Create a rule
+    ///
+    /// Use it to name a list of hosts. The rule has no effect until an integration uses it.
+    #[command(after_help = "Examples:\n  \
+        belljar network rule new github api.github.com '*.github.com' github.com:80")]
     New(NetworkRuleArgs),
-    /// Give a rule other values
+    /// Replace the hosts of a rule
+    ///
+    /// Use it to change the list for all integrations that use the rule.
+    #[command(after_help = "Examples:\n  \
+        belljar network rule set github api.github.com uploads.github.com")]
     Set(NetworkRuleArgs),
     /// List rules
+    ///
+    /// Use it to see which rules exist, with their hosts.
+    #[command(after_help = "Examples:\n  \
+        belljar network rule ls")]
     Ls(ListArgs),
     /// Show a rule
+    ///
+    /// Use it to check the hosts of a rule.
+    #[command(after_help = "Examples:\n  \
+        belljar network rule show github")]
     Show {
+        /// Name or id of the rule
         #[arg(value_name = "NAME | ID")]
         rule: String,
     },
-    /// Delete a rule that no integration has
+    /// Delete a rule
+    ///
+    /// Use it for rules that no integration uses; the server refuses to delete others.
+    #[command(after_help = "Examples:\n  \
+        belljar network rule rm github")]
     Rm {
+        /// Name or id of the rule
         #[arg(value_name = "NAME | ID")]
         rule: String,
     },
@@ -38,13 +60,16 @@ pub(super) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct NetworkRuleArgs {
+    /// Name of the rule
     #[arg(value_name = "NAME")]
     name: String,
 
-    /// `api.github.com`, `*.github.com:443`, `db.example.org:5432`, `10.0.0.5:8000-8100`
+    /// Hosts with optional ports, such as `api.github.com`, `*.github.com:443`,
+    /// `db.example.org:5432` or `10.0.0.5:8000-8100`
     #[arg(value_name = "HOST[:PORT]", required = true)]
     values: Vec<String>,
 
+    /// Comment for people
     #[arg(long, value_name = "TEXT")]
     comment: Option<String>,
 }

@@ -1,7 +1,7 @@
-//! One execution on a server, shown as if it ran here.
+//! Runs one execution on a server and displays it like a local one.
 //!
-//! Whoever goes away before its end ends it: the server sees the stream close. Ctrl-C says so first,
-//! since a call that waits for a person would otherwise go on waiting.
+//! The server ends an execution when its stream closes. Ctrl-C cancels it explicitly, since a call
+//! with a pending approval would otherwise keep waiting.
 
 use super::{ExecutionDisplay, OutcomeArgs, StdoutUse, write_output_file};
 use crate::cli::remote::{ServerArgs, print_json};
@@ -35,7 +35,7 @@ pub(in crate::cli) fn run_on_server(
         }
         Ok::<Execution, CliError>(execution)
     })?;
-    // Images are files of the execution there, and named among them.
+    // On a server, images are files of the execution and listed among them.
     shown.finish(&execution, &[])
 }
 
@@ -59,7 +59,7 @@ pub(in crate::cli) fn start_on_server(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows each event, and gives the record that is kept at the end.
+/// Displays each event, and returns the final record.
 pub(in crate::cli) async fn follow_execution(
     client: &ApiClient,
     mut call: ApiRequest,
@@ -75,7 +75,7 @@ pub(in crate::cli) async fn follow_execution(
     tokio::select! {
         heard = show_events(&mut events, shown) => heard?,
         Ok(()) = tokio::signal::ctrl_c() => {
-            // A question would stay open without anybody who asks, and run for nobody.
+            // Otherwise the approval would stay pending, and the call would run without a client.
             client.json(ApiRequest::post(format!("{place}/cancel"))).await?;
             let _ = tokio::time::timeout(CANCEL_TIMEOUT, show_events(&mut events, shown)).await;
         }
@@ -98,7 +98,7 @@ async fn show_events(
                  run, `belljar approvals allow {id}` lets it run; Ctrl-C withdraws it"
             )),
             Ok(event) => shown.show_event(&event),
-            // Of a newer server; what counts is in the record as well.
+            // Events of a newer server are ignored; the record contains what matters.
             Err(_) => {}
         }
     }

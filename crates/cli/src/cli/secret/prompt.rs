@@ -1,4 +1,4 @@
-//! A line from a terminal that shows nothing of it.
+//! Reads a line from the terminal without echo.
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use std::io::{self, Read, Write};
@@ -7,13 +7,14 @@ const INTERRUPT: u8 = 3;
 const END: u8 = 4;
 const BACKSPACES: [u8; 2] = [8, 127];
 
-/// The terminal as it was before, also when something fails.
+/// Restores the terminal settings on drop, also after an error.
 struct EchoGuard {
     before: Termios,
 }
 
 impl EchoGuard {
-    /// Signals come as bytes: one that ends the program would leave a terminal that shows nothing.
+    /// Disables echo, and signals as well: a signal that ends the program would leave the terminal
+    /// without echo.
     fn disable_echo() -> io::Result<Self> {
         let before = tcgetattr(io::stdin())?;
         let mut quiet = before.clone();
@@ -25,7 +26,7 @@ impl EchoGuard {
 
 impl Drop for EchoGuard {
     fn drop(&mut self) {
-        // There is nobody to tell, and nothing else to try.
+        // There is no way to report or handle an error here.
         let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
         eprintln!();
     }

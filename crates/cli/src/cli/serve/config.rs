@@ -1,4 +1,4 @@
-//! What can be set, and what holds when it is not.
+//! Options of `serve` and their defaults.
 
 use super::extra_packages::ExtraPackages;
 use crate::cli::engine_args::LocalDataArgs;
@@ -25,34 +25,35 @@ const RETENTION_DAYS_MAX: u64 = 73_000;
 #[derive(Debug, Clone, Default, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(super) struct ServeOptions {
-    /// A TOML file with any of these options, named as here [default: none]
+    /// TOML file with any of these options as keys [default: none]
     #[arg(long, value_name = "FILE", env = "BELLJAR_CONFIG", hide_env_values = true)]
     #[serde(skip)]
     config: Option<PathBuf>,
 
-    /// The address to listen on; `:PORT` is for this machine only [default: 127.0.0.1:7117]
+    /// Address to listen on; `:PORT` listens on loopback only [default: 127.0.0.1:7117]
     #[arg(long, value_name = "ADDRESS:PORT", env = "BELLJAR_LISTEN", hide_env_values = true)]
     listen: Option<ListenAddress>,
 
-    /// Where environments are kept, and records [default: the XDG data directory]
+    /// Directory of the environments and records [default: the XDG data directory]
     #[arg(long, value_name = "DIR", env = "BELLJAR_DATA", hide_env_values = true)]
     data: Option<PathBuf>,
 
-    /// Where records and files are kept, if not with the environments [default: the same]
+    /// Directory of the records and files [default: the data directory]
     #[arg(long, value_name = "DIR", env = "BELLJAR_RECORDS", hide_env_values = true)]
     records: Option<PathBuf>,
 
-    /// Keep the key that signs the audit log in this file [default: db/audit.key in the records]
+    /// File with the key that signs the audit log [default: db/audit.key in the records]
     ///
-    /// Put it where whoever can write to the records cannot read it, and give the same to `belljar audit`.
+    /// Store it where accounts that can write to the records cannot read it, and pass the same file
+    /// to `belljar audit`.
     #[arg(long, value_name = "FILE", env = "BELLJAR_AUDIT_KEY", hide_env_values = true)]
     audit_key: Option<PathBuf>,
 
-    /// The Python to use instead of the newest one found: a version such as 3.12, or a path
+    /// Python to use: a version such as 3.12, or a path [default: the newest one found]
     #[arg(long, value_name = "VERSION | PATH", env = "BELLJAR_PYTHON", hide_env_values = true)]
     python: Option<PythonChoice>,
 
-    /// A further host[:port] that this server is called by, such as that of a proxy; may be repeated
+    /// Additional allowed Host header as host[:port], such as that of a reverse proxy; repeatable
     #[arg(
         long,
         value_name = "HOST",
@@ -62,19 +63,22 @@ pub(super) struct ServeOptions {
     )]
     public_host: Option<Vec<String>>,
 
-    /// The authorization server whose tokens are taken beside keys, as it names itself [default: none]
+    /// Issuer URL of the OAuth authorization server whose access tokens are accepted besides API
+    /// keys [default: none]
     #[arg(long, value_name = "URL", env = "BELLJAR_OAUTH_ISSUER", hide_env_values = true)]
     oauth_issuer: Option<String>,
 
-    /// What tokens must be for [default: the first --public-host over https, or the address, with /mcp]
+    /// Required `aud` claim of access tokens [default: https:// and the first --public-host, or the
+    /// address, with /mcp]
     #[arg(long, value_name = "URL", env = "BELLJAR_OAUTH_AUDIENCE", hide_env_values = true)]
     oauth_audience: Option<String>,
 
-    /// The environment of sessions and executions that name none [default: default]
+    /// Environment of sessions and executions that do not specify one [default: default]
     #[arg(long, value_name = "NAME", env = "BELLJAR_ENVIRONMENT", hide_env_values = true)]
     environment: Option<String>,
 
-    /// What code may import besides the standard library, as `numpy,pandas` [default: everything there is]
+    /// Modules that code may import besides the standard library, such as `numpy,pandas` [default:
+    /// all installed]
     #[arg(
         long,
         value_name = "NAMES",
@@ -84,7 +88,8 @@ pub(super) struct ServeOptions {
     )]
     imports: Option<Vec<String>>,
 
-    /// Packages that the usual environment gets besides its own, as `tabulate dateparser>=1`; they may be imported [default: none]
+    /// Additional packages of the default environment, such as `tabulate dateparser>=1`; code may
+    /// import them [default: none]
     #[arg(
         long,
         value_name = "PACKAGES",
@@ -93,47 +98,49 @@ pub(super) struct ServeOptions {
     )]
     packages: Option<ExtraPackages>,
 
-    /// Milliseconds that any code may run at most [default: 3600000, and 30000 if it asks for nothing]
+    /// Maximum wall-clock time of an execution in milliseconds [default: 3600000, and 30000 if the
+    /// request does not specify one]
     #[arg(long, value_name = "MS", env = "PYTHON_FUNCTIONS_RUN_TIMEOUT", hide_env_values = true, value_parser = parse_nonzero::<NonZeroU64>)]
     run_milliseconds: Option<NonZeroU64>,
 
-    /// Highest `cpu_ms` that a request may ask for [default: one hour for each core]
+    /// Maximum `cpu_ms` of a request [default: one hour per core]
     #[arg(long, value_name = "MS", env = "BELLJAR_MAX_CPU_MS", hide_env_values = true, value_parser = parse_nonzero::<NonZeroU64>)]
     max_cpu_ms: Option<NonZeroU64>,
 
-    /// Highest `cpu_percent` that a request may ask for [default: 100 for each core]
+    /// Maximum `cpu_percent` of a request [default: 100 per core]
     #[arg(long, value_name = "PERCENT", env = "BELLJAR_MAX_CPU_PERCENT", hide_env_values = true, value_parser = parse_nonzero::<NonZeroU64>)]
     max_cpu_percent: Option<NonZeroU64>,
 
-    /// Highest `memory_bytes` that a request may ask for [default: half of the memory]
+    /// Maximum `memory_bytes` of a request [default: half of the memory]
     #[arg(long, value_name = "BYTES", env = "BELLJAR_MAX_MEMORY_BYTES", hide_env_values = true, value_parser = parse_nonzero::<NonZeroU64>)]
     max_memory_bytes: Option<NonZeroU64>,
 
-    /// Highest `processes` that a request may ask for [default: 512 for each core, up to 4096]
+    /// Maximum `processes` of a request [default: 512 per core, up to 4096]
     #[arg(long, value_name = "N", env = "BELLJAR_MAX_PROCESSES", hide_env_values = true, value_parser = parse_nonzero::<NonZeroU64>)]
     max_processes: Option<NonZeroU64>,
 
-    /// Highest `open_files` that a request may ask for [default: 16384]
+    /// Maximum `open_files` of a request [default: 16384]
     #[arg(long, value_name = "N", env = "BELLJAR_MAX_OPEN_FILES", hide_env_values = true, value_parser = parse_nonzero::<NonZeroU64>)]
     max_open_files: Option<NonZeroU64>,
 
-    /// Highest `disk_bytes` that a request may ask for [default: half of the memory]
+    /// Maximum `disk_bytes` of a request [default: half of the memory]
     #[arg(long, value_name = "BYTES", env = "BELLJAR_MAX_DISK_BYTES", hide_env_values = true, value_parser = parse_nonzero::<NonZeroU64>)]
     max_disk_bytes: Option<NonZeroU64>,
 
-    /// Highest `disk_inodes` that a request may ask for [default: one for each 16 KiB of `disk_bytes`, up to 1048576]
+    /// Maximum `disk_inodes` of a request [default: one per 16 KiB of `disk_bytes`, up to 1048576]
     #[arg(long, value_name = "N", env = "BELLJAR_MAX_DISK_INODES", hide_env_values = true, value_parser = parse_nonzero::<NonZeroU64>)]
     max_disk_inodes: Option<NonZeroU64>,
 
-    /// Highest `output_bytes` that a request may ask for, up to 67108864 [default: 16777216]
+    /// Maximum `output_bytes` of a request, up to 67108864 [default: 16777216]
     #[arg(long, value_name = "BYTES", env = "BELLJAR_MAX_OUTPUT_BYTES", hide_env_values = true, value_parser = parse_nonzero::<NonZeroU64>)]
     max_output_bytes: Option<NonZeroU64>,
 
-    /// Highest `result_bytes` that a request may ask for, up to 6291456 [default: 6291456]
+    /// Maximum `result_bytes` of a request, up to 6291456 [default: 6291456]
     #[arg(long, value_name = "BYTES", env = "BELLJAR_MAX_RESULT_BYTES", hide_env_values = true, value_parser = parse_nonzero::<NonZeroU64>)]
     max_result_bytes: Option<NonZeroU64>,
 
-    /// NAME:LIMIT=VALUE, a lower highest value for one workspace, as `guests:memory_bytes=268435456`; may be repeated
+    /// Lower maximum for one workspace as NAME:LIMIT=VALUE, such as
+    /// `guests:memory_bytes=268435456`; repeatable
     #[arg(
         long,
         value_name = "NAME:LIMIT=VALUE",
@@ -143,75 +150,79 @@ pub(super) struct ServeOptions {
     )]
     workspace_limit: Option<Vec<WorkspaceLimit>>,
 
-    /// MiB of output and results that all executions under way may hold in memory; one workspace has half of it [default: an eighth of the memory, from 64 to 4096]
+    /// Memory for the output and results of all running executions, in MiB; one workspace can use
+    /// half of it [default: an eighth of the memory, from 64 to 4096]
     #[arg(long, value_name = "MIB", env = "BELLJAR_OUTPUT_BUDGET_MIB", hide_env_values = true, value_parser = parse_nonzero::<NonZeroU64>)]
     output_budget_mib: Option<NonZeroU64>,
 
-    /// Sandboxes that wait ready in each environment in use [default: 2]
+    /// Number of idle sandboxes kept ready per environment in use [default: 2]
     #[arg(long, value_name = "N", env = "KERNEL_POOL_SIZE", hide_env_values = true)]
     pool: Option<u16>,
 
-    /// Seconds after which a call over MCP becomes a task, for clients that take tasks [default: 60]
+    /// Seconds after which an MCP call becomes a task, for clients that support tasks [default: 60]
     #[arg(long, value_name = "S", env = "BELLJAR_TASK_SECONDS", hide_env_values = true)]
     task_seconds: Option<u64>,
 
-    /// Sandboxes at once [default: 256]
+    /// Maximum number of concurrent sandboxes [default: 256]
     #[arg(long, value_name = "N", env = "BELLJAR_SANDBOXES", hide_env_values = true, value_parser = parse_nonzero::<NonZeroU32>)]
     sandboxes: Option<NonZeroU32>,
 
-    /// Requests that may wait for a sandbox; one more is refused at once [default: 64]
+    /// Maximum number of requests that wait for a sandbox; further requests are rejected [default:
+    /// 64]
     #[arg(long, value_name = "N", env = "BELLJAR_QUEUE", hide_env_values = true)]
     queue: Option<usize>,
 
-    /// Seconds that a request waits for a sandbox at most [default: 5]
+    /// Maximum seconds that a request waits for a sandbox [default: 5]
     #[arg(long, value_name = "S", env = "BELLJAR_QUEUE_SECONDS", hide_env_values = true)]
     queue_seconds: Option<u64>,
 
-    /// Seconds without use after which a session is closed, if it asks for nothing else [default: 1800]
+    /// Idle timeout of sessions that do not specify one, in seconds [default: 1800]
     #[arg(long, value_name = "S", env = "BELLJAR_IDLE_SECONDS", hide_env_values = true, value_parser = parse_nonzero::<NonZeroU64>)]
     idle_seconds: Option<NonZeroU64>,
 
-    /// Requests a second of one key [default: 2000]
+    /// Maximum requests per second of an API key [default: 2000]
     #[arg(long, value_name = "N", env = "BELLJAR_KEY_RATE", hide_env_values = true, value_parser = parse_nonzero::<NonZeroU32>)]
     key_rate: Option<NonZeroU32>,
 
-    /// Requests at once of one key [default: 512]
+    /// Maximum concurrent requests of an API key [default: 512]
     #[arg(long, value_name = "N", env = "BELLJAR_KEY_CONCURRENCY", hide_env_values = true, value_parser = parse_nonzero::<NonZeroU32>)]
     key_concurrency: Option<NonZeroU32>,
 
-    /// Sessions of MCP's legacy revision of one principal; one more ends one that is idle, or is refused [default: 64]
+    /// Maximum MCP sessions (legacy revision) per principal; a further session replaces an idle
+    /// one, or is rejected [default: 64]
     #[arg(long, value_name = "N", env = "BELLJAR_MCP_SESSIONS", hide_env_values = true, value_parser = parse_nonzero::<NonZeroUsize>)]
     mcp_sessions: Option<NonZeroUsize>,
 
-    /// MiB of one document [default: 256]
+    /// Maximum size of a document in MiB [default: 256]
     #[arg(long, value_name = "MIB", env = "BELLJAR_DOCUMENT_MIB", hide_env_values = true, value_parser = parse_nonzero::<NonZeroU64>)]
     document_mib: Option<NonZeroU64>,
 
-    /// MiB of files that a workspace keeps [default: 10240]
+    /// Maximum total size of the files of a workspace in MiB [default: 10240]
     #[arg(long, value_name = "MIB", env = "BELLJAR_WORKSPACE_MIB", hide_env_values = true, value_parser = parse_nonzero::<NonZeroU64>)]
     workspace_mib: Option<NonZeroU64>,
 
-    /// Bytes of a tool's source, and of the input of a call [default: 1048576]
+    /// Maximum size of the source of a tool, and of the input of a call, in bytes [default:
+    /// 1048576]
     #[arg(long, value_name = "BYTES", env = "BELLJAR_TOOL_BYTES", hide_env_values = true, value_parser = parse_nonzero::<NonZeroUsize>)]
     tool_bytes: Option<NonZeroUsize>,
 
-    /// Days that executions and files are kept, up to 73000 [default: 30]
+    /// Retention of executions and files in days, up to 73000 [default: 30]
     #[arg(long, value_name = "DAYS", env = "BELLJAR_RETENTION_DAYS", hide_env_values = true)]
     retention_days: Option<u64>,
 
-    /// Days that entries of the audit log are kept, up to 73000 [default: 400]
+    /// Retention of audit log entries in days, up to 73000 [default: 400]
     #[arg(long, value_name = "DAYS", env = "BELLJAR_AUDIT_DAYS", hide_env_values = true)]
     audit_days: Option<u64>,
 
-    /// Days that an answer for more than one call is good, up to 73000 [default: 365]
+    /// Days for which an approval of more than one call is valid, up to 73000 [default: 365]
     #[arg(long, value_name = "DAYS", env = "BELLJAR_ANSWER_DAYS", hide_env_values = true)]
     answer_days: Option<u64>,
 
-    /// Seconds that a question to a person stays open [default: 86400]
+    /// Seconds after which a pending approval expires [default: 86400]
     #[arg(long, value_name = "S", env = "BELLJAR_APPROVAL_SECONDS", hide_env_values = true, value_parser = parse_nonzero::<NonZeroU64>)]
     approval_seconds: Option<NonZeroU64>,
 
-    /// host:port of a server inside the network that documents may be fetched from; may be repeated
+    /// host:port of an internal server that documents may be fetched from; repeatable
     #[arg(
         long,
         value_name = "HOST:PORT",
@@ -221,7 +232,7 @@ pub(super) struct ServeOptions {
     )]
     fetch_from: Option<Vec<String>>,
 
-    /// NAME=ADDRESS of a host that no name server knows, for code that may reach it; may be repeated
+    /// Static host entry as NAME=ADDRESS, for allowed hosts that are not in DNS; repeatable
     #[arg(
         long,
         value_name = "NAME=ADDRESS",
@@ -231,11 +242,11 @@ pub(super) struct ServeOptions {
     )]
     resolve: Option<Vec<HostAddress>>,
 
-    /// The model that answers if nobody chooses another: PROVIDER/MODEL, or script:FILE [default: none]
+    /// Default model: PROVIDER/MODEL, or script:FILE [default: none]
     #[arg(long, value_name = "MODEL", env = "BELLJAR_MODEL", hide_env_values = true)]
     model: Option<String>,
 
-    /// NAME=URL of an OpenAI-compatible server, whose models are then NAME/MODEL; may be repeated
+    /// OpenAI-compatible endpoint as NAME=URL; its models are NAME/MODEL. Repeatable
     #[arg(
         long,
         value_name = "NAME=URL",
@@ -245,33 +256,34 @@ pub(super) struct ServeOptions {
     )]
     model_endpoint: Option<Vec<String>>,
 
-    /// Keep the answers of models here, as scripts that can be played again [default: nowhere]
+    /// Record the responses of models in this directory, as scripts that can be replayed [default:
+    /// off]
     #[arg(long, value_name = "DIR", env = "BELLJAR_RECORD", hide_env_values = true)]
     record: Option<PathBuf>,
 
-    /// Folders of skills that agents may name, besides those that ship [default: none]
+    /// Directory of skills that agents may use besides the built-in ones [default: none]
     #[arg(long, value_name = "DIR", env = "BELLJAR_SKILLS", hide_env_values = true)]
     skills: Option<PathBuf>,
 
-    /// Seconds that what runs may go on after a signal to stop [default: 20]
+    /// Seconds that running executions may continue after a stop signal [default: 20]
     #[arg(long, value_name = "S", env = "BELLJAR_DRAIN_SECONDS", hide_env_values = true)]
     drain_seconds: Option<u64>,
 
-    /// What is logged, as `info` or `belljar=debug` [default: info]
+    /// Log filter, such as `info` or `belljar=debug` [default: info]
     #[arg(long, value_name = "FILTER", env = "BELLJAR_LOG", hide_env_values = true)]
     log: Option<String>,
 
-    /// Send traces to this OTLP endpoint over HTTP, as `http://localhost:4318` [default: nowhere]
+    /// Send traces to this OTLP/HTTP endpoint, such as `http://localhost:4318` [default: off]
     #[arg(long, value_name = "URL", env = "BELLJAR_OTLP_ENDPOINT", hide_env_values = true)]
     otlp_endpoint: Option<String>,
 }
 
-/// Of some things none at all would mean that nothing works.
+/// Parses a number that must not be zero, because nothing would work with zero.
 fn parse_nonzero<T: FromStr>(text: &str) -> Result<T, &'static str> {
     text.parse().map_err(|_| "must be a whole number, and at least 1")
 }
 
-/// Where the server listens. Nobody is let in from outside by leaving something out.
+/// Address that the server listens on. Without an explicit address it is loopback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 struct ListenAddress(SocketAddr);
@@ -301,7 +313,7 @@ impl TryFrom<String> for ListenAddress {
     }
 }
 
-/// A host whose address the operator says.
+/// A static host entry of the operator.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 struct HostAddress(String, IpAddr);
@@ -372,7 +384,8 @@ fn workspace_limits(given: Vec<WorkspaceLimit>) -> HashMap<String, LimitsRequest
     limits
 }
 
-/// It is no option: an argument is seen by everybody on the machine, and a file of settings by many.
+/// Not an option, because all users of the machine can see arguments, and many can read the
+/// configuration file.
 const SECRETS_KEY_VARIABLE: &str = "BELLJAR_SECRETS_KEY";
 
 fn secrets_key() -> Result<Option<service::Keyring>, CliError> {
@@ -383,7 +396,7 @@ fn secrets_key() -> Result<Option<service::Keyring>, CliError> {
     keys.map(Some).map_err(|error| CliError::usage(format!("{SECRETS_KEY_VARIABLE} {error}")))
 }
 
-/// What holds.
+/// Resolved configuration of `serve`.
 #[derive(Debug, Clone)]
 pub(super) struct ServeConfig {
     pub(super) listen: SocketAddr,
@@ -396,7 +409,7 @@ pub(super) struct ServeConfig {
     pub(super) otlp_endpoint: Option<String>,
     pub(super) models: ModelSettings,
     pub(super) skills: Option<PathBuf>,
-    /// To be in the usual environment, and not yet there.
+    /// Additional packages of the default environment that are not yet installed.
     pub(super) packages: Option<ExtraPackages>,
     pub(super) service: service::Config,
     pub(super) engine: engine::Config,
@@ -510,7 +523,7 @@ impl ServeOptions {
         }
     }
 
-    /// What was said nearer holds.
+    /// Merges the options with those of the file; the options take precedence.
     fn merge(self, file: Self) -> Self {
         Self {
             config: self.config,
@@ -566,7 +579,7 @@ impl ServeOptions {
     }
 }
 
-/// Whose tokens are taken.
+/// OAuth settings: the accepted issuer and audience.
 #[derive(Debug, Clone)]
 pub(super) struct OAuth {
     issuer: String,
@@ -633,13 +646,13 @@ fn operator_caps(usual: OperatorCaps, said: LimitsRequest) -> Result<OperatorCap
     Ok(OperatorCaps(caps))
 }
 
-/// Of output in memory on a machine with so much memory. With all that is made of output on its way,
-/// the server then stays below a quarter of the memory.
+/// Returns the default output budget for this much memory. Including all copies of output, the
+/// server then stays below a quarter of the memory.
 fn output_budget_bytes(memory_bytes: u64) -> u64 {
     (memory_bytes / 8).clamp(64 * MIB, 4096 * MIB)
 }
 
-/// Of `--<option>-days`.
+/// Parses the value of `--<option>-days`.
 fn parse_days(option: &str, given: Option<u64>, usual: Duration) -> Result<Duration, CliError> {
     match given {
         None => Ok(usual),

@@ -1,5 +1,5 @@
-//! Packages that the operator wants besides those of the usual environment. An environment that has
-//! both is made at the first start that asks for it, and found at the next.
+//! Additional packages of the default environment. The first start with them builds an environment
+//! with both; later starts reuse it.
 
 use super::config::ServeConfig;
 use super::telemetry;
@@ -50,8 +50,8 @@ fn split_requirements(text: &str) -> Vec<String> {
     packages
 }
 
-/// What holds, with an environment that has these packages in the place of the usual one, and with
-/// their modules among what may be imported.
+/// Replaces the default environment by one that also has these packages, and allows their modules
+/// to be imported.
 pub(super) fn add_extra_packages(mut resolved: ServeConfig) -> Result<ServeConfig, CliError> {
     let Some(ExtraPackages(packages)) = resolved.packages.take().filter(|it| !it.0.is_empty())
     else {

@@ -1,9 +1,8 @@
-//! What is told to the operator: one JSON object a line on standard error, counts for whoever asks,
-//! and traces for a collector if one is named.
+//! Telemetry: JSON log lines on standard error, metrics on request, and traces if a collector is
+//! configured.
 //!
-//! Text of users stands inside strings of that JSON and can never begin a line. Traces have what this
-//! program says about requests, and nothing that its libraries say: they would tell headers and
-//! addresses.
+//! Text of users is inside JSON strings and can never start a log line. Traces contain only spans
+//! of this program, because spans of libraries would reveal headers and addresses.
 
 use super::config::ServeConfig;
 use crate::cli::CliError;
@@ -19,7 +18,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry};
 
-/// Traces on their way out; what is left is sent when it is dropped.
+/// Exporter of traces; it sends pending traces on drop.
 #[derive(Debug)]
 pub(super) struct Telemetry(Option<SdkTracerProvider>);
 
@@ -64,7 +63,7 @@ pub(super) fn log_progress() -> impl FnMut(Progress) + Send + 'static {
     |progress| tracing::info!(%progress, "an environment is being built")
 }
 
-/// Why the server does not run, as the last line.
+/// Logs why the server ended, as the last line.
 pub(super) fn log_failure(failure: &CliError) -> ExitCode {
     let details = failure.details.join("; ");
     tracing::error!(error = %failure, details, "belljar serve failed");
@@ -83,7 +82,7 @@ fn trace_provider(endpoint: &str) -> Result<SdkTracerProvider, CliError> {
         .build())
 }
 
-/// Counts that are asked for, and not sent.
+/// Installs the metrics, which are pulled and not pushed.
 pub(super) fn install_metrics() -> Result<PrometheusHandle, CliError> {
     PrometheusBuilder::new()
         .install_recorder()

@@ -20,7 +20,7 @@ const HISTORY_CELLS_MAX: usize = 1_000;
 /// Lines read ahead of the cell that is running.
 const LINES_AHEAD: usize = 64;
 
-/// What somebody has entered, whole.
+/// One complete input of the user.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PromptInput {
     Cell(String),

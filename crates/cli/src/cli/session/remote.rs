@@ -19,15 +19,37 @@ const COLUMNS: &[Column] = &[
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Open a session of a server, for `belljar exec --session`
+    /// Open a session on a server
+    ///
+    /// Use it to keep variables and files between runs of `belljar exec --session`.
+    #[command(after_help = "Examples:\n  \
+        belljar session new --key talk\n  \
+        belljar session new --agent helper --key talk")]
     New(NewSessionArgs),
-    /// List the sessions of a server
+    /// List sessions of a server
+    ///
+    /// Use it to find open sessions, or those that expired or were lost.
+    #[command(after_help = "Examples:\n  \
+        belljar session ls --status ready")]
     Ls(ListSessionsArgs),
     /// Show a session of a server
+    ///
+    /// Use it to check the status, the environment and the expiry of a session.
+    #[command(after_help = "Examples:\n  \
+        belljar session show talk")]
     Show(SessionArgs),
-    /// Begin a session of a server anew, with nothing in it; also one that was lost
+    /// Reset a session of a server
+    ///
+    /// Use it to continue a session with an empty state, also after it was lost. Its variables and
+    /// files are deleted.
+    #[command(after_help = "Examples:\n  \
+        belljar session reset talk")]
     Reset(SessionArgs),
     /// Close a session of a server
+    ///
+    /// Use it to free the memory of a session that you no longer need.
+    #[command(after_help = "Examples:\n  \
+        belljar session close talk")]
     Close(SessionArgs),
 }
 
@@ -36,19 +58,19 @@ pub(super) struct NewSessionArgs {
     #[command(flatten)]
     remote: RemoteArgs,
 
-    /// Of a conversation: a session that has it already is given instead of a new one
+    /// Reuse the open session with this key, or create one
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
 
-    /// The agent whose code will run in it, as its specification says
+    /// Agent whose specification applies to the session
     #[arg(long, value_name = "NAME | ID", conflicts_with = "integrations")]
     agent: Option<String>,
 
-    /// An integration that its code may leave by; can be given several times
+    /// Allow network access through this integration; repeatable
     #[arg(long = "integration", value_name = "NAME")]
     integrations: Vec<String>,
 
-    /// The environment [default: that of the agent, or the server's usual one]
+    /// Environment [default: that of the agent, or that of the server]
     #[arg(long = "env", value_name = "NAME")]
     environment: Option<String>,
 }
@@ -58,7 +80,7 @@ pub(super) struct ListSessionsArgs {
     #[command(flatten)]
     remote: RemoteArgs,
 
-    /// Only those that are `ready`, `busy`, `closed`, `expired` or `lost`
+    /// List only sessions with this status: `ready`, `busy`, `closed`, `expired` or `lost`
     #[arg(long)]
     status: Option<String>,
 
@@ -71,6 +93,7 @@ pub(super) struct SessionArgs {
     #[command(flatten)]
     remote: RemoteArgs,
 
+    /// Key or id of the session
     #[arg(value_name = "KEY | ID")]
     session: String,
 }

@@ -1,4 +1,4 @@
-//! Skills as people say them: by a name, or by the path of a folder.
+//! Finds skills by name or by the path of a directory.
 
 use crate::cli::{CliError, terminal};
 use skill::{Skill, SkillContents};
@@ -7,15 +7,15 @@ use std::path::{Path, PathBuf};
 /// Where the agents of a project look for skills.
 pub(super) const INSTALL_DIRECTORY: &str = ".claude/skills";
 
-/// A skill, and how to say where it is.
+/// A skill and its location.
 #[derive(Debug)]
 pub(super) struct FoundSkill {
     pub(super) skill: Skill,
     pub(super) location: String,
 }
 
-/// What has a slash is a folder. A name is that of a skill of the project, or else of one that
-/// ships: whoever has changed a copy means the copy.
+/// Finds a skill. Text with a slash is a directory. A name refers to a skill of the project, or
+/// else to a built-in one, because a changed copy takes precedence.
 pub(super) fn find_skill(said: &str) -> Result<FoundSkill, CliError> {
     if is_path(said) {
         return open_folder(Path::new(said));
@@ -55,7 +55,7 @@ fn open_folder(path: &Path) -> Result<FoundSkill, CliError> {
 }
 
 impl FoundSkill {
-    /// All files, and a line for each thing that is none.
+    /// Returns all files, and a line for each entry that is not a file.
     pub(super) fn contents(&self) -> Result<SkillContents, CliError> {
         let contents = self.skill.contents();
         let contents =

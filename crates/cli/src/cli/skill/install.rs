@@ -14,15 +14,15 @@ use std::process::ExitCode;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Where skills are kept; the skill becomes a folder of its own name there
+    /// Directory of skills; the skill becomes a subdirectory with its name
     #[arg(long, value_name = "DIR", default_value = INSTALL_DIRECTORY)]
     to: PathBuf,
 
-    /// Print one JSON object with what was written
+    /// Print one JSON object with the written files
     #[arg(long)]
     json: bool,
 
-    /// The name of a skill that ships, or a folder
+    /// Name of a built-in skill, or a directory
     #[arg(value_name = "NAME | DIR")]
     skill: String,
 }
@@ -32,14 +32,14 @@ pub(super) struct Args {
 struct InstallPlan {
     new: Vec<(String, Vec<u8>)>,
     unchanged: Vec<String>,
-    /// Stands in the way.
+    /// Existing files that differ.
     conflicting: Vec<String>,
 }
 
 pub(super) fn main(args: &Args) -> Result<ExitCode, CliError> {
     let found = find::find_original(&args.skill)?;
     if !found.skill.warnings.is_empty() {
-        // Its name becomes the name of a folder.
+        // The name becomes the name of a directory.
         let message =
             "only a valid skill is installed; `belljar skill validate` says what is wrong";
         return Err(CliError::rejected(format!("{}: {message}", found.location)));
@@ -76,7 +76,7 @@ fn plan_install(found: &FoundSkill, target: &Path) -> Result<InstallPlan, CliErr
     Ok(plan)
 }
 
-/// Whether the folder of the skill, or something on the way from there, is a link.
+/// Returns whether the directory of the skill, or a part of the path below it, is a link.
 fn crosses_symlink(target: &Path, path: &str) -> bool {
     let inner = Path::new(path).ancestors().filter(|part| !part.as_os_str().is_empty());
     // Not joined with nothing: that would end in a slash, which follows the link.

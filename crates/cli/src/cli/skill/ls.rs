@@ -1,4 +1,4 @@
-//! `belljar skill ls`: what an agent would be told of each skill.
+//! `belljar skill ls`: lists skills with the descriptions that agents see.
 
 use super::find::{self, FoundSkill};
 use crate::cli::one_shot::print_record;
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Print one JSON object, with the skills that were skipped as well
+    /// Print one JSON object, including invalid skills
     #[arg(long)]
     json: bool,
 }

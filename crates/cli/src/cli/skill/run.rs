@@ -27,7 +27,7 @@ use tempfile::TempDir;
 const ROOT: &str = "/skill";
 /// What the copy is called in a temporary directory.
 const COPY: &str = "skill";
-/// For everybody to read and to start. That nobody can write is the work of the mount.
+/// Readable and executable for all users. The read-only mount prevents writing.
 const MODE: u32 = 0o755;
 
 #[derive(Debug, clap::Args)]
@@ -41,11 +41,11 @@ pub(super) struct Args {
     #[command(flatten)]
     outcome: OutcomeArgs,
 
-    /// The name of a skill of this project or of one that ships, or a folder
+    /// Name of a skill of this project or of a built-in one, or a directory
     #[arg(value_name = "NAME | DIR")]
     skill: String,
 
-    /// The path of a Python script from the root of the skill, and arguments for it
+    /// Path of a Python script relative to the skill, and its arguments
     #[arg(
         value_name = "SCRIPT",
         required = true,
@@ -110,8 +110,8 @@ fn find_script(contents: &SkillContents, argv: &[String]) -> Result<(Code, Heade
     Ok((code, header))
 }
 
-/// Readable for the user that the sandbox has, whatever the umask is here, in a directory that
-/// nobody else on this machine can enter.
+/// Copies the files so that the user of the sandbox can read them with any umask, into a directory
+/// that no other user of this machine can enter.
 fn copy_files(files: &BTreeMap<String, Vec<u8>>) -> io::Result<TempDir> {
     let copy = tempfile::tempdir()?;
     for (path, content) in files {
@@ -143,7 +143,7 @@ async fn environment_for(
     Ok(name.to_string())
 }
 
-/// Said before the script runs, where it would end in an ImportError.
+/// Reports missing packages before the script runs and fails with an ImportError.
 fn missing_packages_error(environment: &str, unmet: &[UnmetRequirement]) -> CliError {
     let unmet = unmet.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     CliError::rejected(format!(

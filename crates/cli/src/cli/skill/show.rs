@@ -8,11 +8,11 @@ use std::process::ExitCode;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Print one JSON object with name, description, body, and the paths and sizes of the files
+    /// Print one JSON object with name, description, body, and paths and sizes of the files
     #[arg(long)]
     json: bool,
 
-    /// The name of a skill of this project or of one that ships, or a folder
+    /// Name of a skill of this project or of a built-in one, or a directory
     #[arg(value_name = "NAME | DIR")]
     skill: String,
 }

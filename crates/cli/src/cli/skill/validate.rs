@@ -1,4 +1,4 @@
-//! `belljar skill validate`: as strict as the format.
+//! `belljar skill validate`: checks a skill strictly against the format.
 
 use crate::cli::one_shot::print_record;
 use crate::cli::{CliError, EXIT_REJECTED, terminal};
@@ -12,7 +12,7 @@ pub(super) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// The folder that has the SKILL.md
+    /// Directory that contains the SKILL.md
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }

@@ -32,7 +32,7 @@ pub(super) struct Args {
     #[command(flatten)]
     strictness: AnnotationArgs,
 
-    /// The arguments: a JSON object, @FILE that has it, or - for standard input
+    /// Arguments of the call: a JSON object, @FILE, or - for standard input
     #[arg(long = "args", value_name = "JSON | @FILE | -", default_value = "{}")]
     arguments: String,
 
@@ -42,11 +42,12 @@ pub(super) struct Args {
     #[command(flatten)]
     outcome: OutcomeArgs,
 
-    /// Print the record of the call as it is now, and leave; for a tool of a server
+    /// Print the record of the call and exit without waiting for the result (tools of a server
+    /// only)
     #[arg(long)]
     no_wait: bool,
 
-    /// Python with a function `handle`, or the JSON of a tool; or the name of a tool on the server
+    /// Python file with a function `handle`, JSON file of a tool, or name of a tool on the server
     #[arg(value_name = "FILE.py | FILE.json | NAME")]
     tool: PathBuf,
 }

@@ -16,14 +16,15 @@ pub(super) struct Args {
     #[command(flatten)]
     strictness: AnnotationArgs,
 
-    /// The environment that the tool will run in: what it will miss there, imports and programs, is said
+    /// Environment that the tool will run in; missing imports and programs are reported
     #[arg(long = "env", value_name = "NAME", default_value = DEFAULT_ENVIRONMENT)]
     environment: String,
 
     #[command(flatten)]
     place: LocalDataArgs,
 
-    /// What code may import besides the standard library, as `numpy,pandas` [default: everything there is]
+    /// Modules that code may import besides the standard library, such as `numpy,pandas` [default:
+    /// all installed]
     #[arg(
         long,
         value_name = "NAMES",
@@ -37,7 +38,7 @@ pub(super) struct Args {
     #[arg(long)]
     json: bool,
 
-    /// Python with a function `handle`, or the JSON of a tool
+    /// Python file with a function `handle`, or JSON file of a tool
     #[arg(value_name = "FILE.py | FILE.json")]
     file: PathBuf,
 }
@@ -52,7 +53,7 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, CliError> {
     Ok(ExitCode::from(if file.check.result.is_err() { EXIT_INVALID } else { 0 }))
 }
 
-/// A tool that imports nothing is at home everywhere.
+/// Returns whether the tool needs modules or programs of its environment.
 fn has_requirements(tool: &CodeTool) -> bool {
     !tool.source.imports().is_empty() || !tool.requires_binaries.is_empty()
 }

@@ -1,4 +1,4 @@
-//! `belljar tool deploy`: a folder becomes a function of a server.
+//! `belljar tool deploy`: deploys a directory as a function of a server.
 
 use crate::cli::remote::{Remote, RemoteArgs, print_json};
 use crate::cli::request_args::read_bounded;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 const HANDLER: &str = "handler.py";
 const SETTINGS: &str = "function.toml";
-/// More than a server takes, which says so better than we could.
+/// More than the server accepts, so that the server reports the error.
 const FILES_MAX: usize = 1_000;
 const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// Often enough to follow what is being done.
@@ -29,11 +29,11 @@ pub(super) struct Args {
     #[command(flatten)]
     remote: RemoteArgs,
 
-    /// How it is called [default: as in function.toml, or the name of the folder]
+    /// Name of the function [default: `name` in function.toml, or the directory name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// A folder with handler.py, and if need be requirements.txt, function.toml, modules and data
+    /// Directory with handler.py and optional requirements.txt, function.toml, modules and data
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }
@@ -45,7 +45,7 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, CliError> {
     args.remote.run(async |remote| deploy(remote, &body).await)
 }
 
-/// Sends the folder, and follows the server until it is deployed.
+/// Sends the directory, and follows the deployment until it ends.
 async fn deploy(remote: &Remote, body: &Value) -> Result<(), CliError> {
     let mut call = ApiRequest::post(ResourceKind::Function.path()).json(body);
     call.headers.insert("prefer", HeaderValue::from_static("respond-async"));
@@ -68,7 +68,7 @@ async fn deploy(remote: &Remote, body: &Value) -> Result<(), CliError> {
     if remote.json { print_json(&function) } else { display::print_fields(&function) }
 }
 
-/// The folder's, unless function.toml says another.
+/// Returns the name of the directory, unless function.toml has a name.
 fn default_name(folder: &Path) -> Option<String> {
     let settings = fs::read_to_string(folder.join(SETTINGS)).unwrap_or_default();
     // What is not TOML is for the server to refuse, with its line.
@@ -79,7 +79,7 @@ fn default_name(folder: &Path) -> Option<String> {
     Some(folder.file_name()?.to_str()?.to_owned())
 }
 
-/// Everything in the folder but what Python and version control leave there.
+/// Reads all files of the directory, except those of Python caches and version control.
 fn read_files(folder: &Path) -> Result<Vec<Value>, CliError> {
     if !folder.join(HANDLER).is_file() {
         let message = format!("{} has no {HANDLER}, with a function handle", folder.display());

@@ -10,10 +10,10 @@ use std::path::{Component, Path, PathBuf};
 /// A source of a megabyte as JSON, if every character of it is escaped, and its schemas.
 const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// A tool that was read, and how its source is called.
+/// A tool that was read, and the name of its source.
 #[derive(Debug)]
 pub(super) struct ToolFile {
-    /// As it was named by whoever asked.
+    /// Path as passed by the caller.
     pub(super) path: PathBuf,
     pub(super) check: SourceCheck<CodeTool>,
     /// Of the Python source, which may be another file than the tool.
@@ -39,7 +39,7 @@ impl ToolFile {
     }
 }
 
-/// A tool as a server takes it, which judges it by itself.
+/// A tool as the server expects it; the server validates it.
 #[derive(Debug)]
 pub(super) enum ToolUpload {
     Python { name: String, source: Vec<u8> },
@@ -130,7 +130,8 @@ fn code_file(text: &str) -> Option<(Value, String)> {
     Some((tool, name))
 }
 
-/// A tool may come from anybody, and is not to say which other files of ours are read.
+/// Rejects paths outside the directory of the tool: a tool from another author must not choose
+/// which files are read.
 fn sibling_path(tool: &Path, name: &str) -> Result<PathBuf, CliError> {
     let plain = |part: Component<'_>| matches!(part, Component::Normal(_));
     if !Path::new(name).components().all(plain) {

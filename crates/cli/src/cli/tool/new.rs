@@ -14,11 +14,12 @@ const RUN_TOOL: &str = include_str!("templates/run.json");
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// handle: one Python file with typed parameters; run: a JSON tool and its Python file
+    /// Template: handle (one Python file with typed parameters) or run (a JSON file and a Python
+    /// file)
     #[arg(long, value_enum, default_value = "handle")]
     style: ToolStyle,
 
-    /// The name of the tool, which becomes the name of its files
+    /// Name of the tool and of its files
     #[arg(value_parser = parse_name)]
     name: String,
 }

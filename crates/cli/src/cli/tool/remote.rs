@@ -29,23 +29,23 @@ pub(super) struct AddToolArgs {
     #[command(flatten)]
     strictness: AnnotationArgs,
 
-    /// How it is called [default: as in the JSON, or the name of the file]
+    /// Name of the tool [default: `name` in the JSON file, or the file name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// What it is for, in words for a model [default: as in the JSON]
+    /// Description for models [default: that of the JSON file]
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
 
-    /// Where it runs [default: as in the JSON, or the server's usual environment]
+    /// Environment that the tool runs in [default: that of the JSON file, or that of the server]
     #[arg(long = "env", value_name = "NAME")]
     environment: Option<String>,
 
-    /// Whether a call runs, is refused, or waits for a person: allow, deny or review
+    /// Approval action for calls: allow, deny or review
     #[arg(long, value_name = "ACTION", value_parser = agent::parse_action)]
     approval: Option<ApprovalAction>,
 
-    /// Python with a function `handle`, or the JSON of a tool
+    /// Python file with a function `handle`, or JSON file of a tool
     #[arg(value_name = "FILE.py | FILE.json")]
     file: PathBuf,
 }
@@ -55,7 +55,7 @@ pub(super) struct ListToolsArgs {
     #[command(flatten)]
     remote: RemoteArgs,
 
-    /// Only those with this text in their name or description
+    /// List only tools whose name or description contains this text
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
 
@@ -68,6 +68,7 @@ pub(super) struct ToolNameArgs {
     #[command(flatten)]
     remote: RemoteArgs,
 
+    /// Name or id of the tool
     #[arg(value_name = "NAME | ID")]
     tool: String,
 }
@@ -95,7 +96,7 @@ fn create_request(args: &AddToolArgs) -> Result<ApiRequest, CliError> {
     }
 }
 
-/// What the options say, which goes before what the file says.
+/// Returns the values of the options, which override those of the file.
 fn options_json(args: &AddToolArgs) -> Map<String, Value> {
     let extended = args.strictness.extended.then_some(true);
     let fields = [

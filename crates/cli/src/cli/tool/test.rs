@@ -26,15 +26,15 @@ pub(super) struct Args {
     #[command(flatten)]
     request: RequestArgs,
 
-    /// Print one JSON object with all outcomes
+    /// Print one JSON object with all results
     #[arg(long)]
     json: bool,
 
-    /// Also write the outcomes as JUnit XML
+    /// Also write the results to this file as JUnit XML
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
 
-    /// Python with a function `handle`, or the JSON of a tool
+    /// Python file with a function `handle`, or JSON file of a tool
     #[arg(value_name = "FILE.py | FILE.json", required = true)]
     tools: Vec<PathBuf>,
 }
@@ -52,7 +52,7 @@ pub(super) struct TestReport {
     pub(super) output: Vec<OutputChunk>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<Error>,
-    /// Of a tool that is no tool: what is wrong with it.
+    /// Errors of an invalid tool.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     errors: Vec<Diagnostic>,
     pub(super) warnings: Vec<Warning>,
@@ -100,7 +100,7 @@ struct TestSummary<'a> {
 }
 
 pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
-    // What is wrong with the command itself is found before the first test.
+    // Report errors of the command itself before the first test.
     let files = args.request.files()?;
     args.request.limits()?;
     let reports = engine_args::build_runtime()?.block_on(run(&args, &files))?;
@@ -122,7 +122,7 @@ pub(super) fn main(args: Args) -> Result<ExitCode, CliError> {
 
 async fn run(args: &Args, files: &[InputFile]) -> Result<Vec<TestReport>, CliError> {
     let engine = Engine::start(args.engine.single_config()?);
-    // The same for all of them, and no test is to blame when it cannot be had.
+    // Shared by all tests: a failed build is not the failure of a test.
     engine.prepare(args.engine.environment(), progress::progress_printer()).await?;
     let mut reports = Vec::new();
     for path in &args.tools {

@@ -1,6 +1,6 @@
-//! The server's side: messages with the headers that HTTP has to have, and the session of an older
-//! client. A server that has lost it, as in a restart, is told again what the client said at the
-//! beginning; the client must not notice.
+//! Sends messages to the server with the required HTTP headers, and holds the session of a legacy
+//! client. If the server has lost the session, as after a restart, the bridge repeats the
+//! `initialize` request of the client; the client must not notice.
 
 use crate::client::{ApiClient, ApiRequest, ClientError, EventStream};
 use base64::Engine;
@@ -21,14 +21,14 @@ const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 pub(super) struct McpUpstream {
     client: ApiClient,
     session: watch::Sender<Option<LegacySession>>,
-    /// Held by the one who begins again; the others wait for the session.
+    /// Held by the task that initializes again; the others wait for the session.
     initializing: Mutex<()>,
 }
 
-/// What an older client and the server have agreed on.
+/// The session of a legacy client.
 #[derive(Clone)]
 pub(super) struct LegacySession {
-    /// The client's own words.
+    /// The `initialize` request of the client.
     initialize: Value,
     session: Option<HeaderValue>,
     version: String,
@@ -36,7 +36,7 @@ pub(super) struct LegacySession {
 
 pub(super) type LegacySessionReceiver = watch::Receiver<Option<LegacySession>>;
 
-/// Why a request has no answer of the server's.
+/// Why a request has no response of the server.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum McpUpstreamError {
     #[error("{0}")]
@@ -87,7 +87,7 @@ impl McpUpstream {
         match agreed {
             Some(lost) if lost.session.is_some() && answer.status() == StatusCode::NOT_FOUND => {
                 self.reinitialize(lost).await?;
-                // Nothing was done: there was no session to do it in.
+                // Safe to repeat: without a session the server did nothing.
                 McpResponse::from_response(
                     self.post(line, message, self.current_session().as_ref()).await?,
                 )
@@ -97,7 +97,7 @@ impl McpUpstream {
         }
     }
 
-    /// For what has no answer.
+    /// Sends a notification, which has no response.
     pub(super) async fn notify(
         &self,
         line: Vec<u8>,
@@ -118,7 +118,7 @@ impl McpUpstream {
     pub(super) async fn close_session(&self) {
         if let Some(agreed) = self.current_session().filter(|agreed| agreed.session.is_some()) {
             let headers = request_headers(&Value::Null, Some(&agreed));
-            // It may have gone before us.
+            // The server may have ended already.
             let _ = self
                 .client
                 .send_unchecked(ApiRequest { headers, ..ApiRequest::delete(PATH) })
@@ -145,7 +145,7 @@ impl McpUpstream {
 
     async fn reinitialize(&self, lost: LegacySession) -> Result<(), McpUpstreamError> {
         let _beginning = self.initializing.lock().await;
-        // Somebody else may have noticed it first.
+        // Another task may have noticed it first.
         if self.current_session().is_some_and(|agreed| agreed.session == lost.session) {
             self.initialize(&lost.initialize).await?;
             let begun = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
@@ -166,7 +166,7 @@ impl McpUpstream {
     }
 }
 
-/// What a server says to one request, message by message.
+/// The response to one request, message by message.
 pub(super) enum McpResponse {
     Stream(EventStream),
     Whole(Option<Value>),
@@ -192,13 +192,13 @@ impl McpResponse {
         Err(McpUpstreamError::Refused { status, said })
     }
 
-    /// None when all is said.
+    /// Returns the next message, or `None` at the end.
     pub(super) async fn next_message(&mut self) -> Result<Option<Value>, McpUpstreamError> {
         match self {
             Self::Whole(message) => Ok(message.take()),
             Self::Stream(events) => {
                 while let Some(data) = events.next_data().await? {
-                    // Some events only keep the line alive.
+                    // Some events only keep the connection alive.
                     if let Ok(message) = serde_json::from_str(&data) {
                         return Ok(Some(message));
                     }
@@ -228,7 +228,7 @@ fn request_headers(message: &Value, agreed: Option<&LegacySession>) -> HeaderMap
     headers
 }
 
-/// What a request is about, for whoever routes it without reading it.
+/// Returns the subject of a request, for proxies that route by header.
 fn subject_name<'a>(method: &str, params: &'a Value) -> Option<&'a str> {
     let field = match method {
         "tools/call" | "prompts/get" => "name",
@@ -239,7 +239,7 @@ fn subject_name<'a>(method: &str, params: &'a Value) -> Option<&'a str> {
     params[field].as_str()
 }
 
-/// As it is where a header can have it, and as base64 where not.
+/// Encodes a header value: unchanged if it is valid in a header, otherwise as base64.
 fn encode_header_value(value: &str) -> Option<HeaderValue> {
     let plain = value.bytes().all(|byte| (0x20..0x7f).contains(&byte)) && value.trim() == value;
     let text =
