@@ -1,4 +1,4 @@
-//! The environments in use: each built once, each with a pool of its own.
+//! The environments in use. Each is built once and has its own pool.
 
 use crate::config::Config;
 use crate::egress::{INSIDE_CERTIFICATES, certificate_variables};
@@ -16,28 +16,28 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::OnceCell;
 use types::{Error, ErrorCode};
 
-/// The exact versions that an environment has.
+/// The exact versions in an environment.
 #[derive(Debug, Clone)]
 pub struct InstalledVersions {
     pub python: PythonVersion,
     pub packages: Vec<PackageVersion>,
 }
 
-/// An environment that sandboxes can be had of.
+/// An environment with a pool of sandboxes.
 #[derive(Debug)]
 pub(crate) struct RunningEnvironment {
     pub(crate) environment: EnvironmentLease,
     pub(crate) pool: Arc<Pool>,
-    /// Where its sessions may install more packages from.
+    /// Package index for installs of its sessions.
     pub(crate) index: PackageIndex,
 }
 
-/// How to start the Python of an environment outside of any wall, to compare with.
+/// How to start the Python of an environment without isolation, for comparison.
 #[derive(Debug, Clone)]
 pub struct UnsandboxedPython {
     pub interpreter: PathBuf,
     pub site_packages: PathBuf,
-    /// Where the sources of the kernel are.
+    /// Directory of the runner's sources.
     pub runner: PathBuf,
     pub variables: Vec<(String, String)>,
     pub preload: Vec<String>,
@@ -61,24 +61,25 @@ impl RunningEnvironment {
     }
 }
 
-/// The environments that were asked for, by their names.
+/// The environments that were requested, by name.
 #[derive(Debug, Default)]
 pub(crate) struct EnvironmentCache {
     opened: OnceLock<Arc<Environments>>,
     slots: Mutex<BTreeMap<String, Arc<CacheSlot>>>,
 }
 
-/// An environment that exists, made at its first use. Whoever asks for it meanwhile waits for the
-/// same one, and nobody waits who asks for another.
+/// An existing environment, started at its first use. Concurrent requests for it wait for the same
+/// start; requests for other environments do not wait.
 #[derive(Debug)]
 pub(crate) struct CacheSlot {
     recipe: Recipe,
-    /// Of the definition that this was made from.
+    /// Stamp of the definition that this slot was created from.
     stamp: Option<DefinitionStamp>,
     running: OnceCell<Arc<RunningEnvironment>>,
-    /// What the name stood for before; it serves until this one is ready, and on if it never is.
+    /// The previous environment of this name. It serves until this one is ready, and stays if this
+    /// one fails.
     previous: Mutex<Option<Arc<RunningEnvironment>>>,
-    /// Why this one cannot take the place of the one before.
+    /// Why this environment cannot replace the previous one.
     failed: OnceLock<Error>,
 }
 
@@ -91,7 +92,7 @@ impl CacheSlot {
         self.previous.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What serves now.
+    /// The environment that serves now.
     fn current(&self) -> Option<Arc<RunningEnvironment>> {
         self.running.get().cloned().or_else(|| self.previous().clone())
     }
@@ -110,8 +111,8 @@ impl EnvironmentCache {
         Ok(Arc::clone(self.opened.get_or_init(|| Arc::new(opened))))
     }
 
-    /// The place of an environment, if there is one of that name. One whose definition was replaced
-    /// since is made anew, while what it was before goes on serving.
+    /// The slot of an environment, if one of that name exists. If its definition was replaced, the
+    /// slot is recreated, while the previous environment still serves.
     pub(crate) fn find(&self, config: &Config, name: &str) -> Result<Arc<CacheSlot>, Error> {
         let known = self.slots().get(name).cloned();
         if let Some(place) = known.as_ref().filter(|it| it.recipe.origin == Origin::Shipped) {
@@ -128,7 +129,7 @@ impl EnvironmentCache {
                 self.remove(name);
                 return Err(Error::new(ErrorCode::ArgsInvalid, error.to_string()));
             }
-            // What cannot be read now has not changed what is there.
+            // An unreadable definition does not replace the existing slot.
             (Err(_), Some(place)) => return Ok(Arc::clone(place)),
         };
         let before = known.and_then(|place| place.current());
@@ -137,7 +138,7 @@ impl EnvironmentCache {
         let (ready, failed) = (OnceCell::new(), OnceLock::new());
         let place = Arc::new(CacheSlot { recipe, stamp, running: ready, previous: before, failed });
         match self.slots().entry(name.to_owned()) {
-            // Somebody else was faster.
+            // A concurrent call was faster.
             Entry::Occupied(there) if there.get().stamp == stamp => return Ok(there.get().clone()),
             Entry::Occupied(mut there) => drop(there.insert(Arc::clone(&place))),
             Entry::Vacant(free) => drop(free.insert(Arc::clone(&place))),
@@ -148,7 +149,7 @@ impl EnvironmentCache {
         Ok(place)
     }
 
-    /// The environment of that name, built and started if it was not yet.
+    /// The environment of that name, built and started if necessary.
     pub(crate) async fn get(
         &self,
         config: &Config,
@@ -166,7 +167,7 @@ impl EnvironmentCache {
         made.await.cloned()
     }
 
-    /// Lets new requests have this one from now on; what runs keeps what it has.
+    /// Makes this environment serve new requests; running ones keep theirs.
     pub(crate) fn insert(
         &self,
         name: &str,
@@ -185,7 +186,7 @@ impl EnvironmentCache {
         drop(replaced);
     }
 
-    /// Why the definition with this stamp does not serve, although its name stands for it.
+    /// Why the definition with this stamp does not serve, although its name refers to it.
     pub(crate) fn failure(&self, name: &str, stamp: Option<DefinitionStamp>) -> Option<Error> {
         let place = self.slots().get(name).cloned()?;
         place.failed.get().filter(|_| place.stamp == stamp).cloned()
@@ -195,7 +196,7 @@ impl EnvironmentCache {
         self.slots().remove(name)
     }
 
-    /// Lets go of all of them, and gives their pools, which end when these are dropped.
+    /// Empties the cache and returns the pools, which end when they are dropped.
     pub(crate) fn clear(&self) -> Vec<Arc<Pool>> {
         let places = std::mem::take(&mut *self.slots());
         let serving = places.into_values().filter_map(|place| place.current());
@@ -203,8 +204,8 @@ impl EnvironmentCache {
     }
 }
 
-/// Makes what a definition has become. If that fails, the one before serves until the definition is
-/// replaced again.
+/// Builds and starts a changed definition. If that fails, the previous environment serves until the
+/// definition is replaced again.
 async fn build_replacement(place: Arc<CacheSlot>, config: Config, environments: Arc<Environments>) {
     let recipe = place.recipe.clone();
     let made = place
@@ -213,7 +214,7 @@ async fn build_replacement(place: Arc<CacheSlot>, config: Config, environments: 
         .await;
     match made {
         Ok(_) => *place.previous() = None,
-        // Nobody else can have set it: this runs once for a place.
+        // Not set yet: this runs once per slot.
         Err(fault) => drop(place.failed.set(fault)),
     }
 }
@@ -233,7 +234,7 @@ pub(crate) async fn build_and_start(
     start_pool(config, &recipe.definition, built.await?).await
 }
 
-/// Starts the Python of an environment that is built.
+/// Starts the Python of a built environment.
 pub(crate) async fn start_pool(
     config: &Config,
     definition: &Definition,
@@ -245,7 +246,7 @@ pub(crate) async fn start_pool(
     Ok(Arc::new(RunningEnvironment { environment, pool, index: definition.index.clone() }))
 }
 
-/// Builds on a thread that may wait.
+/// Runs a build on a thread that may block.
 pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, BuildError> + Send + 'static,
 ) -> Result<T, Error> {
@@ -255,7 +256,7 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
     }
 }
 
-/// Whether the request or the machine is to be changed.
+/// The error for the caller: either the request or the host has to change.
 pub(crate) fn build_error(error: &BuildError) -> Error {
     let code = match error {
         BuildError::Unknown { .. } => ErrorCode::ObjectNotFound,
@@ -280,7 +281,7 @@ fn preload(environment: &BuiltEnvironment) -> Vec<String> {
     environment.preload.iter().map(|module| module.as_str().to_owned()).collect()
 }
 
-/// What both the operator and the environment allow, by the first part of a module's name.
+/// The modules that both the operator and the environment allow, by top-level name.
 pub(crate) fn imports(operator: Option<&[String]>, environment: &Imports) -> Option<Vec<String>> {
     let top = |module: &str| module.trim().split('.').next().unwrap_or_default().to_owned();
     let operator: Option<Vec<String>> =

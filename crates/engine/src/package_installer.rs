@@ -1,8 +1,8 @@
-//! Packages that code asks for while it runs: from its words to a room that only its session knows.
+//! Packages that code requests while it runs: from the request to a package directory of its
+//! session.
 //!
-//! Whether they may be had, and which, is decided by whoever the code runs for, who is asked each
-//! time. Nothing of what the sandbox has written reaches a program before it was read as the name of
-//! a package.
+//! The caller's [`InstallHandler`] decides about each request whether packages may be installed,
+//! and which. No text of the sandbox reaches a program before it was parsed as a package name.
 
 use crate::environment_cache::RunningEnvironment;
 use environment::{
@@ -18,12 +18,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 use types::{Error, ErrorCode};
 
-/// Where a house is seen inside.
+/// Path of the package directories inside a sandbox.
 pub(crate) const INSIDE_PACKAGES: &str = "/opt/packages";
-/// Each is a program that downloads, unpacks and writes.
+/// Each install is a program that downloads, unpacks and writes.
 pub(crate) const INSTALLS_AT_ONCE: usize = 4;
 
-/// Answers code that wants packages, for somebody whose code it is.
+/// Handles requests for packages on behalf of the caller whose code runs.
 #[derive(Clone)]
 pub struct InstallHandler(Arc<dyn Fn(InstallRequest) -> PendingInstall + Send + Sync>);
 
@@ -44,7 +44,7 @@ impl fmt::Debug for InstallHandler {
     }
 }
 
-/// What one interpreter has installed; gone with it.
+/// The packages that one interpreter has installed. Dropping it removes them.
 #[derive(Debug, Default)]
 pub(crate) struct PackageInstalls(Mutex<PackageInstallsState>);
 
@@ -65,14 +65,14 @@ impl Drop for PackageInstalls {
     fn drop(&mut self) {
         let rooms = std::mem::take(&mut self.state().directories);
         match Handle::try_current() {
-            // Many files take a while, and this may be a thread that serves.
+            // Removing many files takes a while, and this may be a thread that serves requests.
             Ok(runtime) if !rooms.is_empty() => drop(runtime.spawn_blocking(move || drop(rooms))),
             _ => drop(rooms),
         }
     }
 }
 
-/// Where the packages of a session can go.
+/// Where the packages of a session are installed.
 #[derive(Debug, Clone)]
 pub(crate) struct PackageInstaller {
     pub(crate) environments: Arc<Environments>,
@@ -82,7 +82,7 @@ pub(crate) struct PackageInstaller {
     pub(crate) permits: Arc<Semaphore>,
 }
 
-/// Answers every request of one run.
+/// Handles every install request of one run.
 pub(crate) fn handle_install_request(
     requirements: &[String],
     installer: Option<&InstallHandler>,
@@ -120,7 +120,7 @@ fn parse_requirements(requirements: &[String]) -> Result<Vec<Requirement>, Error
     requirements.iter().map(read).collect()
 }
 
-/// Where nobody has lent the code the right to install.
+/// The error for code that was not granted the right to install.
 pub fn install_denied_error() -> Error {
     let message = "packages can be installed only in the session of an agent whose specification \
                    has artifact_repositories in tool_resources.code_execution";
@@ -129,14 +129,14 @@ pub fn install_denied_error() -> Error {
     )
 }
 
-/// Packages that code wants, as it has named them.
+/// Packages that code requests, as it named them.
 #[derive(Debug)]
 pub struct InstallRequest {
     requirements: Vec<Requirement>,
     installer: PackageInstaller,
 }
 
-/// The exact packages that are missing; nothing of them is fetched yet.
+/// The exact packages that are missing; none of them is downloaded yet.
 #[derive(Debug)]
 pub struct ResolvedInstall {
     resolved: ResolvedPackages,
@@ -144,16 +144,16 @@ pub struct ResolvedInstall {
     _place: OwnedSemaphorePermit,
 }
 
-/// What the session has besides from now on.
+/// The packages that were added to the session.
 #[derive(Debug)]
 pub struct InstallResult {
-    /// None where nothing was missing.
+    /// None if no package was missing.
     directory: Option<String>,
     pub packages: Vec<PackageVersion>,
 }
 
 impl InstallRequest {
-    /// Chooses versions that go with what the session has, and with these pins.
+    /// Chooses versions compatible with the session's packages and with these pins.
     pub async fn resolve(self, pins: Vec<PackageVersion>) -> Result<ResolvedInstall, Error> {
         let Self { requirements, installer: desk } = self;
         let index = desk.environment.index.clone();
@@ -202,7 +202,7 @@ impl ResolvedInstall {
 }
 
 impl PackageInstaller {
-    /// On a thread that may wait. What is under way there ends when nobody waits for this any more.
+    /// Runs `work` on a thread that may block. Dropping the future cancels it.
     async fn run_blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self, CancelFlag) -> Result<T, Error> + Send + 'static,

@@ -1,5 +1,6 @@
-//! The walk, in two steps that whoever keeps records can stand between: a command is let in, then it
-//! is run. Each stage takes what the stage before has produced, so that none can be left out.
+//! The path of a command, in two steps, so that a caller can write a record in between: a command
+//! is admitted, then it is run. Each stage takes the result of the previous stage, so that none can
+//! be skipped.
 
 use crate::capacity::CapacityPermit;
 use crate::code_job::{CodeJob, take_input_files};
@@ -30,13 +31,13 @@ use types::{
 };
 use uuid::Uuid;
 
-/// Records with a larger value are made on a thread that serves nobody else.
+/// Records with a larger value are built on a separate blocking thread.
 const CLOSED_HERE_BYTES_MAX: usize = 16 * 1024;
 
-/// Takes the events of an execution while they happen.
+/// Receives the events of an execution while they happen.
 type EventSink<'a> = &'a mut (dyn FnMut(Event) + Send);
 
-/// The record of an execution, with what was to be brought of its files.
+/// The record of an execution, with the requested contents of its files.
 #[derive(Debug)]
 pub struct FinishedExecution {
     pub execution: Execution,
@@ -47,15 +48,15 @@ pub struct FinishedExecution {
 }
 
 impl FinishedExecution {
-    /// Attempts to reach somebody that others have seen. What its code was given stands in none.
+    /// Adds network attempts that the egress proxy has logged, redacted.
     pub fn add_network_attempts(&mut self, mut attempts: Vec<NetworkAttempt>) {
         self.redactor.redact_attempts(&mut attempts);
         self.execution.network.append(&mut attempts);
     }
 }
 
-/// A command that was let in: it has its room, and nothing of it has run. Dropping it gives
-/// everything back.
+/// An admitted command: it has its capacity, and nothing of it has run. Dropping it releases
+/// everything.
 #[derive(Debug)]
 pub struct Admitted {
     engine: Arc<Engine>,
@@ -64,7 +65,7 @@ pub struct Admitted {
     cancel: CancelHandle,
 }
 
-/// Where it will run.
+/// The sandbox that a command runs in.
 #[derive(Debug)]
 enum ExecutionTarget {
     Fresh(CapacityPermit),
@@ -81,7 +82,8 @@ impl Engine {
         self.admit(command).await?.run(sink).await
     }
 
-    /// Finds limits and room for a command. From here on it can be cancelled by its id.
+    /// Resolves the limits of a command and reserves capacity. From here on it can be cancelled by
+    /// its id.
     pub async fn admit(self: &Arc<Self>, command: Command) -> Result<Admitted, Error> {
         let created = Utc::now();
         self.capacity.check_open()?;
@@ -125,7 +127,7 @@ impl Engine {
         }
     }
 
-    /// Where the packages of a session go, if they can go anywhere.
+    /// The installer for packages of a session, if it may install any.
     fn package_installer(
         &self,
         turn: &SessionLease,
@@ -159,7 +161,7 @@ impl ExecutionTarget {
         }
     }
 
-    /// That of the session, if it is one.
+    /// The environment of the session, if the target is one.
     fn environment(&self) -> Option<&str> {
         match self {
             Self::Fresh(_) => None,
@@ -169,25 +171,25 @@ impl ExecutionTarget {
 }
 
 impl Admitted {
-    /// The record as far as it is known: everything but what only running it can tell.
+    /// The record as far as it is known before the run.
     pub fn record(&self) -> Execution {
         self.command.initial_record()
     }
 
-    /// Takes out of texts what its code is given, besides what its session was given before.
+    /// Redacts the secrets of this execution and those that its session had before.
     pub fn redactor(&self) -> OutputRedactor {
         self.command.redactor.clone()
     }
 
-    /// With files that nobody wanted to open before there was room.
+    /// Adds files that the caller opens only after admission.
     pub fn with_files(mut self, files: Vec<InputFile>) -> Self {
         self.command.files_in = files.iter().map(|file| file.name.clone()).collect();
         self.command.command.files = files;
         self
     }
 
-    /// Of the names and contents in the working directory of its session, which nobody else uses from
-    /// now on. Absent for a sandbox of its own.
+    /// The digest of the names and contents in its session's working directory, which only this
+    /// command uses from now on. Absent for a fresh sandbox.
     pub async fn directory_digest(&mut self) -> Result<Option<String>, Error> {
         let ExecutionTarget::Session(turn) = &mut self.target else { return Ok(None) };
         let home = turn.take_sandbox(&self.engine).await?;
@@ -198,7 +200,7 @@ impl Admitted {
         read.unwrap_or_else(|error| Err(directory_error(&error.into()))).map(Some)
     }
 
-    /// Runs it, shows each event while it happens, and gives the whole record.
+    /// Runs the command, emits each event while it happens, and returns the whole record.
     pub async fn run(
         self,
         sink: &mut (dyn FnMut(&Event) + Send),
@@ -214,8 +216,8 @@ impl Admitted {
         Ok(finished)
     }
 
-    /// Runs it and gives its events away. The record is without output and results: those are in
-    /// the events, and nobody needs them twice. A value is left out unless `value_room` has memory for it.
+    /// Runs the command and emits its events. The record has no output and results, because the
+    /// events have them. It has the value only if `value_room` has memory for it.
     pub async fn stream(
         self,
         sink: EventSink<'_>,
@@ -227,7 +229,7 @@ impl Admitted {
             ExecutionTarget::Fresh(_slot) => {
                 let leased = tokio::select! {
                     biased;
-                    // An environment may be built first, which takes minutes.
+                    // An environment may have to be built first, which takes minutes.
                     () = stopper.requested() => return Ok(cancelled_before_start(&order, sink).finished),
                     leased = engine.lease(&order.environment, &order.limits) => leased,
                 };
@@ -253,7 +255,7 @@ impl Admitted {
                 };
                 let walked = run_in_sandbox(order, &mut home, place, stopper, sink).await;
                 let Ok(SandboxRun { mut finished, alive }) = walked else {
-                    // Nothing was run, and the session is as it was.
+                    // Nothing ran, and the session is unchanged.
                     turn.return_sandbox(home);
                     return walked.map(|walked| walked.finished);
                 };
@@ -275,23 +277,23 @@ impl Admitted {
 
 struct SandboxRun {
     finished: FinishedExecution,
-    /// Whether the interpreter is still there, with its state.
+    /// Whether the interpreter still runs, with its state.
     alive: bool,
 }
 
-/// What a run finds besides its sandbox.
+/// The inputs of a run besides its sandbox.
 struct RunInputs<'a> {
-    /// Tells it from the others there.
+    /// Identifies the run within its sandbox.
     number: u64,
-    /// What everything there is told.
+    /// Environment variables of every run in this sandbox.
     variables: &'a BTreeMap<String, String>,
-    /// Where packages go, if they can go anywhere.
+    /// Installs packages, if the code may install any.
     installer: Option<PackageInstaller>,
-    /// Asked for the memory of its value.
+    /// Provides the memory for the value.
     value_room: &'a ValueRoom,
 }
 
-/// Places files, runs, collects and records, in a sandbox that is ours.
+/// Writes input files, runs, collects and records, in a leased sandbox.
 async fn run_in_sandbox(
     mut order: AdmittedCommand,
     SandboxHandle { sandbox, volumes: held, redactor, .. }: &mut SandboxHandle,
@@ -330,8 +332,8 @@ async fn run_in_sandbox(
     Ok(emit_final_events(execution, collected, redactor, alive, sink))
 }
 
-/// Does work on a value of so many bytes where nobody waits for it but the caller: schemas are checked
-/// and secrets looked for in every part of it.
+/// Processes a value of that size on a thread on which only the caller waits: checking schemas and
+/// searching for secrets touches every part of it.
 async fn run_off_thread<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,
@@ -343,13 +345,13 @@ async fn run_off_thread<T: Send + 'static>(
         Ok(done) => done,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // The runtime is at its end, and with it whoever waits.
+            // The runtime shuts down, and with it all callers.
             Err(_) => std::future::pending().await,
         },
     }
 }
 
-/// The record of what was cancelled before any of it ran.
+/// The record of a command that was cancelled before any of it ran.
 fn cancelled_before_start(order: &AdmittedCommand, sink: EventSink<'_>) -> SandboxRun {
     let (ending, nothing) = (ExitReport::cancelled_before_start(), CollectedFiles::default());
     let alive = ending.alive;
@@ -357,7 +359,7 @@ fn cancelled_before_start(order: &AdmittedCommand, sink: EventSink<'_>) -> Sandb
     emit_final_events(execution, nothing, OutputRedactor::default(), alive, sink)
 }
 
-/// Tells what is known only now. That it is over is told by whoever keeps the record.
+/// Emits the events that are known only at the end. The writer of the record emits the last one.
 fn emit_final_events(
     execution: Execution,
     collected: CollectedFiles,
