@@ -128,17 +128,17 @@ impl Engine {
         let expiry = request.expiry.resolve(self.config.expiry, self.config.expiry)?;
         self.environment_cache.find(&self.config, &request.environment)?;
         let slot = self.capacity.acquire().await?;
-        let equipment = self.reserve_grants(request.grants())?;
+        let reserved = self.reserve_grants(request.grants())?;
         let ready = self.environment_cache.get(&self.config, &request.environment, |_| {}).await?;
-        let home = self.attach_sandbox(&ready, &limits, &equipment.grants).await?;
+        let handle = self.attach_sandbox(&ready, &limits, &reserved.grants).await?;
         let parts = SessionParts {
             id,
             generation,
             limits,
             expiry,
             environment: ready,
-            grants: equipment,
-            handle: home,
+            grants: reserved,
+            handle,
             permit: slot,
         };
         let session = Arc::new(LiveSession::new(parts));
@@ -162,10 +162,10 @@ impl Engine {
         &self,
         ready: &RunningEnvironment,
         limits: &Limits,
-        lent: &SandboxGrants,
+        grants: &SandboxGrants,
     ) -> Result<SandboxHandle, Error> {
         let (volumes, outlet, redactor) =
-            (&lent.volumes, lent.egress.as_ref(), lent.redactor.clone());
+            (&grants.volumes, grants.egress.as_ref(), grants.redactor.clone());
         if volumes.is_empty() {
             let leased = ready.pool.lease(limits).await;
             let mut sandbox = leased.map_err(|error| spawn_error(&error))?;
@@ -224,9 +224,9 @@ impl Engine {
         Ok(self.session(id)?.grants().volumes)
     }
 
-    fn reserve_grants(&self, lent: SandboxGrants) -> Result<ReservedGrants, Error> {
-        let _reserved = self.volumes_budget.reserve(&lent.volumes)?;
-        Ok(ReservedGrants { grants: lent, _reserved })
+    fn reserve_grants(&self, grants: SandboxGrants) -> Result<ReservedGrants, Error> {
+        let _reserved = self.volumes_budget.reserve(&grants.volumes)?;
+        Ok(ReservedGrants { grants, _reserved })
     }
 
     /// Gives the session a new interpreter and an empty working directory.
@@ -235,14 +235,14 @@ impl Engine {
     }
 
     /// Like [`Engine::reset`], with new grants for the session.
-    pub async fn reset_with(&self, id: SandboxId, lent: SandboxGrants) -> Result<u64, Error> {
-        let mut turn = self.session(id)?.lease(StopHandle::default())?;
-        let (generation, sandbox) = turn.reset();
+    pub async fn reset_with(&self, id: SandboxId, grants: SandboxGrants) -> Result<u64, Error> {
+        let mut lease = self.session(id)?.lease(StopHandle::default())?;
+        let (generation, sandbox) = lease.reset();
         if let Some(sandbox) = sandbox {
             sandbox.end().await;
         }
         // The old grants were released before.
-        turn.set_grants(self.reserve_grants(lent)?);
+        lease.set_grants(self.reserve_grants(grants)?);
         Ok(generation)
     }
 
@@ -302,7 +302,7 @@ impl Engine {
             }
         };
         let _ = timeout(END_PATIENCE, closed).await;
-        self.config.package_root.iter().for_each(|house| house.close());
+        self.config.package_root.iter().for_each(|root| root.close());
     }
 
     fn close_expired(&self) {

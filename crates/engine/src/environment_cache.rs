@@ -115,13 +115,13 @@ impl EnvironmentCache {
     /// slot is recreated, while the previous environment still serves.
     pub(crate) fn find(&self, config: &Config, name: &str) -> Result<Arc<CacheSlot>, Error> {
         let known = self.slots().get(name).cloned();
-        if let Some(place) = known.as_ref().filter(|it| it.recipe.origin == Origin::Shipped) {
-            return Ok(Arc::clone(place));
+        if let Some(slot) = known.as_ref().filter(|it| it.recipe.origin == Origin::Shipped) {
+            return Ok(Arc::clone(slot));
         }
         let environments = self.environments(config)?;
         let stamp = environments.stamp(name);
-        if let Some(place) = known.as_ref().filter(|place| place.stamp == stamp) {
-            return Ok(Arc::clone(place));
+        if let Some(slot) = known.as_ref().filter(|slot| slot.stamp == stamp) {
+            return Ok(Arc::clone(slot));
         }
         let recipe = match (environments.find(name), &known) {
             (Ok(recipe), _) => recipe,
@@ -130,23 +130,23 @@ impl EnvironmentCache {
                 return Err(Error::new(ErrorCode::ArgsInvalid, error.to_string()));
             }
             // An unreadable definition does not replace the existing slot.
-            (Err(_), Some(place)) => return Ok(Arc::clone(place)),
+            (Err(_), Some(slot)) => return Ok(Arc::clone(slot)),
         };
-        let before = known.and_then(|place| place.current());
+        let before = known.and_then(|slot| slot.current());
         let replaces = before.is_some();
         let before = Mutex::new(before);
         let (ready, failed) = (OnceCell::new(), OnceLock::new());
-        let place = Arc::new(CacheSlot { recipe, stamp, running: ready, previous: before, failed });
+        let slot = Arc::new(CacheSlot { recipe, stamp, running: ready, previous: before, failed });
         match self.slots().entry(name.to_owned()) {
             // A concurrent call was faster.
             Entry::Occupied(there) if there.get().stamp == stamp => return Ok(there.get().clone()),
-            Entry::Occupied(mut there) => drop(there.insert(Arc::clone(&place))),
-            Entry::Vacant(free) => drop(free.insert(Arc::clone(&place))),
+            Entry::Occupied(mut there) => drop(there.insert(Arc::clone(&slot))),
+            Entry::Vacant(free) => drop(free.insert(Arc::clone(&slot))),
         }
         if replaces {
-            tokio::spawn(build_replacement(Arc::clone(&place), config.clone(), environments));
+            tokio::spawn(build_replacement(Arc::clone(&slot), config.clone(), environments));
         }
-        Ok(place)
+        Ok(slot)
     }
 
     /// The environment of that name, built and started if necessary.
@@ -156,13 +156,13 @@ impl EnvironmentCache {
         name: &str,
         progress: impl FnMut(Progress) + Send + 'static,
     ) -> Result<Arc<RunningEnvironment>, Error> {
-        let place = self.find(config, name)?;
-        if let Some(serving) = place.current() {
+        let slot = self.find(config, name)?;
+        if let Some(serving) = slot.current() {
             return Ok(serving);
         }
         let environments = self.environments(config)?;
-        let made = place.running.get_or_try_init(|| {
-            build_and_start(config, environments, place.recipe.clone(), progress)
+        let made = slot.running.get_or_try_init(|| {
+            build_and_start(config, environments, slot.recipe.clone(), progress)
         });
         made.await.cloned()
     }
@@ -175,21 +175,21 @@ impl EnvironmentCache {
         recipe: Recipe,
         ready: Arc<RunningEnvironment>,
     ) {
-        let place = CacheSlot {
+        let slot = CacheSlot {
             recipe,
             stamp: Some(stamp),
             running: OnceCell::new_with(Some(ready)),
             previous: Mutex::default(),
             failed: OnceLock::new(),
         };
-        let replaced = self.slots().insert(name.to_owned(), Arc::new(place));
+        let replaced = self.slots().insert(name.to_owned(), Arc::new(slot));
         drop(replaced);
     }
 
     /// Why the definition with this stamp does not serve, although its name refers to it.
     pub(crate) fn failure(&self, name: &str, stamp: Option<DefinitionStamp>) -> Option<Error> {
-        let place = self.slots().get(name).cloned()?;
-        place.failed.get().filter(|_| place.stamp == stamp).cloned()
+        let slot = self.slots().get(name).cloned()?;
+        slot.failed.get().filter(|_| slot.stamp == stamp).cloned()
     }
 
     pub(crate) fn remove(&self, name: &str) -> Option<Arc<CacheSlot>> {
@@ -198,24 +198,24 @@ impl EnvironmentCache {
 
     /// Empties the cache and returns the pools, which end when they are dropped.
     pub(crate) fn clear(&self) -> Vec<Arc<Pool>> {
-        let places = std::mem::take(&mut *self.slots());
-        let serving = places.into_values().filter_map(|place| place.current());
+        let slots = std::mem::take(&mut *self.slots());
+        let serving = slots.into_values().filter_map(|slot| slot.current());
         serving.map(|ready| Arc::clone(&ready.pool)).collect()
     }
 }
 
 /// Builds and starts a changed definition. If that fails, the previous environment serves until the
 /// definition is replaced again.
-async fn build_replacement(place: Arc<CacheSlot>, config: Config, environments: Arc<Environments>) {
-    let recipe = place.recipe.clone();
-    let made = place
+async fn build_replacement(slot: Arc<CacheSlot>, config: Config, environments: Arc<Environments>) {
+    let recipe = slot.recipe.clone();
+    let made = slot
         .running
         .get_or_try_init(|| build_and_start(&config, environments, recipe, |_| {}))
         .await;
     match made {
-        Ok(_) => *place.previous() = None,
+        Ok(_) => *slot.previous() = None,
         // Not set yet: this runs once per slot.
-        Err(fault) => drop(place.failed.set(fault)),
+        Err(fault) => drop(slot.failed.set(fault)),
     }
 }
 
@@ -301,12 +301,13 @@ fn pool_config(
 ) -> Result<PoolConfig, Error> {
     let mounts = environment.mounts().into_iter().chain(config.mounts.clone());
     let installs = definition.index != PackageIndex::None;
-    let house = config.package_root.as_ref().filter(|_| installs);
-    let house = house.map(|house| (house.directory().to_owned(), INSIDE_PACKAGES.into()));
+    let package_root = config.package_root.as_ref().filter(|_| installs);
+    let package_root = package_root
+        .map(|package_root| (package_root.directory().to_owned(), INSIDE_PACKAGES.into()));
     let certificates = config.certificates.as_ref();
     let trusted = certificates.map(|bundle| (bundle.clone(), INSIDE_CERTIFICATES.into()));
     let mounts = mounts.map(|mount| (mount.host, mount.inside));
-    let binds = mounts.chain(house).chain(trusted).collect();
+    let binds = mounts.chain(package_root).chain(trusted).collect();
     let mut variables: Vec<_> = environment.variables.clone().into_iter().collect();
     variables.extend(certificates.into_iter().flat_map(|_| certificate_variables()));
     let view = SandboxSpec {

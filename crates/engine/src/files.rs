@@ -15,7 +15,7 @@ use types::{Error, ErrorCode, SandboxId};
 
 impl Engine {
     pub async fn list_files(&self, id: SandboxId) -> Result<DirectoryListing, Error> {
-        self.with_files(id, |files, home| Ok(redact_names(files.list(), &home.redactor))).await
+        self.with_files(id, |files, handle| Ok(redact_names(files.list(), &handle.redactor))).await
     }
 
     /// Opens a regular file, and returns its current size. It may grow while it is read.
@@ -30,10 +30,10 @@ impl Engine {
         name: String,
         mut content: impl Read + Send + 'static,
     ) -> Result<u64, Error> {
-        self.with_files(id, move |files, home| {
+        self.with_files(id, move |files, handle| {
             let written = files.write(&name, &mut content);
             // After a failure a part of the file may exist, which the code did not create either.
-            home.sandbox.ignore_changes(files.snapshot(), [name.as_str()].into_iter());
+            handle.sandbox.ignore_changes(files.snapshot(), [name.as_str()].into_iter());
             written
         })
         .await
@@ -56,14 +56,14 @@ impl Engine {
         + Send
         + 'static,
     ) -> Result<T, Error> {
-        let mut turn: SessionLease = self.session(id)?.lease(StopHandle::default())?;
-        let mut home = turn.take_sandbox(self).await?;
+        let mut lease: SessionLease = self.session(id)?.lease(StopHandle::default())?;
+        let mut handle = lease.take_sandbox(self).await?;
         let done = spawn_blocking(move || {
-            let result = match home.sandbox.directory() {
-                Ok(files) => work(&files, &mut home).map_err(|error| file_error(&error)),
+            let result = match handle.sandbox.directory() {
+                Ok(files) => work(&files, &mut handle).map_err(|error| file_error(&error)),
                 Err(error) => Err(directory_error(&error)),
             };
-            turn.return_sandbox(home);
+            lease.return_sandbox(handle);
             result
         });
         done.await.unwrap_or_else(|error| Err(directory_error(&error.into())))

@@ -63,11 +63,13 @@ impl PackageInstalls {
 
 impl Drop for PackageInstalls {
     fn drop(&mut self) {
-        let rooms = std::mem::take(&mut self.state().directories);
+        let directories = std::mem::take(&mut self.state().directories);
         match Handle::try_current() {
             // Removing many files takes a while, and this may be a thread that serves requests.
-            Ok(runtime) if !rooms.is_empty() => drop(runtime.spawn_blocking(move || drop(rooms))),
-            _ => drop(rooms),
+            Ok(runtime) if !directories.is_empty() => {
+                drop(runtime.spawn_blocking(move || drop(directories)))
+            }
+            _ => drop(directories),
         }
     }
 }

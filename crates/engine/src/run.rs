@@ -90,7 +90,7 @@ impl Engine {
         let ticket = self.executions.register(command.id)?;
         let redactor = redactor_for(&command).await?;
         let (caps, asked) = (command.caps.unwrap_or(self.config.caps), command.limits());
-        let (limits, sandbox_id, room) = match command.session {
+        let (limits, sandbox_id, target) = match command.session {
             None => {
                 self.environment_cache.find(&self.config, &command.environment)?;
                 let limits = limits::resolve_for_sandbox(&caps, &asked)?;
@@ -107,14 +107,14 @@ impl Engine {
             files_in: command.files.iter().map(|file| file.name.clone()).collect(),
             limits,
             sandbox_id,
-            generation: room.generation(),
-            environment: room.environment().unwrap_or(&command.environment).to_owned(),
+            generation: target.generation(),
+            environment: target.environment().unwrap_or(&command.environment).to_owned(),
             warnings: host_support::missing_layer_warnings(&self.config.allowed_missing_layers),
             created,
             redactor,
             command,
         };
-        Ok(Admitted { engine: Arc::clone(self), command: order, target: room, cancel: ticket })
+        Ok(Admitted { engine: Arc::clone(self), command: order, target, cancel: ticket })
     }
 
     async fn wait_for_capacity(&self, stopper: &StopHandle) -> Result<CapacityPermit, Error> {
@@ -130,14 +130,14 @@ impl Engine {
     /// The installer for packages of a session, if it may install any.
     fn package_installer(
         &self,
-        turn: &SessionLease,
-        home: &SandboxHandle,
+        lease: &SessionLease,
+        handle: &SandboxHandle,
     ) -> Option<PackageInstaller> {
         Some(PackageInstaller {
             environments: self.environment_cache.environments(&self.config).ok()?,
-            environment: Arc::clone(&turn.session.environment),
+            environment: Arc::clone(&lease.session.environment),
             package_root: Arc::clone(self.config.package_root.as_ref()?),
-            packages: Arc::clone(&home.packages),
+            packages: Arc::clone(&handle.packages),
             permits: Arc::clone(&self.install_permits),
         })
     }
@@ -157,7 +157,7 @@ impl ExecutionTarget {
     fn generation(&self) -> u64 {
         match self {
             Self::Fresh(_) => 1,
-            Self::Session(turn) => turn.generation(),
+            Self::Session(lease) => lease.generation(),
         }
     }
 
@@ -165,7 +165,7 @@ impl ExecutionTarget {
     fn environment(&self) -> Option<&str> {
         match self {
             Self::Fresh(_) => None,
-            Self::Session(turn) => Some(turn.session.environment.environment.name.as_str()),
+            Self::Session(lease) => Some(lease.session.environment.environment.name.as_str()),
         }
     }
 }
@@ -191,10 +191,10 @@ impl Admitted {
     /// The digest of the names and contents in its session's working directory, which only this
     /// command uses from now on. Absent for a fresh sandbox.
     pub async fn directory_digest(&mut self) -> Result<Option<String>, Error> {
-        let ExecutionTarget::Session(turn) = &mut self.target else { return Ok(None) };
-        let home = turn.take_sandbox(&self.engine).await?;
-        let files = home.sandbox.directory();
-        turn.return_sandbox(home);
+        let ExecutionTarget::Session(lease) = &mut self.target else { return Ok(None) };
+        let handle = lease.take_sandbox(&self.engine).await?;
+        let files = handle.sandbox.directory();
+        lease.return_sandbox(handle);
         let files = files.map_err(|error| directory_error(&error))?;
         let read = spawn_blocking(move || directory_digest::digest_directory(&files)).await;
         read.unwrap_or_else(|error| Err(directory_error(&error.into()))).map(Some)
@@ -223,9 +223,9 @@ impl Admitted {
         sink: EventSink<'_>,
         value_room: &ValueRoom,
     ) -> Result<FinishedExecution, Error> {
-        let Self { engine, command: mut order, target: room, cancel: ticket } = self;
+        let Self { engine, command: mut order, target, cancel: ticket } = self;
         let stopper = &ticket.stopper;
-        match room {
+        match target {
             ExecutionTarget::Fresh(_slot) => {
                 let leased = tokio::select! {
                     biased;
@@ -237,33 +237,33 @@ impl Admitted {
                 let outlet = order.command.egress.take();
                 let variables = if outlet.is_some() { proxy_variables() } else { BTreeMap::new() };
                 let (held, redactor) = (WritableVolumes::default(), OutputRedactor::default());
-                let mut home = SandboxHandle::new(sandbox, held, outlet.as_ref(), redactor);
+                let mut handle = SandboxHandle::new(sandbox, held, outlet.as_ref(), redactor);
                 let place =
                     RunInputs { number: 1, variables: &variables, installer: None, value_room };
-                let walked = run_in_sandbox(order, &mut home, place, stopper, sink).await?;
-                home.sandbox.end().await;
-                Ok(walked.finished)
+                let ran = run_in_sandbox(order, &mut handle, place, stopper, sink).await?;
+                handle.sandbox.end().await;
+                Ok(ran.finished)
             }
-            ExecutionTarget::Session(mut turn) => {
-                let mut home = turn.take_sandbox(&engine).await?;
-                let variables = turn.session.variables();
+            ExecutionTarget::Session(mut lease) => {
+                let mut handle = lease.take_sandbox(&engine).await?;
+                let variables = lease.session.variables();
                 let place = RunInputs {
-                    number: turn.count_execution(),
+                    number: lease.count_execution(),
                     variables: &variables,
-                    installer: engine.package_installer(&turn, &home),
+                    installer: engine.package_installer(&lease, &handle),
                     value_room,
                 };
-                let walked = run_in_sandbox(order, &mut home, place, stopper, sink).await;
-                let Ok(SandboxRun { mut finished, alive }) = walked else {
+                let ran = run_in_sandbox(order, &mut handle, place, stopper, sink).await;
+                let Ok(SandboxRun { mut finished, alive }) = ran else {
                     // Nothing ran, and the session is unchanged.
-                    turn.return_sandbox(home);
-                    return walked.map(|walked| walked.finished);
+                    lease.return_sandbox(handle);
+                    return ran.map(|ran| ran.finished);
                 };
-                let mut lost = turn.take_unreported_loss();
+                let mut lost = lease.take_unreported_loss();
                 if alive {
-                    turn.return_sandbox(home);
+                    lease.return_sandbox(handle);
                 } else {
-                    finished.execution.generation = turn.record_state_loss();
+                    finished.execution.generation = lease.record_state_loss();
                     lost = true;
                 }
                 if lost {

@@ -124,8 +124,8 @@ impl LiveSession {
             limits,
             expiry,
             environment: ready,
-            grants: equipment,
-            handle: home,
+            grants,
+            handle,
             permit: slot,
         } = parts;
         let opened = Instant::now();
@@ -136,14 +136,14 @@ impl LiveSession {
             last_used: opened,
             stopper: None,
             closed: false,
-            grants: Some(equipment),
+            grants: Some(grants),
         };
         Self {
             id,
             environment: ready,
             limits,
             leased: Arc::new(Mutex::new(LeasedState {
-                handle: Some(home),
+                handle: Some(handle),
                 loss_unreported: generation > 1,
             })),
             shared: SyncMutex::new(outside),
@@ -203,7 +203,7 @@ impl LiveSession {
 
     /// Takes its sandbox, once the last lease has ended.
     pub(crate) async fn take_sandbox(&self) -> Option<Sandbox> {
-        self.leased.lock().await.handle.take().map(|home| home.sandbox)
+        self.leased.lock().await.handle.take().map(|handle| handle.sandbox)
     }
 
     /// Closes the session if it has expired, and returns the reason.
@@ -301,19 +301,19 @@ impl SessionLease {
 
     /// Takes its sandbox, or a new one if it died. The caller returns it afterwards.
     pub(crate) async fn take_sandbox(&mut self, engine: &Engine) -> Result<SandboxHandle, Error> {
-        let home = match self.state.handle.take() {
-            Some(home) => home,
+        let handle = match self.state.handle.take() {
+            Some(handle) => handle,
             None => {
                 let LiveSession { environment: ready, limits, .. } = &*self.session;
                 engine.attach_sandbox(ready, limits, &self.session.grants()).await?
             }
         };
         self.sandbox_taken = true;
-        Ok(home)
+        Ok(handle)
     }
 
-    pub(crate) fn return_sandbox(&mut self, home: SandboxHandle) {
-        self.state.handle = Some(home);
+    pub(crate) fn return_sandbox(&mut self, handle: SandboxHandle) {
+        self.state.handle = Some(handle);
         self.sandbox_taken = false;
     }
 
@@ -333,15 +333,15 @@ impl SessionLease {
         self.session.shared().grants = None;
         // In one step: if the caller goes away while the old sandbox ends, the session no longer
         // refers to it.
-        (self.record_state_loss(), self.state.handle.take().map(|home| home.sandbox))
+        (self.record_state_loss(), self.state.handle.take().map(|handle| handle.sandbox))
     }
 
-    pub(crate) fn set_grants(&mut self, equipment: ReservedGrants) {
-        self.session.shared().grants = Some(equipment);
+    pub(crate) fn set_grants(&mut self, grants: ReservedGrants) {
+        self.session.shared().grants = Some(grants);
     }
 
     /// Memory that ending the sandbox would free.
     pub(crate) fn private_bytes(&self) -> u64 {
-        self.state.handle.as_ref().map_or(0, |home| home.sandbox.private_bytes())
+        self.state.handle.as_ref().map_or(0, |handle| handle.sandbox.private_bytes())
     }
 }
