@@ -72,9 +72,9 @@ impl PackageRoot {
     }
 
     pub fn create_session_packages(self: &Arc<Self>) -> io::Result<SessionPackages> {
-        let room = SessionPackages { root: Arc::clone(self), name: random_name()? };
-        DirBuilder::new().mode(0o755).create(room.directory())?;
-        Ok(room)
+        let session_packages = SessionPackages { root: Arc::clone(self), name: random_name()? };
+        DirBuilder::new().mode(0o755).create(session_packages.directory())?;
+        Ok(session_packages)
     }
 }
 
@@ -109,8 +109,8 @@ fn remove_abandoned(packages: &Path) -> io::Result<()> {
         let directory = match path.file_stem() {
             _ if path.is_dir() => path,
             // The lock file of a missing root: its process was killed while it removed the two.
-            Some(house) if path.extension().is_some_and(|it| it == "lock") => {
-                path.with_file_name(house)
+            Some(root) if path.extension().is_some_and(|it| it == "lock") => {
+                path.with_file_name(root)
             }
             _ => continue,
         };
@@ -125,10 +125,10 @@ fn remove_abandoned(packages: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn remove_root(house: &Path) -> io::Result<()> {
-    fs::set_permissions(house, Permissions::from_mode(REMOVAL_MODE))?;
-    fs::remove_dir_all(house)?;
-    fs::remove_file(house.with_extension("lock"))
+fn remove_root(root: &Path) -> io::Result<()> {
+    fs::set_permissions(root, Permissions::from_mode(REMOVAL_MODE))?;
+    fs::remove_dir_all(root)?;
+    fs::remove_file(root.with_extension("lock"))
 }
 
 fn lock_file(path: &Path) -> io::Result<File> {
@@ -154,14 +154,14 @@ mod tests {
     #[test]
     fn a_room_and_a_house_are_gone_with_their_guards() {
         let data = tempfile::tempdir().unwrap();
-        let house = PackageRoot::open(data.path()).unwrap();
-        let room = house.create_session_packages().unwrap();
-        let directory = room.directory();
+        let root = PackageRoot::open(data.path()).unwrap();
+        let session_packages = root.create_session_packages().unwrap();
+        let directory = session_packages.directory();
         fs::write(directory.join("six.py"), "").unwrap();
-        assert_eq!(room.name().len(), 32);
-        drop(room);
+        assert_eq!(session_packages.name().len(), 32);
+        drop(session_packages);
         assert!(!directory.exists());
-        drop(house);
+        drop(root);
         assert_eq!(entries(data.path()), Vec::<PathBuf>::new());
     }
 
@@ -169,13 +169,13 @@ mod tests {
     fn what_a_killed_process_has_left_goes_and_what_another_uses_stays() {
         let data = tempfile::tempdir().unwrap();
         let used = PackageRoot::open(data.path()).unwrap();
-        let room = used.create_session_packages().unwrap();
+        let session_packages = used.create_session_packages().unwrap();
         let left = data.path().join("packages/left");
         fs::create_dir_all(left.join("room")).unwrap();
         fs::set_permissions(&left, Permissions::from_mode(PACKAGE_ROOT_MODE)).unwrap();
         let other = PackageRoot::open(data.path()).unwrap();
         assert!(!left.exists());
-        assert!(room.directory().is_dir());
+        assert!(session_packages.directory().is_dir());
         assert_ne!(used.directory(), other.directory());
     }
 
@@ -194,16 +194,16 @@ mod tests {
         assert!(!stale.exists());
         assert!(held.exists() && packages.join("notes.txt").exists());
         assert!(packages.join(".lock").exists(), "the lock of them all");
-        for house in [used, other] {
-            assert!(house.directory().with_extension("lock").exists());
+        for root in [used, other] {
+            assert!(root.directory().with_extension("lock").exists());
         }
     }
 
     #[test]
     fn a_house_can_be_gone_through_and_not_listed() {
         let data = tempfile::tempdir().unwrap();
-        let house = PackageRoot::open(data.path()).unwrap();
-        let mode = fs::metadata(house.directory()).unwrap().permissions().mode();
+        let root = PackageRoot::open(data.path()).unwrap();
+        let mode = fs::metadata(root.directory()).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o311);
     }
 }
