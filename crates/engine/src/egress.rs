@@ -56,10 +56,10 @@ impl fmt::Debug for EgressHandler {
 /// Hands the proxy socket of a fresh sandbox to the handler, or closes it.
 pub(crate) fn serve_proxy_socket(
     sandbox: &mut Sandbox,
-    outlet: Option<&EgressHandler>,
+    handler: Option<&EgressHandler>,
 ) -> Option<EgressGuard> {
     let listener = sandbox.take_proxy_socket()?;
-    outlet.map(|EgressHandler(serve)| serve(listener))
+    handler.map(|EgressHandler(serve)| serve(listener))
 }
 
 /// Variables that tell programs inside a sandbox about its proxy.

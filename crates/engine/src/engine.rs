@@ -127,7 +127,7 @@ impl Engine {
         let limits = limits::resolve_for_sandbox(&caps, &request.limits)?;
         let expiry = request.expiry.resolve(self.config.expiry, self.config.expiry)?;
         self.environment_cache.find(&self.config, &request.environment)?;
-        let slot = self.capacity.acquire().await?;
+        let permit = self.capacity.acquire().await?;
         let reserved = self.reserve_grants(request.grants())?;
         let ready = self.environment_cache.get(&self.config, &request.environment, |_| {}).await?;
         let handle = self.attach_sandbox(&ready, &limits, &reserved.grants).await?;
@@ -139,7 +139,7 @@ impl Engine {
             environment: ready,
             grants: reserved,
             handle,
-            permit: slot,
+            permit,
         };
         let session = Arc::new(LiveSession::new(parts));
         match self.sessions().entry(id) {
@@ -164,17 +164,17 @@ impl Engine {
         limits: &Limits,
         grants: &SandboxGrants,
     ) -> Result<SandboxHandle, Error> {
-        let (volumes, outlet, redactor) =
+        let (volumes, egress, redactor) =
             (&grants.volumes, grants.egress.as_ref(), grants.redactor.clone());
         if volumes.is_empty() {
             let leased = ready.pool.lease(limits).await;
             let mut sandbox = leased.map_err(|error| spawn_error(&error))?;
             sandbox.stay();
-            return Ok(SandboxHandle::new(sandbox, WritableVolumes::default(), outlet, redactor));
+            return Ok(SandboxHandle::new(sandbox, WritableVolumes::default(), egress, redactor));
         }
         let mounts: Vec<_> = volumes.iter().map(VolumeIn::mount).collect();
-        let born = ready.pool.spawn_with_volumes(limits, &mounts).await;
-        let mut sandbox = born.map_err(|error| spawn_error(&error))?;
+        let spawned = ready.pool.spawn_with_volumes(limits, &mounts).await;
+        let mut sandbox = spawned.map_err(|error| spawn_error(&error))?;
         sandbox.stay();
         let held =
             WritableVolumes::open(&sandbox, volumes, self.volume_base()?, &self.volume_locks);
@@ -185,7 +185,7 @@ impl Engine {
             )
         })?;
         held.refresh().await?;
-        Ok(SandboxHandle::new(sandbox, held, outlet, redactor))
+        Ok(SandboxHandle::new(sandbox, held, egress, redactor))
     }
 
     /// The upper bounds of limits that a request can ask for.

@@ -87,23 +87,23 @@ impl Engine {
     pub async fn admit(self: &Arc<Self>, command: Command) -> Result<Admitted, Error> {
         let created = Utc::now();
         self.capacity.check_open()?;
-        let ticket = self.executions.register(command.id)?;
+        let cancel = self.executions.register(command.id)?;
         let redactor = redactor_for(&command).await?;
         let (caps, asked) = (command.caps.unwrap_or(self.config.caps), command.limits());
         let (limits, sandbox_id, target) = match command.session {
             None => {
                 self.environment_cache.find(&self.config, &command.environment)?;
                 let limits = limits::resolve_for_sandbox(&caps, &asked)?;
-                let slot = self.wait_for_capacity(&ticket.stopper).await?;
-                (limits, SandboxId::new(Uuid::now_v7()), ExecutionTarget::Fresh(slot))
+                let permit = self.wait_for_capacity(&cancel.stopper).await?;
+                (limits, SandboxId::new(Uuid::now_v7()), ExecutionTarget::Fresh(permit))
             }
             Some(id) => {
                 let session = self.session(id)?;
                 let limits = limits::resolve_for_session(&caps, &session, &asked)?;
-                (limits, id, ExecutionTarget::Session(session.lease(ticket.stopper.clone())?))
+                (limits, id, ExecutionTarget::Session(session.lease(cancel.stopper.clone())?))
             }
         };
-        let order = AdmittedCommand {
+        let admitted = AdmittedCommand {
             files_in: command.files.iter().map(|file| file.name.clone()).collect(),
             limits,
             sandbox_id,
@@ -114,13 +114,13 @@ impl Engine {
             redactor,
             command,
         };
-        Ok(Admitted { engine: Arc::clone(self), command: order, target, cancel: ticket })
+        Ok(Admitted { engine: Arc::clone(self), command: admitted, target, cancel })
     }
 
     async fn wait_for_capacity(&self, stopper: &StopHandle) -> Result<CapacityPermit, Error> {
         tokio::select! {
             biased;
-            slot = self.capacity.acquire() => slot,
+            permit = self.capacity.acquire() => permit,
             () = stopper.requested() => {
                 Err(Error::new(ErrorCode::Cancelled, "the execution was cancelled while it waited"))
             }
@@ -223,37 +223,39 @@ impl Admitted {
         sink: EventSink<'_>,
         value_room: &ValueRoom,
     ) -> Result<FinishedExecution, Error> {
-        let Self { engine, command: mut order, target, cancel: ticket } = self;
-        let stopper = &ticket.stopper;
+        let Self { engine, command: mut admitted, target, cancel } = self;
+        let stopper = &cancel.stopper;
         match target {
-            ExecutionTarget::Fresh(_slot) => {
+            ExecutionTarget::Fresh(_permit) => {
                 let leased = tokio::select! {
                     biased;
                     // An environment may have to be built first, which takes minutes.
-                    () = stopper.requested() => return Ok(cancelled_before_start(&order, sink).finished),
-                    leased = engine.lease(&order.environment, &order.limits) => leased,
+                    () = stopper.requested() => {
+                        return Ok(cancelled_before_start(&admitted, sink).finished);
+                    }
+                    leased = engine.lease(&admitted.environment, &admitted.limits) => leased,
                 };
                 let (_ready, sandbox) = leased?;
-                let outlet = order.command.egress.take();
-                let variables = if outlet.is_some() { proxy_variables() } else { BTreeMap::new() };
+                let egress = admitted.command.egress.take();
+                let variables = if egress.is_some() { proxy_variables() } else { BTreeMap::new() };
                 let (held, redactor) = (WritableVolumes::default(), OutputRedactor::default());
-                let mut handle = SandboxHandle::new(sandbox, held, outlet.as_ref(), redactor);
-                let place =
+                let mut handle = SandboxHandle::new(sandbox, held, egress.as_ref(), redactor);
+                let inputs =
                     RunInputs { number: 1, variables: &variables, installer: None, value_room };
-                let ran = run_in_sandbox(order, &mut handle, place, stopper, sink).await?;
+                let ran = run_in_sandbox(admitted, &mut handle, inputs, stopper, sink).await?;
                 handle.sandbox.end().await;
                 Ok(ran.finished)
             }
             ExecutionTarget::Session(mut lease) => {
                 let mut handle = lease.take_sandbox(&engine).await?;
                 let variables = lease.session.variables();
-                let place = RunInputs {
+                let inputs = RunInputs {
                     number: lease.count_execution(),
                     variables: &variables,
                     installer: engine.package_installer(&lease, &handle),
                     value_room,
                 };
-                let ran = run_in_sandbox(order, &mut handle, place, stopper, sink).await;
+                let ran = run_in_sandbox(admitted, &mut handle, inputs, stopper, sink).await;
                 let Ok(SandboxRun { mut finished, alive }) = ran else {
                     // Nothing ran, and the session is unchanged.
                     lease.return_sandbox(handle);
@@ -295,35 +297,36 @@ struct RunInputs<'a> {
 
 /// Writes input files, runs, collects and records, in a leased sandbox.
 async fn run_in_sandbox(
-    mut order: AdmittedCommand,
+    mut admitted: AdmittedCommand,
     SandboxHandle { sandbox, volumes: held, redactor, .. }: &mut SandboxHandle,
     RunInputs { number, variables, installer: desk, value_room }: RunInputs<'_>,
     stopper: &StopHandle,
     sink: EventSink<'_>,
 ) -> Result<SandboxRun, Error> {
     held.refresh().await?;
-    write_input_files(sandbox, take_input_files(&mut order.command)).await?;
-    sandbox.set_limits(&order.limits).map_err(|error| limits_error(&error))?;
+    write_input_files(sandbox, take_input_files(&mut admitted.command)).await?;
+    sandbox.set_limits(&admitted.limits).map_err(|error| limits_error(&error))?;
     if stopper.is_requested() {
-        return Ok(cancelled_before_start(&order, sink));
+        return Ok(cancelled_before_start(&admitted, sink));
     }
-    *redactor = redactor.merge(&order.redactor).await?;
+    *redactor = redactor.merge(&admitted.redactor).await?;
     let mut screen = EventRedactor::new(redactor);
-    let job = CodeJob::new(&order.command, number, variables);
+    let job = CodeJob::new(&admitted.command, number, variables);
     let started = Utc::now();
     sink(Event::Status { status: ExecutionStatus::Running });
     let hear = &mut |event: Event| screen.redact_event(event, &mut *sink);
-    let installer = order.command.installer.as_ref();
+    let installer = admitted.command.installer.as_ref();
     let install = |wanted: Vec<String>| {
         package_installer::handle_install_request(&wanted, installer, desk.as_ref())
     };
-    let ending = sandbox.run(&job.task(), &order.limits, stopper, hear, value_room, &install).await;
+    let ending =
+        sandbox.run(&job.task(), &admitted.limits, stopper, hear, value_room, &install).await;
     screen.finish(&mut *sink);
-    let collected = collect_files(sandbox, &order.command.collect_files, redactor).await;
+    let collected = collect_files(sandbox, &admitted.command.collect_files, redactor).await;
     let unkept = held.persist().await;
     let (alive, bytes, redactor) = (ending.alive, ending.returned_bytes(), redactor.clone());
     let close = move || {
-        let mut execution = order.final_record(Some(started), ending, &collected);
+        let mut execution = admitted.final_record(Some(started), ending, &collected);
         unkept.report_in(&mut execution);
         redactor.redact_record(&mut execution);
         (execution, collected, redactor)
@@ -352,10 +355,10 @@ async fn run_off_thread<T: Send + 'static>(
 }
 
 /// The record of a command that was cancelled before any of it ran.
-fn cancelled_before_start(order: &AdmittedCommand, sink: EventSink<'_>) -> SandboxRun {
+fn cancelled_before_start(admitted: &AdmittedCommand, sink: EventSink<'_>) -> SandboxRun {
     let (ending, nothing) = (ExitReport::cancelled_before_start(), CollectedFiles::default());
     let alive = ending.alive;
-    let execution = order.final_record(None, ending, &nothing);
+    let execution = admitted.final_record(None, ending, &nothing);
     emit_final_events(execution, nothing, OutputRedactor::default(), alive, sink)
 }
 

@@ -95,11 +95,11 @@ impl SandboxHandle {
     pub(crate) fn new(
         mut sandbox: Sandbox,
         held: WritableVolumes,
-        outlet: Option<&EgressHandler>,
+        handler: Option<&EgressHandler>,
         redactor: OutputRedactor,
     ) -> Self {
-        let _outlet = egress::serve_proxy_socket(&mut sandbox, outlet);
-        Self { sandbox, volumes: held, packages: Arc::default(), redactor, _egress: _outlet }
+        let _egress_guard = egress::serve_proxy_socket(&mut sandbox, handler);
+        Self { sandbox, volumes: held, packages: Arc::default(), redactor, _egress: _egress_guard }
     }
 }
 
@@ -126,7 +126,7 @@ impl LiveSession {
             environment: ready,
             grants,
             handle,
-            permit: slot,
+            permit,
         } = parts;
         let opened = Instant::now();
         let outside = SharedState {
@@ -149,7 +149,7 @@ impl LiveSession {
             shared: SyncMutex::new(outside),
             opened,
             opened_at: Utc::now(),
-            _permit: slot,
+            _permit: permit,
         }
     }
 
@@ -163,8 +163,8 @@ impl LiveSession {
 
     /// Environment variables of everything that runs in it.
     pub(crate) fn variables(&self) -> BTreeMap<String, String> {
-        let SandboxGrants { variables, egress: outlet, .. } = self.grants();
-        let proxy = outlet.map(|_| egress::proxy_variables()).unwrap_or_default();
+        let SandboxGrants { variables, egress: handler, .. } = self.grants();
+        let proxy = handler.map(|_| egress::proxy_variables()).unwrap_or_default();
         proxy.into_iter().chain(variables).collect()
     }
 
