@@ -244,8 +244,8 @@ pub struct SandboxGrants {
 
 impl NewSession {
     pub(crate) fn grants(&self) -> SandboxGrants {
-        let Self { volumes, variables, egress: outlet, redactor, .. } = self.clone();
-        SandboxGrants { volumes, variables, egress: outlet, redactor }
+        let Self { volumes, variables, egress, redactor, .. } = self.clone();
+        SandboxGrants { volumes, variables, egress, redactor }
     }
 
     /// A session with a new id and default options.

@@ -88,12 +88,14 @@ pub(crate) struct PackageInstaller {
 pub(crate) fn handle_install_request(
     requirements: &[String],
     installer: Option<&InstallHandler>,
-    desk: Option<&PackageInstaller>,
+    package_installer: Option<&PackageInstaller>,
 ) -> InstallFuture {
-    let adding = match (installer, desk) {
-        (Some(installer), Some(desk)) => parse_requirements(requirements).map(|requirements| {
-            (installer.0)(InstallRequest { requirements, installer: desk.clone() })
-        }),
+    let adding = match (installer, package_installer) {
+        (Some(installer), Some(package_installer)) => {
+            parse_requirements(requirements).map(|requirements| {
+                (installer.0)(InstallRequest { requirements, installer: package_installer.clone() })
+            })
+        }
         _ => Err(install_denied_error()),
     };
     Box::pin(async {
@@ -157,16 +159,18 @@ pub struct InstallResult {
 impl InstallRequest {
     /// Chooses versions compatible with the session's packages and with these pins.
     pub async fn resolve(self, pins: Vec<PackageVersion>) -> Result<ResolvedInstall, Error> {
-        let Self { requirements, installer: desk } = self;
-        let index = desk.environment.index.clone();
-        let place = Arc::clone(&desk.permits).acquire_owned().await;
+        let Self { requirements, installer } = self;
+        let index = installer.environment.index.clone();
+        let place = Arc::clone(&installer.permits).acquire_owned().await;
         let place = place.map_err(|error| internal_error(&error))?;
-        let present = desk.packages.state().packages.clone();
-        let wish = PackageRequest { requirements, present, pins, index };
-        let choice = desk
-            .run_blocking(|desk, give_up| desk.with_installer(give_up, |it| it.resolve(wish)))
+        let present = installer.packages.state().packages.clone();
+        let request = PackageRequest { requirements, present, pins, index };
+        let choice = installer
+            .run_blocking(|installer, cancel| {
+                installer.with_installer(cancel, |it| it.resolve(request))
+            })
             .await?;
-        Ok(ResolvedInstall { resolved: choice, installer: desk, _place: place })
+        Ok(ResolvedInstall { resolved: choice, installer, _place: place })
     }
 }
 
@@ -176,27 +180,27 @@ impl ResolvedInstall {
     }
 
     pub async fn install(self) -> Result<InstallResult, Error> {
-        let Self { resolved: choice, installer: desk, _place } = self;
+        let Self { resolved: choice, installer, _place } = self;
         if choice.packages.is_empty() {
             return Ok(InstallResult { directory: None, packages: Vec::new() });
         }
-        let present = desk.packages.state().amount;
+        let present = installer.packages.state().amount;
         let packages = choice.packages.clone();
-        let fetched = desk.run_blocking(move |desk, give_up| {
-            let room = desk
+        let fetched = installer.run_blocking(move |installer, cancel| {
+            let session_packages = installer
                 .package_root
                 .create_session_packages()
                 .map_err(|error| internal_error(&error))?;
-            let target = room.directory();
+            let target = session_packages.directory();
             let fetch =
                 |it: &environment::SessionInstaller<'_>| it.install(&choice, &target, present);
-            let amount = desk.with_installer(give_up, fetch)?;
-            Ok((room, amount))
+            let amount = installer.with_installer(cancel, fetch)?;
+            Ok((session_packages, amount))
         });
-        let (room, amount) = fetched.await?;
-        let name = room.name().to_owned();
-        let mut held = desk.packages.state();
-        held.directories.push(room);
+        let (session_packages, amount) = fetched.await?;
+        let name = session_packages.name().to_owned();
+        let mut held = installer.packages.state();
+        held.directories.push(session_packages);
         held.packages.extend(packages.iter().cloned());
         held.amount = amount;
         Ok(InstallResult { directory: Some(name), packages })
@@ -209,19 +213,19 @@ impl PackageInstaller {
         &self,
         work: impl FnOnce(&Self, CancelFlag) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let (desk, waiting) = (self.clone(), CancelOnDrop::default());
-        let give_up = waiting.0.clone();
-        spawn_blocking(move || work(&desk, give_up))
+        let (installer, waiting) = (self.clone(), CancelOnDrop::default());
+        let cancel = waiting.0.clone();
+        spawn_blocking(move || work(&installer, cancel))
             .await
             .unwrap_or_else(|error| Err(internal_error(&error)))
     }
 
     fn with_installer<T>(
         &self,
-        give_up: CancelFlag,
+        cancel: CancelFlag,
         work: impl FnOnce(&environment::SessionInstaller<'_>) -> Result<T, InstallError>,
     ) -> Result<T, Error> {
-        work(&self.environments.session_installer(&self.environment.environment, give_up))
+        work(&self.environments.session_installer(&self.environment.environment, cancel))
             .map_err(|error| install_error(&error))
     }
 }

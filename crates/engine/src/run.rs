@@ -299,7 +299,7 @@ struct RunInputs<'a> {
 async fn run_in_sandbox(
     mut admitted: AdmittedCommand,
     SandboxHandle { sandbox, volumes: held, redactor, .. }: &mut SandboxHandle,
-    RunInputs { number, variables, installer: desk, value_room }: RunInputs<'_>,
+    RunInputs { number, variables, installer: package_installer, value_room }: RunInputs<'_>,
     stopper: &StopHandle,
     sink: EventSink<'_>,
 ) -> Result<SandboxRun, Error> {
@@ -317,7 +317,7 @@ async fn run_in_sandbox(
     let hear = &mut |event: Event| screen.redact_event(event, &mut *sink);
     let installer = admitted.command.installer.as_ref();
     let install = |wanted: Vec<String>| {
-        package_installer::handle_install_request(&wanted, installer, desk.as_ref())
+        package_installer::handle_install_request(&wanted, installer, package_installer.as_ref())
     };
     let ending =
         sandbox.run(&job.task(), &admitted.limits, stopper, hear, value_room, &install).await;

@@ -98,8 +98,8 @@ impl SandboxHandle {
         handler: Option<&EgressHandler>,
         redactor: OutputRedactor,
     ) -> Self {
-        let _egress_guard = egress::serve_proxy_socket(&mut sandbox, handler);
-        Self { sandbox, volumes: held, packages: Arc::default(), redactor, _egress: _egress_guard }
+        let _egress = egress::serve_proxy_socket(&mut sandbox, handler);
+        Self { sandbox, volumes: held, packages: Arc::default(), redactor, _egress }
     }
 }
 
