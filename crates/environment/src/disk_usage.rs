@@ -62,7 +62,7 @@ impl DiskUsage {
 pub(crate) fn run_bounded<T: Send>(
     cache: &Path,
     most: DiskUsage,
-    give_up: &CancelFlag,
+    cancel: &CancelFlag,
     work: impl FnOnce() -> T + Send,
 ) -> io::Result<Option<T>> {
     thread::scope(|scope| {
@@ -76,7 +76,7 @@ pub(crate) fn run_bounded<T: Send>(
                     .find(|it| DiskUsage::measure(it, most).exceeds(most))
             });
             if too_large.is_some() {
-                give_up.cancel();
+                cancel.cancel();
             }
         }
         let done = working.join().map_err(|_| io::Error::other("installing has panicked"))?;
@@ -103,12 +103,12 @@ mod tests {
     const MOST: DiskUsage = DiskUsage { bytes: 100_000, files: 50 };
 
     /// Simulates uv: works until it is cancelled, or for as long as a valid wheel takes.
-    fn until_given_up(give_up: &CancelFlag, long: Duration) -> bool {
+    fn until_given_up(cancel: &CancelFlag, long: Duration) -> bool {
         let end = Instant::now() + long;
-        while Instant::now() < end && !give_up.is_cancelled() {
+        while Instant::now() < end && !cancel.is_cancelled() {
             thread::sleep(Duration::from_millis(1));
         }
-        !give_up.is_cancelled()
+        !cancel.is_cancelled()
     }
 
     #[test]
@@ -120,9 +120,9 @@ mod tests {
             for file in 0..files {
                 fs::write(wheel.join(file.to_string()), vec![0; bytes]).unwrap();
             }
-            let give_up = CancelFlag::default();
-            let work = || until_given_up(&give_up, Duration::from_secs(20));
-            assert_eq!(run_bounded(cache.path(), MOST, &give_up, work).unwrap(), None);
+            let cancel = CancelFlag::default();
+            let work = || until_given_up(&cancel, Duration::from_secs(20));
+            assert_eq!(run_bounded(cache.path(), MOST, &cancel, work).unwrap(), None);
             assert!(unpack_directories(cache.path()).is_empty());
         }
     }
@@ -134,9 +134,9 @@ mod tests {
         fs::write(cache.path().join("archive-v0/large"), vec![0; 200_000]).unwrap();
         fs::create_dir_all(cache.path().join(".tmpAbc")).unwrap();
         fs::write(cache.path().join(".tmpAbc/file"), vec![0; 50_000]).unwrap();
-        let give_up = CancelFlag::default();
-        let work = || until_given_up(&give_up, Duration::from_millis(500));
-        assert_eq!(run_bounded(cache.path(), MOST, &give_up, work).unwrap(), Some(true));
+        let cancel = CancelFlag::default();
+        let work = || until_given_up(&cancel, Duration::from_millis(500));
+        assert_eq!(run_bounded(cache.path(), MOST, &cancel, work).unwrap(), Some(true));
         assert_eq!(unpack_directories(cache.path()).len(), 1);
     }
 }

@@ -256,16 +256,10 @@ impl Environments {
     pub fn session_installer<'a>(
         &self,
         environment: &'a BuiltEnvironment,
-        give_up: CancelFlag,
+        cancel: CancelFlag,
     ) -> SessionInstaller<'a> {
         let (tools, cache) = (self.tools(), self.cache());
-        SessionInstaller {
-            environment,
-            machine: self.machine.clone(),
-            tools,
-            cache,
-            cancel: give_up,
-        }
+        SessionInstaller { environment, machine: self.machine.clone(), tools, cache, cancel }
     }
 
     /// Whether a process is building the environment of that name. Several callers may ask at once.

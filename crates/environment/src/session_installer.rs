@@ -77,12 +77,12 @@ pub struct SessionInstaller<'a> {
 }
 
 impl SessionInstaller<'_> {
-    pub fn resolve(&self, wish: PackageRequest) -> Result<ResolvedPackages, InstallError> {
-        let bound = self.constraints(&wish);
+    pub fn resolve(&self, request: PackageRequest) -> Result<ResolvedPackages, InstallError> {
+        let bound = self.constraints(&request);
         let directory = scratch_directory()?;
         let [requirements, constraints, lock] =
             ["packages.in", "constraints.in", "packages.lock"].map(|it| directory.path().join(it));
-        write_lines(&requirements, wish.requirements.iter().map(ToString::to_string))?;
+        write_lines(&requirements, request.requirements.iter().map(ToString::to_string))?;
         write_lines(
             &constraints,
             bound.iter().map(|(name, version)| format!("{name}=={version}")),
@@ -95,17 +95,17 @@ impl SessionInstaller<'_> {
             directory: directory.path(),
             cache: &self.cache,
         };
-        let machine = self.host_for_index(&wish.index)?;
+        let machine = self.host_for_index(&request.index)?;
         let resolved = self.uv(&machine)?.resolve(&resolution, &machine)?;
         let warnings = resolved.map_err(|failure| install_error(failure, &machine))?;
         if let Some(yanked) = warnings.into_iter().find(|it| it.contains(" is yanked")) {
             return Err(unavailable_error(ResolutionFailure::Yanked, &yanked));
         }
         let text = fs::read_to_string(&lock).map_err(BuildError::files("reading", &lock))?;
-        let missing = Lock::parse(&text)?.without(|name| self.is_present(&wish, name))?;
+        let missing = Lock::parse(&text)?.without(|name| self.is_present(&request, name))?;
         Ok(ResolvedPackages {
             packages: missing.packages(),
-            index: wish.index,
+            index: request.index,
             lock: missing.text().into(),
         })
     }
@@ -141,15 +141,15 @@ impl SessionInstaller<'_> {
     }
 
     /// Exact versions of the present packages, and of the pinned ones.
-    fn constraints(&self, wish: &PackageRequest) -> BTreeMap<PackageName, String> {
-        let settled = wish.pins.iter().chain(&wish.present).chain(&self.environment.packages);
+    fn constraints(&self, request: &PackageRequest) -> BTreeMap<PackageName, String> {
+        let settled = request.pins.iter().chain(&request.present).chain(&self.environment.packages);
         let named =
             settled.filter_map(|it| Some((PackageName::new(&it.name)?, it.version.clone())));
         named.collect()
     }
 
-    fn is_present(&self, wish: &PackageRequest, name: &PackageName) -> bool {
-        let mut here = wish.present.iter().chain(&self.environment.packages);
+    fn is_present(&self, request: &PackageRequest, name: &PackageName) -> bool {
+        let mut here = request.present.iter().chain(&self.environment.packages);
         here.any(|package| PackageName::new(&package.name).as_ref() == Some(name))
     }
 

@@ -109,16 +109,16 @@ pub(crate) fn run_streaming(
 /// Like `run_streaming`, but also kills the program when it is cancelled.
 pub(crate) fn run_streaming_until(
     command: &mut Command,
-    give_up: &CancelFlag,
+    cancel: &CancelFlag,
     watch: impl FnMut(&str),
 ) -> io::Result<ProgramOutput> {
-    run_streaming_for(command, RUN_MAX, give_up, watch)
+    run_streaming_for(command, RUN_MAX, cancel, watch)
 }
 
 fn run_streaming_for(
     command: &mut Command,
     time: Duration,
-    give_up: &CancelFlag,
+    cancel: &CancelFlag,
     mut watch: impl FnMut(&str),
 ) -> io::Result<ProgramOutput> {
     let mut running = ChildGuard(spawn_child(command, Stdio::null())?);
@@ -134,7 +134,7 @@ fn run_streaming_for(
         let line = match said.recv_timeout(POLL) {
             Ok(line) => line?,
             Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) if give_up.is_cancelled() => {
+            Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
                 running.0.kill()?;
                 break;
             }

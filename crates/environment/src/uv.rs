@@ -169,8 +169,8 @@ impl Uv {
     }
 
     /// Makes the flag cancel its work.
-    pub(crate) fn with_cancel(self, give_up: CancelFlag) -> Self {
-        Self { cancel: give_up, ..self }
+    pub(crate) fn with_cancel(self, cancel: CancelFlag) -> Self {
+        Self { cancel, ..self }
     }
 
     /// Installs exactly the lock. The outer error means that uv could not be started.
@@ -448,8 +448,8 @@ mod tests {
         assert_eq!(parse_progress(" Downloaded scipy"), None);
     }
 
-    fn followed(script: &str, give_up: CancelFlag) -> Result<Result<(), UvError>, BuildError> {
-        let uv = Uv { program: PathBuf::from("/bin/sh"), cancel: give_up };
+    fn followed(script: &str, cancel: CancelFlag) -> Result<Result<(), UvError>, BuildError> {
+        let uv = Uv { program: PathBuf::from("/bin/sh"), cancel };
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]);
         uv.run_command(command, &mut |_| ())
