@@ -138,7 +138,7 @@ pub fn mac_for_remembered(
     Some(sealer.finish())
 }
 
-/// The MAC that proves that the caller was asked through their own client.
+/// The MAC that shows that the caller was asked through their own client.
 pub fn mac_for_elicitation(
     key: &ApprovalKey,
     approval: ApprovalId,
